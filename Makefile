@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Two commands: `make run` guards this machine, `make test` runs every check and test. Both install what is missing.
+# The rest are shorter loops for working on Plimsoll; `make` alone lists them.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+# What `make run` hands to the daemon, e.g. ARGS='--dry-run'.
+ARGS ?=
+# Which benches `make bench` runs.
+NAME ?= faults latency overshoot accuracy
+
+program := target/release/plimsoll
+bindir := $(PREFIX)/bin
+unitdir := $(PREFIX)/lib/systemd/system
+mandir := $(PREFIX)/share/man
+bashdir := $(PREFIX)/share/bash-completion/completions
+zshdir := $(PREFIX)/share/zsh/site-functions
+fishdir := $(PREFIX)/share/fish/vendor_completions.d
+sudo := $(if $(filter-out 0,$(shell id -u)),sudo)
+cfiles = $(shell find bpf lab crates -name '*.[ch]')
+
+SHELL := /bin/bash
+# rustup's folder is in the PATH of login shells only; benches look for what set-up unpacked instead of installing.
+export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build setup setup-test fmt lint unit host tidy doc bench install uninstall clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: build ## guard this machine, in the foreground, until Ctrl-C
+	@exec $(sudo) $(program) daemon $(ARGS)
+
+test: setup-test ## every check and every test; log in target/test.log
+	@tools/test.sh all
+
+build: setup ## the release program
+	cargo build --locked --release -p plimsoll
+
+setup:
+	@tools/setup.sh build
+
+setup-test:
+	@tools/setup.sh test
+
+fmt: ## format all Rust and C
+	cargo fmt --all
+	$(if $(wildcard fuzz/*/*.rs),rustfmt --edition 2024 $(wildcard fuzz/*/*.rs))
+	$(if $(cfiles),clang-format -i $(cfiles))
+
+lint: setup-test ## formats, clippy, shellcheck, C warnings, documentation
+	@tools/test.sh lint
+
+unit: ## unit and documentation tests: no root, seconds
+	@tools/test.sh unit
+
+host: setup-test ## integration tests on this machine, as root
+	@tools/test.sh host
+
+tidy: ## the rules of the tree: sizes, licences, links, directions
+	@cargo test --quiet --locked -p xtask
+
+doc: ## the developers' documentation, in target/doc
+	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --workspace --no-deps --document-private-items
+
+bench: setup-test build ## NAME='faults latency ...': measure on this machine, as root
+	@set -e; for name in $(NAME); do $(sudo) env "PATH=$$PATH" $(program) bench $$name; done
+
+install: ## into PREFIX (/usr/local), after `make build`
+	@test -x $(program) || { echo "install: $(program) is not built: run 'make build' first" >&2; exit 1; }
+	install -D -m 755 $(program) $(DESTDIR)$(bindir)/plimsoll
+	rm -rf target/generated && mkdir -p target/generated/man target/generated/completions
+	$(program) generate man target/generated/man
+	$(program) generate completions target/generated/completions
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 target/generated/man/*.1
+	install -D -m 644 target/generated/completions/plimsoll.bash $(DESTDIR)$(bashdir)/plimsoll
+	install -D -m 644 target/generated/completions/_plimsoll $(DESTDIR)$(zshdir)/_plimsoll
+	install -D -m 644 target/generated/completions/plimsoll.fish $(DESTDIR)$(fishdir)/plimsoll.fish
+	mkdir -p $(DESTDIR)$(unitdir)
+	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/plimsoll.service >$(DESTDIR)$(unitdir)/plimsoll.service
+	chmod 644 $(DESTDIR)$(unitdir)/plimsoll.service
+	@echo "installed. To guard from every boot on: systemctl daemon-reload && systemctl enable --now plimsoll"
+
+uninstall: ## stop guarding and remove what install put there; settings and history stay
+	@if [ -z "$(DESTDIR)" ] && [ -x $(bindir)/plimsoll ]; then \
+		if [ -d /run/systemd/system ] && systemctl cat plimsoll.service >/dev/null 2>&1; then \
+			systemctl disable --now plimsoll.service; \
+		fi; \
+		$(bindir)/plimsoll daemon --stop-guarding; \
+	fi
+	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service
+	rm -f $(DESTDIR)$(mandir)/man1/plimsoll.1 $(DESTDIR)$(mandir)/man1/plimsoll-*.1
+	rm -f $(DESTDIR)$(bashdir)/plimsoll $(DESTDIR)$(zshdir)/_plimsoll $(DESTDIR)$(fishdir)/plimsoll.fish
+
+clean: ## remove everything built (target/)
+	cargo clean

@@ -1,0 +1,20 @@
+//! The clocks, as nanoseconds.
+
+use crate::error::BenchError;
+use nix::time::{ClockId, clock_gettime};
+
+/// CLOCK_MONOTONIC in nanoseconds: one clock for all processes of the machine, so that stamps of different processes
+/// can be compared.
+///
+/// # Errors
+/// The clock cannot be read (a broken kernel).
+pub(crate) fn monotonic_ns() -> Result<u64, BenchError> {
+    let now =
+        clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(BenchError::io("clock_gettime CLOCK_MONOTONIC"))?;
+    let seconds = u64::try_from(now.tv_sec());
+    let nanoseconds = u64::try_from(now.tv_nsec());
+    match (seconds, nanoseconds) {
+        (Ok(seconds), Ok(nanoseconds)) => Ok(seconds * 1_000_000_000 + nanoseconds),
+        _ => Err(BenchError::malformed("CLOCK_MONOTONIC", &format!("{now:?}"))),
+    }
+}

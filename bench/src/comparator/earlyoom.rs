@@ -1,0 +1,103 @@
+//! Debian's earlyoom in its dry run: how long it takes from 'low memory' to its choice, and from low memory to that.
+//!
+//! It runs with the real machine's processes and thresholds of the bench's choosing, and sends nothing.
+
+use crate::{
+    child::{STEP, Workload},
+    clock::monotonic_ns,
+    error::BenchError,
+};
+use std::{
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
+
+/// The places where distributions put it.
+const PLACES: [&str; 4] = ["/usr/bin/earlyoom", "/usr/sbin/earlyoom", "/usr/local/bin/earlyoom", "/usr/local/sbin/earlyoom"];
+
+const WRAPPER: &str = "command -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$0\" \"$@\" 2>&1; exec \"$0\" \"$@\" 2>&1";
+
+/// Where it is, if it is installed.
+pub(crate) fn find() -> Option<PathBuf> {
+    PLACES.iter().map(PathBuf::from).find(|place| place.exists())
+}
+
+/// What a line of its output means to the bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Low,
+    Chosen,
+    Other,
+}
+
+/// A running dry run.
+#[derive(Debug)]
+pub(crate) struct Earlyoom {
+    process: Workload,
+}
+
+impl Earlyoom {
+    /// Starts it so that both thresholds are met while MemAvailable is at or below `memory_kib`.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn start(binary: PathBuf, memory_kib: u64) -> Result<Self, BenchError> {
+        let mut command = Command::new("/bin/sh");
+        // Its messages go to standard error, and it must not outlive the bench: setpriv sees to that where it is.
+        command.args(["-c", WRAPPER]);
+        command.arg(binary).args(["--dryrun", "-r", "0", "-s", "100,100", "-M"]).arg(format!("{memory_kib},{memory_kib}"));
+        Ok(Self { process: Workload::spawn(command, "earlyoom --dryrun")? })
+    }
+
+    /// Waits for its next 'low memory' and then its 'sending': nanoseconds between the two lines.
+    ///
+    /// # Errors
+    /// It ends, or says neither for a minute.
+    pub(crate) fn choice_ns(&mut self) -> Result<u64, BenchError> {
+        let low_ns = self.wait_for(Said::Low)?;
+        Ok(self.wait_for(Said::Chosen)?.saturating_sub(low_ns))
+    }
+
+    /// Waits for its next 'sending' and gives its monotonic time.
+    ///
+    /// # Errors
+    /// As [`Self::choice_ns`].
+    pub(crate) fn chosen_at_ns(&mut self) -> Result<u64, BenchError> {
+        self.wait_for(Said::Chosen)
+    }
+
+    /// Waits until it has begun to watch (it says what it found at its start).
+    ///
+    /// # Errors
+    /// As [`Self::choice_ns`].
+    pub(crate) fn wait_until_watching(&mut self) -> Result<(), BenchError> {
+        while !self.process.hear(STEP)?.trim_start().starts_with("SIGKILL when") {}
+        // Then it locks its memory and does a selection on trial; no line tells the end of that.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    }
+
+    fn wait_for(&mut self, wanted: Said) -> Result<u64, BenchError> {
+        loop {
+            let line = self.process.hear(STEP)?;
+            let now_ns = monotonic_ns()?;
+            if meaning(&line) == wanted {
+                return Ok(now_ns);
+            }
+        }
+    }
+}
+
+fn meaning(line: &str) -> Said {
+    if line.starts_with("low memory!") {
+        Said::Low
+    } else if line.starts_with("sending SIG") && line.contains(" to process ") {
+        Said::Chosen
+    } else {
+        Said::Other
+    }
+}
+
+#[cfg(test)]
+mod tests;

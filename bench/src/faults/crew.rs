@@ -1,0 +1,94 @@
+//! The processes that fault.
+
+use crate::{BenchError, Options, child::Workload};
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    unistd::Pid,
+};
+
+/// What each process does in one pass.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Bytes of each mapping.
+    pub(super) bytes_each: u64,
+    /// How often it is mapped, touched and unmapped.
+    pub(super) times: u64,
+}
+
+/// What one pass took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pass {
+    /// Time inside the touching alone, a page: the mean over the processes.
+    pub(super) touch_ns_per_page: f64,
+    /// Processor time available to the crew from its first map to its last unmap, a page: elapsed time multiplied by
+    /// the processors it can use.
+    pub(super) elapsed_ns_per_page: f64,
+    end_ns: u64,
+    width: f64,
+    pages: f64,
+}
+
+impl Pass {
+    /// What is added when the pass counts as over only at `finished_ns` (monotonic); 0 where that was before its end.
+    pub(super) fn late_ns_per_page(&self, finished_ns: Option<u64>) -> f64 {
+        let late_ns = finished_ns.map_or(0, |finished_ns| finished_ns.saturating_sub(self.end_ns));
+        late_ns as f64 * self.width / self.pages
+    }
+}
+
+/// Some processes of one user, spread over the processors.
+#[derive(Debug)]
+pub(super) struct Crew {
+    workers: Vec<Workload>,
+    width: f64,
+}
+
+impl Crew {
+    /// Starts them; process i is pinned to processor i modulo their number, so that the scheduler's choices are no
+    /// part of the difference.
+    ///
+    /// # Errors
+    /// A process does not start.
+    pub(super) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
+        let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let mut workers = Vec::new();
+        for (_, cpu) in (0..processes).zip(cpus.iter().cycle()) {
+            let arguments = ["touch".to_owned(), uid.to_string(), cpu.to_string()];
+            workers.push(Workload::start(&options.workload, &arguments)?);
+        }
+        let width = u32::try_from(workers.len().min(cpus.len())).map_or(1.0, f64::from);
+        Ok(Self { workers, width })
+    }
+
+    /// The processes.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.workers.iter().map(Workload::pid)
+    }
+
+    /// One pass of all of them at once.
+    ///
+    /// # Errors
+    /// One of them fails.
+    pub(super) fn run(&mut self, load: Load) -> Result<Pass, BenchError> {
+        for worker in &mut self.workers {
+            worker.tell(&format!("map {} {}", load.bytes_each, load.times))?;
+        }
+        let (mut touch_ns, mut pages, mut first_ns, mut last_ns) = (0, 0, u64::MAX, 0);
+        for worker in &mut self.workers {
+            let [touched_ns, start_ns, end_ns, touched] = worker.expect_numbers("done")?;
+            touch_ns += touched_ns;
+            pages += touched;
+            first_ns = first_ns.min(start_ns);
+            last_ns = last_ns.max(end_ns);
+        }
+        let pages = pages as f64;
+        Ok(Pass {
+            touch_ns_per_page: touch_ns as f64 / pages,
+            elapsed_ns_per_page: last_ns.saturating_sub(first_ns) as f64 * self.width / pages,
+            end_ns: last_ns,
+            width: self.width,
+            pages,
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! The guard under test, as a user sees it: lines are set, usage and incidents are read.
+//!
+//! [`PrivateDaemon`] is `plimsoll daemon` with a configuration, state, socket and pins of its own, so that it neither
+//! disturbs nor is disturbed by the guard of the machine. Only its command line is used.
+
+use crate::{
+    child::{self, STEP},
+    error::BenchError,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{
+    ffi::OsString,
+    fmt::Debug,
+    fs,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// A line to draw for a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// The user.
+    pub uid: u32,
+    /// The hard limit in bytes.
+    pub hard_bytes: u64,
+    /// The soft limit in bytes; the guard's default where `None`.
+    pub soft_bytes: Option<u64>,
+}
+
+/// What the benches read of an incident (`history --json`, DESIGN section 6).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct IncidentReading {
+    /// Which trigger acted.
+    pub trigger: String,
+    /// What was done.
+    pub action: String,
+    /// Who was selected.
+    pub victims: Vec<VictimReading>,
+    /// Usage above the line in bytes.
+    pub overshoot_bytes: u64,
+    /// From the crossing event to the signal, in nanoseconds.
+    pub cross_to_signal_ns: Option<u64>,
+}
+
+/// What the benches read of a victim.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct VictimReading {
+    /// Its process number.
+    pub pid: u32,
+}
+
+/// What the benches read of an account (`limit show --json`).
+#[derive(Debug, Deserialize)]
+struct AccountReading {
+    account: String,
+    usage_bytes: u64,
+}
+
+/// What the benches read of `status --json`.
+#[derive(Debug, Deserialize)]
+struct StatusReading {
+    daemon: bool,
+}
+
+/// A guard that draws lines for users.
+pub trait Guarded: Debug {
+    /// Draws the line; returns when it is in force.
+    ///
+    /// # Errors
+    /// The guard refuses.
+    fn set_line(&mut self, line: Line) -> Result<(), BenchError>;
+    /// Takes the user's line away; returns when it is gone.
+    ///
+    /// # Errors
+    /// The guard refuses.
+    fn clear_line(&mut self, uid: u32) -> Result<(), BenchError>;
+    /// The user's usage in bytes; `None` where the guard knows no such account.
+    ///
+    /// # Errors
+    /// The guard does not answer.
+    fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError>;
+    /// All incidents of this guard, oldest first.
+    ///
+    /// # Errors
+    /// The guard does not answer.
+    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError>;
+    /// The daemon's process number, where there is one.
+    fn pid(&self) -> Option<u32>;
+}
+
+/// A private `plimsoll daemon`; stopped when dropped, with nothing left behind.
+#[derive(Debug)]
+pub struct PrivateDaemon {
+    plimsoll: PathBuf,
+    folder: TempDir,
+    pin: PathBuf,
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl PrivateDaemon {
+    /// Starts `PLIMSOLL daemon` with the machine guard off and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start, or does not answer within ten seconds; its last line is in the error.
+    pub fn start(plimsoll: &Path) -> Result<Self, BenchError> {
+        let folder =
+            tempfile::Builder::new().prefix("plimsoll-bench-").tempdir().map_err(BenchError::io("temporary folder"))?;
+        let config = folder.path().join("plimsoll.toml");
+        fs::write(&config, "[machine]\nenabled = false\n").map_err(BenchError::io("write the daemon's configuration"))?;
+        let log = fs::File::create(folder.path().join("log")).map_err(BenchError::io("create the daemon's log"))?;
+        let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
+        let pin = Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default());
+        let child = Command::new(plimsoll)
+            .arg("daemon")
+            .arg("--config")
+            .arg(&config)
+            .arg("--state")
+            .arg(folder.path().join("state"))
+            .arg("--socket")
+            .arg(socket_of(folder.path()))
+            .arg("--pin")
+            .arg(&pin)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(BenchError::io(format!("start {} daemon", plimsoll.display())))?;
+        let pidfd = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| BenchError::malformed("a process number", &child.id().to_string()))
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).map_err(BenchError::io("pidfd_open")))?;
+        let daemon = Self { plimsoll: plimsoll.to_owned(), folder, pin, child, pidfd };
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_answers(&self) -> Result<(), BenchError> {
+        let within = Duration::from_secs(10);
+        let until = Instant::now() + within;
+        loop {
+            if self.read::<StatusReading>(&["status"]).is_ok_and(|status| status.daemon) {
+                return Ok(());
+            }
+            let ended = child::wait_readable(self.pidfd.as_fd(), Duration::from_millis(20))?;
+            if ended || Instant::now() > until {
+                let said = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                let problem = said.lines().last().unwrap_or("said nothing and does not answer").to_owned();
+                return Err(BenchError::Guard { command: "daemon".to_owned(), problem });
+            }
+        }
+    }
+
+    /// Runs one of its commands against this daemon.
+    fn command(&self, arguments: &[&str]) -> Result<String, BenchError> {
+        let mut command = Command::new(&self.plimsoll);
+        child::run(command.env("PLIMSOLL_SOCKET", socket_of(self.folder.path())), arguments)
+    }
+
+    fn read<T: DeserializeOwned>(&self, arguments: &[&str]) -> Result<T, BenchError> {
+        let text = self.command(&[arguments, &["--json"]].concat())?;
+        serde_json::from_str(&text)
+            .map_err(|error| BenchError::malformed(format!("'{} --json' ({error})", arguments.join(" ")), &text))
+    }
+}
+
+fn socket_of(folder: &Path) -> PathBuf {
+    folder.join("socket")
+}
+
+impl Guarded for PrivateDaemon {
+    fn set_line(&mut self, line: Line) -> Result<(), BenchError> {
+        let (uid, hard) = (line.uid.to_string(), line.hard_bytes.to_string());
+        let soft = line.soft_bytes.map(|bytes| bytes.to_string());
+        let mut arguments = vec!["limit", "set", &uid, &hard];
+        if let Some(soft) = &soft {
+            arguments.extend(["--soft", soft]);
+        }
+        self.command(&arguments).map(drop)
+    }
+
+    fn clear_line(&mut self, uid: u32) -> Result<(), BenchError> {
+        self.command(&["limit", "clear", &uid.to_string()]).map(drop)
+    }
+
+    fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError> {
+        let accounts: Vec<AccountReading> = self.read(&["limit", "show"])?;
+        let name = format!("user:{uid}");
+        Ok(accounts.into_iter().find(|account| account.account == name).map(|account| account.usage_bytes))
+    }
+
+    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+        self.read(&["history"])
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.child.id())
+    }
+}
+
+impl Drop for PrivateDaemon {
+    fn drop(&mut self) {
+        // Fails only for a daemon that has ended already.
+        drop(pidfd_send_signal(&self.pidfd, Signal::TERM));
+        if !matches!(child::wait_readable(self.pidfd.as_fd(), STEP / 4), Ok(true)) {
+            drop(pidfd_send_signal(&self.pidfd, Signal::KILL));
+        }
+        drop(self.child.wait());
+        if self.pin.exists() {
+            // It did not stop cleanly: take down what it left pinned. Where that fails, the pins show it.
+            let arguments = [OsString::from("daemon"), "--stop-guarding".into(), "--pin".into(), self.pin.clone().into()];
+            drop(child::run(&mut Command::new(&self.plimsoll), &arguments));
+        }
+    }
+}
+
+/// Reads the incidents until there are at least `count`: they are written by a thread of their own.
+///
+/// # Errors
+/// Fewer after ten seconds, or the guard does not answer.
+pub(crate) fn wait_for_incidents(guard: &mut dyn Guarded, count: usize) -> Result<Vec<IncidentReading>, BenchError> {
+    let within = Duration::from_secs(10);
+    let until = Instant::now() + within;
+    loop {
+        let incidents = guard.incidents()?;
+        if incidents.len() >= count {
+            return Ok(incidents);
+        }
+        if Instant::now() > until {
+            let awaited = format!("{count} incidents in the history (it has {})", incidents.len());
+            return Err(BenchError::Deadline { awaited, within });
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,163 @@
+//! `latency`: from the touch that crosses the line to the victim's pidfd readable, with 1,000 processes present.
+//!
+//! Three ways are interleaved: killed in the kernel (the crosser is its account's largest), through the daemon (the
+//! crosser is small, another and sleeping process is the largest), and by a timer of 200 ms. Each way has a user of its
+//! own, so that nothing has to be switched between them. earlyoom stands beside them, in its dry run.
+
+mod arena;
+mod earlyoom;
+
+use crate::{
+    BenchError, Options, Starter,
+    crowd::Crowd,
+    guarded::{IncidentReading, wait_for_incidents},
+    report::{BenchReport, Series},
+    statistics::Summary,
+};
+use arena::{Arena, Kill, Way};
+
+const MIB: u64 = 1 << 20;
+
+/// Processes that sleep meanwhile, of a user without a limit.
+const CROWD: usize = 1_000;
+const CROWD_UID: u32 = 60_020;
+
+/// One size of victim: rounds, and kills of each way a round.
+struct Case {
+    name: &'static str,
+    bytes: u64,
+    rounds: (usize, usize),
+    in_kernel: usize,
+    daemon: usize,
+}
+
+/// At least 200 kills each for the size that the bars speak of; the timer takes one a round.
+const CASES: [Case; 3] = [
+    Case { name: "4MiB", bytes: 4 * MIB, rounds: (50, 2), in_kernel: 6, daemon: 4 },
+    Case { name: "64MiB", bytes: 64 * MIB, rounds: (12, 1), in_kernel: 3, daemon: 3 },
+    Case { name: "1GiB", bytes: 1024 * MIB, rounds: (6, 1), in_kernel: 1, daemon: 1 },
+];
+
+/// Runs all cases.
+///
+/// # Errors
+/// The guard or a workload fails, or a victim is not killed.
+pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
+    let crowd = Crowd::start(CROWD_UID, options.sized(CROWD, 50))?;
+    let mut arena = Arena::open(options, start()?)?;
+    for case in &CASES {
+        if options.wants(case.name) && !(options.quick && case.bytes > 64 * MIB) {
+            kill_in_turns(options, &mut arena, case, report)?;
+        }
+    }
+    if options.wants("4MiB") {
+        // The same, with the thousand in the victim's own account.
+        drop(crowd);
+        let _crowd = Crowd::start(arena::IN_KERNEL_UID, options.sized(CROWD, 50))?;
+        if let Err(error) = crowded_account(options, &mut arena, report) {
+            report.note(format!("4MiB crowded account: {error}"));
+        }
+        arena.clear_lines()?;
+    }
+    if options.wants("earlyoom") {
+        let _crowd = Crowd::start(CROWD_UID, options.sized(CROWD, 50))?;
+        earlyoom::run(options, report)?;
+    }
+    Ok(())
+}
+
+fn kill_in_turns(
+    options: &Options,
+    arena: &mut Arena,
+    case: &Case,
+    report: &mut BenchReport,
+) -> Result<(), BenchError> {
+    arena.draw_lines(case.bytes)?;
+    let before = arena.guard().incidents()?.len();
+    let turns = [(Way::InKernel, case.in_kernel), (Way::Daemon, case.daemon), (Way::Timer, 1)];
+    let mut kills: [Vec<Kill>; 3] = Default::default();
+    let mut medians: [Vec<f64>; 3] = Default::default();
+    for round in 0..options.sized(case.rounds.0, case.rounds.1) {
+        let mut lanes: Vec<_> = turns.iter().zip(kills.iter_mut().zip(medians.iter_mut())).collect();
+        if round % 2 == 1 {
+            lanes.reverse();
+        }
+        for ((way, count), (kills, medians)) in lanes {
+            let fresh = (0..*count).map(|_| arena.kill(*way, case.bytes)).collect::<Result<Vec<_>, _>>()?;
+            medians.extend(Summary::of(&micros_of(&fresh)).map(|summary| summary.p50));
+            kills.extend(fresh);
+        }
+    }
+    let [in_kernel, daemon, timer] = &kills;
+    for ((way, _), kills) in turns.iter().zip(&kills) {
+        report.add_row(case.name, Series { variant: way.name(), figures: &micros_of(kills) }, "us");
+    }
+    let [kernel_rounds, daemon_rounds, timer_rounds] = &medians;
+    let timer_series = Series { variant: Way::Timer.name(), figures: timer_rounds };
+    for (way, rounds) in [(Way::InKernel, kernel_rounds), (Way::Daemon, daemon_rounds)] {
+        report.add_ratio(case.name, timer_series, Series { variant: way.name(), figures: rounds });
+    }
+    let missed = timer.iter().filter(|kill| kill.touches_after_crossing == 0).count();
+    if missed > 0 {
+        report.note(format!("{}: timer: {missed} victims died before they crossed", case.name));
+    }
+    add_history(arena, before, case.name, [(Way::InKernel, in_kernel), (Way::Daemon, daemon)], report);
+    arena.clear_lines()
+}
+
+/// The kernel's way with 1,000 processes of the same user, whose usage the line has to leave room for.
+fn crowded_account(options: &Options, arena: &mut Arena, report: &mut BenchReport) -> Result<(), BenchError> {
+    let bytes = 4 * MIB;
+    arena.draw_line_above_usage(bytes)?;
+    let before = arena.guard().incidents()?.len();
+    let kills = (0..options.sized(100, 3))
+        .map(|_| arena.kill(Way::InKernel, bytes - MIB))
+        .collect::<Result<Vec<_>, _>>()?;
+    let case = "4MiB, 1,000 processes in the same account";
+    report.add_row(case, Series { variant: Way::InKernel.name(), figures: &micros_of(&kills) }, "us");
+    add_history(arena, before, case, [(Way::InKernel, &kills)], report);
+    Ok(())
+}
+
+/// What the guard itself recorded of these kills. A history that is not complete is said, and costs no other figure.
+fn add_history<const WAYS: usize>(
+    arena: &mut Arena,
+    before: usize,
+    case: &str,
+    ways: [(Way, &Vec<Kill>); WAYS],
+    report: &mut BenchReport,
+) {
+    let wanted: usize = ways.iter().map(|(_, kills)| kills.len()).sum();
+    let incidents = match wait_for_incidents(arena.guard(), before + wanted) {
+        Ok(incidents) => incidents,
+        Err(error) => return report.note(format!("{case}: history: {error}")),
+    };
+    let fresh = incidents.get(before..).unwrap_or_default();
+    for (way, kills) in ways {
+        let recorded: Vec<&IncidentReading> = kills
+            .iter()
+            .filter_map(|kill| {
+                fresh.iter().rev().find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
+            })
+            .collect();
+        let as_meant = recorded.iter().filter(|incident| incident.trigger == way.name()).count();
+        report.note(format!(
+            "{case}: {} of {} kills meant to be {} are recorded with that trigger",
+            as_meant,
+            kills.len(),
+            way.name()
+        ));
+        let micros: Vec<f64> = recorded
+            .iter()
+            .filter(|incident| incident.trigger == way.name())
+            .filter_map(|incident| incident.cross_to_signal_ns)
+            .map(|nanos| nanos as f64 / 1_000.0)
+            .collect();
+        let variant = format!("{}, crossing to signal", way.name());
+        report.add_row(case, Series { variant: &variant, figures: &micros }, "us");
+    }
+}
+
+fn micros_of(kills: &[Kill]) -> Vec<f64> {
+    kills.iter().map(|kill| kill.latency_ns as f64 / 1_000.0).collect()
+}

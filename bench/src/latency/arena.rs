@@ -1,0 +1,225 @@
+//! One kill after the other, each way with its own user.
+
+use crate::{
+    BenchError, Options,
+    child::{STEP, Workload},
+    guarded::{Guarded, Line},
+    proc,
+    stamps::Stamps,
+};
+use std::{thread, time::Duration};
+
+const MIB: u64 = 1 << 20;
+
+/// The users of the three ways.
+pub(super) const IN_KERNEL_UID: u32 = 60_010;
+const DAEMON_UID: u32 = 60_011;
+const TIMER_UID: u32 = 60_012;
+
+/// What the line of the daemon's way leaves to the crosser beside the victim.
+const CROSSER_ROOM_BYTES: u64 = 2 * MIB;
+const CROSSER_BYTES: u64 = MIB;
+
+/// How far under its line a victim stops before it is let go, in pages.
+const LAST_PAGES: u64 = 64;
+
+/// The seed's timer, in milliseconds.
+const TIMER_INTERVAL_MS: u64 = 200;
+
+/// The timer reads approximate counters: its victim goes this many pages past the line and waits there.
+const TIMER_OVERRUN_PAGES: u64 = 256;
+
+/// Time given to a touch to have its consequence before the next one, in the daemon's way: longer than its bar for
+/// the 99th percentile, so that a late kill is not taken for one of the next touch.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Who kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The event that crosses.
+    InKernel,
+    /// The daemon, told by the kernel.
+    Daemon,
+    /// A loop that sums and sleeps.
+    Timer,
+}
+
+impl Way {
+    /// The variant's name; the first two are also the trigger that the incident must carry.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::InKernel => "in-kernel",
+            Self::Daemon => "daemon",
+            Self::Timer => "timer",
+        }
+    }
+}
+
+/// One kill.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kill {
+    /// Who died.
+    pub(super) pid: u32,
+    /// From the stamp of the touch that crossed to its pidfd readable.
+    pub(super) latency_ns: u64,
+    /// Touches from the crossing one on; 0 means that it was killed under its line.
+    pub(super) touches_after_crossing: usize,
+}
+
+/// What the kills need.
+#[derive(Debug)]
+pub(super) struct Arena {
+    options: Options,
+    guard: Box<dyn Guarded>,
+    timer: Workload,
+    stamps: Stamps,
+    page_bytes: u64,
+    kills: u64,
+}
+
+impl Arena {
+    /// Opens it around a guard.
+    ///
+    /// # Errors
+    /// A helper process or memory is missing.
+    pub(super) fn open(options: &Options, guard: Box<dyn Guarded>) -> Result<Self, BenchError> {
+        let timer = Workload::start(&options.workload, &["timer".to_owned(), TIMER_INTERVAL_MS.to_string()])?;
+        let stamps = Stamps::create(crate::workload::UNITS_MAX)?;
+        Ok(Self { options: options.clone(), guard, timer, stamps, page_bytes: proc::page_size_bytes()?, kills: 0 })
+    }
+
+    /// The guard.
+    pub(super) fn guard(&mut self) -> &mut dyn Guarded {
+        self.guard.as_mut()
+    }
+
+    /// Draws the lines for victims of this size.
+    ///
+    /// # Errors
+    /// The guard refuses.
+    pub(super) fn draw_lines(&mut self, bytes: u64) -> Result<(), BenchError> {
+        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: bytes, soft_bytes: None })?;
+        let room = bytes + CROSSER_ROOM_BYTES;
+        self.guard.set_line(Line { uid: DAEMON_UID, hard_bytes: room, soft_bytes: None })
+    }
+
+    /// Draws the line of the kernel's way `bytes` above what its user uses already.
+    ///
+    /// # Errors
+    /// The guard refuses, or does not know the usage.
+    pub(super) fn draw_line_above_usage(&mut self, bytes: u64) -> Result<(), BenchError> {
+        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: 2 << 30, soft_bytes: None })?;
+        let usage = self.guard.usage_bytes(IN_KERNEL_UID)?;
+        let usage = usage.ok_or_else(|| BenchError::malformed("usage of the crowd's account", "absent"))?;
+        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: usage + bytes, soft_bytes: None })
+    }
+
+    /// Takes the lines away.
+    ///
+    /// # Errors
+    /// The guard refuses.
+    pub(super) fn clear_lines(&mut self) -> Result<(), BenchError> {
+        self.guard.clear_line(IN_KERNEL_UID)?;
+        self.guard.clear_line(DAEMON_UID)
+    }
+
+    /// One kill of a victim of this size.
+    ///
+    /// # Errors
+    /// Nobody died, or a workload failed.
+    pub(super) fn kill(&mut self, way: Way, bytes: u64) -> Result<Kill, BenchError> {
+        self.stamps.clear()?;
+        self.kills += 1;
+        match way {
+            Way::InKernel => self.kill_in_kernel(bytes),
+            Way::Daemon => self.kill_through_daemon(bytes),
+            Way::Timer => self.kill_by_timer(bytes),
+        }
+    }
+
+    fn victim(&self, uid: u32, bytes: u64) -> Result<Workload, BenchError> {
+        let arguments =
+            ["victim".to_owned(), uid.to_string(), self.stamps.path(), bytes.to_string(), "1".to_owned(), "small".to_owned()];
+        Workload::start(&self.options.workload, &arguments)
+    }
+
+    /// The victim touches until it dies; its last stamp is the touch that crossed.
+    fn kill_in_kernel(&self, bytes: u64) -> Result<Kill, BenchError> {
+        let mut victim = self.victim(IN_KERNEL_UID, bytes - LAST_PAGES * self.page_bytes)?;
+        victim.tell(&format!("go {}", crate::workload::UNITS_MAX))?;
+        let died_ns = died(&victim)?;
+        let stamps = self.stamps.read()?;
+        kill_at(&victim, stamps.last().copied(), died_ns, 1)
+    }
+
+    /// The crosser goes to just under the line, then one page at a time until the sleeper dies.
+    fn kill_through_daemon(&self, bytes: u64) -> Result<Kill, BenchError> {
+        let arguments = ["hold".to_owned(), DAEMON_UID.to_string(), bytes.to_string()];
+        let sleeper = Workload::start(&self.options.workload, &arguments)?;
+        let mut crosser = self.victim(DAEMON_UID, CROSSER_BYTES)?;
+        let mut used = 0;
+        for pid in [sleeper.pid(), crosser.pid()] {
+            used += charged(pid)?;
+        }
+        let room_pages = (bytes + CROSSER_ROOM_BYTES).saturating_sub(used) / self.page_bytes;
+        crosser.tell(&format!("go {}", room_pages.saturating_sub(2)))?;
+        crosser.expect("touched")?;
+        if sleeper.wait_dead_ns(PATIENCE)?.is_some() {
+            return Err(BenchError::malformed("a kill at the line", &format!("the sleeper died {room_pages} pages under it")));
+        }
+        for _ in 0..LAST_PAGES {
+            crosser.tell("go 1")?;
+            let died_ns = sleeper.wait_dead_ns(PATIENCE)?;
+            if died_ns.is_some() {
+                return kill_at(&sleeper, self.stamps.read()?.last().copied(), died_ns, 1);
+            }
+            crosser.expect("touched")?;
+        }
+        Err(BenchError::Deadline { awaited: "kill through the daemon".to_owned(), within: PATIENCE })
+    }
+
+    /// The victim goes past the line at a random moment of the timer's period, and waits to be found there.
+    fn kill_by_timer(&mut self, bytes: u64) -> Result<Kill, BenchError> {
+        let mut victim = self.victim(TIMER_UID, bytes - MIB)?;
+        let room_pages = bytes.saturating_sub(charged(victim.pid())?) / self.page_bytes;
+        self.timer.tell(&format!("on {TIMER_UID} {bytes}"))?;
+        self.timer.expect("on")?;
+        // The last kill was in step with the timer; 79 ms a kill, modulo its period, goes through all of its phases.
+        thread::sleep(Duration::from_millis(self.kills * 79 % TIMER_INTERVAL_MS));
+        victim.tell(&format!("go {}", room_pages + TIMER_OVERRUN_PAGES))?;
+        let died_ns = died(&victim)?;
+        self.timer.tell("off")?;
+        self.timer.expect("off")?;
+        let stamps = self.stamps.read()?;
+        let crossing = usize::try_from(room_pages).ok().filter(|index| *index < stamps.len());
+        let after = crossing.map_or(0, |index| stamps.len() - index);
+        kill_at(&victim, crossing.map_or(stamps.last(), |index| stamps.get(index)).copied(), died_ns, after)
+    }
+}
+
+fn charged(pid: u32) -> Result<u64, BenchError> {
+    proc::read_charged_bytes(pid)?.ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))
+}
+
+fn died(victim: &Workload) -> Result<Option<u64>, BenchError> {
+    match victim.wait_dead_ns(STEP / 6)? {
+        Some(died_ns) => Ok(Some(died_ns)),
+        None => Err(BenchError::Deadline { awaited: "kill of the victim".to_owned(), within: STEP / 6 }),
+    }
+}
+
+fn kill_at(
+    victim: &Workload,
+    crossed_ns: Option<u64>,
+    died_ns: Option<u64>,
+    touches_after_crossing: usize,
+) -> Result<Kill, BenchError> {
+    match (crossed_ns, died_ns) {
+        (Some(crossed_ns), Some(died_ns)) => Ok(Kill {
+            pid: victim.pid(),
+            latency_ns: died_ns.saturating_sub(crossed_ns),
+            touches_after_crossing,
+        }),
+        _ => Err(BenchError::malformed("the stamps of a victim", "it died before its first touch")),
+    }
+}

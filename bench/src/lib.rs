@@ -1,0 +1,104 @@
+//! The benchmarks behind `plimsoll bench`: what being guarded costs, how soon and how exactly the line acts.
+//!
+//! Everything is paired in one run: variants are interleaved (A B B A ...), each round gives one ratio, and the
+//! ratio's median is printed with its 95 % confidence interval. The guard is driven from outside, as a black box: a
+//! private daemon and the commands that a user has. Workloads and comparators are processes of their own
+//! ([`workload_main`]), of uids 60010 to 60040, bounded in size and under a watchdog; they are killed by pidfd only.
+//!
+//! Neighbours: the CLI calls [`run`] and [`workload_main`]. This crate never looks inside the guard.
+#![forbid(unsafe_code)]
+
+mod accuracy;
+mod child;
+mod clock;
+mod comparator;
+mod crowd;
+mod error;
+mod faults;
+pub mod guarded;
+mod latency;
+mod machine;
+mod overshoot;
+mod pairing;
+mod proc;
+pub mod report;
+pub mod statistics;
+mod stamps;
+mod workload;
+
+pub use error::BenchError;
+pub use guarded::Guarded;
+pub use report::BenchReport;
+pub use workload::workload_main;
+
+use std::path::PathBuf;
+
+/// The benches that [`run`] knows, in the order of the documentation.
+pub const NAMES: [&str; 4] = ["faults", "latency", "overshoot", "accuracy"];
+
+/// How to run a bench.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Few rounds and small sizes: shows that everything works, measures nothing well.
+    pub quick: bool,
+    /// The `plimsoll` binary that is measured.
+    pub plimsoll: PathBuf,
+    /// The binary that carries the workloads (`BINARY bench-workload ...` reaches [`workload_main`]).
+    pub workload: PathBuf,
+    /// Run only cases whose name begins with this; all where `None`.
+    pub only: Option<String>,
+}
+
+impl Default for Options {
+    /// The full bench; the running binary is both the guard and the workload.
+    fn default() -> Self {
+        let own = PathBuf::from("/proc/self/exe");
+        Self { quick: false, plimsoll: own.clone(), workload: own, only: None }
+    }
+}
+
+impl Options {
+    /// `full`, or `quick` under [`Options::quick`].
+    pub(crate) fn sized(&self, full: usize, quick: usize) -> usize {
+        if self.quick { quick } else { full }
+    }
+
+    /// Whether the case is asked for.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        self.only.as_deref().is_none_or(|prefix| case.starts_with(prefix))
+    }
+}
+
+/// Starts a private guard; called anew for each daemon that a bench needs.
+pub type Starter<'a> = &'a dyn Fn() -> Result<Box<dyn Guarded>, BenchError>;
+
+/// Runs the bench called `name` (one of [`NAMES`]) against private daemons of [`Options::plimsoll`].
+///
+/// # Errors
+/// An unknown name, no root, a guard that does not start, a workload that fails or runs over its deadline.
+pub fn run(name: &str, options: &Options) -> Result<BenchReport, BenchError> {
+    run_with(name, options, &|| {
+        Ok(Box::new(guarded::PrivateDaemon::start(&options.plimsoll)?) as Box<dyn Guarded>)
+    })
+}
+
+/// [`run`] against any guard that `start` gives.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<BenchReport, BenchError> {
+    if !NAMES.contains(&name) {
+        return Err(BenchError::UnknownBench { name: name.to_owned() });
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err(BenchError::NotPermitted);
+    }
+    let mut report = BenchReport::new(name, machine::describe()?);
+    match name {
+        "faults" => faults::run(options, start, &mut report)?,
+        "latency" => latency::run(options, start, &mut report)?,
+        "overshoot" => overshoot::run(options, start, &mut report)?,
+        _ => accuracy::run(options, start, &mut report)?,
+    }
+    Ok(report)
+}

@@ -1,0 +1,41 @@
+//! Describes the machine that a result belongs to.
+
+use crate::{error::BenchError, proc, report::Machine};
+use std::fs;
+
+/// Reads it from /proc and /sys.
+///
+/// # Errors
+/// /proc/meminfo or uname cannot be read; everything else is `None` where missing.
+pub(crate) fn describe() -> Result<Machine, BenchError> {
+    let meminfo = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
+    let field = |name: &str| {
+        proc::kib_field(&meminfo, name)
+            .map(|kib| kib * 1024)
+            .ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), &meminfo))
+    };
+    let uname = nix::sys::utsname::uname().map_err(BenchError::io("uname"))?;
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
+    let first = |name: &str| {
+        cpuinfo.as_deref()?.lines().find(|line| line.starts_with(name))?.split_once(':').map(|(_, value)| value.trim())
+    };
+    let load = fs::read_to_string("/proc/loadavg").ok();
+    let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();
+    Ok(Machine {
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        cpu_model: first("model name").map(str::to_owned),
+        virtual_machine: first("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+        memory_bytes: field("MemTotal:")?,
+        swap_bytes: field("SwapTotal:")?,
+        page_size_bytes: proc::page_size_bytes()?,
+        transparent_hugepage: thp.as_deref().and_then(bracketed).map(str::to_owned),
+        load_average_at_start: load.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// The mode in force among `always [madvise] never`.
+fn bracketed(text: &str) -> Option<&str> {
+    text.split_once('[')?.1.split_once(']').map(|(mode, _)| mode)
+}

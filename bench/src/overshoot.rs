@@ -1,0 +1,90 @@
+//! `overshoot`: how far past its line a user is when the kill comes, as the guard recorded it and as the victim did.
+
+use crate::{
+    BenchError, Options, Starter,
+    child::{STEP, Workload},
+    guarded::{Guarded, Line, wait_for_incidents},
+    proc,
+    report::{BenchReport, Series},
+    stamps::Stamps,
+    workload::{HUGE_PAGE_BYTES, UNITS_MAX},
+};
+
+const MIB: u64 = 1 << 20;
+const UID: u32 = 60_010;
+
+/// One way to allocate.
+struct Case {
+    name: &'static str,
+    kills: (usize, usize),
+    hard_bytes: u64,
+    /// Where the victim stops before it is let go.
+    approach_bytes: u64,
+    threads: usize,
+    huge: bool,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: "4KiB", kills: (500, 5), hard_bytes: 8 * MIB, approach_bytes: 7 * MIB, threads: 1, huge: false },
+    Case { name: "huge", kills: (100, 2), hard_bytes: 32 * MIB, approach_bytes: 24 * MIB, threads: 1, huge: true },
+    Case { name: "8-threads", kills: (100, 2), hard_bytes: 8 * MIB, approach_bytes: 4 * MIB, threads: 8, huge: false },
+];
+
+/// Runs all cases.
+///
+/// # Errors
+/// The guard or a workload fails, or a victim is not killed.
+pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
+    let mut guard = start()?;
+    for case in CASES.iter().filter(|case| options.wants(case.name)) {
+        kill_often(options, guard.as_mut(), case, report)?;
+    }
+    Ok(())
+}
+
+fn kill_often(
+    options: &Options,
+    guard: &mut dyn Guarded,
+    case: &Case,
+    report: &mut BenchReport,
+) -> Result<(), BenchError> {
+    guard.set_line(Line { uid: UID, hard_bytes: case.hard_bytes, soft_bytes: None })?;
+    let before = guard.incidents()?.len();
+    let stamps = Stamps::create(UNITS_MAX * case.threads)?;
+    let kills = options.sized(case.kills.0, case.kills.1);
+    let mut counted = Vec::with_capacity(kills);
+    for _ in 0..kills {
+        counted.push(kill_once(options, &stamps, case)?);
+    }
+    let incidents = wait_for_incidents(guard, before + kills)?;
+    let recorded: Vec<f64> =
+        incidents.iter().skip(before).map(|incident| incident.overshoot_bytes as f64).collect();
+    report.add_row(case.name, Series { variant: "plimsoll's record", figures: &recorded }, "bytes");
+    report.add_row(case.name, Series { variant: "victim's own count", figures: &counted }, "bytes");
+    guard.clear_line(UID)
+}
+
+/// Lets one victim run into the line; bytes above the line by its own count: what it had when it was let go, by the
+/// kernel's page tables, and the pages it began to touch since. A touch that was stopped counts as if it had happened.
+fn kill_once(options: &Options, stamps: &Stamps, case: &Case) -> Result<f64, BenchError> {
+    stamps.clear()?;
+    let size = if case.huge { "huge" } else { "small" };
+    let arguments = [
+        "victim".to_owned(),
+        UID.to_string(),
+        stamps.path(),
+        case.approach_bytes.to_string(),
+        case.threads.to_string(),
+        size.to_owned(),
+    ];
+    let mut victim = Workload::start(&options.workload, &arguments)?;
+    let had_bytes = proc::read_charged_bytes(victim.pid())?
+        .ok_or_else(|| BenchError::malformed("a victim's smaps_rollup", "it is gone"))?;
+    victim.tell(&format!("go {UNITS_MAX}"))?;
+    if victim.wait_dead_ns(STEP / 6)?.is_none() {
+        return Err(BenchError::Deadline { awaited: "kill of the victim".to_owned(), within: STEP / 6 });
+    }
+    let unit_bytes = if case.huge { HUGE_PAGE_BYTES as u64 } else { proc::page_size_bytes()? };
+    let touched_bytes = stamps.read()?.len() as u64 * unit_bytes;
+    Ok((had_bytes + touched_bytes) as f64 - case.hard_bytes as f64)
+}

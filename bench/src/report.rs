@@ -1,0 +1,213 @@
+//! The result of a bench: JSON for scripts (DESIGN section 6), a table for people.
+
+use crate::statistics::{Median, Summary, paired_ratios};
+use serde::Serialize;
+use std::fmt;
+
+/// One run of one bench.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BenchReport {
+    /// The bench's name.
+    pub bench: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The figures, one row a series.
+    pub rows: Vec<Row>,
+    /// Per-round ratios between two series of the same case.
+    pub ratios: Vec<Ratio>,
+    /// What the reader must know to judge the figures: what was skipped, lost or seen on the side.
+    pub notes: Vec<String>,
+}
+
+/// The machine a result belongs to. `None` is 'not known'.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Machine {
+    /// Kernel release.
+    pub kernel: String,
+    /// Processors online.
+    pub cpus: usize,
+    /// The processor's name.
+    pub cpu_model: Option<String>,
+    /// Running under a hypervisor.
+    pub virtual_machine: Option<bool>,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Swap in bytes.
+    pub swap_bytes: u64,
+    /// Page size in bytes.
+    pub page_size_bytes: u64,
+    /// Transparent huge pages: the mode in force.
+    pub transparent_hugepage: Option<String>,
+    /// Load average over one minute when the bench began.
+    pub load_average_at_start: Option<f64>,
+    /// Version of the bench.
+    pub version: String,
+}
+
+/// One series.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The workload.
+    pub case: String,
+    /// Who guarded.
+    pub variant: String,
+    /// Number of figures.
+    pub n: usize,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile by nearest rank.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+    /// What the figures are.
+    pub unit: String,
+}
+
+/// The ratio of two series, formed round by round.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The workload.
+    pub case: String,
+    /// Numerator.
+    pub of: String,
+    /// Denominator.
+    pub to: String,
+    /// Number of rounds.
+    pub n: usize,
+    /// Median of the rounds' ratios.
+    pub median: f64,
+    /// Lower end of its 95 % confidence interval; `None` under 6 rounds.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+/// A named series of one case, as the benches hand it over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Series<'a> {
+    /// Who guarded.
+    pub(crate) variant: &'a str,
+    /// The figures, in the order of the rounds.
+    pub(crate) figures: &'a [f64],
+}
+
+impl BenchReport {
+    /// An empty report.
+    #[must_use]
+    pub fn new(bench: &str, machine: Machine) -> Self {
+        Self { bench: bench.to_owned(), machine, rows: Vec::new(), ratios: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a row; a series without a figure becomes a note, not a row of zeros.
+    pub(crate) fn add_row(&mut self, case: &str, series: Series<'_>, unit: &str) {
+        let variant = series.variant;
+        match Summary::of(series.figures) {
+            Some(Summary { n, p50, p99, max }) => self.rows.push(Row {
+                case: case.to_owned(),
+                variant: variant.to_owned(),
+                n,
+                p50,
+                p99,
+                max,
+                unit: unit.to_owned(),
+            }),
+            None => self.notes.push(format!("{case}: {variant}: nothing measured")),
+        }
+    }
+
+    /// Adds the ratio `of / to`, round by round.
+    pub(crate) fn add_ratio(&mut self, case: &str, of: Series<'_>, to: Series<'_>) {
+        if let Some(Median { n, median, low, high }) = Median::of(&paired_ratios(of.figures, to.figures)) {
+            self.ratios.push(Ratio {
+                case: case.to_owned(),
+                of: of.variant.to_owned(),
+                to: to.variant.to_owned(),
+                n,
+                median,
+                low,
+                high,
+            });
+        }
+    }
+
+    /// Adds a note.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+impl fmt::Display for BenchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = &self.machine;
+        let load = machine.load_average_at_start.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"));
+        writeln!(
+            f,
+            "{}: Linux {}, {} x {}, {} MiB, load {load} at start",
+            self.bench,
+            machine.kernel,
+            machine.cpus,
+            machine.cpu_model.as_deref().unwrap_or("unknown processor"),
+            machine.memory_bytes >> 20,
+        )?;
+        let mut lines = vec![["case", "variant", "n", "p50", "p99", "max", "unit"].map(str::to_owned)];
+        lines.extend(self.rows.iter().map(|row| {
+            [
+                row.case.clone(),
+                row.variant.clone(),
+                row.n.to_string(),
+                figure(row.p50),
+                figure(row.p99),
+                figure(row.max),
+                row.unit.clone(),
+            ]
+        }));
+        write_table(f, &lines)?;
+        if !self.ratios.is_empty() {
+            let mut lines = vec![["case", "ratio", "n", "median", "95 % confidence"].map(str::to_owned)];
+            lines.extend(self.ratios.iter().map(|ratio| {
+                [
+                    ratio.case.clone(),
+                    format!("{} / {}", ratio.of, ratio.to),
+                    ratio.n.to_string(),
+                    format!("{:.3}", ratio.median),
+                    match (ratio.low, ratio.high) {
+                        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+                        _ => "too few rounds".to_owned(),
+                    },
+                ]
+            }));
+            writeln!(f)?;
+            write_table(f, &lines)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+/// Four significant digits are more than any of these figures carries.
+fn figure(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else if value.abs() >= 1.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+fn write_table<const COLUMNS: usize>(f: &mut fmt::Formatter<'_>, lines: &[[String; COLUMNS]]) -> fmt::Result {
+    let mut widths = [0_usize; COLUMNS];
+    for line in lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for line in lines {
+        let cells: Vec<String> =
+            line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(f, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

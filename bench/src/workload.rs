@@ -1,0 +1,136 @@
+//! The processes that a bench starts: small programs inside the same binary, behind a hidden subcommand.
+//!
+//! Each speaks lines on its standard input and output, says `ready` first, and ends when its input closes. Each is
+//! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent.
+
+mod hold;
+pub(crate) mod memory;
+mod random;
+mod storm;
+mod touch;
+mod victim;
+
+pub(crate) use memory::HUGE_PAGE_BYTES;
+pub(crate) use victim::UNITS_MAX;
+
+use crate::{comparator, error::BenchError};
+use nix::{
+    sys::{prctl, signal::Signal},
+    unistd::{self, Gid, Uid, alarm},
+};
+use std::io::{self, BufRead, StdinLock, Write};
+
+/// The test uids that a workload may become; nothing else, whatever it is asked.
+const UIDS: std::ops::RangeInclusive<u32> = 60_010..=60_040;
+
+/// A process that hears nothing for this long ends itself: longer than any case lasts.
+pub(crate) const SILENCE_SECONDS: u32 = 300;
+
+/// Runs the workload that `arguments` names (`touch 60010 0`, ...) and gives its exit status: 0 done, 1 failed, 2 usage.
+///
+/// This is what the hidden subcommand `plimsoll bench-workload` calls. A failure is said on standard output, as
+/// `error ...`, where the bench hears it.
+#[must_use]
+pub fn workload_main(arguments: &[String]) -> i32 {
+    let Some((name, rest)) = arguments.split_first() else { return 2 };
+    let outcome = match name.as_str() {
+        "touch" => touch::run(rest),
+        "hold" => hold::run(rest),
+        "victim" => victim::run(rest),
+        "storm" => storm::run(rest),
+        "exit" => Ok(()),
+        "timer" => comparator::timer::run(rest),
+        "trace" => comparator::trace::run(rest),
+        _ => Err(usage(name)),
+    };
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            // The bench may have gone; then nobody is left to hear it.
+            drop(say(&format!("error {error}")));
+            if matches!(error, BenchError::Malformed { .. }) { 2 } else { 1 }
+        }
+    }
+}
+
+/// The error for arguments that are missing or wrong.
+pub(crate) fn usage(text: &str) -> BenchError {
+    BenchError::malformed("arguments of bench-workload", text)
+}
+
+/// Takes the argument at `index` as a number.
+///
+/// # Errors
+/// Missing or not a number.
+pub(crate) fn number<T: std::str::FromStr>(arguments: &[String], index: usize) -> Result<T, BenchError> {
+    arguments
+        .get(index)
+        .and_then(|argument| argument.parse().ok())
+        .ok_or_else(|| usage(&arguments.join(" ")))
+}
+
+/// Says one line.
+///
+/// # Errors
+/// The bench has gone.
+pub(crate) fn say(line: &str) -> Result<(), BenchError> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(BenchError::io("write to the bench"))
+}
+
+/// Commands of the bench, one line each.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    input: StdinLock<'static>,
+    line: String,
+}
+
+impl Commands {
+    /// Opens standard input; the line has room before the first command, so that hearing one touches no new page.
+    pub(crate) fn open() -> Self {
+        Self { input: io::stdin().lock(), line: String::with_capacity(4096) }
+    }
+
+    /// The next command as its word and its numbers; `None` when the bench has closed the input. Renews the alarm.
+    ///
+    /// # Errors
+    /// The input cannot be read, or holds something else.
+    pub(crate) fn next(&mut self) -> Result<Option<(String, Vec<u64>)>, BenchError> {
+        alarm::set(SILENCE_SECONDS);
+        self.line.clear();
+        let count = self.input.read_line(&mut self.line).map_err(BenchError::io("read from the bench"))?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut fields = self.line.split_ascii_whitespace();
+        let word = fields.next().unwrap_or("").to_owned();
+        let numbers: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
+        numbers.map(|numbers| Some((word, numbers))).ok_or_else(|| usage(&self.line))
+    }
+}
+
+/// Arms the watchdogs of a process that may be killed at any time.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn arm_watchdogs() -> Result<(), BenchError> {
+    alarm::set(SILENCE_SECONDS);
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(BenchError::io("PR_SET_PDEATHSIG"))
+}
+
+/// Gives up root for the test user `uid`, for good, and arms the watchdogs (a change of user disarms the signal of the
+/// parent's death). The process stays dumpable, so that the owner of its /proc folder is the user it belongs to.
+///
+/// # Errors
+/// Not a test uid, or not root.
+pub(crate) fn become_user(uid: u32) -> Result<(), BenchError> {
+    if !UIDS.contains(&uid) {
+        return Err(usage(&format!("uid {uid} is not between {} and {}", UIDS.start(), UIDS.end())));
+    }
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    unistd::setgroups(&[]).map_err(BenchError::io("setgroups"))?;
+    unistd::setresgid(group, group, group).map_err(BenchError::io(format!("setresgid {uid}")))?;
+    unistd::setresuid(user, user, user).map_err(BenchError::io(format!("setresuid {uid}")))?;
+    prctl::set_dumpable(true).map_err(BenchError::io("PR_SET_DUMPABLE"))?;
+    arm_watchdogs()
+}

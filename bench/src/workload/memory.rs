@@ -1,0 +1,54 @@
+//! Anonymous memory, touched page by page.
+
+use crate::{error::BenchError, proc};
+use memmap2::{Advice, MmapMut};
+
+/// No mapping of a workload is larger: 1.25 GiB.
+const MAPPING_BYTES_MAX: u64 = 5 << 28;
+
+/// The size of a huge page on the architectures with 4 KiB pages.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Maps `bytes` of anonymous memory, untouched.
+///
+/// # Errors
+/// More than the bound, or the kernel refuses.
+pub(crate) fn map(bytes: u64) -> Result<MmapMut, BenchError> {
+    let length = usize::try_from(bytes)
+        .ok()
+        .filter(|_| bytes > 0 && bytes <= MAPPING_BYTES_MAX)
+        .ok_or_else(|| BenchError::malformed("the size of a mapping", &bytes.to_string()))?;
+    MmapMut::map_anon(length).map_err(BenchError::io(format!("map {bytes} bytes")))
+}
+
+/// Maps `bytes` that prefer huge pages.
+///
+/// # Errors
+/// As [`map`]; a kernel without huge pages.
+pub(crate) fn map_huge(bytes: u64) -> Result<MmapMut, BenchError> {
+    let mapping = map(bytes)?;
+    mapping.advise(Advice::HugePage).map_err(BenchError::io("madvise MADV_HUGEPAGE"))?;
+    Ok(mapping)
+}
+
+/// The machine's page size as a length.
+///
+/// # Errors
+/// As [`proc::page_size_bytes`].
+pub(crate) fn page_length() -> Result<usize, BenchError> {
+    let size = proc::page_size_bytes()?;
+    usize::try_from(size).map_err(|error| BenchError::malformed(format!("page size ({error})"), &size.to_string()))
+}
+
+/// Writes one byte to each unit (a page) of the memory; gives the number of units.
+pub(crate) fn touch(memory: &mut [u8], unit_length: usize) -> u64 {
+    let mut count = 0;
+    for page in memory.chunks_mut(unit_length) {
+        if let Some(byte) = page.first_mut() {
+            *byte = 1;
+            count += 1;
+        }
+    }
+    std::hint::black_box(&memory);
+    count
+}

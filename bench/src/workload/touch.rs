@@ -1,0 +1,44 @@
+//! `touch UID CPU`: maps, touches and unmaps memory on command, and says how long it took.
+//!
+//! `map BYTES TIMES` answers `done TOUCH_NS START_NS END_NS PAGES`: nanoseconds inside the touching alone, the
+//! monotonic times of the first map and the last unmap, and the pages touched.
+
+use super::{Commands, become_user, memory, number, say, usage};
+use crate::{clock::monotonic_ns, error::BenchError};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    sys::prctl,
+    unistd::Pid,
+};
+
+/// Runs it.
+///
+/// # Errors
+/// Bad arguments, not root, no memory.
+pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
+    let uid = number(arguments, 0)?;
+    let cpu: usize = number(arguments, 1)?;
+    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu).map_err(BenchError::io(format!("processor {cpu}")))?;
+    sched_setaffinity(Pid::from_raw(0), &cpus).map_err(BenchError::io(format!("sched_setaffinity {cpu}")))?;
+    let page_length = memory::page_length()?;
+    let mut commands = Commands::open();
+    become_user(uid)?;
+    say("ready")?;
+    while let Some((word, numbers)) = commands.next()? {
+        let ("map", &[bytes, times]) = (word.as_str(), numbers.as_slice()) else {
+            return Err(usage(&word));
+        };
+        let start_ns = monotonic_ns()?;
+        let (mut touch_ns, mut pages) = (0, 0);
+        for _ in 0..times {
+            let mut mapping = memory::map(bytes)?;
+            let before_ns = monotonic_ns()?;
+            pages += memory::touch(&mut mapping, page_length);
+            touch_ns += monotonic_ns()? - before_ns;
+        }
+        say(&format!("done {touch_ns} {start_ns} {} {pages}", monotonic_ns()?))?;
+    }
+    Ok(())
+}

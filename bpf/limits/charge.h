@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Reading the kernel's counters and charging accounts. Everything telescopes: each reading is exchanged with the one
+ * before it and the difference is charged, so that whoever sees a change first charges it, once.
+ */
+#ifndef PLIMSOLL_LIMITS_CHARGE_H
+#define PLIMSOLL_LIMITS_CHARGE_H
+
+#define SETTLE_TRIES 8
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
+
+static __always_inline void count_one(__u64 *counter)
+{
+	__sync_fetch_and_add(counter, 1);
+}
+
+static __always_inline __u32 mm_slot(struct mm_struct *mm)
+{
+	__u32 low;
+
+	/*
+	 * The low half of the address as a number: the verifier lets a 32-bit move do that, but not the shift that the
+	 * compiler would rather do on the pointer itself ('R6 32-bit pointer arithmetic prohibited').
+	 */
+	asm("%0 = %1" : "=w"(low) : "w"((__u32)(unsigned long)mm));
+	/* Golden-ratio hashing; objects are at least a cache line apart. */
+	return ((low >> 6) * 0x9e3779b1u) >> 18;
+}
+
+static __always_inline bool uid_may_be_limited(__u32 uid)
+{
+	return uid_gate[uid % UID_GATE_SLOTS] ||
+	       uid - default_line.uid_min <= default_line.uid_max - default_line.uid_min;
+}
+
+/* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
+static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
+{
+	struct refcount_struct *cell = bpf_rdonly_cast((void *)(counters_base + offset),
+						       bpf_core_type_id_kernel(struct refcount_struct));
+
+	return *(volatile int *)&cell->refs.counter;
+}
+
+/*
+ * Whether the event before us folded this CPU's remainder into the shared count: a fold leaves 0 (lib/percpu_counter.c,
+ * 6.2 to 7.2). Far from a line only folds matter: what is not folded is bounded by loose_pages_per_mm.
+ */
+static __always_inline bool folded(__u64 base)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+
+	return !offset || !read_remainder(base, *offset);
+}
+
+static __always_inline bool mm_may_be_tracked(struct mm_struct *mm)
+{
+	return mm_gate[mm_slot(mm) % MM_GATE_SLOTS];
+}
+
+static __always_inline struct plimsoll_account *account_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&accounts, &index);
+}
+
+static __always_inline __u32 word_account(__u64 word)
+{
+	return word >> PLIMSOLL_WORD_SHIFT;
+}
+
+static __always_inline __s64 word_pages(__u64 word)
+{
+	return (__s64)(word & PLIMSOLL_WORD_MASK) - (__s64)PLIMSOLL_WORD_BIAS;
+}
+
+static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u32 slot)
+{
+	__u32 index = cpu * nr_slots + slot;
+
+	if (index >= nr_cpus * nr_slots)
+		return 0;
+	/* Keeps the compiler from forming the address before the check: 'R9 unbounded memory access'. */
+	barrier_var(index);
+	return (__s32 *)(e + 1) + index;
+}
+
+/*
+ * Settles the shared count of one member. A writer that read the count, was overtaken and stored its old reading
+ * would leave the total off for as long as nothing happens, so whoever stored reads again: the last to store has
+ * seen the count unchanged after it.
+ */
+static __always_inline __s64 settle_count(__s64 *last, volatile __s64 *count)
+{
+	__s64 now = *count, delta = 0;
+	int i;
+
+	if (now == *(volatile __s64 *)last)
+		return 0;
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		delta += now - (__s64)__sync_lock_test_and_set(last, now);
+		barrier();
+		if (*count == now)
+			return delta;
+		now = *count;
+		count_one(&counters.late_writes);
+	}
+	count_one(&counters.unsettled);
+	return delta;
+}
+
+/* Settles one CPU's remainder; the caller may run on another CPU, hence the exchange and the second look. */
+static __always_inline __s64 settle_remainder(__s32 *local, __u64 base, __u64 offset)
+{
+	__s64 delta = 0;
+	__s32 now;
+	int i;
+
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		now = read_remainder(base, offset);
+		if (now == *(volatile __s32 *)local)
+			return delta;
+		delta += now - (__s32)__sync_lock_test_and_set(local, now);
+		barrier();
+	}
+	count_one(&counters.unsettled);
+	return delta;
+}
+
+/* What an event on this CPU changed in one member. No second look at the remainder: only this CPU moves it. */
+static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__s64 delta = settle_count(&e->last[member], count);
+	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+	__s32 *local = remainder_at(e, cpu, slot_of_member[member]);
+	__s32 now;
+
+	if (!offset || !local)
+		return delta;
+	now = read_remainder(base, *offset);
+	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
+}
+
+#define SETTLE_HERE(e, mm, member)                                                                                     \
+	settle_here(e, member, &(mm)->rss_stat[member].count, (__u64)(mm)->rss_stat[member].counters)
+
+struct settle_all {
+	struct plimsoll_mm *e;
+	__u64 base;
+	__s64 delta;
+	__u32 slot;
+};
+
+static long settle_cpu(__u32 cpu, struct settle_all *all)
+{
+	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+	__s32 *local = remainder_at(all->e, cpu, all->slot);
+
+	if (!offset || !local)
+		return 1;
+	all->delta += settle_remainder(local, all->base, *offset);
+	return 0;
+}
+
+static __always_inline __s64 settle_member(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base)
+{
+	struct settle_all all = { .e = e, .base = base, .slot = slot_of_member[member] };
+
+	if (!(charged_members & 1u << member))
+		return 0;
+	bpf_loop(nr_cpus, settle_cpu, &all, 0);
+	return all.delta + settle_count(&e->last[member], count);
+}
+
+/* The whole of an address space on all CPUs: O(CPUs), for its first sight and for scans. Returns the change. */
+static __always_inline __s64 settle_all_cpus(struct plimsoll_mm *e, struct mm_struct *mm)
+{
+	__s64 delta = 0;
+
+	delta += settle_member(e, 0, &mm->rss_stat[0].count, (__u64)mm->rss_stat[0].counters);
+	delta += settle_member(e, 1, &mm->rss_stat[1].count, (__u64)mm->rss_stat[1].counters);
+	delta += settle_member(e, 2, &mm->rss_stat[2].count, (__u64)mm->rss_stat[2].counters);
+	delta += settle_member(e, 3, &mm->rss_stat[3].count, (__u64)mm->rss_stat[3].counters);
+	return delta;
+}
+
+/* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */
+static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta)
+{
+	__s64 usage = __sync_fetch_and_add(&a->usage_pages, delta) + delta;
+
+	if (delta < 0) {
+		__s64 effective = a->effective_pages, hard = a->hard_pages;
+
+		if (effective != hard && usage < effective && effective != PLIMSOLL_NO_LINE)
+			__sync_val_compare_and_swap(&a->effective_pages, effective, usage > hard ? usage : hard);
+	}
+	return usage;
+}
+
+/*
+ * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
+ * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
+ * longer inherited.
+ */
+static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __s64 delta, __s64 *usage)
+{
+	__u64 old = __sync_fetch_and_add(&e->word, delta);
+	__s64 own = word_pages(old) + delta, shared;
+	struct plimsoll_account *a;
+
+	if (own < 0 && (shared = e->shared_pages) > 0) {
+		__s64 back = -own < shared ? -own : shared;
+
+		if ((__s64)__sync_val_compare_and_swap(&e->shared_pages, shared, shared - back) == shared) {
+			old = __sync_fetch_and_add(&e->word, back);
+			delta += back;
+		}
+	}
+	a = account_at(word_account(old));
+	if (!a)
+		return 0;
+	*usage = account_add(a, delta);
+	if (e->flags & PLIMSOLL_MM_DYING) {
+		__sync_fetch_and_add(&e->dying_pages, delta);
+		__sync_fetch_and_add(&a->dying_pages, delta);
+	}
+	return a;
+}
+
+#endif

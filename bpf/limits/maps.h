@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Maps and loader-set constants of the limits programs. Every map has a stated maximum; sizes that depend on the
+ * machine (CPUs, processes, accounts) are set by the loader before load. What a full map costs is counted in
+ * `counters`.
+ */
+#ifndef PLIMSOLL_LIMITS_MAPS_H
+#define PLIMSOLL_LIMITS_MAPS_H
+
+/* Set before load, constants to the verifier. */
+const volatile __u32 nr_cpus = 1;    /* possible CPUs */
+const volatile __u32 nr_slots = 2;   /* charged members: anon, swap (+ file, shmem) */
+const volatile __u32 charged_members = 1u << PLIMSOLL_MEMBER_ANON | 1u << PLIMSOLL_MEMBER_SWAP;
+const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
+/* How far one address space may be from its charge while its account is not exact: remainders on all CPUs. */
+const volatile __u32 loose_pages_per_mm = 128;
+const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
+const volatile __u64 ask_again_ns = 2000000;
+
+#define UID_GATE_SLOTS 4096
+#define MM_GATE_SLOTS 16384
+
+/*
+ * The gates let an event leave after a load and a comparison: how many lines and tracked address spaces hash to a
+ * slot. A collision costs a map look-up, never a wrong charge.
+ */
+__u32 uid_gate[UID_GATE_SLOTS];
+__u32 exact_gate[UID_GATE_SLOTS]; /* accounts that need every event */
+__u32 mm_gate[MM_GATE_SLOTS];
+/* No line: a range of the one uid that nobody has, so that the gate needs one comparison. */
+struct plimsoll_default default_line = {
+	.hard_pages = PLIMSOLL_NO_LINE,
+	.uid_min = PLIMSOLL_NO_UID,
+	.uid_max = PLIMSOLL_NO_UID,
+};
+struct plimsoll_counters counters;
+__u64 next_family;
+__u32 scan_id;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(key_size, sizeof(__u64)); /* the mm's address */
+	__uint(value_size, sizeof(struct plimsoll_mm) + 8);
+} mms SEC(".maps");
+
+/* One zeroed plimsoll_mm: what a new entry is copied from, as large as the loader made the value. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct plimsoll_mm) + 8);
+} blank SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u64);
+	__type(value, struct plimsoll_family);
+} families SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_MMAPABLE); /* for its alignment: values start at a cache line */
+	__type(key, __u32);
+	__type(value, struct plimsoll_account);
+} accounts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} uid_accounts SEC(".maps");
+
+/* Account numbers that are free; filled by the loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1024);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(__u32));
+} free_accounts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct plimsoll_exe);
+	__type(value, __u32);
+} protected_exes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64); /* cgroup v2 id */
+	__type(value, __u32);
+} protected_cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} records SEC(".maps");
+
+/* Where each CPU's copy of per-CPU data lies, as an offset from the first: filled by find_cpu_offsets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} cpu_offsets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} anchor SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plimsoll_meta);
+} meta SEC(".maps");
+
+#endif

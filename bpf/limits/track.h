@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Which address spaces are tracked, for whom, and what they share since a fork. */
+#ifndef PLIMSOLL_LIMITS_TRACK_H
+#define PLIMSOLL_LIMITS_TRACK_H
+
+/*
+ * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
+ * slack, so that usage hovering there does not flip it. Returns true when it became exact.
+ */
+static __noinline bool need_exact(struct plimsoll_account *a)
+{
+	__s64 loose = (__s64)a->processes * loose_pages_per_mm, room = a->soft_pages - a->usage_pages - loose;
+
+	if (room <= 0 && !a->exact && !__sync_val_compare_and_swap(&a->exact, 0, 1)) {
+		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
+		return true;
+	}
+	if (room > (a->soft_pages >> 6) + loose && a->exact && __sync_val_compare_and_swap(&a->exact, 1, 0) == 1)
+		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
+	return false;
+}
+
+/* The user of a process is its leader's: a thread that changes only its own credentials moves no charge. */
+static __always_inline __u32 uid_of(struct task_struct *task)
+{
+	return task->group_leader->cred->uid.val;
+}
+
+static __always_inline __u32 new_default_account(__u32 uid)
+{
+	struct plimsoll_account *a;
+	__u32 index, *winner;
+
+	if (bpf_map_pop_elem(&free_accounts, &index) || !(a = account_at(index))) {
+		count_one(&counters.accounts_full);
+		return PLIMSOLL_NOBODY;
+	}
+	a->uid = uid;
+	a->hard_pages = default_line.hard_pages;
+	a->effective_pages = default_line.hard_pages;
+	a->soft_pages = default_line.soft_pages;
+	a->signal = default_line.signal;
+	a->from_default = 1;
+	if (!bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
+		a->in_use = 1;
+		need_exact(a);
+		return index;
+	}
+	/* Another CPU was first, or the map is full: the number goes back unused. */
+	bpf_map_push_elem(&free_accounts, &index, BPF_ANY);
+	winner = bpf_map_lookup_elem(&uid_accounts, &uid);
+	if (!winner)
+		count_one(&counters.accounts_full);
+	return winner ? *winner : PLIMSOLL_NOBODY;
+}
+
+static __always_inline __u32 account_of(__u32 uid)
+{
+	__u32 *index = bpf_map_lookup_elem(&uid_accounts, &uid);
+
+	if (index)
+		return *index;
+	if (default_line.hard_pages == PLIMSOLL_NO_LINE ||
+	    uid - default_line.uid_min > default_line.uid_max - default_line.uid_min)
+		return PLIMSOLL_NOBODY;
+	return new_default_account(uid);
+}
+
+static __always_inline bool exe_is_protected(struct mm_struct *mm)
+{
+	struct file *file = mm->exe_file;
+	struct plimsoll_exe exe = {};
+	struct inode *inode;
+
+	if (!file)
+		return false;
+	inode = file->f_inode;
+	/* Only root's: a file that a user could replace or write protects nobody. */
+	if (inode->i_uid.val)
+		return false;
+	exe.inode = inode->i_ino;
+	exe.device = inode->i_sb->s_dev;
+	if (bpf_map_lookup_elem(&protected_exes, &exe))
+		return true;
+	exe.device = 0;
+	return bpf_map_lookup_elem(&protected_exes, &exe);
+}
+
+/* Enters an address space, uncharged. NULL: the map is full or busy, or another CPU was first (look again). */
+static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 uid,
+						 __u32 account)
+{
+	__u64 key = (__u64)mm;
+	struct task_struct *leader = task->group_leader;
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e;
+	__u32 zero = 0;
+	__s64 early;
+	void *empty = bpf_map_lookup_elem(&blank, &zero);
+	long err;
+
+	if (!empty || !a)
+		return 0;
+	err = bpf_map_update_elem(&mms, &key, empty, BPF_NOEXIST);
+	if (err) {
+		if (err != -EEXIST)
+			count_one(&counters.mms_full);
+		return 0;
+	}
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e)
+		return 0;
+	e->tgid = task->tgid;
+	e->start_ns = leader->start_boottime;
+	e->uid = uid;
+	e->scan = scan_id;
+	e->tracked_ns = bpf_ktime_get_ns();
+	if (task->tgid == 1 || exe_is_protected(mm))
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_PROTECTED);
+	/* The blank word is 0: until account and bias arrive by addition, other CPUs charge nobody. Theirs follows. */
+	early = __sync_fetch_and_add(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
+	account_add(a, early);
+	__sync_fetch_and_add(&a->processes, 1);
+	__sync_fetch_and_add(&mm_gate[mm_slot(mm) % MM_GATE_SLOTS], 1);
+	count_one(&counters.tracked);
+	return e;
+}
+
+/* Leaves the family; the last member takes the family's charge with it. */
+static __always_inline void leave_family(struct plimsoll_mm *e)
+{
+	__u64 id = __sync_lock_test_and_set(&e->family, 0);
+	struct plimsoll_family *f;
+	struct plimsoll_account *a;
+
+	if (!id)
+		return;
+	f = bpf_map_lookup_elem(&families, &id);
+	if (!f || __sync_fetch_and_add(&f->members, -1) != 1)
+		return;
+	a = account_at(f->account);
+	if (a)
+		account_add(a, -f->pages);
+	if (bpf_map_delete_elem(&families, &id))
+		count_one(&counters.deletes_failed);
+}
+
+/*
+ * The only member left owns what was shared: the family's charge goes, its inherited pages become its own. The
+ * compare-and-swap claims the family against a fork that is joining it.
+ */
+static __noinline int absorb_family(struct plimsoll_mm *e)
+{
+	__u64 id = e->family;
+	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
+	struct plimsoll_account *a;
+	__s64 pages, usage;
+
+	if (!f || f->members != 1 || __sync_val_compare_and_swap(&f->members, 1, 0) != 1)
+		return 0;
+	e->family = 0;
+	pages = f->pages;
+	a = account_at(f->account);
+	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
+	if (a)
+		account_add(a, -pages);
+	if (bpf_map_delete_elem(&families, &id))
+		count_one(&counters.deletes_failed);
+	return 0;
+}
+
+/* The family of a forking parent, joined by one more member; 0 if there is none to be had. */
+static __always_inline __u64 join_family(struct plimsoll_mm *parent)
+{
+	struct plimsoll_family fresh = { .members = 2, .account = word_account(parent->word) }, *f;
+	__u64 id = parent->family;
+	__u32 members;
+	int i;
+
+	for (i = 0; id && i < SETTLE_TRIES; i++) {
+		f = bpf_map_lookup_elem(&families, &id);
+		if (!f || !(members = f->members))
+			break;
+		if (__sync_val_compare_and_swap(&f->members, members, members + 1) == members)
+			return id;
+	}
+	id = __sync_fetch_and_add(&next_family, 1) + 1;
+	if (bpf_map_update_elem(&families, &id, &fresh, BPF_NOEXIST)) {
+		count_one(&counters.families_full);
+		return 0;
+	}
+	parent->family = id;
+	return id;
+}
+
+/*
+ * A forked child has `pages` that it did not ask for. What the parent had as its own becomes the family's: the
+ * account's usage stays what it was before the fork.
+ */
+static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct plimsoll_mm *child, __s64 pages)
+{
+	__u64 id = join_family(parent);
+	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+	__s64 own;
+
+	if (!f)
+		return false;
+	own = word_pages(parent->word);
+	if (own > 0) {
+		__sync_fetch_and_add(&f->pages, own);
+		__sync_fetch_and_add(&parent->shared_pages, own);
+		__sync_fetch_and_add(&parent->word, -own);
+	}
+	__sync_fetch_and_add(&child->shared_pages, pages);
+	child->family = id;
+	return true;
+}
+
+/* Ends the tracking of an address space: its charge, what is dying of it and its share of a family go. */
+static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *e)
+{
+	struct plimsoll_account *a;
+	__u64 word;
+
+	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_GONE) & PLIMSOLL_MM_GONE)
+		return 0;
+	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_WORD_BIAS);
+	a = account_at(word_account(word));
+	leave_family(e);
+	if (!a)
+		return 0;
+	account_add(a, -word_pages(word));
+	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	__sync_fetch_and_add(&a->processes, -1);
+	return a;
+}
+
+static __always_inline void forget(__u64 key, struct mm_struct *mm)
+{
+	if (bpf_map_delete_elem(&mms, &key))
+		count_one(&counters.deletes_failed);
+	else
+		__sync_fetch_and_add(&mm_gate[mm_slot(mm) % MM_GATE_SLOTS], -1);
+}
+
+/*
+ * An address that was another address space's whose exit was lost: nothing of it may pass to the new one. At exec it
+ * may also be the new one itself, seen by the faults of its own loading.
+ */
+static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
+{
+	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+
+	if (!e)
+		return;
+	settle_gone(e);
+	if (e->tgid != tgid)
+		count_one(&counters.phantoms);
+	forget(key, mm);
+}
+
+/* Moves the whole charge when the process has become another user's: one winner per move. */
+static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *task)
+{
+	struct plimsoll_account *from, *to;
+	__u64 word, moved;
+	__u32 uid, index;
+	__s64 own, dying;
+	int i;
+
+	if (!task)
+		return 0;
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		uid = uid_of(task);
+		if (uid == e->uid)
+			return 0;
+		index = account_of(uid);
+		word = e->word;
+		if (word_account(word) != index) {
+			moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
+			if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
+				continue;
+			from = account_at(word_account(word));
+			to = account_at(index);
+			if (!from || !to)
+				return 0;
+			own = word_pages(word);
+			dying = e->dying_pages;
+			account_add(from, -own);
+			account_add(to, own);
+			__sync_fetch_and_add(&from->dying_pages, -dying);
+			__sync_fetch_and_add(&to->dying_pages, dying);
+			__sync_fetch_and_add(&from->processes, -1);
+			__sync_fetch_and_add(&to->processes, 1);
+			count_one(&counters.moves);
+		}
+		e->uid = uid;
+	}
+	return 0;
+}
+
+#endif

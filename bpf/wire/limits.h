@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the limits programs and the daemon say to each other: map values, ring-buffer records and the arguments of
+ * the syscall programs. This header is the contract; Rust gets it through bindgen and writes no second definition.
+ * Any change to a layout or a meaning raises PLIMSOLL_SCHEMA, so that a daemon never adopts maps it would misread.
+ *
+ * Amounts are pages of the machine's own size, times are nanoseconds of CLOCK_MONOTONIC unless a name says otherwise.
+ */
+#ifndef PLIMSOLL_WIRE_LIMITS_H
+#define PLIMSOLL_WIRE_LIMITS_H
+
+#include "types.h"
+
+#define PLIMSOLL_SCHEMA 1
+
+/* The kernel's rss_stat members (include/linux/mm_types_task.h; numbers unchanged since 4.5). */
+#define PLIMSOLL_MEMBER_FILE 0
+#define PLIMSOLL_MEMBER_ANON 1
+#define PLIMSOLL_MEMBER_SWAP 2
+#define PLIMSOLL_MEMBER_SHMEM 3
+#define PLIMSOLL_MEMBERS 4
+
+/* A line that is not drawn. */
+#define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
+
+/* The uid that no process has, (uid_t)-1. */
+#define PLIMSOLL_NO_UID 0xffffffffu
+
+/* Account 0 is nobody's: an address space whose user lost its line stays tracked there, uncharged. */
+#define PLIMSOLL_NOBODY 0
+
+/*
+ * plimsoll_mm.word holds the account and what is charged to it in one atomic: account in the top 16 bits, charged
+ * pages plus a bias in the low 48. One fetch-and-add charges and tells to whom; one compare-and-swap moves both. The
+ * bias keeps the low part positive while one CPU's release is seen before another CPU's charge, so that no borrow
+ * reaches the account. 2^46 pages are 256 PiB of 4 KiB pages.
+ */
+#define PLIMSOLL_WORD_SHIFT 48
+#define PLIMSOLL_WORD_BIAS (1ULL << 46)
+#define PLIMSOLL_WORD_MASK ((1ULL << PLIMSOLL_WORD_SHIFT) - 1)
+
+/* plimsoll_mm.flags */
+#define PLIMSOLL_MM_PROTECTED 1u /* never a victim: its executable is on the protected list */
+#define PLIMSOLL_MM_DYING 2u	 /* a signal that ends it was sent */
+#define PLIMSOLL_MM_EXPIRED 4u	 /* dying for longer than the deadline: counted as living again, never chosen again */
+#define PLIMSOLL_MM_GONE 8u	 /* settled; only its deletion is outstanding */
+
+/*
+ * One address space of a limited user. What every event touches comes first, within a cache line. Followed by
+ * nr_cpus * nr_slots remainders (__s32).
+ */
+struct plimsoll_mm {
+	__u64 word;
+	__u64 family;		      /* 0: none */
+	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
+	__u32 uid;
+	__u32 flags;
+	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
+	__s64 dying_pages;  /* what it adds to its account's dying_pages */
+	__u64 start_ns;	    /* of its thread-group leader, CLOCK_BOOTTIME */
+	__u64 tracked_ns;
+	__u32 tgid;
+	__u32 scan; /* the last scan that saw a living task of it */
+};
+
+/* Pages that several address spaces share since a fork, charged once. */
+struct plimsoll_family {
+	__s64 pages;
+	__u32 members;
+	__u32 account;
+};
+
+/* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
+struct plimsoll_account {
+	__s64 usage_pages;
+	__s64 effective_pages; /* the line in force, >= hard_pages while usage falls to a lowered line */
+	__s64 hard_pages;
+	__s64 soft_pages;
+	__s64 dying_pages;
+	__u32 processes;
+	__u32 exact; /* every event is settled; else only those that folded a remainder */
+	__u32 near;
+	__u32 uid;
+	__u64 top_mm; /* the largest process; 0: not known */
+
+	__s64 runner_up_pages; /* no process but top_mm is larger than this */
+	__u64 asked_ns;	       /* when the daemon was asked last */
+	__u64 unanswered_ns;   /* since when it owes an answer; 0: it owes none */
+	__u64 hold_until_ns;   /* until then nothing is asked: nothing killable was left */
+	__u32 in_use;
+	__u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
+	__u32 from_default;
+	__u32 notified;
+	__u32 kills;
+	__u32 pad[3];
+};
+
+/* plimsoll_record.kind */
+#define PLIMSOLL_RECORD_NEAR 1	  /* usage rose above the soft limit */
+#define PLIMSOLL_RECORD_FAR 2	  /* usage fell below it again */
+#define PLIMSOLL_RECORD_CROSSED 3 /* the line was crossed and the kernel side took nobody: select and act */
+#define PLIMSOLL_RECORD_ACTED 4	  /* the kernel side sent the signal, or tried to: see signal_error */
+#define PLIMSOLL_RECORD_FREED 5	  /* a dying address space was torn down */
+#define PLIMSOLL_RECORD_NOTIFY 6  /* the line was crossed and its action is notify */
+#define PLIMSOLL_RECORD_EXACT 7	  /* usage may be near the soft limit: scan, so that it is known exactly */
+
+/* plimsoll_record.flags */
+#define PLIMSOLL_RECORD_LARGEST 1u    /* the allocating process was the account's largest */
+#define PLIMSOLL_RECORD_UNANSWERED 2u /* it was taken because nobody answered */
+#define PLIMSOLL_RECORD_MM_SHARED 4u  /* other processes use the same address space */
+#define PLIMSOLL_RECORD_REMOTE 8u     /* the charge came from outside the process: tgid, comm, args are not its own */
+
+#define PLIMSOLL_COMM_BYTES 16
+#define PLIMSOLL_ARGS_BYTES 128
+
+struct plimsoll_record {
+	__u32 kind;
+	__u32 flags;
+	__u64 time_ns;	 /* the event */
+	__u64 signal_ns; /* when the signal had been sent; 0: none was */
+	__s64 usage_pages;
+	__s64 hard_pages;
+	__s64 effective_pages;
+	__s64 dying_pages;
+	__s64 delta_pages; /* what this event charged */
+	__s64 mm_pages;	   /* of this address space, its inherited pages among them */
+	__u64 mm;
+	__u64 start_ns;
+	__u64 cgroup_id; /* in the cgroup v2 hierarchy; 0: not known */
+	__u32 uid;
+	__u32 tgid;
+	__u32 signal;
+	__s32 signal_error; /* 0, or a negative errno */
+	__u32 args_bytes;   /* how much of args is filled */
+	__u32 pad;
+	__u8 comm[PLIMSOLL_COMM_BYTES];
+	__u8 args[PLIMSOLL_ARGS_BYTES];
+};
+
+/* Counted by the programs, shown by status: nothing is dropped in silence. */
+struct plimsoll_counters {
+	__u64 tracked;		/* address spaces entered */
+	__u64 mms_full;		/* not entered: map full or busy; retried at its next event */
+	__u64 accounts_full;	/* a default line found no free account */
+	__u64 families_full;	/* a fork found no free family: the child is charged in full */
+	__u64 records_dropped;	/* ring buffer full */
+	__u64 deletes_failed;
+	__u64 late_writes;	/* a shared count moved while it was being settled: settled again */
+	__u64 unsettled;	/* ... and still moved after the last try; the next event or scan settles it */
+	__u64 moves;		/* charges moved to another account: setuid */
+	__u64 phantoms;		/* address spaces removed by a sweep: their exit event was lost */
+	__u64 signals_failed;
+	__u64 kills;
+};
+
+/* An executable that is never a victim. device 0 matches any: where stat(2) tells another number than the kernel. */
+struct plimsoll_exe {
+	__u64 inode;
+	__u32 device; /* kernel encoding: major << 20 | minor */
+	__u32 pad;
+};
+
+/* The line for users without one of their own. */
+struct plimsoll_default {
+	__s64 hard_pages; /* PLIMSOLL_NO_LINE: none; then uid_min = uid_max = PLIMSOLL_NO_UID */
+	__s64 soft_pages;
+	__u32 uid_min;
+	__u32 uid_max;
+	__u32 signal;
+	__u32 pad;
+};
+
+/* Arguments of the syscall programs; result: 0 or a negative errno. */
+#define PLIMSOLL_LINE_RATCHET 0 /* effective = max(hard, usage): lowering a line kills nothing */
+#define PLIMSOLL_LINE_OPEN 1	/* effective = no line: while a scan enters what already runs */
+#define PLIMSOLL_LINE_NOW 2	/* effective = hard */
+
+struct plimsoll_line_set {
+	__s64 hard_pages;
+	__s64 soft_pages;
+	__u32 uid;
+	__u32 signal;
+	__u32 enforce; /* PLIMSOLL_LINE_* */
+	__u32 from_default;
+	__u32 account; /* out */
+	__s32 result;
+};
+
+struct plimsoll_line_clear {
+	__u32 uid;
+	__s32 result;
+};
+
+#define PLIMSOLL_VICTIM_DYING 0	  /* a signal that ends it was sent from user space */
+#define PLIMSOLL_VICTIM_EXPIRED 1 /* it did not end before its deadline */
+
+struct plimsoll_victim {
+	__u64 mm;
+	__u32 tgid;
+	__u32 mark; /* PLIMSOLL_VICTIM_* */
+	__s32 result;
+	__u32 pad;
+};
+
+/* The daemon's answer to PLIMSOLL_RECORD_NEAR and _CROSSED: who is the largest, and when to ask again. */
+struct plimsoll_answer {
+	__u64 top_mm; /* 0: leave as it is */
+	__s64 runner_up_pages;
+	__u64 hold_until_ns;
+	__u32 account;
+	__s32 result;
+};
+
+/* What the loader made the maps for: read by a daemon before it adopts them. */
+struct plimsoll_meta {
+	__u32 schema;
+	__u32 nr_cpus;
+	__u32 nr_slots;
+	__u32 charged_members;
+	__u32 max_processes;
+	__u32 max_accounts;
+};
+
+/* What a scan writes to its reader: a living process that uses a dying address space. */
+struct plimsoll_holder {
+	__u64 mm;
+	__u64 start_ns;
+	__u32 tgid;
+	__u32 uid;
+};
+
+struct plimsoll_sweep {
+	__u32 scan; /* remove what neither this scan nor the one before saw alive */
+	__u32 removed;
+};
+
+_Static_assert(sizeof(struct plimsoll_mm) == 96, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_account) == 128, "plimsoll_account");
+_Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
+_Static_assert(sizeof(struct plimsoll_family) == 16, "plimsoll_family");
+_Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
+
+#endif

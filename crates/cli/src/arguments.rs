@@ -1,0 +1,54 @@
+//! The command line as a whole; each command's own part is with the command.
+
+use crate::commands::{bench, daemon, demo, doctor, generate, history, limit, status, why};
+use clap::{Parser, Subcommand};
+use plimsoll_daemon::options::CONTROL_SOCKET;
+use std::path::PathBuf;
+
+/// What ends up under each help page and in the manual.
+const EXIT_STATUS: &str = "\
+Exit status: 0 done; 1 failed (also: no such user, no such incident); 2 usage or a value that makes no sense; \
+3 the daemon is not running; 4 not permitted.";
+
+/// The load line for Linux memory: limits per user that act in the very allocation that crosses them, and a clear
+/// answer to 'what was killed, and why?'.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, max_term_width = 100, propagate_version = true, after_help = EXIT_STATUS)]
+pub(crate) struct CommandLine {
+    /// The daemon's control socket.
+    #[arg(long, global = true, env = "PLIMSOLL_SOCKET", value_name = "PATH", default_value = CONTROL_SOCKET)]
+    pub(crate) socket: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Guard this machine, in the foreground; what systemd runs.
+    Daemon(daemon::Arguments),
+    /// See it work: a user of its own, a 256 MiB line, a hog; leaves nothing behind.
+    Demo(demo::Arguments),
+    /// What is guarded and how: triggers, guards, accounts, memory.
+    Status(status::Arguments),
+    /// Draw, show and remove lines.
+    Limit(limit::Arguments),
+    /// What was killed or refused, oldest first.
+    History(history::Arguments),
+    /// The story of one incident in words.
+    Why(why::Arguments),
+    /// What this kernel offers, and what is used in its place where it is missing.
+    Doctor(doctor::Arguments),
+    /// Measure, paired and in one run, against the alternatives.
+    Bench(bench::Arguments),
+    /// Print the completions for a shell.
+    #[command(hide = true)]
+    Completions(generate::CompletionsArguments),
+    /// Write the manual pages into a folder.
+    #[command(hide = true)]
+    Man(generate::ManArguments),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! The commands, each with its part of the command line.
+
+pub(crate) mod bench;
+pub(crate) mod daemon;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod generate;
+pub(crate) mod history;
+pub(crate) mod limit;
+pub(crate) mod status;
+pub(crate) mod why;

@@ -1,0 +1,52 @@
+//! `plimsoll daemon`: the guard itself.
+
+use crate::exit::{Ending, Failure};
+use clap::Args;
+use plimsoll_daemon::options::{CONFIG_FILE, DaemonOptions, PIN_FOLDER, STATE_FOLDER};
+use std::path::PathBuf;
+
+/// What the daemon is started with.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The configuration; the files of 'conf.d' beside it are read as well.
+    #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
+    config: PathBuf,
+    /// The folder of lines that were set, and of incidents.
+    #[arg(long, value_name = "DIR", default_value = STATE_FOLDER)]
+    state: PathBuf,
+    /// The folder on a bpffs in which programs and maps stay when the daemon crashes.
+    #[arg(long, value_name = "DIR", default_value = PIN_FOLDER)]
+    pin: PathBuf,
+    /// Decide and record, but send no signal.
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove every pinned program and undo every setting that a daemon made, then end.
+    #[arg(long, conflicts_with_all = ["dry_run", "keep"])]
+    stop_guarding: bool,
+    /// Leave the pinned programs at work when the daemon is stopped: for upgrades.
+    #[arg(long, hide = true)]
+    keep: bool,
+}
+
+impl Arguments {
+    /// The same as the daemon takes it.
+    pub(crate) fn options(self, socket: PathBuf) -> DaemonOptions {
+        let Self { config, state, pin, dry_run, keep, stop_guarding: _ } = self;
+        DaemonOptions { config, state, socket, pin, dry_run, keep }
+    }
+}
+
+/// Guards until told to stop, or ends what an earlier daemon left behind.
+pub(crate) fn run(arguments: Arguments, socket: PathBuf) -> Ending {
+    let stop_guarding = arguments.stop_guarding;
+    let options = arguments.options(socket);
+    if stop_guarding { end_guarding(&options) } else { guard(&options) }
+}
+
+fn guard(options: &DaemonOptions) -> Ending {
+    Err(Failure::failed(format_args!("this build has no guard to start (pin '{}')", options.pin.display())))
+}
+
+fn end_guarding(options: &DaemonOptions) -> Ending {
+    Err(Failure::failed(format_args!("this build has no guard to stop (pin '{}')", options.pin.display())))
+}

@@ -1,0 +1,109 @@
+//! `plimsoll history`: what was killed or refused.
+
+use crate::{
+    exit::{Ending, Exit, Failure},
+    names::Names,
+    output, since,
+    table::{Align, Table},
+};
+use clap::Args;
+use jiff::{Timestamp, tz::TimeZone};
+use plimsoll_daemon::api::{client::Client, message::HistoryCall};
+use plimsoll_policy::{
+    account::Account,
+    human,
+    incident::{Incident, Outcome},
+    units::Bytes,
+};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+/// Which incidents, and how to print them.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Only those since T: 2026-11-21T08:00:00Z, 2026-11-21, or how long ago: 30m, 2h, 7d.
+    #[arg(long, value_name = "T")]
+    since: Option<String>,
+    /// Only the newest N.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints, oldest first.
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let zone = TimeZone::system();
+    let since = arguments.since.as_deref().map(|text| since::parse(text, Timestamp::now(), &zone));
+    let since = since.transpose().map_err(Failure::usage)?;
+    let query = HistoryCall { since, before_id: None, limit: arguments.limit };
+    let incidents = Client::connect(socket)?.history(query)?;
+    if arguments.json {
+        output::json(out, &incidents)?;
+    } else if incidents.is_empty() {
+        writeln!(out, "{}", if since.is_some() { "No incidents since then." } else { "No incidents." })?;
+    } else {
+        list(out, &incidents, &zone, &mut Names::default())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A table of incidents, times in `zone`.
+fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mut Names) -> io::Result<()> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("TIME", Align::Left),
+        ("WHOSE LINE", Align::Left),
+        ("DONE", Align::Left),
+        ("PROCESS", Align::Left),
+        ("USAGE", Align::Right),
+        ("LINE", Align::Right),
+        ("REASON", Align::Left),
+    ]);
+    for incident in incidents {
+        let line = incident.hard_bytes.map_or_else(|| "-".to_owned(), |bytes| human::bytes(Bytes(bytes)));
+        table.row([
+            incident.id.to_string(),
+            incident.time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            whose(incident.account, names),
+            done(incident.action).to_owned(),
+            victims(incident),
+            human::bytes(Bytes(incident.usage_bytes)),
+            line,
+            human::escaped(&incident.reason),
+        ]);
+    }
+    table.write(out)
+}
+
+fn whose(account: Option<Account>, names: &mut Names) -> String {
+    match account {
+        None => "the machine".to_owned(),
+        Some(account) => names.of(account).map_or_else(|| account.to_string(), |name| human::escaped(&name)),
+    }
+}
+
+const fn done(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Kill => "kill",
+        Outcome::Term => "term",
+        Outcome::Deny => "deny",
+        Outcome::Notify => "notify",
+        Outcome::Refuse => "refuse",
+    }
+}
+
+/// The first victim, and how many more there are.
+fn victims(incident: &Incident) -> String {
+    match incident.victims.as_slice() {
+        [] => "-".to_owned(),
+        [only] => format!("{} {}", only.pid, human::quoted(&only.comm)),
+        [first, rest @ ..] => format!("{} {} and {} more", first.pid, human::quoted(&first.comm), rest.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! `plimsoll limit`: draw, show and remove lines.
+
+mod show;
+
+use crate::{
+    exit::{Ending, Exit, Failure},
+    names::{self, Names},
+    output,
+};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use plimsoll_daemon::api::{
+    client::Client,
+    message::{ClearLimitReply, ClearResult, SetLimitCall},
+};
+use plimsoll_policy::{
+    account::Action,
+    human,
+    lines::Target,
+    size::{Permyriad, Size},
+    units::Bytes,
+    who::Who,
+};
+use std::{io::Write, path::Path};
+
+pub(crate) use show::list;
+
+/// `plimsoll limit ...`
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Draw a line. You may lower your own; only root raises lines or touches another's.
+    Set(SetArguments),
+    /// Show lines, and where each comes from.
+    Show(ShowArguments),
+    /// Remove a line.
+    Clear(ClearArguments),
+}
+
+#[derive(Debug, Args)]
+struct SetArguments {
+    /// A user name, a uid, or 'default' for every user without a line of their own.
+    who: String,
+    /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
+    hard: String,
+    /// Where notice is given: a size, or a percentage of HARD [default: 90%].
+    #[arg(long, value_name = "SIZE|PCT")]
+    soft: Option<String>,
+    /// What crossing the line does [default: kill].
+    #[arg(long, value_parser = PossibleValuesParser::new(Action::ALL.map(Action::text)))]
+    action: Option<String>,
+    /// Enforce it at once. Without this a line below present usage takes hold as usage falls.
+    #[arg(long)]
+    now: bool,
+    /// Print the account as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// A user name, a uid, or 'default'; all that you may see when left out.
+    who: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ClearArguments {
+    /// A user name, a uid, or 'default'.
+    who: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries out one of the three.
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    match &arguments.command {
+        Command::Set(set) => draw(set, socket, out),
+        Command::Show(show) => show_lines(show, socket, out),
+        Command::Clear(clear) => remove(clear, socket, out),
+    }
+}
+
+/// WHO as the daemon takes it.
+fn target(who: &str) -> Result<Target, Failure> {
+    match names::resolve(who)? {
+        Who::Uid(uid) => Ok(Target::User(uid)),
+        Who::Default => Ok(Target::Default),
+        // Names are resolved and the others refused by then.
+        other @ (Who::User(_) | Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System) => {
+            Err(Failure::usage(format_args!("'{other}' is not available in this version")))
+        }
+    }
+}
+
+/// The call that `limit set` makes.
+fn request(set: &SetArguments) -> Result<SetLimitCall, Failure> {
+    let hard: Size = set.hard.parse().map_err(Failure::usage)?;
+    let soft = set.soft.as_deref().map(|soft| soft_size(soft, hard)).transpose()?;
+    let action = set.action.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    Ok(SetLimitCall { who: target(&set.who)?, hard, soft, action, now: set.now.then_some(true) })
+}
+
+/// A percentage of the hard limit, or a size. The daemon knows percentages of RAM only, so the share is taken here: of
+/// bytes in bytes, of a share of RAM in hundredths of a percent, both rounded down.
+fn soft_size(text: &str, hard: Size) -> Result<Size, Failure> {
+    let soft = text.parse().map_err(Failure::usage)?;
+    let Size::OfRam(share) = soft else { return Ok(soft) };
+    Ok(match hard {
+        Size::Bytes(bytes) => Size::Bytes(Size::OfRam(share).resolve(bytes)),
+        Size::OfRam(of_ram) => {
+            let Bytes(parts) = Size::OfRam(share).resolve(Bytes(of_ram.get().into()));
+            let parts = u16::try_from(parts).ok().and_then(Permyriad::new);
+            Size::OfRam(
+                parts.ok_or_else(|| Failure::usage(format_args!("soft limit '{text}' is out of range")))?,
+            )
+        }
+    })
+}
+
+fn draw(set: &SetArguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let request = request(set)?;
+    let limits = Client::connect(socket)?.set_limit(&request)?;
+    if set.json {
+        output::json(out, &show::entries(&limits, &mut Names::default()))?;
+    } else {
+        for sentence in show::sentences(&limits, &mut Names::default()) {
+            writeln!(out, "{sentence}")?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let who = arguments.who.as_deref().map(target).transpose()?;
+    let limits = Client::connect(socket)?.show_limits(who)?;
+    let mut names = Names::default();
+    if arguments.json {
+        output::json(out, &show::entries(&limits, &mut names))?;
+    } else if limits.accounts.is_empty() && limits.default.is_none() {
+        match &arguments.who {
+            Some(who) => writeln!(out, "No line is drawn for {}.", human::escaped(who))?,
+            None => writeln!(out, "No line is drawn. Draw one with: plimsoll limit set USER 2G")?,
+        }
+    } else {
+        show::list(out, &limits.accounts, limits.default.as_ref(), &mut names)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn remove(arguments: &ClearArguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let result = Client::connect(socket)?.clear_limit(target(&arguments.who)?)?;
+    if arguments.json {
+        output::json(out, &ClearLimitReply { result })?;
+    }
+    let who = human::escaped(&arguments.who);
+    match result {
+        ClearResult::Removed if arguments.json => Ok(Exit::Done),
+        ClearResult::Removed => {
+            writeln!(out, "{who}: line removed.")?;
+            Ok(Exit::Done)
+        }
+        ClearResult::NothingSet => Err(Failure::failed(format_args!(
+            "no line was set for {who}; see 'plimsoll limit show' for those there are"
+        ))),
+        ClearResult::StillInConfig => Err(Failure::failed(format_args!(
+            "the configuration still draws a line for {who}; remove it there and reload"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

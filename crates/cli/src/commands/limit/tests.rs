@@ -1,0 +1,160 @@
+use super::{SetArguments, list, request, show, soft_size};
+use crate::{
+    exit::{Exit, Failure},
+    names::Names,
+};
+use plimsoll_daemon::api::{control::DefaultView, message::Limits};
+use plimsoll_policy::{
+    account::{Account, AccountView, Action, Source},
+    lines::Target,
+    size::Size,
+    units::Uid,
+};
+use serde_json::{Value, json};
+
+fn size(text: &str) -> Size {
+    text.parse().unwrap()
+}
+
+fn set(who: &str, hard: &str) -> SetArguments {
+    SetArguments { who: who.into(), hard: hard.into(), soft: None, action: None, now: false, json: false }
+}
+
+fn view(uid: u32) -> AccountView {
+    AccountView {
+        account: Account::User(Uid(uid)),
+        name: None,
+        usage_bytes: 7 << 20,
+        reserved_bytes: 0,
+        soft_bytes: Some(900 << 20),
+        hard_bytes: Some(1 << 30),
+        effective_bytes: Some(1 << 30),
+        action: Action::Kill,
+        near: false,
+        processes: 3,
+        source: Source::State,
+    }
+}
+
+fn limits() -> Limits {
+    let near = AccountView { near: true, processes: 1, source: Source::Config, ..view(60_789) };
+    let default = DefaultView {
+        hard: size("25%"),
+        hard_bytes: 2 << 30,
+        soft_bytes: 1 << 30,
+        action: Action::Term,
+        source: Source::Config,
+        uid_min: 1000,
+        uid_max: 60_000,
+    };
+    Limits { accounts: vec![view(0), near], default: Some(default) }
+}
+
+#[test]
+fn a_soft_percentage_is_of_the_hard_limit_and_a_size_is_a_size() {
+    for (soft, hard, expected) in [
+        ("80%", "1000", "800"),
+        ("80%", "999", "799"),
+        ("100%", "1G", "1G"),
+        ("80%", "25%", "20%"),
+        ("33.33%", "10%", "3.33%"),
+        ("512M", "1G", "512M"),
+        ("512M", "25%", "512M"),
+    ] {
+        assert_eq!(soft_size(soft, size(hard)).unwrap(), size(expected), "{soft} of {hard}");
+    }
+}
+
+#[test]
+fn everything_given_is_in_the_call_and_what_is_not_is_left_to_the_daemon() {
+    let plain = request(&set("60789", "512M")).unwrap();
+    assert_eq!(serde_json::to_value(plain).unwrap(), json!({"who": "user:60789", "hard": "512M"}));
+    let all = SetArguments {
+        soft: Some("50%".into()),
+        action: Some("term".into()),
+        now: true,
+        ..set("default", "25%")
+    };
+    let expected = json!({"who": "default", "hard": "25%", "soft": "12.5%", "action": "term", "now": true});
+    let call = request(&all).unwrap();
+    assert_eq!((call.who, serde_json::to_value(&call).unwrap()), (Target::Default, expected));
+}
+
+#[test]
+fn bad_input_is_bad_usage_in_one_line_and_an_unknown_user_a_failure() {
+    let soft = |soft: &str| SetArguments { soft: Some(soft.into()), ..set("0", "1G") };
+    for (arguments, expected, named) in [
+        (set("root", "12Q"), Exit::Usage, "12Q"),
+        (set("root", ""), Exit::Usage, "nothing given"),
+        (set("root", "-1"), Exit::Usage, "negative"),
+        (set("root", "101%"), Exit::Usage, "101%"),
+        (soft("x"), Exit::Usage, "'x'"),
+        (set("@staff", "1G"), Exit::Usage, "@staff"),
+        (set("4294967295", "1G"), Exit::Usage, "4294967295"),
+        (set("nobody-of-that-name", "1G"), Exit::Failed, "nobody-of-that-name"),
+    ] {
+        let Err(Failure::Told { exit, message }) = request(&arguments) else { panic!("{arguments:?}") };
+        assert_eq!(exit, expected, "{message}");
+        assert!(message.contains(named) && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn the_table_is_aligned_and_says_where_each_line_comes_from() {
+    let mut out = Vec::new();
+    let limits = limits();
+    list(&mut out, &limits.accounts, limits.default.as_ref(), &mut Names::default()).unwrap();
+    let expected = "\
+ACCOUNT     NAME               USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
+user:0      root             7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            3  no    limit set
+user:60789  -                7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            1  near  configuration
+default     uids 1000-60000        -    1.0 GiB  2.0 GiB         -  term            -  -     configuration
+";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+/// DESIGN section 6: fields may be added, not renamed.
+#[test]
+fn every_entry_of_the_json_list_has_the_fields_scripts_rely_on() {
+    let fields = [
+        "account",
+        "name",
+        "usage_bytes",
+        "reserved_bytes",
+        "soft_bytes",
+        "hard_bytes",
+        "effective_bytes",
+        "action",
+        "near",
+        "processes",
+        "source",
+    ];
+    let list = serde_json::to_value(show::entries(&limits(), &mut Names::default())).unwrap();
+    for entry in list.as_array().unwrap() {
+        for field in fields {
+            assert!(entry.get(field).is_some(), "{field} in {entry}");
+        }
+    }
+    assert_eq!((&list[0]["account"], &list[0]["name"]), (&json!("user:0"), &json!("root")));
+    assert_eq!((&list[1]["name"], &list[1]["source"]), (&Value::Null, &json!("config")));
+    assert_eq!((&list[2]["account"], &list[2]["usage_bytes"]), (&json!("default"), &Value::Null));
+}
+
+#[test]
+fn a_line_below_usage_is_explained() {
+    let above = AccountView { usage_bytes: 3 << 30, effective_bytes: Some(3 << 30), processes: 1, ..view(0) };
+    let told = show::sentences(&Limits { accounts: vec![above], default: None }, &mut Names::default());
+    assert_eq!(
+        told,
+        [
+            "user:0 (root): hard 1.0 GiB, soft 900.0 MiB, action kill; usage 3.0 GiB in 1 process. Usage is above it: \
+          3.0 GiB is in force until usage falls; enforce it at once with --now."
+        ]
+    );
+    let told = show::sentences(&limits(), &mut Names::default());
+    assert!(!told[0].contains("--now"), "{told:?}");
+    assert!(
+        told[2].starts_with("default: hard 2.0 GiB") && told[2].contains("uids 1000 to 60000"),
+        "{told:?}"
+    );
+}

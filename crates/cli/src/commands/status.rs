@@ -1,0 +1,266 @@
+//! `plimsoll status`: what is guarded, and how.
+
+use crate::{
+    commands::limit,
+    exit::{Ending, Exit},
+    names::Names,
+    output,
+    table::{Align, Table},
+};
+use clap::Args;
+use plimsoll_daemon::api::client::{CallError, Client};
+use plimsoll_policy::{
+    human,
+    status::{GuardView, Guards, Kernel, OwnView, Pressure, Status, Triggers},
+    units::Bytes,
+};
+use serde_json::Value;
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+/// How to print it.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print JSON. Without a daemon this prints what is known without one, and ends with status 3 all the same.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints.
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let asked = Client::connect(socket).and_then(|mut client| client.status());
+    let mut status = match asked {
+        Ok(status) => status,
+        Err(error @ CallError::NotRunning { .. }) => {
+            if arguments.json {
+                output::json(out, &not_running()?)?;
+            }
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut names = Names::default();
+    if arguments.json {
+        for account in &mut status.accounts {
+            *account = names.fill_in(account);
+        }
+        output::json(out, &status)?;
+    } else {
+        show(out, &status, &mut names)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Where [`without_a_daemon`] has to hold a number or a truth value that nobody knows.
+const UNKNOWN: [&str; 9] = [
+    "/guards/limits/dry_run",
+    "/guards/limits/dying",
+    "/guards/limits/incidents",
+    "/guards/pressure/dry_run",
+    "/guards/pressure/dying",
+    "/guards/pressure/incidents",
+    "/kernel/attached",
+    "/kernel/programs",
+    "/kernel/maps",
+];
+
+/// The same fields as ever when no daemon answers, `null` for all that is not known then.
+fn not_running() -> Result<Value, serde_json::Error> {
+    let mut status = serde_json::to_value(without_a_daemon())?;
+    for pointer in UNKNOWN {
+        if let Some(field) = status.pointer_mut(pointer) {
+            *field = Value::Null;
+        }
+    }
+    Ok(status)
+}
+
+/// What is pinned may still be at work: that is not known here, so the texts say so.
+fn without_a_daemon() -> Status {
+    let unknown = || "not known: the daemon is not running".to_owned();
+    let guard =
+        || GuardView { state: unknown(), dry_run: false, dying: 0, incidents: 0, last_incident: None };
+    Status {
+        daemon: false,
+        triggers: Triggers {
+            kernel: unknown(),
+            daemon: "off: not running".to_owned(),
+            last_defence: unknown(),
+        },
+        guards: Guards {
+            limits: guard(),
+            pressure: GuardView { state: "off: the daemon is not running".to_owned(), ..guard() },
+            own: OwnView {
+                resident_bytes: None,
+                uptime_seconds: None,
+                wake_ups: None,
+                incidents_lost: None,
+                protected: None,
+            },
+        },
+        accounts: Vec::new(),
+        pressure: Pressure {
+            mem_total_bytes: None,
+            mem_available_bytes: None,
+            anon_bytes: None,
+            swap_total_bytes: None,
+            swap_free_bytes: None,
+            term_at_mem_bytes: None,
+            term_at_swap_bytes: None,
+            kill_at_mem_bytes: None,
+            kill_at_swap_bytes: None,
+        },
+        kernel: Kernel {
+            release: None,
+            attached: false,
+            pin: None,
+            schema: None,
+            programs: Vec::new(),
+            maps: Vec::new(),
+            map_bytes: None,
+            records_dropped: None,
+            signals_failed: None,
+        },
+    }
+}
+
+fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<()> {
+    let Guards { limits, pressure, own } = &status.guards;
+    writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
+
+    let mut triggers = Table::new([("TRIGGER", Align::Left), ("STATE", Align::Left)]);
+    let Triggers { kernel, daemon, last_defence } = &status.triggers;
+    for (name, state) in [("kernel", kernel), ("daemon", daemon), ("last-defence", last_defence)] {
+        triggers.row([name.to_owned(), output::printable(state)]);
+    }
+    triggers.write(out)?;
+    writeln!(out)?;
+
+    let mut guards = Table::new([
+        ("GUARD", Align::Left),
+        ("STATE", Align::Left),
+        ("DYING", Align::Right),
+        ("INCIDENTS", Align::Right),
+        ("LAST", Align::Right),
+    ]);
+    for (name, guard) in [("limits", limits), ("pressure", pressure)] {
+        let dry = if guard.dry_run { " (dry run: sends no signal)" } else { "" };
+        guards.row([
+            name.to_owned(),
+            format!("{}{dry}", output::printable(&guard.state)),
+            guard.dying.to_string(),
+            guard.incidents.to_string(),
+            guard.last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+        ]);
+    }
+    guards.write(out)?;
+    writeln!(out)?;
+
+    memory(out, &status.pressure)?;
+    in_kernel(out, &status.kernel)?;
+    lost(out, status)?;
+    writeln!(out)?;
+    if status.accounts.is_empty() {
+        writeln!(out, "No account of yours has a line. Draw one with: plimsoll limit set USER 2G")
+    } else {
+        limit::list(out, &status.accounts, None, names)
+    }
+}
+
+/// How long, how large, how often awake: as far as known.
+fn footing(own: &OwnView) -> String {
+    let mut text =
+        own.uptime_seconds.map_or_else(String::new, |seconds| format!(" for {}", duration(seconds)));
+    if let Some(bytes) = own.resident_bytes {
+        text.push_str(&format!(", {} resident", human::bytes(Bytes(bytes))));
+    }
+    if let Some(wake_ups) = own.wake_ups {
+        text.push_str(&format!(", woken {}", output::counted(wake_ups, "time", "times")));
+    }
+    if let Some(protected) = own.protected {
+        text.push_str(&format!(", {} never selected", output::counted(protected, "process", "processes")));
+    }
+    text
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+fn known(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "not known".to_owned(), |bytes| human::bytes(Bytes(bytes)))
+}
+
+fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
+    let swap = match pressure.swap_total_bytes {
+        None => "swap not known".to_owned(),
+        Some(0) => "no swap".to_owned(),
+        total => format!("swap: {} free of {}", known(pressure.swap_free_bytes), known(total)),
+    };
+    let (available, total) = (known(pressure.mem_available_bytes), known(pressure.mem_total_bytes));
+    writeln!(out, "Memory: {available} available of {total}; {swap}.")?;
+    for (signal, memory, swap) in [
+        ("SIGTERM", pressure.term_at_mem_bytes, pressure.term_at_swap_bytes),
+        ("SIGKILL", pressure.kill_at_mem_bytes, pressure.kill_at_swap_bytes),
+    ] {
+        if let (Some(memory), Some(swap)) = (memory, swap) {
+            let (memory, swap) = (human::bytes(Bytes(memory)), human::bytes(Bytes(swap)));
+            writeln!(out, "  {signal} at {memory} available or less, when free swap is {swap} or less too.")?;
+        }
+    }
+    Ok(())
+}
+
+fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {
+    let release = kernel.release.as_deref().map_or_else(|| "not known".to_owned(), output::printable);
+    let programs: Vec<_> = kernel.programs.iter().map(|name| output::printable(name)).collect();
+    let attached = match (kernel.attached, programs.is_empty()) {
+        (false, _) => "nothing attached".to_owned(),
+        (true, true) => "attached".to_owned(),
+        (true, false) => format!("attached: {}", programs.join(", ")),
+    };
+    write!(out, "Kernel: {release}; {attached}")?;
+    if let Some(bytes) = kernel.map_bytes {
+        write!(out, "; maps {}", human::bytes(Bytes(bytes)))?;
+    }
+    if let Some(pin) = &kernel.pin {
+        write!(out, "; pinned in {}", output::printable(pin))?;
+    }
+    writeln!(out, ".")
+}
+
+/// What was lost or refused: silent when nothing was.
+fn lost(out: &mut dyn Write, status: &Status) -> io::Result<()> {
+    let kernel = &status.kernel;
+    for (count, what) in [
+        (status.guards.own.incidents_lost, "incidents were not written down (queue full or disk refused)"),
+        (kernel.records_dropped, "records from the kernel were dropped (ring full)"),
+        (kernel.signals_failed, "signals were refused by the kernel"),
+    ] {
+        if let Some(count @ 1..) = count {
+            writeln!(out, "Note: {count} {what}.")?;
+        }
+    }
+    for map in &kernel.maps {
+        if let Some(full @ 1..) = map.full {
+            let times = output::counted(full, "time", "times");
+            writeln!(
+                out,
+                "Note: map '{}' was full {times} (it holds {}).",
+                output::printable(&map.name),
+                map.max
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

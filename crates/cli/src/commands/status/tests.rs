@@ -1,0 +1,140 @@
+use super::{duration, not_running, show, without_a_daemon};
+use crate::names::Names;
+use plimsoll_policy::{
+    account::{Account, AccountView, Action, Source},
+    status::{MapView, Status},
+    units::Uid,
+};
+use serde_json::{Value, json};
+
+fn running() -> Status {
+    let mut status = without_a_daemon();
+    status.daemon = true;
+    status.triggers.kernel = "on".to_owned();
+    status.triggers.daemon = "on".to_owned();
+    status.triggers.last_defence = "off: not in this version".to_owned();
+    status.guards.limits.state = "on".to_owned();
+    status.guards.limits.incidents = 12;
+    status.guards.limits.last_incident = Some(12);
+    status.guards.pressure.state = "on".to_owned();
+    status.guards.pressure.dry_run = true;
+    status.guards.own.uptime_seconds = Some(7_384);
+    status.guards.own.resident_bytes = Some(9 << 20);
+    status.guards.own.wake_ups = Some(1);
+    status.pressure.mem_total_bytes = Some(8 << 30);
+    status.pressure.mem_available_bytes = Some(4 << 30);
+    status.pressure.term_at_mem_bytes = Some(800 << 20);
+    status.pressure.term_at_swap_bytes = Some(0);
+    status.kernel.release = Some("6.12.0".to_owned());
+    status.kernel.attached = true;
+    status.kernel.programs = vec!["rss_stat".to_owned(), "exit".to_owned()];
+    status.kernel.pin = Some("/sys/fs/bpf/plimsoll".to_owned());
+    status.kernel.records_dropped = Some(3);
+    status.accounts = vec![AccountView {
+        account: Account::User(Uid(0)),
+        name: None,
+        usage_bytes: 7 << 20,
+        reserved_bytes: 0,
+        soft_bytes: None,
+        hard_bytes: Some(1 << 30),
+        effective_bytes: Some(1 << 30),
+        action: Action::Kill,
+        near: false,
+        processes: 3,
+        source: Source::State,
+    }];
+    status
+}
+
+fn shown(status: &Status) -> String {
+    let mut out = Vec::new();
+    show(&mut out, status, &mut Names::default()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn everything_is_said_in_plain_words() {
+    let expected = "\
+Plimsoll is running for 2 h 3 min, 9.0 MiB resident, woken 1 time.
+
+TRIGGER       STATE
+kernel        on
+daemon        on
+last-defence  off: not in this version
+
+GUARD     STATE                          DYING  INCIDENTS  LAST
+limits    on                                 0         12    12
+pressure  on (dry run: sends no signal)      0          0     -
+
+Memory: 4.0 GiB available of 8.0 GiB; swap not known.
+  SIGTERM at 800.0 MiB available or less, when free swap is 0 bytes or less too.
+Kernel: 6.12.0; attached: rss_stat, exit; pinned in /sys/fs/bpf/plimsoll.
+Note: 3 records from the kernel were dropped (ring full).
+
+ACCOUNT  NAME    USAGE  SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
+user:0   root  7.0 MiB     -  1.0 GiB   1.0 GiB  kill            3  no    limit set
+";
+    assert_eq!(shown(&running()), expected);
+}
+
+#[test]
+fn swap_is_told_where_there_is_any() {
+    let mut status = running();
+    status.pressure.swap_total_bytes = Some(0);
+    assert!(shown(&status).contains("available of 8.0 GiB; no swap."));
+    status.pressure.swap_total_bytes = Some(2 << 30);
+    assert!(shown(&status).contains("; swap: not known free of 2.0 GiB."));
+    status.pressure.swap_free_bytes = Some(1 << 30);
+    assert!(shown(&status).contains("; swap: 1.0 GiB free of 2.0 GiB."));
+}
+
+#[test]
+fn no_account_says_what_to_do_and_a_full_map_is_told() {
+    let mut status = running();
+    status.accounts.clear();
+    let map = MapView { name: "accounts".to_owned(), used: None, max: 1024, full: Some(2), bytes: None };
+    status.kernel.maps = vec![map];
+    let text = shown(&status);
+    assert!(text.contains("plimsoll limit set USER 2G"), "{text}");
+    assert!(text.contains("Note: map 'accounts' was full 2 times (it holds 1024)."), "{text}");
+}
+
+/// DESIGN section 6: fields may be added, not renamed.
+#[test]
+fn the_json_has_the_same_fields_with_and_without_a_daemon() {
+    fn paths(at: &str, value: &Value, found: &mut Vec<String>) {
+        found.push(at.to_owned());
+        for (key, inner) in value.as_object().into_iter().flatten() {
+            paths(&format!("{at}/{key}"), inner, found);
+        }
+    }
+    let without = not_running().unwrap();
+    let (mut with_fields, mut without_fields) = (Vec::new(), Vec::new());
+    paths("", &serde_json::to_value(running()).unwrap(), &mut with_fields);
+    paths("", &without, &mut without_fields);
+    assert_eq!(with_fields, without_fields);
+    for field in ["daemon", "triggers", "guards", "accounts", "pressure", "kernel"] {
+        assert!(without.get(field).is_some(), "{field}");
+    }
+    for trigger in ["kernel", "daemon", "last-defence"] {
+        assert!(without["triggers"][trigger].is_string(), "{trigger}");
+    }
+}
+
+#[test]
+fn without_a_daemon_nothing_unknown_is_a_number() {
+    fn check(value: &Value) {
+        assert!(!value.is_number() && *value != json!(true), "{value}");
+        value.as_object().into_iter().flatten().for_each(|(_, inner)| check(inner));
+    }
+    let status = not_running().unwrap();
+    check(&status);
+    assert_eq!((&status["daemon"], &status["accounts"]), (&json!(false), &json!([])));
+}
+
+#[test]
+fn spans_are_told_in_two_units_at_most() {
+    for (seconds, text) in [(59, "59 s"), (60, "1 min"), (7_384, "2 h 3 min"), (200_000, "2 d 7 h")] {
+        assert_eq!(duration(seconds), text);
+    }
+}

@@ -1,0 +1,64 @@
+//! `plimsoll why`: one incident in words.
+
+use crate::{
+    exit::{Ending, Exit, Failure},
+    names::Names,
+    output,
+};
+use clap::Args;
+use plimsoll_daemon::api::{client::Client, message::GetIncident};
+use plimsoll_policy::{
+    human,
+    story::{Reader, story},
+};
+use std::{io::Write, path::Path};
+
+/// Which incident, and how much of it.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// An incident's number, 'last', or 'pid:' and the number of a process that was a victim.
+    #[arg(value_name = "ID|last|pid:N", default_value = "last")]
+    which: String,
+    /// With all the numbers behind it.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print the incident as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and tells.
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let which = which(&arguments.which)?;
+    let incident = Client::connect(socket)?.incident(which)?;
+    if arguments.json {
+        output::json(out, &incident)?;
+        return Ok(Exit::Done);
+    }
+    let name = incident.account.and_then(|account| Names::default().of(account));
+    let reader = if arguments.verbose { Reader::Administrator } else { Reader::User };
+    output::lines(out, &story(&incident, name.as_deref(), reader))?;
+    Ok(Exit::Done)
+}
+
+fn which(text: &str) -> Result<GetIncident, Failure> {
+    let wrong = || {
+        Failure::usage(format_args!(
+            "incident '{}' is not understood; give a number from 'plimsoll history', 'last' or pid:N",
+            human::escaped(text)
+        ))
+    };
+    // `parse` alone would take '+7'.
+    let digits = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+    match text.strip_prefix("pid:") {
+        Some(pid) if digits(pid) => {
+            Ok(GetIncident { id: None, pid: Some(pid.parse().ok().ok_or_else(wrong)?) })
+        }
+        None if text == "last" => Ok(GetIncident { id: None, pid: None }),
+        None if digits(text) => Ok(GetIncident { id: Some(text.parse().ok().ok_or_else(wrong)?), pid: None }),
+        Some(_) | None => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! `plimsoll`: one binary for the guard and everything that talks to it.
+//!
+//! Each command is a function of its arguments and an output; this file parses, dispatches, and turns what comes back
+//! into an exit status and at most one line on standard error.
+#![expect(clippy::print_stderr, reason = "a program's errors go to standard error")]
+
+mod arguments;
+mod commands;
+mod exit;
+mod names;
+mod output;
+mod since;
+mod table;
+mod usage;
+
+use arguments::{Command, CommandLine};
+use clap::Parser;
+use commands::{bench, daemon, demo, doctor, generate, history, limit, status, why};
+use exit::{Ending, Exit, Failure};
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+use usage::Usage;
+
+fn main() -> ExitCode {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => return refuse(&error).into(),
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ending = run(line, &mut out);
+    let flushed = out.flush().map_err(Failure::from);
+    match ending.and_then(|exit| flushed.map(|()| exit)) {
+        Ok(exit) => exit.into(),
+        Err(Failure::ReaderGone) => Exit::Done.into(),
+        Err(Failure::Told { exit, message }) => {
+            eprintln!("plimsoll: {}", output::printable(&message));
+            exit.into()
+        }
+    }
+}
+
+fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
+    let socket = line.socket;
+    match line.command {
+        Command::Daemon(arguments) => daemon::run(arguments, socket),
+        Command::Demo(arguments) => demo::run(&arguments, out),
+        Command::Status(arguments) => status::run(&arguments, &socket, out),
+        Command::Limit(arguments) => limit::run(&arguments, &socket, out),
+        Command::History(arguments) => history::run(&arguments, &socket, out),
+        Command::Why(arguments) => why::run(&arguments, &socket, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, out),
+        Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Completions(arguments) => generate::completions(&arguments, out),
+        Command::Man(arguments) => generate::man(&arguments),
+    }
+}
+
+/// Help and version as `clap` has them, and everything else in one line.
+fn refuse(error: &clap::Error) -> Exit {
+    match usage::judge(error) {
+        Usage::Asked => {
+            // Nobody is left to tell when even this cannot be written.
+            error.print().ok();
+            if error.use_stderr() { Exit::Usage } else { Exit::Done }
+        }
+        Usage::Wrong(wrong) => {
+            eprintln!("plimsoll: {}", output::printable(&wrong));
+            Exit::Usage
+        }
+    }
+}

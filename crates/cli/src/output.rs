@@ -1,0 +1,38 @@
+//! What goes to the terminal: text that cannot act on it.
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// `text` without control and direction characters, on one line: a message may repeat what somebody else chose.
+pub(crate) fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '\n' | '\r' | '\t') {
+            safe.push(' ');
+        } else if matches!(character, '"' | '\'' | '\\') {
+            safe.push(character);
+        } else {
+            safe.extend(character.escape_debug());
+        }
+    }
+    safe
+}
+
+/// One value as JSON on lines of its own.
+pub(crate) fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), serde_json::Error> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out).map_err(serde_json::Error::io)
+}
+
+/// A number of things, in words that agree.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Writes `text`, which was made for the terminal and may have several lines.
+pub(crate) fn lines(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Plain aligned columns, as wide as their content: they read well, and `awk` and `cut` can take them apart.
+
+use std::io::{self, Write};
+
+/// On which side a column's cells stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under headings.
+#[derive(Debug)]
+pub(crate) struct Table<const COLUMNS: usize> {
+    columns: [(&'static str, Align); COLUMNS],
+    rows: Vec<[String; COLUMNS]>,
+}
+
+impl<const COLUMNS: usize> Table<COLUMNS> {
+    /// No rows yet.
+    pub(crate) const fn new(columns: [(&'static str, Align); COLUMNS]) -> Self {
+        Self { columns, rows: Vec::new() }
+    }
+
+    /// Adds a row. Cells must be printable: foreign text is escaped by whoever brings it.
+    pub(crate) fn row(&mut self, cells: [String; COLUMNS]) {
+        self.rows.push(cells);
+    }
+
+    /// Writes headings and rows, two spaces between columns and none at the ends of lines.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headings = self.columns.map(|(heading, _)| heading.to_owned());
+        let mut widths = [0; COLUMNS];
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in row.iter().zip(widths).zip(self.columns) {
+                match align {
+                    Align::Left => line.push_str(&format!("{cell:<width$}  ")),
+                    Align::Right => line.push_str(&format!("{cell:>width$}  ")),
+                }
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

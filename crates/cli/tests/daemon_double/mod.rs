@@ -1,0 +1,149 @@
+//! A daemon without a machine behind a real control socket: lines in a book, a row of equal incidents.
+
+use jiff::Timestamp;
+use plimsoll_daemon::api::{
+    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    peer::Peer,
+    plimsoll::not_found,
+};
+use plimsoll_policy::{
+    account::{Account, AccountView, Source},
+    incident::{Guard, Incident, Outcome, Trigger, Victim},
+    lines::{Cleared, LineBook, Place, Target, UidRange, validate},
+    status::Status,
+    units::{Bytes, PageSize, Pid, Uid},
+};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+
+const MEM_TOTAL: Bytes = Bytes(8 << 30);
+/// A uid whose lines nobody may clear.
+const REFUSED: Uid = Uid(60_003);
+
+/// The uid that these tests run as: everything belongs to it, so that they need no other user.
+pub(crate) fn own_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+#[derive(Debug)]
+pub(crate) struct Double {
+    book: Mutex<LineBook>,
+    incidents: Vec<Incident>,
+}
+
+impl Double {
+    pub(crate) fn new(incidents: u32) -> Self {
+        Self {
+            book: Mutex::new(LineBook::new(UidRange::default())),
+            incidents: (1..=incidents).map(incident).collect(),
+        }
+    }
+}
+
+fn incident(id: u32) -> Incident {
+    Incident {
+        id: id.into(),
+        time: Timestamp::from_second(1_800_000_000 + i64::from(id)).unwrap(),
+        account: Some(Account::User(Uid(own_uid()))),
+        guard: Guard::Limits,
+        trigger: Trigger::InKernel,
+        action: Outcome::Kill,
+        victims: vec![Victim {
+            pid: Pid(4000 + id),
+            start_ns: 1,
+            uid: Uid(own_uid()),
+            comm: "hog".to_owned(),
+            cmdline: Some("hog --fast".to_owned()),
+            cgroup: None,
+            usage_bytes: 900 << 20,
+        }],
+        usage_bytes: 1 << 30,
+        hard_bytes: Some(1 << 30),
+        overshoot_bytes: 0,
+        requested_bytes: None,
+        cross_to_signal_ns: Some(5_000),
+        signal_to_freed_ns: None,
+        freed_bytes: None,
+        reason: "over-hard-limit-largest".to_owned(),
+        peers: Vec::new(),
+    }
+}
+
+fn page_size() -> PageSize {
+    PageSize::from_bytes(4096).unwrap()
+}
+
+impl Control for Double {
+    fn standing(&self) -> Result<Standing, Refusal> {
+        let book = Arc::new(self.book.lock().unwrap().clone());
+        Ok(Standing { book, mem_total: MEM_TOTAL, page_size: page_size() })
+    }
+
+    fn status(&self, _peer: Peer) -> Result<Status, Refusal> {
+        let guard = json!({"state": "on", "dry_run": false, "dying": 0, "incidents": 1, "last_incident": 1});
+        let status = json!({
+            "daemon": true,
+            "triggers": {"kernel": "on", "daemon": "on", "last-defence": "off: not in this version"},
+            "guards": {"limits": guard, "pressure": guard, "own": {}},
+            "accounts": [],
+            "pressure": {},
+            "kernel": {"attached": false, "programs": [], "maps": []},
+        });
+        Ok(serde_json::from_value(status).unwrap())
+    }
+
+    fn limits(&self, _peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        let book = self.book.lock().unwrap();
+        let views = book.explicit_uids().into_iter().filter(|uid| user.is_none_or(|user| user == *uid));
+        let views = views.filter_map(|uid| {
+            let resolved = book.resolve(uid, MEM_TOTAL, page_size())?;
+            let hard_bytes = page_size().to_bytes(resolved.hard).0;
+            Some(AccountView {
+                account: Account::User(uid),
+                name: None,
+                usage_bytes: 7 << 20,
+                reserved_bytes: 0,
+                soft_bytes: Some(page_size().to_bytes(resolved.soft).0),
+                hard_bytes: Some(hard_bytes),
+                effective_bytes: Some(hard_bytes),
+                action: resolved.action,
+                near: false,
+                processes: 3,
+                source: Source::State,
+            })
+        });
+        Ok(views.collect())
+    }
+
+    fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
+        validate(&limit.line, MEM_TOTAL).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let place = Place::of(peer.uid, limit.target).unwrap();
+        self.book.lock().unwrap().set(place, limit.line);
+        Ok(())
+    }
+
+    fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
+        if target == Target::User(REFUSED) {
+            return Err(Refusal::NotPermitted("nobody may".to_owned()));
+        }
+        Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
+        let admitted = self.incidents.iter().filter(|incident| {
+            query.since.is_none_or(|since| incident.time >= since)
+                && query.before_id.is_none_or(|before| incident.id < before)
+        });
+        let mut page: Vec<_> = admitted.cloned().collect();
+        Ok(page.split_off(page.len().saturating_sub(query.limit)))
+    }
+
+    fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
+        let found = self.incidents.iter().rev().find(|incident| match pick {
+            Pick::Id(id) => incident.id == id,
+            Pick::Last => true,
+            Pick::Pid(pid) => incident.victims.iter().any(|victim| victim.pid == pid),
+        });
+        found.cloned().ok_or_else(|| not_found(pick))
+    }
+}

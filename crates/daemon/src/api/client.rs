@@ -1,0 +1,226 @@
+//! The client's side of the control socket: one connection, one typed method per call, no waiting for ever.
+
+use super::{
+    frame::{FrameError, Frames, Patience, write_within},
+    message::{
+        ClearLimitCall, ClearLimitReply, ClearResult, GetIncident, HistoryCall, HistoryPage, INTERFACE,
+        IncidentReply, Limits, Nothing, SetLimitCall, ShowLimits,
+    },
+};
+use nix::{
+    errno::Errno,
+    sys::{
+        socket::{
+            AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt::SendTimeout,
+        },
+        time::{TimeVal, TimeValLike},
+    },
+};
+use plimsoll_policy::{incident::Incident, lines::Target, status::Status};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{
+    io,
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use varlink::{Reply, Request, sansio::protocol};
+
+/// The largest reply that is read, in bytes: four times what a page of incidents may be.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// How long the daemon may take over anything, in seconds. Under memory pressure it is slow, not silent.
+const ANSWER_SECONDS: u32 = 10;
+
+/// Why a call has no result. Each is one line with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody serves the socket.
+    #[error(
+        "the plimsoll daemon is not running (no answer on '{socket}'); start it with 'systemctl start plimsoll' or 'plimsoll daemon'",
+        socket = .socket.display()
+    )]
+    NotRunning {
+        /// Where it was looked for.
+        socket: PathBuf,
+    },
+    /// The caller may not.
+    #[error("not permitted: {0}")]
+    NotPermitted(String),
+    /// The request makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// What was asked for is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// The daemon refused, for another reason.
+    #[error("the daemon refused: {0}")]
+    Refused(String),
+    /// No answer, or none that can be understood.
+    #[error("the daemon on '{socket}' gave no answer: {why}; see its journal and try again", socket = .socket.display())]
+    NoAnswer {
+        /// Where it serves.
+        socket: PathBuf,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    socket: PathBuf,
+    patience: Patience,
+}
+
+impl Client {
+    /// Connects to the daemon that serves `socket`.
+    ///
+    /// # Errors
+    /// [`CallError::NotRunning`] when there is no socket or nobody behind it, [`CallError::NotPermitted`] when the
+    /// file system does not let the caller reach it, [`CallError::NoAnswer`] for all else.
+    pub fn connect(socket: &Path) -> Result<Self, CallError> {
+        let wait = Duration::from_secs(ANSWER_SECONDS.into());
+        let patience = Patience { idle: wait, message: wait };
+        match open(socket) {
+            Ok(stream) => Ok(Self { stream, socket: socket.to_owned(), patience }),
+            Err(Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR) => {
+                Err(CallError::NotRunning { socket: socket.to_owned() })
+            }
+            Err(Errno::EACCES | Errno::EPERM) => Err(CallError::NotPermitted(format!(
+                "'{}' is out of your reach; ask the administrator for access to its folder",
+                socket.display()
+            ))),
+            Err(Errno::EAGAIN) => Err(no_answer(socket, "it accepts no connection")),
+            Err(errno) => Err(no_answer(socket, errno.desc())),
+        }
+    }
+
+    /// What is guarded, and how.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn status(&mut self) -> Result<Status, CallError> {
+        self.call("Status", &Nothing {})
+    }
+
+    /// The line of `who`, or all lines that the caller may see.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn show_limits(&mut self, who: Option<Target>) -> Result<Limits, CallError> {
+        self.call("ShowLimits", &ShowLimits { who })
+    }
+
+    /// Draws a line.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn set_limit(&mut self, limit: &SetLimitCall) -> Result<Limits, CallError> {
+        self.call("SetLimit", limit)
+    }
+
+    /// Removes a line.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn clear_limit(&mut self, who: Target) -> Result<ClearResult, CallError> {
+        self.call("ClearLimit", &ClearLimitCall { who }).map(|reply: ClearLimitReply| reply.result)
+    }
+
+    /// One page of incidents.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn history_page(&mut self, query: HistoryCall) -> Result<HistoryPage, CallError> {
+        self.call("History", &query)
+    }
+
+    /// Incidents, oldest first: all that `query` admits, page by page; with a limit, the newest of them.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn history(&mut self, query: HistoryCall) -> Result<Vec<Incident>, CallError> {
+        let wanted = query.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut before_id = query.before_id;
+        let mut newest_first = Vec::new();
+        loop {
+            // Always whole pages: an unprivileged caller's page may come back with fewer than asked for.
+            let page = self.history_page(HistoryCall { before_id, limit: None, ..query })?;
+            newest_first.extend(page.incidents.into_iter().rev());
+            let enough = wanted.is_some_and(|wanted| newest_first.len() >= wanted);
+            // A next page that is no older would never end.
+            let older = page.next_before_id.filter(|next| before_id.is_none_or(|before| *next < before));
+            if enough || older.is_none() {
+                break;
+            }
+            before_id = older;
+        }
+        newest_first.truncate(wanted.unwrap_or(usize::MAX));
+        newest_first.reverse();
+        Ok(newest_first)
+    }
+
+    /// One incident; the newest when neither an id nor a process is given.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn incident(&mut self, which: GetIncident) -> Result<Incident, CallError> {
+        self.call("GetIncident", &which).map(|reply: IncidentReply| reply.incident)
+    }
+
+    fn call<P: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: &P,
+    ) -> Result<R, CallError> {
+        let fail = |why: &dyn std::fmt::Display| no_answer(&self.socket, &why.to_string());
+        let parameters = serde_json::to_value(parameters).map_err(|error| fail(&error))?;
+        let request = Request::create(format!("{INTERFACE}.{method}"), Some(parameters));
+        let request = protocol::serialize_request(&request).map_err(|error| fail(&error))?;
+        match write_within(&self.stream, &request, self.patience.message) {
+            // A daemon that turns us away says why before it closes: what it said is still there to be read.
+            Ok(()) => {}
+            Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) => return Err(fail(&error)),
+        }
+        let reply = Frames::new(&self.stream, REPLY_BYTES_MAX).read(self.patience);
+        let reply = reply.map_err(|error| fail(&error))?.ok_or_else(|| fail(&"it closed the connection"))?;
+        let reply = protocol::parse_reply(&reply).map_err(|error| fail(&error))?;
+        if let Some(name) = reply.error.as_deref() {
+            return Err(refusal(name, &reply));
+        }
+        let parameters = reply.parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        serde_json::from_value(parameters)
+            .map_err(|error| fail(&format_args!("it speaks another version ({error})")))
+    }
+}
+
+/// Connects with a deadline: a daemon that is stopped has a queue that fills up, and then `connect` would block.
+fn open(path: &Path) -> Result<UnixStream, Errno> {
+    let address = UnixAddr::new(path)?;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, SendTimeout, &TimeVal::seconds(ANSWER_SECONDS.into()))?;
+    connect(socket.as_raw_fd(), &address)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn no_answer(socket: &Path, why: &str) -> CallError {
+    CallError::NoAnswer { socket: socket.to_owned(), why: why.to_owned() }
+}
+
+/// An error reply as its kind, with its message; errors of Varlink itself by their name.
+fn refusal(name: &str, reply: &Reply) -> CallError {
+    let message = reply.parameters.as_ref().and_then(|parameters| parameters.get("message"));
+    let message = message.and_then(Value::as_str).unwrap_or(name).to_owned();
+    match name.strip_prefix(INTERFACE) {
+        Some(".NotPermitted") => CallError::NotPermitted(message),
+        Some(".NotFound") => CallError::NotFound(message),
+        Some(".Invalid") => CallError::Invalid(message),
+        _ => CallError::Refused(message),
+    }
+}
+
+#[cfg(test)]
+mod tests;

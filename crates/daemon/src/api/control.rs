@@ -1,0 +1,167 @@
+//! What the control API asks of the daemon. The event loop implements it; the server knows nothing else of the daemon.
+
+use super::peer::Peer;
+use jiff::Timestamp;
+use plimsoll_policy::{
+    account::{AccountView, Source},
+    incident::Incident,
+    lines::{Cleared, Line, LineBook, Target, UidRange},
+    size::Size,
+    status::Status,
+    units::{Bytes, PageSize, Pid, Uid},
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Why a call was not carried out. The texts are for the user: one line each, with what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The peer may not.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// What was asked for is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// Not now: starting, stopping, too busy.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It failed inside.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// What permission depends on besides the peer, as it stands now.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// All lines.
+    pub book: Arc<LineBook>,
+    /// The machine's RAM (`MemTotal`).
+    pub mem_total: Bytes,
+    /// The machine's page size.
+    pub page_size: PageSize,
+}
+
+/// A line to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetLimit {
+    /// For whom.
+    pub target: Target,
+    /// The line, as it was asked for.
+    pub line: Line,
+    /// Enforce it at once, even below present usage.
+    pub now: bool,
+}
+
+/// Which incidents: the newest `limit` of those that all other fields admit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Not before this moment.
+    pub since: Option<Timestamp>,
+    /// Only those with a smaller id: the page before one already read.
+    pub before_id: Option<u64>,
+    /// How many at most; 1 to [`super::plimsoll::PAGE_INCIDENTS`] plus one.
+    pub limit: usize,
+}
+
+/// One incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// By its number.
+    Id(u64),
+    /// The newest.
+    Last,
+    /// The newest with this process among its victims.
+    Pid(Pid),
+}
+
+/// The daemon behind the socket.
+///
+/// Calls come from connection threads, several at a time. Each must return within a few seconds, and none may hold up
+/// the kill path. The server has asked [`plimsoll_policy::permission::may`] before it calls anything but
+/// [`Control::standing`], and redacts what is returned; the peer is passed on for the record only.
+pub trait Control: Send + Sync + 'static {
+    /// The lines, for the question of permission. A line changed between this answer and the change it permits does no
+    /// harm: a user's own line never loosens the administrator's, whatever the book holds when it is resolved.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`] while starting or stopping.
+    fn standing(&self) -> Result<Standing, Refusal>;
+
+    /// Everything, with all accounts.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn status(&self, peer: Peer) -> Result<Status, Refusal>;
+
+    /// Accounts with a line: all, or that of one user (none or one).
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal>;
+
+    /// Draws a line and saves it. All of it has happened, or nothing has.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] for what [`plimsoll_policy::lines::validate`] refuses; any other [`Refusal`].
+    fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal>;
+
+    /// Removes a line and saves that.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal>;
+
+    /// A page of incidents, oldest first.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal>;
+
+    /// One incident.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], or any other [`Refusal`].
+    fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal>;
+}
+
+/// The `default` line as `limit show` tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultView {
+    /// As typed; a percentage stays one.
+    pub hard: Size,
+    /// The hard limit on this machine, in whole pages.
+    pub hard_bytes: u64,
+    /// The soft limit on this machine, in whole pages.
+    pub soft_bytes: u64,
+    /// What crossing does.
+    pub action: plimsoll_policy::account::Action,
+    /// Where the line comes from.
+    pub source: Source,
+    /// The lowest uid that it is for.
+    pub uid_min: u32,
+    /// The highest uid that it is for.
+    pub uid_max: u32,
+}
+
+impl DefaultView {
+    /// The `default` line of a book; `None` where there is none.
+    #[must_use]
+    pub fn of(standing: &Standing) -> Option<Self> {
+        let Standing { book, mem_total, page_size } = standing;
+        let resolved = book.resolve_default(*mem_total, *page_size)?;
+        let (line, source) = book.administrators(Target::Default)?;
+        let UidRange { min, max } = book.range();
+        Some(Self {
+            hard: line.hard,
+            hard_bytes: page_size.to_bytes(resolved.hard).0,
+            soft_bytes: page_size.to_bytes(resolved.soft).0,
+            action: resolved.action,
+            source,
+            uid_min: min.0,
+            uid_max: max.0,
+        })
+    }
+}

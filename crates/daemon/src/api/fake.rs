@@ -1,0 +1,218 @@
+//! A daemon without a machine, for the tests of the API: lines in a book, incidents in a list, calls written down.
+
+use super::{
+    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    peer::Peer,
+    plimsoll::not_found,
+};
+use jiff::Timestamp;
+use plimsoll_policy::{
+    account::{Account, AccountView, Action, Source},
+    incident::{Guard, Incident, Outcome, Trigger, Victim},
+    lines::{Cleared, Line, LineBook, Place, Target, UidRange, validate},
+    size::Size,
+    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
+    units::{Bytes, PageSize, Pid, Uid},
+};
+use std::sync::{Arc, Mutex};
+
+pub(super) const MEM_TOTAL: Bytes = Bytes(8 << 30);
+pub(super) const ALICE: Uid = Uid(60_001);
+pub(super) const BOB: Uid = Uid(60_002);
+
+#[derive(Debug, Default)]
+pub(super) struct Fake {
+    pub(super) book: Mutex<LineBook>,
+    pub(super) incidents: Mutex<Vec<Incident>>,
+    /// Calls that got past permission.
+    pub(super) calls: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    /// Alice and Bob have a line of 1 GiB each, everyone else one of 2 GiB, and each of the two lost a process.
+    pub(super) fn new() -> Arc<Self> {
+        let mut book = LineBook::new(UidRange { min: Uid(1000), max: Uid(61_000) });
+        for (target, size) in [(Target::User(ALICE), 1), (Target::User(BOB), 1), (Target::Default, 2)] {
+            book.set(Place::Administrator(target), line(size << 30));
+        }
+        let fake = Self { book: Mutex::new(book), ..Self::default() };
+        *fake.incidents.lock().unwrap() = vec![incident(1, ALICE), incident(2, BOB)];
+        Arc::new(fake)
+    }
+
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn note(&self, call: &str, peer: Peer) {
+        self.calls.lock().unwrap().push(format!("{call} by {}", peer.uid));
+    }
+
+    fn view(&self, uid: Uid) -> Option<AccountView> {
+        let resolved = self.book.lock().unwrap().resolve(uid, MEM_TOTAL, page_size())?;
+        let hard_bytes = page_size().to_bytes(resolved.hard).0;
+        Some(AccountView {
+            account: Account::User(uid),
+            name: None,
+            usage_bytes: 7 << 20,
+            reserved_bytes: 0,
+            soft_bytes: Some(page_size().to_bytes(resolved.soft).0),
+            hard_bytes: Some(hard_bytes),
+            effective_bytes: Some(hard_bytes),
+            action: resolved.action,
+            near: false,
+            processes: 3,
+            source: Source::State,
+        })
+    }
+}
+
+pub(super) fn line(bytes: u64) -> Line {
+    Line { hard: Size::Bytes(Bytes(bytes)), soft: None, action: Action::Kill }
+}
+
+pub(super) fn page_size() -> PageSize {
+    PageSize::from_bytes(4096).unwrap()
+}
+
+fn victim(uid: Uid) -> Victim {
+    Victim {
+        pid: Pid(4000 + uid.0),
+        start_ns: 77,
+        uid,
+        comm: "hog".to_owned(),
+        cmdline: Some(format!("hog --secret-of={uid}")),
+        cgroup: Some(format!("/user.slice/user-{uid}.slice")),
+        usage_bytes: 900 << 20,
+    }
+}
+
+/// An incident of `uid`'s account, in which root's sshd was a peer.
+pub(super) fn incident(id: u64, uid: Uid) -> Incident {
+    Incident {
+        id,
+        time: Timestamp::from_second(1_800_000_000 + i64::try_from(id).unwrap()).unwrap(),
+        account: Some(Account::User(uid)),
+        guard: Guard::Limits,
+        trigger: Trigger::InKernel,
+        action: Outcome::Kill,
+        victims: vec![victim(uid)],
+        usage_bytes: 1 << 30,
+        hard_bytes: Some(1 << 30),
+        overshoot_bytes: 4096,
+        requested_bytes: None,
+        cross_to_signal_ns: Some(5_000),
+        signal_to_freed_ns: None,
+        freed_bytes: None,
+        reason: "over-hard-limit-largest".to_owned(),
+        peers: vec![victim(Uid(0))],
+    }
+}
+
+impl Control for Fake {
+    fn standing(&self) -> Result<Standing, Refusal> {
+        let book = Arc::new(self.book.lock().unwrap().clone());
+        Ok(Standing { book, mem_total: MEM_TOTAL, page_size: page_size() })
+    }
+
+    fn status(&self, peer: Peer) -> Result<Status, Refusal> {
+        self.note("status", peer);
+        let guard = || GuardView {
+            state: "on".to_owned(),
+            dry_run: false,
+            dying: 0,
+            incidents: 2,
+            last_incident: Some(2),
+        };
+        Ok(Status {
+            daemon: true,
+            triggers: Triggers {
+                kernel: "on".to_owned(),
+                daemon: "on".to_owned(),
+                last_defence: "off: not in this version".to_owned(),
+            },
+            guards: Guards {
+                limits: guard(),
+                pressure: guard(),
+                own: OwnView {
+                    resident_bytes: Some(9 << 20),
+                    uptime_seconds: Some(60),
+                    wake_ups: Some(1),
+                    incidents_lost: Some(0),
+                    protected: None,
+                },
+            },
+            accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
+            pressure: Pressure {
+                mem_total_bytes: Some(MEM_TOTAL.0),
+                mem_available_bytes: Some(4 << 30),
+                anon_bytes: None,
+                swap_total_bytes: Some(0),
+                swap_free_bytes: Some(0),
+                term_at_mem_bytes: Some(800 << 20),
+                term_at_swap_bytes: None,
+                kill_at_mem_bytes: Some(400 << 20),
+                kill_at_swap_bytes: None,
+            },
+            kernel: Kernel {
+                release: Some("6.12.0".to_owned()),
+                attached: true,
+                pin: Some("/sys/fs/bpf/plimsoll".to_owned()),
+                schema: Some(1),
+                programs: vec!["rss_stat".to_owned()],
+                maps: vec![MapView {
+                    name: "accounts".to_owned(),
+                    used: Some(2),
+                    max: 1024,
+                    full: Some(0),
+                    bytes: None,
+                }],
+                map_bytes: None,
+                records_dropped: Some(0),
+                signals_failed: Some(0),
+            },
+        })
+    }
+
+    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        self.note("limits", peer);
+        let explicit = self.book.lock().unwrap().explicit_uids();
+        let uids = explicit.into_iter().filter(|uid| user.is_none_or(|user| user == *uid));
+        Ok(uids.filter_map(|uid| self.view(uid)).collect())
+    }
+
+    fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
+        self.note(&format!("set_limit {}", limit.target), peer);
+        validate(&limit.line, MEM_TOTAL).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let place = Place::of(peer.uid, limit.target).unwrap();
+        self.book.lock().unwrap().set(place, limit.line);
+        Ok(())
+    }
+
+    fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
+        self.note(&format!("clear_limit {target}"), peer);
+        Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
+        self.note("history", peer);
+        let incidents = self.incidents.lock().unwrap();
+        let admitted = incidents.iter().filter(|incident| {
+            query.since.is_none_or(|since| incident.time >= since)
+                && query.before_id.is_none_or(|before| incident.id < before)
+        });
+        let mut page: Vec<_> = admitted.cloned().collect();
+        Ok(page.split_off(page.len().saturating_sub(query.limit)))
+    }
+
+    fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
+        self.note("incident", peer);
+        let incidents = self.incidents.lock().unwrap();
+        let found = incidents.iter().rev().find(|incident| match pick {
+            Pick::Id(id) => incident.id == id,
+            Pick::Last => true,
+            Pick::Pid(pid) => incident.victims.iter().any(|victim| victim.pid == pid),
+        });
+        found.cloned().ok_or_else(|| not_found(pick))
+    }
+}

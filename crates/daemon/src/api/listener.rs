@@ -1,0 +1,152 @@
+//! The control socket in the file system: one live daemon on it, a dead one's leftovers replaced.
+
+use nix::fcntl::{Flock, FlockArg};
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io,
+    os::unix::{
+        fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+/// Every user may talk to the daemon; what each may have is decided call by call.
+const SOCKET_MODE: u32 = 0o666;
+/// The folder of the socket: everyone may reach into it, only its owner may put something there.
+const FOLDER_MODE: u32 = 0o755;
+
+/// Why the control socket cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A daemon serves this socket.
+    #[error(
+        "a daemon is already running on '{socket}'; stop it first, or give this one another place with --socket",
+        socket = .0.display()
+    )]
+    AlreadyRunning(PathBuf),
+    /// Something that is no socket has the name. It is never removed.
+    #[error("'{path}' is in the way and is not a socket; remove it or choose another --socket", path = .0.display())]
+    NotASocket(PathBuf),
+    /// The file system refused.
+    #[error("cannot {doing} '{path}': {error}", path = .path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which path.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+}
+
+/// Adds what was done and to which path.
+fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError {
+    let path = path.to_owned();
+    move |error| ListenError::Io { doing, path, error }
+}
+
+/// The open socket. While it lives no other daemon opens the same path; dropping it removes the file.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the socket file, so that a successor's is not removed.
+    identity: (u64, u64),
+    /// Held for life: what tells a dead daemon's socket from a live one's without a race. Its file stays, since
+    /// removing it would let two daemons hold two different files of the same name.
+    _lock: Flock<File>,
+}
+
+impl ControlSocket {
+    /// Opens `socket`, making its folder (mode 0755) when it is missing. The file gets mode 0666.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn open(socket: &Path) -> Result<Self, ListenError> {
+        make_folder(socket)?;
+        let lock = lock_beside(socket)?;
+        clear_stale(socket)?;
+        let listener = UnixListener::bind(socket).map_err(at("open the control socket", socket))?;
+        fs::set_permissions(socket, Permissions::from_mode(SOCKET_MODE))
+            .map_err(at("open to all users the control socket", socket))?;
+        listener.set_nonblocking(true).map_err(at("set up the control socket", socket))?;
+        let file = fs::symlink_metadata(socket).map_err(at("look at the control socket", socket))?;
+        Ok(Self { listener, path: socket.to_owned(), identity: (file.dev(), file.ino()), _lock: lock })
+    }
+
+    /// The listener; it never blocks.
+    #[must_use]
+    pub const fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == self.identity && file.file_type().is_socket());
+        if ours {
+            // A file that cannot be removed is harmless: the next daemon replaces it, a client finds nobody behind it.
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+fn make_folder(socket: &Path) -> Result<(), ListenError> {
+    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(folder)
+        .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)))
+        .map_err(at("make the folder", folder))
+}
+
+/// The lock file `SOCKET.lock`. Only its owner may open it: a lock that any user could take would let any user keep
+/// the daemon from starting.
+fn lock_beside(socket: &Path) -> Result<Flock<File>, ListenError> {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".lock");
+    let path = PathBuf::from(name);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(at("open the lock file", &path))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_file, errno)| {
+        if errno == nix::errno::Errno::EWOULDBLOCK {
+            ListenError::AlreadyRunning(socket.to_owned())
+        } else {
+            at("lock", &path)(errno.into())
+        }
+    })
+}
+
+/// Removes the socket file of a daemon that died. Called with the lock held.
+fn clear_stale(socket: &Path) -> Result<(), ListenError> {
+    let file = match fs::symlink_metadata(socket) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(at("look at", socket)(error)),
+    };
+    if !file.file_type().is_socket() {
+        return Err(ListenError::NotASocket(socket.to_owned()));
+    }
+    match UnixStream::connect(socket) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(socket).map_err(at("remove the stale socket", socket))
+        }
+        Ok(_) => Err(ListenError::AlreadyRunning(socket.to_owned())),
+        Err(error) => Err(at("find out who serves", socket)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

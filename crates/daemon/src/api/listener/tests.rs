@@ -1,0 +1,83 @@
+use super::{ControlSocket, ListenError};
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+};
+
+#[test]
+fn the_folder_is_made_and_everyone_may_reach_the_socket() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("run/control.sock");
+    let _socket = ControlSocket::open(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+    assert_eq!(fs::metadata(place.path().join("run")).unwrap().permissions().mode() & 0o7777, 0o755);
+    let lock = fs::metadata(place.path().join("run/control.sock.lock")).unwrap();
+    assert_eq!(lock.permissions().mode() & 0o777, 0o600, "no user may hold the lock");
+}
+
+#[test]
+fn a_second_daemon_on_the_same_socket_is_told_and_the_first_one_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    let first = ControlSocket::open(&path).unwrap();
+    let refused = ControlSocket::open(&path).unwrap_err();
+    assert!(matches!(&refused, ListenError::AlreadyRunning(at) if *at == path), "{refused}");
+    assert!(!refused.to_string().contains('\n'));
+    UnixStream::connect(&path).unwrap();
+    drop(first);
+}
+
+#[test]
+fn a_live_server_that_holds_no_lock_is_not_replaced_either() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    let _other = UnixListener::bind(&path).unwrap();
+    assert!(matches!(ControlSocket::open(&path), Err(ListenError::AlreadyRunning(_))));
+    UnixStream::connect(&path).unwrap();
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_is_replaced() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a closed listener leaves its file");
+    let _socket = ControlSocket::open(&path).unwrap();
+    UnixStream::connect(&path).unwrap();
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    fs::write(&path, "precious").unwrap();
+    assert!(matches!(ControlSocket::open(&path), Err(ListenError::NotASocket(_))));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn closing_removes_the_socket_but_never_a_successors() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    let socket = ControlSocket::open(&path).unwrap();
+    drop(socket);
+    assert!(!path.exists());
+
+    let socket = ControlSocket::open(&path).unwrap();
+    fs::rename(&path, place.path().join("kept")).unwrap();
+    let _other = UnixListener::bind(&path).unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    drop(socket);
+    assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_one_clear_line() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("x".repeat(120));
+    let error = ControlSocket::open(&path).unwrap_err().to_string();
+    assert!(error.contains("open the control socket") && !error.contains('\n'), "{error}");
+}

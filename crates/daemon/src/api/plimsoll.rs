@@ -1,0 +1,228 @@
+//! The methods of `io.plimsoll`: read the parameters, ask policy whether this peer may, do it, take out what this peer
+//! may not see. In that order, in every method, and nowhere else.
+
+use super::{
+    control::{Control, DefaultView, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    message::{
+        ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits,
+        Nothing, SetLimitCall, ShowLimits,
+    },
+    peer::Peer,
+};
+use plimsoll_policy::{
+    account::{Account, Action},
+    incident::Incident,
+    lines::{Line, Target},
+    permission::{self, Request},
+    units::{Pid, Uid},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The most incidents in one reply.
+pub const PAGE_INCIDENTS: usize = 64;
+/// About how large a reply with incidents may become, in bytes of JSON; one incident always fits.
+const PAGE_BYTES_MAX: usize = 256 * 1024;
+/// How many pages are searched for the newest incident that a peer may see, so that one call stays a small matter.
+const PAGES_SEARCHED_MAX: usize = 16;
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// There is no such method.
+    NoSuchMethod,
+    /// The daemon's answer.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// One peer's view of the daemon.
+pub(super) struct Plimsoll<'a> {
+    pub(super) control: &'a dyn Control,
+    pub(super) peer: Peer,
+}
+
+impl Plimsoll<'_> {
+    /// Carries out `method` (its name within the interface).
+    pub(super) fn call(&self, method: &str, parameters: Option<&Value>) -> Result<Value, Fault> {
+        Ok(match method {
+            "Status" => self.status(read(parameters)?)?,
+            "ShowLimits" => to_value(&self.show_limits(&read(parameters)?)?)?,
+            "SetLimit" => to_value(&self.set_limit(read(parameters)?)?)?,
+            "ClearLimit" => to_value(&self.clear_limit(&read(parameters)?)?)?,
+            "History" => to_value(&self.history(read(parameters)?)?)?,
+            "GetIncident" => to_value(&self.get_incident(read(parameters)?)?)?,
+            _ => return Err(Fault::NoSuchMethod),
+        })
+    }
+
+    /// The one place where permission is decided.
+    fn permit(&self, request: &Request) -> Result<Standing, Refusal> {
+        let standing = self.control.standing()?;
+        permission::may(self.peer.uid, request, &standing.book, standing.mem_total, standing.page_size)
+            .map_err(|refused| Refusal::NotPermitted(refused.to_string()))?;
+        Ok(standing)
+    }
+
+    fn status(&self, Nothing {}: Nothing) -> Result<Value, Refusal> {
+        self.permit(&Request::ReadStatus)?;
+        let mut status = self.control.status(self.peer)?;
+        status.accounts.retain(|account| permission::visible(account, self.peer.uid));
+        to_value(&status)
+    }
+
+    fn show_limits(&self, call: &ShowLimits) -> Result<Limits, Refusal> {
+        let request = match call.who {
+            None | Some(Target::Default) => Request::ReadDefault,
+            Some(Target::User(uid)) => Request::ReadAccount(Account::User(uid)),
+        };
+        let standing = self.permit(&request)?;
+        let accounts = match call.who {
+            None => self.accounts(None)?,
+            Some(Target::User(uid)) => self.accounts(Some(uid))?,
+            Some(Target::Default) => Vec::new(),
+        };
+        let default = match call.who {
+            None | Some(Target::Default) => DefaultView::of(&standing),
+            Some(Target::User(_)) => None,
+        };
+        Ok(Limits { accounts, default })
+    }
+
+    fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_policy::account::AccountView>, Refusal> {
+        let mut accounts = self.control.limits(self.peer, user)?;
+        accounts.retain(|account| permission::visible(account, self.peer.uid));
+        Ok(accounts)
+    }
+
+    fn set_limit(&self, call: SetLimitCall) -> Result<Limits, Refusal> {
+        let SetLimitCall { who: target, hard, soft, action, now } = call;
+        let line = Line { hard, soft, action: action.unwrap_or(Action::Kill) };
+        let now = now.unwrap_or(false);
+        self.permit(&Request::SetLine { target, line, now })?;
+        self.control.set_limit(self.peer, SetLimit { target, line, now })?;
+        self.show_limits(&ShowLimits { who: Some(target) })
+    }
+
+    fn clear_limit(&self, call: &ClearLimitCall) -> Result<ClearLimitReply, Refusal> {
+        self.permit(&Request::ClearLine { target: call.who })?;
+        let result = self.control.clear_limit(self.peer, call.who)?.into();
+        Ok(ClearLimitReply { result })
+    }
+
+    fn history(&self, call: HistoryCall) -> Result<HistoryPage, Refusal> {
+        self.permit(&Request::ReadIncidents)?;
+        let limit = match call.limit {
+            None => PAGE_INCIDENTS,
+            Some(0) => return Err(Refusal::Invalid("limit 0: give at least 1".to_owned())),
+            Some(limit) => usize::try_from(limit).map_or(PAGE_INCIDENTS, |limit| limit.min(PAGE_INCIDENTS)),
+        };
+        let query = HistoryQuery { since: call.since, before_id: call.before_id, limit };
+        let page = self.page(query)?;
+        let visible =
+            page.incidents.iter().filter_map(|incident| permission::redact(incident, self.peer.uid));
+        Ok(HistoryPage { incidents: visible.collect(), next_before_id: page.next_before_id })
+    }
+
+    /// A page with everything in it, cut at its old end to what fits one reply.
+    fn page(&self, query: HistoryQuery) -> Result<HistoryPage, Refusal> {
+        // One more than asked for tells whether there is an older page.
+        let ask = HistoryQuery { limit: query.limit.saturating_add(1), ..query };
+        let mut incidents = self.control.history(self.peer, ask)?;
+        let found = incidents.len();
+        let mut kept = 0_usize;
+        let mut size_bytes = 0_usize;
+        for incident in incidents.iter().rev().take(query.limit) {
+            size_bytes = size_bytes.saturating_add(json_bytes(incident)?);
+            if kept > 0 && size_bytes > PAGE_BYTES_MAX {
+                break;
+            }
+            kept = kept.saturating_add(1);
+        }
+        let incidents = incidents.split_off(found.saturating_sub(kept));
+        let oldest = incidents.first().map(|incident| incident.id);
+        Ok(HistoryPage { next_before_id: oldest.filter(|_| found > kept), incidents })
+    }
+
+    fn get_incident(&self, call: GetIncident) -> Result<IncidentReply, Refusal> {
+        self.permit(&Request::ReadIncidents)?;
+        let pick = match (call.id, call.pid) {
+            (Some(id), None) => Pick::Id(id),
+            (None, Some(pid)) => Pick::Pid(Pid(pid)),
+            (None, None) => Pick::Last,
+            (Some(_), Some(_)) => {
+                return Err(Refusal::Invalid("both id and pid: give one of them".to_owned()));
+            }
+        };
+        let incident = match pick {
+            Pick::Last if !self.peer.is_root() => self.newest_visible()?,
+            Pick::Id(_) | Pick::Pid(_) | Pick::Last => self.visible(pick)?,
+        };
+        Ok(IncidentReply { incident })
+    }
+
+    /// One incident as the peer may see it. One that is not theirs is 'not found': its number alone would tell that
+    /// something happened to somebody.
+    fn visible(&self, pick: Pick) -> Result<Incident, Refusal> {
+        let incident = self.control.incident(self.peer, pick)?;
+        permission::redact(&incident, self.peer.uid).ok_or_else(|| not_found(pick))
+    }
+
+    fn newest_visible(&self) -> Result<Incident, Refusal> {
+        let mut query = HistoryQuery { since: None, before_id: None, limit: PAGE_INCIDENTS };
+        for _ in 0..PAGES_SEARCHED_MAX {
+            let page = self.page(query)?;
+            let newest_first = page.incidents.iter().rev();
+            let mut visible = newest_first.filter_map(|incident| permission::redact(incident, self.peer.uid));
+            if let Some(incident) = visible.next() {
+                return Ok(incident);
+            }
+            if page.next_before_id.is_none() {
+                return Err(not_found(Pick::Last));
+            }
+            query.before_id = page.next_before_id;
+        }
+        Err(Refusal::NotFound("none of the latest incidents is yours; see 'plimsoll history'".to_owned()))
+    }
+}
+
+/// What to say when there is no such incident, or none for the peer's eyes.
+#[must_use]
+pub fn not_found(pick: Pick) -> Refusal {
+    Refusal::NotFound(match pick {
+        Pick::Id(id) => format!("there is no incident {id}; see 'plimsoll history'"),
+        Pick::Last => "there is no incident yet".to_owned(),
+        Pick::Pid(pid) => format!("no incident is known for process {pid}; see 'plimsoll history'"),
+    })
+}
+
+/// Parameters; a call without any means an empty object.
+fn read<T: DeserializeOwned>(parameters: Option<&Value>) -> Result<T, Refusal> {
+    let empty = Value::Object(serde_json::Map::new());
+    let parameters = parameters.unwrap_or(&empty);
+    if !parameters.is_object() {
+        return Err(Refusal::Invalid("parameters not understood: give an object".to_owned()));
+    }
+    T::deserialize(parameters)
+        .map_err(|error| Refusal::Invalid(format!("parameters not understood: {error}")))
+}
+
+fn to_value<T: Serialize>(reply: &T) -> Result<Value, Refusal> {
+    serde_json::to_value(reply).map_err(unwritable)
+}
+
+fn json_bytes(incident: &Incident) -> Result<usize, Refusal> {
+    serde_json::to_vec(incident).map(|json| json.len()).map_err(unwritable)
+}
+
+fn unwritable(error: serde_json::Error) -> Refusal {
+    Refusal::Internal(format!("the answer cannot be put into words: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! How many may talk to the daemon at once: each open connection holds a seat, and a seat is a thread.
+
+use plimsoll_policy::units::Uid;
+use std::{
+    collections::BTreeMap,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The bounds. No unprivileged user can keep another one out for less than seven users' worth of connections, and
+/// none can keep root out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// All connections together.
+    pub total: usize,
+    /// Connections of one user; root may hold up to `total`.
+    pub per_user: usize,
+    /// Of `total`, those that only root may take.
+    pub kept_for_root: usize,
+}
+
+impl SeatLimits {
+    /// The daemon's own.
+    pub const SERVER: Self = Self { total: 64, per_user: 8, kept_for_root: 8 };
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next_id: u64,
+    seats: BTreeMap<u64, (Uid, Arc<UnixStream>)>,
+}
+
+/// All seats.
+#[derive(Debug)]
+pub struct Seats {
+    limits: SeatLimits,
+    taken: Mutex<Taken>,
+}
+
+impl Seats {
+    /// Empty seats.
+    #[must_use]
+    pub fn new(limits: SeatLimits) -> Arc<Self> {
+        Arc::new(Self { limits, taken: Mutex::default() })
+    }
+
+    /// A seat for a connection of `uid`, given back when dropped; `None` when there is none for this user.
+    pub fn take(self: &Arc<Self>, uid: Uid, stream: &Arc<UnixStream>) -> Option<Seat> {
+        let mut taken = self.lock();
+        let free = self.limits.total.saturating_sub(taken.seats.len());
+        let allowed = if uid == Uid(0) {
+            free > 0
+        } else {
+            let own = taken.seats.values().filter(|(holder, _)| *holder == uid).count();
+            free > self.limits.kept_for_root && own < self.limits.per_user
+        };
+        if !allowed {
+            return None;
+        }
+        let id = taken.next_id;
+        taken.next_id = id.wrapping_add(1);
+        taken.seats.insert(id, (uid, Arc::clone(stream)));
+        drop(taken);
+        Some(Seat { seats: Arc::clone(self), id })
+    }
+
+    /// How many are taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.lock().seats.len()
+    }
+
+    /// Ends every conversation after the answer in hand: nothing more is read from any of them.
+    pub fn end_all(&self) {
+        for (_, stream) in self.lock().seats.values() {
+            // It fails only where the other side is gone already, which is what is wanted.
+            drop(stream.shutdown(Shutdown::Read));
+        }
+    }
+
+    /// A poisoned lock is entered all the same: the table is whole between any two statements that change it.
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to one connection.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Arc<Seats>,
+    id: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.lock().seats.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

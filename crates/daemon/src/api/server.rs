@@ -1,0 +1,280 @@
+//! Accepts connections and answers them: one thread asleep in `poll` while nobody talks, one more for as long as a
+//! connection lasts.
+
+use super::{
+    control::Control,
+    dialogue::{self, Next},
+    frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
+    listener::{ControlSocket, ListenError},
+    peer::Peer,
+    seats::{Seat, SeatLimits, Seats},
+};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+use std::{
+    io,
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
+/// seats taken at once stay small.
+const STACK_BYTES: usize = 256 * 1024;
+/// Pause before the next accept after one that failed for want of descriptors or memory, in milliseconds.
+const ACCEPT_PAUSE_MS: u16 = 100;
+/// How long a client that is turned away may take to be told so.
+const TURN_AWAY_PATIENCE: Duration = Duration::from_millis(1);
+
+/// What to grant to clients. [`Allowance::SERVER`] but in tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    /// Connections at once.
+    pub seats: SeatLimits,
+    /// Time for each step.
+    pub patience: Patience,
+}
+
+impl Allowance {
+    /// The daemon's own.
+    pub const SERVER: Self = Self { seats: SeatLimits::SERVER, patience: Patience::SERVER };
+}
+
+/// What became of connections since the start. Nothing that goes wrong with a client is silent, and nothing of it is
+/// worth a log line each that a client could flood the log with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections that got a seat.
+    pub served: u64,
+    /// Connections turned away: no seat left, or no thread to be had.
+    pub turned_away: u64,
+    /// Connections cut: too slow, too long a message, not JSON, broken.
+    pub cut: u64,
+    /// Connections that could not be accepted or whose peer the kernel would not name.
+    pub accept_failures: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    served: AtomicU64,
+    turned_away: AtomicU64,
+    cut: AtomicU64,
+    accept_failures: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A thread or an event descriptor.
+    #[error("cannot start the control server: {0}")]
+    Resources(#[from] io::Error),
+}
+
+/// The running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<EventFd>,
+    acceptor: Option<JoinHandle<()>>,
+    seats: Arc<Seats>,
+    tally: Arc<Tally>,
+}
+
+impl Server {
+    /// Serves `control` on the socket at `socket`.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind then but the lock file.
+    pub fn start(socket: &Path, control: Arc<dyn Control>) -> Result<Self, StartError> {
+        Self::start_with(socket, control, Allowance::SERVER)
+    }
+
+    /// [`Server::start`] with another allowance.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(
+        socket: &Path,
+        control: Arc<dyn Control>,
+        allowance: Allowance,
+    ) -> Result<Self, StartError> {
+        let socket = ControlSocket::open(socket)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let stop = Arc::new(EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?);
+        let seats = Seats::new(allowance.seats);
+        let tally = Arc::<Tally>::default();
+        let acceptor = Acceptor {
+            socket,
+            stop: Arc::clone(&stop),
+            seats: Arc::clone(&seats),
+            tally: Arc::clone(&tally),
+            control,
+            patience: allowance.patience,
+        };
+        let thread = thread::Builder::new()
+            .name("control".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || acceptor.run())?;
+        Ok(Self { stop, acceptor: Some(thread), seats, tally })
+    }
+
+    /// What became of connections so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            served: self.tally.served.load(Ordering::Relaxed),
+            turned_away: self.tally.turned_away.load(Ordering::Relaxed),
+            cut: self.tally.cut.load(Ordering::Relaxed),
+            accept_failures: self.tally.accept_failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.seats.taken()
+    }
+
+    /// Stops accepting, removes the socket, and lets each conversation end after the answer it waits for. Does not
+    /// wait for those answers: the caller may be the very one who would have to give them.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An eventfd can only refuse to be written when its count is full, and then it wakes its poller as well.
+        self.stop.write(1).ok();
+        if let Some(acceptor) = self.acceptor.take() {
+            // It fails only if the thread panicked, which has been reported by then and leaves nothing to do here.
+            drop(acceptor.join());
+        }
+        self.seats.end_all();
+    }
+}
+
+struct Acceptor {
+    socket: ControlSocket,
+    stop: Arc<EventFd>,
+    seats: Arc<Seats>,
+    tally: Arc<Tally>,
+    control: Arc<dyn Control>,
+    patience: Patience,
+}
+
+impl Acceptor {
+    fn run(self) {
+        loop {
+            let mut watched = [
+                PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.socket.listener().as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut watched, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => {
+                    count(&self.tally.accept_failures);
+                    self.pause();
+                }
+            }
+            let [stop, _] = watched;
+            if stop.any().unwrap_or(false) {
+                return;
+            }
+            self.accept(self.socket.listener());
+        }
+    }
+
+    /// Takes one connection, if one waits.
+    fn accept(&self, listener: &UnixListener) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+                    count(&self.tally.accept_failures);
+                    self.pause();
+                }
+                return;
+            }
+        };
+        match Peer::of(&stream) {
+            Ok(peer) => self.seat(peer, Arc::new(stream)),
+            Err(_) => count(&self.tally.accept_failures),
+        }
+    }
+
+    fn seat(&self, peer: Peer, stream: Arc<UnixStream>) {
+        let Some(seat) = self.seats.take(peer.uid, &stream) else {
+            return self.turn_away(&stream, "too many connections; close one, or try again in a moment");
+        };
+        let spare = Arc::clone(&stream);
+        let control = Arc::clone(&self.control);
+        let tally = Arc::clone(&self.tally);
+        let patience = self.patience;
+        let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
+            move || converse(&stream, control.as_ref(), peer, patience, Holding { _seat: seat, tally }),
+        );
+        match started {
+            Ok(_detached) => count(&self.tally.served),
+            Err(_) => self.turn_away(&spare, "the daemon cannot start a thread; try again in a moment"),
+        }
+    }
+
+    /// Says why, if the client takes it at once, and closes.
+    fn turn_away(&self, stream: &UnixStream, why: &str) {
+        count(&self.tally.turned_away);
+        // A fresh connection's buffer has room for it; a client for whom that is not so learns from the closing alone.
+        drop(write_within(stream, &dialogue::unavailable(why), TURN_AWAY_PATIENCE));
+    }
+
+    /// Waits a little, so that a shortage of descriptors does not turn into a busy loop; a stop ends the wait.
+    fn pause(&self) {
+        let mut watched = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
+        // Whatever it returns, the loop looks at the stop descriptor next.
+        poll(&mut watched, PollTimeout::from(ACCEPT_PAUSE_MS)).ok();
+    }
+}
+
+/// What a conversation gives back when it ends.
+struct Holding {
+    _seat: Seat,
+    tally: Arc<Tally>,
+}
+
+/// One connection from its first request to its last.
+fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Patience, holding: Holding) {
+    let mut frames = Frames::new(stream, REQUEST_BYTES_MAX);
+    loop {
+        let (reply, next) = match frames.read(patience) {
+            Ok(Some(request)) => dialogue::answer(control, peer, &request),
+            Ok(None) => return,
+            Err(FrameError::TooLong { max_bytes }) => (dialogue::too_long(max_bytes), Next::Close),
+            Err(_) => return count(&holding.tally.cut),
+        };
+        let written = write_within(stream, &reply, patience.message);
+        if written.is_err() || next == Next::Close {
+            return count(&holding.tally.cut);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
+
+use super::{Charge, Config, ConfigError, History, Limits, Machine, Maps, Protect, UserLine};
+use plimsoll_policy::{
+    human,
+    lines::{self, Line, UidRange},
+    size::{Permyriad, Size},
+    units::{Bytes, Uid},
+    who::Who,
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use std::{collections::BTreeMap, path::Path};
+
+/// One day, the longest any wait may be set to.
+const DAY_MS: u64 = 86_400_000;
+/// The kernel's own largest `pid_max`.
+const PID_MAX: u64 = 1 << 22;
+const HISTORY_MIN_BYTES: u64 = 1 << 20;
+const HISTORY_MAX_BYTES: u64 = 1 << 40;
+
+/// A whole number within bounds that the message names.
+#[derive(Debug, Clone, Copy)]
+struct Within<const MIN: u64, const MAX: u64>(u64);
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Within<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        match u64::try_from(value) {
+            Ok(number) if (MIN..=MAX).contains(&number) => Ok(Self(number)),
+            _ => Err(D::Error::custom(format!("{value} is out of range; allowed is {MIN} to {MAX}"))),
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
+    /// `MAX` of each use below fits; a value that did not would be cut to the largest.
+    fn as_u32(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+}
+
+/// A share in percent: `10`, `7.5` or `"7.5%"`.
+#[derive(Debug, Clone, Copy)]
+struct Percent(Permyriad);
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a percentage such as 10, 7.5 or \"7.5%\"")]
+        enum Written {
+            Whole(i64),
+            Decimal(f64),
+            Text(String),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Whole(number) => format!("{number}%"),
+            Written::Decimal(number) => format!("{number}%"),
+            Written::Text(text) => text,
+        };
+        match text.parse::<Size>().map_err(D::Error::custom)? {
+            Size::OfRam(share) => Ok(Self(share)),
+            Size::Bytes(_) => Err(D::Error::custom(format!(
+                "'{}' is not a percentage; write for example 10, 7.5 or \"7.5%\"",
+                human::escaped(&text)
+            ))),
+        }
+    }
+}
+
+/// The size of the history; a share of RAM would mean nothing there.
+#[derive(Debug, Clone, Copy)]
+struct HistorySize(Bytes);
+
+impl<'de> Deserialize<'de> for HistorySize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Size::deserialize(deserializer)? {
+            Size::Bytes(bytes) if (HISTORY_MIN_BYTES..=HISTORY_MAX_BYTES).contains(&bytes.0) => {
+                Ok(Self(bytes))
+            }
+            size @ (Size::Bytes(_) | Size::OfRam(_)) => {
+                Err(D::Error::custom(format!("{size} is out of range; allowed is 1M to 1T")))
+            }
+        }
+    }
+}
+
+/// A path from the root, without control characters, so that it can be compared and printed as it stands.
+#[derive(Debug, Clone)]
+struct AbsolutePath(String);
+
+impl<'de> Deserialize<'de> for AbsolutePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let plain = text.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+        if text.starts_with('/') && plain && text.len() < 4096 && !text.contains(char::is_control) {
+            return Ok(Self(text));
+        }
+        let shown = human::escaped(&text);
+        Err(D::Error::custom(format!(
+            "'{shown}' is not an absolute path; write it from /, without '//', '.' and '..'"
+        )))
+    }
+}
+
+/// A user's key, spelled as [`Who`] spells it, so that `1000` and `user:1000` of two files are the same key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct UserKey(String);
+
+impl<'de> Deserialize<'de> for UserKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.parse::<Who>() {
+            Ok(who @ (Who::User(_) | Who::Uid(_))) => Ok(Self(who.to_string())),
+            Ok(Who::Default) => {
+                Err(D::Error::custom("the line for everybody else is the key limits.default"))
+            }
+            Ok(other @ (Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System)) => {
+                Err(D::Error::custom(format!("'{other}' cannot have a line here; give a user name or a uid")))
+            }
+            Err(error) => Err(D::Error::custom(error)),
+        }
+    }
+}
+
+/// A line, with everything checked that does not depend on the machine's RAM.
+#[derive(Debug, Clone, Copy)]
+struct CheckedLine(Line);
+
+impl<'de> Deserialize<'de> for CheckedLine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let line = Line::deserialize(deserializer)?;
+        // Bytes and a share of RAM can only be compared where the RAM is known: by the caller.
+        let comparable = line.soft.filter(|soft| {
+            matches!((soft, line.hard), (Size::Bytes(_), Size::Bytes(_)) | (Size::OfRam(_), Size::OfRam(_)))
+        });
+        lines::validate(&Line { soft: comparable, ..line }, Bytes(u64::MAX)).map_err(D::Error::custom)?;
+        Ok(Self(line))
+    }
+}
+
+/// Declares a section: each field optional, and the later file's value taken where it has one.
+macro_rules! section {
+    ($name:ident { $($field:ident: $kind:ty,)* }) => {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        struct $name {
+            $($field: Option<$kind>,)*
+        }
+
+        impl $name {
+            fn overlay(&mut self, later: Self) {
+                $(if later.$field.is_some() { self.$field = later.$field; })*
+            }
+        }
+    };
+}
+
+section!(RawLimits {
+    default: CheckedLine,
+    users: BTreeMap<UserKey, CheckedLine>,
+    charge: Charge,
+    uid_min: Within<0, 4_294_967_294>,
+    uid_max: Within<0, 4_294_967_294>,
+    kill_deadline_ms: Within<1, DAY_MS>,
+    term_grace_ms: Within<0, DAY_MS>,
+});
+section!(RawMachine {
+    enabled: bool,
+    term_memory: Percent,
+    kill_memory: Percent,
+    term_swap: Percent,
+    kill_swap: Percent,
+    term_grace_ms: Within<0, DAY_MS>,
+});
+section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
+section!(RawHistory {
+    max_bytes: HistorySize,
+    max_age_days: Within<1, 36_500>,
+    max_incidents: Within<1, 10_000_000>,
+});
+section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_536>, });
+
+/// One file, or several laid over each other.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Raw {
+    limits: RawLimits,
+    machine: RawMachine,
+    protect: RawProtect,
+    history: RawHistory,
+    maps: RawMaps,
+}
+
+impl Raw {
+    /// Decodes one file.
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ConfigError> {
+        let invalid = |offset: usize, message: &str| ConfigError::Invalid {
+            path: path.to_path_buf(),
+            line: line_of(bytes, offset),
+            message: one_line(message),
+        };
+        let text = core::str::from_utf8(bytes)
+            .map_err(|error| invalid(error.valid_up_to(), "not UTF-8 text; save the file as UTF-8"))?;
+        toml::from_str(text)
+            .map_err(|error| invalid(error.span().map_or(0, |span| span.start), error.message()))
+    }
+
+    /// Lays a later file over this one: its keys win, and so do its users' lines, each by itself.
+    pub(super) fn overlay(&mut self, mut later: Self) {
+        let users = later.limits.users.take();
+        self.limits.overlay(later.limits);
+        self.limits.users.get_or_insert_default().extend(users.unwrap_or_default());
+        self.machine.overlay(later.machine);
+        self.protect.overlay(later.protect);
+        self.history.overlay(later.history);
+        self.maps.overlay(later.maps);
+    }
+
+    /// Fills in the defaults and compares the keys with each other; what contradicts is returned as a message.
+    pub(super) fn resolve(self, uids: UidRange) -> Result<Config, String> {
+        Ok(Config {
+            limits: self.limits.resolve(uids)?,
+            machine: self.machine.resolve()?,
+            protect: self.protect.resolve(),
+            history: self.history.resolve(),
+            maps: self.maps.resolve(),
+        })
+    }
+}
+
+impl RawLimits {
+    fn resolve(self, uids: UidRange) -> Result<Limits, String> {
+        let default = Limits::default();
+        let mut users = Vec::new();
+        for (UserKey(key), CheckedLine(line)) in self.users.unwrap_or_default() {
+            // The key was checked when it was decoded; it parses again.
+            users.push(UserLine { who: key.parse::<Who>().map_err(|error| error.to_string())?, line });
+        }
+        let limits = Limits {
+            default: self.default.map(|line| line.0),
+            users,
+            charge: self.charge.unwrap_or(default.charge),
+            uids: UidRange {
+                min: self.uid_min.map_or(uids.min, |uid| Uid(uid.as_u32())),
+                max: self.uid_max.map_or(uids.max, |uid| Uid(uid.as_u32())),
+            },
+            kill_deadline_ms: self.kill_deadline_ms.map_or(default.kill_deadline_ms, |ms| ms.0),
+            term_grace_ms: self.term_grace_ms.map_or(default.term_grace_ms, |ms| ms.0),
+        };
+        let UidRange { min, max } = limits.uids;
+        if min > max {
+            return Err(format!("limits.uid_min = {min} is above limits.uid_max = {max}; set both"));
+        }
+        Ok(limits)
+    }
+}
+
+impl RawMachine {
+    fn resolve(self) -> Result<Machine, String> {
+        let default = Machine::default();
+        let machine = Machine {
+            enabled: self.enabled.unwrap_or(default.enabled),
+            term_memory: self.term_memory.map_or(default.term_memory, |share| share.0),
+            kill_memory: self.kill_memory.map_or(default.kill_memory, |share| share.0),
+            term_swap: self.term_swap.map_or(default.term_swap, |share| share.0),
+            kill_swap: self.kill_swap.map_or(default.kill_swap, |share| share.0),
+            term_grace_ms: self.term_grace_ms.map_or(default.term_grace_ms, |ms| ms.0),
+        };
+        for (what, kill, term) in [
+            ("memory", machine.kill_memory, machine.term_memory),
+            ("swap", machine.kill_swap, machine.term_swap),
+        ] {
+            if kill > term {
+                let (kill, term) = (Size::OfRam(kill), Size::OfRam(term));
+                return Err(format!(
+                    "machine.kill_{what} = {kill} is above machine.term_{what} = {term}, so SIGTERM would never come first; \
+                     lower it or raise machine.term_{what}"
+                ));
+            }
+        }
+        Ok(machine)
+    }
+}
+
+impl RawProtect {
+    fn resolve(self) -> Protect {
+        let mut protect = Protect::default();
+        for AbsolutePath(path) in self.exe.unwrap_or_default() {
+            if !protect.exe.contains(&path) {
+                protect.exe.push(path);
+            }
+        }
+        protect.cgroup = self.cgroup.unwrap_or_default().into_iter().map(|path| path.0).collect();
+        protect
+    }
+}
+
+impl RawHistory {
+    fn resolve(self) -> History {
+        let default = History::default();
+        History {
+            max_bytes: self.max_bytes.map_or(default.max_bytes, |size| size.0),
+            max_age_days: self.max_age_days.map_or(default.max_age_days, Within::as_u32),
+            max_incidents: self.max_incidents.map_or(default.max_incidents, |number| number.0),
+        }
+    }
+}
+
+impl RawMaps {
+    fn resolve(self) -> Maps {
+        let default = Maps::default();
+        Maps {
+            max_processes: self.max_processes.map_or(default.max_processes, Within::as_u32),
+            max_accounts: self.max_accounts.map_or(default.max_accounts, Within::as_u32),
+        }
+    }
+}
+
+/// The line, counted from 1, that a byte offset lies in.
+fn line_of(bytes: &[u8], offset: usize) -> usize {
+    bytes.iter().take(offset).filter(|byte| **byte == b'\n').count().saturating_add(1)
+}
+
+/// The longest message; what is cut off is some of a long list or of a long name.
+const MESSAGE_MAX_CHARS: usize = 500;
+
+/// A decoder's message made fit for one line: it may hold newlines of its own, and anything that a key holds.
+fn one_line(message: &str) -> String {
+    let joined =
+        message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let mut line = String::new();
+    for character in joined.chars().take(MESSAGE_MAX_CHARS) {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}

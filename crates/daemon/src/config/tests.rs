@@ -1,0 +1,362 @@
+use super::{keys::KEYS, *};
+use plimsoll_policy::{
+    account::Action,
+    size::Size,
+    units::{Bytes, Uid},
+};
+use proptest::prelude::*;
+
+/// A configuration of its own in a folder of its own.
+struct Etc {
+    folder: tempfile::TempDir,
+}
+
+impl Etc {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let etc = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(etc.path("conf.d")).unwrap();
+        for (name, content) in files {
+            fs::write(etc.path(name), content).unwrap();
+        }
+        etc
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn places(&self) -> Places {
+        Places {
+            main: self.path("plimsoll.toml"),
+            main_required: false,
+            drop_ins: Some(self.path("conf.d")),
+            login_defs: self.path("login.defs"),
+        }
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        load(&self.places())
+    }
+}
+
+fn parsed(text: &str) -> Result<Config, ConfigError> {
+    Etc::new(&[("plimsoll.toml", text)]).load()
+}
+
+fn hard(config: &Config, who: &str) -> Size {
+    config.limits.users.iter().find(|user| user.who.to_string() == who).unwrap().line.hard
+}
+
+#[test]
+fn without_any_file_the_defaults_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let gone = folder.path().join("gone");
+    let places =
+        Places { main: gone.clone(), main_required: false, drop_ins: Some(gone.clone()), login_defs: gone };
+    assert_eq!(load(&places).unwrap(), Config::default());
+}
+
+#[test]
+fn a_file_that_was_named_has_to_exist_and_is_read_alone() {
+    let etc = Etc::new(&[("conf.d/a.toml", "[maps]\nmax_accounts = 7")]);
+    let named = etc.path("plimsoll.toml");
+    let error = load(&Places::new(Some(&named))).unwrap_err();
+    assert!(matches!(&error, ConfigError::Read { path, .. } if *path == named), "{error}");
+    fs::write(&named, "[maps]\nmax_processes = 9").unwrap();
+    let config = load(&Places::new(Some(&named))).unwrap();
+    assert_eq!(config.maps, Maps { max_processes: 9, max_accounts: 1024 });
+}
+
+#[test]
+fn later_files_win_key_by_key_and_user_by_user() {
+    let etc = Etc::new(&[
+        (
+            "plimsoll.toml",
+            "[limits.users]\nalice = { hard = \"1G\" }\nbob = { hard = \"1G\" }\n[maps]\nmax_accounts = 5\nmax_processes = 5",
+        ),
+        (
+            "conf.d/20-b.toml",
+            "[limits.users]\nalice = { hard = \"3G\" }\n1000 = { hard = \"4G\" }\n[maps]\nmax_accounts = 20",
+        ),
+        (
+            "conf.d/10-a.toml",
+            "[limits.users]\nalice = { hard = \"2G\" }\n\"user:1000\" = { hard = \"1M\" }\n[maps]\nmax_accounts = 10",
+        ),
+        ("conf.d/.hidden.toml", "not even TOML"),
+        ("conf.d/30-c.toml.bak", "nor this"),
+    ]);
+    let config = etc.load().unwrap();
+    assert_eq!(config.limits.users.len(), 3);
+    assert_eq!(hard(&config, "alice"), "3G".parse().unwrap());
+    assert_eq!(hard(&config, "bob"), "1G".parse().unwrap());
+    assert_eq!(hard(&config, "1000"), "4G".parse().unwrap());
+    assert_eq!(config.maps, Maps { max_processes: 5, max_accounts: 20 });
+}
+
+#[test]
+fn every_value_arrives_where_it_belongs() {
+    let config = parsed(
+        "[limits]\ndefault = { hard = \"25%\", soft = \"20%\", action = \"term\" }\ncharge = \"rss\"\nuid_min = 500\n\
+         uid_max = 600\nkill_deadline_ms = 1\nterm_grace_ms = 2\n\
+         [limits.users]\nalice = { hard = 1048576 }\n\
+         [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.25%\"\nterm_swap = 100\nkill_swap = 0\nterm_grace_ms = 3\n\
+         [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
+         [history]\nmax_bytes = \"2M\"\nmax_age_days = 4\nmax_incidents = 5\n\
+         [maps]\nmax_processes = 6\nmax_accounts = 7\n",
+    )
+    .unwrap();
+    let line = config.limits.default.unwrap();
+    assert_eq!((line.hard.to_string(), line.soft.unwrap().to_string()), ("25%".to_owned(), "20%".to_owned()));
+    assert_eq!((line.action, config.limits.charge), (Action::Term, Charge::Rss));
+    assert_eq!(config.limits.uids, UidRange { min: Uid(500), max: Uid(600) });
+    assert_eq!((config.limits.kill_deadline_ms, config.limits.term_grace_ms), (1, 2));
+    let [alice] = &config.limits.users[..] else { panic!("{:?}", config.limits.users) };
+    assert_eq!(alice.who, plimsoll_policy::who::Who::User("alice".to_owned()));
+    let expected = Line { hard: Size::Bytes(Bytes(1 << 20)), soft: None, action: Action::Kill };
+    assert_eq!(alice.line, expected);
+    let share = |parts| Permyriad::new(parts).unwrap();
+    let machine = Machine {
+        enabled: false,
+        term_memory: share(1250),
+        kill_memory: share(225),
+        term_swap: share(10_000),
+        kill_swap: share(0),
+        term_grace_ms: 3,
+    };
+    assert_eq!(config.machine, machine);
+    assert_eq!(config.protect.exe.last().unwrap(), "/opt/db");
+    assert_eq!(config.protect.exe.len(), login_path::LOGIN_PATH.len() + 1);
+    assert_eq!(config.protect.cgroup, ["/system.slice/db.service"]);
+    let history = History { max_bytes: Bytes(2 << 20), max_age_days: 4, max_incidents: 5 };
+    assert_eq!(config.history, history);
+    assert_eq!(config.maps, Maps { max_processes: 6, max_accounts: 7 });
+}
+
+/// `(what the second line holds, what the message must hold)`
+const BAD: &[(&str, &str)] = &[
+    ("[limit]", "unknown field `limit`"),
+    ("limits.hrad = 1", "unknown field `hrad`"),
+    ("limits.users.alice = { hard = \"1G\", sotf = 1 }", "unknown field `sotf`"),
+    ("limits.users.alice = { soft = \"1G\" }", "missing field `hard`"),
+    ("limits.users.alice = { hard = \"12Q\" }", "size '12Q': unknown unit"),
+    ("limits.users.alice = { hard = 0 }", "line of 0"),
+    ("limits.users.alice = { hard = \"0%\" }", "line of 0"),
+    ("limits.users.alice = { hard = -5 }", "negative"),
+    ("limits.users.alice = { hard = \"1K\" }", "less than 65536 bytes"),
+    ("limits.users.alice = { hard = \"101%\" }", "more than 100%"),
+    ("limits.users.alice = { hard = \"1G\", soft = \"2G\" }", "above the hard limit"),
+    ("limits.users.alice = { hard = \"10%\", soft = \"20%\" }", "above the hard limit"),
+    ("limits.users.alice = { hard = \"1G\", action = \"slap\" }", "unknown variant `slap`"),
+    ("limits.users.alice = { hard = \"1G\", action = \"deny\" }", "not available"),
+    ("limits.users.\"@staff\" = { hard = \"1G\" }", "'@staff' cannot have a line here"),
+    ("limits.users.default = { hard = \"1G\" }", "limits.default"),
+    ("limits.users.4294967295 = { hard = \"1G\" }", "out of range"),
+    ("limits.users.\"a\\u001b[31m\\nb\" = { hard = \"1G\" }", "is no user name"),
+    ("limits.charge = \"all\"", "unknown variant `all`"),
+    ("limits.uid_min = -1", "-1 is out of range; allowed is 0 to 4294967294"),
+    ("limits.kill_deadline_ms = 0", "allowed is 1 to 86400000"),
+    ("limits.kill_deadline_ms = 1.5", "invalid type"),
+    ("machine.enabled = 1", "invalid type"),
+    ("machine.term_memory = 101", "more than 100%"),
+    ("machine.term_memory = 7.125", "too many decimals"),
+    ("machine.term_memory = nan", "not a number"),
+    ("machine.term_memory = \"1G\"", "not a percentage"),
+    ("machine.term_memory = [1]", "a percentage such as"),
+    ("protect.exe = [\"sshd\"]", "'sshd' is not an absolute path"),
+    ("protect.exe = [\"/usr/../sshd\"]", "not an absolute path"),
+    ("protect.cgroup = [\"/a\\nb\"]", "not an absolute path"),
+    ("protect.cgroup = \"/a\"", "invalid type"),
+    ("history.max_bytes = \"1K\"", "allowed is 1M to 1T"),
+    ("history.max_bytes = \"10%\"", "allowed is 1M to 1T"),
+    ("history.max_age_days = 0", "allowed is 1 to 36500"),
+    ("maps.max_accounts = 0", "allowed is 1 to 65536"),
+    ("maps.max_processes = 4194305", "allowed is 0 to 4194304"),
+    ("maps.max_accounts = ", "value"),
+    ("maps = ", "value"),
+    ("\"unterminated", ""),
+    ("\u{0}", ""),
+];
+
+#[test]
+fn whatever_is_wrong_is_one_line_with_file_and_line() {
+    for (bad, expected) in BAD {
+        let etc = Etc::new(&[("conf.d/x.toml", &format!("# first\n{bad}\n"))]);
+        let error = etc.load().unwrap_err();
+        let text = error.to_string();
+        let place = format!("{}:2: ", etc.path("conf.d/x.toml").display());
+        assert!(text.starts_with(&place), "{bad}: {text}");
+        assert!(text.contains(expected), "{bad}: {text}");
+        assert!(!text.contains(char::is_control), "{bad}: {text:?}");
+    }
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_refused_at_its_line() {
+    let etc = Etc::new(&[]);
+    fs::write(etc.path("plimsoll.toml"), b"[maps]\n\n# \xff\n").unwrap();
+    let error = etc.load().unwrap_err().to_string();
+    assert!(error.contains("plimsoll.toml:3: not UTF-8"), "{error}");
+}
+
+#[test]
+fn keys_that_contradict_each_other_across_files_are_refused() {
+    for (main, drop_in, expected) in [
+        ("[machine]\nkill_memory = 20", "", "machine.kill_memory = 20% is above machine.term_memory = 10%"),
+        ("[machine]\nkill_swap = 9", "[machine]\nterm_swap = 8", "machine.kill_swap = 9% is above"),
+        ("[limits]\nuid_min = 70000", "", "limits.uid_min = 70000 is above limits.uid_max = 60000"),
+    ] {
+        let error = Etc::new(&[("plimsoll.toml", main), ("conf.d/a.toml", drop_in)]).load().unwrap_err();
+        assert!(matches!(&error, ConfigError::Contradiction { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    // Only the outcome counts, not what an earlier file says by itself.
+    let etc = Etc::new(&[
+        ("plimsoll.toml", "[machine]\nkill_memory = 20"),
+        ("conf.d/a.toml", "[machine]\nterm_memory = 30"),
+    ]);
+    assert_eq!(etc.load().unwrap().machine.term_memory.get(), 3000);
+}
+
+#[test]
+fn a_file_that_is_too_large_or_no_file_is_refused() {
+    let etc = Etc::new(&[]);
+    let size = usize::try_from(FILE_MAX_BYTES).unwrap();
+    fs::write(etc.path("plimsoll.toml"), "\n".repeat(size)).unwrap();
+    assert_eq!(etc.load().unwrap(), Config::default());
+    fs::write(etc.path("plimsoll.toml"), "\n".repeat(size + 1)).unwrap();
+    assert!(matches!(etc.load(), Err(ConfigError::TooLarge { .. })));
+    fs::remove_file(etc.path("plimsoll.toml")).unwrap();
+    nix::unistd::mkfifo(&etc.path("plimsoll.toml"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert!(matches!(etc.load(), Err(ConfigError::Read { .. })));
+}
+
+#[test]
+fn more_drop_ins_than_are_read_are_refused_not_left_out() {
+    let etc = Etc::new(&[]);
+    for number in 0..DROP_INS_MAX {
+        fs::write(etc.path(&format!("conf.d/{number}.toml")), "").unwrap();
+    }
+    assert_eq!(etc.load().unwrap(), Config::default());
+    fs::write(etc.path("conf.d/more.toml"), "").unwrap();
+    assert!(matches!(etc.load(), Err(ConfigError::TooMany { .. })));
+}
+
+#[test]
+fn the_uid_range_comes_from_login_defs_where_it_is_not_set() {
+    let etc = Etc::new(&[("login.defs", "UID_MIN 500\nUID_MAX 59999\n")]);
+    assert_eq!(etc.load().unwrap().limits.uids, UidRange { min: Uid(500), max: Uid(59_999) });
+    fs::write(etc.path("plimsoll.toml"), "[limits]\nuid_max = 800").unwrap();
+    assert_eq!(etc.load().unwrap().limits.uids, UidRange { min: Uid(500), max: Uid(800) });
+}
+
+#[test]
+fn login_defs_is_read_as_shadow_reads_it() {
+    for (text, min, max) in [
+        ("", 1000, 60_000),
+        ("UID_MIN\t\t\t 500\nUID_MAX 40000\n", 500, 40_000),
+        ("  UID_MIN 0x10\r\nUID_MAX 0777\n", 16, 511),
+        ("#UID_MIN 1\nSYS_UID_MIN 2\nUID_MINI 3\nuid_min 4\n", 1000, 60_000),
+        ("UID_MIN 1\nUID_MIN 2", 2, 60_000),
+        ("UID_MIN\nUID_MAX x\nUID_MIN -1\nUID_MIN +1\nUID_MAX 4294967295\nUID_MIN 08", 1000, 60_000),
+        ("UID_MIN 70000\n", 1000, 60_000),
+        ("UID_MIN \"700\"\n", 700, 60_000),
+        ("UID_MIN 0\nUID_MAX 0\n", 0, 0),
+    ] {
+        let range = UidRange { min: Uid(min), max: Uid(max) };
+        assert_eq!(login_defs::parse(text.as_bytes()), range, "{text:?}");
+    }
+    assert_eq!(
+        login_defs::parse(b"\xff\xfe UID_MIN 5\nUID_MAX \xff\nUID_MIN 6"),
+        UidRange { min: Uid(6), max: Uid(60_000) }
+    );
+}
+
+#[test]
+fn the_documented_defaults_are_the_ones_in_force() {
+    let mut text = String::new();
+    for key in KEYS {
+        if let Some(default) = key.default {
+            text.push_str(&format!("{}.{} = {default}\n", key.section, key.name));
+        }
+    }
+    assert_eq!(parsed(&text).unwrap(), Config::default());
+}
+
+#[test]
+fn each_documented_example_is_accepted_and_changes_its_key() {
+    for key in KEYS {
+        let text = format!("{}.{} = {}\n", key.section, key.name, key.example);
+        let config = parsed(&text).unwrap_or_else(|error| panic!("{text}{error}"));
+        let is_default = key.default == Some(key.example);
+        let same_by_chance = ["uid_min", "uid_max", "term_swap"].contains(&key.name) || is_default;
+        assert!(same_by_chance || config != Config::default(), "{text}");
+    }
+}
+
+/// serde names the fields it knows when it meets one that it does not.
+fn known_fields(section: &str) -> Vec<String> {
+    let text = if section.is_empty() { "x-y = 1".to_owned() } else { format!("[{section}]\nx-y = 1") };
+    let message = parsed(&text).unwrap_err().to_string();
+    let (_, listed) = message.split_once("expected ").unwrap();
+    listed.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_table_of_keys_and_the_decoder_agree() {
+    let mut sections: Vec<&str> = KEYS.iter().map(|key| key.section).collect();
+    sections.dedup();
+    assert_eq!(known_fields(""), sections);
+    for section in sections {
+        let documented: Vec<_> =
+            KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect();
+        assert_eq!(known_fields(section), documented, "[{section}]");
+    }
+}
+
+#[test]
+fn each_key_is_described_by_whole_sentences() {
+    for key in KEYS {
+        assert!(key.meaning.ends_with('.') && key.meaning.len() > 20, "{}.{}", key.section, key.name);
+    }
+}
+
+#[test]
+fn the_page_in_docs_is_the_one_that_the_code_describes() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    let reference = keys::reference();
+    if std::env::var_os("PLIMSOLL_BLESS").is_some_and(|bless| bless == "1") {
+        fs::write(&page, &reference).unwrap();
+    }
+    let found = fs::read_to_string(&page).unwrap_or_default();
+    assert!(
+        found == reference,
+        "{} is stale: PLIMSOLL_BLESS=1 cargo test -p plimsoll-daemon config",
+        page.display()
+    );
+}
+
+#[test]
+fn the_login_path_is_absolute_and_names_nothing_twice() {
+    let mut seen = std::collections::HashSet::new();
+    for path in login_path::LOGIN_PATH {
+        assert!(path.starts_with("/usr/") && !path.ends_with('/') && seen.insert(path), "{path}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_decoder_panic_or_speak_in_two_lines(text in "[ -~\n\u{0}\u{9b}]{0,80}") {
+        let path = Path::new("f");
+        for bytes in [text.clone().into_bytes(), format!("[limits]\nusers.{text} = {{ hard = \"{text}\" }}").into_bytes()] {
+            if let Err(error) = file::Raw::parse(path, &bytes) {
+                prop_assert!(!error.to_string().contains(char::is_control), "{error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_login_defs_parser_panic(bytes: Vec<u8>) {
+        let range = login_defs::parse(&bytes);
+        prop_assert!(range.min <= range.max);
+    }
+}

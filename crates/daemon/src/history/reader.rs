@@ -1,0 +1,170 @@
+//! Queries, answered from the database on the caller's thread.
+
+use super::{Gate, HistoryError, Shared, store, writer::Message};
+use jiff::Timestamp;
+use plimsoll_policy::{incident::Incident, units::Pid};
+use rusqlite::Connection;
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc::SyncSender},
+    time::{Duration, Instant},
+};
+
+/// The most incidents that one query returns: what bounds the memory of a caller that goes page by page.
+pub const PAGE_MAX: usize = 256;
+
+/// How long a query waits for a database that is being built: 100,000 incidents take a few seconds.
+const GATE_WAIT: Duration = Duration::from_secs(10);
+
+/// Which incidents. Times decide where to begin; from there on all ids follow, whatever the clock did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Query {
+    /// None before the first one at or after this time.
+    pub since: Option<Timestamp>,
+    /// Only smaller ids.
+    pub before_id: Option<u64>,
+    /// At most so many, the newest of them; never more than [`PAGE_MAX`].
+    pub limit: usize,
+}
+
+/// Answers queries. Its connection is opened by the first one and stays open until [`Reader::close`].
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    sender: SyncSender<Message>,
+}
+
+impl Reader {
+    pub(super) const fn new(path: PathBuf, shared: Arc<Shared>, sender: SyncSender<Message>) -> Self {
+        Self { path, shared, sender }
+    }
+
+    /// The newest incidents of those asked for, oldest first.
+    ///
+    /// # Errors
+    /// [`HistoryError::Building`], [`HistoryError::Unusable`] or [`HistoryError::Query`].
+    pub fn query(&self, query: &Query) -> Result<Vec<Incident>, HistoryError> {
+        let range = store::Range {
+            after: 0,
+            before: query.before_id.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX)),
+            since_us: query.since.map_or(i64::MIN, Timestamp::as_microsecond),
+        };
+        self.ask(|connection| store::newest(connection, range, query.limit.min(PAGE_MAX)))
+    }
+
+    /// All incidents since a time, oldest first, in pages of at most `page` ([`PAGE_MAX`] at most).
+    #[must_use]
+    pub const fn pages(&self, since: Option<Timestamp>, page: usize) -> Pages<'_> {
+        Pages { reader: self, since, page, after: Some(0) }
+    }
+
+    /// One incident.
+    ///
+    /// # Errors
+    /// As [`Reader::query`].
+    pub fn by_id(&self, id: u64) -> Result<Option<Incident>, HistoryError> {
+        self.ask(|connection| store::by_id(connection, id))
+    }
+
+    /// The newest incident.
+    ///
+    /// # Errors
+    /// As [`Reader::query`].
+    pub fn last(&self) -> Result<Option<Incident>, HistoryError> {
+        Ok(self.query(&Query { limit: 1, ..Query::default() })?.pop())
+    }
+
+    /// The newest incident that has this process among its victims.
+    ///
+    /// # Errors
+    /// As [`Reader::query`].
+    pub fn by_pid(&self, pid: Pid) -> Result<Option<Incident>, HistoryError> {
+        self.ask(|connection| store::by_pid(connection, pid))
+    }
+
+    /// Closes the connection and frees its cache; the next query opens it again.
+    pub fn close(&self) {
+        if let Gate::Open(connection) = &mut *self.shared.gate() {
+            *connection = None;
+        }
+    }
+
+    fn ask<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, HistoryError> {
+        let deadline = Instant::now() + GATE_WAIT;
+        let mut gate = self.shared.gate();
+        loop {
+            match &mut *gate {
+                Gate::Failed(reason) => return Err(HistoryError::Unusable { reason: reason.clone() }),
+                Gate::Open(connection) => {
+                    return Self::ask_through(connection, &self.path, query)
+                        .map_err(|error| self.refused(error));
+                }
+                Gate::Building => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(HistoryError::Building);
+            }
+            gate = match self.shared.gate_moved.wait_timeout(gate, left) {
+                Ok((gate, _)) => gate,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn ask_through<T>(
+        slot: &mut Option<Connection>,
+        path: &std::path::Path,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let connection = match slot.take() {
+            Some(connection) => connection,
+            None => store::connect_to_read(path)?,
+        };
+        query(slot.insert(connection))
+    }
+
+    /// Has a damaged database built again.
+    fn refused(&self, error: rusqlite::Error) -> HistoryError {
+        if !store::is_damage(&error) {
+            return HistoryError::Query(error);
+        }
+        // A queue that is full now means that the writing thread is about to meet the damage itself.
+        match self.sender.try_send(Message::Rebuild) {
+            Ok(()) | Err(_) => HistoryError::Building,
+        }
+    }
+}
+
+/// Pages of incidents, oldest first. Ends after an error.
+#[derive(Debug)]
+pub struct Pages<'a> {
+    reader: &'a Reader,
+    since: Option<Timestamp>,
+    page: usize,
+    after: Option<i64>,
+}
+
+impl Iterator for Pages<'_> {
+    type Item = Result<Vec<Incident>, HistoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let range = store::Range {
+            after: self.after?,
+            before: i64::MAX,
+            since_us: self.since.map_or(i64::MIN, Timestamp::as_microsecond),
+        };
+        let limit = self.page.clamp(1, PAGE_MAX);
+        let found = self.reader.ask(|connection| store::oldest(connection, range, limit));
+        // The page after the last is not asked for; an error ends it.
+        self.after = match &found {
+            Ok(page) if page.len() == limit => page.last().and_then(|last| i64::try_from(last.id).ok()),
+            Ok(_) | Err(_) => None,
+        };
+        match found {
+            Ok(page) if page.is_empty() => None,
+            other => Some(other),
+        }
+    }
+}

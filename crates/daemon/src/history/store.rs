@@ -1,0 +1,350 @@
+//! The database: built from the log, record by record, and never anything that the log does not say.
+//!
+//! It remembers where in the log the last record stood that it took in, and takes in what follows. What it costs is
+//! bounded: a page cache of 256 KiB, no memory mapping of the file, statements that live as long as one batch.
+
+use super::{
+    Caps, HistoryError,
+    log::{self, Lines},
+    record::{self, Outcome, Record},
+};
+use plimsoll_policy::{incident::Incident, units::Pid};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use thiserror::Error;
+
+/// Counts up with every change of [`SCHEMA`]; a database of any other version is built again.
+const SCHEMA_VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE incident(id INTEGER PRIMARY KEY, time_us INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX incident_time ON incident(time_us);
+CREATE TABLE victim(pid INTEGER NOT NULL, incident_id INTEGER NOT NULL, PRIMARY KEY(pid, incident_id)) STRICT, WITHOUT ROWID;
+CREATE INDEX victim_incident ON victim(incident_id);
+CREATE TRIGGER forget AFTER DELETE ON incident BEGIN DELETE FROM victim WHERE incident_id = old.id; END;
+CREATE TABLE taken_in(only INTEGER PRIMARY KEY CHECK(only = 1), start INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
+";
+
+/// Records of one transaction: few enough that the write-ahead log stays small.
+const TRANSACTION_RECORDS: u64 = 256;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) fn path(folder: &Path) -> PathBuf {
+    folder.join("history.sqlite")
+}
+
+/// Why the database could not be brought up to date.
+#[derive(Debug, Error)]
+pub(super) enum StoreError {
+    /// It has to be built again.
+    #[error("{0}")]
+    Damaged(String),
+    /// Something else; what is in it can still be read.
+    #[error(transparent)]
+    Sqlite(rusqlite::Error),
+    /// The log could not be read.
+    #[error(transparent)]
+    Log(#[from] HistoryError),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        if is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Sqlite(error) }
+    }
+}
+
+/// Whether building the database again would help.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch) => true,
+        // SQLITE_ERROR: a table or column that should be there is not.
+        Some(ErrorCode::Unknown) => true,
+        Some(_) => false,
+        // A column of the wrong type, or a body that is no incident.
+        None => matches!(
+            error,
+            rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)
+        ),
+    }
+}
+
+/// What [`Store::catch_up`] could not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct TakenIn {
+    /// Outcomes of incidents that are not there (any more).
+    pub(super) unmatched: u64,
+    /// Whole records whose content was not understood.
+    pub(super) undecodable: u64,
+    taken: u64,
+    added: u64,
+    replaced: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    incidents: u64,
+}
+
+/// Opens a connection for reading only.
+pub(super) fn connect_to_read(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    bound_memory(&connection)?;
+    Ok(connection)
+}
+
+fn bound_memory(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "cache_size", -256)?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    connection.pragma_update(None, "trusted_schema", false)
+}
+
+/// Removes the database with all that belongs to it. No connection may be open.
+pub(super) fn remove(folder: &Path) -> Result<(), HistoryError> {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path(folder).into_os_string();
+        name.push(suffix);
+        let path = PathBuf::from(name);
+        match fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(HistoryError::io("remove", &path)(error)),
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Opens the database, or makes an empty one where there is none.
+    pub(super) fn open(folder: &Path) -> Result<Self, StoreError> {
+        let path = path(folder);
+        // Made here, so that it belongs to nobody else and SQLite's other files inherit its mode.
+        let mut options = OpenOptions::new();
+        crate::state::open_ours(&path, options.read(true).write(true).create(true))
+            .map_err(HistoryError::from)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(&path, flags)?;
+        bound_memory(&connection)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", 64)?;
+        connection.pragma_update(None, "journal_size_limit", 1 << 20)?;
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let objects: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if version == 0 && objects == 0 {
+            let transaction = connection.transaction()?;
+            transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+            transaction.commit()?;
+        } else if version != SCHEMA_VERSION {
+            return Err(StoreError::Damaged(format!("schema {version}, not {SCHEMA_VERSION}")));
+        }
+        let counted: i64 = connection.query_row("SELECT count(*) FROM incident", [], |row| row.get(0))?;
+        Ok(Self { connection, incidents: counted.unsigned_abs() })
+    }
+
+    /// Takes in every record of the log behind the last one that it knows.
+    pub(super) fn catch_up(&mut self, folder: &Path) -> Result<TakenIn, StoreError> {
+        let mut total = TakenIn::default();
+        for mut lines in self.unread(folder)? {
+            loop {
+                let transaction = self.connection.transaction()?;
+                let part = take_in(&transaction, &mut lines, folder)?;
+                transaction.commit()?;
+                total.unmatched = total.unmatched.saturating_add(part.unmatched);
+                total.undecodable = total.undecodable.saturating_add(part.undecodable);
+                self.incidents = self.incidents.saturating_add(part.added).saturating_sub(part.replaced);
+                if part.taken < TRANSACTION_RECORDS {
+                    break;
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    /// The files to read, each from where it was left.
+    fn unread(&self, folder: &Path) -> Result<Vec<Lines<File>>, StoreError> {
+        let (current_path, previous_path) = (log::current_path(folder), log::previous_path(folder));
+        let reading = |path| move |error| StoreError::Log(HistoryError::io("read", path)(error));
+        let from_start = |path: &Path| -> Result<Option<Lines<File>>, StoreError> {
+            Ok(log::open_to_read(path)?.map(|file| Lines::new(file, 0)))
+        };
+        let known: Option<(i64, i64)> = self
+            .connection
+            .query_row("SELECT start, checksum FROM taken_in", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some(known) = known else {
+            let both = [from_start(&previous_path)?, from_start(&current_path)?];
+            return Ok(both.into_iter().flatten().collect());
+        };
+        let lost = || StoreError::Damaged("the log is not the one it was built from".to_owned());
+        let (Ok(start), Ok(checksum)) = (u64::try_from(known.0), u32::try_from(known.1)) else {
+            return Err(lost());
+        };
+        if let Some(file) = log::open_to_read(&current_path)?
+            && let Some(rest) = log::resume_behind(file, start, checksum).map_err(reading(&current_path))?
+        {
+            return Ok(vec![rest]);
+        }
+        if let Some(file) = log::open_to_read(&previous_path)?
+            && let Some(rest) = log::resume_behind(file, start, checksum).map_err(reading(&previous_path))?
+        {
+            return Ok([Some(rest), from_start(&current_path)?].into_iter().flatten().collect());
+        }
+        Err(lost())
+    }
+
+    /// Forgets what is too old or too much, and the incidents before `first_id`, which the log does not hold any more.
+    pub(super) fn prune(
+        &mut self,
+        caps: &Caps,
+        now: SystemTime,
+        first_id: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction()?;
+        let mut removed = 0;
+        if let Some(first_id) = first_id.and_then(|id| i64::try_from(id).ok()) {
+            removed += transaction.execute("DELETE FROM incident WHERE id < ?1", [first_id])?;
+        }
+        // A clock before 1970 cannot tell how old anything is.
+        if let Some(oldest) =
+            now.duration_since(UNIX_EPOCH).ok().and_then(|time| time.checked_sub(caps.max_age))
+        {
+            let oldest_us = i64::try_from(oldest.as_micros()).unwrap_or(i64::MAX);
+            removed += transaction.execute("DELETE FROM incident WHERE time_us < ?1", [oldest_us])?;
+        }
+        let left = self.incidents.saturating_sub(removed as u64);
+        let excess = i64::try_from(left.saturating_sub(caps.max_incidents)).unwrap_or(i64::MAX);
+        if excess > 0 {
+            let sql = "DELETE FROM incident WHERE id IN (SELECT id FROM incident ORDER BY id LIMIT ?1)";
+            removed += transaction.execute(sql, [excess])?;
+        }
+        transaction.commit()?;
+        self.incidents = self.incidents.saturating_sub(removed as u64);
+        Ok(())
+    }
+
+    /// Gives memory back that only the next batch will need.
+    pub(super) fn rest(&self) -> Result<(), StoreError> {
+        Ok(self.connection.execute_batch("PRAGMA shrink_memory")?)
+    }
+}
+
+/// Takes in up to [`TRANSACTION_RECORDS`] records.
+fn take_in(
+    transaction: &Transaction<'_>,
+    lines: &mut Lines<File>,
+    folder: &Path,
+) -> Result<TakenIn, StoreError> {
+    let mut part = TakenIn::default();
+    let mut last = None;
+    while part.taken < TRANSACTION_RECORDS {
+        let path = log::current_path(folder);
+        let Some(line) = lines.next_line().map_err(HistoryError::io("read", &path))? else { break };
+        // Damage was counted when the log was opened.
+        let Ok(checked) = record::check(line.bytes) else { continue };
+        part.taken = part.taken.saturating_add(1);
+        last = Some((line.start, checked.checksum));
+        match (checked.decode(), core::str::from_utf8(checked.json)) {
+            (Ok(Record::Incident(incident)), Ok(body)) => {
+                part.replaced = part.replaced.saturating_add(insert(transaction, &incident, body)?);
+                part.added = part.added.saturating_add(1);
+            }
+            (Ok(Record::Outcome(outcome)), _) => {
+                if !complete(transaction, outcome)? {
+                    part.unmatched = part.unmatched.saturating_add(1);
+                }
+            }
+            (Ok(Record::Incident(_)) | Err(_), _) => part.undecodable = part.undecodable.saturating_add(1),
+        }
+    }
+    if let Some((start, checksum)) = last {
+        let start = i64::try_from(start).unwrap_or(i64::MAX);
+        let sql = "INSERT INTO taken_in VALUES (1, ?1, ?2) \
+                   ON CONFLICT(only) DO UPDATE SET start = excluded.start, checksum = excluded.checksum";
+        transaction.execute(sql, params![start, checksum])?;
+    }
+    Ok(part)
+}
+
+/// Returns how many incidents of the same id it took the place of.
+fn insert(transaction: &Transaction<'_>, incident: &Incident, body: &str) -> rusqlite::Result<u64> {
+    // Checked by the record's decoder to fit.
+    let id = i64::try_from(incident.id).unwrap_or(i64::MAX);
+    let replaced = transaction.execute("DELETE FROM incident WHERE id = ?1", [id])?;
+    let sql = "INSERT INTO incident(id, time_us, body) VALUES (?1, ?2, ?3)";
+    transaction.execute(sql, params![id, incident.time.as_microsecond(), body])?;
+    for victim in &incident.victims {
+        let sql = "INSERT OR IGNORE INTO victim(pid, incident_id) VALUES (?1, ?2)";
+        transaction.execute(sql, params![victim.pid.0, id])?;
+    }
+    Ok(replaced as u64)
+}
+
+/// Returns whether the incident is there.
+fn complete(transaction: &Transaction<'_>, outcome: Outcome) -> Result<bool, StoreError> {
+    let Some(mut incident) = by_id(transaction, outcome.id)? else { return Ok(false) };
+    outcome.apply(&mut incident);
+    let body = record::to_json(&incident).map_err(HistoryError::io("encode", Path::new("an incident")))?;
+    let body = String::from_utf8(body).map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let id = i64::try_from(outcome.id).unwrap_or(i64::MAX);
+    transaction.execute("UPDATE incident SET body = ?2 WHERE id = ?1", params![id, body])?;
+    Ok(true)
+}
+
+fn incident(row: &Row<'_>) -> rusqlite::Result<Incident> {
+    let body: String = row.get(0)?;
+    serde_json::from_str(&body).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+/// The incident of this id.
+pub(super) fn by_id(connection: &Connection, id: u64) -> rusqlite::Result<Option<Incident>> {
+    let Ok(id) = i64::try_from(id) else { return Ok(None) };
+    connection.query_row("SELECT body FROM incident WHERE id = ?1", [id], incident).optional()
+}
+
+/// The last incident that has this process among its victims.
+pub(super) fn by_pid(connection: &Connection, pid: Pid) -> rusqlite::Result<Option<Incident>> {
+    let sql = "SELECT body FROM incident WHERE id = (SELECT max(incident_id) FROM victim WHERE pid = ?1)";
+    connection.query_row(sql, [pid.0], incident).optional()
+}
+
+/// Which incidents, by id: `after < id < before`, and no earlier than the first one at or after `since_us`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) after: i64,
+    pub(super) before: i64,
+    pub(super) since_us: i64,
+}
+
+const IN_RANGE: &str = "SELECT body FROM incident WHERE id > ?1 AND id < ?2 \
+                        AND id >= (SELECT min(id) FROM incident WHERE time_us >= ?3)";
+
+/// The oldest of a range, oldest first.
+pub(super) fn oldest(connection: &Connection, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {
+    select(connection, &format!("{IN_RANGE} ORDER BY id LIMIT ?4"), range, limit)
+}
+
+/// The newest of a range, oldest first.
+pub(super) fn newest(connection: &Connection, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {
+    let mut found = select(connection, &format!("{IN_RANGE} ORDER BY id DESC LIMIT ?4"), range, limit)?;
+    found.reverse();
+    Ok(found)
+}
+
+fn select(connection: &Connection, sql: &str, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {
+    let mut statement = connection.prepare(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = statement.query_map(params![range.after, range.before, range.since_us, limit], incident)?;
+    rows.collect()
+}

@@ -1,0 +1,43 @@
+//! Where the daemon finds and puts things, and whether it acts.
+
+use std::path::PathBuf;
+
+/// The configuration file; `conf.d/*.toml` beside it is read as well.
+pub const CONFIG_FILE: &str = "/etc/plimsoll/plimsoll.toml";
+/// The state folder.
+pub const STATE_FOLDER: &str = "/var/lib/plimsoll";
+/// The control socket.
+pub const CONTROL_SOCKET: &str = "/run/plimsoll/control.sock";
+/// The folder on a bpffs that programs and maps are pinned in.
+pub const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
+
+/// What `plimsoll daemon` was told on its command line. Each place can be moved, so that daemons with different ones run
+/// side by side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonOptions {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// The state folder.
+    pub state: PathBuf,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The pin folder.
+    pub pin: PathBuf,
+    /// Decide and record, but send no signal.
+    pub dry_run: bool,
+    /// Leave what is pinned at work after a clean stop: for upgrades.
+    pub keep: bool,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            config: CONFIG_FILE.into(),
+            state: STATE_FOLDER.into(),
+            socket: CONTROL_SOCKET.into(),
+            pin: PIN_FOLDER.into(),
+            dry_run: false,
+            keep: false,
+        }
+    }
+}

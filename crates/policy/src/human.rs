@@ -1,0 +1,72 @@
+//! Numbers and foreign text as people (and terminals) should get them: integers only, nothing that could act.
+
+use crate::units::{Bytes, Nanos};
+use alloc::{format, string::String};
+
+/// The longest piece of foreign text that is repeated in a message, in characters.
+const QUOTED_CHARS_MAX: usize = 64;
+
+/// A size in the unit that suits it: `256.0 MiB`, `4.0 KiB`, `17 bytes`; the tenth is rounded down.
+#[must_use]
+pub fn bytes(size: Bytes) -> String {
+    const UNITS: [(u32, &str); 5] = [(50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (shift, unit) in UNITS {
+        let whole = size.0 >> shift;
+        if whole > 0 {
+            // Below 2^shift, so times 10 it stays below 2^54.
+            let rest = size.0 & (1_u64 << shift).saturating_sub(1);
+            let tenths = rest.saturating_mul(10) >> shift;
+            return format!("{whole}.{tenths} {unit}");
+        }
+    }
+    if size.0 == 1 { String::from("1 byte") } else { format!("{} bytes", size.0) }
+}
+
+/// A span in the unit that suits it: `850 ns`, `3.2 us`, `14.0 ms`, `2.5 s`; the tenth is rounded down.
+#[must_use]
+pub fn span(span: Nanos) -> String {
+    let tenths = |unit_ns: u64| {
+        let rest = span.0.checked_rem(unit_ns).and_then(|rest| rest.saturating_mul(10).checked_div(unit_ns));
+        (span.0.checked_div(unit_ns), rest)
+    };
+    for (unit_ns, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if let (Some(whole @ 1..), Some(tenth)) = tenths(unit_ns) {
+            return format!("{whole}.{tenth} {unit}");
+        }
+    }
+    format!("{} ns", span.0)
+}
+
+/// Foreign text in double quotes, cut to 64 characters: control, format and bidirectional characters, quotes and backslashes escaped.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    push_escaped(&mut out, text);
+    out.push('"');
+    out
+}
+
+/// As [`quoted`], without the quotes, for messages that bring their own.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    push_escaped(&mut out, text);
+    out
+}
+
+fn push_escaped(out: &mut String, text: &str) {
+    for (index, character) in text.chars().enumerate() {
+        if index == QUOTED_CHARS_MAX {
+            out.push_str("...");
+            return;
+        }
+        if character == '\'' {
+            out.push(character);
+        } else {
+            out.extend(character.escape_debug());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The recorded story of one action or refusal: before, decision, action, after.
+
+use crate::{
+    account::Account,
+    units::{Pid, Uid},
+};
+use alloc::{string::String, vec::Vec};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Which guard acted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Guard {
+    /// A line of an account.
+    Limits,
+    /// The machine's own memory.
+    Pressure,
+    /// Working-set protection.
+    Workingset,
+    /// A refused reservation.
+    Tmalloc,
+    /// The kernel's own OOM killer.
+    Kernel,
+}
+
+/// What set the action off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// The allocation event itself, in the eBPF program.
+    InKernel,
+    /// The daemon: a record from the kernel, or its own check.
+    Daemon,
+    /// `memory.max` or the kernel's choice as arranged by us.
+    LastDefence,
+    /// The kernel's own OOM killer, not arranged by us.
+    Kernel,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// SIGKILL sent.
+    Kill,
+    /// SIGTERM sent.
+    Term,
+    /// An allocation failed with ENOMEM.
+    Deny,
+    /// Nothing but this record. With victims: a dry run, and they are who would have been signalled; or, with the reason
+    /// `signal-failed`, who could not be.
+    Notify,
+    /// A reservation was refused.
+    Refuse,
+}
+
+/// A process as an incident remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Victim {
+    /// Its number.
+    pub pid: Pid,
+    /// Start time since boot in nanoseconds (`start_boottime`): tells it from a later process of the same number.
+    pub start_ns: u64,
+    /// Its real uid.
+    pub uid: Uid,
+    /// `comm`, made printable; at most 15 bytes before that.
+    pub comm: String,
+    /// Command line; `None` where unknown or not for the reader's eyes.
+    pub cmdline: Option<String>,
+    /// Its cgroup path.
+    pub cgroup: Option<String>,
+    /// What it was charged.
+    pub usage_bytes: u64,
+}
+
+/// One incident (DESIGN section 6). `None` is 'not known', never 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Counts up from 1 within one state folder.
+    pub id: u64,
+    /// When the line was crossed.
+    pub time: Timestamp,
+    /// Whose line; `None` for the machine's.
+    pub account: Option<Account>,
+    /// Which guard.
+    pub guard: Guard,
+    /// What set it off.
+    pub trigger: Trigger,
+    /// What was done.
+    pub action: Outcome,
+    /// Who paid, in order.
+    pub victims: Vec<Victim>,
+    /// Usage when the decision was made.
+    pub usage_bytes: u64,
+    /// The line in force then.
+    pub hard_bytes: Option<u64>,
+    /// Usage above the line; 0 at or under it.
+    pub overshoot_bytes: u64,
+    /// What the crossing request asked for, where known.
+    pub requested_bytes: Option<u64>,
+    /// From the crossing event to the signal sent.
+    pub cross_to_signal_ns: Option<u64>,
+    /// From the signal to the victim's memory being returned.
+    pub signal_to_freed_ns: Option<u64>,
+    /// What the victim gave back.
+    pub freed_bytes: Option<u64>,
+    /// A [`crate::reason::Reason`], as text that never changes its meaning.
+    pub reason: String,
+    /// The largest processes it was compared with.
+    pub peers: Vec<Victim>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,249 @@
+//! The lines that are drawn, who drew them, and which one is in force for a user.
+//!
+//! Three places can hold a line for a user: the configuration and the state folder (the administrator's; state wins),
+//! and the user's own, which only ever tightens. A user's line comes before the `default` line.
+
+use crate::{
+    account::{Action, Source},
+    size::Size,
+    units::{Bytes, PageSize, Pages, Uid},
+};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::{fmt, str::FromStr};
+use serde::{Deserialize, Serialize, de};
+
+/// The smallest line that can be drawn, 64 KiB: the largest page Linux has, so that no line rounds down to 0 pages.
+pub const HARD_BYTES_MIN: Bytes = Bytes(65_536);
+
+/// A line as it was asked for; percentages stay percentages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// The load line.
+    pub hard: Size,
+    /// Where the account is near; `None` is 90 % of the hard limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<Size>,
+    /// What crossing does; `kill` where not given.
+    #[serde(default = "kill")]
+    pub action: Action,
+}
+
+const fn kill() -> Action {
+    Action::Kill
+}
+
+/// Why a line is refused. Displays as one line that names the input.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// A limit of 0.
+    #[error("{limit} limit {size}: a line of 0 would kill every process; to remove a line use 'limit clear'")]
+    Zero {
+        /// `hard` or `soft`.
+        limit: &'static str,
+        /// As given.
+        size: Size,
+    },
+    /// Too small to mean anything.
+    #[error("hard limit {size}: less than {} bytes; give a larger size", HARD_BYTES_MIN)]
+    TooSmall {
+        /// As given.
+        size: Size,
+    },
+    /// Above the machine's RAM, where it could never be crossed in time.
+    #[error("{limit} limit {size}: more than this machine's RAM of {}; give at most 100%", crate::human::bytes(*.mem_total))]
+    MoreThanRam {
+        /// `hard` or `soft`.
+        limit: &'static str,
+        /// As given.
+        size: Size,
+        /// The machine's RAM.
+        mem_total: Bytes,
+    },
+    /// The soft limit above the hard one.
+    #[error("soft limit {soft}: above the hard limit {hard}; give at most the hard limit")]
+    SoftAboveHard {
+        /// As given.
+        soft: Size,
+        /// As given.
+        hard: Size,
+    },
+    /// An action that nothing carries out yet.
+    #[error("action '{action}' is not available in this version; use kill, term or notify")]
+    ActionUnavailable {
+        /// As given.
+        action: Action,
+    },
+}
+
+/// Whether a line can be drawn on a machine with `mem_total` of RAM.
+///
+/// # Errors
+/// [`LineError`] for 0, less than [`HARD_BYTES_MIN`], more than RAM, soft above hard, or an action not available.
+pub fn validate(line: &Line, mem_total: Bytes) -> Result<(), LineError> {
+    let hard = bounded("hard", line.hard, mem_total)?;
+    if hard < HARD_BYTES_MIN {
+        return Err(LineError::TooSmall { size: line.hard });
+    }
+    if let Some(soft) = line.soft
+        && bounded("soft", soft, mem_total)? > hard
+    {
+        return Err(LineError::SoftAboveHard { soft, hard: line.hard });
+    }
+    if line.action == Action::Deny {
+        return Err(LineError::ActionUnavailable { action: line.action });
+    }
+    Ok(())
+}
+
+fn bounded(limit: &'static str, size: Size, mem_total: Bytes) -> Result<Bytes, LineError> {
+    let bytes = size.resolve(mem_total);
+    if bytes == Bytes(0) {
+        return Err(LineError::Zero { limit, size });
+    }
+    if bytes > mem_total {
+        return Err(LineError::MoreThanRam { limit, size, mem_total });
+    }
+    Ok(bytes)
+}
+
+/// What a line is drawn for. Its text is `user:1000` or `default`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// Every user of the range without a line of their own.
+    Default,
+    /// One user.
+    User(Uid),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::User(uid) => write!(f, "user:{uid}"),
+        }
+    }
+}
+
+/// A text that is no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{}' is neither 'default' nor 'user:' and a uid", crate::human::escaped(.0))]
+pub struct UnknownTarget(pub String);
+
+impl FromStr for Target {
+    type Err = UnknownTarget;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTarget> {
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        match text.strip_prefix("user:").map(str::parse) {
+            Some(Ok(uid)) if uid != u32::MAX => Ok(Self::User(Uid(uid))),
+            _ => Err(UnknownTarget(text.to_string())),
+        }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Where `limit set` puts a line, which is also who set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// Among the administrator's, in the state folder.
+    Administrator(Target),
+    /// A user's own.
+    Own(Uid),
+}
+
+impl Place {
+    /// Where a line set by `peer` for `target` goes; `None` where that peer has no place for it
+    /// ([`crate::permission::may`] refuses the same).
+    #[must_use]
+    pub fn of(peer: Uid, target: Target) -> Option<Self> {
+        match target {
+            _ if peer == crate::permission::ROOT => Some(Self::Administrator(target)),
+            Target::User(uid) if uid == peer => Some(Self::Own(uid)),
+            Target::User(_) | Target::Default => None,
+        }
+    }
+
+    /// What it is drawn for.
+    #[must_use]
+    pub const fn target(self) -> Target {
+        match self {
+            Self::Administrator(target) => target,
+            Self::Own(uid) => Target::User(uid),
+        }
+    }
+}
+
+/// One line as the state file keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredLine {
+    /// What it is drawn for.
+    pub target: Target,
+    /// Who set it: root for the administrator's, the user for their own.
+    pub set_by: Uid,
+    /// As typed.
+    pub line: Line,
+}
+
+/// Uids that the `default` line applies to: `UID_MIN` and `UID_MAX` of login.defs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UidRange {
+    /// The lowest.
+    pub min: Uid,
+    /// The highest.
+    pub max: Uid,
+}
+
+impl UidRange {
+    /// Whether a uid is in it.
+    #[must_use]
+    pub fn contains(self, uid: Uid) -> bool {
+        (self.min..=self.max).contains(&uid)
+    }
+}
+
+impl Default for UidRange {
+    /// 1000 to 60000, as Debian, Ubuntu and Fedora ship login.defs.
+    fn default() -> Self {
+        Self { min: Uid(1000), max: Uid(60_000) }
+    }
+}
+
+/// The line in force, in this machine's pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resolved {
+    /// The hard limit, rounded down.
+    pub hard: Pages,
+    /// The soft limit, rounded down; at most `hard`.
+    pub soft: Pages,
+    /// What crossing does.
+    pub action: Action,
+    /// Where it is kept.
+    pub source: Source,
+    /// Whose it is: the administrator's for this user or for everybody, or the user's own.
+    pub set_as: Place,
+}
+
+mod book;
+pub use book::{Cleared, LineBook};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! All lines together, and the rule of which one counts.
+
+use super::{
+    BTreeMap, BTreeSet, Bytes, HARD_BYTES_MIN, Line, LineError, PageSize, Pages, Place, Resolved, Source,
+    StoredLine, Target, Uid, UidRange, Vec, validate,
+};
+use crate::permission::ROOT;
+
+/// Every line there is: from the configuration, from the state folder, and users' own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LineBook {
+    range: UidRange,
+    config: BTreeMap<Target, Line>,
+    state: BTreeMap<Target, Line>,
+    own: BTreeMap<Uid, Line>,
+}
+
+/// What [`LineBook::clear`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleared {
+    /// A line was removed.
+    Removed,
+    /// There was none.
+    NothingSet,
+    /// One was removed or not, and the configuration still draws one: it has to be removed there.
+    StillInConfig,
+}
+
+impl LineBook {
+    /// An empty book; `range` says whom the `default` line is for.
+    #[must_use]
+    pub fn new(range: UidRange) -> Self {
+        Self { range, ..Self::default() }
+    }
+
+    /// Whom the `default` line is for.
+    #[must_use]
+    pub const fn range(&self) -> UidRange {
+        self.range
+    }
+
+    /// Takes over what the configuration says now, in the place of what it said before.
+    pub fn replace_config(&mut self, range: UidRange, lines: impl IntoIterator<Item = (Target, Line)>) {
+        self.range = range;
+        self.config = lines.into_iter().collect();
+    }
+
+    /// Puts a line into its place and returns the one that was there. Permission and validity are the caller's to
+    /// check, with [`crate::permission::may`] and [`validate`].
+    pub fn set(&mut self, place: Place, line: Line) -> Option<Line> {
+        match place {
+            Place::Administrator(target) => self.state.insert(target, line),
+            Place::Own(uid) => self.own.insert(uid, line),
+        }
+    }
+
+    /// Removes a line. The administrator's `clear` of a user removes the user's own line too: afterwards only the
+    /// configuration or the `default` line can apply.
+    pub fn clear(&mut self, place: Place) -> Cleared {
+        let (removed, target) = match place {
+            Place::Own(uid) => return Self::cleared(self.own.remove(&uid).is_some()),
+            Place::Administrator(target @ Target::Default) => (self.state.remove(&target).is_some(), target),
+            Place::Administrator(target @ Target::User(uid)) => {
+                let own = self.own.remove(&uid).is_some();
+                (self.state.remove(&target).is_some() || own, target)
+            }
+        };
+        if self.config.contains_key(&target) { Cleared::StillInConfig } else { Self::cleared(removed) }
+    }
+
+    const fn cleared(removed: bool) -> Cleared {
+        if removed { Cleared::Removed } else { Cleared::NothingSet }
+    }
+
+    /// The line kept in a place, as typed.
+    #[must_use]
+    pub fn get(&self, place: Place) -> Option<&Line> {
+        match place {
+            Place::Administrator(target) => self.state.get(&target),
+            Place::Own(uid) => self.own.get(&uid),
+        }
+    }
+
+    /// The administrator's line as typed: from the state folder, else from the configuration.
+    #[must_use]
+    pub fn administrators(&self, target: Target) -> Option<(&Line, Source)> {
+        let state = self.state.get(&target).map(|line| (line, Source::State));
+        state.or_else(|| self.config.get(&target).map(|line| (line, Source::Config)))
+    }
+
+    /// The users that have a line of their own or from the administrator, by number; not those of `default`.
+    #[must_use]
+    pub fn explicit_uids(&self) -> BTreeSet<Uid> {
+        let targets = self.config.keys().chain(self.state.keys());
+        let users = targets.filter_map(|target| match target {
+            Target::User(uid) => Some(*uid),
+            Target::Default => None,
+        });
+        users.chain(self.own.keys().copied()).collect()
+    }
+
+    /// No line at all: nothing has to be attached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.config.is_empty() && self.state.is_empty() && self.own.is_empty()
+    }
+
+    /// The line in force for a user; `None` where there is none.
+    #[must_use]
+    pub fn resolve(&self, uid: Uid, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        let administrators = self.resolve_administrators(uid, mem_total, page_size);
+        let own = self
+            .own
+            .get(&uid)
+            .and_then(|line| resolve_line(line, (Source::State, Place::Own(uid)), mem_total, page_size));
+        match (administrators, own) {
+            (Some(theirs), Some(own)) if own.hard < theirs.hard => Some(tightened(own, &theirs)),
+            (Some(theirs), _) => Some(theirs),
+            (None, own) => own,
+        }
+    }
+
+    /// The line the administrator gave a user, by number or by `default`: what the user's own line may not exceed.
+    #[must_use]
+    pub fn resolve_administrators(
+        &self,
+        uid: Uid,
+        mem_total: Bytes,
+        page_size: PageSize,
+    ) -> Option<Resolved> {
+        let target = Target::User(uid);
+        let resolve = |target| {
+            let (line, source) = self.administrators(target)?;
+            resolve_line(line, (source, Place::Administrator(target)), mem_total, page_size)
+        };
+        resolve(target).or_else(|| if self.range.contains(uid) { resolve(Target::Default) } else { None })
+    }
+
+    /// The `default` line in force for [`LineBook::range`].
+    #[must_use]
+    pub fn resolve_default(&self, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        let (line, source) = self.administrators(Target::Default)?;
+        resolve_line(line, (source, Place::Administrator(Target::Default)), mem_total, page_size)
+    }
+
+    /// Lines of the state folder that this machine would refuse today, because its RAM changed or the file was edited.
+    /// Those of less than [`HARD_BYTES_MIN`] are not in force; the others are, with soft held down to hard.
+    #[must_use]
+    pub fn faults(&self, mem_total: Bytes) -> Vec<(Place, LineError)> {
+        let state = self.state.iter().map(|(target, line)| (Place::Administrator(*target), line));
+        let own = self.own.iter().map(|(uid, line)| (Place::Own(*uid), line));
+        state
+            .chain(own)
+            .filter_map(|(place, line)| validate(line, mem_total).err().map(|error| (place, error)))
+            .collect()
+    }
+
+    /// What the state file has to keep, in a stable order.
+    #[must_use]
+    pub fn to_stored(&self) -> Vec<StoredLine> {
+        let state =
+            self.state.iter().map(|(target, line)| StoredLine { target: *target, set_by: ROOT, line: *line });
+        let own = self.own.iter().map(|(uid, line)| StoredLine {
+            target: Target::User(*uid),
+            set_by: *uid,
+            line: *line,
+        });
+        state.chain(own).collect()
+    }
+
+    /// Takes over what the state file kept. Returns the entries that nobody could have set (a user's for another or
+    /// for `default`), which are left out.
+    pub fn load_stored(&mut self, lines: impl IntoIterator<Item = StoredLine>) -> Vec<StoredLine> {
+        let mut refused = Vec::new();
+        for stored in lines {
+            match Place::of(stored.set_by, stored.target) {
+                Some(place) => {
+                    self.set(place, stored.line);
+                }
+                None => refused.push(stored),
+            }
+        }
+        refused
+    }
+}
+
+/// A user's own lower line under the administrator's: it may not weaken what the other says.
+fn tightened(own: Resolved, administrators: &Resolved) -> Resolved {
+    let action = if own.action.strictness() < administrators.action.strictness() {
+        administrators.action
+    } else {
+        own.action
+    };
+    Resolved { soft: own.soft.min(administrators.soft), action, ..own }
+}
+
+/// `None` for a line too small to be in force.
+fn resolve_line(
+    line: &Line,
+    (source, set_as): (Source, Place),
+    mem_total: Bytes,
+    page_size: PageSize,
+) -> Option<Resolved> {
+    let hard_bytes = line.hard.resolve(mem_total);
+    if hard_bytes < HARD_BYTES_MIN {
+        return None;
+    }
+    let hard = page_size.to_pages(hard_bytes);
+    let soft = match line.soft {
+        Some(soft) => page_size.to_pages(soft.resolve(mem_total)).min(hard),
+        None => nine_tenths(hard),
+    };
+    Some(Resolved { hard, soft, action: line.action, source, set_as })
+}
+
+/// 90 %, rounded down.
+fn nine_tenths(pages: Pages) -> Pages {
+    pages.saturating_sub(Pages(pages.0.div_ceil(10)))
+}

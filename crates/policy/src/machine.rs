@@ -1,0 +1,286 @@
+//! The machine guard: asks the largest process to end when available memory and free swap are both low, kills it when
+//! they are almost gone.
+//!
+//! Thresholds, the 'percent of what' and the adaptive sleep are earlyoom's (1.8 and later), so that whoever comes from
+//! there finds the same behaviour; the deadline after SIGTERM and the rule of one victim at a time are ours.
+
+use crate::{
+    reading::Reading,
+    reason::Reason,
+    selection::{Candidate, Decision, select as select_victims},
+    units::{Bytes, Nanos, PageSize, Pages},
+    victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
+};
+
+mod sleep;
+mod state;
+pub use state::{MachineStage, MachineState};
+
+/// Parts in a thousand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Permille(pub u16);
+
+/// At or under both, the machine is short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// `MemAvailable` as a part of `MemAvailable + AnonPages`: of what programs can have, without what the kernel and
+    /// locked or shared memory hold.
+    pub memory: Permille,
+    /// `SwapFree` as a part of `SwapTotal`; without swap it is always low.
+    pub swap: Permille,
+}
+
+/// When the machine guard acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineConfig {
+    /// Where SIGTERM is sent.
+    pub term: Thresholds,
+    /// Where SIGKILL is sent.
+    pub kill: Thresholds,
+    /// From SIGTERM to SIGKILL, whether or not the shortage goes on: a process told to end either does or is ended.
+    pub term_grace: Nanos,
+    /// From SIGKILL until another may be selected though the victim is still there.
+    pub kill_deadline: Nanos,
+    /// Decide and tell, and send nothing.
+    pub dry_run: bool,
+}
+
+impl Default for MachineConfig {
+    /// earlyoom's 10 % / 10 % and 5 % / 5 %; 10 s of grace, as long as earlyoom waits for an exit; 5 s to die.
+    fn default() -> Self {
+        let both = |permille| Thresholds { memory: Permille(permille), swap: Permille(permille) };
+        Self {
+            term: both(100),
+            kill: both(50),
+            term_grace: TERM_GRACE,
+            kill_deadline: KILL_DEADLINE,
+            dry_run: false,
+        }
+    }
+}
+
+/// Why a machine configuration is refused. Displays as one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MachineConfigError {
+    /// A threshold of 0 or of 1000 and more.
+    #[error("machine threshold {0} permille: give 1 to 999")]
+    OutOfRange(u16),
+    /// SIGKILL before SIGTERM.
+    #[error(
+        "machine kill threshold {kill} permille is above the term threshold {term} permille; give at most that"
+    )]
+    KillAboveTerm {
+        /// Where SIGKILL is sent.
+        kill: u16,
+        /// Where SIGTERM is sent.
+        term: u16,
+    },
+}
+
+impl MachineConfig {
+    /// Whether the thresholds make sense together. A swap threshold of 1000 is allowed: swap is then not asked about.
+    ///
+    /// # Errors
+    /// [`MachineConfigError`] for thresholds out of range or in the wrong order.
+    pub fn validate(&self) -> Result<(), MachineConfigError> {
+        for thresholds in [self.term, self.kill] {
+            let Permille(memory) = thresholds.memory;
+            if !(1..=999).contains(&memory) {
+                return Err(MachineConfigError::OutOfRange(memory));
+            }
+            let Permille(swap) = thresholds.swap;
+            if !(1..=1000).contains(&swap) {
+                return Err(MachineConfigError::OutOfRange(swap));
+            }
+        }
+        for (Permille(kill), Permille(term)) in
+            [(self.kill.memory, self.term.memory), (self.kill.swap, self.term.swap)]
+        {
+            if kill > term {
+                return Err(MachineConfigError::KillAboveTerm { kill, term });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The four lines of `/proc/meminfo` that the guard goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineReading {
+    /// `MemAvailable`.
+    pub mem_available: Reading<Bytes>,
+    /// `AnonPages`.
+    pub anon: Reading<Bytes>,
+    /// `SwapTotal`.
+    pub swap_total: Reading<Bytes>,
+    /// `SwapFree`.
+    pub swap_free: Reading<Bytes>,
+}
+
+/// Why nothing could be decided from a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MachineFault {
+    /// This line of `/proc/meminfo` is missing, unreadable or stale.
+    Missing(&'static str),
+    /// Memory available and anonymous memory are both 0, which no running machine has.
+    Implausible,
+}
+
+/// How short the machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// What it calls for.
+    pub signal: Signal,
+    /// Anonymous memory in use.
+    pub in_use: Bytes,
+    /// How much of it is the most before the guard acts: what programs can have, less the threshold.
+    pub line: Bytes,
+}
+
+/// The one thing to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineAction {
+    /// Nothing.
+    Rest,
+    /// List the processes, [`select`], signal, and report the outcome, or [`MachineState::hold`] where nothing was sent.
+    Select(Shortage),
+    /// SIGKILL this one.
+    Escalate {
+        /// Who.
+        victim: VictimId,
+        /// [`Reason::MachineTermDeadlinePassed`], or [`Reason::MachineLowMemoryKill`] where memory fell further.
+        reason: Reason,
+    },
+    /// A reading is missing: nothing is decided. Given once, until readings are back or another is missing.
+    Report(MachineFault),
+}
+
+/// All four numbers, known.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    mem_available: Bytes,
+    anon: Bytes,
+    swap_total: Bytes,
+    swap_free: Bytes,
+}
+
+/// Decides what to do for the machine, and how long to sleep before looking again.
+#[must_use]
+pub fn decide(
+    reading: &MachineReading,
+    config: &MachineConfig,
+    mut state: MachineState,
+    now: Nanos,
+) -> (MachineState, MachineAction, Nanos) {
+    let facts = facts(reading);
+    state.observe(config, now);
+    let shortage = facts.as_ref().ok().and_then(|facts| shortage(facts, config));
+    let action = match state.stage() {
+        MachineStage::Termed { victim, since } => {
+            if now.0 >= since.0.saturating_add(config.term_grace.0) {
+                MachineAction::Escalate { victim, reason: Reason::MachineTermDeadlinePassed }
+            } else if shortage.is_some_and(|shortage| shortage.signal == Signal::Kill) {
+                MachineAction::Escalate { victim, reason: Reason::MachineLowMemoryKill }
+            } else {
+                MachineAction::Rest
+            }
+        }
+        MachineStage::Killed { .. } => MachineAction::Rest,
+        MachineStage::Idle => match shortage {
+            Some(shortage) if !state.held(shortage.signal) => MachineAction::Select(shortage),
+            Some(_) | None => MachineAction::Rest,
+        },
+    };
+    if facts.is_ok() && shortage.is_none() {
+        state.release();
+    }
+    let fault = facts.as_ref().err().copied();
+    let reported = state.note_fault(fault);
+    let action = match (action, fault) {
+        (MachineAction::Rest, Some(fault)) if !reported => MachineAction::Report(fault),
+        (action, _) => action,
+    };
+    let adaptive = facts.map_or(sleep::MAX, |facts| sleep::adaptive(&facts, &config.term));
+    let sleep = sleep::until(adaptive, state.next_deadline(config), now);
+    (state, action, sleep)
+}
+
+/// The decision for a shortage: the largest process by anonymous memory and swap ([`Candidate::usage`] must hold that).
+/// Empty victims mean that nobody can be killed, and the reason says why.
+#[must_use]
+pub fn select(
+    candidates: &[Candidate],
+    shortage: &Shortage,
+    state: &MachineState,
+    config: &MachineConfig,
+    page_size: PageSize,
+) -> Decision {
+    let selection = select_victims(candidates, |victim| state.skipped(victim));
+    let reason = match (selection.victims.is_empty(), shortage.signal) {
+        (false, Signal::Term) => Reason::MachineLowMemoryTerm,
+        (false, Signal::Kill) => Reason::MachineLowMemoryKill,
+        (true, _) if candidates.iter().any(|one| state.failed(one.id())) => Reason::SignalFailed,
+        (true, _) => Reason::MachineOnlyProtectedLeft,
+    };
+    Decision {
+        reason,
+        victims: selection.victims,
+        peers: selection.peers,
+        usage: page_size.to_pages(shortage.in_use),
+        hard: page_size.to_pages(shortage.line),
+        dying: Pages(0),
+        asked_at: None,
+        dry_run: config.dry_run,
+    }
+}
+
+fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
+    let known = |name, value: Reading<Bytes>| value.known().ok_or(MachineFault::Missing(name));
+    let mem_available = known("MemAvailable", reading.mem_available)?;
+    let anon = known("AnonPages", reading.anon)?;
+    let swap_total = known("SwapTotal", reading.swap_total)?;
+    // Without swap there is nothing free of it, and nothing to ask.
+    let swap_free = if swap_total == Bytes(0) { swap_total } else { known("SwapFree", reading.swap_free)? };
+    if mem_available == Bytes(0) && anon == Bytes(0) {
+        return Err(MachineFault::Implausible);
+    }
+    Ok(Facts { mem_available, anon, swap_total, swap_free })
+}
+
+fn shortage(facts: &Facts, config: &MachineConfig) -> Option<Shortage> {
+    let signal = if low(facts, &config.kill) {
+        Signal::Kill
+    } else if low(facts, &config.term) {
+        Signal::Term
+    } else {
+        return None;
+    };
+    let threshold = match signal {
+        Signal::Kill => config.kill.memory,
+        Signal::Term => config.term.memory,
+    };
+    let total = facts.total();
+    Some(Shortage { signal, in_use: facts.anon, line: total.saturating_sub(part(total, threshold)) })
+}
+
+fn low(facts: &Facts, thresholds: &Thresholds) -> bool {
+    facts.mem_available <= part(facts.total(), thresholds.memory)
+        && facts.swap_free <= part(facts.swap_total, thresholds.swap)
+}
+
+impl Facts {
+    /// earlyoom's 'user memory': what programs have and could have.
+    fn total(&self) -> Bytes {
+        Bytes(self.mem_available.0.saturating_add(self.anon.0))
+    }
+}
+
+/// So many permille of a size, rounded down; the whole above 1000.
+fn part(whole: Bytes, Permille(permille): Permille) -> Bytes {
+    let product = u128::from(whole.0).saturating_mul(u128::from(permille));
+    let part = product.checked_div(1000).and_then(|part| u64::try_from(part).ok());
+    Bytes(part.map_or(whole.0, |part| part.min(whole.0)))
+}
+
+#[cfg(test)]
+mod tests;

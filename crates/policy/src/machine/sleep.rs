@@ -1,0 +1,38 @@
+//! How long the machine guard may sleep: no longer than memory and swap take to fill at the fastest rate seen.
+
+use super::{Facts, Thresholds, part};
+use crate::units::{Bytes, Nanos};
+
+/// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
+const MEMORY_FILL_BYTES_PER_SECOND: u64 = 6000 << 20;
+/// 800 MiB/s, earlyoom's 'seen with membomb on ZRAM'.
+const SWAP_FILL_BYTES_PER_SECOND: u64 = 800 << 20;
+/// The shortest sleep, 100 ms, as earlyoom's.
+pub(super) const MIN: Nanos = Nanos(100_000_000);
+/// The longest sleep, 1 s, as earlyoom's.
+pub(super) const MAX: Nanos = Nanos(1_000_000_000);
+
+/// The time to fill the headroom above the SIGTERM thresholds: first memory, then swap, so both times add up.
+pub(super) fn adaptive(facts: &Facts, term: &Thresholds) -> Nanos {
+    let memory = facts.mem_available.saturating_sub(part(facts.total(), term.memory));
+    let swap = facts.swap_free.saturating_sub(part(facts.swap_total, term.swap));
+    let time = fill_ns(memory, MEMORY_FILL_BYTES_PER_SECOND)
+        .saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
+    Nanos(time).clamp(MIN, MAX)
+}
+
+/// Cuts a sleep short for a deadline.
+pub(super) fn until(sleep: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos {
+    match deadline {
+        Some(deadline) if deadline > now => sleep.min(Nanos(deadline.0.saturating_sub(now.0))),
+        // Already due and just acted on: look again soon, without spinning.
+        Some(_) => MIN,
+        None => sleep,
+    }
+}
+
+fn fill_ns(headroom: Bytes, bytes_per_second: u64) -> u64 {
+    let product = u128::from(headroom.0).saturating_mul(1_000_000_000);
+    let time = product.checked_div(u128::from(bytes_per_second)).and_then(|time| u64::try_from(time).ok());
+    time.unwrap_or(u64::MAX)
+}

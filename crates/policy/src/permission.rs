@@ -1,0 +1,166 @@
+//! Who may ask for what: the one rule behind every call of the control socket.
+//!
+//! The peer's uid comes from the kernel (`SO_PEERCRED`), never from the message.
+
+use crate::{
+    account::{Account, AccountView, Action},
+    human,
+    incident::{Incident, Victim},
+    lines::{Line, LineBook, Target},
+    units::{Bytes, PageSize, Uid},
+};
+
+/// The superuser's number.
+pub const ROOT: Uid = Uid(0);
+
+/// What a peer asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// The guard's state, without accounts.
+    ReadStatus,
+    /// The `default` line.
+    ReadDefault,
+    /// One account.
+    ReadAccount(Account),
+    /// Incidents, each as [`redact`] leaves it.
+    ReadIncidents,
+    /// Draw a line; `now` also enforces it at once where usage is above it.
+    SetLine {
+        /// For whom.
+        target: Target,
+        /// The line.
+        line: Line,
+        /// Enforce at once.
+        now: bool,
+    },
+    /// Remove a line.
+    ClearLine {
+        /// Whose.
+        target: Target,
+    },
+    /// Anything that changes the guard itself.
+    ControlDaemon,
+}
+
+/// Why a peer may not. Displays as one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Another user's account.
+    #[error("{target} is not your account; only root may read or change it")]
+    NotYourAccount {
+        /// The one asked for.
+        target: Target,
+    },
+    /// The `default` line.
+    #[error("the default line is for all users; only root may change it")]
+    DefaultLine,
+    /// Above the administrator's line.
+    #[error("hard limit {asked} is above the administrator's line of {}; give a lower one, or ask root to raise it", human::bytes(*.allowed))]
+    AboveAdministrators {
+        /// As given.
+        asked: crate::size::Size,
+        /// The administrator's hard limit, rounded down to whole pages.
+        allowed: Bytes,
+    },
+    /// A milder action than the administrator's.
+    #[error(
+        "action '{asked}' is weaker than the administrator's '{required}'; use '{required}' or a stricter one"
+    )]
+    WeakerAction {
+        /// As given.
+        asked: Action,
+        /// The administrator's.
+        required: Action,
+    },
+    /// The guard itself.
+    #[error("only root may control the daemon")]
+    Daemon,
+}
+
+/// Whether `peer` may do what it asks for, given the lines there are. Whether the line itself makes sense is
+/// [`crate::lines::validate`]'s to say.
+///
+/// Anyone reads their own account, the default line and the guard's state, and sets and clears a line of their own: up
+/// to the administrator's, with an action at least as strict, enforced at once if they like. All else is root's.
+///
+/// # Errors
+/// [`Refused`], which is exit status 4 on the command line.
+pub fn may(
+    peer: Uid,
+    request: &Request,
+    book: &LineBook,
+    mem_total: Bytes,
+    page_size: PageSize,
+) -> Result<(), Refused> {
+    if peer == ROOT {
+        return Ok(());
+    }
+    match *request {
+        Request::ReadStatus | Request::ReadDefault | Request::ReadIncidents => Ok(()),
+        Request::ReadAccount(Account::User(uid)) => own(peer, Target::User(uid)),
+        Request::ClearLine { target } => own(peer, target),
+        Request::SetLine { target, line, now: _ } => {
+            own(peer, target)?;
+            let Some(limit) = book.resolve_administrators(peer, mem_total, page_size) else {
+                return Ok(());
+            };
+            let asked = page_size.to_pages(line.hard.resolve(mem_total));
+            if asked > limit.hard {
+                return Err(Refused::AboveAdministrators {
+                    asked: line.hard,
+                    allowed: page_size.to_bytes(limit.hard),
+                });
+            }
+            if line.action.strictness() < limit.action.strictness() {
+                return Err(Refused::WeakerAction { asked: line.action, required: limit.action });
+            }
+            Ok(())
+        }
+        Request::ControlDaemon => Err(Refused::Daemon),
+    }
+}
+
+fn own(peer: Uid, target: Target) -> Result<(), Refused> {
+    match target {
+        Target::User(uid) if uid == peer => Ok(()),
+        Target::User(_) => Err(Refused::NotYourAccount { target }),
+        Target::Default => Err(Refused::DefaultLine),
+    }
+}
+
+/// Whether a list of accounts given to `peer` may hold this one.
+#[must_use]
+pub fn visible(view: &AccountView, peer: Uid) -> bool {
+    let Account::User(uid) = view.account;
+    peer == ROOT || uid == peer
+}
+
+/// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
+/// own account, those that took a process of theirs, and the machine's; in these, command lines and cgroups of other
+/// people's processes are removed.
+#[must_use]
+pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
+    if peer == ROOT {
+        return Some(incident.clone());
+    }
+    let theirs = match incident.account {
+        None => true,
+        Some(Account::User(uid)) => uid == peer,
+    };
+    if !theirs && !incident.victims.iter().any(|victim| victim.uid == peer) {
+        return None;
+    }
+    let mut shown = incident.clone();
+    shown.victims.iter_mut().chain(&mut shown.peers).for_each(|process| conceal(process, peer));
+    Some(shown)
+}
+
+fn conceal(process: &mut Victim, peer: Uid) {
+    if process.uid != peer {
+        process.cmdline = None;
+        process.cgroup = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

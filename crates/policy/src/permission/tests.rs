@@ -1,0 +1,190 @@
+use super::{ROOT, Refused, Request, may, redact, visible};
+use crate::{
+    account::{Account, AccountView, Action, Source},
+    incident::{
+        Incident,
+        tests::{incident, process},
+    },
+    lines::{Line, LineBook, Place, Target, UidRange},
+    units::{Bytes, PageSize, Uid},
+};
+use std::{string::ToString, vec};
+
+const RAM: Bytes = Bytes(8 << 30);
+const ALICE: Uid = Uid(1000);
+const BOB: Uid = Uid(1001);
+
+fn line(hard: &str, action: Action) -> Line {
+    Line { hard: hard.parse().unwrap(), soft: None, action }
+}
+
+fn ask(peer: Uid, request: Request, administrators: &[(Target, Line)]) -> Result<(), Refused> {
+    let mut book = LineBook::new(UidRange::default());
+    for (target, line) in administrators {
+        book.set(Place::Administrator(*target), *line);
+    }
+    may(peer, &request, &book, RAM, PageSize::from_bytes(4096).unwrap())
+}
+
+fn set(target: Target, hard: &str, action: Action, now: bool) -> Request {
+    Request::SetLine { target, line: line(hard, action), now }
+}
+
+#[test]
+fn root_may_everything() {
+    let administrators = [(Target::User(ALICE), line("1G", Action::Kill))];
+    for target in [Target::Default, Target::User(ALICE), Target::User(ROOT)] {
+        for request in [
+            set(target, "2G", Action::Notify, true),
+            Request::ClearLine { target },
+            Request::ReadAccount(Account::User(ALICE)),
+            Request::ControlDaemon,
+        ] {
+            assert_eq!(ask(ROOT, request, &administrators), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn anyone_reads_what_concerns_them() {
+    for request in [
+        Request::ReadStatus,
+        Request::ReadDefault,
+        Request::ReadIncidents,
+        Request::ReadAccount(Account::User(ALICE)),
+    ] {
+        assert_eq!(ask(ALICE, request, &[]), Ok(()));
+    }
+}
+
+#[test]
+fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
+    let bobs = Target::User(BOB);
+    let cases = [
+        (Request::ReadAccount(Account::User(BOB)), Refused::NotYourAccount { target: bobs }),
+        (set(bobs, "1M", Action::Kill, false), Refused::NotYourAccount { target: bobs }),
+        (Request::ClearLine { target: bobs }, Refused::NotYourAccount { target: bobs }),
+        (set(Target::Default, "1M", Action::Kill, false), Refused::DefaultLine),
+        (Request::ClearLine { target: Target::Default }, Refused::DefaultLine),
+        (
+            set(Target::User(ROOT), "1M", Action::Kill, true),
+            Refused::NotYourAccount { target: Target::User(ROOT) },
+        ),
+        (Request::ControlDaemon, Refused::Daemon),
+    ];
+    for (request, refused) in cases {
+        assert_eq!(ask(ALICE, request, &[]), Err(refused));
+    }
+}
+
+#[test]
+fn a_user_sets_a_line_up_to_the_administrators_and_not_a_page_more() {
+    let own = Target::User(ALICE);
+    for administrators in [[(own, line("1G", Action::Kill))], [(Target::Default, line("1G", Action::Kill))]] {
+        for (hard, now) in [("512M", false), ("512M", true), ("1G", false), ("12.5%", false)] {
+            assert_eq!(ask(ALICE, set(own, hard, Action::Kill, now), &administrators), Ok(()), "{hard}");
+        }
+        let refused = ask(ALICE, set(own, "1073745920", Action::Kill, false), &administrators).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "hard limit 1048580K is above the administrator's line of 1.0 GiB; give a lower one, or ask root to raise it"
+        );
+        ask(ALICE, set(own, "12.51%", Action::Kill, false), &administrators).unwrap_err();
+    }
+}
+
+#[test]
+fn a_user_without_an_administrators_line_sets_any_and_clears_it() {
+    let own = Target::User(ALICE);
+    assert_eq!(ask(ALICE, set(own, "8G", Action::Notify, true), &[]), Ok(()));
+    assert_eq!(ask(ALICE, Request::ClearLine { target: own }, &[]), Ok(()));
+}
+
+#[test]
+fn a_default_line_does_not_bind_a_user_outside_its_range() {
+    let default = [(Target::Default, line("1G", Action::Kill))];
+    let system = Uid(500);
+    assert_eq!(ask(system, set(Target::User(system), "2G", Action::Kill, false), &default), Ok(()));
+}
+
+#[test]
+fn a_user_cannot_weaken_the_administrators_action() {
+    let own = Target::User(ALICE);
+    let administrators = [(own, line("1G", Action::Term))];
+    assert_eq!(ask(ALICE, set(own, "1G", Action::Kill, false), &administrators), Ok(()));
+    let refused = ask(ALICE, set(own, "1M", Action::Notify, false), &administrators).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "action 'notify' is weaker than the administrator's 'term'; use 'term' or a stricter one"
+    );
+}
+
+#[test]
+fn a_users_own_line_does_not_bind_the_user() {
+    let mut book = LineBook::new(UidRange::default());
+    book.set(Place::Own(ALICE), line("1M", Action::Kill));
+    let request = set(Target::User(ALICE), "2G", Action::Notify, false);
+    assert_eq!(may(ALICE, &request, &book, RAM, PageSize::from_bytes(4096).unwrap()), Ok(()));
+}
+
+#[test]
+fn a_line_is_put_only_where_its_setter_may_put_it() {
+    let alices = Target::User(ALICE);
+    assert_eq!(Place::of(ROOT, alices), Some(Place::Administrator(alices)));
+    assert_eq!(Place::of(ROOT, Target::User(ROOT)), Some(Place::Administrator(Target::User(ROOT))));
+    assert_eq!(Place::of(ALICE, alices), Some(Place::Own(ALICE)));
+    assert_eq!(Place::of(BOB, alices), None);
+    assert_eq!(Place::of(ALICE, Target::Default), None);
+}
+
+#[test]
+fn accounts_are_shown_to_their_user_and_root() {
+    let view = AccountView {
+        account: Account::User(ALICE),
+        name: None,
+        usage_bytes: 0,
+        reserved_bytes: 0,
+        soft_bytes: None,
+        hard_bytes: None,
+        effective_bytes: None,
+        action: Action::Kill,
+        near: false,
+        processes: 0,
+        source: Source::State,
+    };
+    assert!(visible(&view, ALICE) && visible(&view, ROOT) && !visible(&view, BOB));
+}
+
+fn mixed() -> Incident {
+    Incident { account: None, peers: vec![process(2, 1001, "b", 1), process(3, 1000, "a", 1)], ..incident() }
+}
+
+#[test]
+fn root_sees_incidents_whole() {
+    assert_eq!(redact(&mixed(), ROOT), Some(mixed()));
+}
+
+#[test]
+fn a_user_sees_their_accounts_incidents_and_those_that_took_their_process() {
+    assert!(redact(&incident(), ALICE).is_some());
+    assert_eq!(redact(&incident(), BOB), None);
+    let taken = Incident { victims: vec![process(1, 1001, "b", 1)], ..incident() };
+    assert!(redact(&taken, BOB).is_some());
+    let only_compared = Incident { peers: vec![process(1, 1001, "b", 1)], ..incident() };
+    assert_eq!(redact(&only_compared, BOB), None);
+}
+
+#[test]
+fn the_machines_incidents_are_everyones_without_other_peoples_command_lines() {
+    let shown = redact(&mixed(), BOB).unwrap();
+    assert_eq!((&shown.victims[0].cmdline, &shown.victims[0].cgroup), (&None, &None));
+    assert_eq!((&shown.peers[1].cmdline, &shown.peers[1].cgroup), (&None, &None));
+    assert_eq!(shown.peers[0], mixed().peers[0]);
+    assert_eq!(shown.victims[0].comm, "python3");
+}
+
+#[test]
+fn a_process_of_another_user_in_ones_own_account_is_concealed_too() {
+    let foreign = Incident { victims: vec![process(1, 1001, "b", 1)], ..incident() };
+    assert_eq!(redact(&foreign, ALICE).unwrap().victims[0].cmdline, None);
+}

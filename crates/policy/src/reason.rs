@@ -1,0 +1,117 @@
+//! Why something was done: a closed list whose texts never change their meaning, because scripts match on them.
+
+use crate::human;
+use alloc::string::{String, ToString};
+use core::{fmt, str::FromStr};
+use serde::{Deserialize, Serialize, de};
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal: $sentence:literal;)*) => {
+        /// Why something was done, or was not.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// All of them, in a stable order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable text, as in incidents, metrics and the journal.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// What it means, as one sentence.
+            #[must_use]
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$name => $sentence,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// In the kernel: the process that crossed was the account's largest.
+    OverHardLimitLargest = "over-hard-limit-largest":
+        "The process whose allocation crossed the hard limit was also the account's largest, so it was killed in that very event.";
+    /// By the daemon: the largest process of the account.
+    OverHardLimitSelected = "over-hard-limit-selected":
+        "The account was over its hard limit and its largest process was selected.";
+    /// In the kernel: nobody selected in time.
+    OverHardLimitUnanswered = "over-hard-limit-unanswered":
+        "The account was over its hard limit and nobody answered the kernel's request to select, so the allocating process was killed.";
+    /// Nothing was done: the account's processes are all protected.
+    OverHardLimitOnlyProtectedLeft = "over-hard-limit-only-protected-left":
+        "The account was over its hard limit, but only protected processes are left in it; nothing was killed.";
+    /// Nothing was done: no process holds memory that killing it would return.
+    OverHardLimitNothingToFree = "over-hard-limit-nothing-to-free":
+        "The account was over its hard limit, but no process is left in it whose end would free memory; nothing was killed.";
+    /// The line's action is `notify`.
+    OverHardLimitNotify = "over-hard-limit-notify":
+        "The account was over its hard limit, and its action is to notify only.";
+    /// The line's action is `term`.
+    OverHardLimitTerm = "over-hard-limit-term":
+        "The account was over its hard limit and its largest process was asked to end.";
+    /// SIGTERM was sent for a line and the grace period is over.
+    TermDeadlinePassed = "term-deadline-passed":
+        "The process was asked to end and was still there when the grace period was over.";
+    /// The machine is short of memory.
+    MachineLowMemoryTerm = "machine-low-memory-term":
+        "The machine's available memory and free swap were both low, and its largest process was asked to end.";
+    /// The machine is very short of memory.
+    MachineLowMemoryKill = "machine-low-memory-kill":
+        "The machine's available memory and free swap were both almost used up, and its largest process was selected.";
+    /// SIGTERM was sent for the machine and the grace period is over.
+    MachineTermDeadlinePassed = "machine-term-deadline-passed":
+        "The machine was short of memory; the process was asked to end and was still there when the grace period was over.";
+    /// Nothing was done: all that is left is protected.
+    MachineOnlyProtectedLeft = "machine-only-protected-left":
+        "The machine was short of memory, but only protected processes are left; the kernel's own OOM killer is the last defence.";
+    /// The signal could not be sent.
+    SignalFailed = "signal-failed":
+        "A process was selected, but the signal could not be sent to it.";
+}
+
+/// A text that is no reason of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown reason '{}'; it may come from a later version", human::escaped(.0))]
+pub struct UnknownReason(pub String);
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.text() == text)
+            .ok_or_else(|| UnknownReason(text.to_string()))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

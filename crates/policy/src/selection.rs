@@ -1,0 +1,205 @@
+//! Who is killed first: an order over all candidates, and the one [`Decision`] that every teller of it renders.
+//!
+//! Nothing here allocates: selection runs when memory is short.
+
+use crate::{
+    reading::Reading,
+    reason::Reason,
+    units::{Nanos, Pages, Pid, Uid},
+    victim::VictimId,
+};
+use core::cmp::Ordering;
+use serde::{Deserialize, Serialize};
+
+mod shortlist;
+pub use shortlist::Shortlist;
+
+/// How many of the largest others a decision keeps for the telling.
+pub const PEERS_MAX: usize = 5;
+
+/// How many victims a decision holds: one, and as many to fall back on as signals may reasonably fail.
+pub const VICTIMS_MAX: usize = 8;
+
+/// Why a process is never selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// Process 1.
+    Init,
+    /// The guard itself.
+    Daemon,
+    /// A kernel thread.
+    KernelThread,
+    /// On the login path.
+    LoginPath,
+    /// Protected by its root-owned executable.
+    Executable,
+    /// Protected by its unit.
+    Unit,
+    /// Protected by its cgroup.
+    Cgroup,
+}
+
+/// Whether a process may be selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// It may.
+    Free,
+    /// Never.
+    Protected(Protection),
+    /// Not again: SIGKILL is pending, or it is exiting.
+    Dying,
+}
+
+/// One process that selection looks at. Process 1 is never selected, whatever its standing says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its number.
+    pub pid: Pid,
+    /// Start time since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Its real uid.
+    pub uid: Uid,
+    /// An opaque key of its address space, equal for processes that share one; 0 where not known.
+    pub mm: u64,
+    /// What it is charged (a whole address space: equal for all that share it). `Absent`: it has no address space.
+    pub usage: Reading<Pages>,
+    /// Whether it may be selected.
+    pub standing: Standing,
+}
+
+impl Candidate {
+    /// Its identity.
+    #[must_use]
+    pub const fn id(&self) -> VictimId {
+        VictimId { pid: self.pid, start_ns: self.start_ns }
+    }
+
+    /// Whether both run in the same address space: memory returns only when both are gone.
+    #[must_use]
+    pub const fn shares_memory_with(&self, other: &Self) -> bool {
+        self.mm != 0 && self.mm == other.mm
+    }
+
+    /// Whether its end may free memory, as far as is known.
+    fn frees(&self) -> bool {
+        self.usage != Reading::Absent && self.usage.latest() != Some(Pages(0))
+    }
+
+    const fn protected(&self) -> bool {
+        self.pid.0 <= 1 || matches!(self.standing, Standing::Protected(_))
+    }
+}
+
+/// The one value that a log line, `why`, `top`, the metrics and the tests render; nothing computes it a second time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Why.
+    pub reason: Reason,
+    /// Who is to be signalled, best first: the next is tried where a signal fails. Those that share the first one's
+    /// address space ([`Decision::together`]) are signalled with it.
+    pub victims: Shortlist<VICTIMS_MAX>,
+    /// The largest others that were compared, protected and dying ones included: at most [`PEERS_MAX`].
+    pub peers: Shortlist<PEERS_MAX>,
+    /// Usage of the account (for the machine: anonymous memory in use) when the decision was made.
+    pub usage: Pages,
+    /// The line in force then.
+    pub hard: Pages,
+    /// How much of the usage was already on its way out.
+    pub dying: Pages,
+    /// When the kernel asked for this decision, on the kernel's clock; `None` where nobody asked.
+    pub asked_at: Option<Nanos>,
+    /// Nothing is sent: the decision is only told.
+    pub dry_run: bool,
+}
+
+impl Decision {
+    /// The first victim and every other that shares its address space, in order.
+    pub fn together(&self) -> impl Iterator<Item = &Candidate> {
+        let first = self.victims.first();
+        self.victims.iter().filter(move |victim| {
+            first.is_some_and(|first| first.id() == victim.id() || first.shares_memory_with(victim))
+        })
+    }
+
+    /// Whether nothing is known of the usage of the one selected: worth saying, since a guess was made.
+    #[must_use]
+    pub fn selected_unread(&self) -> bool {
+        self.victims.first().is_some_and(|victim| victim.usage.latest().is_none())
+    }
+}
+
+/// What selection found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// As [`Decision::victims`].
+    pub victims: Shortlist<VICTIMS_MAX>,
+    /// As [`Decision::peers`].
+    pub peers: Shortlist<PEERS_MAX>,
+    /// Somebody was passed over only because of protection.
+    pub protected: bool,
+}
+
+/// Those to be killed, best first, at most [`VICTIMS_MAX`]: the largest usage, then the youngest start, then the higher
+/// number, so that any two candidates have an order and the same facts always name the same victim.
+///
+/// Stale usage counts as it was. Unreadable usage ranks last, after all that is known. Left out are: process 1, the
+/// protected and whoever shares an address space with them (killing would free nothing), the dying, and those whose
+/// end frees nothing (a known usage of 0, or no address space).
+#[must_use]
+pub fn rank(candidates: &[Candidate]) -> Shortlist<VICTIMS_MAX> {
+    rank_without(candidates, |_| false)
+}
+
+/// [`rank`], and the largest of the others for the telling. Those that `skip` holds for are not selected now, because a
+/// signal to them just failed or was sent.
+#[must_use]
+pub fn select(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Selection {
+    let victims = rank_without(candidates, skip);
+    let first = victims.first();
+    let mut peers = Shortlist::EMPTY;
+    candidates
+        .iter()
+        .filter(|one| one.usage.latest().is_some_and(|usage| usage > Pages(0)))
+        .filter(|one| first.is_none_or(|first| first.id() != one.id() && !first.shares_memory_with(one)))
+        .for_each(|one| peers.offer(*one));
+    let protected = candidates.iter().any(|one| one.protected() && one.usage != Reading::Absent);
+    Selection { victims, peers, protected }
+}
+
+fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
+    let shielded = |victim: &Candidate| {
+        candidates.iter().any(|other| other.protected() && other.shares_memory_with(victim))
+    };
+    let mut victims = Shortlist::EMPTY;
+    // One pass finds the best; only where some of them turn out to be shielded, another asks for the next best.
+    let mut after: Option<Candidate> = None;
+    loop {
+        let mut best = Shortlist::<VICTIMS_MAX>::EMPTY;
+        candidates
+            .iter()
+            .filter(|one| {
+                one.standing == Standing::Free && !one.protected() && one.frees() && !skip(one.id())
+            })
+            .filter(|one| after.is_none_or(|last| order(&last, one) == Ordering::Less))
+            .for_each(|one| best.offer(*one));
+        let room = best.iter().filter(|one| !shielded(one)).all(|one| victims.append(*one));
+        if !room || victims.is_full() || !best.is_full() {
+            return victims;
+        }
+        after = best.last().copied();
+    }
+}
+
+fn order(a: &Candidate, b: &Candidate) -> Ordering {
+    // `None` sorts below every `Some`, so in descending order what is not known comes last.
+    b.usage
+        .latest()
+        .cmp(&a.usage.latest())
+        .then_with(|| b.start_ns.cmp(&a.start_ns))
+        .then_with(|| b.pid.cmp(&a.pid))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The best few of many, in order, without allocating: selection runs when memory is short.
+
+use super::{Candidate, Standing, order};
+use crate::{
+    reading::Reading,
+    units::{Pid, Uid},
+};
+use core::{cmp::Ordering, fmt, ops::Deref};
+
+/// What fills the unused places; never seen from outside.
+const NOBODY: Candidate = Candidate {
+    pid: Pid(0),
+    start_ns: 0,
+    uid: Uid(0),
+    mm: 0,
+    usage: Reading::Absent,
+    standing: Standing::Dying,
+};
+
+/// Up to `N` candidates, best first. Reads like a slice.
+#[derive(Clone, Copy)]
+pub struct Shortlist<const N: usize> {
+    places: [Candidate; N],
+    taken: usize,
+}
+
+impl<const N: usize> Shortlist<N> {
+    /// Nobody.
+    pub const EMPTY: Self = Self { places: [NOBODY; N], taken: 0 };
+
+    /// Puts a candidate into its place; the last one falls out where all places are taken.
+    pub(super) fn offer(&mut self, candidate: Candidate) {
+        let place =
+            self.iter().position(|one| order(&candidate, one) == Ordering::Less).unwrap_or(self.taken);
+        let grown = self.taken.saturating_add(1).min(N);
+        // Empty where every place is taken by a better one.
+        if let Some(tail @ [_, ..]) = self.places.get_mut(place..grown) {
+            tail.rotate_right(1);
+            if let Some(slot) = tail.first_mut() {
+                *slot = candidate;
+                self.taken = grown;
+            }
+        }
+    }
+
+    /// Puts a candidate behind the others; `false` where every place is taken.
+    pub(super) fn append(&mut self, candidate: Candidate) -> bool {
+        let Some(slot) = self.places.get_mut(self.taken) else { return false };
+        *slot = candidate;
+        self.taken = self.taken.saturating_add(1);
+        true
+    }
+
+    /// Whether every place is taken.
+    pub(super) const fn is_full(&self) -> bool {
+        self.taken == N
+    }
+}
+
+impl<const N: usize> Deref for Shortlist<N> {
+    type Target = [Candidate];
+
+    fn deref(&self) -> &[Candidate] {
+        self.places.get(..self.taken).unwrap_or_default()
+    }
+}
+
+impl<'a, const N: usize> IntoIterator for &'a Shortlist<N> {
+    type Item = &'a Candidate;
+    type IntoIter = core::slice::Iter<'a, Candidate>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<const N: usize> Default for Shortlist<N> {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl<const N: usize> PartialEq for Shortlist<N> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<const N: usize> Eq for Shortlist<N> {}
+
+impl<const N: usize> fmt::Debug for Shortlist<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

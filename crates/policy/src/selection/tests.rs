@@ -1,0 +1,227 @@
+use super::{Candidate, PEERS_MAX, Protection, Standing, VICTIMS_MAX, rank, select};
+use crate::{
+    reading::Reading,
+    units::{Pages, Pid, Uid},
+};
+use proptest::{prelude::any, prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy};
+use std::vec::Vec;
+
+fn candidate(pid: u32, pages: u64) -> Candidate {
+    Candidate {
+        pid: Pid(pid),
+        start_ns: 100,
+        uid: Uid(1000),
+        mm: u64::from(pid),
+        usage: Reading::Known(Pages(pages)),
+        standing: Standing::Free,
+    }
+}
+
+fn pids(candidates: &[Candidate]) -> Vec<u32> {
+    candidates.iter().map(|one| one.pid.0).collect()
+}
+
+#[test]
+fn the_largest_comes_first() {
+    assert_eq!(pids(&rank(&[candidate(10, 5), candidate(11, 9), candidate(12, 7)])), [11, 12, 10]);
+}
+
+#[test]
+fn of_equal_size_the_youngest_comes_first_then_the_higher_number() {
+    let old = Candidate { start_ns: 1, ..candidate(20, 5) };
+    assert_eq!(pids(&rank(&[old, candidate(10, 5), candidate(12, 5)])), [12, 10, 20]);
+}
+
+#[test]
+fn unreadable_usage_ranks_last_and_is_said() {
+    let unread = Candidate { usage: Reading::Unreadable, ..candidate(30, 0) };
+    assert_eq!(pids(&rank(&[unread, candidate(10, 1)])), [10, 30]);
+    let alone = select(&[unread], |_| false);
+    assert_eq!(pids(&alone.victims), [30]);
+    let decision = super::Decision {
+        reason: crate::reason::Reason::OverHardLimitSelected,
+        victims: alone.victims,
+        peers: alone.peers,
+        usage: Pages(9),
+        hard: Pages(1),
+        dying: Pages(0),
+        asked_at: None,
+        dry_run: false,
+    };
+    assert!(decision.selected_unread());
+}
+
+#[test]
+fn stale_usage_ranks_as_it_was() {
+    let stale = Candidate { usage: Reading::Stale { value: Pages(8), age_ns: 1 }, ..candidate(30, 0) };
+    assert_eq!(pids(&rank(&[candidate(10, 7), stale, candidate(11, 9)])), [11, 30, 10]);
+}
+
+#[test]
+fn whoever_frees_nothing_is_not_selected() {
+    let absent = Candidate { usage: Reading::Absent, ..candidate(30, 0) };
+    assert!(rank(&[absent, candidate(31, 0)]).is_empty());
+}
+
+#[test]
+fn the_protected_and_the_dying_are_never_selected() {
+    let all = [
+        Protection::Init,
+        Protection::Daemon,
+        Protection::KernelThread,
+        Protection::LoginPath,
+        Protection::Executable,
+        Protection::Unit,
+        Protection::Cgroup,
+    ];
+    for protection in all {
+        let one = Candidate { standing: Standing::Protected(protection), ..candidate(30, 9) };
+        assert!(rank(&[one]).is_empty());
+        assert!(select(&[one], |_| false).protected);
+    }
+    let dying = Candidate { standing: Standing::Dying, ..candidate(30, 9) };
+    assert!(rank(&[dying]).is_empty());
+    assert!(!select(&[dying], |_| false).protected);
+}
+
+#[test]
+fn process_one_is_protected_whatever_its_standing_says() {
+    assert!(rank(&[candidate(1, 9), candidate(0, 9)]).is_empty());
+}
+
+#[test]
+fn whoever_shares_memory_with_the_protected_is_shielded() {
+    let mut shielded: Vec<Candidate> =
+        (10..30).map(|pid| Candidate { mm: 7, ..candidate(pid, 100) }).collect();
+    shielded.push(Candidate {
+        mm: 7,
+        standing: Standing::Protected(Protection::Executable),
+        ..candidate(40, 100)
+    });
+    shielded.extend([candidate(50, 3), candidate(51, 4)]);
+    assert_eq!(pids(&rank(&shielded)), [51, 50]);
+}
+
+#[test]
+fn an_unknown_address_space_is_shared_with_nobody() {
+    let unknown = |pid| Candidate { mm: 0, ..candidate(pid, 5) };
+    let protected = Candidate { standing: Standing::Protected(Protection::Unit), ..unknown(9) };
+    assert_eq!(pids(&rank(&[protected, unknown(10), unknown(11)])), [11, 10]);
+}
+
+#[test]
+fn those_who_share_the_victims_memory_go_with_it() {
+    let shared = |pid| Candidate { mm: 7, ..candidate(pid, 5) };
+    let selection =
+        select(&[shared(10), candidate(20, 4), shared(12), candidate(21, 9)], |victim| victim.pid == Pid(21));
+    let decision = super::Decision {
+        reason: crate::reason::Reason::OverHardLimitSelected,
+        victims: selection.victims,
+        peers: selection.peers,
+        usage: Pages(0),
+        hard: Pages(0),
+        dying: Pages(0),
+        asked_at: None,
+        dry_run: false,
+    };
+    assert_eq!(decision.together().map(|one| one.pid.0).collect::<Vec<_>>(), [12, 10]);
+    assert_eq!(pids(&decision.peers), [21, 20]);
+}
+
+#[test]
+fn the_largest_five_others_are_kept_protected_ones_included() {
+    let mut all: Vec<Candidate> = (10..20).map(|pid| candidate(pid, u64::from(pid))).collect();
+    all.push(Candidate { standing: Standing::Protected(Protection::Unit), ..candidate(30, 99) });
+    let selection = select(&all, |_| false);
+    assert_eq!(selection.victims[0].pid, Pid(19));
+    assert_eq!(pids(&selection.peers), [30, 18, 17, 16, 15]);
+    assert_eq!(selection.peers.len(), PEERS_MAX);
+}
+
+#[test]
+fn nobody_to_select_still_shows_who_was_there() {
+    let one = Candidate { standing: Standing::Protected(Protection::LoginPath), ..candidate(30, 9) };
+    let selection = select(&[one], |_| false);
+    assert!(selection.victims.is_empty());
+    assert_eq!(pids(&selection.peers), [30]);
+}
+
+/// The rule again, written without a thought for speed.
+fn plainly(candidates: &[Candidate]) -> Vec<u32> {
+    let protected = |one: &Candidate| one.pid.0 <= 1 || matches!(one.standing, Standing::Protected(_));
+    let mut left: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|one| !protected(one) && one.standing != Standing::Dying)
+        .filter(|one| !candidates.iter().any(|other| protected(other) && one.mm != 0 && one.mm == other.mm))
+        .filter(|one| !matches!(one.usage, Reading::Absent | Reading::Known(Pages(0))))
+        .filter(|one| !matches!(one.usage, Reading::Stale { value: Pages(0), .. }))
+        .collect();
+    left.sort_by_key(|one| {
+        let pages = match one.usage {
+            Reading::Known(Pages(pages)) | Reading::Stale { value: Pages(pages), .. } => Some(pages),
+            Reading::Absent | Reading::Unreadable => None,
+        };
+        core::cmp::Reverse((pages, one.start_ns, one.pid))
+    });
+    left.iter().take(VICTIMS_MAX).map(|one| one.pid.0).collect()
+}
+
+fn any_usage() -> impl Strategy<Value = Reading<Pages>> {
+    prop_oneof![
+        6 => (0_u64..6).prop_map(|pages| Reading::Known(Pages(pages))),
+        1 => (0_u64..6).prop_map(|pages| Reading::Stale { value: Pages(pages), age_ns: 1 }),
+        1 => proptest::strategy::Just(Reading::Absent),
+        1 => proptest::strategy::Just(Reading::Unreadable),
+    ]
+}
+
+fn any_candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    let standing = prop_oneof![
+        8 => proptest::strategy::Just(Standing::Free),
+        1 => proptest::strategy::Just(Standing::Dying),
+        1 => proptest::strategy::Just(Standing::Protected(Protection::Executable)),
+    ];
+    let one = (0_u64..3, 0_u64..8, any_usage(), standing);
+    proptest::collection::vec(one, 0..40).prop_map(|all| {
+        let numbered = (0_u32..).zip(all);
+        numbered
+            .map(|(pid, (start_ns, mm, usage, standing))| Candidate {
+                start_ns,
+                mm,
+                usage,
+                standing,
+                ..candidate(pid, 0)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn ranking_follows_the_rule(candidates in any_candidates()) {
+        prop_assert_eq!(pids(&rank(&candidates)), plainly(&candidates));
+    }
+
+    #[test]
+    fn the_order_of_the_list_does_not_matter(candidates in any_candidates(), turn in any::<usize>()) {
+        let mut turned = candidates.clone();
+        turned.rotate_left(turn % candidates.len().max(1));
+        prop_assert_eq!(select(&turned, |_| false), select(&candidates, |_| false));
+    }
+
+    #[test]
+    fn whoever_is_skipped_is_not_selected(candidates in any_candidates(), skipped in 0_u32..40) {
+        let selection = select(&candidates, |victim| victim.pid == Pid(skipped));
+        prop_assert!(!pids(&selection.victims).contains(&skipped));
+        let first: Vec<Candidate> = selection.victims.first().into_iter().copied().collect();
+        prop_assert!(selection.peers.iter().all(|peer| !first.contains(peer)));
+    }
+}
+
+#[test]
+fn ten_thousand_processes_are_ranked() {
+    let all: Vec<Candidate> = (2..10_002).map(|pid| candidate(pid, u64::from(pid))).collect();
+    let expected: Vec<u32> = (9_994..10_002).rev().collect();
+    assert_eq!(pids(&rank(&all)), expected);
+    assert!(rank(&[]).is_empty());
+}

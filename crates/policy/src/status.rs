@@ -1,0 +1,165 @@
+//! What `status --json` and `doctor --json` print (DESIGN section 6), and what the clients read back.
+//!
+//! Fields may be added, not renamed. `null` is 'not known', never 0.
+
+use crate::account::AccountView;
+use alloc::{string::String, vec::Vec};
+use serde::{Deserialize, Serialize};
+
+/// The whole of `status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// A daemon answered. `false`: only what is pinned is at work, and the rest is not known.
+    pub daemon: bool,
+    /// What can act now.
+    pub triggers: Triggers,
+    /// Each guard.
+    pub guards: Guards,
+    /// The accounts that the asker may see.
+    pub accounts: Vec<AccountView>,
+    /// The machine's memory.
+    pub pressure: Pressure,
+    /// What the in-kernel side is made of.
+    pub kernel: Kernel,
+}
+
+/// Each trigger in a few words: `on`, or why not and what is used instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Triggers {
+    /// The allocation event itself.
+    pub kernel: String,
+    /// The daemon.
+    pub daemon: String,
+    /// The kernel's own OOM killer or `memory.max`, as arranged by us.
+    #[serde(rename = "last-defence")]
+    pub last_defence: String,
+}
+
+/// The guards, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guards {
+    /// Lines of accounts.
+    pub limits: GuardView,
+    /// The machine's own memory.
+    pub pressure: GuardView,
+    /// The daemon's own footing.
+    pub own: OwnView,
+}
+
+/// One guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardView {
+    /// In a few words: `on`, `off: no limits set`, `dry run`.
+    pub state: String,
+    /// Whether it decides and sends nothing.
+    pub dry_run: bool,
+    /// Victims on their way out now.
+    pub dying: u64,
+    /// Incidents since the daemon started.
+    pub incidents: u64,
+    /// The last incident's number.
+    pub last_incident: Option<u64>,
+}
+
+/// What the daemon itself takes, and what it could not keep up with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnView {
+    /// Its resident memory.
+    pub resident_bytes: Option<u64>,
+    /// Seconds since it started.
+    pub uptime_seconds: Option<u64>,
+    /// Times it woke up since it started.
+    pub wake_ups: Option<u64>,
+    /// Incidents not written because the queue was full or the disk refused.
+    pub incidents_lost: Option<u64>,
+    /// Processes that may never be selected, as last counted.
+    pub protected: Option<u64>,
+}
+
+/// The machine's memory as the machine guard last read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// `MemTotal`.
+    pub mem_total_bytes: Option<u64>,
+    /// `MemAvailable`.
+    pub mem_available_bytes: Option<u64>,
+    /// `AnonPages`.
+    pub anon_bytes: Option<u64>,
+    /// `SwapTotal`.
+    pub swap_total_bytes: Option<u64>,
+    /// `SwapFree`.
+    pub swap_free_bytes: Option<u64>,
+    /// Memory at or under this (with swap at or under its own): SIGTERM.
+    pub term_at_mem_bytes: Option<u64>,
+    /// Free swap threshold for SIGTERM.
+    pub term_at_swap_bytes: Option<u64>,
+    /// Memory at or under this (with swap at or under its own): SIGKILL.
+    pub kill_at_mem_bytes: Option<u64>,
+    /// Free swap threshold for SIGKILL.
+    pub kill_at_swap_bytes: Option<u64>,
+}
+
+/// The in-kernel side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// `uname -r`.
+    pub release: Option<String>,
+    /// Something is attached on the allocation path.
+    pub attached: bool,
+    /// Where programs and maps are pinned.
+    pub pin: Option<String>,
+    /// Version of the pinned maps' layout.
+    pub schema: Option<u32>,
+    /// Programs attached.
+    pub programs: Vec<String>,
+    /// Each map.
+    pub maps: Vec<MapView>,
+    /// Memory of all maps together.
+    pub map_bytes: Option<u64>,
+    /// Records from the kernel lost because the ring was full.
+    pub records_dropped: Option<u64>,
+    /// Signals that the kernel refused to send.
+    pub signals_failed: Option<u64>,
+}
+
+/// One BPF map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapView {
+    /// Its name.
+    pub name: String,
+    /// Entries in use.
+    pub used: Option<u64>,
+    /// Entries it can hold.
+    pub max: u64,
+    /// Times it was full when an entry was needed.
+    pub full: Option<u64>,
+    /// Its memory.
+    pub bytes: Option<u64>,
+}
+
+/// The whole of `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doctor {
+    /// `uname -r` and the architecture.
+    pub kernel: String,
+    /// Each mechanism looked for.
+    pub features: Vec<Feature>,
+    /// In one sentence: what works here.
+    pub verdict: String,
+}
+
+/// One mechanism of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feature {
+    /// Its name.
+    pub name: String,
+    /// Whether this kernel has it and it works.
+    pub present: bool,
+    /// What it is used for.
+    pub used_for: String,
+    /// What is used in its place where it is missing; `None` where nothing is.
+    pub fallback: Option<String>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What to do next: at most two pieces of advice, each something the reader can do now.
+
+use super::Reader;
+use crate::{
+    account::Account,
+    incident::{Incident, Outcome},
+    reason::Reason,
+};
+use alloc::{format, string::String, vec::Vec};
+
+/// The advice for an incident, the likelier first.
+pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader) -> Vec<String> {
+    let Some(reason) = reason else {
+        return Vec::from([String::from(
+            "see the documentation of the version that recorded this incident.",
+        )]);
+    };
+    let raise = match (incident.account, reader) {
+        (Some(Account::User(uid)), Reader::Administrator) => {
+            format!("give the user a higher line: plimsoll limit set {uid} SIZE.")
+        }
+        _ => String::from(
+            "ask the administrator for a higher line; 'plimsoll limit show' shows the present one.",
+        ),
+    };
+    match reason {
+        Reason::OverHardLimitLargest
+        | Reason::OverHardLimitSelected
+        | Reason::OverHardLimitTerm
+        | Reason::TermDeadlinePassed => Vec::from([lighter(incident), raise]),
+        Reason::OverHardLimitUnanswered => Vec::from([
+            String::from(
+                "check that the daemon runs (plimsoll status): it did not answer in time to choose the largest process.",
+            ),
+            raise,
+        ]),
+        Reason::OverHardLimitNotify => {
+            Vec::from([String::from("end what is not needed; nothing is killed on this line."), raise])
+        }
+        Reason::OverHardLimitOnlyProtectedLeft | Reason::OverHardLimitNothingToFree => Vec::from([
+            raise,
+            String::from("look at what is charged and what could not be counted: plimsoll status."),
+        ]),
+        Reason::MachineLowMemoryTerm | Reason::MachineLowMemoryKill | Reason::MachineTermDeadlinePassed => {
+            Vec::from([
+                lighter(incident),
+                match reader {
+                    Reader::User => String::from(
+                        "ask the administrator for lines per user, so that one user's programs cannot take the memory of all.",
+                    ),
+                    Reader::Administrator => String::from(
+                        "draw a line for each user, so that one cannot take the memory of all: plimsoll limit set default 50%.",
+                    ),
+                },
+            ])
+        }
+        Reason::MachineOnlyProtectedLeft => {
+            Vec::from([String::from("protect less, or give the machine more memory or swap.")])
+        }
+        Reason::SignalFailed => Vec::from([String::from(
+            "see 'plimsoll doctor' for what the daemon may not do here; it needs CAP_KILL.",
+        )]),
+    }
+}
+
+fn lighter(incident: &Incident) -> String {
+    match incident.action {
+        Outcome::Notify => String::from("nothing: this was a dry run; without it the process would be gone."),
+        Outcome::Kill | Outcome::Term | Outcome::Deny | Outcome::Refuse => {
+            String::from("start it again with less to do at once, or end other programs first.")
+        }
+    }
+}

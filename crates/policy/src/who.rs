@@ -1,0 +1,142 @@
+//! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `job:7`, `cgroup:/x`, `system`.
+//!
+//! Names are resolved by the client; the daemon is only ever given a uid or `default`.
+
+use crate::{human, units::Uid};
+use alloc::string::{String, ToString};
+use core::{fmt, str::FromStr};
+
+/// The longest name accepted, in bytes: Linux's `LOGIN_NAME_MAX` is 256 with the final zero.
+const NAME_BYTES_MAX: usize = 255;
+/// The longest cgroup path accepted, in bytes: Linux's `PATH_MAX` with the final zero.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// WHO of `limit set WHO ...`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// A user by name.
+    User(String),
+    /// A user by number.
+    Uid(Uid),
+    /// Every user without a line of their own.
+    Default,
+    /// Each member of a group.
+    Group(String),
+    /// A job started by `plimsoll run`.
+    Job(String),
+    /// A cgroup by path.
+    Cgroup(String),
+    /// Everything that belongs to the system.
+    System,
+}
+
+/// Why a text names nobody. Displays as one line that names the input.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WhoError {
+    /// Nothing was given.
+    #[error("nobody named; give a user name, a uid or 'default'")]
+    Empty,
+    /// A number that is no uid: it does not fit 32 bits, or is 4294967295, which the kernel uses for 'none'.
+    #[error("uid '{}' is out of range; uids go from 0 to 4294967294", human::escaped(.0))]
+    UidRange(String),
+    /// Not a name that an account could have.
+    #[error("'{}' is no user name, uid, @group, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
+    Malformed(String),
+}
+
+/// A WHO that parses and is not served yet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{}' is not available in this version; give a user name, a uid or 'default'", human::escaped(.who))]
+pub struct Unsupported {
+    /// The WHO, as [`Who`] displays it.
+    pub who: String,
+}
+
+impl Who {
+    /// Whether this version can draw a line for it.
+    ///
+    /// # Errors
+    /// [`Unsupported`] for groups, jobs, cgroups and `system`.
+    pub fn supported(&self) -> Result<(), Unsupported> {
+        match self {
+            Self::User(_) | Self::Uid(_) | Self::Default => Ok(()),
+            Self::Group(_) | Self::Job(_) | Self::Cgroup(_) | Self::System => {
+                Err(Unsupported { who: self.to_string() })
+            }
+        }
+    }
+}
+
+impl FromStr for Who {
+    type Err = WhoError;
+
+    fn from_str(text: &str) -> Result<Self, WhoError> {
+        match text {
+            "" => return Err(WhoError::Empty),
+            "default" => return Ok(Self::Default),
+            "system" => return Ok(Self::System),
+            _ => {}
+        }
+        if is_number(text) {
+            return uid(text);
+        }
+        let found = if let Some(rest) = text.strip_prefix("user:") {
+            if is_number(rest) {
+                return uid(rest);
+            }
+            is_name(rest).then(|| Self::User(rest.to_string()))
+        } else if let Some(rest) = text.strip_prefix('@') {
+            is_name(rest).then(|| Self::Group(rest.to_string()))
+        } else if let Some(rest) = text.strip_prefix("job:") {
+            is_name(rest).then(|| Self::Job(rest.to_string()))
+        } else if let Some(rest) = text.strip_prefix("cgroup:") {
+            is_path(rest).then(|| Self::Cgroup(rest.to_string()))
+        } else {
+            is_name(text).then(|| Self::User(text.to_string()))
+        };
+        found.ok_or_else(|| WhoError::Malformed(text.to_string()))
+    }
+}
+
+impl fmt::Display for Who {
+    /// As it is written; parses back to the same value. A user whose name is a word of ours gets `user:` in front.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) if name == "default" || name == "system" => write!(f, "user:{name}"),
+            Self::User(name) => f.write_str(name),
+            Self::Uid(uid) => uid.fmt(f),
+            Self::Default => f.write_str("default"),
+            Self::Group(name) => write!(f, "@{name}"),
+            Self::Job(id) => write!(f, "job:{id}"),
+            Self::Cgroup(path) => write!(f, "cgroup:{path}"),
+            Self::System => f.write_str("system"),
+        }
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn uid(text: &str) -> Result<Who, WhoError> {
+    match text.parse::<u32>() {
+        Ok(number) if number != u32::MAX => Ok(Who::Uid(Uid(number))),
+        _ => Err(WhoError::UidRange(text.to_string())),
+    }
+}
+
+/// Not shadow's strict pattern (directories have names with dots, spaces and other scripts), only what cannot be
+/// mistaken: no control characters, no `:` or `/`, and no leading `-` or `@`.
+fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len())
+        && !text.starts_with(['-', '@', ' '])
+        && !text.ends_with(' ')
+        && !text.contains(|c: char| c.is_control() || c == ':' || c == '/')
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.len() <= PATH_BYTES_MAX && !text.contains(char::is_control)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+use super::{Who, WhoError};
+use crate::units::Uid;
+use proptest::proptest;
+use std::string::{String, ToString};
+
+fn named(name: &str) -> Who {
+    Who::User(name.to_string())
+}
+
+#[test]
+fn every_documented_form_is_read() {
+    let cases = [
+        ("alice", named("alice")),
+        ("Alice.O-Brien_2", named("Alice.O-Brien_2")),
+        ("1000", Who::Uid(Uid(1000))),
+        ("0", Who::Uid(Uid(0))),
+        ("4294967294", Who::Uid(Uid(4_294_967_294))),
+        ("user:1000", Who::Uid(Uid(1000))),
+        ("user:alice", named("alice")),
+        ("user:default", named("default")),
+        ("default", Who::Default),
+        ("@staff", Who::Group("staff".to_string())),
+        ("job:7", Who::Job("7".to_string())),
+        ("cgroup:/user.slice/a", Who::Cgroup("/user.slice/a".to_string())),
+        ("system", Who::System),
+    ];
+    for (text, who) in cases {
+        assert_eq!(text.parse::<Who>(), Ok(who), "{text}");
+    }
+}
+
+#[test]
+fn what_names_nobody_is_refused() {
+    assert_eq!("".parse::<Who>(), Err(WhoError::Empty));
+    for number in ["4294967295", "99999999999999999999", "user:4294967296"] {
+        assert!(matches!(number.parse::<Who>(), Err(WhoError::UidRange(_))), "{number}");
+    }
+    let long = "a".repeat(256);
+    for text in [
+        "@",
+        "job:",
+        "cgroup:",
+        "cgroup:relative",
+        "user:",
+        "-1",
+        "--now",
+        "a/b",
+        "a:b",
+        "a\nb",
+        " a",
+        "a ",
+        &long,
+    ] {
+        assert_eq!(text.parse::<Who>(), Err(WhoError::Malformed(text.to_string())), "{text}");
+    }
+}
+
+#[test]
+fn only_users_and_default_are_served() {
+    for text in ["alice", "1000", "default"] {
+        assert_eq!(text.parse::<Who>().unwrap().supported(), Ok(()));
+    }
+    for text in ["@staff", "job:7", "cgroup:/x", "system"] {
+        let error = text.parse::<Who>().unwrap().supported().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            std::format!("'{text}' is not available in this version; give a user name, a uid or 'default'")
+        );
+    }
+}
+
+#[test]
+fn a_hostile_name_is_escaped_in_the_error() {
+    let error = "a\u{1b}[2Jb".parse::<Who>().unwrap_err().to_string();
+    assert!(error.starts_with(r"'a\u{1b}[2Jb' is no user name"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_read_reads_back_from_what_is_shown(text in "(user:|@|job:|cgroup:/)?[a-z0-9 .@:/-]{0,12}") {
+        if let Ok(who) = text.parse::<Who>() {
+            assert_eq!(who.to_string().parse(), Ok(who));
+        }
+    }
+
+    #[test]
+    fn no_text_is_ever_more_than_an_error_in_one_line(text: String) {
+        if let Err(error) = text.parse::<Who>() {
+            assert!(!error.to_string().contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! The limits programs in force, through their pins: lines drawn, accounts read, victims marked.
+
+use super::{
+    error::BpfError,
+    events::Events,
+    map::Map,
+    pins::{Meta, PinState, Pins},
+    program::SyscallProgram,
+};
+use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_wire::abi;
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    mem::offset_of,
+};
+
+/// Entries read from the address-space map at once. A batch must hold the fullest hash bucket; 512 entries in one
+/// bucket of a table with at least as many buckets as entries do not happen.
+const BATCH_ENTRIES: usize = 512;
+
+/// How a line takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforce {
+    /// Effective line = the larger of the line and present usage.
+    Ratchet,
+    /// No effective line yet: what already runs is still being entered.
+    Open,
+    /// Effective line = the line.
+    Now,
+}
+
+/// A line to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineSet {
+    /// Whose.
+    pub uid: Uid,
+    /// The hard limit.
+    pub hard: Pages,
+    /// The soft limit.
+    pub soft: Pages,
+    /// What crossing sends; 0 sends nothing.
+    pub signal: u32,
+    /// How it takes effect.
+    pub enforce: Enforce,
+    /// It comes from the default line.
+    pub from_default: bool,
+}
+
+/// The line for users without one of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultLine {
+    /// The hard limit.
+    pub hard: Pages,
+    /// The soft limit.
+    pub soft: Pages,
+    /// What crossing sends; 0 sends nothing.
+    pub signal: u32,
+    /// First uid it is for.
+    pub uid_min: Uid,
+    /// Last uid it is for.
+    pub uid_max: Uid,
+}
+
+/// An account as the programs keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountFacts {
+    /// Its number.
+    pub index: u32,
+    /// Whose.
+    pub uid: Uid,
+    /// Charged now.
+    pub usage: Pages,
+    /// The line as set.
+    pub hard: Pages,
+    /// The soft limit.
+    pub soft: Pages,
+    /// The line in force; `None` while it is open.
+    pub effective: Option<Pages>,
+    /// Of usage, what is dying.
+    pub dying: Pages,
+    /// Address spaces.
+    pub processes: u32,
+    /// At or above the soft limit.
+    pub near: bool,
+    /// Every event is settled.
+    pub exact: bool,
+    /// Since when it waits for an answer, on `CLOCK_MONOTONIC`.
+    pub unanswered_ns: Option<u64>,
+    /// What crossing sends.
+    pub signal: u32,
+    /// Made from the default line.
+    pub from_default: bool,
+    /// Victims taken by the programs.
+    pub kills: u32,
+}
+
+/// A tracked address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// Opaque key.
+    pub mm: u64,
+    /// The account's number.
+    pub account: u32,
+    /// Thread-group leader.
+    pub pid: Pid,
+    /// Its start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Real uid.
+    pub uid: Uid,
+    /// Pages charged to the account for it alone.
+    pub own: Pages,
+    /// Pages it has from a fork, charged to its family.
+    pub shared: Pages,
+    /// Never a victim.
+    pub protected: bool,
+    /// A signal that ends it was sent.
+    pub dying: bool,
+    /// Dying for longer than the deadline.
+    pub expired: bool,
+}
+
+/// A living process that uses a dying address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// The address space.
+    pub mm: u64,
+    /// Thread-group leader.
+    pub pid: Pid,
+    /// Its start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Real uid.
+    pub uid: Uid,
+}
+
+/// What user space tells of a victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VictimMark {
+    /// A signal that ends it was sent.
+    Dying,
+    /// It did not end before its deadline.
+    Expired,
+}
+
+/// How full one map is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapFacts {
+    /// Its name.
+    pub name: &'static str,
+    /// Its maximum.
+    pub entries_max: u32,
+    /// Kernel memory it takes; `None` where the kernel does not tell.
+    pub memory_bytes: Option<u64>,
+}
+
+/// The programs in force.
+#[derive(Debug)]
+pub struct Limits {
+    pins: Pins,
+    meta: Meta,
+    accounts: Map,
+    uid_accounts: Map,
+    mms: Map,
+    others: Vec<Map>,
+    begin_scan: SyscallProgram,
+    sweep: SyscallProgram,
+    line_set: SyscallProgram,
+    line_clear: SyscallProgram,
+    default_set: SyscallProgram,
+    mark_victim: SyscallProgram,
+    answer: SyscallProgram,
+    read_counters: SyscallProgram,
+    account_value: Vec<u8>,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+fn field<const N: usize>(value: &[u8], offset: usize) -> [u8; N] {
+    // Values are as long as the wire structures, checked when the maps are opened and read.
+    value.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+macro_rules! wire_u32 {
+    ($value:expr, $structure:ident, $field:ident) => {
+        u32::from_ne_bytes(field($value, offset_of!(abi::$structure, $field)))
+    };
+}
+
+macro_rules! wire_u64 {
+    ($value:expr, $structure:ident, $field:ident) => {
+        u64::from_ne_bytes(field($value, offset_of!(abi::$structure, $field)))
+    };
+}
+
+/// A signed page count that may dip below 0 for an instant, when a release is seen before its charge.
+fn pages(raw: i64) -> Pages {
+    Pages(raw.max(0).unsigned_abs())
+}
+
+fn wire_pages(pages: Pages) -> i64 {
+    i64::try_from(pages.0).unwrap_or(i64::MAX)
+}
+
+impl Limits {
+    /// Opens what is pinned.
+    ///
+    /// # Errors
+    /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
+    pub fn open(pins: &Pins) -> Result<Self, BpfError> {
+        let meta = match pins.state()? {
+            PinState::Ours(meta) => meta,
+            PinState::Foreign(found) => {
+                return Err(BpfError::Schema {
+                    path: pins.root().to_path_buf(),
+                    found,
+                    expected: abi::PLIMSOLL_SCHEMA,
+                });
+            }
+            PinState::Absent | PinState::Partial => {
+                return Err(BpfError::Pin {
+                    path: pins.root().to_path_buf(),
+                    operation: "adopt",
+                    cause: "nothing is in force there".into(),
+                });
+            }
+        };
+        let map = |name: &'static str| Map::open(&pins.map(name), name);
+        let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
+        let mms = map("mms")?;
+        let accounts = map("accounts")?;
+        if mms.value_bytes() < size_of::<abi::plimsoll_mm>()
+            || accounts.value_bytes() != size_of::<abi::plimsoll_account>()
+        {
+            return Err(BpfError::Schema {
+                path: pins.root().to_path_buf(),
+                found: 0,
+                expected: abi::PLIMSOLL_SCHEMA,
+            });
+        }
+        Ok(Self {
+            pins: pins.clone(),
+            meta,
+            account_value: vec![0; accounts.value_bytes()],
+            keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
+            values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
+            accounts,
+            uid_accounts: map("uid_accounts")?,
+            mms,
+            others: ["families", "protected_exes", "records", "cpu_offsets", "limits_bss"]
+                .into_iter()
+                .map(map)
+                .collect::<Result<_, _>>()?,
+            begin_scan: program("begin_scan")?,
+            sweep: program("sweep")?,
+            line_set: program("line_set")?,
+            line_clear: program("line_clear")?,
+            default_set: program("default_set")?,
+            mark_victim: program("mark_victim")?,
+            answer: program("answer")?,
+            read_counters: program("read_counters")?,
+        })
+    }
+
+    /// What the maps were made for.
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    /// The reading end of the records.
+    ///
+    /// # Errors
+    /// [`BpfError`] when the ring buffer cannot be opened.
+    pub fn events(&self) -> Result<Events, BpfError> {
+        Events::open(&self.pins.map("records"))
+    }
+
+    /// Draws or moves one user's line.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`]: `ENOSPC` when no account is free.
+    pub fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_line_set {
+            hard_pages: wire_pages(line.hard),
+            soft_pages: wire_pages(line.soft),
+            uid: line.uid.0,
+            signal: line.signal,
+            enforce: match line.enforce {
+                Enforce::Ratchet => abi::PLIMSOLL_LINE_RATCHET,
+                Enforce::Open => abi::PLIMSOLL_LINE_OPEN,
+                Enforce::Now => abi::PLIMSOLL_LINE_NOW,
+            },
+            from_default: u32::from(line.from_default),
+            ..Default::default()
+        };
+        self.line_set.run(&mut context)?;
+        if context.result == 0 { Ok(()) } else { Err(self.line_set.error(context.result)) }
+    }
+
+    /// Takes one user's line away; false when there was none.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_line_clear { uid: uid.0, result: 0 };
+        self.line_clear.run(&mut context)?;
+        match context.result.saturating_neg() {
+            0 => Ok(true),
+            libc::ENOENT => Ok(false),
+            _ => Err(self.line_clear.error(context.result)),
+        }
+    }
+
+    /// Draws the line that users without their own get, or takes it away. Accounts made from it before keep theirs.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError> {
+        let mut context = line.map_or(
+            abi::plimsoll_default {
+                hard_pages: i64::MAX,
+                soft_pages: i64::MAX,
+                uid_min: abi::PLIMSOLL_NO_UID,
+                uid_max: abi::PLIMSOLL_NO_UID,
+                ..Default::default()
+            },
+            |line| abi::plimsoll_default {
+                hard_pages: wire_pages(line.hard),
+                soft_pages: wire_pages(line.soft),
+                uid_min: line.uid_min.0,
+                uid_max: line.uid_max.0,
+                signal: line.signal,
+                pad: 0,
+            },
+        );
+        self.default_set.run(&mut context).map(|_| ())
+    }
+
+    /// Walks all tasks once: enters what is not tracked, settles every counter, shows `holding` each living process that
+    /// uses a dying address space. Then removes address spaces that two scans did not find alive; returns how many.
+    ///
+    /// # Errors
+    /// [`BpfError`] when a step fails.
+    pub fn scan(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+        const HOLDER_BYTES: usize = size_of::<abi::plimsoll_holder>();
+        self.begin_scan.run_bare()?;
+        let mut iterator = File::open(self.pins.link("scan")).map_err(BpfError::Scan)?;
+        loop {
+            match iterator.read(&mut self.values) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    let read = self.values.get(..bytes).unwrap_or_default();
+                    read.chunks_exact(HOLDER_BYTES).map(holder).for_each(&mut holding);
+                }
+                // The kernel pauses a long walk (kernel/bpf/bpf_iter.c: MAX_ITER_OBJECTS) and goes on when read again.
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) => return Err(BpfError::Scan(error)),
+            }
+        }
+        let mut context = abi::plimsoll_sweep::default();
+        self.sweep.run(&mut context)?;
+        Ok(context.removed)
+    }
+
+    /// Marks a victim. False when it is not tracked any more.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_victim {
+            mm,
+            tgid: pid.0,
+            mark: match mark {
+                VictimMark::Dying => abi::PLIMSOLL_VICTIM_DYING,
+                VictimMark::Expired => abi::PLIMSOLL_VICTIM_EXPIRED,
+            },
+            ..Default::default()
+        };
+        self.mark_victim.run(&mut context)?;
+        Ok(context.result == 0)
+    }
+
+    /// Answers an account: its largest address space and an upper bound of all others (`None`: leave as they are), and
+    /// until when it need not ask.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn answer(&self, account: u32, top: Option<(u64, Pages)>, hold_until_ns: u64) -> Result<(), BpfError> {
+        let (top_mm, runner_up) = top.unwrap_or_default();
+        let mut context = abi::plimsoll_answer {
+            top_mm,
+            runner_up_pages: wire_pages(runner_up),
+            hold_until_ns,
+            account,
+            result: 0,
+        };
+        self.answer.run(&mut context)?;
+        if context.result == 0 { Ok(()) } else { Err(self.answer.error(context.result)) }
+    }
+
+    /// One user's account; `None` when it has none.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when a map cannot be read.
+    pub fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
+        let mut index = [0; 4];
+        if !self.uid_accounts.read(&uid.0.to_ne_bytes(), &mut index)? {
+            return Ok(None);
+        }
+        if !self.accounts.read(&index, &mut self.account_value)? {
+            return Ok(None);
+        }
+        Ok(Some(account_facts(u32::from_ne_bytes(index), &self.account_value)))
+    }
+
+    /// Every account in use.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when a map cannot be read.
+    pub fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
+        let mut all = Vec::new();
+        let mut cursor = None;
+        let mut keys = [0; 4 * BATCH_ENTRIES];
+        let mut values = [0; 4 * BATCH_ENTRIES];
+        loop {
+            let (count, next) = self.uid_accounts.read_batch(cursor, &mut keys, &mut values)?;
+            for index in values.as_chunks::<4>().0.iter().take(count) {
+                if self.accounts.read(index, &mut self.account_value)? {
+                    all.push(account_facts(u32::from_ne_bytes(*index), &self.account_value));
+                }
+            }
+            match next {
+                Some(_) => cursor = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Shows every tracked address space to `visit`, allocating nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when the map cannot be read.
+    pub fn address_spaces(&mut self, mut visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError> {
+        let bytes = self.mms.value_bytes();
+        let mut cursor = None;
+        loop {
+            let (count, next) = self.mms.read_batch(cursor, &mut self.keys, &mut self.values)?;
+            let keys = self.keys.as_chunks::<8>().0.iter();
+            for (key, value) in keys.zip(self.values.chunks_exact(bytes)).take(count) {
+                visit(&address_space(u64::from_ne_bytes(*key), value));
+            }
+            match next {
+                Some(_) => cursor = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What the programs counted since they were loaded.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn counters(&self) -> Result<abi::plimsoll_counters, BpfError> {
+        let mut counters = abi::plimsoll_counters::default();
+        self.read_counters.run(&mut counters)?;
+        Ok(counters)
+    }
+
+    /// Every map: its size and the kernel memory it takes.
+    #[must_use]
+    pub fn maps(&self) -> Vec<MapFacts> {
+        [&self.mms, &self.accounts, &self.uid_accounts]
+            .into_iter()
+            .chain(&self.others)
+            .map(|map| MapFacts {
+                name: map.name(),
+                entries_max: map.entries_max(),
+                memory_bytes: map.memory_bytes(),
+            })
+            .collect()
+    }
+}
+
+fn holder(value: &[u8]) -> Holder {
+    Holder {
+        mm: wire_u64!(value, plimsoll_holder, mm),
+        pid: Pid(wire_u32!(value, plimsoll_holder, tgid)),
+        start_ns: wire_u64!(value, plimsoll_holder, start_ns),
+        uid: Uid(wire_u32!(value, plimsoll_holder, uid)),
+    }
+}
+
+fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
+    let signed = |raw: u64| pages(raw.cast_signed());
+    let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
+    let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
+    AccountFacts {
+        index,
+        uid: Uid(wire_u32!(value, plimsoll_account, uid)),
+        usage: signed(wire_u64!(value, plimsoll_account, usage_pages)),
+        hard: signed(wire_u64!(value, plimsoll_account, hard_pages)),
+        soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
+        effective: (effective != i64::MAX).then(|| pages(effective)),
+        dying: signed(wire_u64!(value, plimsoll_account, dying_pages)),
+        processes: wire_u32!(value, plimsoll_account, processes),
+        near: wire_u32!(value, plimsoll_account, near) != 0,
+        exact: wire_u32!(value, plimsoll_account, exact) != 0,
+        unanswered_ns: (unanswered != 0).then_some(unanswered),
+        signal: wire_u32!(value, plimsoll_account, signal),
+        from_default: wire_u32!(value, plimsoll_account, from_default) != 0,
+        kills: wire_u32!(value, plimsoll_account, kills),
+    }
+}
+
+fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
+    let word = wire_u64!(value, plimsoll_mm, word);
+    let flags = wire_u32!(value, plimsoll_mm, flags);
+    let own = (word & abi::PLIMSOLL_WORD_MASK).cast_signed().wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed());
+    AddressSpace {
+        mm,
+        account: u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),
+        pid: Pid(wire_u32!(value, plimsoll_mm, tgid)),
+        start_ns: wire_u64!(value, plimsoll_mm, start_ns),
+        uid: Uid(wire_u32!(value, plimsoll_mm, uid)),
+        own: pages(own),
+        shared: pages(wire_u64!(value, plimsoll_mm, shared_pages).cast_signed()),
+        protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
+        dying: flags & abi::PLIMSOLL_MM_DYING != 0,
+        expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
+    }
+}

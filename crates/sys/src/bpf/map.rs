@@ -1,0 +1,111 @@
+//! One pinned map, read and written without allocating: the kill path uses it.
+
+#![expect(unsafe_code, reason = "libbpf's map calls take raw pointers")]
+
+use super::error::BpfError;
+use libbpf_rs::{MapCore as _, MapHandle, libbpf_sys};
+use std::{
+    io,
+    os::fd::{AsFd as _, AsRawFd as _},
+    path::Path,
+};
+
+/// A map and its sizes, as the kernel tells them.
+#[derive(Debug)]
+pub(super) struct Map {
+    handle: MapHandle,
+    name: &'static str,
+}
+
+fn outcome(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(()) }
+}
+
+impl Map {
+    pub(super) fn open(path: &Path, name: &'static str) -> Result<Self, BpfError> {
+        MapHandle::from_pinned_path(path).map(|handle| Self { handle, name }).map_err(|error| BpfError::Pin {
+            path: path.to_path_buf(),
+            operation: "open map",
+            cause: error.to_string(),
+        })
+    }
+
+    pub(super) fn handle(&self) -> &MapHandle {
+        &self.handle
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn value_bytes(&self) -> usize {
+        self.handle.value_size() as usize
+    }
+
+    pub(super) fn entries_max(&self) -> u32 {
+        self.handle.max_entries()
+    }
+
+    pub(super) fn error(&self, source: io::Error) -> BpfError {
+        BpfError::Map { map: self.name, source }
+    }
+
+    /// Reads the value of `key`; false when there is none. `value` must be as long as the map's values.
+    pub(super) fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, BpfError> {
+        assert_eq!(key.len(), self.handle.key_size() as usize, "key of map {}", self.name);
+        assert_eq!(value.len(), self.value_bytes(), "value of map {}", self.name);
+        // SAFETY: both slices are as long as the map's keys and values, checked above, and outlive the call.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_elem(
+                self.handle.as_fd().as_raw_fd(),
+                key.as_ptr().cast(),
+                value.as_mut_ptr().cast(),
+            )
+        };
+        match outcome(result) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many
+    /// there were and where to go on; no cursor means the end. Entries added or removed meanwhile may be missed or
+    /// seen: a snapshot it is not.
+    pub(super) fn read_batch(
+        &self,
+        cursor: Option<u64>,
+        keys: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(usize, Option<u64>), BpfError> {
+        let room = (keys.len() / self.handle.key_size() as usize).min(values.len() / self.value_bytes());
+        let mut count = u32::try_from(room).unwrap_or(u32::MAX);
+        let mut cursor_in = cursor.unwrap_or_default();
+        let mut cursor_out = 0_u64;
+        let start = if cursor.is_some() { (&raw mut cursor_in).cast() } else { std::ptr::null_mut() };
+        // SAFETY: `count` entries fit both slices; the cursors are 8 bytes, as long as the longest key read so.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                self.handle.as_fd().as_raw_fd(),
+                start,
+                (&raw mut cursor_out).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        match outcome(result) {
+            Ok(()) => Ok((count as usize, Some(cursor_out))),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((count as usize, None)),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Bytes of kernel memory the map takes, from its descriptor's `fdinfo`; `None` where that is not told.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        let path = format!("/proc/self/fdinfo/{}", self.handle.as_fd().as_raw_fd());
+        let text = std::fs::read_to_string(path).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
+    }
+}

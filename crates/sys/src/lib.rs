@@ -1,0 +1,5 @@
+//! The kernel, spoken to: what the daemon reads from it and does through it. With `tmalloc` the only crate that may use
+//! `unsafe`, module by module.
+
+pub mod bpf;
+pub mod process;

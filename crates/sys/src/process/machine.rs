@@ -1,0 +1,88 @@
+//! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
+
+use super::{ProcRoot, ProcessError, Subject};
+use plimsoll_policy::units::{Bytes, PageSize};
+use plimsoll_wire::text::{KernelVersion, WireError, parse_cpu_possible, parse_osrelease};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::path::Path;
+
+const NANOSECONDS_A_SECOND: u64 = 1_000_000_000;
+
+/// The smallest page of any machine Linux runs on.
+const SMALLEST_PAGE: PageSize = match PageSize::from_bytes(4096) {
+    Some(size) => size,
+    None => unreachable!(),
+};
+
+/// The machine's page size, as the kernel told this process at its start.
+#[must_use]
+pub fn page_size() -> PageSize {
+    // The kernel passes its own PAGE_SIZE, which is one of the sizes that PageSize knows.
+    u64::try_from(rustix::param::page_size()).ok().and_then(PageSize::from_bytes).unwrap_or(SMALLEST_PAGE)
+}
+
+/// Nanoseconds of one clock tick, the unit of start times in `/proc`: 10 ms everywhere but on Alpha.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    NANOSECONDS_A_SECOND.checked_div(rustix::param::clock_ticks_per_second()).unwrap_or(10_000_000)
+}
+
+/// Nanoseconds on the clock that stands still while the machine sleeps (`CLOCK_MONOTONIC`, `bpf_ktime_get_ns`).
+#[must_use]
+pub fn clock_monotonic_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds since boot, sleep included (`CLOCK_BOOTTIME`): the clock of process start times.
+#[must_use]
+pub fn clock_boottime_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Boottime))
+}
+
+/// Both clocks count up from boot: neither part is ever negative.
+const fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec
+        .unsigned_abs()
+        .saturating_mul(NANOSECONDS_A_SECOND)
+        .saturating_add(time.tv_nsec.unsigned_abs())
+}
+
+/// All memory the kernel manages (`MemTotal`).
+///
+/// # Errors
+/// By what the kernel says of `/proc/meminfo`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn mem_total() -> Result<Bytes, ProcessError> {
+    let meminfo = ProcRoot::open(Path::new("/proc"))?.read_meminfo()?;
+    meminfo.mem_total.ok_or(ProcessError::Unreadable {
+        subject: Subject::Machine,
+        error: WireError::Missing { file: "/proc/meminfo", field: "MemTotal" },
+    })
+}
+
+/// CPU slots: the highest CPU number there can be, and one. What per-CPU maps are sized by.
+///
+/// # Errors
+/// By what the kernel says of the file; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn possible_cpus() -> Result<u32, ProcessError> {
+    let text = read_file("/sys/devices/system/cpu/possible", "read the possible CPUs")?;
+    parse_cpu_possible(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+}
+
+/// The running kernel's version.
+///
+/// # Errors
+/// By what the kernel says of the file; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn kernel_version() -> Result<KernelVersion, ProcessError> {
+    let text = read_file("/proc/sys/kernel/osrelease", "read the kernel's version")?;
+    parse_osrelease(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+}
+
+fn read_file(path: &str, operation: &'static str) -> Result<Vec<u8>, ProcessError> {
+    std::fs::read(path).map_err(|error| {
+        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+        ProcessError::of_machine(operation, errno)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! `process_mrelease(2)`: to free a dying process's memory from outside.
+#![expect(unsafe_code, reason = "no safe wrapper of process_mrelease(2) exists")]
+
+use super::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// What reaping did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reap {
+    /// The anonymous memory was freed, by this call or by the kernel's own reaper before it.
+    Reaped,
+    /// Part of it is still mapped: somebody held the address space (`EAGAIN`). Worth another try.
+    StillMapped,
+    /// There is no address space left to free (`ESRCH`): the process exited by itself.
+    AlreadyGone,
+    /// The kernel is older than 5.15, or a filter forbids the call (`ENOSYS`): the process frees its memory itself.
+    Unsupported,
+    /// Not every process that uses the address space is dying (`EINVAL`): no SIGKILL has arrived, or one that shares
+    /// the memory lives on, or a core dump is being written.
+    NotDying,
+    /// Anything else.
+    Failed(Errno),
+}
+
+/// Frees what the process behind `pidfd` has in anonymous memory. Takes the caller's time for as much work as there
+/// is (at 25 GB/s when alone, far slower when memory is short): never on a thread that must not wait.
+pub(super) fn process_mrelease(pidfd: BorrowedFd<'_>) -> Reap {
+    loop {
+        // SAFETY: process_mrelease(pidfd, flags) takes two integers and no pointer; the descriptor is open for as
+        // long as it is borrowed. It changes nothing in this process's memory: the kernel refuses a victim that is
+        // not dying, so it can never be this process.
+        let result = unsafe { libc::syscall(libc::SYS_process_mrelease, pidfd.as_raw_fd(), 0_u32) };
+        if result == 0 {
+            return Reap::Reaped;
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) => return Reap::StillMapped,
+            Some(libc::ESRCH) => return Reap::AlreadyGone,
+            Some(libc::ENOSYS) => return Reap::Unsupported,
+            Some(libc::EINVAL) => return Reap::NotDying,
+            Some(errno) => return Reap::Failed(Errno(errno)),
+            None => return Reap::Failed(Errno(libc::EIO)),
+        }
+    }
+}

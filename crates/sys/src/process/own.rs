@@ -1,0 +1,69 @@
+//! What the daemon arranges for itself, so that it still runs when memory is short.
+
+use super::Errno;
+use rustix::mm::{MlockAllFlags, mlockall};
+use std::{fs, path::Path};
+
+const OWN_OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+
+/// What became of [`lock_memory`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLock {
+    /// Nothing that is resident now leaves memory again, and what is mapped now and touched later stays.
+    Locked,
+    /// `RLIMIT_MEMLOCK` is too small, or `CAP_IPC_LOCK` is missing.
+    Denied,
+    /// The kernel is older than 4.4.
+    Unsupported,
+    /// Anything else.
+    Failed(Errno),
+}
+
+/// Keeps this process's memory from being swapped out or dropped: under pressure its code pages are the first to go,
+/// and a guard that must read its own code from disk is late. Locks pages as they are touched
+/// (`MCL_CURRENT | MCL_ONFAULT`), so that it makes nothing resident that was not.
+#[must_use]
+pub fn lock_memory() -> MemoryLock {
+    match mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT) {
+        Ok(()) => MemoryLock::Locked,
+        // ENOMEM is what exceeding RLIMIT_MEMLOCK is called here, EPERM when the limit is 0.
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::NOMEM) => MemoryLock::Denied,
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => MemoryLock::Unsupported,
+        Err(errno) => MemoryLock::Failed(errno.into()),
+    }
+}
+
+/// What became of [`set_oom_score_adj_self`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OomScore {
+    /// The kernel's own OOM killer uses the new value.
+    Set,
+    /// Lowering it needs `CAP_SYS_RESOURCE`; the old value stays.
+    Denied,
+    /// The value is not one of -1000 to 1000, or there is no such file here.
+    Unsupported,
+    /// Anything else.
+    Failed(Errno),
+}
+
+/// Sets this process's place with the kernel's own OOM killer: -1000 is never, 1000 is first. Children inherit it:
+/// what the daemon starts for others must set it back.
+#[must_use]
+pub fn set_oom_score_adj_self(adjustment: i32) -> OomScore {
+    write_adjustment(Path::new(OWN_OOM_SCORE_ADJ), adjustment)
+}
+
+fn write_adjustment(path: &Path, adjustment: i32) -> OomScore {
+    match fs::write(path, adjustment.to_string()) {
+        Ok(()) => OomScore::Set,
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => OomScore::Denied,
+            Some(libc::EINVAL | libc::ENOENT) => OomScore::Unsupported,
+            Some(errno) => OomScore::Failed(Errno(errno)),
+            None => OomScore::Failed(Errno(libc::EIO)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use super::*;
+use crate::process::testing::{Guest, proc_root};
+use plimsoll_policy::units::Bytes;
+use std::{fs, os::unix::fs::MetadataExt};
+
+/// The kernel's first own thread: it has no memory, no command line, no executable.
+const KTHREADD: Pid = Pid(2);
+
+#[test]
+fn the_executable_of_a_process_is_told_by_device_and_inode() {
+    let guest = Guest::asleep();
+    guest.wait_until("it runs sleep", |root, pid| root.process(pid).unwrap().comm.as_bytes() == b"sleep");
+    let identity = proc_root().exe_identity(guest.pid()).unwrap().unwrap();
+    let expected = fs::metadata(fs::read_link(format!("/proc/{}/exe", guest.pid())).unwrap()).unwrap();
+    assert_eq!((identity.device, identity.inode), (expected.dev(), expected.ino()));
+    assert_eq!((identity.owner, identity.mode), (Uid(expected.uid()), expected.mode()));
+}
+
+#[test]
+fn a_program_is_roots_only_when_nobody_else_can_write_it() {
+    let identity = |owner, mode| ExeIdentity { device: 1, inode: 2, owner: Uid(owner), mode };
+    assert!(identity(0, 0o100_755).only_root_writes());
+    assert!(identity(0, 0o104_755).only_root_writes());
+    assert!(!identity(1000, 0o100_755).only_root_writes());
+    assert!(!identity(0, 0o100_775).only_root_writes());
+    assert!(!identity(0, 0o100_757).only_root_writes());
+}
+
+#[test]
+fn a_kernel_thread_has_no_executable_no_command_line_and_no_memory() {
+    let mut root = proc_root();
+    assert_eq!(root.exe_identity(KTHREADD), Ok(None));
+    assert_eq!(root.cmdline(KTHREADD), Ok(None));
+    assert_eq!(root.smaps_rollup(KTHREADD), Ok(None));
+}
+
+#[test]
+fn every_question_about_a_process_that_is_gone_says_so() {
+    let mut guest = Guest::asleep();
+    guest.bury();
+    let (mut root, pid) = (proc_root(), guest.pid());
+    let gone = ProcessError::Vanished(pid);
+    assert_eq!(root.exe_identity(pid), Err(gone));
+    assert_eq!(root.cmdline(pid), Err(gone));
+    assert_eq!(root.cgroup(pid), Err(gone));
+    assert_eq!(root.smaps_rollup(pid), Err(gone));
+    assert_eq!(root.start_ticks(pid), Err(gone));
+    assert_eq!(root.process(pid), Err(gone));
+}
+
+#[test]
+fn exact_memory_of_a_process_is_what_it_touched() {
+    let guest = Guest::holding(32);
+    let rollup = proc_root().smaps_rollup(guest.pid()).unwrap().unwrap();
+    let touched = 32 << 20;
+    let anonymous = rollup.anonymous.unwrap();
+    // dd's own heap and stack stay far below a mebibyte.
+    assert!((Bytes(touched)..Bytes(touched + (1 << 20))).contains(&anonymous), "{anonymous} bytes");
+}
+
+#[test]
+fn command_line_and_cgroup_are_text_that_is_safe_to_show() {
+    let guest = Guest::shell("read line # \u{1b}[31m\n");
+    let mut root = proc_root();
+    guest.wait_until("it runs the shell", |root, pid| {
+        root.cmdline(pid).unwrap().is_some_and(|line| line.starts_with("sh "))
+    });
+    assert_eq!(root.cmdline(guest.pid()).unwrap().unwrap(), r"sh -c read line # \x1b[31m\x0a");
+    assert!(root.cgroup(guest.pid()).unwrap().unwrap().starts_with('/'));
+}
+
+#[test]
+fn the_machines_memory_is_read() {
+    let meminfo = proc_root().read_meminfo().unwrap();
+    assert!(meminfo.mem_available.unwrap() <= meminfo.mem_total.unwrap());
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_an_error_and_never_a_part_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("7")).unwrap();
+    let line = format!("0::/{}\n", "a".repeat(TEXT_BYTES));
+    fs::write(folder.path().join("7/cgroup"), &line[line.len() - TEXT_BYTES..]).unwrap();
+    let mut root = ProcRoot::open(folder.path()).unwrap();
+    let errno = Errno(libc::EFBIG);
+    let operation = "read the cgroup";
+    assert_eq!(
+        root.cgroup(Pid(7)),
+        Err(ProcessError::Failed { operation, subject: Subject::Process(Pid(7)), errno })
+    );
+    fs::write(folder.path().join("7/cgroup"), &line[..TEXT_BYTES - 1]).unwrap();
+    assert_eq!(root.cgroup(Pid(7)).unwrap().unwrap().len(), TEXT_BYTES - 1 - "0::".len());
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_a_feature_that_is_not_there() {
+    let opened = ProcRoot::open(Path::new("/proc/nowhere"));
+    assert_eq!(opened.err(), Some(ProcessError::Unsupported { operation: "open /proc" }));
+}
+
+#[test]
+fn errors_are_sorted_by_what_to_do_next() {
+    let sorted = |errno| ProcessError::of_process(Pid(9), "read status", errno);
+    assert_eq!(sorted(rustix::io::Errno::SRCH), ProcessError::Vanished(Pid(9)));
+    assert_eq!(sorted(rustix::io::Errno::NOENT), ProcessError::Vanished(Pid(9)));
+    assert!(matches!(sorted(rustix::io::Errno::PERM), ProcessError::Denied { .. }));
+    assert!(matches!(sorted(rustix::io::Errno::ACCESS), ProcessError::Denied { .. }));
+    assert!(matches!(sorted(rustix::io::Errno::NOSYS), ProcessError::Unsupported { .. }));
+    assert_eq!(
+        sorted(rustix::io::Errno::MFILE).to_string(),
+        "could not read status of process 9: Too many open files (os error 24)"
+    );
+}

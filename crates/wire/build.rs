@@ -1,0 +1,22 @@
+//! Turns the wire headers into Rust, so that the layout is written once, in C.
+
+use std::{env, error::Error, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wire = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/wire");
+    println!("cargo::rerun-if-changed={}", wire.display());
+    bindgen::Builder::default()
+        .header(wire.join("limits.h").display().to_string())
+        .allowlist_type("plimsoll_.*")
+        .allowlist_var("PLIMSOLL_.*")
+        .use_core()
+        .derive_default(true)
+        // Its arrays are longer than those that have a Default of their own; bindgen would write unsafe code.
+        .no_default("plimsoll_record")
+        .derive_copy(true)
+        .derive_debug(true)
+        .layout_tests(false)
+        .generate()?
+        .write_to_file(PathBuf::from(env::var("OUT_DIR")?).join("limits.rs"))?;
+    Ok(())
+}

@@ -1,0 +1,24 @@
+use super::*;
+
+#[test]
+fn the_highest_number_counts_and_holes_do_not_matter() {
+    assert_eq!(parse_cpu_possible(capture!("cpu_possible/two")), Ok(2));
+    assert_eq!(parse_cpu_possible(capture!("cpu_possible/one")), Ok(1));
+    assert_eq!(parse_cpu_possible(capture!("cpu_possible/hole")), Ok(9));
+    assert_eq!(parse_cpu_possible(capture!("cpu_possible/many")), Ok(8192));
+    assert_eq!(parse_cpu_possible(b"8,0-3"), Ok(9));
+}
+
+#[test]
+fn the_largest_count_is_bounded() {
+    assert_eq!(parse_cpu_possible(b"0-65535"), Ok(CPUS_MAX));
+    parse_cpu_possible(b"0-65536").unwrap_err();
+    parse_cpu_possible(b"0-4294967295").unwrap_err();
+}
+
+#[test]
+fn anything_but_numbers_and_rising_ranges_is_an_error() {
+    for text in ["", "\n", ",", "0,", "3-1", "a", "0-", "-1", "0 -1", "0-1-2"] {
+        assert!(parse_cpu_possible(text.as_bytes()).is_err(), "'{text}'");
+    }
+}

@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Installs what building (and, with 'test', testing) Plimsoll needs and does not find. Finds everything: prints
+# nothing, asks for nothing, takes a fraction of a second. Used by `make run` and `make test`.
+#
+#   tools/setup.sh [build|test]
+#
+# On Debian and Ubuntu the packages come through apt, with sudo where the caller is not root. Elsewhere it says what
+# is missing and stops. Nothing is ever piped from the network into a shell.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+purpose=${1:-build}
+tools=$root/target/tools
+rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+apt_updated=no
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# Succeeds when the command exists.
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# Succeeds when any of the paths exists: callers pass unquoted patterns.
+any_file() {
+    local path
+    for path in "$@"; do
+        [ -e "$path" ] && return 0
+    done
+    return 1
+}
+
+# Runs a command as root: directly, or through sudo (which never asks when nobody is there to answer).
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif ! has sudo; then
+        die "root is needed to run '$*', and there is no sudo: run it as root, then try again"
+    elif [ -t 0 ]; then
+        sudo "$@"
+    else
+        sudo -n "$@" || die "root is needed to run '$*': allow sudo without a password, or run it as root"
+    fi
+}
+
+# Package lists may be absent (containers) or old; fetched at most once, and only when something is missing.
+apt_update() {
+    [ "$apt_updated" = no ] || return 0
+    say "fetching package lists (apt-get update)"
+    as_root apt-get update -qq || die "apt-get update failed: check the network and /etc/apt, then try again"
+    apt_updated=yes
+}
+
+apt_install() {
+    apt_update
+    say "installing: $*"
+    # --no-remove: a set-up step must never take away what somebody else installed.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" \
+        >"$tools/apt.log" 2>&1 </dev/null || {
+        tail -n 15 "$tools/apt.log" >&2
+        die "could not install: $* (the lines above are the end of $tools/apt.log)"
+    }
+}
+
+# One line per missing Debian package, by what it is needed for; no output when nothing is missing.
+missing_packages() {
+    has cc || echo gcc
+    any_file /usr/include/*/sys/types.h /usr/include/sys/types.h || echo libc6-dev
+    has clang || echo clang
+    has pkg-config || echo pkg-config
+    any_file /usr/include/libelf.h || echo libelf-dev
+    any_file /usr/include/zlib.h || echo zlib1g-dev
+    any_file /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem \
+        "${SSL_CERT_FILE:-/none}" || echo ca-certificates
+    # bindgen loads this library by itself; the distribution's clang brings it, a clang from elsewhere may not.
+    ! has clang || [ -n "${LIBCLANG_PATH:-}" ] || any_file /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* \
+        /usr/lib64/libclang*.so* /usr/lib/libclang*.so* /usr/local/lib/libclang*.so* || echo libclang-dev
+    [ "$purpose" = test ] || return 0
+    has clang-format || echo clang-format
+    has shellcheck || echo shellcheck
+    has stress-ng || echo stress-ng
+    has python3 || echo python3
+}
+
+install_packages() {
+    local missing before=""
+    missing=$(missing_packages | sort -u | tr '\n' ' ')
+    # Looks again afterwards: what one package should have brought may still be missing.
+    while [ -n "$missing" ]; do
+        if ! has apt-get; then
+            die "missing (Debian package names): $missing- install what your distribution calls them, then try again"
+        elif [ "$missing" = "$before" ]; then
+            die "installed, and still not found: $missing- look into $tools/apt.log"
+        fi
+        # shellcheck disable=SC2086 # one word per package
+        apt_install $missing
+        hash -r
+        before=$missing
+        missing=$(missing_packages | sort -u | tr '\n' ' ')
+    done
+}
+
+# earlyoom is a comparator in the latency bench. Its package would start a service that kills processes of this
+# machine, so it is only unpacked under target/, never installed.
+fetch_earlyoom() {
+    if has earlyoom || [ -x "$tools/usr/bin/earlyoom" ]; then
+        return 0
+    fi
+    if ! has apt-get; then
+        say "earlyoom not found: the latency bench leaves it out"
+        return 0
+    fi
+    apt_update
+    say "unpacking earlyoom under target/tools (not installed: its service must not start)"
+    (
+        cd "$tools"
+        rm -f earlyoom_*.deb
+        apt-get download -qq earlyoom >"$tools/apt.log" 2>&1 && dpkg -x earlyoom_*.deb "$tools"
+    ) || {
+        tail -n 5 "$tools/apt.log" >&2
+        say "earlyoom could not be fetched: the latency bench leaves it out"
+    }
+}
+
+# Prints cargo's version, or nothing when there is no cargo that works here.
+cargo_version() { (cd "$root" && cargo --version 2>/dev/null | awk '{ print $2 }') || true; }
+
+# Succeeds when version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+cargo_is_new_enough() {
+    local found
+    found=$(cargo_version)
+    [ -n "$found" ] && at_least "$found" "$rust_version"
+}
+
+# Installs the distribution's rustup when it has one.
+install_rustup() {
+    local found=$1 fetch="" sudo=""
+    if has apt-get; then
+        apt_update
+        if [ -n "$(apt-cache search --names-only '^rustup$')" ]; then
+            apt_install rustup
+            hash -r
+            return 0
+        fi
+    fi
+    [ "$(id -u)" -eq 0 ] || sudo="sudo "
+    if ! has wget; then
+        if has curl; then fetch="curl -o"; else fetch="${sudo}apt-get install -y wget && wget -O"; fi
+    fi
+    cat >&2 <<END
+setup: Rust >= $rust_version is needed, found ${found:-none}, and this distribution has no rustup package. Install it
+setup: yourself with these commands (read the script before the last one), then try again:
+    ${fetch:-wget -O} rustup-init.sh https://sh.rustup.rs
+    sh rustup-init.sh -y --profile minimal --component clippy,rustfmt
+END
+    exit 1
+}
+
+ensure_cargo() {
+    local found
+    if cargo_is_new_enough; then
+        return 0
+    fi
+    found=$(cargo_version)
+    has rustup || install_rustup "$found"
+    say "fetching the stable Rust toolchain (found ${found:-none}, needed >= $rust_version)"
+    # Fetches it, or brings an old one up to date. The default is only set where there is none.
+    rustup toolchain install stable --no-self-update --profile minimal -c clippy -c rustfmt ||
+        die "rustup could not fetch the stable toolchain: check the network, then try again"
+    [ -n "$(cargo_version)" ] || rustup default stable
+    cargo_is_new_enough || die "cargo is still $(cargo_version), needed >= $rust_version: make the stable toolchain" \
+        "the one in use here (rustup default stable), or remove the older cargo in front of it in PATH" \
+        "($(command -v cargo || echo 'none found'))"
+}
+
+# clippy and rustfmt are parts of their own in rustup's minimal profile and in some distributions.
+ensure_rust_lints() {
+    local missing=()
+    (cd "$root" && cargo clippy --version) >/dev/null 2>&1 || missing+=(clippy)
+    (cd "$root" && cargo fmt --version) >/dev/null 2>&1 || missing+=(rustfmt)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if has rustup; then
+        say "adding to the Rust toolchain: ${missing[*]}"
+        (cd "$root" && rustup component add "${missing[@]}")
+    elif has apt-get; then
+        apt_install "${missing[@]/#clippy/rust-clippy}"
+    else
+        die "missing: ${missing[*]} (parts of the Rust toolchain); install them, then try again"
+    fi
+}
+
+case $purpose in
+build | test) ;;
+*) die "unknown purpose '$purpose': use build or test" ;;
+esac
+# Cargo in the home folder wins, as in the shells that rustup sets up; make and sudo do not read their profile.
+[ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
+mkdir -p "$tools"
+install_packages
+ensure_cargo
+if [ "$purpose" = test ]; then
+    ensure_rust_lints
+    fetch_earlyoom
+fi

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Runs checks and tests and ends with one line, `N passed, N failed[, N skipped]`; see summary.awk for what counts.
+#
+#   tools/test.sh [all|lint|unit|host]
+#
+#   lint   format, clippy, shellcheck, C warnings, documentation
+#   unit   unit and documentation tests: no root, seconds
+#   host   integration tests on this machine: as root, real eBPF, one at a time
+#
+# The whole output is in target/test.log; the terminal sees each check, each suite and every failure.
+set -uo pipefail
+shopt -s nullglob globstar
+cd "$(dirname "$0")/.." || exit 1
+
+export CARGO_TERM_COLOR=never
+[ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
+# What setup.sh unpacked instead of installing it.
+export PATH=$PATH:$PWD/target/tools/usr/bin
+mkdir -p target
+log=target/test.log
+: >"$log" || exit 1
+
+# Prints what the log gained since line $1.
+since() { tail -n "+$(($1 + 1))" "$log"; }
+log_lines() { wc -l <"$log"; }
+
+# One check: its output is shown only when it fails.
+check() {
+    local name=$1 start began=$SECONDS
+    shift
+    start=$(log_lines)
+    if "$@" >>"$log" 2>&1 </dev/null; then
+        echo "plimsoll-check: $name: passed" >>"$log"
+        printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
+    else
+        since "$start"
+        echo "plimsoll-check: $name: failed" >>"$log"
+        printf 'FAILED  %-12s %4d s\n' "$name" $((SECONDS - began))
+    fi
+}
+
+# One run of cargo test. Skipped tests and totals are shown as they come, failures in full at the end.
+suite() {
+    local name=$1 start began=$SECONDS status
+    shift
+    start=$(log_lines)
+    echo "plimsoll-suite: $name: begin" >>"$log"
+    printf 'suite   %s\n' "$name"
+    # --show-output: libtest would otherwise swallow what a passing test says, and with it why it skipped.
+    cargo test --locked --workspace --no-fail-fast "$@" -- --show-output 2>&1 </dev/null | tee -a "$log" |
+        grep --line-buffered -E '^ *(Running|Doc-tests) |^test result: |^test .* FAILED$|^SKIPPED: |^error'
+    status=${PIPESTATUS[0]}
+    # A log that ends without a line break would hide the next line from the summary.
+    printf '\n%s\n' "plimsoll-suite: $name: exit $status" >>"$log"
+    if [ "$status" -ne 0 ]; then
+        since "$start" | awk '/^failures:$/ { show = 1 } /^test result: / { show = 0 } show || /^error/'
+        printf 'FAILED  %-12s %4d s (all output: %s)\n' "$name" $((SECONDS - began)) "$log"
+    else
+        printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
+    fi
+}
+
+c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch])
+fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
+scripts=(.ci/run tools/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
+
+lint() {
+    check rustfmt cargo fmt --all --check -- --color never
+    # A workspace of its own, which needs a nightly compiler to build but not to be formatted.
+    [ ${#fuzz_sources[@]} -eq 0 ] || check rustfmt-fuzz rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
+    [ ${#c_sources[@]} -eq 0 ] || check clang-format clang-format --dry-run -Werror "${c_sources[@]}"
+    check shellcheck shellcheck "${scripts[@]}"
+    check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+    check c-warnings tools/check-c.sh
+    check rustdoc env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --workspace --no-deps
+}
+
+unit() {
+    suite unit --lib --bins
+    suite doc --doc
+}
+
+# Integration tests measure, fill memory and watch the whole machine: one at a time, and as root. Without a way to
+# become root they run all the same; each then says why it skips.
+host() {
+    local triple
+    if [ "$(id -u)" -ne 0 ]; then
+        cargo test --locked --workspace --test '*' --no-run >>"$log" 2>&1 </dev/null
+        if sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v -p 'The integration tests need root. Password for %p: '; }; then
+            triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+            export "CARGO_TARGET_${triple}_RUNNER=$PWD/tools/as-root.sh"
+        fi
+    fi
+    RUST_TEST_THREADS=1 suite host --test '*'
+}
+
+case ${1:-all} in
+all)
+    lint
+    unit
+    host
+    ;;
+lint | unit | host) "$1" ;;
+*)
+    echo "test.sh: unknown part '$1': use all, lint, unit or host" >&2
+    exit 2
+    ;;
+esac
+awk -f tools/summary.awk "$log"

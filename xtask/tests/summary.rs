@@ -1,0 +1,104 @@
+//! What `make test` counts: the last line it prints, and whether it fails.
+#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy knows tests by their attribute, and not the functions they share"
+)]
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+/// The summary of this log and whether it says success.
+fn summary(log: &str) -> (String, bool) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/summary.awk");
+    let mut awk = Command::new("awk")
+        .args(["-f", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    awk.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let output = awk.wait_with_output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
+}
+
+fn told(log: &str, line: &str, success: bool) {
+    // Marked, so that a failure here is not counted as what it talks about.
+    let shown = log.replace("\n", "\n| ");
+    assert_eq!(summary(log), (format!("{line}\n"), success), "for this log:\n| {shown}");
+}
+
+const TWO_BINARIES: &str = "\
+plimsoll-check: rustfmt: passed
+plimsoll-suite: unit: begin
+     Running unittests src/lib.rs (target/debug/deps/a-0)
+test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+     Running unittests src/lib.rs (target/debug/deps/b-0)
+test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+plimsoll-suite: unit: exit 0
+plimsoll-suite: doc: begin
+   Doc-tests a
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+plimsoll-suite: doc: exit 0
+";
+
+#[test]
+fn checks_and_tests_are_added_up() {
+    told(TWO_BINARIES, "16 passed, 0 failed", true);
+}
+
+#[test]
+fn a_failed_test_fails_the_run() {
+    let log = TWO_BINARIES
+        .replace("ok. 7 passed; 0 failed", "FAILED. 6 passed; 1 failed")
+        .replace("exit 0", "exit 101");
+    // The doc suite ended badly too, without a failed test: that counts as one.
+    told(&log, "15 passed, 2 failed", false);
+}
+
+#[test]
+fn a_failed_check_fails_the_run() {
+    told(&TWO_BINARIES.replace("rustfmt: passed", "rustfmt: failed"), "15 passed, 1 failed", false);
+}
+
+#[test]
+fn what_does_not_compile_fails_the_run() {
+    let log = "plimsoll-suite: unit: begin\nerror: could not compile `a`\nplimsoll-suite: unit: exit 101\n";
+    told(log, "0 passed, 1 failed", false);
+}
+
+#[test]
+fn a_binary_that_dies_without_totals_fails_the_run() {
+    let result =
+        "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+    told(&TWO_BINARIES.replacen(result, "", 1), "11 passed, 1 failed", false);
+    let last = TWO_BINARIES.replace("exit 0", "exit 101").replacen(result, "", 1);
+    told(&last, "11 passed, 2 failed", false);
+}
+
+#[test]
+fn a_test_that_says_it_was_skipped_is_not_counted_as_passed() {
+    let skipped = "---- a stdout ----\nSKIPPED: root: no\nSKIPPED: root: no\ntest result: ok. 5";
+    let log = TWO_BINARIES.replacen("test result: ok. 5", skipped, 1);
+    told(&log, "15 passed, 0 failed, 1 skipped", true);
+}
+
+#[test]
+fn the_same_name_in_two_binaries_is_two_skipped_tests() {
+    let log = TWO_BINARIES.replace("test result: ok. 5", "SKIPPED: a: why\ntest result: ok. 5");
+    let log = log.replace("test result: ok. 7", "SKIPPED: a: why\ntest result: ok. 7");
+    told(&log, "14 passed, 0 failed, 2 skipped", true);
+}
+
+#[test]
+fn ignored_tests_are_counted_as_skipped() {
+    told(&TWO_BINARIES.replacen("0 ignored", "3 ignored", 1), "16 passed, 0 failed, 3 skipped", true);
+}
+
+#[test]
+fn nothing_run_is_not_success() {
+    told("", "0 passed, 0 failed", false);
+}
