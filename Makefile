@@ -71,13 +71,15 @@ bench: setup-test build ## NAME='faults latency ...': measure on this machine, a
 install: ## into PREFIX (/usr/local), after `make build`
 	@test -x $(program) || { echo "install: $(program) is not built: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(program) $(DESTDIR)$(bindir)/plimsoll
-	rm -rf target/generated && mkdir -p target/generated/man target/generated/completions
-	$(program) generate man target/generated/man
-	$(program) generate completions target/generated/completions
-	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 target/generated/man/*.1
-	install -D -m 644 target/generated/completions/plimsoll.bash $(DESTDIR)$(bashdir)/plimsoll
-	install -D -m 644 target/generated/completions/_plimsoll $(DESTDIR)$(zshdir)/_plimsoll
-	install -D -m 644 target/generated/completions/plimsoll.fish $(DESTDIR)$(fishdir)/plimsoll.fish
+	rm -rf target/generated && mkdir -p target/generated
+	$(program) man target/generated
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 target/generated/*.1
+	$(program) completions bash >target/generated/bash
+	$(program) completions zsh >target/generated/zsh
+	$(program) completions fish >target/generated/fish
+	install -D -m 644 target/generated/bash $(DESTDIR)$(bashdir)/plimsoll
+	install -D -m 644 target/generated/zsh $(DESTDIR)$(zshdir)/_plimsoll
+	install -D -m 644 target/generated/fish $(DESTDIR)$(fishdir)/plimsoll.fish
 	mkdir -p $(DESTDIR)$(unitdir)
 	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/plimsoll.service >$(DESTDIR)$(unitdir)/plimsoll.service
 	chmod 644 $(DESTDIR)$(unitdir)/plimsoll.service

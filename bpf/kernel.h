@@ -19,6 +19,9 @@ typedef _Bool bool;
 #define PF_FORKNOEXEC 0x00000040
 #define PF_KTHREAD 0x00200000
 
+/* include/uapi/linux/magic.h */
+#define FUSE_SUPER_MAGIC 0x65735546
+
 #define EPERM 1
 #define ENOENT 2
 #define ESRCH 3
@@ -54,8 +57,14 @@ struct percpu_counter {
 	__s32 *counters;
 };
 
+struct user_namespace {
+	int level;
+};
+
 struct super_block {
 	__u32 s_dev;
+	unsigned long s_magic;
+	struct user_namespace *s_user_ns;
 };
 
 typedef struct {

@@ -46,6 +46,6 @@ for header in bpf/wire/*.h; do
     compile clang "${warnings[@]}" -fsyntax-only -Ibpf -x c "$header"
 done
 for workload in lab/workloads/*.c; do
-    compile clang -std=gnu11 -O2 "${warnings[@]}" -Wconversion -c "$workload"
+    compile clang -std=c11 -D_GNU_SOURCE -O2 "${warnings[@]}" -Wconversion -c "$workload"
 done
 [ "$failures" -eq 0 ] || { echo "check-c: $failures of the files above do not compile cleanly" >&2; exit 1; }

@@ -14,6 +14,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 purpose=${1:-build}
 tools=$root/target/tools
 rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+toolchain=$(sed -n 's/^channel = "\(.*\)"/\1/p' "$root/rust-toolchain.toml")
 apt_updated=no
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -157,26 +158,28 @@ install_rustup() {
 setup: Rust >= $rust_version is needed, found ${found:-none}, and this distribution has no rustup package. Install it
 setup: yourself with these commands (read the script before the last one), then try again:
     ${fetch:-wget -O} rustup-init.sh https://sh.rustup.rs
-    sh rustup-init.sh -y --profile minimal --component clippy,rustfmt
+    sh rustup-init.sh -y --default-toolchain none
 END
     exit 1
 }
 
+# rustup has the toolchain of rust-toolchain.toml. Asked of rustup itself: its cargo would start the download in silence.
+has_toolchain() { rustup toolchain list | grep "^$toolchain-" >/dev/null; }
+
+fetch_toolchain() {
+    say "fetching the Rust toolchain $toolchain (rust-toolchain.toml) through rustup"
+    rustup toolchain install "$toolchain" --no-self-update --profile minimal -c clippy -c rustfmt ||
+        die "rustup could not fetch the Rust toolchain $toolchain: check the network, then try again"
+}
+
 ensure_cargo() {
-    local found
-    if cargo_is_new_enough; then
-        return 0
+    if ! has rustup; then
+        ! cargo_is_new_enough || return 0
+        install_rustup "$(cargo_version)"
     fi
-    found=$(cargo_version)
-    has rustup || install_rustup "$found"
-    say "fetching the stable Rust toolchain (found ${found:-none}, needed >= $rust_version)"
-    # Fetches it, or brings an old one up to date. The default is only set where there is none.
-    rustup toolchain install stable --no-self-update --profile minimal -c clippy -c rustfmt ||
-        die "rustup could not fetch the stable toolchain: check the network, then try again"
-    [ -n "$(cargo_version)" ] || rustup default stable
-    cargo_is_new_enough || die "cargo is still $(cargo_version), needed >= $rust_version: make the stable toolchain" \
-        "the one in use here (rustup default stable), or remove the older cargo in front of it in PATH" \
-        "($(command -v cargo || echo 'none found'))"
+    has_toolchain || fetch_toolchain
+    cargo_is_new_enough || die "$(command -v cargo || echo cargo) is version $(cargo_version), needed >= $rust_version:" \
+        "rustup has a newer one; remove the older cargo or put rustup's folder before it in PATH"
 }
 
 # clippy and rustfmt are parts of their own in rustup's minimal profile and in some distributions.
@@ -187,7 +190,7 @@ ensure_rust_lints() {
     [ ${#missing[@]} -gt 0 ] || return 0
     if has rustup; then
         say "adding to the Rust toolchain: ${missing[*]}"
-        (cd "$root" && rustup component add "${missing[@]}")
+        rustup component add --toolchain "$toolchain" "${missing[@]}"
     elif has apt-get; then
         apt_install "${missing[@]/#clippy/rust-clippy}"
     else

@@ -11,7 +11,7 @@ use std::{thread, time::Duration};
 
 /// The users that the storms move between.
 const UIDS: [u32; 3] = [60_010, 60_011, 60_012];
-const STORMS: u64 = 3;
+const STORMS: usize = 3;
 const THREADS: u64 = 2;
 
 /// Pages that all storms together touch in a round: each is one event when it comes and part of one when it goes.
@@ -38,31 +38,33 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     let mut guard = start()?;
     let mut differences = Differences::default();
     for round in 0..options.sized(10, 1) {
-        storm(options, guard.as_mut(), round as u64, &mut differences)?;
+        storm(options, guard.as_mut(), round, &mut differences)?;
     }
     let Differences { guard_pages, statm_pages, after_exit_pages, totals } = &differences;
     report.add_row("stopped", Series { variant: "plimsoll", figures: guard_pages }, "pages off");
     report.add_row("stopped", Series { variant: "statm", figures: statm_pages }, "pages off");
     report.add_row("after exit", Series { variant: "plimsoll", figures: after_exit_pages }, "pages off");
     let [pages, forks, execs, setuids] = totals;
-    report.note(format!("in all {pages} pages touched, {forks} forks without exec, {execs} execs, {setuids} changes of user"));
+    report.note(format!(
+        "in all {pages} pages touched, {forks} forks without exec, {execs} execs, {setuids} changes of user"
+    ));
     Ok(())
 }
 
 fn storm(
     options: &Options,
     guard: &mut dyn Guarded,
-    round: u64,
+    round: usize,
     differences: &mut Differences,
 ) -> Result<(), BenchError> {
-    let start = |seed: u64| {
+    let start = |seed: usize| {
         let mut arguments = vec!["storm".to_owned(), THREADS.to_string(), seed.to_string()];
         // Each begins as another user.
-        arguments.extend((0..3).filter_map(|at| UIDS.iter().cycle().nth((seed + at) as usize % 3)).map(u32::to_string));
+        arguments.extend(UIDS.iter().cycle().skip(seed % UIDS.len()).take(UIDS.len()).map(u32::to_string));
         Workload::start(&options.workload, &arguments)
     };
     // The first one runs, and holds memory, before there is a line.
-    let pages_each = if options.quick { PAGES_QUICK } else { PAGES } / STORMS;
+    let pages_each = if options.quick { PAGES_QUICK } else { PAGES } / STORMS as u64;
     let mut first = start(round * STORMS)?;
     go(&mut [&mut first], pages_each / 10, differences)?;
     for uid in UIDS {
@@ -89,7 +91,11 @@ fn storm(
 }
 
 /// Lets them storm, all at once, until all stand still.
-fn go(storms: &mut [&mut Workload], pages_each: u64, differences: &mut Differences) -> Result<(), BenchError> {
+fn go(
+    storms: &mut [&mut Workload],
+    pages_each: u64,
+    differences: &mut Differences,
+) -> Result<(), BenchError> {
     for storm in storms.iter_mut() {
         storm.tell(&format!("go {pages_each}"))?;
     }
@@ -109,9 +115,13 @@ fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(),
     for uid in UIDS {
         let (mut exact_pages, mut statm_pages) = (0, 0);
         for pid in proc::read_pids_of_user(uid)? {
-            exact_pages += proc::read_charged_bytes(pid)?.unwrap_or_default() / page_bytes;
             let statm = proc::read_of(pid, "statm")?;
-            statm_pages += statm.as_deref().and_then(proc::statm_anonymous_pages).unwrap_or_default();
+            let approximate_pages = statm.as_deref().and_then(proc::statm_anonymous_pages);
+            let (Some(bytes), Some(pages)) = (proc::read_charged_bytes(pid)?, approximate_pages) else {
+                return Err(BenchError::malformed(format!("memory of {pid} at rest"), "it is gone"));
+            };
+            exact_pages += bytes / page_bytes;
+            statm_pages += pages;
         }
         let usage_pages = known(guard.usage_bytes(uid)?, uid)? / page_bytes;
         differences.guard_pages.push(usage_pages.abs_diff(exact_pages) as f64);

@@ -45,7 +45,8 @@ impl Workload {
     /// It does not start.
     pub(crate) fn spawn(mut command: Command, name: &str) -> Result<Self, BenchError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(BenchError::io(format!("start {:?}", command.get_program())))?;
+        let mut child =
+            command.spawn().map_err(BenchError::io(format!("start {:?}", command.get_program())))?;
         // Our own child that nobody waited for yet: its number cannot have been given to another process.
         let pidfd = i32::try_from(child.id())
             .ok()
@@ -128,7 +129,8 @@ impl Workload {
     /// As [`Self::expect`], or another count.
     pub(crate) fn expect_numbers<const N: usize>(&mut self, word: &str) -> Result<[u64; N], BenchError> {
         let numbers = self.expect(word)?;
-        <[u64; N]>::try_from(numbers).map_err(|got| self.failure(format!("said {} numbers instead of {N}", got.len())))
+        <[u64; N]>::try_from(numbers)
+            .map_err(|got| self.failure(format!("said {} numbers instead of {N}", got.len())))
     }
 
     /// Waits until the process is dead; the monotonic time at which its pidfd was readable, `None` when it lives on.
@@ -137,14 +139,6 @@ impl Workload {
     /// The pidfd cannot be polled.
     pub(crate) fn wait_dead_ns(&self, within: Duration) -> Result<Option<u64>, BenchError> {
         if wait_readable(self.pidfd.as_fd(), within)? { clock::monotonic_ns().map(Some) } else { Ok(None) }
-    }
-
-    /// Sends a signal through the pidfd.
-    ///
-    /// # Errors
-    /// It is dead already, or the kernel refuses.
-    pub(crate) fn signal(&self, signal: Signal) -> Result<(), BenchError> {
-        pidfd_send_signal(&self.pidfd, signal).map_err(BenchError::io(format!("signal '{}'", self.name)))
     }
 
     /// Lets the process end by itself (its input closes) and waits for it.
@@ -170,11 +164,17 @@ impl Drop for Workload {
         self.stdin = None;
         let ended = wait_readable(self.pidfd.as_fd(), Duration::from_secs(1));
         if !matches!(ended, Ok(true)) {
-            // Fails only for a process that is dead already, which is what is wanted.
-            drop(pidfd_send_signal(&self.pidfd, Signal::KILL));
+            signal_if_alive(&self.pidfd, Signal::KILL);
         }
         // Nothing to do about a child that cannot be waited for; it is killed already.
         drop(self.child.wait());
+    }
+}
+
+/// Sends a signal to a process of ours, if there is still one: that it is dead already is the only way to fail.
+pub(crate) fn signal_if_alive(pidfd: &OwnedFd, signal: Signal) {
+    match pidfd_send_signal(pidfd, signal) {
+        Ok(()) | Err(_) => {}
     }
 }
 

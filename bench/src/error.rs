@@ -13,7 +13,9 @@ pub enum BenchError {
         name: String,
     },
     /// Not root.
-    #[error("not permitted: the benches start processes of other users and a private daemon; run them as root")]
+    #[error(
+        "not permitted: the benches start processes of other users and a private daemon; run them as root"
+    )]
     NotPermitted,
     /// The operating system refused something.
     #[error("{operation}: {source}")]

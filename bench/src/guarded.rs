@@ -7,7 +7,7 @@ use crate::{
     child::{self, STEP},
     error::BenchError,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     ffi::OsString,
@@ -109,11 +109,15 @@ impl PrivateDaemon {
     /// # Errors
     /// It does not start, or does not answer within ten seconds; its last line is in the error.
     pub fn start(plimsoll: &Path) -> Result<Self, BenchError> {
-        let folder =
-            tempfile::Builder::new().prefix("plimsoll-bench-").tempdir().map_err(BenchError::io("temporary folder"))?;
+        let folder = tempfile::Builder::new()
+            .prefix("plimsoll-bench-")
+            .tempdir()
+            .map_err(BenchError::io("temporary folder"))?;
         let config = folder.path().join("plimsoll.toml");
-        fs::write(&config, "[machine]\nenabled = false\n").map_err(BenchError::io("write the daemon's configuration"))?;
-        let log = fs::File::create(folder.path().join("log")).map_err(BenchError::io("create the daemon's log"))?;
+        fs::write(&config, "[machine]\nenabled = false\n")
+            .map_err(BenchError::io("write the daemon's configuration"))?;
+        let log =
+            fs::File::create(folder.path().join("log")).map_err(BenchError::io("create the daemon's log"))?;
         let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
         let pin = Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default());
         let child = Command::new(plimsoll)
@@ -165,8 +169,9 @@ impl PrivateDaemon {
 
     fn read<T: DeserializeOwned>(&self, arguments: &[&str]) -> Result<T, BenchError> {
         let text = self.command(&[arguments, &["--json"]].concat())?;
-        serde_json::from_str(&text)
-            .map_err(|error| BenchError::malformed(format!("'{} --json' ({error})", arguments.join(" ")), &text))
+        serde_json::from_str(&text).map_err(|error| {
+            BenchError::malformed(format!("'{} --json' ({error})", arguments.join(" ")), &text)
+        })
     }
 }
 
@@ -206,34 +211,41 @@ impl Guarded for PrivateDaemon {
 
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
-        // Fails only for a daemon that has ended already.
-        drop(pidfd_send_signal(&self.pidfd, Signal::TERM));
+        child::signal_if_alive(&self.pidfd, Signal::TERM);
         if !matches!(child::wait_readable(self.pidfd.as_fd(), STEP / 4), Ok(true)) {
-            drop(pidfd_send_signal(&self.pidfd, Signal::KILL));
+            child::signal_if_alive(&self.pidfd, Signal::KILL);
         }
         drop(self.child.wait());
         if self.pin.exists() {
             // It did not stop cleanly: take down what it left pinned. Where that fails, the pins show it.
-            let arguments = [OsString::from("daemon"), "--stop-guarding".into(), "--pin".into(), self.pin.clone().into()];
+            let arguments =
+                [OsString::from("daemon"), "--stop-guarding".into(), "--pin".into(), self.pin.clone().into()];
             drop(child::run(&mut Command::new(&self.plimsoll), &arguments));
         }
     }
 }
 
-/// Reads the incidents until there are at least `count`: they are written by a thread of their own.
+/// Reads the history until it holds at least `kills` kills behind its first `before` incidents, and gives those: they
+/// are written by a thread of their own.
 ///
 /// # Errors
 /// Fewer after ten seconds, or the guard does not answer.
-pub(crate) fn wait_for_incidents(guard: &mut dyn Guarded, count: usize) -> Result<Vec<IncidentReading>, BenchError> {
+pub(crate) fn wait_for_kills(
+    guard: &mut dyn Guarded,
+    before: usize,
+    kills: usize,
+) -> Result<Vec<IncidentReading>, BenchError> {
     let within = Duration::from_secs(10);
     let until = Instant::now() + within;
     loop {
         let incidents = guard.incidents()?;
-        if incidents.len() >= count {
-            return Ok(incidents);
+        let fresh: Vec<_> =
+            incidents.into_iter().skip(before).filter(|incident| incident.action == "kill").collect();
+        if fresh.len() >= kills {
+            return Ok(fresh);
         }
         if Instant::now() > until {
-            let awaited = format!("{count} incidents in the history (it has {})", incidents.len());
+            let awaited = format!("{kills} kills in the history (it has {})", fresh.len());
             return Err(BenchError::Deadline { awaited, within });
         }
         thread::sleep(Duration::from_millis(50));

@@ -10,7 +10,7 @@ mod earlyoom;
 use crate::{
     BenchError, Options, Starter,
     crowd::Crowd,
-    guarded::{IncidentReading, wait_for_incidents},
+    guarded::{IncidentReading, wait_for_kills},
     report::{BenchReport, Series},
     statistics::Summary,
 };
@@ -128,16 +128,18 @@ fn add_history<const WAYS: usize>(
     report: &mut BenchReport,
 ) {
     let wanted: usize = ways.iter().map(|(_, kills)| kills.len()).sum();
-    let incidents = match wait_for_incidents(arena.guard(), before + wanted) {
-        Ok(incidents) => incidents,
+    let fresh = match wait_for_kills(arena.guard(), before, wanted) {
+        Ok(fresh) => fresh,
         Err(error) => return report.note(format!("{case}: history: {error}")),
     };
-    let fresh = incidents.get(before..).unwrap_or_default();
     for (way, kills) in ways {
         let recorded: Vec<&IncidentReading> = kills
             .iter()
             .filter_map(|kill| {
-                fresh.iter().rev().find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
+                fresh
+                    .iter()
+                    .rev()
+                    .find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
             })
             .collect();
         let as_meant = recorded.iter().filter(|incident| incident.trigger == way.name()).count();

@@ -22,8 +22,8 @@ mod overshoot;
 mod pairing;
 mod proc;
 pub mod report;
-pub mod statistics;
 mod stamps;
+pub mod statistics;
 mod workload;
 
 pub use error::BenchError;

@@ -17,7 +17,12 @@ pub(crate) fn describe() -> Result<Machine, BenchError> {
     let uname = nix::sys::utsname::uname().map_err(BenchError::io("uname"))?;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
     let first = |name: &str| {
-        cpuinfo.as_deref()?.lines().find(|line| line.starts_with(name))?.split_once(':').map(|(_, value)| value.trim())
+        cpuinfo
+            .as_deref()?
+            .lines()
+            .find(|line| line.starts_with(name))?
+            .split_once(':')
+            .map(|(_, value)| value.trim())
     };
     let load = fs::read_to_string("/proc/loadavg").ok();
     let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();

@@ -3,7 +3,7 @@
 use crate::{
     BenchError, Options, Starter,
     child::{STEP, Workload},
-    guarded::{Guarded, Line, wait_for_incidents},
+    guarded::{Guarded, Line, wait_for_kills},
     proc,
     report::{BenchReport, Series},
     stamps::Stamps,
@@ -25,9 +25,30 @@ struct Case {
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "4KiB", kills: (500, 5), hard_bytes: 8 * MIB, approach_bytes: 7 * MIB, threads: 1, huge: false },
-    Case { name: "huge", kills: (100, 2), hard_bytes: 32 * MIB, approach_bytes: 24 * MIB, threads: 1, huge: true },
-    Case { name: "8-threads", kills: (100, 2), hard_bytes: 8 * MIB, approach_bytes: 4 * MIB, threads: 8, huge: false },
+    Case {
+        name: "4KiB",
+        kills: (500, 5),
+        hard_bytes: 8 * MIB,
+        approach_bytes: 7 * MIB,
+        threads: 1,
+        huge: false,
+    },
+    Case {
+        name: "huge",
+        kills: (100, 2),
+        hard_bytes: 32 * MIB,
+        approach_bytes: 24 * MIB,
+        threads: 1,
+        huge: true,
+    },
+    Case {
+        name: "8-threads",
+        kills: (100, 2),
+        hard_bytes: 8 * MIB,
+        approach_bytes: 4 * MIB,
+        threads: 8,
+        huge: false,
+    },
 ];
 
 /// Runs all cases.
@@ -56,9 +77,8 @@ fn kill_often(
     for _ in 0..kills {
         counted.push(kill_once(options, &stamps, case)?);
     }
-    let incidents = wait_for_incidents(guard, before + kills)?;
-    let recorded: Vec<f64> =
-        incidents.iter().skip(before).map(|incident| incident.overshoot_bytes as f64).collect();
+    let incidents = wait_for_kills(guard, before, kills)?;
+    let recorded: Vec<f64> = incidents.iter().map(|incident| incident.overshoot_bytes as f64).collect();
     report.add_row(case.name, Series { variant: "plimsoll's record", figures: &recorded }, "bytes");
     report.add_row(case.name, Series { variant: "victim's own count", figures: &counted }, "bytes");
     guard.clear_line(UID)

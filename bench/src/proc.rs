@@ -8,7 +8,8 @@ use std::{fs, path::Path};
 /// # Errors
 /// `sysconf` does not know it.
 pub(crate) fn page_size_bytes() -> Result<u64, BenchError> {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).map_err(BenchError::io("sysconf PAGE_SIZE"))?;
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .map_err(BenchError::io("sysconf PAGE_SIZE"))?;
     size.and_then(|size| u64::try_from(size).ok())
         .filter(|size| size.is_power_of_two())
         .ok_or_else(|| BenchError::malformed("the page size", &format!("{size:?}")))
@@ -55,7 +56,8 @@ pub(crate) fn read_of(pid: u32, file: &str) -> Result<Option<String>, BenchError
 
 /// Whether the error says that the process has ended: no such file, or ESRCH for one that was open already.
 fn is_gone(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
+    error.kind() == std::io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
 
 /// Exact anonymous plus swapped bytes of one process; `Ok(None)` where it is gone (or has no memory any more).

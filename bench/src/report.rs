@@ -139,7 +139,8 @@ impl BenchReport {
 impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = &self.machine;
-        let load = machine.load_average_at_start.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"));
+        let load =
+            machine.load_average_at_start.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"));
         writeln!(
             f,
             "{}: Linux {}, {} x {}, {} MiB, load {load} at start",

@@ -27,7 +27,8 @@ impl Stamps {
     /// # Errors
     /// No memory for it.
     pub(crate) fn create(capacity: usize) -> Result<Self, BenchError> {
-        let fd = memfd_create("plimsoll-bench-stamps", MFdFlags::MFD_CLOEXEC).map_err(BenchError::io("memfd_create"))?;
+        let fd = memfd_create("plimsoll-bench-stamps", MFdFlags::MFD_CLOEXEC)
+            .map_err(BenchError::io("memfd_create"))?;
         let stamps = Self { file: File::from(fd), capacity };
         stamps.clear()?;
         Ok(stamps)
@@ -43,7 +44,9 @@ impl Stamps {
     /// # Errors
     /// No memory for it.
     pub(crate) fn clear(&self) -> Result<(), BenchError> {
-        self.file.write_all_at(&vec![0; self.capacity * STAMP_BYTES], 0).map_err(BenchError::io("clear the stamps"))
+        self.file
+            .write_all_at(&vec![0; self.capacity * STAMP_BYTES], 0)
+            .map_err(BenchError::io("clear the stamps"))
     }
 
     /// All stamps that were written, by index, with gaps left out.
@@ -70,8 +73,11 @@ impl Stamper {
     /// # Errors
     /// No such path.
     pub(crate) fn open(path: &str) -> Result<Self, BenchError> {
-        let file =
-            OpenOptions::new().read(true).write(true).open(path).map_err(BenchError::io(format!("open {path}")))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(BenchError::io(format!("open {path}")))?;
         Ok(Self { file })
     }
 

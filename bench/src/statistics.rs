@@ -103,7 +103,9 @@ fn interval_rank(n: usize) -> Option<usize> {
     let count = u32::try_from(n).ok()?;
     if count > 1_000 {
         let reach = f64::from(count).sqrt() * 1.96;
-        return (1..n / 2).rev().find(|k| u32::try_from(*k).is_ok_and(|k| 2.0 * f64::from(k) <= f64::from(count) - reach));
+        return (1..n / 2)
+            .rev()
+            .find(|k| u32::try_from(*k).is_ok_and(|k| 2.0 * f64::from(k) <= f64::from(count) - reach));
     }
     let mut probability = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut below = probability;

@@ -63,10 +63,7 @@ pub(crate) fn usage(text: &str) -> BenchError {
 /// # Errors
 /// Missing or not a number.
 pub(crate) fn number<T: std::str::FromStr>(arguments: &[String], index: usize) -> Result<T, BenchError> {
-    arguments
-        .get(index)
-        .and_then(|argument| argument.parse().ok())
-        .ok_or_else(|| usage(&arguments.join(" ")))
+    arguments.get(index).and_then(|argument| argument.parse().ok()).ok_or_else(|| usage(&arguments.join(" ")))
 }
 
 /// Says one line.

@@ -75,8 +75,8 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm)
 	if (!file)
 		return false;
 	inode = file->f_inode;
-	/* Only root's: a file that a user could replace or write protects nobody. */
-	if (inode->i_uid.val)
+	/* Only root's, and only where root said so: a user can mount FUSE, or anything in a namespace of its own. */
+	if (inode->i_uid.val || inode->i_sb->s_magic == FUSE_SUPER_MAGIC || inode->i_sb->s_user_ns->level)
 		return false;
 	exe.inode = inode->i_ino;
 	exe.device = inode->i_sb->s_dev;

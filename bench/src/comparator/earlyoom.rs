@@ -7,14 +7,11 @@ use crate::{
     clock::monotonic_ns,
     error::BenchError,
 };
-use std::{
-    path::PathBuf,
-    process::Command,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 /// The places where distributions put it.
-const PLACES: [&str; 4] = ["/usr/bin/earlyoom", "/usr/sbin/earlyoom", "/usr/local/bin/earlyoom", "/usr/local/sbin/earlyoom"];
+const PLACES: [&str; 4] =
+    ["/usr/bin/earlyoom", "/usr/sbin/earlyoom", "/usr/local/bin/earlyoom", "/usr/local/sbin/earlyoom"];
 
 const WRAPPER: &str = "command -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$0\" \"$@\" 2>&1; exec \"$0\" \"$@\" 2>&1";
 
@@ -46,7 +43,10 @@ impl Earlyoom {
         let mut command = Command::new("/bin/sh");
         // Its messages go to standard error, and it must not outlive the bench: setpriv sees to that where it is.
         command.args(["-c", WRAPPER]);
-        command.arg(binary).args(["--dryrun", "-r", "0", "-s", "100,100", "-M"]).arg(format!("{memory_kib},{memory_kib}"));
+        command
+            .arg(binary)
+            .args(["--dryrun", "-r", "0", "-s", "100,100", "-M"])
+            .arg(format!("{memory_kib},{memory_kib}"));
         Ok(Self { process: Workload::spawn(command, "earlyoom --dryrun")? })
     }
 

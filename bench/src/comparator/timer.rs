@@ -47,7 +47,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
             match (word.as_str(), numbers.as_slice()) {
                 ("on", &[uid, line_bytes]) => {
                     let uid = u32::try_from(uid).map_err(|error| usage(&error.to_string()))?;
-                    watch = Some(Watch { uid, line_pages: Some(line_bytes / page_bytes).filter(|pages| *pages > 0) });
+                    watch = Some(Watch {
+                        uid,
+                        line_pages: Some(line_bytes / page_bytes).filter(|pages| *pages > 0),
+                    });
                     (scans, kills) = (0, 0);
                     say("on")?;
                 }
@@ -77,7 +80,10 @@ fn tick(watch: Watch) -> Result<bool, BenchError> {
         }
         // Held before it is read, so that what is killed is what was read.
         let held = watch.line_pages.and_then(|_| open_pidfd(pid));
-        let Some(pages) = proc::read_of(pid, "statm")?.as_deref().and_then(proc::statm_anonymous_pages) else { continue };
+        let Some(pages) = proc::read_of(pid, "statm")?.as_deref().and_then(proc::statm_anonymous_pages)
+        else {
+            continue;
+        };
         sum += pages;
         if let Some(pidfd) = held.filter(|_| largest.as_ref().is_none_or(|(most, _)| pages > *most)) {
             largest = Some((pages, pidfd));

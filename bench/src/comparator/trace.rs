@@ -194,13 +194,16 @@ impl Observer {
         let mut chunk = [0; 65_536];
         let count = match pipe.read(&mut chunk) {
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock || error.kind() == ErrorKind::Interrupted => 0,
+            Err(error) if error.kind() == ErrorKind::WouldBlock || error.kind() == ErrorKind::Interrupted => {
+                0
+            }
             Err(error) => return Err(BenchError::io("read trace_pipe")(error)),
         };
         pending.extend(chunk.iter().take(count));
         let mut handled = 0;
         while let Some(length) = pending.iter().skip(handled).position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(pending.get(handled..handled + length).unwrap_or_default()).into_owned();
+            let line = String::from_utf8_lossy(pending.get(handled..handled + length).unwrap_or_default())
+                .into_owned();
             self.line(&line)?;
             handled += length + 1;
         }
@@ -252,7 +255,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
         let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
         match words.first().map(String::as_str) {
             Some("on") => {
-                let pids: Vec<u64> = (2..words.len()).map(|at| number(&words, at)).collect::<Result<_, _>>()?;
+                let pids: Vec<u64> =
+                    (2..words.len()).map(|at| number(&words, at)).collect::<Result<_, _>>()?;
                 observer.begin(&pids)?;
                 instance.enable(true)?;
                 say("on")?;

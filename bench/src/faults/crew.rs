@@ -51,7 +51,8 @@ impl Crew {
     /// A process does not start.
     pub(super) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
-        let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let cpus: Vec<usize> =
+            (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
         let mut workers = Vec::new();
         for (_, cpu) in (0..processes).zip(cpus.iter().cycle()) {
             let arguments = ["touch".to_owned(), uid.to_string(), cpu.to_string()];

@@ -85,7 +85,14 @@ impl Arena {
     pub(super) fn open(options: &Options, guard: Box<dyn Guarded>) -> Result<Self, BenchError> {
         let timer = Workload::start(&options.workload, &["timer".to_owned(), TIMER_INTERVAL_MS.to_string()])?;
         let stamps = Stamps::create(crate::workload::UNITS_MAX)?;
-        Ok(Self { options: options.clone(), guard, timer, stamps, page_bytes: proc::page_size_bytes()?, kills: 0 })
+        Ok(Self {
+            options: options.clone(),
+            guard,
+            timer,
+            stamps,
+            page_bytes: proc::page_size_bytes()?,
+            kills: 0,
+        })
     }
 
     /// The guard.
@@ -138,8 +145,14 @@ impl Arena {
     }
 
     fn victim(&self, uid: u32, bytes: u64) -> Result<Workload, BenchError> {
-        let arguments =
-            ["victim".to_owned(), uid.to_string(), self.stamps.path(), bytes.to_string(), "1".to_owned(), "small".to_owned()];
+        let arguments = [
+            "victim".to_owned(),
+            uid.to_string(),
+            self.stamps.path(),
+            bytes.to_string(),
+            "1".to_owned(),
+            "small".to_owned(),
+        ];
         Workload::start(&self.options.workload, &arguments)
     }
 
@@ -165,7 +178,10 @@ impl Arena {
         crosser.tell(&format!("go {}", room_pages.saturating_sub(2)))?;
         crosser.expect("touched")?;
         if sleeper.wait_dead_ns(PATIENCE)?.is_some() {
-            return Err(BenchError::malformed("a kill at the line", &format!("the sleeper died {room_pages} pages under it")));
+            return Err(BenchError::malformed(
+                "a kill at the line",
+                &format!("the sleeper died {room_pages} pages under it"),
+            ));
         }
         for _ in 0..LAST_PAGES {
             crosser.tell("go 1")?;
@@ -198,7 +214,8 @@ impl Arena {
 }
 
 fn charged(pid: u32) -> Result<u64, BenchError> {
-    proc::read_charged_bytes(pid)?.ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))
+    proc::read_charged_bytes(pid)?
+        .ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))
 }
 
 fn died(victim: &Workload) -> Result<Option<u64>, BenchError> {

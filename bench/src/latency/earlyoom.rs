@@ -11,7 +11,12 @@ use crate::{
     proc::kib_field,
     report::{BenchReport, Series},
 };
-use std::{fs, path::Path, thread, time::{Duration, Instant}};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 const CASE: &str = "earlyoom --dryrun";
 

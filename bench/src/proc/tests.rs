@@ -1,4 +1,7 @@
-use super::{charged_bytes, kib_field, number_field, read_charged_bytes, read_of, read_pids_of_user, statm_anonymous_pages};
+use super::{
+    charged_bytes, kib_field, number_field, read_charged_bytes, read_of, read_pids_of_user,
+    statm_anonymous_pages,
+};
 
 const ROLLUP: &str = "55d0-7ffd ---p 00000000 00:00 0    [rollup]
 Rss:                1812 kB
@@ -22,7 +25,13 @@ fn fields_that_are_missing_or_not_numbers_are_unknown() {
     assert_eq!(kib_field("MemTotal:  x kB\n", "MemTotal:"), None);
     assert_eq!(kib_field("", "MemTotal:"), None);
     assert_eq!(number_field("Name:\ta\nUid:\t60010\t0\t0\t0\n", "Uid:"), Some(60_010));
-    assert_eq!(number_field("voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:"), Some(7));
+    assert_eq!(
+        number_field(
+            "voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n",
+            "voluntary_ctxt_switches:"
+        ),
+        Some(7)
+    );
 }
 
 #[test]

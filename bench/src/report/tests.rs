@@ -32,7 +32,10 @@ fn json_carries_the_fields_that_scripts_rely_on() {
     assert_eq!(json["machine"]["cpus"], 2);
     let row = &json["rows"][1];
     assert_eq!((row["case"].as_str(), row["variant"].as_str()), (Some("far"), Some("plimsoll")));
-    assert_eq!((row["n"].as_u64(), row["p50"].as_f64(), row["unit"].as_str()), (Some(6), Some(110.0), Some("ns/page")));
+    assert_eq!(
+        (row["n"].as_u64(), row["p50"].as_f64(), row["unit"].as_str()),
+        (Some(6), Some(110.0), Some("ns/page"))
+    );
     assert_eq!((row["p99"].as_f64(), row["max"].as_f64()), (Some(220.0), Some(220.0)));
     let ratio = &json["ratios"][0];
     assert_eq!((ratio["of"].as_str(), ratio["to"].as_str()), (Some("plimsoll"), Some("none")));
@@ -62,7 +65,9 @@ fn a_series_without_figures_is_a_note_and_not_a_row() {
 fn the_table_lines_up_and_names_the_machine() {
     let text = report().to_string();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("faults: Linux 6.12.1, 2 x unknown processor, 8192 MiB, load 0.50 at start"));
+    assert!(
+        lines[0].starts_with("faults: Linux 6.12.1, 2 x unknown processor, 8192 MiB, load 0.50 at start")
+    );
     let column = lines[1].find("unit").unwrap();
     assert!(lines[2..4].iter().all(|line| line[column..].starts_with("ns/page")), "{text}");
     assert!(text.contains("plimsoll / none"), "{text}");

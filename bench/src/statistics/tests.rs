@@ -27,7 +27,9 @@ fn few_figures_have_a_median_but_no_interval() {
 #[test]
 fn interval_ranks_are_those_of_the_printed_tables_of_the_sign_test() {
     // n and k as in any table of distribution-free confidence intervals for the median at 95 %.
-    for (n, k) in [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (20, 6), (25, 8), (30, 10), (40, 14), (50, 18), (100, 40)] {
+    for (n, k) in
+        [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (20, 6), (25, 8), (30, 10), (40, 14), (50, 18), (100, 40)]
+    {
         assert_eq!(interval_rank(n), Some(k), "n = {n}");
     }
     assert_eq!(interval_rank(0), None);

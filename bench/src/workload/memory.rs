@@ -37,7 +37,8 @@ pub(crate) fn map_huge(bytes: u64) -> Result<MmapMut, BenchError> {
 /// As [`proc::page_size_bytes`].
 pub(crate) fn page_length() -> Result<usize, BenchError> {
     let size = proc::page_size_bytes()?;
-    usize::try_from(size).map_err(|error| BenchError::malformed(format!("page size ({error})"), &size.to_string()))
+    usize::try_from(size)
+        .map_err(|error| BenchError::malformed(format!("page size ({error})"), &size.to_string()))
 }
 
 /// Writes one byte to each unit (a page) of the memory; gives the number of units.

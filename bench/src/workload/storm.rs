@@ -48,13 +48,17 @@ struct Deeds {
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let threads: usize = number(arguments, 0)?;
     let seed: u64 = number(arguments, 1)?;
-    let uids: Vec<u32> = (2..arguments.len()).map(|index| number(arguments, index)).collect::<Result<_, _>>()?;
+    let uids: Vec<u32> =
+        (2..arguments.len()).map(|index| number(arguments, index)).collect::<Result<_, _>>()?;
     if threads == 0 || threads > 8 || uids.is_empty() || !uids.iter().all(|uid| UIDS.contains(uid)) {
         return Err(usage(&arguments.join(" ")));
     }
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
     let mut slots: Vec<Slots> = (0..threads as u64)
-        .map(|thread| Slots { random: Random::seeded(seed * 64 + thread), held: (0..SLOTS).map(|_| None).collect() })
+        .map(|thread| Slots {
+            random: Random::seeded(seed * 64 + thread),
+            held: (0..SLOTS).map(|_| None).collect(),
+        })
         .collect();
     let mut random = Random::seeded(seed * 64 + 63);
     let mut commands = Commands::open();
@@ -81,7 +85,8 @@ impl Slots {
     fn storm(&mut self, touched: &AtomicU64, pages: u64) -> Result<(), BenchError> {
         let page_length = memory::page_length()?;
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
-        let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let cpus: Vec<usize> =
+            (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
         let mut turn = 0;
         while touched.load(Ordering::Relaxed) < pages {
             turn += 1;
@@ -99,7 +104,8 @@ impl Slots {
                 None => {
                     let mut mapping = memory::map(length as u64)?;
                     let touch = (length / part).max(1);
-                    let count = mapping.get_mut(..touch).map_or(0, |memory| memory::touch(memory, page_length));
+                    let count =
+                        mapping.get_mut(..touch).map_or(0, |memory| memory::touch(memory, page_length));
                     touched.fetch_add(count, Ordering::Relaxed);
                     *slot = Some(mapping);
                 }

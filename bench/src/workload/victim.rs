@@ -74,7 +74,11 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let commands = Commands::open();
     become_user(uid)?;
     let _ballast = approach(approach_bytes)?;
-    if let [lane] = lanes.as_mut_slice() { alone(lane, &stamper, commands) } else { together(lanes, &stamper, commands) }
+    if let [lane] = lanes.as_mut_slice() {
+        alone(lane, &stamper, commands)
+    } else {
+        together(lanes, &stamper, commands)
+    }
 }
 
 /// Touches memory until this process's anonymous memory is `bytes`, within a few pages.

@@ -24,6 +24,9 @@ use std::{
 use usage::Usage;
 
 fn main() -> ExitCode {
+    if let Some(ending) = inner_part() {
+        return ending;
+    }
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => return refuse(&error).into(),
@@ -38,6 +41,26 @@ fn main() -> ExitCode {
             eprintln!("plimsoll: {}", output::printable(&message));
             exit.into()
         }
+    }
+}
+
+/// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
+/// daemon, the workloads of the benches.
+fn inner_part() -> Option<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next()?.as_str() {
+        plimsoll_daemon::loader::SUBCOMMAND => Some(match plimsoll_daemon::loader::main() {
+            Ok(()) => Exit::Done.into(),
+            Err(error) => {
+                eprintln!("{}", output::printable(&error));
+                Exit::Failed.into()
+            }
+        }),
+        "bench-workload" => {
+            let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
+            Some(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+        }
+        _ => None,
     }
 }
 

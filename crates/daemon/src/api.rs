@@ -1,6 +1,6 @@
 //! The control API: Varlink interface `io.plimsoll` on a unix socket.
 //!
-//! [`server`] owns the socket and its threads, [`frame`] bounds what a client can send, [`dialogue`] is the Varlink
+//! [`server`] owns the socket and its threads, [`frame`] bounds what a client can send, `dialogue` is the Varlink
 //! envelope, [`plimsoll`] the methods, and behind [`control::Control`] is the daemon. [`client`] is the other end.
 //! Nothing here decides about memory, and nothing of the kill path ever waits for anything here.
 

@@ -1,6 +1,19 @@
-//! To be filled.
+//! The daemon: event loop and wiring, control API, history.
+//!
+//! [`run()`] is `plimsoll daemon`. The guard thread decides and acts; the history, the journal, the control API, the
+//! reaper and whatever reads slow files have threads of their own, which sleep when there is nothing to do.
+
+mod biography;
+mod control;
+mod guard;
+mod run;
+mod settings;
+
+pub mod api;
 pub mod config;
 pub mod history;
-pub mod state;
-pub mod api;
+pub mod loader;
 pub mod options;
+pub mod state;
+
+pub use run::{Removed, RunError, run, stop_guarding};

@@ -37,7 +37,8 @@ pub fn span(span: Nanos) -> String {
     format!("{} ns", span.0)
 }
 
-/// Foreign text in double quotes, cut to 64 characters: control, format and bidirectional characters, quotes and backslashes escaped.
+/// Foreign text in double quotes, cut to 64 characters: control, format and bidirectional characters, quotes and
+/// backslashes escaped.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");

@@ -48,8 +48,8 @@ pub enum Outcome {
     Term,
     /// An allocation failed with ENOMEM.
     Deny,
-    /// Nothing but this record. With victims: a dry run, and they are who would have been signalled; or, with the reason
-    /// `signal-failed`, who could not be.
+    /// Nothing but this record. With victims: a dry run, and they are who would have been signalled; or, with the
+    /// reason `signal-failed`, who could not be.
     Notify,
     /// A reservation was refused.
     Refuse,

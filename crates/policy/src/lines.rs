@@ -55,7 +55,8 @@ pub enum LineError {
         size: Size,
     },
     /// Above the machine's RAM, where it could never be crossed in time.
-    #[error("{limit} limit {size}: more than this machine's RAM of {}; give at most 100%", crate::human::bytes(*.mem_total))]
+    #[error("{limit} limit {size}: more than this machine's RAM of {}; give at most \
+     100%", crate::human::bytes(*.mem_total))]
     MoreThanRam {
         /// `hard` or `soft`.
         limit: &'static str,

@@ -142,7 +142,8 @@ pub struct Shortage {
 pub enum MachineAction {
     /// Nothing.
     Rest,
-    /// List the processes, [`select`], signal, and report the outcome, or [`MachineState::hold`] where nothing was sent.
+    /// List the processes, [`select`], signal, and report the outcome, or [`MachineState::hold`] where nothing was
+    /// sent.
     Select(Shortage),
     /// SIGKILL this one.
     Escalate {

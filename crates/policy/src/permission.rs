@@ -55,7 +55,8 @@ pub enum Refused {
     #[error("the default line is for all users; only root may change it")]
     DefaultLine,
     /// Above the administrator's line.
-    #[error("hard limit {asked} is above the administrator's line of {}; give a lower one, or ask root to raise it", human::bytes(*.allowed))]
+    #[error("hard limit {asked} is above the administrator's line of {}; give a lower one, or ask root to \
+     raise it", human::bytes(*.allowed))]
     AboveAdministrators {
         /// As given.
         asked: crate::size::Size,

@@ -39,19 +39,22 @@ macro_rules! reasons {
 reasons! {
     /// In the kernel: the process that crossed was the account's largest.
     OverHardLimitLargest = "over-hard-limit-largest":
-        "The process whose allocation crossed the hard limit was also the account's largest, so it was killed in that very event.";
+        "The process whose allocation crossed the hard limit was also the account's largest, so it was \
+         killed in that very event.";
     /// By the daemon: the largest process of the account.
     OverHardLimitSelected = "over-hard-limit-selected":
         "The account was over its hard limit and its largest process was selected.";
     /// In the kernel: nobody selected in time.
     OverHardLimitUnanswered = "over-hard-limit-unanswered":
-        "The account was over its hard limit and nobody answered the kernel's request to select, so the allocating process was killed.";
+        "The account was over its hard limit and nobody answered the kernel's request to select, so the \
+         allocating process was killed.";
     /// Nothing was done: the account's processes are all protected.
     OverHardLimitOnlyProtectedLeft = "over-hard-limit-only-protected-left":
         "The account was over its hard limit, but only protected processes are left in it; nothing was killed.";
     /// Nothing was done: no process holds memory that killing it would return.
     OverHardLimitNothingToFree = "over-hard-limit-nothing-to-free":
-        "The account was over its hard limit, but no process is left in it whose end would free memory; nothing was killed.";
+        "The account was over its hard limit, but no process is left in it whose end would free memory; \
+         nothing was killed.";
     /// The line's action is `notify`.
     OverHardLimitNotify = "over-hard-limit-notify":
         "The account was over its hard limit, and its action is to notify only.";
@@ -66,13 +69,16 @@ reasons! {
         "The machine's available memory and free swap were both low, and its largest process was asked to end.";
     /// The machine is very short of memory.
     MachineLowMemoryKill = "machine-low-memory-kill":
-        "The machine's available memory and free swap were both almost used up, and its largest process was selected.";
+        "The machine's available memory and free swap were both almost used up, and its largest process was \
+         selected.";
     /// SIGTERM was sent for the machine and the grace period is over.
     MachineTermDeadlinePassed = "machine-term-deadline-passed":
-        "The machine was short of memory; the process was asked to end and was still there when the grace period was over.";
+        "The machine was short of memory; the process was asked to end and was still there when the grace \
+         period was over.";
     /// Nothing was done: all that is left is protected.
     MachineOnlyProtectedLeft = "machine-only-protected-left":
-        "The machine was short of memory, but only protected processes are left; the kernel's own OOM killer is the last defence.";
+        "The machine was short of memory, but only protected processes are left; the kernel's own OOM \
+         killer is the last defence.";
     /// The signal could not be sent.
     SignalFailed = "signal-failed":
         "A process was selected, but the signal could not be sent to it.";

@@ -95,7 +95,8 @@ pub enum SizeErrorKind {
     #[error("not a number; write for example 512M, 1.5G or 25%")]
     NotANumber,
     /// The letters after the number are no unit.
-    #[error("unknown unit '{}'; units are K, M, G, T (powers of 1024), KB, MB, GB, TB (powers of 1000) and %", human::escaped(.0))]
+    #[error("unknown unit '{}'; units are K, M, G, T (powers of 1024), KB, MB, GB, TB (powers of 1000) and \
+     %", human::escaped(.0))]
     UnknownUnit(String),
     /// More decimals than the unit can hold.
     #[error("too many decimals; bytes take none, % takes 2, other units take 6")]

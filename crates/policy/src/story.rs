@@ -149,7 +149,8 @@ fn crossing(incident: &Incident, name: Option<&str>) -> String {
             }
         }
         (None, Some((line, over))) => format!(
-            "{time}: the machine was short of memory. Programs were using {usage}, {over} over the {line} at which the guard acts, and free swap was low or there is none."
+            "{time}: the machine was short of memory. Programs were using {usage}, {over} over the {line} \
+             at which the guard acts, and free swap was low or there is none."
         ),
         (None, None) => format!("{time}: the machine was short of memory; programs were using {usage}."),
     }

@@ -1,4 +1,5 @@
-//! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `job:7`, `cgroup:/x`, `system`.
+//! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `job:7`, `cgroup:/x`,
+//! `system`.
 //!
 //! Names are resolved by the client; the daemon is only ever given a uid or `default`.
 

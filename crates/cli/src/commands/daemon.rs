@@ -1,8 +1,11 @@
 //! `plimsoll daemon`: the guard itself.
 
-use crate::exit::{Ending, Failure};
+use crate::exit::{Ending, Exit, Failure};
 use clap::Args;
-use plimsoll_daemon::options::{CONFIG_FILE, DaemonOptions, PIN_FOLDER, STATE_FOLDER};
+use plimsoll_daemon::{
+    RunError,
+    options::{CONFIG_FILE, DaemonOptions, PIN_FOLDER, STATE_FOLDER},
+};
 use std::path::PathBuf;
 
 /// What the daemon is started with.
@@ -44,9 +47,20 @@ pub(crate) fn run(arguments: Arguments, socket: PathBuf) -> Ending {
 }
 
 fn guard(options: &DaemonOptions) -> Ending {
-    Err(Failure::failed(format_args!("this build has no guard to start (pin '{}')", options.pin.display())))
+    plimsoll_daemon::run(options)?;
+    Ok(Exit::Done)
 }
 
 fn end_guarding(options: &DaemonOptions) -> Ending {
-    Err(Failure::failed(format_args!("this build has no guard to stop (pin '{}')", options.pin.display())))
+    plimsoll_daemon::stop_guarding(&options.pin)?;
+    Ok(Exit::Done)
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::NotPermitted => Self::Told { exit: Exit::NotPermitted, message: error.to_string() },
+            RunError::Failed(message) => Self::failed(message),
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! One request in, one reply out: the Varlink envelope around [`super::plimsoll`]. Bytes to bytes, no I/O, so that any
 //! bytes at all can be thrown at it in a test.
+//!
+//! The `varlink` crate parses, serialises and describes. Its own `VarlinkService::handle` is not used: it reads messages
+//! of any size, answers calls that want no answer, and ends the connection without a word where a reply would help.
 
 use super::{
     control::{Control, Refusal},

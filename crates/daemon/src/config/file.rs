@@ -3,9 +3,11 @@
 use super::{Charge, Config, ConfigError, History, Limits, Machine, Maps, Protect, UserLine};
 use plimsoll_policy::{
     human,
+    limits::LimitConfig,
     lines::{self, Line, UidRange},
-    size::{Permyriad, Size},
-    units::{Bytes, Uid},
+    machine::{MachineConfig, Permille, Thresholds},
+    size::Size,
+    units::{Bytes, Nanos, Uid},
     who::Who,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -37,13 +39,18 @@ impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
     fn as_u32(self) -> u32 {
         u32::try_from(self.0).unwrap_or(u32::MAX)
     }
+
+    /// From milliseconds, of which there is at most a day.
+    fn as_nanos(self) -> Nanos {
+        Nanos(self.0.saturating_mul(1_000_000))
+    }
 }
 
-/// A share in percent: `10`, `7.5` or `"7.5%"`.
+/// A share in percent, with one decimal: `10`, `7.5` or `"7.5%"`; `MAX` in thousandths.
 #[derive(Debug, Clone, Copy)]
-struct Percent(Permyriad);
+struct Percent<const MAX: u16>(Permille);
 
-impl<'de> Deserialize<'de> for Percent {
+impl<'de, const MAX: u16> Deserialize<'de> for Percent<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a percentage such as 10, 7.5 or \"7.5%\"")]
@@ -57,13 +64,16 @@ impl<'de> Deserialize<'de> for Percent {
             Written::Decimal(number) => format!("{number}%"),
             Written::Text(text) => text,
         };
-        match text.parse::<Size>().map_err(D::Error::custom)? {
-            Size::OfRam(share) => Ok(Self(share)),
-            Size::Bytes(_) => Err(D::Error::custom(format!(
-                "'{}' is not a percentage; write for example 10, 7.5 or \"7.5%\"",
-                human::escaped(&text)
-            ))),
-        }
+        let permille = match text.parse::<Size>() {
+            Ok(Size::OfRam(share)) if share.get() % 10 == 0 => Some(share.get() / 10),
+            Ok(Size::OfRam(_) | Size::Bytes(_)) | Err(_) => None,
+        };
+        permille.filter(|permille| (1..=MAX).contains(permille)).map(|permille| Self(Permille(permille))).ok_or_else(|| {
+            let (shown, whole, tenth) = (human::escaped(&text), MAX / 10, MAX % 10);
+            D::Error::custom(format!(
+                "'{shown}' is no percentage from 0.1 to {whole}.{tenth} with at most one decimal; write for example 7.5"
+            ))
+        })
     }
 }
 
@@ -165,11 +175,12 @@ section!(RawLimits {
 });
 section!(RawMachine {
     enabled: bool,
-    term_memory: Percent,
-    kill_memory: Percent,
-    term_swap: Percent,
-    kill_swap: Percent,
+    term_memory: Percent<999>,
+    kill_memory: Percent<999>,
+    term_swap: Percent<1000>,
+    kill_swap: Percent<1000>,
     term_grace_ms: Within<0, DAY_MS>,
+    kill_deadline_ms: Within<1, DAY_MS>,
 });
 section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
 section!(RawHistory {
@@ -243,8 +254,11 @@ impl RawLimits {
                 min: self.uid_min.map_or(uids.min, |uid| Uid(uid.as_u32())),
                 max: self.uid_max.map_or(uids.max, |uid| Uid(uid.as_u32())),
             },
-            kill_deadline_ms: self.kill_deadline_ms.map_or(default.kill_deadline_ms, |ms| ms.0),
-            term_grace_ms: self.term_grace_ms.map_or(default.term_grace_ms, |ms| ms.0),
+            ladder: LimitConfig {
+                kill_deadline: self.kill_deadline_ms.map_or(default.ladder.kill_deadline, Within::as_nanos),
+                term_grace: self.term_grace_ms.map_or(default.ladder.term_grace, Within::as_nanos),
+                ..default.ladder
+            },
         };
         let UidRange { min, max } = limits.uids;
         if min > max {
@@ -256,28 +270,36 @@ impl RawLimits {
 
 impl RawMachine {
     fn resolve(self) -> Result<Machine, String> {
-        let default = Machine::default();
-        let machine = Machine {
-            enabled: self.enabled.unwrap_or(default.enabled),
-            term_memory: self.term_memory.map_or(default.term_memory, |share| share.0),
-            kill_memory: self.kill_memory.map_or(default.kill_memory, |share| share.0),
-            term_swap: self.term_swap.map_or(default.term_swap, |share| share.0),
-            kill_swap: self.kill_swap.map_or(default.kill_swap, |share| share.0),
-            term_grace_ms: self.term_grace_ms.map_or(default.term_grace_ms, |ms| ms.0),
+        let default = MachineConfig::default();
+        let guard = MachineConfig {
+            term: Thresholds {
+                memory: self.term_memory.map_or(default.term.memory, |share| share.0),
+                swap: self.term_swap.map_or(default.term.swap, |share| share.0),
+            },
+            kill: Thresholds {
+                memory: self.kill_memory.map_or(default.kill.memory, |share| share.0),
+                swap: self.kill_swap.map_or(default.kill.swap, |share| share.0),
+            },
+            term_grace: self.term_grace_ms.map_or(default.term_grace, Within::as_nanos),
+            kill_deadline: self.kill_deadline_ms.map_or(default.kill_deadline, Within::as_nanos),
+            ..default
         };
-        for (what, kill, term) in [
-            ("memory", machine.kill_memory, machine.term_memory),
-            ("swap", machine.kill_swap, machine.term_swap),
-        ] {
+        for (what, Permille(kill), Permille(term)) in
+            [("memory", guard.kill.memory, guard.term.memory), ("swap", guard.kill.swap, guard.term.swap)]
+        {
             if kill > term {
-                let (kill, term) = (Size::OfRam(kill), Size::OfRam(term));
                 return Err(format!(
-                    "machine.kill_{what} = {kill} is above machine.term_{what} = {term}, so SIGTERM would never come first; \
-                     lower it or raise machine.term_{what}"
+                    "machine.kill_{what} = {}.{} is above machine.term_{what} = {}.{}, so SIGTERM would never come first; \
+                     lower it or raise machine.term_{what}",
+                    kill / 10,
+                    kill % 10,
+                    term / 10,
+                    term % 10
                 ));
             }
         }
-        Ok(machine)
+        guard.validate().map_err(|error| error.to_string())?;
+        Ok(Machine { enabled: self.enabled.unwrap_or(true), guard })
     }
 }
 

@@ -47,23 +47,25 @@ keys! {
         "The first uid that `limits.default` is for. Not set: `UID_MIN` of /etc/login.defs, or 1000.";
     limits.uid_max: "0 to 4294967294", "uid", None, "60000",
         "The last uid that `limits.default` is for. Not set: `UID_MAX` of /etc/login.defs, or 60000.";
-    limits.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("10000"), "10000",
+    limits.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
         "How long a killed process may hold on to its memory before the account's next one is killed.";
-    limits.term_grace_ms: "0 to 86400000", "milliseconds", Some("10000"), "10000",
+    limits.term_grace_ms: "0 to 86400000", "milliseconds", Some("10000"), "3000",
         "From SIGTERM to SIGKILL, for lines whose action is `term`.";
 
     machine.enabled: "`true` or `false`", "-", Some("true"), "true",
         "Whether the whole machine is guarded against running out of memory.";
-    machine.term_memory: "0 to 100", "percent", Some("10"), "7.5",
-        "SIGTERM to the largest process when available memory is at or below this share and free swap at or below `term_swap`.";
-    machine.kill_memory: "0 to 100", "percent", Some("5"), "3",
+    machine.term_memory: "0.1 to 99.9", "percent", Some("10"), "7.5",
+        "SIGTERM to the largest process when available memory is at or below this share of available and anonymous memory, and free swap at or below `term_swap`.";
+    machine.kill_memory: "0.1 to 99.9", "percent", Some("5"), "3",
         "SIGKILL instead, when available memory is at or below this share and free swap at or below `kill_swap`; not above `term_memory`.";
-    machine.term_swap: "0 to 100", "percent", Some("10"), "\"10%\"",
-        "The share of free swap for SIGTERM; 100 leaves swap out of the decision, as on a machine that has none.";
-    machine.kill_swap: "0 to 100", "percent", Some("5"), "5",
+    machine.term_swap: "0.1 to 100", "percent", Some("10"), "\"10%\"",
+        "The share of free swap for SIGTERM; 100 leaves swap out of the decision, as it is on a machine that has none.";
+    machine.kill_swap: "0.1 to 100", "percent", Some("5"), "5",
         "The share of free swap for SIGKILL; not above `term_swap`.";
     machine.term_grace_ms: "0 to 86400000", "milliseconds", Some("10000"), "5000",
         "From SIGTERM to SIGKILL, when the process is still there.";
+    machine.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
+        "From SIGKILL until another process may be selected though the first is still there.";
 
     protect.exe: "list of absolute paths", "-", Some("[]"), "[\"/usr/lib/postgresql/17/bin/postgres\"]",
         "Executables that are never selected, if root owns them, besides the login path below, which is always protected. A later file's list replaces an earlier one.";
@@ -99,7 +101,7 @@ than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and
   number of bytes.
 - LINE: a table `{ hard = SIZE, soft = SIZE, action = ACTION }`. `hard` is required. `soft` is 90 % of `hard` where it is not set;
   a percentage in it is of RAM, as it is in `hard`. ACTION is `\"notify\"`, `\"term\"` or `\"kill\"` (the default).
-- Percentages are written `10`, `7.5` or `\"7.5%\"`, with at most two decimals.
+- Percentages are written `10`, `7.5` or `\"7.5%\"`, with at most one decimal.
 ";
 
 /// The page `docs/config.md`.

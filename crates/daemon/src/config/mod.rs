@@ -4,8 +4,9 @@
 //! Every key is listed in [`keys::KEYS`], from which [`keys::reference`] makes `docs/config.md`.
 
 use plimsoll_policy::{
+    limits::LimitConfig,
     lines::{Line, UidRange},
-    size::Permyriad,
+    machine::MachineConfig,
     units::Bytes,
     who::Who,
 };
@@ -150,10 +151,8 @@ pub struct Limits {
     pub charge: Charge,
     /// Whom `default` is for.
     pub uids: UidRange,
-    /// How long a killed process may hold its memory before the next one is killed.
-    pub kill_deadline_ms: u64,
-    /// From SIGTERM to SIGKILL, for lines whose action is `term`.
-    pub term_grace_ms: u64,
+    /// How patient the ladder is. `dry_run` is not configured here.
+    pub ladder: LimitConfig,
 }
 
 impl Default for Limits {
@@ -163,8 +162,7 @@ impl Default for Limits {
             users: Vec::new(),
             charge: Charge::Anon,
             uids: UidRange::default(),
-            kill_deadline_ms: 10_000,
-            term_grace_ms: 10_000,
+            ladder: LimitConfig::default(),
         }
     }
 }
@@ -174,38 +172,13 @@ impl Default for Limits {
 pub struct Machine {
     /// Whether it guards at all.
     pub enabled: bool,
-    /// SIGTERM when available memory is at or below this share, and swap at or below `term_swap`.
-    pub term_memory: Permyriad,
-    /// SIGKILL, likewise.
-    pub kill_memory: Permyriad,
-    /// The share of free swap for SIGTERM.
-    pub term_swap: Permyriad,
-    /// The share of free swap for SIGKILL.
-    pub kill_swap: Permyriad,
-    /// From SIGTERM to SIGKILL.
-    pub term_grace_ms: u64,
-}
-
-/// `n` percent, for defaults that are known to fit.
-const fn percent(n: u16) -> Permyriad {
-    match Permyriad::new(n.saturating_mul(100)) {
-        Some(share) => share,
-        // Unreachable for the constants below; the whole is what an over-full share would be cut to.
-        None => percent(100),
-    }
+    /// When it acts; valid by [`MachineConfig::validate`]. `dry_run` is not configured here.
+    pub guard: MachineConfig,
 }
 
 impl Default for Machine {
-    /// earlyoom's thresholds (its `-m 10,5 -s 10,5`) and its 10 s of waiting.
     fn default() -> Self {
-        Self {
-            enabled: true,
-            term_memory: percent(10),
-            kill_memory: percent(5),
-            term_swap: percent(10),
-            kill_swap: percent(5),
-            term_grace_ms: 10_000,
-        }
+        Self { enabled: true, guard: MachineConfig::default() }
     }
 }
 

@@ -1,8 +1,9 @@
 use super::{keys::KEYS, *};
 use plimsoll_policy::{
     account::Action,
+    machine::{Permille, Thresholds},
     size::Size,
-    units::{Bytes, Uid},
+    units::{Bytes, Nanos, Uid},
 };
 use proptest::prelude::*;
 
@@ -99,7 +100,7 @@ fn every_value_arrives_where_it_belongs() {
         "[limits]\ndefault = { hard = \"25%\", soft = \"20%\", action = \"term\" }\ncharge = \"rss\"\nuid_min = 500\n\
          uid_max = 600\nkill_deadline_ms = 1\nterm_grace_ms = 2\n\
          [limits.users]\nalice = { hard = 1048576 }\n\
-         [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.25%\"\nterm_swap = 100\nkill_swap = 0\nterm_grace_ms = 3\n\
+         [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\nterm_grace_ms = 3\nkill_deadline_ms = 4\n\
          [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
          [history]\nmax_bytes = \"2M\"\nmax_age_days = 4\nmax_incidents = 5\n\
          [maps]\nmax_processes = 6\nmax_accounts = 7\n",
@@ -109,20 +110,20 @@ fn every_value_arrives_where_it_belongs() {
     assert_eq!((line.hard.to_string(), line.soft.unwrap().to_string()), ("25%".to_owned(), "20%".to_owned()));
     assert_eq!((line.action, config.limits.charge), (Action::Term, Charge::Rss));
     assert_eq!(config.limits.uids, UidRange { min: Uid(500), max: Uid(600) });
-    assert_eq!((config.limits.kill_deadline_ms, config.limits.term_grace_ms), (1, 2));
+    let ladder = config.limits.ladder;
+    assert_eq!((ladder.kill_deadline, ladder.term_grace), (Nanos(1_000_000), Nanos(2_000_000)));
     let [alice] = &config.limits.users[..] else { panic!("{:?}", config.limits.users) };
     assert_eq!(alice.who, plimsoll_policy::who::Who::User("alice".to_owned()));
     let expected = Line { hard: Size::Bytes(Bytes(1 << 20)), soft: None, action: Action::Kill };
     assert_eq!(alice.line, expected);
-    let share = |parts| Permyriad::new(parts).unwrap();
-    let machine = Machine {
-        enabled: false,
-        term_memory: share(1250),
-        kill_memory: share(225),
-        term_swap: share(10_000),
-        kill_swap: share(0),
-        term_grace_ms: 3,
+    let guard = MachineConfig {
+        term: Thresholds { memory: Permille(125), swap: Permille(1000) },
+        kill: Thresholds { memory: Permille(22), swap: Permille(1) },
+        term_grace: Nanos(3_000_000),
+        kill_deadline: Nanos(4_000_000),
+        dry_run: false,
     };
+    let machine = Machine { enabled: false, guard };
     assert_eq!(config.machine, machine);
     assert_eq!(config.protect.exe.last().unwrap(), "/opt/db");
     assert_eq!(config.protect.exe.len(), login_path::LOGIN_PATH.len() + 1);
@@ -136,6 +137,7 @@ fn every_value_arrives_where_it_belongs() {
 const BAD: &[(&str, &str)] = &[
     ("[limit]", "unknown field `limit`"),
     ("limits.hrad = 1", "unknown field `hrad`"),
+    ("limits.\"h\\u001b[31m\\nx\\u009b\" = 1", "unknown field `h"),
     ("limits.users.alice = { hard = \"1G\", sotf = 1 }", "unknown field `sotf`"),
     ("limits.users.alice = { soft = \"1G\" }", "missing field `hard`"),
     ("limits.users.alice = { hard = \"12Q\" }", "size '12Q': unknown unit"),
@@ -157,10 +159,14 @@ const BAD: &[(&str, &str)] = &[
     ("limits.kill_deadline_ms = 0", "allowed is 1 to 86400000"),
     ("limits.kill_deadline_ms = 1.5", "invalid type"),
     ("machine.enabled = 1", "invalid type"),
-    ("machine.term_memory = 101", "more than 100%"),
-    ("machine.term_memory = 7.125", "too many decimals"),
-    ("machine.term_memory = nan", "not a number"),
-    ("machine.term_memory = \"1G\"", "not a percentage"),
+    ("machine.term_memory = 100", "'100%' is no percentage from 0.1 to 99.9"),
+    ("machine.term_memory = 0", "'0%' is no percentage"),
+    ("machine.term_swap = 100.1", "is no percentage from 0.1 to 100.0"),
+    ("machine.term_memory = 7.12", "at most one decimal"),
+    ("machine.term_memory = -5", "'-5%' is no percentage"),
+    ("machine.term_memory = nan", "is no percentage"),
+    ("machine.term_memory = 1e300", "is no percentage"),
+    ("machine.term_memory = \"1G\"", "'1G' is no percentage"),
     ("machine.term_memory = [1]", "a percentage such as"),
     ("protect.exe = [\"sshd\"]", "'sshd' is not an absolute path"),
     ("protect.exe = [\"/usr/../sshd\"]", "not an absolute path"),
@@ -201,8 +207,8 @@ fn text_that_is_not_utf_8_is_refused_at_its_line() {
 #[test]
 fn keys_that_contradict_each_other_across_files_are_refused() {
     for (main, drop_in, expected) in [
-        ("[machine]\nkill_memory = 20", "", "machine.kill_memory = 20% is above machine.term_memory = 10%"),
-        ("[machine]\nkill_swap = 9", "[machine]\nterm_swap = 8", "machine.kill_swap = 9% is above"),
+        ("[machine]\nkill_memory = 20", "", "machine.kill_memory = 20.0 is above machine.term_memory = 10.0"),
+        ("[machine]\nkill_swap = 9", "[machine]\nterm_swap = 8", "machine.kill_swap = 9.0 is above"),
         ("[limits]\nuid_min = 70000", "", "limits.uid_min = 70000 is above limits.uid_max = 60000"),
     ] {
         let error = Etc::new(&[("plimsoll.toml", main), ("conf.d/a.toml", drop_in)]).load().unwrap_err();
@@ -214,7 +220,7 @@ fn keys_that_contradict_each_other_across_files_are_refused() {
         ("plimsoll.toml", "[machine]\nkill_memory = 20"),
         ("conf.d/a.toml", "[machine]\nterm_memory = 30"),
     ]);
-    assert_eq!(etc.load().unwrap().machine.term_memory.get(), 3000);
+    assert_eq!(etc.load().unwrap().machine.guard.term.memory, Permille(300));
 }
 
 #[test]

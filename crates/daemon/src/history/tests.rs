@@ -84,7 +84,7 @@ fn record(history: &History, ids: impl IntoIterator<Item = u64>) {
 }
 
 fn all(history: &History) -> Vec<Incident> {
-    history.reader.pages(None, PAGE_MAX).map(Result::unwrap).flatten().collect()
+    history.reader.pages(None, PAGE_MAX).flat_map(Result::unwrap).collect()
 }
 
 fn all_ids(history: &History) -> Vec<u64> {
@@ -380,6 +380,9 @@ fn more_incidents_than_the_cap_push_the_oldest_out() {
     record(&history, 51..=55);
     assert_eq!(all_ids(&history), (36..=55).collect::<Vec<_>>());
     assert_eq!(history.reader.by_pid(Pid(5010)).unwrap(), None);
+    let connection = store::connect_to_read(&store::path(folder.path())).unwrap();
+    let victims = connection.query_row("SELECT count(*) FROM victim", [], |row| row.get::<_, i64>(0));
+    assert_eq!(victims, Ok(20), "victims of forgotten incidents are left");
     // An incident that is replaced counts once.
     record(&history, [55, 55, 55]);
     assert_eq!(all_ids(&history).len(), 20);
@@ -456,6 +459,24 @@ fn after_closing_nothing_is_taken_and_the_folder_is_free() {
     assert!(matches!(history.writer.flush(SOON), Err(HistoryError::Closed)));
     assert!(matches!(history.reader.last(), Err(HistoryError::Unusable { .. })));
     assert_eq!(all_ids(&open(folder.path())), [1]);
+}
+
+#[test]
+fn what_was_recorded_between_asking_to_close_and_closing_is_counted_as_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (go, gate) = mpsc::channel::<()>();
+    let history = History::open(folder.path(), CAPS, move |_| gate.recv().unwrap()).unwrap();
+    history.writer.record(incident(1));
+    assert!(matches!(history.writer.close(Duration::from_millis(20)), Err(HistoryError::TooSlow(_))));
+    history.writer.record(incident(2));
+    history.writer.record(incident(3));
+    assert_eq!(history.writer.dropped(), 0);
+    go.send(()).unwrap();
+    let deadline = std::time::Instant::now() + SOON;
+    while history.writer.dropped() == 0 && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(history.writer.dropped(), 2);
 }
 
 #[test]

@@ -64,7 +64,8 @@ impl MachineState {
         self.stage
     }
 
-    /// Takes in what became of a signal, or of the victim. `now` is when that was known.
+    /// Takes in what became of a signal, or of the victim. `now` is when that was known. Where several that share an
+    /// address space were signalled, report one of them: the one whose end is watched.
     pub fn outcome(&mut self, victim: VictimId, outcome: SignalOutcome, config: &MachineConfig, now: Nanos) {
         match outcome {
             SignalOutcome::Sent(Signal::Term) => self.stage = MachineStage::Termed { victim, since: now },

@@ -30,7 +30,8 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         | Reason::TermDeadlinePassed => Vec::from([lighter(incident), raise]),
         Reason::OverHardLimitUnanswered => Vec::from([
             String::from(
-                "check that the daemon runs (plimsoll status): it did not answer in time to choose the largest process.",
+                "check that the daemon runs (plimsoll status): it did not answer in time to choose the \
+                 largest process.",
             ),
             raise,
         ]),
@@ -46,10 +47,12 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
                 lighter(incident),
                 match reader {
                     Reader::User => String::from(
-                        "ask the administrator for lines per user, so that one user's programs cannot take the memory of all.",
+                        "ask the administrator for lines per user, so that one user's programs cannot take \
+                         the memory of all.",
                     ),
                     Reader::Administrator => String::from(
-                        "draw a line for each user, so that one cannot take the memory of all: plimsoll limit set default 50%.",
+                        "draw a line for each user, so that one cannot take the memory of all: plimsoll \
+                         limit set default 50%.",
                     ),
                 },
             ])

@@ -246,7 +246,7 @@ impl Limits {
             accounts,
             uid_accounts: map("uid_accounts")?,
             mms,
-            others: ["families", "protected_exes", "records", "cpu_offsets", "limits_bss"]
+            others: ["families", "protected_exes", "records", "cpu_offsets", "bss"]
                 .into_iter()
                 .map(map)
                 .collect::<Result<_, _>>()?,
@@ -345,8 +345,10 @@ impl Limits {
         const HOLDER_BYTES: usize = size_of::<abi::plimsoll_holder>();
         self.begin_scan.run_bare()?;
         let mut iterator = File::open(self.pins.link("scan")).map_err(BpfError::Scan)?;
+        // Whole entries at a time, so that none is split between two reads.
+        let room = self.values.len() - self.values.len() % HOLDER_BYTES;
         loop {
-            match iterator.read(&mut self.values) {
+            match iterator.read(self.values.get_mut(..room).unwrap_or_default()) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     let read = self.values.get(..bytes).unwrap_or_default();

@@ -192,11 +192,14 @@ fn pin_maps(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), BpfE
     for map in skel.object_mut().maps_mut() {
         let mut map = map;
         let name = map.name().to_string_lossy().into_owned();
-        // Constants are part of the programs.
-        if name.ends_with(".rodata") {
-            continue;
-        }
-        let path = pins.map(&name.replace('.', "_"));
+        // libbpf puts a piece of the object's name before a section's; bpffs allows no dots.
+        let name = match name.rsplit_once('.') {
+            // Constants are part of the programs.
+            Some((_, "rodata")) => continue,
+            Some((_, section)) => section.to_owned(),
+            None => name,
+        };
+        let path = pins.map(&name);
         map.pin(&path).map_err(|error| pin_error(&path, &error))?;
     }
     Ok(())

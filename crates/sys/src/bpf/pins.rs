@@ -115,7 +115,7 @@ impl Pins {
     }
 
     /// Removes every pin, links first: from then on nothing is enforced and nothing is attached. The directory itself
-    /// stays if somebody else has something in it. Returns whether anything was there.
+    /// stays: it is what a daemon locks. Returns whether anything was there.
     ///
     /// # Errors
     /// [`BpfError::Pin`] for the first pin that could not be removed.
@@ -135,14 +135,6 @@ impl Pins {
             }
             fs::remove_dir(&directory).map_err(|error| cause(&directory, "remove", &error))?;
         }
-        match fs::remove_dir(&self.root) {
-            Ok(()) => Ok(removed),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {
-                Ok(removed)
-            }
-            // A daemon that holds the directory's lock removes it when it ends.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(removed),
-            Err(error) => Err(cause(&self.root, "remove", &error)),
-        }
+        Ok(removed)
     }
 }

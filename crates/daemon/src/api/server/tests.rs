@@ -1,32 +1,30 @@
 //! The server over a real socket: who is who, what a bad client costs, how it starts and stops.
 
+mod another_user;
+mod stopping;
+
 use super::{Allowance, Server, StartError};
 use crate::api::{
     client::{CallError, Client},
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
-    fake::{ALICE, BOB, Fake},
+    fake::{BOB, Fake},
     frame::Patience,
     listener::ListenError,
     message::{ClearResult, GetIncident, HistoryCall, SetLimitCall},
-    peer::Peer,
     seats::SeatLimits,
 };
 use plimsoll_policy::{
-    account::AccountView,
-    incident::Incident,
-    lines::{Cleared, Target},
+    lines::Target,
     size::Size,
-    status::Status,
     units::{Bytes, Uid},
 };
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Arc, Barrier, Mutex, mpsc},
+    process::Command,
+    sync::{Arc, Barrier},
     thread,
     time::{Duration, Instant},
 };
@@ -98,42 +96,6 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A caller of another uid than root: this very test program, run again as uid 60001; where the tests do not run as
-/// root, this process is one.
-fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
-    if !is_root() {
-        let uid = Uid(nix::unistd::geteuid().as_raw());
-        return (uid, converse(&daemon.socket, requests));
-    }
-    // A copy, because the build folder may be out of that user's reach.
-    let program = daemon.folder.path().join("another-user");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut child = Command::new(&program)
-        .args(["api::server::tests::speak_for_another_user", "--exact", "--ignored", "--nocapture"])
-        .env_clear()
-        .env("PLIMSOLL_TEST_SOCKET", &daemon.socket)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .uid(ALICE.0)
-        .gid(ALICE.0)
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    for request in requests {
-        writeln!(input, "{request}").unwrap();
-    }
-    drop(input);
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    // The test harness writes its own words on the same output, at times in front of ours.
-    let replies = text.lines().filter_map(|line| Some(line.split_once("REPLY ")?.1));
-    let replies: Vec<_> = replies.map(|json| serde_json::from_str(json).unwrap()).collect();
-    assert_eq!(replies.len(), requests.len(), "{text}");
-    (ALICE, replies)
-}
-
 fn converse(socket: &Path, requests: &[Value]) -> Vec<Value> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -144,80 +106,8 @@ fn converse(socket: &Path, requests: &[Value]) -> Vec<Value> {
     requests.iter().map(ask).collect()
 }
 
-#[test]
-#[ignore = "the other half of `as_another_user`, which runs it in a process of its own"]
-fn speak_for_another_user() {
-    let socket = PathBuf::from(std::env::var_os("PLIMSOLL_TEST_SOCKET").unwrap());
-    let requests: Vec<_> =
-        std::io::stdin().lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    for reply in converse(&socket, &requests) {
-        println!("\nREPLY {reply}");
-    }
-}
-
 fn call(method: &str, parameters: Value) -> Value {
     json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters})
-}
-
-#[test]
-fn each_call_as_another_user_is_refused_or_redacted() {
-    let daemon = daemon(Allowance::SERVER);
-    let others = format!("user:{}", BOB.0);
-    let (uid, replies) = as_another_user(
-        &daemon,
-        &[
-            call("ShowLimits", json!({"who": others})),
-            call("SetLimit", json!({"who": others, "hard": "64M", "now": true})),
-            call("SetLimit", json!({"who": "default", "hard": "64M"})),
-            call("SetLimit", json!({"who": "user:0", "hard": "64M"})),
-            call("ClearLimit", json!({"who": others})),
-            call("ClearLimit", json!({"who": "default"})),
-            // What a client claims to be is not even a parameter.
-            call("ClearLimit", json!({"who": others, "uid": 0})),
-            call("GetIncident", json!({"id": 2})),
-            call("GetIncident", json!({"pid": 4000 + BOB.0})),
-            call("Status", json!({})),
-            call("ShowLimits", json!({})),
-            call("History", json!({})),
-        ],
-    );
-    for refused in &replies[..6] {
-        assert_eq!(refused["error"], "io.plimsoll.NotPermitted", "{refused}");
-    }
-    assert_eq!(replies[6]["error"], "io.plimsoll.Invalid");
-    for hidden in &replies[7..9] {
-        assert_eq!(hidden["error"], "io.plimsoll.NotFound", "{hidden}");
-    }
-    for list in &replies[9..11] {
-        let accounts = list["parameters"]["accounts"].as_array().unwrap();
-        assert!(accounts.iter().all(|account| account["account"] == format!("user:{uid}")), "{list}");
-    }
-    let all = replies[11].to_string();
-    assert!(!all.contains("secret-of=60002") && !all.contains("secret-of=0"), "{all}");
-    let allowed = ["incident by", "status by", "limits by", "history by"];
-    let calls = daemon.fake.calls();
-    assert!(calls.iter().all(|call| allowed.iter().any(|start| call.starts_with(start))), "{calls:?}");
-    assert!(calls.iter().all(|call| call.ends_with(&format!(" {uid}"))), "{calls:?}");
-}
-
-#[test]
-fn another_user_sets_and_clears_a_line_of_their_own() {
-    let daemon = daemon(Allowance::SERVER);
-    let uid = if is_root() { ALICE } else { Uid(nix::unistd::geteuid().as_raw()) };
-    let own = format!("user:{}", uid.0);
-    let (_, replies) = as_another_user(
-        &daemon,
-        &[
-            call("SetLimit", json!({"who": own, "hard": "64M"})),
-            call("SetLimit", json!({"who": own, "hard": "3G"})),
-            call("ShowLimits", json!({"who": own})),
-            call("ClearLimit", json!({"who": own})),
-        ],
-    );
-    assert_eq!(replies[0]["parameters"]["accounts"][0]["hard_bytes"], 64 << 20, "{}", replies[0]);
-    assert_eq!(replies[1]["error"], "io.plimsoll.NotPermitted", "above the administrator's");
-    assert_eq!(replies[2]["parameters"]["accounts"][0]["hard_bytes"], 64 << 20);
-    assert_eq!(replies[3]["parameters"]["result"], "removed");
 }
 
 /// Every method through the typed client. Root's rights are needed for some of it; where the tests do not run as root,
@@ -324,6 +214,19 @@ fn what_is_not_json_is_refused_and_the_connection_closed() {
 }
 
 #[test]
+fn the_deepest_nesting_that_is_parsed_fits_a_connections_stack() {
+    let daemon = daemon(patient(1));
+    for depth in [100, 126, 127, 128, 5_000] {
+        let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let mut stream = daemon.raw();
+        write!(stream, "{{\"method\":\"io.plimsoll.Status\",\"parameters\":{{\"x\":{nested}}}}}\0").unwrap();
+        assert_eq!(reply(&mut stream)["error"], "io.plimsoll.Invalid", "{depth}");
+        drop(stream);
+        daemon.until("the seat to be free", |server| server.connections() == 0);
+    }
+}
+
+#[test]
 fn clients_that_say_nothing_or_half_lose_their_seats() {
     let daemon = daemon(hasty());
     let silent = daemon.raw();
@@ -378,70 +281,6 @@ fn a_second_server_on_the_same_socket_is_refused_and_the_first_goes_on() {
     let second = Server::start(&daemon.socket, Fake::new()).unwrap_err();
     assert!(matches!(&second, StartError::Listen(ListenError::AlreadyRunning(_))), "{second}");
     daemon.client().status().unwrap();
-}
-
-#[test]
-fn a_stop_removes_the_socket_ends_idle_connections_and_lets_another_start() {
-    let mut daemon = daemon(patient(4));
-    let mut idle = daemon.client();
-    idle.status().unwrap();
-    daemon.server.take().unwrap().stop();
-    assert!(!daemon.socket.exists());
-    assert!(matches!(Client::connect(&daemon.socket), Err(CallError::NotRunning { .. })));
-    assert!(matches!(idle.status(), Err(CallError::NoAnswer { .. })));
-    daemon.server = Some(Server::start(&daemon.socket, daemon.fake.clone()).unwrap());
-    daemon.client().status().unwrap();
-}
-
-/// Answers `status` only once it is told to; everything else is the fake's.
-struct Slow {
-    fake: Arc<Fake>,
-    asked: mpsc::Sender<()>,
-    go_on: Mutex<mpsc::Receiver<()>>,
-}
-
-impl Control for Slow {
-    fn standing(&self) -> Result<Standing, Refusal> {
-        self.fake.standing()
-    }
-    fn status(&self, peer: Peer) -> Result<Status, Refusal> {
-        self.asked.send(()).unwrap();
-        self.go_on.lock().unwrap().recv_timeout(DEADLINE).unwrap();
-        self.fake.status(peer)
-    }
-    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
-        self.fake.limits(peer, user)
-    }
-    fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
-        self.fake.set_limit(peer, limit)
-    }
-    fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
-        self.fake.clear_limit(peer, target)
-    }
-    fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
-        self.fake.history(peer, query)
-    }
-    fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
-        self.fake.incident(peer, pick)
-    }
-}
-
-#[test]
-fn a_stop_does_not_wait_for_an_answer_that_its_caller_would_have_to_give_and_the_answer_still_arrives() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("control.sock");
-    let (asked, was_asked) = mpsc::channel();
-    let (go_on, told_to) = mpsc::channel();
-    let slow = Slow { fake: Fake::new(), asked, go_on: Mutex::new(told_to) };
-    let server = Server::start_with(&socket, Arc::new(slow), patient(2)).unwrap();
-    let mut client = Client::connect(&socket).unwrap();
-    let asking = thread::spawn(move || client.status());
-    was_asked.recv_timeout(DEADLINE).unwrap();
-    let began = Instant::now();
-    server.stop();
-    assert!(began.elapsed() < Duration::from_secs(5));
-    go_on.send(()).unwrap();
-    assert!(asking.join().unwrap().unwrap().daemon);
 }
 
 #[test]

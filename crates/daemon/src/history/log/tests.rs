@@ -213,8 +213,8 @@ fn checksum_at(path: &Path, start: u64) -> u32 {
     let mut file = open_to_read(path).unwrap().unwrap();
     file.seek(SeekFrom::Start(start)).unwrap();
     let mut lines = Lines::new(file, start);
-    let checksum = record::check(lines.next_line().unwrap().unwrap().bytes).unwrap().checksum;
-    checksum
+    let line = lines.next_line().unwrap().unwrap();
+    record::check(line.bytes).unwrap().checksum
 }
 
 #[test]
@@ -231,4 +231,22 @@ fn what_cannot_be_written_is_lost_whole_and_said() {
     log.file = writable;
     write(&mut log, [4]);
     assert_eq!(ids(&current_path(folder.path())), [1, 4]);
+}
+
+#[test]
+fn what_a_failed_write_left_behind_the_last_whole_record_is_taken_back() {
+    use nix::{
+        fcntl::{FcntlArg, SealFlag, fcntl},
+        sys::memfd::{MFdFlags, memfd_create},
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path()).log;
+    // A file that may shrink and not grow, with the first half of a record at its end: a disk that filled up.
+    let mut file = File::from(memfd_create("log", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+    file.write_all(b"whole\nhalf of").unwrap();
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).unwrap();
+    (log.file, log.length_bytes) = (file, 6);
+    log.push_incident(&mut incident(1)).unwrap();
+    let (lost, _) = log.commit().unwrap_err();
+    assert_eq!((lost, log.file.metadata().unwrap().len()), (1, 6));
 }

@@ -144,6 +144,15 @@ fn a_program_cannot_hide_its_memory_behind_a_long_list_of_groups() {
 }
 
 #[test]
+fn the_end_of_a_line_that_was_passed_over_is_not_taken_for_a_line() {
+    // The first line fills the buffer; what follows in it begins like another.
+    let groups = format!("Groups:{}RssAnon:\t0 kB\n", "6".repeat(64 * 1024 - "Groups:".len()));
+    let folder = fixture(7, STAT, &format!("{groups}Uid:\t1\t1\t1\t1\n{}", memory_lines(8192)));
+    let process = ProcRoot::open(folder.path()).unwrap().process(Pid(7)).unwrap();
+    assert_eq!(process.memory.known().unwrap().anonymous, page_size().to_pages(Bytes(8192 << 10)));
+}
+
+#[test]
 fn one_bad_process_hides_no_other_and_each_is_counted_by_its_kind() {
     let uid = "Uid:\t1\t1\t1\t1\n";
     let folder = fixture(10, STAT, &format!("{uid}{}", memory_lines(8)));

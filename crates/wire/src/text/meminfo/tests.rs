@@ -33,7 +33,17 @@ fn a_line_whose_name_only_begins_like_a_known_one_is_another() {
 
 #[test]
 fn numbers_that_are_none_or_do_not_fit_are_errors() {
-    for value in ["", "x kB", "12", "12 MB", "-1 kB", "+1 kB", "1 2 kB", "18014398509481984 kB"] {
+    for value in [
+        "",
+        "x kB",
+        "12",
+        "12 MB",
+        "-1 kB",
+        "+1 kB",
+        "1 2 kB",
+        "18014398509481984 kB",
+        "184467440737095516161 kB",
+    ] {
         let text = format!("MemTotal: 5 kB\nMemAvailable: {value}\n");
         let error = parse_meminfo(text.as_bytes()).unwrap_err();
         assert!(

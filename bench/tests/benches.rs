@@ -1,0 +1,313 @@
+//! Runs every bench in its quick form, against a guard that polls: shows that workloads, comparators and bookkeeping
+//! work, and that a guard which does not guard is found out.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "a file in tests/ is a test module as a whole, its helpers included"
+)]
+
+use plimsoll_bench::{
+    BenchError, BenchReport, Guarded, Options,
+    guarded::{IncidentReading, Line, VictimReading},
+    run, run_with,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::{
+    collections::HashMap,
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Benches use the same test users and must not meet.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[derive(Debug, Default)]
+struct Shared {
+    lines: HashMap<u32, u64>,
+    incidents: Vec<IncidentReading>,
+}
+
+/// Sums the exact anonymous memory of each limited user every millisecond and kills the largest.
+#[derive(Debug)]
+struct PollingGuard {
+    shared: Arc<Mutex<Shared>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Processes of the user, by real uid, with anonymous plus swapped bytes.
+fn processes(uid: u32) -> Vec<(u32, u64)> {
+    let field = |text: &str, name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+    };
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let status = fs::read_to_string(entry.path().join("status")).ok()?;
+            if field(&status, "Uid:") != Some(u64::from(uid)) {
+                return None;
+            }
+            let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).ok()?;
+            Some((pid, (field(&rollup, "Anonymous:")? + field(&rollup, "Swap:")?) * 1024))
+        })
+        .collect()
+}
+
+impl PollingGuard {
+    fn start() -> Self {
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                    let lines = lock(&shared).lines.clone();
+                    for (uid, line) in lines {
+                        guard_once(&shared, uid, line);
+                    }
+                }
+            }
+        });
+        Self { shared, stop, thread: Some(thread) }
+    }
+}
+
+fn guard_once(shared: &Mutex<Shared>, uid: u32, line: u64) {
+    let found = processes(uid);
+    let usage: u64 = found.iter().map(|(_, bytes)| bytes).sum();
+    let Some((pid, _)) = found.iter().max_by_key(|(_, bytes)| *bytes).filter(|_| usage > line) else {
+        return;
+    };
+    let Some(target) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { return };
+    if pidfd_open(target, PidfdFlags::empty()).is_ok_and(|fd| pidfd_send_signal(fd, Signal::KILL).is_ok()) {
+        lock(shared).incidents.push(IncidentReading {
+            trigger: "daemon".to_owned(),
+            action: "kill".to_owned(),
+            victims: vec![VictimReading { pid: *pid }],
+            overshoot_bytes: usage - line,
+            cross_to_signal_ns: None,
+        });
+        // One victim at a time: wait until its memory is gone.
+        while processes(uid).iter().any(|(other, bytes)| other == pid && *bytes > 0) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Guarded for PollingGuard {
+    fn set_line(&mut self, line: Line) -> Result<(), BenchError> {
+        lock(&self.shared).lines.insert(line.uid, line.hard_bytes);
+        Ok(())
+    }
+
+    fn clear_line(&mut self, uid: u32) -> Result<(), BenchError> {
+        lock(&self.shared).lines.remove(&uid);
+        Ok(())
+    }
+
+    fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError> {
+        Ok(Some(processes(uid).iter().map(|(_, bytes)| bytes).sum()))
+    }
+
+    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+        Ok(lock(&self.shared).incidents.clone())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Drop for PollingGuard {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Never kills anything and does not know what it holds.
+#[derive(Debug)]
+struct AsleepGuard;
+
+impl Guarded for AsleepGuard {
+    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn usage_bytes(&mut self, _uid: u32) -> Result<Option<u64>, BenchError> {
+        Ok(Some(0))
+    }
+
+    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+        Ok(Vec::new())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+}
+
+fn quick(only: Option<&str>) -> Options {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "run as root: these tests start processes of the uids 60010 to 60040"
+    );
+    Options {
+        quick: true,
+        plimsoll: PathBuf::from("/nonexistent/plimsoll"),
+        workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
+        only: only.map(str::to_owned),
+    }
+}
+
+fn polled(name: &str, only: Option<&str>) -> BenchReport {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || Ok(Box::new(PollingGuard::start()) as Box<dyn Guarded>);
+    run_with(name, &quick(only), &start).unwrap()
+}
+
+fn rows<'a>(report: &'a BenchReport, case: &str) -> Vec<&'a str> {
+    report.rows.iter().filter(|row| row.case == case).map(|row| row.variant.as_str()).collect()
+}
+
+#[test]
+fn faults_measures_all_comparators_and_leaves_no_trace_instance() {
+    let report = polled("faults", Some("processes-4"));
+    let variants = rows(&report, "processes-4");
+    for variant in ["none", "plimsoll", "plimsoll - none", "timer", "tracepipe", "trivial", "trivial kept up"]
+    {
+        assert!(variants.contains(&variant), "{variant} is missing in {report}");
+    }
+    let kept_up = report.rows.iter().find(|row| row.variant == "trivial kept up").unwrap().p50;
+    let own = report.rows.iter().find(|row| row.variant == "trivial").unwrap().p50;
+    assert!(kept_up >= own, "{report}");
+    // Two tracers, two segments, four processes of four times 4 MiB: each page is an event, and none may be missing.
+    let events = 2 * 2 * 4 * 4 * 1024;
+    let lines = |note: &String| note.split(' ').nth(4)?.parse::<u64>().ok();
+    let note = report.notes.iter().find(|note| note.contains("lines; 0 events were overwritten")).unwrap();
+    assert!(lines(note).unwrap() >= events, "{events}: {note}");
+    assert_eq!(trace_instances(), 0);
+}
+
+/// Instances live in the kernel, whichever mount they were made in: counted in a private mount.
+fn trace_instances() -> usize {
+    let script = "mount --make-rprivate / && mount -t tracefs tracefs /sys/kernel/tracing && \
+                  ls /sys/kernel/tracing/instances | grep -c plimsoll-bench- || true";
+    let output = std::process::Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn one_process_is_measured_under_three_lines_against_the_same_base() {
+    let report = polled("faults", Some("one-process"));
+    for case in ["one-process other-user", "one-process far", "one-process near"] {
+        assert!(rows(&report, case).starts_with(&["none", "plimsoll", "plimsoll - none"]), "{report}");
+    }
+    let base: Vec<f64> = report.rows.iter().filter(|row| row.variant == "none").map(|row| row.p50).collect();
+    assert!(base.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits()) && base[0] > 50.0, "{report}");
+}
+
+#[test]
+fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every_millisecond() {
+    let report = polled("latency", Some("4MiB"));
+    assert_eq!(rows(&report, "4MiB")[..3], ["in-kernel", "daemon", "timer"], "{report}");
+    let p50 = |variant: &str| {
+        report
+            .rows
+            .iter()
+            .find(|row| row.case == "4MiB" && row.variant == variant)
+            .map(|row| row.p50)
+            .unwrap()
+    };
+    assert!(p50("timer") > p50("daemon"), "{report}");
+    // The polling guard has no trigger in the kernel, and the report must not pretend that it had.
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("4MiB: 0 of 12 kills meant to be in-kernel")),
+        "{report}"
+    );
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("4MiB: 8 of 8 kills meant to be daemon")),
+        "{report}"
+    );
+}
+
+#[test]
+fn overshoot_is_known_from_the_record_and_from_the_victim() {
+    let report = polled("overshoot", Some("4KiB"));
+    let [record, own] = &report.rows[..] else { panic!("{report}") };
+    assert_eq!((record.n, own.n), (5, 5), "{report}");
+    // The victim touches on while the signal is on its way; pages of its stack and heap are not in its own count.
+    assert!(record.max > 0.0 && own.max + 65_536.0 >= record.max, "{report}");
+}
+
+#[test]
+fn overshoot_counts_huge_pages_and_all_threads() {
+    let huge = polled("overshoot", Some("huge"));
+    assert!(huge.rows.iter().all(|row| row.max >= f64::from(1 << 20)), "{huge}");
+    let threads = polled("overshoot", Some("8-threads"));
+    assert!(threads.rows.iter().all(|row| row.n == 2 && row.max > 0.0), "{threads}");
+}
+
+#[test]
+fn accuracy_finds_an_exact_guard_exact_and_one_that_knows_nothing_wrong() {
+    let exact = polled("accuracy", None);
+    let off = |report: &BenchReport| {
+        report.rows.iter().find(|row| row.case == "stopped" && row.variant == "plimsoll").unwrap().max
+    };
+    assert!(off(&exact) < 0.5, "{exact}");
+    let done = exact.notes.first().unwrap();
+    let counts: Vec<u64> = done.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(counts.len() == 4 && counts.iter().all(|count| *count > 0) && counts[0] >= 30_000, "{done}");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
+    let wrong = run_with("accuracy", &quick(None), &start).unwrap();
+    assert!(off(&wrong) > 100.0, "{wrong}");
+}
+
+#[test]
+fn a_guard_that_does_not_kill_is_an_error_and_not_a_figure() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
+    let error = run_with("overshoot", &quick(Some("4KiB")), &start).unwrap_err();
+    assert!(matches!(error, BenchError::Deadline { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_line() {
+    let error = run("fault", &quick(None)).unwrap_err().to_string();
+    assert_eq!(error, "unknown bench 'fault': try one of faults, latency, overshoot, accuracy");
+    let error = run("accuracy", &quick(None)).unwrap_err().to_string();
+    assert!(error.starts_with("start /nonexistent/plimsoll daemon: "), "{error}");
+}
+
+#[test]
+fn a_workload_becomes_no_user_but_a_test_user() {
+    for uid in ["0", "1000", "60009", "60041", "x"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll-bench-workload"))
+            .args(["bench-workload", "hold", uid, "4096"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{uid}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("error "), "{uid}: {output:?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! How the server ends.
+
+use super::{DEADLINE, daemon, patient};
+use crate::api::{
+    client::{CallError, Client},
+    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    fake::Fake,
+    peer::Peer,
+    server::Server,
+};
+use plimsoll_policy::{
+    account::AccountView,
+    incident::Incident,
+    lines::{Cleared, Target},
+    status::Status,
+    units::Uid,
+};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+#[test]
+fn a_stop_removes_the_socket_ends_idle_connections_and_lets_another_start() {
+    let mut daemon = daemon(patient(4));
+    let mut idle = daemon.client();
+    idle.status().unwrap();
+    daemon.server.take().unwrap().stop();
+    assert!(!daemon.socket.exists());
+    assert!(matches!(Client::connect(&daemon.socket), Err(CallError::NotRunning { .. })));
+    assert!(matches!(idle.status(), Err(CallError::NoAnswer { .. })));
+    daemon.server = Some(Server::start(&daemon.socket, daemon.fake.clone()).unwrap());
+    daemon.client().status().unwrap();
+}
+
+/// Answers `status` only once it is told to; everything else is the fake's.
+struct Slow {
+    fake: Arc<Fake>,
+    asked: mpsc::Sender<()>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Control for Slow {
+    fn standing(&self) -> Result<Standing, Refusal> {
+        self.fake.standing()
+    }
+    fn status(&self, peer: Peer) -> Result<Status, Refusal> {
+        self.asked.send(()).unwrap();
+        self.go_on.lock().unwrap().recv_timeout(DEADLINE).unwrap();
+        self.fake.status(peer)
+    }
+    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        self.fake.limits(peer, user)
+    }
+    fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
+        self.fake.set_limit(peer, limit)
+    }
+    fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
+        self.fake.clear_limit(peer, target)
+    }
+    fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
+        self.fake.history(peer, query)
+    }
+    fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
+        self.fake.incident(peer, pick)
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_an_answer_that_its_caller_would_have_to_give_and_the_answer_still_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control.sock");
+    let (asked, was_asked) = mpsc::channel();
+    let (go_on, told_to) = mpsc::channel();
+    let slow = Slow { fake: Fake::new(), asked, go_on: Mutex::new(told_to) };
+    let server = Server::start_with(&socket, Arc::new(slow), patient(2)).unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    let asking = thread::spawn(move || client.status());
+    was_asked.recv_timeout(DEADLINE).unwrap();
+    let began = Instant::now();
+    server.stop();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    go_on.send(()).unwrap();
+    assert!(asking.join().unwrap().unwrap().daemon);
+}

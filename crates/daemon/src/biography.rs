@@ -1,0 +1,127 @@
+//! What processes are called and where they run, read before they are victims: afterwards there is nothing to read.
+//!
+//! `/proc/PID/cmdline` waits for the process's address space, which a stuck process can hold for ever. So a thread of
+//! its own reads it, told who is near the line; whoever needs it takes what is there by then.
+
+use plimsoll_policy::{
+    incident::{Incident, Victim},
+    victim::VictimId,
+};
+use plimsoll_sys::process::{ProcRoot, ProcessError, tick_ns};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+/// Processes named in one request: the largest of an account.
+pub(crate) const NAMED_MAX: usize = 8;
+
+/// Requests waiting; when the reader is stuck, later ones are left out.
+const QUEUE_MAX: usize = 16;
+
+/// Lives remembered; beyond that all are forgotten and the near ones read again.
+const REMEMBERED_MAX: usize = 1024;
+
+/// What is known of one process.
+#[derive(Debug, Clone, Default)]
+struct Life {
+    comm: Option<String>,
+    cmdline: Option<String>,
+    cgroup: Option<String>,
+}
+
+type Lives = Arc<Mutex<HashMap<VictimId, Life>>>;
+type Names = [Option<VictimId>; NAMED_MAX];
+
+/// Asks for lives to be read.
+#[derive(Debug, Clone)]
+pub(crate) struct Biographer {
+    requests: SyncSender<Names>,
+    lives: Lives,
+}
+
+impl Biographer {
+    /// Starts the thread; it sleeps until it is asked.
+    pub(crate) fn start(proc: ProcRoot) -> io::Result<Self> {
+        let (requests, queue) = sync_channel(QUEUE_MAX);
+        let lives = Lives::default();
+        let known = Arc::clone(&lives);
+        thread::Builder::new().name("biographer".into()).spawn(move || write(proc, &queue, &known))?;
+        Ok(Self { requests, lives })
+    }
+
+    /// Has the first few processes read; never waits and allocates nothing.
+    pub(crate) fn read(&self, processes: impl Iterator<Item = VictimId>) {
+        let mut names: Names = [None; NAMED_MAX];
+        for (place, process) in names.iter_mut().zip(processes) {
+            *place = Some(process);
+        }
+        if self.requests.try_send(names).is_err() {
+            // The thread is behind or gone: those incidents will lack a command line, which is told as unknown.
+        }
+    }
+
+    fn life(&self, id: VictimId) -> Option<Life> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Adds names, command lines and cgroups to an incident: what was read before, else what is still there.
+    pub(crate) fn complete(&self, proc: &mut ProcRoot, incident: &mut Incident) {
+        for victim in incident.victims.iter_mut().chain(&mut incident.peers) {
+            let id = VictimId { pid: victim.pid, start_ns: victim.start_ns };
+            fill(victim, self.life(id).unwrap_or_default());
+            if victim.comm.is_empty() || victim.cgroup.is_none() {
+                fill(victim, read_life(proc, id).unwrap_or_default());
+            }
+        }
+    }
+}
+
+fn fill(victim: &mut Victim, life: Life) {
+    if victim.comm.is_empty() {
+        victim.comm = life.comm.unwrap_or_default();
+    }
+    // What was read from the whole command line says more than the start that the kernel side copied.
+    if life.cmdline.is_some() {
+        victim.cmdline = life.cmdline;
+    }
+    if victim.cgroup.is_none() {
+        victim.cgroup = life.cgroup;
+    }
+}
+
+fn write(mut proc: ProcRoot, queue: &Receiver<Names>, lives: &Lives) {
+    for names in queue {
+        for id in names.into_iter().flatten() {
+            let known = lives.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
+            if known {
+                continue;
+            }
+            if let Ok(life) = read_life(&mut proc, id) {
+                let mut lives = lives.lock().unwrap_or_else(PoisonError::into_inner);
+                if lives.len() >= REMEMBERED_MAX {
+                    lives.clear();
+                }
+                lives.insert(id, life);
+            }
+        }
+    }
+}
+
+fn read_life(proc: &mut ProcRoot, id: VictimId) -> Result<Life, ProcessError> {
+    let process = proc.process(id.pid)?;
+    let ticks = |ns: u64| ns.checked_div(tick_ns());
+    if ticks(process.start_ns) != ticks(id.start_ns) {
+        return Err(ProcessError::Vanished(id.pid));
+    }
+    Ok(Life {
+        comm: Some(process.comm.to_string()),
+        cmdline: proc.cmdline(id.pid).ok().flatten(),
+        cgroup: proc.cgroup(id.pid).ok().flatten(),
+    })
+}

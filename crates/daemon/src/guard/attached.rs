@@ -1,0 +1,128 @@
+//! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
+
+use plimsoll_policy::{
+    account::Action,
+    limits::LimitState,
+    reading::Reading,
+    selection::{Candidate, Protection, Standing},
+    units::{Nanos, Pages, Uid},
+};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins};
+use std::collections::BTreeMap;
+
+/// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
+/// swept, users that changed without an event followed.
+const SCAN_EVERY: Nanos = Nanos(1_000_000_000);
+
+/// Room for this many processes of one account before the list of candidates has to grow.
+const CANDIDATES_ROOM: usize = 4096;
+
+/// What the daemon knows of one account.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) state: LimitState,
+    pub(crate) action: Action,
+}
+
+impl Watch {
+    pub(crate) fn new(action: Action) -> Self {
+        Self { state: LimitState::default(), action }
+    }
+}
+
+/// The programs in force.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) limits: Limits,
+    pub(crate) events: Events,
+    pub(crate) watched: BTreeMap<Uid, Watch>,
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) holders: Vec<Holder>,
+    next_scan: Option<Nanos>,
+    scans: u64,
+    phantoms: u64,
+}
+
+impl Attached {
+    /// Takes over what is pinned.
+    pub(crate) fn adopt(pins: &Pins) -> Result<Self, BpfError> {
+        let limits = Limits::open(pins)?;
+        let events = limits.events()?;
+        Ok(Self {
+            limits,
+            events,
+            watched: BTreeMap::new(),
+            candidates: Vec::with_capacity(CANDIDATES_ROOM),
+            holders: Vec::new(),
+            next_scan: None,
+            scans: 0,
+            phantoms: 0,
+        })
+    }
+
+    /// When the next scan is due.
+    pub(crate) const fn next_scan(&self) -> Option<Nanos> {
+        self.next_scan
+    }
+
+    /// Walks all tasks now; the holders of dying address spaces are in `holders` then.
+    pub(crate) fn scan(&mut self) -> Result<(), BpfError> {
+        self.holders.clear();
+        let holders = &mut self.holders;
+        let swept = self.limits.scan(|holder| holders.push(holder))?;
+        self.scans = self.scans.saturating_add(1);
+        self.phantoms = self.phantoms.saturating_add(u64::from(swept));
+        Ok(())
+    }
+
+    /// Plans the next scan: one while anything is near or dying, none else.
+    pub(crate) fn plan_scan(&mut self, busy: bool, now: Nanos) {
+        let due = Nanos(now.0.saturating_add(SCAN_EVERY.0));
+        self.next_scan = busy.then(|| self.next_scan.filter(|planned| planned.0 > now.0).unwrap_or(due));
+    }
+
+    /// The state of an account's ladder.
+    pub(crate) fn watch(&mut self, uid: Uid, action: Action) -> &mut Watch {
+        let watch = self.watched.entry(uid).or_insert_with(|| Watch::new(action));
+        watch.action = action;
+        watch
+    }
+
+    /// Lists the processes of an account into `candidates`.
+    pub(crate) fn list_candidates(&mut self, account: &AccountFacts) -> Result<(), BpfError> {
+        let (own, candidates) = (std::process::id(), &mut self.candidates);
+        candidates.clear();
+        self.limits.address_spaces(|space| {
+            if space.account != account.index {
+                return;
+            }
+            let standing = if space.pid.0 == own {
+                Standing::Protected(Protection::Daemon)
+            } else if space.protected {
+                Standing::Protected(Protection::Executable)
+            } else if space.dying || space.expired {
+                Standing::Dying
+            } else {
+                Standing::Free
+            };
+            let usage = Pages(space.own.0.saturating_add(space.shared.0));
+            candidates.push(Candidate {
+                pid: space.pid,
+                start_ns: space.start_ns,
+                uid: space.uid,
+                mm: space.mm,
+                usage: Reading::Known(usage),
+                standing,
+            });
+        })
+    }
+
+    /// The largest address space that may be selected, and how large any other is at most.
+    pub(crate) fn largest(&self) -> Option<(u64, Pages)> {
+        let pages = |candidate: &Candidate| candidate.usage.latest().unwrap_or_default();
+        let free = self.candidates.iter().filter(|one| one.standing == Standing::Free);
+        let top = free.max_by_key(|one| pages(one))?;
+        let others = self.candidates.iter().filter(|one| one.mm != top.mm && one.standing != Standing::Dying);
+        Some((top.mm, others.map(pages).max().unwrap_or_default()))
+    }
+}

@@ -1,0 +1,174 @@
+//! Victims that were signalled and are not gone: each held by pidfd until its memory is back, reaped from outside,
+//! and reported on when it ends.
+
+use super::ledger::Ledger;
+use plimsoll_policy::{
+    units::{Nanos, Pages, Pid, Uid},
+    victim::{Signal, VictimId},
+};
+use plimsoll_sys::process::{PidFd, Reaper};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+/// After this the incident stands as it is: what is known of the victim's end by then is all that is told.
+const REPORT_DEADLINE: Nanos = Nanos(30_000_000_000);
+
+/// Whose victim it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The line of a user.
+    User(Uid),
+    /// The machine guard.
+    Machine,
+}
+
+/// One victim on its way out.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    /// Who.
+    pub(crate) victim: VictimId,
+    /// Who wanted it.
+    pub(crate) owner: Owner,
+    /// The address space in the accounting; 0: not accounted.
+    pub(crate) mm: u64,
+    /// `None`: gone before it could be held.
+    pub(crate) pidfd: Option<PidFd>,
+    /// The incident it belongs to.
+    pub(crate) incident: u64,
+    /// What it was sent last.
+    pub(crate) signal: Signal,
+    /// When, on `CLOCK_MONOTONIC`.
+    pub(crate) signalled: Nanos,
+    /// What it held then.
+    pub(crate) pages: Pages,
+    /// When the accounting saw its address space torn down.
+    pub(crate) freed: Option<Nanos>,
+    /// The process is gone.
+    pub(crate) exited: bool,
+}
+
+impl Flight {
+    /// Whether there is nothing more to learn.
+    fn is_over(&self, now: Nanos) -> bool {
+        let late = now.0.saturating_sub(self.signalled.0) >= REPORT_DEADLINE.0;
+        // Without accounting the exit is all there is; an address space that others use outlives the process.
+        (self.exited && (self.mm == 0 || self.freed.is_some()))
+            || (self.freed.is_some() && self.pidfd.is_none())
+            || (late && self.exited)
+    }
+}
+
+/// All victims on their way out, of all guards.
+#[derive(Debug)]
+pub(crate) struct Flights {
+    flights: Vec<Flight>,
+    reaper: Reaper,
+    reaps_refused: u64,
+}
+
+impl Flights {
+    pub(crate) fn new(reaper: Reaper) -> Self {
+        Self { flights: Vec::with_capacity(64), reaper, reaps_refused: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    pub(crate) fn count_of(&self, ours: impl Fn(Owner) -> bool) -> u64 {
+        self.flights.iter().filter(|flight| ours(flight.owner) && !flight.exited).fold(0, |sum: u64, _| sum.saturating_add(1))
+    }
+
+    /// Reaps that found the reaper's queue full: those victims freed their memory themselves.
+    pub(crate) fn reaps_refused(&self) -> u64 {
+        self.reaps_refused
+    }
+
+    /// Takes a victim in, and has it reaped if it was killed.
+    pub(crate) fn add(&mut self, flight: Flight) {
+        self.reap(&flight);
+        self.flights.push(flight);
+    }
+
+    fn reap(&mut self, flight: &Flight) {
+        if flight.signal != Signal::Kill {
+            return;
+        }
+        // A copy that cannot be made costs speed, not the kill.
+        let copy = flight.pidfd.as_ref().map(PidFd::try_clone);
+        let taken = match copy {
+            Some(Ok(pidfd)) => self.reaper.submit(pidfd, u64::from(flight.victim.pid.0)).is_ok(),
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if !taken {
+            self.reaps_refused = self.reaps_refused.saturating_add(1);
+        }
+    }
+
+    /// The flight of a victim.
+    pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut Flight> {
+        self.flights.iter_mut().find(|flight| flight.victim == victim)
+    }
+
+    /// What the victim of an address space was sent, where `pid` was not itself the one.
+    pub(crate) fn signal_of_mm(&self, mm: u64, pid: Pid) -> Option<Signal> {
+        let mut sharing = self.flights.iter().filter(|flight| flight.mm == mm);
+        let first = sharing.next()?;
+        (first.victim.pid != pid && sharing.all(|flight| flight.victim.pid != pid)).then_some(first.signal)
+    }
+
+    /// A victim in flight was sent SIGKILL after SIGTERM.
+    pub(crate) fn escalated(&mut self, victim: VictimId, now: Nanos) {
+        if let Some(index) = self.flights.iter().position(|flight| flight.victim == victim) {
+            let mut flight = self.flights.swap_remove(index);
+            flight.signal = Signal::Kill;
+            flight.signalled = now;
+            self.add(flight);
+        }
+    }
+
+    /// The accounting saw an address space torn down.
+    pub(crate) fn freed(&mut self, mm: u64, when: Nanos) {
+        for flight in self.flights.iter_mut().filter(|flight| flight.mm == mm && flight.freed.is_none()) {
+            flight.freed = Some(when);
+        }
+    }
+
+    /// Looks which victims have exited, reports what is complete, and shows `gone` each that will not be waited for
+    /// any longer.
+    pub(crate) fn settle(&mut self, ledger: &Ledger, now: Nanos, mut gone: impl FnMut(&Flight)) {
+        for flight in &mut self.flights {
+            let ended = flight.pidfd.as_ref().is_none_or(|pidfd| pidfd.has_exited().unwrap_or(false));
+            if ended && !flight.exited {
+                flight.exited = true;
+                if flight.mm == 0 {
+                    flight.freed = Some(now);
+                }
+            }
+        }
+        self.flights.retain(|flight| {
+            if !flight.is_over(now) {
+                return true;
+            }
+            let span = flight.freed.map(|freed| Nanos(freed.0.saturating_sub(flight.signalled.0)));
+            ledger.outcome(flight.incident, span, flight.freed.map(|_| flight.pages));
+            gone(flight);
+            false
+        });
+    }
+
+    /// What to wait on.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.flights.iter().filter(|flight| !flight.exited).filter_map(|flight| flight.pidfd.as_ref()).map(|pidfd| pidfd.as_fd())
+    }
+
+    /// When to look again though nothing happens.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.flights.iter().map(|flight| Nanos(flight.signalled.0.saturating_add(REPORT_DEADLINE.0))).min()
+    }
+
+    /// Ends the reaper's thread when it has finished what it has.
+    pub(crate) fn stop(self) -> std::io::Result<()> {
+        self.reaper.stop()
+    }
+}

@@ -1,0 +1,213 @@
+//! Lines into the programs: what is drawn is what the book says, and nothing is attached when it says nothing.
+
+use super::{
+    Guard,
+    attached::Attached,
+    request::Change,
+};
+use crate::api::control::Refusal;
+use plimsoll_policy::{
+    account::Action,
+    lines::{LineBook, Resolved, Target},
+    units::{PageSize, Uid},
+};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What the kernel side sends for an action; in a dry run it only tells.
+const fn signal_of(action: Action, dry_run: bool) -> u32 {
+    match action {
+        _ if dry_run => 0,
+        Action::Kill => 9,
+        Action::Term => 15,
+        Action::Notify | Action::Deny => 0,
+    }
+}
+
+fn refused(error: &BpfError) -> Refusal {
+    Refusal::Internal(error.to_string())
+}
+
+impl Guard {
+    /// Brings the programs to what the book says.
+    pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: Change) -> Result<(), Refusal> {
+        let before = core::mem::replace(&mut self.book, Arc::clone(book));
+        let drawn = self.draw_book(change);
+        if drawn.is_err() {
+            self.book = before;
+            // Loaded for the first line, which was not drawn: nothing stays attached for nobody.
+            if self.book.is_empty() {
+                self.attached = None;
+                if let Err(error) = self.pins.remove() {
+                    self.notices.say(&error);
+                }
+            }
+        }
+        drawn.map_err(|error| refused(&error))
+    }
+
+    fn draw_book(&mut self, change: Change) -> Result<(), BpfError> {
+        if self.book.is_empty() {
+            self.attached = None;
+            return self.pins.remove().map(|_| ());
+        }
+        let attached = match self.attached.take() {
+            Some(attached) => attached,
+            None => Attached::adopt(&self.pins)?,
+        };
+        let attached = self.attached.insert(attached);
+        let page_size = self.ledger.page_size();
+        let mut wanted = Wanted {
+            book: &self.book,
+            resolve: &|book, uid| book.resolve(uid, self.mem_total, page_size),
+            default: self.book.resolve_default(self.mem_total, page_size),
+            dry_run: self.limit_config.dry_run,
+        };
+        wanted.draw(attached, change, &mut self.proc)
+    }
+
+    /// Pages and bytes, for those who show them.
+    pub(super) fn page_size(&self) -> PageSize {
+        self.ledger.page_size()
+    }
+}
+
+/// How a user's line is found.
+type Resolve<'a> = &'a dyn Fn(&LineBook, Uid) -> Option<Resolved>;
+
+/// The lines as they should be.
+struct Wanted<'a> {
+    book: &'a LineBook,
+    resolve: Resolve<'a>,
+    default: Option<Resolved>,
+    dry_run: bool,
+}
+
+impl Wanted<'_> {
+    fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
+        LineSet {
+            uid,
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            enforce,
+            from_default: self.is_default(uid),
+        }
+    }
+
+    /// Whether nobody drew a line for this user in particular.
+    fn is_default(&self, uid: Uid) -> bool {
+        !self.book.explicit_uids().contains(&uid)
+    }
+
+    /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have.
+    fn draw(
+        &mut self,
+        attached: &mut Attached,
+        change: Change,
+        proc: &mut plimsoll_sys::process::ProcRoot,
+    ) -> Result<(), BpfError> {
+        let standing = attached.limits.accounts()?;
+        let present = self.present(proc);
+        let uids: BTreeSet<Uid> =
+            self.book.explicit_uids().into_iter().chain(standing.iter().map(|one| one.uid)).chain(present).collect();
+        if self.default.is_none() {
+            attached.limits.set_default(None)?;
+        }
+        let mut opened = Vec::new();
+        for uid in uids {
+            let known = standing.iter().find(|one| one.uid == uid);
+            match (self.resolve)(self.book, uid) {
+                None => {
+                    if known.is_some() {
+                        attached.limits.clear_line(uid)?;
+                        attached.watched.remove(&uid);
+                    }
+                }
+                Some(line) => {
+                    let now = matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
+                    if self.draw_one(attached, uid, &line, known, now)? {
+                        opened.push((uid, line, now));
+                    }
+                }
+            }
+        }
+        self.draw_default(attached)?;
+        // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
+        // was there before the line.
+        attached.scan()?;
+        for (uid, line, now) in opened {
+            let enforce = if now { Enforce::Now } else { Enforce::Ratchet };
+            attached.limits.set_line(&self.line(uid, &line, enforce))?;
+            attached.watch(uid, line.action);
+        }
+        Ok(())
+    }
+
+    /// Draws one line; true when it was left open, to be closed after the scan.
+    fn draw_one(
+        &self,
+        attached: &mut Attached,
+        uid: Uid,
+        line: &Resolved,
+        known: Option<&AccountFacts>,
+        now: bool,
+    ) -> Result<bool, BpfError> {
+        let Some(known) = known else {
+            attached.limits.set_line(&self.line(uid, line, Enforce::Open))?;
+            return Ok(true);
+        };
+        let drawn = self.line(uid, line, if now { Enforce::Now } else { Enforce::Ratchet });
+        if known.from_default != drawn.from_default {
+            attached.limits.clear_line(uid)?;
+            attached.limits.set_line(&LineSet { enforce: Enforce::Open, ..drawn })?;
+            return Ok(true);
+        }
+        attached.watch(uid, line.action);
+        let unchanged = known.hard == drawn.hard && known.soft == drawn.soft && known.signal == drawn.signal;
+        if !unchanged || now {
+            attached.limits.set_line(&drawn)?;
+        }
+        Ok(false)
+    }
+
+    fn draw_default(&self, attached: &Attached) -> Result<(), BpfError> {
+        let Some(line) = &self.default else {
+            return Ok(());
+        };
+        let range = self.book.range();
+        attached.limits.set_default(Some(&DefaultLine {
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            uid_min: range.min,
+            uid_max: range.max,
+        }))
+    }
+
+    fn concerns(&self, target: Target, uid: Uid) -> bool {
+        match target {
+            Target::User(user) => user == uid,
+            Target::Default => self.is_default(uid),
+        }
+    }
+
+    /// Users that run something now and fall under the default line: theirs are drawn before the programs may draw
+    /// them, so that what they use already kills nobody.
+    fn present(&self, proc: &mut plimsoll_sys::process::ProcRoot) -> BTreeSet<Uid> {
+        let mut present = BTreeSet::new();
+        if self.default.is_some() {
+            let range = self.book.range();
+            let listed = proc.processes(|process| {
+                if range.contains(process.uid) {
+                    present.insert(process.uid);
+                }
+            });
+            // Without the list, a user's first event draws the line: right, but not open for what runs already.
+            if listed.is_err() {
+                present.clear();
+            }
+        }
+        present
+    }
+}

@@ -1,0 +1,191 @@
+//! What the guard shows of itself.
+
+use super::{Guard, flights::Owner};
+use crate::api::control::Refusal;
+use plimsoll_policy::{
+    account::AccountView,
+    machine::MachineReading,
+    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
+    units::{Bytes, Uid},
+};
+use plimsoll_sys::bpf::AccountFacts;
+
+/// The programs, as they are attached.
+const PROGRAMS: [&str; 4] = [
+    "tp_btf/rss_stat",
+    "tp_btf/exit_mmap",
+    "tp_btf/sched_process_fork",
+    "tp_btf/sched_process_exec",
+];
+
+impl Guard {
+    /// Accounts with a line, exact at this moment: what is not settled is settled first.
+    pub(super) fn account_views(&mut self, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        let facts = self.settled_accounts().map_err(|error| Refusal::Internal(error.to_string()))?;
+        let mut views: Vec<AccountView> = facts
+            .iter()
+            .filter(|facts| user.is_none_or(|user| user == facts.uid))
+            .filter_map(|facts| self.view(facts))
+            .collect();
+        views.sort_by_key(|view| view.account);
+        Ok(views)
+    }
+
+    fn settled_accounts(&mut self) -> Result<Vec<AccountFacts>, plimsoll_sys::bpf::BpfError> {
+        let Some(attached) = &mut self.attached else {
+            return Ok(Vec::new());
+        };
+        if attached.limits.accounts()?.iter().any(|account| !account.exact) {
+            attached.scan()?;
+        }
+        attached.limits.accounts()
+    }
+
+    fn view(&self, facts: &AccountFacts) -> Option<AccountView> {
+        let page_size = self.page_size();
+        let line = self.book.resolve(facts.uid, self.mem_total, page_size)?;
+        let bytes = |pages| page_size.to_bytes(pages).0;
+        Some(AccountView {
+            account: super::ledger::user(facts.uid),
+            name: None,
+            usage_bytes: bytes(facts.usage),
+            reserved_bytes: 0,
+            soft_bytes: Some(bytes(facts.soft)),
+            hard_bytes: Some(bytes(facts.hard)),
+            effective_bytes: facts.effective.map(bytes),
+            action: line.action,
+            near: facts.near,
+            processes: u64::from(facts.processes),
+            source: line.source,
+        })
+    }
+
+    pub(super) fn status(&mut self) -> Result<Status, Refusal> {
+        let accounts = self.account_views(None)?;
+        let limits_on = self.attached.is_some();
+        Ok(Status {
+            daemon: true,
+            triggers: Triggers {
+                kernel: if limits_on {
+                    "in force: kills the allocating process in the event that crosses, when it is the account's largest"
+                } else {
+                    "not attached: no line is set"
+                }
+                .into(),
+                daemon: if limits_on {
+                    "in force: kills the largest process by pidfd when the kernel side asks"
+                } else if self.machine.is_some() {
+                    "in force for the machine guard; no line is set"
+                } else {
+                    "idle: no line is set and the machine guard is off"
+                }
+                .into(),
+                last_defence: "the kernel's own OOM killer, not arranged by this version".into(),
+            },
+            guards: self.guards(limits_on),
+            accounts,
+            pressure: self.pressure(),
+            kernel: self.kernel()?,
+        })
+    }
+
+    fn guards(&self, limits_on: bool) -> Guards {
+        let dying_lines = self.flights.count_of(|owner| matches!(owner, Owner::User(_)));
+        let dying_machine = self.flights.count_of(|owner| owner == Owner::Machine);
+        let view = |on: bool, dying| GuardView {
+            state: if on { "on" } else { "off" }.into(),
+            dry_run: self.limit_config.dry_run,
+            dying,
+            incidents: self.ledger.recorded(),
+            last_incident: self.ledger.last_id(),
+        };
+        Guards {
+            limits: view(limits_on, dying_lines),
+            pressure: view(self.machine.is_some(), dying_machine),
+            own: OwnView {
+                resident_bytes: None,
+                uptime_seconds: None,
+                wake_ups: Some(self.wake_ups),
+                incidents_lost: Some(self.ledger.lost()),
+                protected: u64::try_from(self.protected.len()).ok(),
+            },
+        }
+    }
+
+    fn pressure(&self) -> Pressure {
+        let reading = self.machine.as_ref().and_then(|machine| machine.last());
+        let known = |pick: fn(&MachineReading) -> Option<Bytes>| reading.and_then(pick).map(|bytes| bytes.0);
+        let available = known(|reading| reading.mem_available.known());
+        let anon = known(|reading| reading.anon.known());
+        let swap_total = known(|reading| reading.swap_total.known());
+        let config = self.machine.as_ref().map(|machine| *machine.config());
+        let share = |whole: Option<u64>, permille: Option<u16>| {
+            Some(whole?.checked_div(1000)?.saturating_mul(u64::from(permille?)))
+        };
+        let programs = available.zip(anon).map(|(available, anon)| available.saturating_add(anon));
+        Pressure {
+            mem_total_bytes: Some(self.mem_total.0),
+            mem_available_bytes: available,
+            anon_bytes: anon,
+            swap_total_bytes: swap_total,
+            swap_free_bytes: known(|reading| reading.swap_free.known()),
+            term_at_mem_bytes: share(programs, config.map(|config| config.term.memory.0)),
+            term_at_swap_bytes: share(swap_total, config.map(|config| config.term.swap.0)),
+            kill_at_mem_bytes: share(programs, config.map(|config| config.kill.memory.0)),
+            kill_at_swap_bytes: share(swap_total, config.map(|config| config.kill.swap.0)),
+        }
+    }
+
+    fn kernel(&mut self) -> Result<Kernel, Refusal> {
+        let release = plimsoll_sys::process::kernel_version().ok().map(|version| version.to_string());
+        let Some(attached) = &mut self.attached else {
+            return Ok(Kernel {
+                release,
+                attached: false,
+                pin: Some(self.pins.root().display().to_string()),
+                schema: None,
+                programs: Vec::new(),
+                maps: Vec::new(),
+                map_bytes: Some(0),
+                records_dropped: None,
+                signals_failed: None,
+            });
+        };
+        let counters = attached.limits.counters().map_err(|error| Refusal::Internal(error.to_string()))?;
+        let accounts = attached.limits.accounts().map_err(|error| Refusal::Internal(error.to_string()))?;
+        let processes = accounts.iter().map(|one| u64::from(one.processes)).sum();
+        let maps: Vec<MapView> = attached
+            .limits
+            .maps()
+            .into_iter()
+            .map(|map| MapView {
+                used: match map.name {
+                    "mms" => Some(processes),
+                    "uid_accounts" => u64::try_from(accounts.len()).ok(),
+                    _ => None,
+                },
+                full: match map.name {
+                    "mms" => Some(counters.mms_full),
+                    "accounts" => Some(counters.accounts_full),
+                    "families" => Some(counters.families_full),
+                    "records" => Some(counters.records_dropped.saturating_add(attached.events.undecodable())),
+                    _ => None,
+                },
+                name: map.name.into(),
+                max: u64::from(map.entries_max),
+                bytes: map.memory_bytes,
+            })
+            .collect();
+        Ok(Kernel {
+            release,
+            attached: true,
+            pin: Some(self.pins.root().display().to_string()),
+            schema: Some(attached.limits.meta().schema),
+            programs: PROGRAMS.map(String::from).to_vec(),
+            map_bytes: maps.iter().map(|map| map.bytes).sum(),
+            maps,
+            records_dropped: Some(counters.records_dropped),
+            signals_failed: Some(counters.signals_failed),
+        })
+    }
+}

@@ -1,0 +1,15 @@
+#![no_main]
+
+use plimsoll_wire::{abi::plimsoll_record, record::decode};
+
+// As it came, and once more at the length of a record: hardly any input has it by chance.
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let mut whole = bytes.to_vec();
+    whole.resize(size_of::<plimsoll_record>(), 0);
+    for input in [bytes, &whole] {
+        if let Ok(record) = decode(input) {
+            let shown = format!("{} {:?}", record.comm, record.cmdline);
+            assert!(!shown.chars().any(char::is_control), "a record is shown raw: {shown:?}");
+        }
+    }
+});
