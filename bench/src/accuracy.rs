@@ -28,6 +28,8 @@ struct Differences {
     statm_pages: Vec<f64>,
     after_exit_pages: Vec<f64>,
     totals: [u64; 4],
+    /// One line for each user that was not exact.
+    findings: Vec<String>,
 }
 
 /// Runs it.
@@ -40,7 +42,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     for round in 0..options.sized(10, 1) {
         storm(options, guard.as_mut(), round, &mut differences)?;
     }
-    let Differences { guard_pages, statm_pages, after_exit_pages, totals } = &differences;
+    let Differences { guard_pages, statm_pages, after_exit_pages, totals, findings } = &differences;
     report.add_row("stopped", Series { variant: "plimsoll", figures: guard_pages }, "pages off");
     report.add_row("stopped", Series { variant: "statm", figures: statm_pages }, "pages off");
     report.add_row("after exit", Series { variant: "plimsoll", figures: after_exit_pages }, "pages off");
@@ -48,6 +50,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     report.note(format!(
         "in all {pages} pages touched, {forks} forks without exec, {execs} execs, {setuids} changes of user"
     ));
+    report.notes.extend(findings.iter().cloned());
     Ok(())
 }
 
@@ -114,7 +117,8 @@ fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(),
     let page_bytes = proc::page_size_bytes()?;
     for uid in UIDS {
         let (mut exact_pages, mut statm_pages) = (0, 0);
-        for pid in proc::read_pids_of_user(uid)? {
+        let pids = proc::read_pids_of_user(uid)?;
+        for pid in pids.iter().copied() {
             let statm = proc::read_of(pid, "statm")?;
             let approximate_pages = statm.as_deref().and_then(proc::statm_anonymous_pages);
             let (Some(bytes), Some(pages)) = (proc::read_charged_bytes(pid)?, approximate_pages) else {
@@ -124,6 +128,11 @@ fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(),
             statm_pages += pages;
         }
         let usage_pages = known(guard.usage_bytes(uid)?, uid)? / page_bytes;
+        if usage_pages != exact_pages {
+            differences.findings.push(format!(
+                "uid {uid}: plimsoll says {usage_pages} pages, the page tables of its processes {pids:?} {exact_pages}"
+            ));
+        }
         differences.guard_pages.push(usage_pages.abs_diff(exact_pages) as f64);
         differences.statm_pages.push(statm_pages.abs_diff(exact_pages) as f64);
     }

@@ -75,6 +75,7 @@ pub(super) struct Arena {
     stamps: Stamps,
     page_bytes: u64,
     kills: u64,
+    drawn: Vec<u32>,
 }
 
 impl Arena {
@@ -92,6 +93,7 @@ impl Arena {
             stamps,
             page_bytes: proc::page_size_bytes()?,
             kills: 0,
+            drawn: Vec::new(),
         })
     }
 
@@ -105,9 +107,8 @@ impl Arena {
     /// # Errors
     /// The guard refuses.
     pub(super) fn draw_lines(&mut self, bytes: u64) -> Result<(), BenchError> {
-        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: bytes, soft_bytes: None })?;
-        let room = bytes + CROSSER_ROOM_BYTES;
-        self.guard.set_line(Line { uid: DAEMON_UID, hard_bytes: room, soft_bytes: None })
+        self.draw(IN_KERNEL_UID, bytes)?;
+        self.draw(DAEMON_UID, bytes + CROSSER_ROOM_BYTES)
     }
 
     /// Draws the line of the kernel's way `bytes` above what its user uses already.
@@ -115,19 +116,29 @@ impl Arena {
     /// # Errors
     /// The guard refuses, or does not know the usage.
     pub(super) fn draw_line_above_usage(&mut self, bytes: u64) -> Result<(), BenchError> {
-        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: 2 << 30, soft_bytes: None })?;
+        self.draw(IN_KERNEL_UID, 2 << 30)?;
         let usage = self.guard.usage_bytes(IN_KERNEL_UID)?;
         let usage = usage.ok_or_else(|| BenchError::malformed("usage of the crowd's account", "absent"))?;
-        self.guard.set_line(Line { uid: IN_KERNEL_UID, hard_bytes: usage + bytes, soft_bytes: None })
+        self.draw(IN_KERNEL_UID, usage + bytes)
     }
 
-    /// Takes the lines away.
+    /// Takes away the lines that are drawn.
     ///
     /// # Errors
     /// The guard refuses.
     pub(super) fn clear_lines(&mut self) -> Result<(), BenchError> {
-        self.guard.clear_line(IN_KERNEL_UID)?;
-        self.guard.clear_line(DAEMON_UID)
+        while let Some(uid) = self.drawn.pop() {
+            self.guard.clear_line(uid)?;
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, uid: u32, hard_bytes: u64) -> Result<(), BenchError> {
+        self.guard.set_line(Line { uid, hard_bytes, soft_bytes: None })?;
+        if !self.drawn.contains(&uid) {
+            self.drawn.push(uid);
+        }
+        Ok(())
     }
 
     /// One kill of a victim of this size.

@@ -187,7 +187,10 @@ impl Control for Desk {
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         let HistoryQuery { since, before_id, limit } = query;
-        self.reader.query(&Query { since, before_id, limit }).map_err(|error| unread(&error))
+        let found = self.reader.query(&Query { since, before_id, limit });
+        // An idle daemon keeps no cache.
+        self.reader.close();
+        found.map_err(|error| unread(&error))
     }
 
     fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
@@ -196,6 +199,7 @@ impl Control for Desk {
             Pick::Last => self.reader.last(),
             Pick::Pid(pid) => self.reader.by_pid(pid),
         };
+        self.reader.close();
         found.map_err(|error| unread(&error))?.ok_or_else(|| not_found(pick))
     }
 }

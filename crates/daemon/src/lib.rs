@@ -6,6 +6,7 @@
 mod biography;
 mod control;
 mod guard;
+mod privileges;
 mod run;
 mod settings;
 

@@ -3,12 +3,13 @@
 use crate::{
     api::server::Server,
     biography::Biographer,
-    config::{self, Places},
+    config::{self, Config, Places},
     control::{Desk, Parts},
-    guard::{Change, Guard, Journal, Ledger, Notices, Request, Setup, mailbox},
-    history::{Caps, History},
+    guard::{Caller, Change, Guard, Journal, Ledger, Notices, Setup, mailbox},
+    history::{Caps, History, Writer},
     loader::Loader,
     options::{CONFIG_FILE, DaemonOptions},
+    privileges,
     settings::{self, Settings},
     state::LimitsFile,
 };
@@ -19,13 +20,16 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use plimsoll_policy::{incident::Outcome,
+use plimsoll_policy::{
+    incident::Outcome,
     lines::{LineBook, StoredLine},
-    story};
+    story,
+    units::Bytes,
+};
 use plimsoll_sys::{
     bpf::{PinState, Pins},
     process::{
-        ProcRoot, Reaper, lock_memory, mem_total, page_size, set_oom_score_adj_self, try_mount_bpffs,
+        OomScore, ProcRoot, Reaper, lock_memory, mem_total, page_size, set_oom_score_adj_self, try_mount_bpffs,
     },
 };
 use std::{
@@ -60,6 +64,31 @@ struct PinLock {
     _lock: Flock<File>,
 }
 
+/// Everything that can be refused, checked before anything is started.
+#[derive(Debug)]
+struct Ground {
+    places: Places,
+    config: Config,
+    settings: Settings,
+    pins: Pins,
+    lock: Option<PinLock>,
+    signals: SignalFd,
+    journal: Journal,
+    notices: Notices,
+    mem_total: Bytes,
+    file: LimitsFile,
+    book: Arc<LineBook>,
+}
+
+/// What runs besides the guard thread.
+#[derive(Debug)]
+struct Staff {
+    caller: Caller,
+    desk: Arc<Desk>,
+    writer: Writer,
+    lock: Option<PinLock>,
+}
+
 /// Guards until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -68,78 +97,101 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(RunError::NotPermitted);
     }
-    let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
-    let places = Places::new(named);
-    let config = config::load(&places).map_err(failed)?;
-    let settings = Settings::of(&config, options.dry_run).map_err(RunError::Failed)?;
-    // Before any thread starts, so that all of them leave these signals to the descriptor.
-    let signals = block_signals().map_err(failed)?;
-    let journal = Journal::start().map_err(failed)?;
-    let mut notices = Notices::new(journal.clone());
-    let memory = mem_total().map_err(failed)?;
-    let (file, stored) = LimitsFile::load::<Vec<StoredLine>>(&options.state).map_err(failed)?;
-    let mut book = LineBook::new(config.limits.uids);
-    book.replace_config(config.limits.uids, settings.lines.clone());
-    let forged = book.load_stored(stored);
-    if !forged.is_empty() {
-        notices.say(format_args!("{} saved lines were left out: they are not what their owners may set", forged.len()));
-    }
-    for (place, error) in book.faults(memory) {
-        notices.say(format_args!("the line of {}: {error}; it is in force as far as it can be", place.target()));
-    }
-    let pins = Pins::new(&options.pin);
-    let lock = lock_pins(&pins, &mut notices)?;
-    let proc = ProcRoot::open(Path::new("/proc")).map_err(failed)?;
-    let biographer = Biographer::start(ProcRoot::open(Path::new("/proc")).map_err(failed)?).map_err(failed)?;
-    let history = open_history(options, &config, &biographer, journal.clone())?;
-    let (mailbox, caller) = mailbox().map_err(failed)?;
-    let book = Arc::new(book);
-    let loader = Loader::new(&pins, &config);
-    let desk = Arc::new(Desk::new(Parts {
-        caller: caller.clone(),
-        book: Arc::clone(&book),
-        file,
-        loader: loader.clone(),
-        reader: history.reader,
-        places,
-        pins: pins.clone(),
-        mem_total: memory,
-        page_size: page_size(),
-        dry_run: options.dry_run,
-    }));
-    let mut guard = Guard::new(Setup {
-        proc,
-        reaper: Reaper::spawn(|_report| {}).map_err(failed)?,
-        ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
-        notices,
-        pins: pins.clone(),
-        book: Arc::new(LineBook::new(config.limits.uids)),
-        limit_config: settings.limits,
-        machine: settings.machine,
-        protected: settings::protected(&config),
-        mem_total: memory,
-        mailbox,
-        signals,
-        reload: Box::new(reloader(Arc::clone(&desk), journal.clone())),
-        biographer,
-    });
-    begin(&mut guard, &book, &loader, lock.is_some());
-    let server = Server::start(&options.socket, desk).map_err(failed);
-    let server = match server {
+    let ground = lay_ground(options)?;
+    let book = Arc::clone(&ground.book);
+    let loader = Loader::new(&ground.pins, &ground.config);
+    let (mut guard, staff) = start(options, ground, loader.clone())?;
+    begin(&mut guard, &book, &loader, staff.lock.is_some());
+    let server = match Server::start(&options.socket, staff.desk) {
         Ok(server) => server,
         Err(error) => {
-            end(guard, &options.pin, options.keep, lock)?;
-            return Err(error);
+            end(guard, &options.pin, options.keep, staff.lock)?;
+            return Err(failed(error));
         }
     };
     harden(&mut guard);
     guard.say(&format!("guarding; control socket {}, state {}", options.socket.display(), options.state.display()));
     let outcome = guard.run().map_err(failed);
     server.stop();
-    let ended = end(guard, &options.pin, options.keep, lock);
-    let written = history.writer.close(LAST_WORDS).map_err(failed);
-    drop(caller.send(Request::Stop));
-    outcome.map(|_| ()).and(ended).and(written)
+    let ended = end(guard, &options.pin, options.keep, staff.lock);
+    let written = staff.writer.close(LAST_WORDS).map_err(failed);
+    drop(staff.caller);
+    outcome.and(ended).and(written)
+}
+
+fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
+    let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
+    let places = Places::new(named);
+    let config = config::load(&places).map_err(failed)?;
+    let settings = Settings::of(&config, options.dry_run).map_err(RunError::Failed)?;
+    let mem_total = mem_total().map_err(failed)?;
+    let (file, stored) = LimitsFile::load::<Vec<StoredLine>>(&options.state).map_err(failed)?;
+    let mut book = LineBook::new(config.limits.uids);
+    book.replace_config(config.limits.uids, settings.lines.clone());
+    let forged = book.load_stored(stored);
+    let pins = Pins::new(&options.pin);
+    // Mounting is the one thing that needs more rights than guarding does.
+    let mounted = try_mount_bpffs(options.pin.parent().unwrap_or(&options.pin));
+    let dropped = privileges::drop_others();
+    // Before any thread starts, so that all of them leave these signals to the descriptor.
+    let signals = block_signals().map_err(failed)?;
+    let journal = Journal::start().map_err(failed)?;
+    let mut notices = Notices::new(journal.clone());
+    if let Err(errno) = dropped {
+        notices.say(format_args!("keeps more rights than it needs: {errno}"));
+    }
+    if !forged.is_empty() {
+        notices.say(format_args!("{} saved lines were left out: they are not what their owners may set", forged.len()));
+    }
+    for (place, error) in book.faults(mem_total) {
+        notices.say(format_args!("the line of {}: {error}; it is in force as far as it can be", place.target()));
+    }
+    let lock = match mounted {
+        Ok(_) => lock_pins(&pins, &mut notices)?,
+        Err(error) => {
+            notices.say(format_args!("no lines can be drawn: {error}"));
+            None
+        }
+    };
+    Ok(Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book: Arc::new(book) })
+}
+
+/// Starts every thread but the guard's own, which is this one.
+fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
+    let Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book } = ground;
+    let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
+    let biographer = Biographer::start(proc()?).map_err(failed)?;
+    let history = open_history(options, &config, &biographer, journal.clone())?;
+    let (mailbox, caller) = mailbox().map_err(failed)?;
+    let desk = Arc::new(Desk::new(Parts {
+        caller: caller.clone(),
+        book,
+        file,
+        loader,
+        reader: history.reader,
+        places,
+        pins: pins.clone(),
+        mem_total,
+        page_size: page_size(),
+        dry_run: options.dry_run,
+    }));
+    let guard = Guard::new(Setup {
+        proc: proc()?,
+        reaper: Reaper::spawn(|_report| {}).map_err(failed)?,
+        ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
+        notices,
+        pins,
+        book: Arc::new(LineBook::new(config.limits.uids)),
+        limit_config: settings.limits,
+        machine: settings.machine,
+        protected: settings::protected(&config),
+        mem_total,
+        mailbox,
+        signals,
+        reload: Box::new(reloader(Arc::clone(&desk), journal)),
+        biographer,
+    });
+    Ok((guard, Staff { caller, desk, writer: history.writer, lock }))
 }
 
 /// Draws the saved and configured lines. What cannot be drawn is said, and the rest guards on.
@@ -172,7 +224,9 @@ fn harden(guard: &mut Guard) {
     if let plimsoll_sys::process::MemoryLock::Failed(error) = lock_memory() {
         guard.say(&format!("its memory could not be locked: {error}"));
     }
-    set_oom_score_adj_self(-1000);
+    if let OomScore::Failed(error) = set_oom_score_adj_self(-1000) {
+        guard.say(&format!("the kernel's own OOM killer may take it: {error}"));
+    }
 }
 
 fn block_signals() -> nix::Result<SignalFd> {
@@ -187,28 +241,26 @@ fn block_signals() -> nix::Result<SignalFd> {
 /// Makes the pin folder and takes it for this daemon. `None`: there can be no pins here, so no lines, and it was said.
 fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunError> {
     let root = pins.root();
-    let parent = root.parent().unwrap_or(root);
-    if let Err(error) = try_mount_bpffs(parent) {
-        notices.say(format_args!("no lines can be drawn: {error}"));
-        return Ok(None);
-    }
     if let Err(error) = std::fs::create_dir_all(root) {
         notices.say(format_args!("no lines can be drawn: cannot make {}: {error}", root.display()));
         return Ok(None);
     }
     let folder = File::open(root).map_err(failed)?;
-    let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        nix::errno::Errno::EWOULDBLOCK => RunError::Failed(format!(
-            "another plimsoll daemon guards with {}: stop it, or give this one another --pin",
-            root.display()
-        )),
-        other => RunError::Failed(format!("cannot lock {}: {other}", root.display())),
+    let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        if errno == nix::errno::Errno::EWOULDBLOCK {
+            RunError::Failed(format!(
+                "another plimsoll daemon guards with {}: stop it, or give this one another --pin",
+                root.display()
+            ))
+        } else {
+            RunError::Failed(format!("cannot lock {}: {errno}", root.display()))
+        }
     })?;
     if let PinState::Foreign(found) = pins.state().map_err(failed)? {
         return Err(RunError::Failed(format!(
-            "{} holds programs of schema {found}, which this plimsoll does not know: stop the other version, or remove them with 'plimsoll daemon --stop-guarding --pin {}'",
-            root.display(),
-            root.display()
+            "{path} holds programs of schema {found}, which this plimsoll does not know: stop the other version, or \
+             remove them with 'plimsoll daemon --stop-guarding --pin {path}'",
+            path = root.display()
         )));
     }
     Ok(Some(PinLock { _lock: lock }))

@@ -1,7 +1,11 @@
 //! `plimsoll bench`: measurements, paired and in one run.
 
-use crate::exit::{Ending, Failure};
+use crate::{
+    exit::{Ending, Exit, Failure},
+    output,
+};
 use clap::{Args, ValueEnum};
+use plimsoll_bench::Options;
 use std::io::Write;
 
 /// What to measure.
@@ -26,11 +30,29 @@ pub(crate) struct Arguments {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Few rounds and small sizes: shows that it works, measures nothing well.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only cases whose name begins with this.
+    #[arg(long, value_name = "CASE")]
+    pub(crate) only: Option<String>,
 }
 
 /// Measures and prints.
-pub(crate) fn run(arguments: &Arguments, _out: &mut dyn Write) -> Ending {
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
+    if !nix::unistd::geteuid().is_root() {
+        let message = "not permitted: a bench starts a guard and users of its own; run it with sudo".into();
+        return Err(Failure::Told { exit: Exit::NotPermitted, message });
+    }
     let name =
         arguments.name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    Err(Failure::failed(format_args!("'plimsoll bench {name}' is not part of this build")))
+    let options =
+        Options { quick: arguments.quick, only: arguments.only.clone(), ..Options::default() };
+    let report = plimsoll_bench::run(&name, &options).map_err(Failure::failed)?;
+    if arguments.json {
+        output::json(out, &report)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use plimsoll_policy::{
     units::{Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
 /// swept, users that changed without an event followed.
@@ -28,6 +28,11 @@ impl Watch {
     pub(crate) fn new(action: Action) -> Self {
         Self { state: LimitState::default(), action }
     }
+
+    /// Whether a victim of it is on its way out.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.state.in_flight().is_empty()
+    }
 }
 
 /// The programs in force.
@@ -36,6 +41,8 @@ pub(crate) struct Attached {
     pub(crate) limits: Limits,
     pub(crate) events: Events,
     pub(crate) watched: BTreeMap<Uid, Watch>,
+    /// Accounts at or above their soft limit.
+    pub(crate) near: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) holders: Vec<Holder>,
     next_scan: Option<Nanos>,
@@ -52,9 +59,11 @@ impl Attached {
             limits,
             events,
             watched: BTreeMap::new(),
+            near: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
-            next_scan: None,
+            // The first look tells what an earlier daemon left near or dying.
+            next_scan: Some(Nanos(0)),
             scans: 0,
             phantoms: 0,
         })
@@ -76,7 +85,8 @@ impl Attached {
     }
 
     /// Plans the next scan: one while anything is near or dying, none else.
-    pub(crate) fn plan_scan(&mut self, busy: bool, now: Nanos) {
+    pub(crate) fn plan_scan(&mut self, now: Nanos) {
+        let busy = !self.near.is_empty() || self.watched.values().any(Watch::is_waiting);
         let due = Nanos(now.0.saturating_add(SCAN_EVERY.0));
         self.next_scan = busy.then(|| self.next_scan.filter(|planned| planned.0 > now.0).unwrap_or(due));
     }

@@ -62,12 +62,11 @@ impl Flight {
 pub(crate) struct Flights {
     flights: Vec<Flight>,
     reaper: Reaper,
-    reaps_refused: u64,
 }
 
 impl Flights {
     pub(crate) fn new(reaper: Reaper) -> Self {
-        Self { flights: Vec::with_capacity(64), reaper, reaps_refused: 0 }
+        Self { flights: Vec::with_capacity(64), reaper }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,11 +75,6 @@ impl Flights {
 
     pub(crate) fn count_of(&self, ours: impl Fn(Owner) -> bool) -> u64 {
         self.flights.iter().filter(|flight| ours(flight.owner) && !flight.exited).fold(0, |sum: u64, _| sum.saturating_add(1))
-    }
-
-    /// Reaps that found the reaper's queue full: those victims freed their memory themselves.
-    pub(crate) fn reaps_refused(&self) -> u64 {
-        self.reaps_refused
     }
 
     /// Takes a victim in, and has it reaped if it was killed.
@@ -93,15 +87,9 @@ impl Flights {
         if flight.signal != Signal::Kill {
             return;
         }
-        // A copy that cannot be made costs speed, not the kill.
-        let copy = flight.pidfd.as_ref().map(PidFd::try_clone);
-        let taken = match copy {
-            Some(Ok(pidfd)) => self.reaper.submit(pidfd, u64::from(flight.victim.pid.0)).is_ok(),
-            Some(Err(_)) => false,
-            None => true,
-        };
-        if !taken {
-            self.reaps_refused = self.reaps_refused.saturating_add(1);
+        // Without a copy, or with the reaper's queue full (which it counts), the victim frees its memory itself.
+        if let Some(Ok(pidfd)) = flight.pidfd.as_ref().map(PidFd::try_clone) {
+            drop(self.reaper.submit(pidfd, u64::from(flight.victim.pid.0)));
         }
     }
 

@@ -2,26 +2,25 @@
 
 use super::{
     attached::{Attached, Watch},
-    flights::{Flight, Flights, Owner},
-    ledger::{Entry, Ledger, Occasion, user},
+    flights::Flights,
+    ledger::Ledger,
     report::Notices,
 };
 use crate::biography::Biographer;
 use plimsoll_policy::{
     account::Action,
-    incident::{Guard, Trigger, Victim},
     limits::{LimitAction, LimitConfig, Snapshot, decide},
     reading::Reading,
-    reason::Reason,
-    selection::{Candidate, Decision, Standing},
+    selection::Candidate,
     units::{Nanos, Pages, Uid},
-    victim::{Signal, SignalFault, SignalOutcome, Stage, VictimId},
+    victim::{Signal, Stage},
 };
 use plimsoll_sys::{
-    bpf::{AccountFacts, BpfError, Holder, VictimMark},
-    process::{PidFd, ProcRoot, ProcessError, clock_monotonic_ns},
+    bpf::{AccountFacts, BpfError, VictimMark},
+    process::{ProcRoot, clock_monotonic_ns},
 };
 use plimsoll_wire::record::{Record, RecordKind};
+use std::collections::BTreeSet;
 
 /// Decisions in a row for one record: each either ends something or is the last.
 const STEPS_MAX: usize = 16;
@@ -54,11 +53,17 @@ pub(crate) const fn action_of(signal: u32) -> Action {
 }
 
 impl Attached {
-    /// Takes in everything the kernel side has to say.
+    /// Takes in everything the kernel side has to say: what somebody waits for first, then what can wait.
     pub(crate) fn take_records(&mut self, hands: &mut Hands<'_>) {
+        let mut unsettled = false;
         loop {
-            match self.events.next() {
-                Ok(Some(record)) => self.take(&record, hands),
+            match self.events.next_record() {
+                Ok(Some(record)) => {
+                    unsettled |= matches!(record.kind, RecordKind::Exact | RecordKind::Near);
+                    if let Err(error) = self.take(&record, hands) {
+                        hands.notices.once("limits", &error);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => {
                     hands.notices.once("records", &error);
@@ -66,34 +71,50 @@ impl Attached {
                 }
             }
         }
+        if unsettled && let Err(error) = self.settle_near(hands) {
+            hands.notices.once("limits", &error);
+        }
     }
 
-    fn take(&mut self, record: &Record, hands: &mut Hands<'_>) {
-        let result = match record.kind {
-            RecordKind::Exact => self.scan(),
+    fn take(&mut self, record: &Record, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+        match record.kind {
+            RecordKind::Exact => Ok(()),
             RecordKind::Near => self.on_near(record.uid, hands),
-            RecordKind::Far => Ok(()),
+            RecordKind::Far => {
+                self.near.remove(&record.uid);
+                Ok(())
+            }
             RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), hands),
             RecordKind::Acted => self.on_acted(record, hands),
             RecordKind::Freed => {
                 hands.flights.freed(record.process.mm, record.time);
                 Ok(())
             }
-        };
-        if let Err(error) = result {
-            hands.notices.once("limits", &error);
         }
     }
 
-    /// An account came near: settle it exactly and tell the kernel side its largest process.
+    /// An account came near: the kernel side is told its largest process at once, as the counts stand.
     fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_>) -> Result<(), BpfError> {
-        self.scan()?;
-        self.end_holders(hands);
+        self.near.insert(uid);
         if let Some(account) = self.limits.account(uid)? {
             self.list_candidates(&account)?;
             self.limits.answer(account.index, self.largest(), 0)?;
             self.introduce(hands);
         }
+        Ok(())
+    }
+
+    /// Settles every counter exactly, and tells the kernel side the largest again where that may have changed it.
+    fn settle_near(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+        self.scan()?;
+        self.end_holders(hands);
+        for uid in self.near.clone() {
+            if let Some(account) = self.limits.account(uid)? {
+                self.list_candidates(&account)?;
+                self.limits.answer(account.index, self.largest(), 0)?;
+            }
+        }
+        self.plan_scan(now());
         Ok(())
     }
 
@@ -163,197 +184,30 @@ impl Attached {
         }
     }
 
-    /// Signals the first victim, and those that share its memory.
-    fn send(
-        &mut self,
-        account: &AccountFacts,
-        decision: &Decision,
-        signal: Signal,
-        hands: &mut Hands<'_>,
-    ) -> Result<bool, BpfError> {
-        let mut sent = Vec::new();
-        let mut signalled = None;
-        for candidate in decision.together() {
-            let (pidfd, outcome) = signal_candidate(candidate, signal, hands);
-            let moment = now();
-            self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
-            if matches!(outcome, SignalOutcome::Sent(_)) {
-                signalled.get_or_insert(moment);
-                // Not tracked any more: it is gone, and nothing has to be left out of usage.
-                self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying)?;
-                sent.push((*candidate, pidfd, moment));
-            } else if let SignalOutcome::Failed(_) = outcome {
-                hands.notices.signal_failed(candidate.pid, signal);
-            }
-        }
-        if !sent.is_empty() {
-            let occasion = Occasion {
-                account: Some(user(account.uid)),
-                guard: Guard::Limits,
-                trigger: Trigger::Daemon,
-                signal: Some(signal),
-                crossed: decision.asked_at,
-                signalled,
-            };
-            let victims = sent.iter().map(|(candidate, ..)| hands.ledger.victim(candidate)).collect();
-            let incident = hands.ledger.record(entry(occasion, decision, victims, hands.ledger));
-            for (candidate, pidfd, moment) in sent {
-                hands.flights.add(flight(&candidate, pidfd, account.uid, signal, moment, incident));
-            }
-        }
-        Ok(true)
-    }
-
-    fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<'_>) {
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: None,
-            crossed: decision.asked_at,
-            signalled: None,
-        };
-        // In a dry run the victim is named though nothing was sent to it.
-        let victims = decision.together().map(|candidate| hands.ledger.victim(candidate)).collect();
-        hands.ledger.record(entry(occasion, decision, victims, hands.ledger));
-    }
-
-    fn escalate(
-        &mut self,
-        account: &AccountFacts,
-        victim: VictimId,
-        hands: &mut Hands<'_>,
-    ) -> Result<bool, BpfError> {
-        let held = hands.flights.find(victim).and_then(|flight| flight.pidfd.as_ref().map(|pidfd| pidfd.send_signal(Signal::Kill)));
-        let outcome = held.map_or(SignalOutcome::Vanished, |result| outcome_of(&result, Signal::Kill));
-        let moment = now();
-        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
-        if !matches!(outcome, SignalOutcome::Sent(_)) {
-            return Ok(true);
-        }
-        let candidate = self.candidates.iter().find(|one| one.id() == victim).copied();
-        hands.flights.escalated(victim, moment);
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: Some(Signal::Kill),
-            crossed: None,
-            signalled: Some(moment),
-        };
-        let incident = hands.ledger.record(Entry {
-            occasion,
-            reason: Reason::TermDeadlinePassed,
-            usage: account.usage,
-            hard: account.effective,
-            victims: candidate.iter().map(|one| hands.ledger.victim(one)).collect(),
-            peers: Vec::new(),
-        });
-        if let Some(flight) = hands.flights.find(victim) {
-            flight.incident = incident;
-        }
-        Ok(true)
-    }
-
-    /// The kernel side took a victim, or could not.
-    fn on_acted(&mut self, record: &Record, hands: &mut Hands<'_>) -> Result<(), BpfError> {
-        let process = &record.process;
-        let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
-        let signal = if record.signal == 15 { Signal::Term } else { Signal::Kill };
-        let action = account_action(signal);
-        let Some(signalled) = record.signal_time else {
-            let fault = SignalFault::Other(record.signal_errno.unwrap_or_default());
-            self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Failed(fault), now());
-            hands.notices.signal_failed(process.pid, signal);
-            return self.judge(record.uid, Some(record), hands);
-        };
-        // Gone already is the best that can happen: then there is nothing to hold.
-        let pidfd = PidFd::open_verified(hands.proc, process.pid, process.start_ns).ok();
-        self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
-        let incident = hands.ledger.record(Entry {
-            occasion: Occasion {
-                account: Some(user(record.uid)),
-                guard: Guard::Limits,
-                trigger: Trigger::InKernel,
-                signal: Some(signal),
-                crossed: Some(record.time),
-                signalled: Some(signalled),
-            },
-            reason: in_kernel_reason(record, signal),
-            usage: record.usage,
-            hard: Some(record.effective),
-            victims: vec![Victim {
-                pid: process.pid,
-                start_ns: process.start_ns,
-                uid: record.uid,
-                comm: process.comm.clone().unwrap_or_default(),
-                cmdline: process.cmdline.clone(),
-                cgroup: None,
-                usage_bytes: hands.ledger.page_size().to_bytes(process.pages).0,
-            }],
-            peers: Vec::new(),
-        });
-        hands.flights.add(Flight {
-            victim,
-            owner: Owner::User(record.uid),
-            mm: process.mm,
-            pidfd,
-            incident,
-            signal,
-            signalled,
-            pages: process.pages,
-            freed: None,
-            exited: false,
-        });
-        if record.mm_shared {
-            self.scan()?;
-            self.end_holders(hands);
-        }
-        Ok(())
-    }
-
-    /// An address space goes when the last process that uses it goes: the others of a victim's are ended with it.
-    pub(crate) fn end_holders(&mut self, hands: &mut Hands<'_>) {
-        for holder in core::mem::take(&mut self.holders) {
-            if let Some(signal) = self.owed(&holder, hands) {
-                let candidate = candidate_of(&holder);
-                let (_, outcome) = signal_candidate(&candidate, signal, hands);
-                if matches!(outcome, SignalOutcome::Failed(_)) {
-                    hands.notices.signal_failed(holder.pid, signal);
-                }
-            }
-        }
-    }
-
-    /// The signal that a holder has not had yet. Its own victim is dying already; another of the same address space is
-    /// sent what the victim was.
-    fn owed(&self, holder: &Holder, hands: &Hands<'_>) -> Option<Signal> {
-        let signal = hands.flights.signal_of_mm(holder.mm, holder.pid)?;
-        (holder.pid.0 > 1 && holder.pid.0 != std::process::id()).then_some(signal)
-    }
-
-    /// Looks after everything that is near or overdue: on the scan's own time, and after deadlines.
+    /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
     pub(crate) fn tend(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
-        if self.next_scan().is_some_and(|due| due <= now()) {
+        let moment = now();
+        let scan_due = self.next_scan().is_some_and(|due| due <= moment);
+        if scan_due {
             self.scan()?;
             self.end_holders(hands);
+            // Records may be lost; what the maps say is so.
+            self.near = self.limits.accounts()?.iter().filter(|one| one.near).map(|one| one.uid).collect();
         }
-        let accounts = self.limits.accounts()?;
-        for account in &accounts {
-            if !account.near && !self.is_waiting(account.uid) {
-                continue;
-            }
-            self.judge(account.uid, None, hands)?;
+        let is_due = |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
+        let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(uid, _)| *uid);
+        let mut uids: BTreeSet<Uid> = late.collect();
+        if scan_due {
+            uids.extend(&self.near);
+            uids.extend(self.watched.iter().filter(|(_, watch)| watch.is_waiting()).map(|(uid, _)| *uid));
+        }
+        for uid in uids {
+            self.judge(uid, None, hands)?;
             self.introduce(hands);
-            self.expire(account.uid)?;
+            self.expire(uid)?;
         }
-        let busy = accounts.iter().any(|account| account.near || self.is_waiting(account.uid));
-        self.plan_scan(busy, now());
+        self.plan_scan(moment);
         Ok(())
-    }
-
-    fn is_waiting(&self, uid: Uid) -> bool {
-        self.watched.get(&uid).is_some_and(|watch| !watch.state.in_flight().is_empty())
     }
 
     /// Tells the kernel side whose deadline passed: its memory counts as used again.
@@ -371,88 +225,3 @@ impl Attached {
     }
 }
 
-const fn account_action(signal: Signal) -> Action {
-    match signal {
-        Signal::Term => Action::Term,
-        Signal::Kill => Action::Kill,
-    }
-}
-
-const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
-    match (record.unanswered, signal) {
-        (true, _) => Reason::OverHardLimitUnanswered,
-        (false, Signal::Term) => Reason::OverHardLimitTerm,
-        (false, Signal::Kill) => Reason::OverHardLimitLargest,
-    }
-}
-
-fn candidate_of(holder: &Holder) -> Candidate {
-    Candidate {
-        pid: holder.pid,
-        start_ns: holder.start_ns,
-        uid: holder.uid,
-        mm: holder.mm,
-        usage: Reading::Absent,
-        standing: Standing::Free,
-    }
-}
-
-fn entry(occasion: Occasion, decision: &Decision, victims: Vec<Victim>, ledger: &Ledger) -> Entry {
-    Entry {
-        occasion,
-        reason: decision.reason,
-        usage: decision.usage,
-        hard: Some(decision.hard),
-        victims,
-        peers: ledger.peers(decision),
-    }
-}
-
-fn flight(
-    candidate: &Candidate,
-    pidfd: Option<PidFd>,
-    uid: Uid,
-    signal: Signal,
-    signalled: Nanos,
-    incident: u64,
-) -> Flight {
-    Flight {
-        victim: candidate.id(),
-        owner: Owner::User(uid),
-        mm: candidate.mm,
-        pidfd,
-        incident,
-        signal,
-        signalled,
-        pages: candidate.usage.latest().unwrap_or_default(),
-        freed: None,
-        exited: false,
-    }
-}
-
-/// Holds a process, checks that it is the one selected, and signals it.
-pub(crate) fn signal_candidate(
-    candidate: &Candidate,
-    signal: Signal,
-    hands: &Hands<'_>,
-) -> (Option<PidFd>, SignalOutcome) {
-    match PidFd::open_verified(hands.proc, candidate.pid, candidate.start_ns) {
-        Ok(pidfd) => {
-            let outcome = outcome_of(&pidfd.send_signal(signal), signal);
-            (Some(pidfd), outcome)
-        }
-        Err(error) => (None, outcome_of(&Err(error), signal)),
-    }
-}
-
-pub(crate) fn outcome_of(result: &Result<(), ProcessError>, signal: Signal) -> SignalOutcome {
-    match result {
-        Ok(()) => SignalOutcome::Sent(signal),
-        Err(ProcessError::Vanished(_)) => SignalOutcome::Vanished,
-        Err(ProcessError::Denied { .. }) => SignalOutcome::Failed(SignalFault::NotPermitted),
-        Err(ProcessError::Failed { errno, .. }) => SignalOutcome::Failed(SignalFault::Other(errno.0)),
-        Err(ProcessError::Unsupported { .. } | ProcessError::Unreadable { .. }) => {
-            SignalOutcome::Failed(SignalFault::Other(0))
-        }
-    }
-}

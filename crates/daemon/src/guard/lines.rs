@@ -72,6 +72,10 @@ impl Guard {
     }
 }
 
+const fn enforce(now: bool) -> Enforce {
+    if now { Enforce::Now } else { Enforce::Ratchet }
+}
+
 /// How a user's line is found.
 type Resolve<'a> = &'a dyn Fn(&LineBook, Uid) -> Option<Resolved>;
 
@@ -126,8 +130,10 @@ impl Wanted<'_> {
                 }
                 Some(line) => {
                     let now = matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
-                    if self.draw_one(attached, uid, &line, known, now)? {
+                    if self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now)? {
                         opened.push((uid, line, now));
+                    } else {
+                        attached.watch(uid, line.action);
                     }
                 }
             }
@@ -137,8 +143,7 @@ impl Wanted<'_> {
         // was there before the line.
         attached.scan()?;
         for (uid, line, now) in opened {
-            let enforce = if now { Enforce::Now } else { Enforce::Ratchet };
-            attached.limits.set_line(&self.line(uid, &line, enforce))?;
+            attached.limits.set_line(&self.line(uid, &line, enforce(now)))?;
             attached.watch(uid, line.action);
         }
         Ok(())
@@ -147,26 +152,24 @@ impl Wanted<'_> {
     /// Draws one line; true when it was left open, to be closed after the scan.
     fn draw_one(
         &self,
-        attached: &mut Attached,
-        uid: Uid,
-        line: &Resolved,
+        attached: &Attached,
+        drawn: &LineSet,
         known: Option<&AccountFacts>,
         now: bool,
     ) -> Result<bool, BpfError> {
+        let open = LineSet { enforce: Enforce::Open, ..*drawn };
         let Some(known) = known else {
-            attached.limits.set_line(&self.line(uid, line, Enforce::Open))?;
+            attached.limits.set_line(&open)?;
             return Ok(true);
         };
-        let drawn = self.line(uid, line, if now { Enforce::Now } else { Enforce::Ratchet });
         if known.from_default != drawn.from_default {
-            attached.limits.clear_line(uid)?;
-            attached.limits.set_line(&LineSet { enforce: Enforce::Open, ..drawn })?;
+            attached.limits.clear_line(drawn.uid)?;
+            attached.limits.set_line(&open)?;
             return Ok(true);
         }
-        attached.watch(uid, line.action);
         let unchanged = known.hard == drawn.hard && known.soft == drawn.soft && known.signal == drawn.signal;
         if !unchanged || now {
-            attached.limits.set_line(&drawn)?;
+            attached.limits.set_line(drawn)?;
         }
         Ok(false)
     }

@@ -1,9 +1,10 @@
 //! The machine guard's hands: reads `/proc/meminfo`, lists processes when memory is short, signals.
 
 use super::{
+    acting::{outcome_of, signal_candidate},
     flights::{Flight, Owner},
     ledger::{Entry, Occasion},
-    limits::{Hands, outcome_of, signal_candidate},
+    limits::Hands,
 };
 use plimsoll_policy::{
     incident::{Guard, Trigger},

@@ -4,6 +4,7 @@
 //! incidents leave on another, journal lines on a third. With no line set and the machine guard off, the loop sleeps
 //! without a timer.
 
+mod acting;
 mod attached;
 mod flights;
 mod ledger;
@@ -48,13 +49,6 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
 };
-
-/// How the loop ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Told to stop.
-    Stopped,
-}
 
 /// What the guard starts with.
 pub(crate) struct Setup {
@@ -151,7 +145,7 @@ impl Guard {
     }
 
     /// Guards until told to stop.
-    pub(crate) fn run(&mut self) -> io::Result<Ended> {
+    pub(crate) fn run(&mut self) -> io::Result<()> {
         while !self.stopping {
             self.wait()?;
             self.wake_ups = self.wake_ups.saturating_add(1);
@@ -163,7 +157,7 @@ impl Guard {
             self.take_signals()?;
             self.take_requests();
         }
-        Ok(Ended::Stopped)
+        Ok(())
     }
 
     /// Sleeps until something happens or a deadline comes.
@@ -254,7 +248,6 @@ impl Guard {
             }
             Request::Accounts { user, reply } => reply.send(self.account_views(user)),
             Request::Status { reply } => reply.send(self.status()),
-            Request::Stop => self.stopping = true,
         }
     }
 

@@ -58,8 +58,6 @@ pub(crate) enum Request {
     Accounts { user: Option<Uid>, reply: Reply<Result<Vec<AccountView>, Refusal>> },
     /// Everything.
     Status { reply: Reply<Result<Status, Refusal>> },
-    /// End.
-    Stop,
 }
 
 /// The guard's end.

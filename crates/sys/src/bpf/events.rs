@@ -70,7 +70,7 @@ impl Events {
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer cannot be read.
-    pub fn next(&mut self) -> Result<Option<Record>, BpfError> {
+    pub fn next_record(&mut self) -> Result<Option<Record>, BpfError> {
         let waiting = self.queue.borrow_mut().records.pop_front();
         if waiting.is_some() {
             return Ok(waiting);

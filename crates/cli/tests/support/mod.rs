@@ -1,0 +1,329 @@
+//! A daemon of a test's own on this machine, with real eBPF programs: started on a private socket, state and pin folder,
+//! stopped and cleaned up when it is dropped, whatever the test did. One at a time: the tests of a binary wait for each
+//! other.
+#![expect(clippy::allow_attributes, reason = "an expectation cannot hold in every file that uses its part of this")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
+
+pub mod exact;
+pub mod program;
+
+use plimsoll_sys::{
+    bpf::{AccountFacts, Limits, Pins},
+    process::{PidFd, ProcRoot},
+};
+use plimsoll_policy::{units::{Pid, Uid}, victim::Signal};
+use serde_json::Value;
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::{AtomicU32, Ordering}},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long anything may take that should happen at once.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// The users of these tests; nothing of a real user's runs as one of them.
+pub const ALICE: u32 = 60_100;
+/// Another.
+pub const BOB: u32 = 60_101;
+/// A third, who has no line unless a test says so.
+pub const CAROL: u32 = 60_102;
+
+/// The machine guard would see other tests' memory.
+const CONFIG: &str = "[machine]\nenabled = false\n";
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// Starts a daemon for the test it is written in; `None` where it cannot run, which is said.
+///
+/// `world!()`, `world!(CONFIG)` or `world!(CONFIG; "--argument", ...)`.
+#[macro_export]
+macro_rules! world {
+    () => { $crate::world!("";) };
+    ($config:expr) => { $crate::world!($config;) };
+    ($config:expr; $($argument:expr),*) => {{
+        fn here() {}
+        let name = core::any::type_name_of_val(&here).rsplit("::").nth(1).unwrap_or("unnamed");
+        match $crate::support::World::start(name, $config, &[$($argument),*]) {
+            Some(world) => world,
+            None => return,
+        }
+    }};
+}
+
+/// Calls `look` until it gives something.
+///
+/// # Panics
+/// After `deadline`, with `what` was waited for.
+#[track_caller]
+pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + deadline;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited {deadline:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A daemon and everything of its own.
+#[derive(Debug)]
+pub struct World {
+    folder: TempDir,
+    pin: PathBuf,
+    arguments: Vec<String>,
+    daemon: Option<Child>,
+    users: RefCell<BTreeSet<u32>>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl World {
+    /// `config` is added to a configuration without machine guard.
+    pub fn start(test: &str, config: &str, arguments: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
+            return None;
+        }
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
+        // Other users come in: to their programs, and to the socket.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.path().join("plimsoll.toml"), format!("{CONFIG}{config}")).unwrap();
+        mount_bpffs();
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let pin = PathBuf::from(format!("/sys/fs/bpf/plimsoll-test-{}-{number}", std::process::id()));
+        let mut world = Self {
+            folder,
+            pin,
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            daemon: None,
+            users: RefCell::default(),
+            _alone: alone,
+        };
+        world.launch();
+        Some(world)
+    }
+
+    /// Starts the daemon, which must not run, and waits until it answers.
+    pub fn launch(&mut self) {
+        assert!(self.daemon.is_none(), "the daemon runs already");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        let daemon = self
+            .plimsoll(&["daemon"])
+            .arg("--config")
+            .arg(self.path("plimsoll.toml"))
+            .arg("--state")
+            .arg(self.path("state"))
+            .arg("--pin")
+            .arg(&self.pin)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.daemon = Some(daemon);
+        until("the daemon answers", SOON, || {
+            let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "the daemon ended with {ended:?}: {}", self.log());
+            (self.run(&["status", "--json"]).0 == 0).then_some(())
+        });
+    }
+
+    /// A file or folder of this world's.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where its programs and maps are pinned.
+    pub fn pin(&self) -> &Path {
+        &self.pin
+    }
+
+    /// The daemon's process number.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("the daemon runs").id()
+    }
+
+    /// The daemon's standard error so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.path("log")).unwrap_or_default()).into_owned()
+    }
+
+    /// `plimsoll`, told where this daemon is.
+    pub fn plimsoll(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(arguments).env("PLIMSOLL_SOCKET", self.path("socket")).env("TZ", "UTC");
+        command
+    }
+
+    /// Runs it to its end: status, standard output, standard error.
+    pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.plimsoll(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (status.code().expect("it was not killed"), text(stdout), text(stderr))
+    }
+
+    /// Runs it; it must succeed.
+    #[track_caller]
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let (code, stdout, stderr) = self.run(arguments);
+        assert_eq!((code, stderr.as_str()), (0, ""), "plimsoll {arguments:?}");
+        stdout
+    }
+
+    /// Runs it with `--json`; it must succeed.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// Draws a line for a user; `more` as `limit set` takes it.
+    #[track_caller]
+    pub fn limit(&self, user: u32, hard: &str, more: &[&str]) {
+        self.ok(&[&["limit", "set", &user.to_string(), hard], more].concat());
+    }
+
+    /// What `limit show` says of a user, settled; `None`: no line, or none in force yet.
+    #[track_caller]
+    pub fn account(&self, user: u32) -> Option<Value> {
+        let name = format!("user:{user}");
+        self.accounts().into_iter().find(|account| account["account"] == *name)
+    }
+
+    /// What `limit show` says.
+    #[track_caller]
+    pub fn accounts(&self) -> Vec<Value> {
+        self.json(&["limit", "show"]).as_array().unwrap().clone()
+    }
+
+    /// A user's usage in pages as `limit show` tells it, settled.
+    #[track_caller]
+    pub fn usage_pages(&self, user: u32) -> u64 {
+        let account = self.account(user).unwrap_or_else(|| panic!("{user} has no account"));
+        account["usage_bytes"].as_u64().unwrap() / exact::page_bytes()
+    }
+
+    /// All incidents, oldest first.
+    #[track_caller]
+    pub fn history(&self) -> Vec<Value> {
+        self.json(&["history"]).as_array().unwrap().clone()
+    }
+
+    /// Waits until there are at least so many incidents, and gives all.
+    #[track_caller]
+    pub fn incidents(&self, at_least: usize) -> Vec<Value> {
+        until(&format!("{at_least} incidents"), SOON, || Some(self.history()).filter(|all| all.len() >= at_least))
+    }
+
+    /// `status --json`.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        self.json(&["status"])
+    }
+
+    /// The pinned maps as they are, past the daemon: nothing is settled by looking.
+    pub fn maps(&self) -> Limits {
+        Limits::open(&Pins::new(&self.pin)).unwrap()
+    }
+
+    /// A user's account as the maps have it now.
+    pub fn facts(&self, user: u32) -> AccountFacts {
+        self.maps().account(Uid(user)).unwrap().unwrap_or_else(|| panic!("{user} has no account"))
+    }
+
+    /// Sends the daemon a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        // Ours and not waited for: the number can be nobody else's.
+        let pid = rustix::process::Pid::from_child(self.daemon.as_ref().expect("the daemon runs"));
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops the daemon as a user would, or as a crash does: its exit status.
+    pub fn end_daemon(&mut self, signal: rustix::process::Signal) -> ExitStatus {
+        self.signal(signal);
+        let mut daemon = self.daemon.take().unwrap();
+        until("the daemon ends", SOON, || daemon.try_wait().unwrap())
+    }
+
+    /// Remembers that processes of this user are this test's, and are ended with it.
+    pub fn owns(&self, user: u32) {
+        assert!((60_000..61_000).contains(&user), "{user} is not a uid for tests");
+        self.users.borrow_mut().insert(user);
+    }
+
+    /// Ends what still runs of this test's users.
+    fn end_processes(&self) {
+        let users = self.users.borrow();
+        let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();
+        let end = Instant::now() + SOON;
+        while Instant::now() < end {
+            let mut left = Vec::new();
+            proc.processes(|process| {
+                if users.contains(&process.uid.0) {
+                    left.push(process.pid);
+                }
+            })
+            .unwrap();
+            left.retain(|pid| end_process(*pid, &users));
+            if left.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        println!("processes of {users:?} do not end");
+    }
+}
+
+/// Kills a process if it is one of `users`'; false when it is gone.
+fn end_process(pid: Pid, users: &BTreeSet<u32>) -> bool {
+    let Ok(pidfd) = PidFd::open(pid) else {
+        return false;
+    };
+    // Looked at while it is held: the number cannot have become another's.
+    let ours = exact::uid_of(pid.0).is_some_and(|uid| users.contains(&uid));
+    ours && pidfd.send_signal(Signal::Kill).is_ok()
+}
+
+fn mount_bpffs() {
+    if fs::read_to_string("/proc/mounts").unwrap().lines().any(|line| line.contains(" /sys/fs/bpf bpf ")) {
+        return;
+    }
+    let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+    assert!(mounted.success(), "a bpffs cannot be mounted on /sys/fs/bpf");
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the daemon's log:\n{}", self.log());
+        }
+        self.end_processes();
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = rustix::process::Pid::from_child(&daemon);
+            // A stopped one would not hear of its end.
+            for signal in [rustix::process::Signal::TERM, rustix::process::Signal::CONT] {
+                drop(rustix::process::kill_process(pid, signal));
+            }
+            let end = Instant::now() + SOON;
+            while daemon.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if Instant::now() > end {
+                    drop(daemon.kill());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if self.pin.exists() {
+            drop(Pins::new(&self.pin).remove());
+            drop(fs::remove_dir(&self.pin));
+        }
+    }
+}

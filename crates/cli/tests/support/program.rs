@@ -1,0 +1,203 @@
+//! Programs of test users: held as children, ended when dropped, read line by line with a deadline.
+
+use super::{SOON, World, until};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::{OnceLock, mpsc::{Receiver, RecvTimeoutError, channel}},
+    time::{Duration, Instant},
+};
+
+/// Before every script: it ends by itself, whatever becomes of the test.
+const PRELUDE: &str = "import ctypes, mmap, os, signal, sys, time\nsignal.alarm(120)\n\
+    def say(*words): print(*words, flush=True)\n\
+    def hear(): return sys.stdin.readline().strip()\n";
+
+/// The system's own Python, which every user can read.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// A running program.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    told: Vec<String>,
+}
+
+impl Program {
+    /// Starts a command with its standard streams connected.
+    pub fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { input: child.stdin.take(), child, lines, told: Vec::new() }
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line it says.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        match self.lines.recv_timeout(Duration::from_secs(30)) {
+            Ok(line) => {
+                self.told.push(line.clone());
+                line
+            }
+            Err(RecvTimeoutError::Timeout) => panic!("it says nothing more; so far: {:?}", self.told),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("it ended ({:?}); it said: {:?}", self.child.try_wait(), self.told)
+            }
+        }
+    }
+
+    /// The next line, which must begin with `stage`: what comes after it.
+    #[track_caller]
+    pub fn stage(&mut self, stage: &str) -> String {
+        let line = self.line();
+        line.strip_prefix(stage).unwrap_or_else(|| panic!("'{line}' and not '{stage}'")).trim().to_owned()
+    }
+
+    /// Writes a line to it.
+    pub fn tell(&mut self, line: &str) {
+        // One that was killed hears nothing more, which the test sees from its end.
+        if let Some(input) = &mut self.input {
+            drop(writeln!(input, "{line}").and_then(|()| input.flush()));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(&mut self) -> ExitStatus {
+        self.end_within(Duration::from_secs(30))
+    }
+
+    /// Waits for its end, no longer than `deadline`.
+    #[track_caller]
+    pub fn end_within(&mut self, deadline: Duration) -> ExitStatus {
+        until("the program ends", deadline, || self.child.try_wait().unwrap())
+    }
+
+    /// Waits for its end, which must be by SIGKILL.
+    #[track_caller]
+    pub fn killed(&mut self) {
+        let status = self.end();
+        assert_eq!(status.signal(), Some(9), "{status}; it said {:?}", self.told);
+    }
+
+    /// Ends it.
+    pub fn stop(&mut self) {
+        // Gone already is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl World {
+    /// A command that runs as a user and dies with the thread that started it.
+    pub fn as_user(&self, user: u32, program: impl AsRef<Path>) -> Command {
+        self.owns(user);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &user.to_string(), "--regid", &user.to_string(), "--clear-groups"]);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref()).current_dir("/");
+        command
+    }
+
+    /// A workload of the lab, by name, as a user.
+    pub fn workload(&self, user: u32, name: &str, arguments: &[&str]) -> Program {
+        let mut command = self.as_user(user, self.workload_path(name));
+        command.args(arguments);
+        Program::of(command)
+    }
+
+    /// A workload that starts as root; the test's users it becomes are to be claimed with [`World::owns`].
+    pub fn root_workload(&self, name: &str, arguments: &[&str]) -> Program {
+        let mut command = Command::new(self.workload_path(name));
+        command.args(arguments);
+        Program::of(command)
+    }
+
+    /// A Python script as a user; it has `say`, `hear` and the modules of the prelude.
+    pub fn python(&self, user: u32, script: &str) -> Program {
+        let mut command = self.as_user(user, PYTHON);
+        command.args(["-c", &format!("{PRELUDE}{script}")]);
+        Program::of(command)
+    }
+
+    /// A Python script as root.
+    pub fn root_python(&self, script: &str) -> Program {
+        let mut command = Command::new(PYTHON);
+        command.args(["-c", &format!("{PRELUDE}{script}")]);
+        Program::of(command)
+    }
+
+    /// A workload's executable, where every user can reach it.
+    pub fn workload_path(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        if !path.exists() {
+            fs::copy(workloads().join(name), &path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        path
+    }
+}
+
+/// The folder of the workloads, built once.
+fn workloads() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("workloads");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads");
+        let built = Command::new("make")
+            .args(["--silent", "-C"])
+            .arg(sources)
+            .arg(format!("OUT={}", folder.display()))
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "the workloads: {}", String::from_utf8_lossy(&built.stderr));
+        folder
+    })
+}
+
+/// Runs a command to its end, no longer than a minute.
+pub fn finish(mut command: Command) -> ExitStatus {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(SOON / 1000);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap()
+}
