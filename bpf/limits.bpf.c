@@ -28,25 +28,24 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
  * user): inherited, not charged. While a line is being drawn the first event may be of any old process, and a scan
  * and an exec say nothing about a fork: charged in full.
  */
-static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm, bool scanning)
+static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm, bool inherits)
 {
-	__u32 uid, account;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
 	__s64 pages, usage;
+	__u32 account;
 
 	if (!task || !mm || task->flags & PF_KTHREAD)
 		return 0;
-	uid = uid_of(task);
-	account = account_of(uid);
+	account = account_of(uid_of(task));
 	if (account == PLIMSOLL_NOBODY)
 		return 0;
-	e = track(task, mm, uid, account);
+	e = track(task, mm, account, BLANK);
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
 	a = account_at(account);
-	if (!scanning && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
+	if (inherits && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
 		__sync_fetch_and_add(&e->shared_pages, pages);
 	else
 		charge(e, pages, &usage);
@@ -81,35 +80,37 @@ static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struc
 	}
 }
 
-/* An event of a tracked or limited process. Apart, so that all others pay for no stack of its size. */
-static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
+/* The first event since the account became exact: what other CPUs hold of it unfolded is settled as well. */
+static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm, struct plimsoll_account *a, __s64 usage)
 {
-	__u64 key = (__u64)mm;
-	struct plimsoll_mm *e;
+	__s64 pages;
+
+	if (!e || !mm || !a)
+		return usage;
+	e->epoch = a->exact;
+	pages = settle_all_cpus(e, mm);
+	if (pages)
+		charge(e, pages, &usage);
+	return usage;
+}
+
+/* What an event on this CPU changed, charged and judged. */
+static __always_inline int judge_event(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, int member)
+{
 	struct plimsoll_account *a;
 	__s64 delta, usage;
 
-	if (!task || !mm)
-		return 0;
-	e = bpf_map_lookup_elem(&mms, &key);
-	if (!e) {
-		if (task->mm == mm)
-			first_sight(task, mm, false);
-		return 0;
-	}
-	if (task->cred->uid.val != e->uid && task->mm == mm)
-		follow_user(e, task);
-	if (e->family)
-		absorb_family(e);
 	delta = settle_event(e, mm, member);
 	if (!delta)
 		return 0;
 	a = charge(e, delta, &usage);
 	if (!a)
 		return 0;
+	if (a->exact && e->epoch != a->exact)
+		usage = settle_epoch(e, mm, a, usage);
 	if (delta > 0 && usage >= a->soft_pages) {
 		/* Known to be near, by its largest, and under the line: nothing to do. */
-		if (a->near && (!a->top_mm || a->top_mm == key) && usage - a->dying_pages <= a->effective_pages)
+		if (a->near && (!a->top_mm || a->top_mm == (__u64)mm) && usage - a->dying_pages <= a->effective_pages)
 			return 0;
 		return near(task, mm, e, usage, delta);
 	}
@@ -118,6 +119,47 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	if (need_exact(a))
 		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
 	return 0;
+}
+
+/* An event done by somebody else than the process: reclaim, khugepaged, ptrace; its own last unmapping at exit. */
+static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e,
+					 int member)
+{
+	__u64 key = (__u64)mm;
+
+	if (!task || !mm || !pin(e, key))
+		return 0;
+	judge_event(task, mm, e, member);
+	unpin(e, key, mm);
+	return 0;
+}
+
+/* An event of a tracked or limited process. Apart, so that all others pay for no stack of its size. */
+static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
+{
+	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e;
+
+	if (!task || !mm)
+		return 0;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e) {
+		if (task->mm == mm)
+			first_sight(task, mm, true);
+		return 0;
+	}
+	if (task->mm != mm)
+		return on_remote_rss_stat(task, mm, e, member);
+	if (e->flags & PLIMSOLL_MM_GONE) {
+		/* Of the address space that was here before; the next event enters this one. */
+		forget_unpinned(e, key, mm);
+		return 0;
+	}
+	if (task->cred->uid.val != e->uid)
+		follow_user(e, task);
+	if (e->family)
+		absorb_family(e);
+	return judge_event(task, mm, e, member);
 }
 
 SEC("tp_btf/rss_stat")
@@ -161,7 +203,7 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 			tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
 		need_exact(a);
 	}
-	forget(key, mm);
+	forget_unpinned(e, key, mm);
 	return 0;
 }
 
@@ -186,10 +228,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	p = bpf_map_lookup_elem(&mms, &parent_key);
 	if (!p && parent_mm) {
-		first_sight(parent, parent_mm, false);
+		first_sight(parent, parent_mm, true);
 		p = bpf_map_lookup_elem(&mms, &parent_key);
 	}
-	e = track(child, mm, uid, account);
+	e = track(child, mm, account, BLANK);
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
@@ -209,7 +251,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, task->tgid);
 	if (uid_may_be_limited(task->cred->uid.val))
-		first_sight(task, mm, true);
+		first_sight(task, mm, false);
 	return 0;
 }
 
@@ -236,8 +278,9 @@ int scan(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct plimsoll_mm *e;
 	struct mm_struct *mm;
-	__u64 key;
 	__s64 pages, usage;
+	__u32 account;
+	__u64 key;
 
 	if (!task)
 		return 0;
@@ -247,29 +290,34 @@ int scan(struct bpf_iter__task *ctx)
 	if (!mm || task->flags & PF_KTHREAD || (task != task->group_leader && task->group_leader->mm == mm))
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
-	if (!e) {
+	if (e) {
+		if (!pin(e, key))
+			return 0;
+	} else {
 		if (!uid_may_be_limited(uid_of(task)))
 			return 0;
-		first_sight(task, mm, true);
-		e = bpf_map_lookup_elem(&mms, &key);
+		account = account_of(uid_of(task));
+		if (account == PLIMSOLL_NOBODY)
+			return 0;
+		e = track(task, mm, account, BLANK_PINNED);
 		if (!e)
 			return 0;
-		/* It may have ended between the two: then its exit event found nothing to remove. */
-		if (task->mm != mm) {
-			settle_gone(e);
-			forget(key, mm);
-			return 0;
-		}
-	} else {
-		if (uid_of(task) != e->uid)
-			follow_user(e, task);
-		pages = settle_all_cpus(e, mm);
-		if (pages)
-			charge(e, pages, &usage);
 	}
+	/* It may have ended before it was pinned: then its exit event found nothing to remove. */
+	if (task->mm != mm) {
+		settle_gone(e);
+		unpin(e, key, mm);
+		return 0;
+	}
+	if (uid_of(task) != e->uid)
+		follow_user(e, task);
+	pages = settle_all_cpus(e, mm);
+	if (pages)
+		charge(e, pages, &usage);
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
 		report_holder(ctx->meta->seq, task, key);
+	unpin(e, key, mm);
 	return 0;
 }
 
@@ -284,8 +332,15 @@ static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, st
 	/* Two scans without a living task of it: its exit event was lost. */
 	if (sweep->scan - e->scan < 2)
 		return 0;
+	if (e->flags & PLIMSOLL_MM_GONE) {
+		/* Settled, and left over by a deletion that failed. */
+		forget(*key, (struct mm_struct *)*key);
+		return 0;
+	}
+	if (!pin(e, *key))
+		return 0;
 	settle_gone(e);
-	forget(*key, (struct mm_struct *)*key);
+	unpin(e, *key, (struct mm_struct *)*key);
 	count_one(&counters.phantoms);
 	sweep->removed++;
 	return 0;
@@ -352,10 +407,10 @@ int line_set(struct plimsoll_line_set *ctx)
 
 static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
 {
-	if (word_account(e->word) != *account)
+	if (word_account(e->word) != *account || !pin(e, *key))
 		return 0;
 	settle_gone(e);
-	forget(*key, (struct mm_struct *)*key);
+	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }
 
@@ -384,6 +439,20 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	return 0;
 }
 
+static __always_inline void mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
+{
+	if (mark == PLIMSOLL_VICTIM_DYING) {
+		if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
+			mark_dying(e, a);
+		a->top_mm = 0;
+		a->unanswered_ns = 0;
+		return;
+	}
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+}
+
 /* A victim that user space signalled, or that did not end in time. */
 SEC("syscall")
 int mark_victim(struct plimsoll_victim *ctx)
@@ -393,22 +462,14 @@ int mark_victim(struct plimsoll_victim *ctx)
 	struct plimsoll_account *a;
 
 	ctx->result = -ESRCH;
-	if (!e || e->tgid != ctx->tgid)
+	if (!e || !pin(e, key))
 		return 0;
 	a = account_at(word_account(e->word));
-	if (!a)
-		return 0;
-	if (ctx->mark == PLIMSOLL_VICTIM_DYING) {
-		if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
-			mark_dying(e, a);
-		a->top_mm = 0;
-		a->unanswered_ns = 0;
-	} else {
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
-		__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	if (a && e->tgid == ctx->tgid) {
+		mark(e, a, ctx->mark);
+		ctx->result = 0;
 	}
-	ctx->result = 0;
+	unpin(e, key, (struct mm_struct *)key);
 	return 0;
 }
 

@@ -9,12 +9,23 @@ use nix::time::{ClockId, clock_gettime};
 /// # Errors
 /// The clock cannot be read (a broken kernel).
 pub(crate) fn monotonic_ns() -> Result<u64, BenchError> {
-    let now =
-        clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(BenchError::io("clock_gettime CLOCK_MONOTONIC"))?;
+    read_ns(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Processor time of the calling thread in nanoseconds.
+///
+/// # Errors
+/// As [`monotonic_ns`].
+pub(crate) fn thread_cpu_ns() -> Result<u64, BenchError> {
+    read_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn read_ns(clock: ClockId) -> Result<u64, BenchError> {
+    let now = clock_gettime(clock).map_err(BenchError::io("clock_gettime"))?;
     let seconds = u64::try_from(now.tv_sec());
     let nanoseconds = u64::try_from(now.tv_nsec());
     match (seconds, nanoseconds) {
         (Ok(seconds), Ok(nanoseconds)) => Ok(seconds * 1_000_000_000 + nanoseconds),
-        _ => Err(BenchError::malformed("CLOCK_MONOTONIC", &format!("{now:?}"))),
+        _ => Err(BenchError::malformed("a clock", &format!("{now:?}"))),
     }
 }

@@ -133,26 +133,38 @@ fn add_history<const WAYS: usize>(
         Err(error) => return report.note(format!("{case}: history: {error}")),
     };
     for (way, kills) in ways {
-        let recorded: Vec<&IncidentReading> = kills
+        // The newest record of the pid: numbers come round again.
+        let record_of = |kill: &Kill| {
+            fresh.iter().rev().find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
+        };
+        let recorded: Vec<(&Kill, &IncidentReading)> = kills
             .iter()
-            .filter_map(|kill| {
-                fresh
-                    .iter()
-                    .rev()
-                    .find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
-            })
+            .filter_map(|kill| Some((kill, record_of(kill)?)))
+            .filter(|(_, incident)| incident.trigger == way.name())
             .collect();
-        let as_meant = recorded.iter().filter(|incident| incident.trigger == way.name()).count();
         report.note(format!(
             "{case}: {} of {} kills meant to be {} are recorded with that trigger",
-            as_meant,
+            recorded.len(),
             kills.len(),
             way.name()
         ));
+        // A part that is longer than the whole: whoever sent the signal read the clock late, when the victim that it
+        // woke had taken the processor from it; or the touch that crossed was not the one that was stamped.
+        let longer = recorded
+            .iter()
+            .filter(|(kill, incident)| {
+                incident.cross_to_signal_ns.is_some_and(|nanos| nanos > kill.latency_ns)
+            })
+            .count();
+        if longer > 0 {
+            report.note(format!(
+                "{case}: {}: in {longer} of them the recorded crossing to signal is longer than the whole that the bench saw",
+                way.name()
+            ));
+        }
         let micros: Vec<f64> = recorded
             .iter()
-            .filter(|incident| incident.trigger == way.name())
-            .filter_map(|incident| incident.cross_to_signal_ns)
+            .filter_map(|(_, incident)| incident.cross_to_signal_ns)
             .map(|nanos| nanos as f64 / 1_000.0)
             .collect();
         let variant = format!("{}, crossing to signal", way.name());

@@ -7,7 +7,9 @@ use crate::{error::BenchError, statistics::mean};
 pub(crate) struct Figures {
     /// The cost while the variant was watching.
     pub(crate) own: f64,
-    /// The same, until the variant had handled all that happened; equals `own` for a variant without a queue.
+    /// Processor time that the workload itself used.
+    pub(crate) cpu: f64,
+    /// As `own`, until the variant had handled all that happened; equals `own` for a variant without a queue.
     pub(crate) kept_up: f64,
 }
 
@@ -16,6 +18,8 @@ pub(crate) struct Figures {
 pub(crate) struct Rounds {
     /// [`Figures::own`].
     pub(crate) own: Vec<f64>,
+    /// [`Figures::cpu`].
+    pub(crate) cpu: Vec<f64>,
     /// [`Figures::kept_up`].
     pub(crate) kept_up: Vec<f64>,
 }
@@ -43,6 +47,7 @@ pub(crate) fn interleave(
         }
         for ((rounds, first), second) in all.iter_mut().zip(&forth).zip(back.iter().rev()) {
             rounds.own.extend(mean(&[first.own, second.own]));
+            rounds.cpu.extend(mean(&[first.cpu, second.cpu]));
             rounds.kept_up.extend(mean(&[first.kept_up, second.kept_up]));
         }
     }

@@ -200,8 +200,8 @@ fn faults_measures_all_comparators_and_leaves_no_trace_instance() {
     let kept_up = report.rows.iter().find(|row| row.variant == "trivial kept up").unwrap().p50;
     let own = report.rows.iter().find(|row| row.variant == "trivial").unwrap().p50;
     assert!(kept_up >= own, "{report}");
-    // Two tracers, two segments, four processes of four times 4 MiB: each page is an event, and none may be missing.
-    let events = 2 * 2 * 4 * 4 * 1024;
+    // Two tracers, two segments, four processes of two times 4 MiB: each page is an event, and none may be missing.
+    let events = 2 * 2 * 4 * 2 * 1024;
     let lines = |note: &String| note.split(' ').nth(4)?.parse::<u64>().ok();
     let note = report.notes.iter().find(|note| note.contains("lines; 0 events were overwritten")).unwrap();
     assert!(lines(note).unwrap() >= events, "{events}: {note}");

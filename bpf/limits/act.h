@@ -98,9 +98,52 @@ static __always_inline bool in_protected_cgroup(void)
 	return false;
 }
 
+struct search {
+	struct plimsoll_account *account;
+	__u64 top_mm;
+	__s64 top_pages;
+	__s64 runner_up_pages;
+};
+
+#define PLIMSOLL_MM_NO_VICTIM                                                                                          \
+	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
+
+static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct search *search)
+{
+	__s64 pages;
+
+	if (account_at(word_account(e->word)) != search->account || e->flags & PLIMSOLL_MM_NO_VICTIM)
+		return 0;
+	pages = pages_of(e);
+	if (pages > search->top_pages) {
+		search->runner_up_pages = search->top_pages;
+		search->top_pages = pages;
+		search->top_mm = *key;
+	} else if (pages > search->runner_up_pages) {
+		search->runner_up_pages = pages;
+	}
+	return 0;
+}
+
+/*
+ * Finds the account's largest process among all that are tracked: when the account comes near, and when what was
+ * known of it has gone. Not a matter of each event: tens of microseconds, at most once in search_again_ns.
+ */
+static __always_inline void find_largest(struct plimsoll_account *a)
+{
+	struct search search = { .account = a };
+	__u64 now = bpf_ktime_get_ns(), before = a->searched_ns;
+
+	if (now - before < search_again_ns || __sync_val_compare_and_swap(&a->searched_ns, before, now) != before)
+		return;
+	bpf_for_each_map_elem(&mms, search_one, &search, 0);
+	a->runner_up_pages = search.runner_up_pages;
+	a->top_mm = search.top_mm;
+}
+
 /*
  * Keeps the account's largest process while it is near. `runner_up_pages` bounds every other one from above: it
- * follows each that grows, and the daemon sets it when the account becomes near.
+ * follows each that grows.
  */
 static __always_inline void note_largest(struct event *ev)
 {
@@ -109,19 +152,11 @@ static __always_inline void note_largest(struct event *ev)
 	struct plimsoll_mm *top;
 	__s64 pages = pages_of(ev->e), top_pages;
 
-	if (!top_key || top_key == (__u64)ev->mm)
-		return;
-	if (pages <= a->runner_up_pages)
+	if (!top_key || top_key == (__u64)ev->mm || pages <= a->runner_up_pages)
 		return;
 	top = bpf_map_lookup_elem(&mms, &top_key);
-	if (!top || account_at(word_account(top->word)) != a ||
-	    top->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)) {
-		/* The largest went: only the daemon, or a scan, knows the next. */
-		a->top_mm = 0;
-		return;
-	}
-	top_pages = pages_of(top);
-	if (pages > top_pages && !(ev->e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_EXPIRED))) {
+	top_pages = top ? pages_of(top) : 0;
+	if (pages > top_pages && !(ev->e->flags & PLIMSOLL_MM_NO_VICTIM)) {
 		a->runner_up_pages = top_pages;
 		a->top_mm = (__u64)ev->mm;
 	} else {
@@ -132,10 +167,16 @@ static __always_inline void note_largest(struct event *ev)
 static __always_inline bool is_largest(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
+	__u64 top_key = a->top_mm;
+	struct plimsoll_mm *top;
 
 	if (a->processes == 1)
 		return true;
-	return a->top_mm == (__u64)ev->mm && pages_of(ev->e) >= a->runner_up_pages;
+	top = bpf_map_lookup_elem(&mms, &top_key);
+	if (!top || account_at(word_account(top->word)) != a || top->flags & PLIMSOLL_MM_NO_VICTIM ||
+	    pages_of(top) < a->runner_up_pages)
+		find_largest(a);
+	return a->top_mm == (__u64)ev->mm;
 }
 
 /* Asks the daemon, not more often than it could answer. */
@@ -229,7 +270,7 @@ static __noinline int near(struct task_struct *task, struct mm_struct *mm, struc
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
 		ev.time_ns = bpf_ktime_get_ns();
-		a->top_mm = 0;
+		find_largest(a);
 		emit(&ev, PLIMSOLL_RECORD_NEAR);
 	}
 	note_largest(&ev);

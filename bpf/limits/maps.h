@@ -16,6 +16,7 @@ const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
 const volatile __u32 loose_pages_per_mm = 128;
 const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
 const volatile __u64 ask_again_ns = 2000000;
+const volatile __u64 search_again_ns = 1000000;
 
 #define UID_GATE_SLOTS 4096
 #define MM_GATE_SLOTS 16384
@@ -35,6 +36,7 @@ struct plimsoll_default default_line = {
 };
 struct plimsoll_counters counters;
 __u64 next_family;
+__u32 next_epoch;
 __u32 scan_id;
 
 struct {
@@ -44,10 +46,12 @@ struct {
 	__uint(value_size, sizeof(struct plimsoll_mm) + 8);
 } mms SEC(".maps");
 
-/* One zeroed plimsoll_mm: what a new entry is copied from, as large as the loader made the value. */
+/* What a new entry is copied from, as large as the loader made the value: zeroes. BLANK_PINNED has one pin. */
+#define BLANK 0
+#define BLANK_PINNED 1
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct plimsoll_mm) + 8);
 } blank SEC(".maps");

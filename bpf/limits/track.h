@@ -10,12 +10,17 @@
 static __noinline bool need_exact(struct plimsoll_account *a)
 {
 	__s64 loose = (__s64)a->processes * loose_pages_per_mm, room = a->soft_pages - a->usage_pages - loose;
+	__u32 epoch = a->exact;
 
-	if (room <= 0 && !a->exact && !__sync_val_compare_and_swap(&a->exact, 0, 1)) {
+	if (room <= 0 && !epoch) {
+		epoch = __sync_fetch_and_add(&next_epoch, 1) + 1;
+		if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
+			return false;
 		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
 		return true;
 	}
-	if (room > (a->soft_pages >> 6) + loose && a->exact && __sync_val_compare_and_swap(&a->exact, 1, 0) == 1)
+	if (room > (a->soft_pages >> 6) + loose && epoch &&
+	    __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
 		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
 	return false;
 }
@@ -86,23 +91,66 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm)
 	return bpf_map_lookup_elem(&protected_exes, &exe);
 }
 
-/* Enters an address space, uncharged. NULL: the map is full or busy, or another CPU was first (look again). */
-static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 uid,
-						 __u32 account)
+static __always_inline __u32 *gate_of(struct mm_struct *mm)
 {
-	__u64 key = (__u64)mm;
-	struct task_struct *leader = task->group_leader;
-	struct plimsoll_account *a = account_at(account);
-	struct plimsoll_mm *e;
-	__u32 zero = 0;
-	__s64 early;
-	void *empty = bpf_map_lookup_elem(&blank, &zero);
-	long err;
+	return &mm_gate[mm_slot(mm) % MM_GATE_SLOTS];
+}
 
-	if (!empty || !a)
+static __always_inline void forget(__u64 key, struct mm_struct *mm)
+{
+	if (bpf_map_delete_elem(&mms, &key))
+		count_one(&counters.deletes_failed);
+	else
+		__sync_fetch_and_add(gate_of(mm), -1);
+}
+
+/*
+ * A deleted entry's memory is another entry's at once, so whoever uses an entry must know that it stays. A process
+ * knows of its own: its address space does not end while it runs in it. All others (reclaim, scans, exits seen by
+ * their last user, the daemon's calls) pin it; an exit leaves a pinned entry to whoever unpins it last.
+ */
+static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
+{
+	__sync_fetch_and_add(&e->pins, 1);
+	if (e->mm == key && !(e->flags & PLIMSOLL_MM_GONE))
+		return true;
+	__sync_fetch_and_add(&e->pins, -1);
+	return false;
+}
+
+static __always_inline void unpin(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+{
+	if (__sync_fetch_and_add(&e->pins, -1) == 1 && e->mm == key && e->flags & PLIMSOLL_MM_GONE)
+		forget(key, mm);
+}
+
+/* After settle_gone. */
+static __always_inline void forget_unpinned(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+{
+	if (!e->pins)
+		forget(key, mm);
+}
+
+/*
+ * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: the map is full or busy,
+ * another CPU was first, or it ended meanwhile.
+ */
+static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 account,
+						 __u32 from)
+{
+	__u64 key = (__u64)mm, word = (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS, early;
+	struct plimsoll_account *a = account_at(account);
+	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
+	struct plimsoll_mm *e;
+	long err;
+	int i;
+
+	if (!blank_mm || !a)
 		return 0;
-	err = bpf_map_update_elem(&mms, &key, empty, BPF_NOEXIST);
+	__sync_fetch_and_add(gate_of(mm), 1);
+	err = bpf_map_update_elem(&mms, &key, blank_mm, BPF_NOEXIST);
 	if (err) {
+		__sync_fetch_and_add(gate_of(mm), -1);
 		if (err != -EEXIST)
 			count_one(&counters.mms_full);
 		return 0;
@@ -110,20 +158,28 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e)
 		return 0;
+	e->mm = key;
 	e->tgid = task->tgid;
-	e->start_ns = leader->start_boottime;
-	e->uid = uid;
+	e->start_ns = task->group_leader->start_boottime;
+	e->uid = uid_of(task);
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
 	if (task->tgid == 1 || exe_is_protected(mm))
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_PROTECTED);
-	/* The blank word is 0: until account and bias arrive by addition, other CPUs charge nobody. Theirs follows. */
-	early = __sync_fetch_and_add(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
-	account_add(a, early);
-	__sync_fetch_and_add(&a->processes, 1);
-	__sync_fetch_and_add(&mm_gate[mm_slot(mm) % MM_GATE_SLOTS], 1);
-	count_one(&counters.tracked);
-	return e;
+	/* The blank word is 0: until account and bias are added, other CPUs charge nobody. What they did follows. */
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		early = e->word;
+		if (e->flags & PLIMSOLL_MM_GONE)
+			return 0;
+		if (__sync_val_compare_and_swap(&e->word, early, early + word) == early) {
+			account_add(a, early);
+			__sync_fetch_and_add(&a->processes, 1);
+			count_one(&counters.tracked);
+			return e;
+		}
+	}
+	count_one(&counters.unsettled);
+	return 0;
 }
 
 /* Leaves the family; the last member takes the family's charge with it. */
@@ -235,14 +291,6 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 	return a;
 }
 
-static __always_inline void forget(__u64 key, struct mm_struct *mm)
-{
-	if (bpf_map_delete_elem(&mms, &key))
-		count_one(&counters.deletes_failed);
-	else
-		__sync_fetch_and_add(&mm_gate[mm_slot(mm) % MM_GATE_SLOTS], -1);
-}
-
 /*
  * An address that was another address space's whose exit was lost: nothing of it may pass to the new one. At exec it
  * may also be the new one itself, seen by the faults of its own loading.
@@ -254,10 +302,10 @@ static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
 
 	if (!e)
 		return;
-	settle_gone(e);
 	if (e->tgid != tgid)
 		count_one(&counters.phantoms);
-	forget(key, mm);
+	settle_gone(e);
+	forget_unpinned(e, key, mm);
 }
 
 /* Moves the whole charge when the process has become another user's: one winner per move. */

@@ -55,6 +55,9 @@ struct plimsoll_mm {
 	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
 	__u32 uid;
 	__u32 flags;
+	__u32 pins;  /* who uses it besides the process itself: see track.h */
+	__u32 epoch; /* of its account's exact tier, when it was settled on all CPUs */
+	__u64 mm;	    /* its key: tells this use of the memory from the next */
 	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
 	__s64 dying_pages;  /* what it adds to its account's dying_pages */
 	__u64 start_ns;	    /* of its thread-group leader, CLOCK_BOOTTIME */
@@ -78,7 +81,7 @@ struct plimsoll_account {
 	__s64 soft_pages;
 	__s64 dying_pages;
 	__u32 processes;
-	__u32 exact; /* every event is settled; else only those that folded a remainder */
+	__u32 exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
 	__u32 near;
 	__u32 uid;
 	__u64 top_mm; /* the largest process; 0: not known */
@@ -91,8 +94,9 @@ struct plimsoll_account {
 	__u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	__u32 from_default;
 	__u32 notified;
+	__u64 searched_ns; /* when its largest process was searched for last */
 	__u32 kills;
-	__u32 pad[3];
+	__u32 pad;
 };
 
 /* plimsoll_record.kind */
@@ -234,7 +238,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 96, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 112, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 128, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 16, "plimsoll_family");

@@ -23,6 +23,8 @@ pub(super) struct Pass {
     /// Processor time available to the crew from its first map to its last unmap, a page: elapsed time multiplied by
     /// the processors it can use.
     pub(super) elapsed_ns_per_page: f64,
+    /// Processor time that the crew used, a page: free of what others took from it meanwhile.
+    pub(super) cpu_ns_per_page: f64,
     end_ns: u64,
     width: f64,
     pages: f64,
@@ -75,10 +77,11 @@ impl Crew {
         for worker in &mut self.workers {
             worker.tell(&format!("map {} {}", load.bytes_each, load.times))?;
         }
-        let (mut touch_ns, mut pages, mut first_ns, mut last_ns) = (0, 0, u64::MAX, 0);
+        let (mut touch_ns, mut cpu_ns, mut pages, mut first_ns, mut last_ns) = (0, 0, 0, u64::MAX, 0);
         for worker in &mut self.workers {
-            let [touched_ns, start_ns, end_ns, touched] = worker.expect_numbers("done")?;
+            let [touched_ns, start_ns, end_ns, used_ns, touched] = worker.expect_numbers("done")?;
             touch_ns += touched_ns;
+            cpu_ns += used_ns;
             pages += touched;
             first_ns = first_ns.min(start_ns);
             last_ns = last_ns.max(end_ns);
@@ -87,6 +90,7 @@ impl Crew {
         Ok(Pass {
             touch_ns_per_page: touch_ns as f64 / pages,
             elapsed_ns_per_page: last_ns.saturating_sub(first_ns) as f64 * self.width / pages,
+            cpu_ns_per_page: cpu_ns as f64 / pages,
             end_ns: last_ns,
             width: self.width,
             pages,

@@ -1,10 +1,13 @@
 //! `touch UID CPU`: maps, touches and unmaps memory on command, and says how long it took.
 //!
-//! `map BYTES TIMES` answers `done TOUCH_NS START_NS END_NS PAGES`: nanoseconds inside the touching alone, the
-//! monotonic times of the first map and the last unmap, and the pages touched.
+//! `map BYTES TIMES` answers `done TOUCH_NS START_NS END_NS CPU_NS PAGES`: nanoseconds inside the touching alone, the
+//! monotonic times of the first map and the last unmap, the processor time between these, and the pages touched.
 
 use super::{Commands, become_user, memory, number, say, usage};
-use crate::{clock::monotonic_ns, error::BenchError};
+use crate::{
+    clock::{monotonic_ns, thread_cpu_ns},
+    error::BenchError,
+};
 use nix::{
     sched::{CpuSet, sched_setaffinity},
     sys::prctl,
@@ -30,7 +33,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
         let ("map", &[bytes, times]) = (word.as_str(), numbers.as_slice()) else {
             return Err(usage(&word));
         };
-        let start_ns = monotonic_ns()?;
+        let (start_ns, start_cpu_ns) = (monotonic_ns()?, thread_cpu_ns()?);
         let (mut touch_ns, mut pages) = (0, 0);
         for _ in 0..times {
             let mut mapping = memory::map(bytes)?;
@@ -38,7 +41,8 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
             pages += memory::touch(&mut mapping, page_length);
             touch_ns += monotonic_ns()? - before_ns;
         }
-        say(&format!("done {touch_ns} {start_ns} {} {pages}", monotonic_ns()?))?;
+        let (end_ns, cpu_ns) = (monotonic_ns()?, thread_cpu_ns()? - start_cpu_ns);
+        say(&format!("done {touch_ns} {start_ns} {end_ns} {cpu_ns} {pages}"))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 mod biography;
 mod control;
 mod guard;
-mod privileges;
+pub mod privileges;
 mod run;
 mod settings;
 

@@ -4,6 +4,7 @@
 use crate::config::{Charge, Config};
 use plimsoll_sys::{
     bpf::{ExeKey, LoadOptions, Members, PinState, Pins, load},
+    probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
 };
 use serde::{Deserialize, Serialize};
@@ -61,8 +62,9 @@ impl Loader {
     /// Loads unless programs made for the same are in force already.
     ///
     /// # Errors
-    /// One line: what the kernel or the child said.
+    /// One line: what [`may_draw`], the kernel or the child said.
     pub(crate) fn ensure(&self) -> Result<(), String> {
+        may_draw()?;
         let pins = Pins::new(&self.job.pin);
         match pins.state().map_err(|error| error.to_string())? {
             PinState::Ours(meta)
@@ -100,6 +102,20 @@ impl Loader {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         Err(said.lines().last().map_or_else(|| format!("the loader ended with {}", output.status), str::to_owned))
+    }
+}
+
+/// Whether lines can be drawn from where this process runs.
+///
+/// # Errors
+/// One line: the process numbers that the programs tell are those of another pid namespace.
+pub(crate) fn may_draw() -> Result<(), String> {
+    match in_initial_pid_namespace() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("this is not the machine's initial pid namespace, whose process numbers the kernel's records have; \
+                          start the daemon on the host, outside the container"
+            .to_owned()),
+        Err(error) => Err(format!("cannot tell the pid namespace: /proc/self/ns/pid: {error}")),
     }
 }
 

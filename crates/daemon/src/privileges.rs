@@ -7,7 +7,7 @@ use rustix::thread::{
 };
 
 /// Each capability that stays, and why.
-pub(crate) const KEPT: [(CapabilitySet, &str); 11] = [
+pub const KEPT: [(CapabilitySet, &str); 11] = [
     (CapabilitySet::KILL, "signals the processes of every user"),
     (CapabilitySet::SYS_PTRACE, "looks at /proc/PID/exe of every user, to know protected programs"),
     (CapabilitySet::BPF, "reads and writes its maps, calls its programs; the loader loads them"),

@@ -5,12 +5,12 @@ use crate::{
     biography::Biographer,
     config::{self, Config, Places},
     control::{Desk, Parts},
-    guard::{Caller, Change, Guard, Journal, Ledger, Notices, Setup, mailbox},
+    guard::{Caller, Change, Guard, Journal, Ledger, Notices, Setup, Shield, mailbox},
     history::{Caps, History, Writer},
-    loader::Loader,
+    loader::{self, Loader},
     options::{CONFIG_FILE, DaemonOptions},
     privileges,
-    settings::{self, Settings},
+    settings::Settings,
     state::LimitsFile,
 };
 use nix::{
@@ -146,7 +146,8 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     for (place, error) in book.faults(mem_total) {
         notices.say(format_args!("the line of {}: {error}; it is in force as far as it can be", place.target()));
     }
-    let lock = match mounted {
+    let pinnable = loader::may_draw().and_then(|()| mounted.map_err(|error| error.to_string()));
+    let lock = match pinnable {
         Ok(_) => lock_pins(&pins, &mut notices)?,
         Err(error) => {
             notices.say(format_args!("no lines can be drawn: {error}"));
@@ -184,7 +185,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         book: Arc::new(LineBook::new(config.limits.uids)),
         limit_config: settings.limits,
         machine: settings.machine,
-        protected: settings::protected(&config),
+        shield: Shield::new(&config),
         mem_total,
         mailbox,
         signals,
@@ -196,9 +197,16 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
 
 /// Draws the saved and configured lines. What cannot be drawn is said, and the rest guards on.
 fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: bool) {
+    if !pinnable {
+        // Why was said when that was found.
+        if !book.is_empty() {
+            guard.say("lines are NOT in force, the saved and configured ones");
+        }
+        return;
+    }
     if book.is_empty() {
         // What a crashed daemon may have left is of no line any more.
-        if pinnable && let Err(refusal) = guard.draw(book, Change::All) {
+        if let Err(refusal) = guard.draw(book, Change::All) {
             guard.say(&refusal.to_string());
         }
         return;
@@ -210,7 +218,9 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
 }
 
 fn end(guard: Guard, pin: &Path, keep: bool, lock: Option<PinLock>) -> Result<(), RunError> {
-    let ended = guard.finish(keep && lock.is_some()).map_err(failed);
+    // Without the lock the pins are not this daemon's.
+    let keep = keep || lock.is_none();
+    let ended = guard.finish(keep).map_err(failed);
     drop(lock);
     if !keep && pin.exists() {
         // Empty now; it stays where another daemon has begun to use it.

@@ -9,7 +9,7 @@ use plimsoll_policy::{
     units::Uid,
     who::Who,
 };
-use std::{collections::HashSet, os::unix::fs::MetadataExt as _};
+use std::collections::HashSet;
 
 /// What the guards take.
 #[derive(Debug, Clone)]
@@ -65,10 +65,4 @@ fn uid_of(who: &Who) -> Result<Uid, String> {
             Err(format!("[limits.users] names '{who}', which is no user"))
         }
     }
-}
-
-/// Device and inode of the protected executables that are there: only root-owned regular files protect.
-pub(crate) fn protected(config: &Config) -> HashSet<(u64, u64)> {
-    let files = config.protect.exe.iter().filter_map(|path| std::fs::metadata(path).ok());
-    files.filter(|file| file.is_file() && file.uid() == 0).map(|file| (file.dev(), file.ino())).collect()
 }

@@ -2,4 +2,5 @@
 //! `unsafe`, module by module.
 
 pub mod bpf;
+pub mod probe;
 pub mod process;

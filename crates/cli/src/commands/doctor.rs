@@ -1,8 +1,22 @@
 //! `plimsoll doctor`: what this kernel offers.
 
-use crate::exit::{Ending, Failure};
+mod features;
+mod verdict;
+
+use crate::{
+    exit::{Ending, Exit},
+    output,
+    table::{Align, Table},
+};
 use clap::Args;
-use std::io::Write;
+use features::{Feature, features};
+use plimsoll_sys::{
+    probe::{Answer, probe_bpf, probe_machine},
+    process::kernel_version,
+};
+use serde::Serialize;
+use std::io::{self, Write};
+use verdict::verdict;
 
 /// How to print it.
 #[derive(Debug, Args)]
@@ -12,7 +26,93 @@ pub(crate) struct Arguments {
     pub(crate) json: bool,
 }
 
-/// Probes and prints.
-pub(crate) fn run(_arguments: &Arguments, _out: &mut dyn Write) -> Ending {
-    Err(Failure::failed("'plimsoll doctor' is not part of this build"))
+/// What `--json` prints (DESIGN section 6).
+#[derive(Debug, Serialize)]
+struct Report {
+    kernel: Option<String>,
+    features: Vec<Row>,
+    verdict: String,
 }
+
+/// One feature, for scripts.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    /// `null`: could not be found out.
+    present: Option<bool>,
+    used_for: &'static str,
+    /// What is used in its place; `null` where nothing has to be.
+    fallback: Option<&'static str>,
+    /// What was seen, where it is not there or could not be found out.
+    detail: Option<String>,
+}
+
+impl From<&Feature> for Row {
+    fn from(feature: &Feature) -> Self {
+        let (present, detail) = match &feature.answer {
+            Answer::Present => (Some(true), None),
+            Answer::Absent(seen) => (Some(false), Some(seen.clone())),
+            Answer::Unknown(why) => (None, Some(why.clone())),
+        };
+        Self {
+            name: feature.name.clone(),
+            present,
+            used_for: feature.used_for,
+            fallback: (present == Some(false)).then_some(feature.fallback),
+            detail,
+        }
+    }
+}
+
+/// Probes and prints.
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
+    let features = features(&probe_bpf(), &probe_machine());
+    let report = Report {
+        kernel: kernel_version().ok().map(|version| version.to_string()),
+        features: features.iter().map(Row::from).collect(),
+        verdict: verdict(&features),
+    };
+    if arguments.json { output::json(out, &report)? } else { show(out, &report)? }
+    Ok(Exit::Done)
+}
+
+fn show(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "Kernel {}.\n", report.kernel.as_deref().unwrap_or("of an unknown version"))?;
+    let mut table =
+        Table::new([("FEATURE", Align::Left), ("HERE", Align::Left), ("USED FOR", Align::Left)]);
+    for row in &report.features {
+        let here = match row.present {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "?",
+        };
+        table.row([row.name.clone(), here.to_owned(), row.used_for.to_owned()]);
+    }
+    table.write(out)?;
+    for (heading, present) in [("Not here", Some(false)), ("Could not be found out", None)] {
+        let mut rows = report.features.iter().filter(|row| row.present == present).peekable();
+        if rows.peek().is_some() {
+            writeln!(out, "\n{heading}:")?;
+        }
+        let rows: Vec<&Row> = rows.collect();
+        for alike in rows.chunk_by(|one, next| one.detail == next.detail && one.fallback == next.fallback) {
+            tell(out, alike)?;
+        }
+    }
+    writeln!(out, "\n{}", output::printable(&report.verdict))
+}
+
+/// Features that lack for the same reason, and have the same in their place.
+fn tell(out: &mut dyn Write, alike: &[&Row]) -> io::Result<()> {
+    let names: Vec<&str> = alike.iter().map(|row| row.name.as_str()).collect();
+    let Some(first) = alike.first() else { return Ok(()) };
+    let detail = output::printable(first.detail.as_deref().unwrap_or("no reason known"));
+    writeln!(out, "  {}: {detail}.", names.join(", "))?;
+    match first.fallback {
+        Some(fallback) => writeln!(out, "    In its place: {fallback}."),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 pub mod exact;
 pub mod program;
+pub mod puppets;
 
 use plimsoll_sys::{
     bpf::{AccountFacts, Limits, Pins},
@@ -311,7 +312,7 @@ impl Drop for World {
             let pid = rustix::process::Pid::from_child(&daemon);
             // A stopped one would not hear of its end.
             for signal in [rustix::process::Signal::TERM, rustix::process::Signal::CONT] {
-                drop(rustix::process::kill_process(pid, signal));
+                rustix::process::kill_process(pid, signal).ok();
             }
             let end = Instant::now() + SOON;
             while daemon.try_wait().is_ok_and(|ended| ended.is_none()) {

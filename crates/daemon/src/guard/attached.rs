@@ -1,5 +1,6 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
+use super::limits::Hands;
 use plimsoll_policy::{
     account::Action,
     limits::LimitState,
@@ -99,7 +100,7 @@ impl Attached {
     }
 
     /// Lists the processes of an account into `candidates`.
-    pub(crate) fn list_candidates(&mut self, account: &AccountFacts) -> Result<(), BpfError> {
+    pub(crate) fn list_candidates(&mut self, account: &AccountFacts, hands: &mut Hands<'_>) -> Result<(), BpfError> {
         let (own, candidates) = (std::process::id(), &mut self.candidates);
         candidates.clear();
         self.limits.address_spaces(|space| {
@@ -124,7 +125,9 @@ impl Attached {
                 usage: Reading::Known(usage),
                 standing,
             });
-        })
+        })?;
+        hands.shield.by_cgroup(hands.proc, &mut self.candidates);
+        Ok(())
     }
 
     /// The largest address space that may be selected, and how large any other is at most.

@@ -45,22 +45,35 @@ pub(crate) struct Ledger {
     writer: Writer,
     next_id: u64,
     page_size: PageSize,
+    /// Of the limits guard, of the others: how many, and the last.
+    limits: Tally,
+    others: Tally,
+}
+
+/// Incidents of this run of the daemon.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
     recorded: u64,
+    last: Option<u64>,
 }
 
 impl Ledger {
     pub(crate) fn new(writer: Writer, next_id: u64, page_size: PageSize) -> Self {
-        Self { writer, next_id, page_size, recorded: 0 }
+        Self { writer, next_id, page_size, limits: Tally::default(), others: Tally::default() }
     }
 
-    /// Incidents recorded since the daemon started.
-    pub(crate) fn recorded(&self) -> u64 {
-        self.recorded
+    /// Incidents of a guard since the daemon started.
+    pub(crate) fn recorded(&self, guard: Guard) -> u64 {
+        self.tally(guard).recorded
     }
 
-    /// The last incident's number, this daemon's or an earlier one's.
-    pub(crate) fn last_id(&self) -> Option<u64> {
-        self.next_id.checked_sub(1).filter(|id| *id > 0)
+    /// The last of them.
+    pub(crate) fn last_id(&self, guard: Guard) -> Option<u64> {
+        self.tally(guard).last
+    }
+
+    fn tally(&self, guard: Guard) -> Tally {
+        if guard == Guard::Limits { self.limits } else { self.others }
     }
 
     /// Incidents that could not be recorded.
@@ -96,7 +109,8 @@ impl Ledger {
         let Entry { occasion, reason, usage, hard, victims, peers } = entry;
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
-        self.recorded = self.recorded.saturating_add(1);
+        let tally = if occasion.guard == Guard::Limits { &mut self.limits } else { &mut self.others };
+        *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };
         let bytes = |pages| self.page_size.to_bytes(pages).0;
         self.writer.record(Incident {
             id,

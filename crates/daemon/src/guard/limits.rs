@@ -5,6 +5,7 @@ use super::{
     flights::Flights,
     ledger::Ledger,
     report::Notices,
+    shield::Shield,
 };
 use crate::biography::Biographer;
 use plimsoll_policy::{
@@ -36,6 +37,7 @@ pub(crate) struct Hands<'a> {
     pub(crate) ledger: &'a mut Ledger,
     pub(crate) notices: &'a mut Notices,
     pub(crate) biographer: &'a Biographer,
+    pub(crate) shield: &'a Shield,
     pub(crate) config: LimitConfig,
 }
 
@@ -97,7 +99,7 @@ impl Attached {
     fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_>) -> Result<(), BpfError> {
         self.near.insert(uid);
         if let Some(account) = self.limits.account(uid)? {
-            self.list_candidates(&account)?;
+            self.list_candidates(&account, hands)?;
             self.limits.answer(account.index, self.largest(), 0)?;
             self.introduce(hands);
         }
@@ -108,9 +110,10 @@ impl Attached {
     fn settle_near(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
         self.scan()?;
         self.end_holders(hands);
+        self.limits.protect_cgroups(&hands.shield.cgroup_ids())?;
         for uid in self.near.clone() {
             if let Some(account) = self.limits.account(uid)? {
-                self.list_candidates(&account)?;
+                self.list_candidates(&account, hands)?;
                 self.limits.answer(account.index, self.largest(), 0)?;
             }
         }
@@ -131,7 +134,7 @@ impl Attached {
                 self.watched.remove(&uid);
                 return Ok(());
             };
-            self.list_candidates(&account)?;
+            self.list_candidates(&account, hands)?;
             let action = self.line_action(&account, hands.config.dry_run);
             let snapshot = Snapshot {
                 usage: Reading::Known(account.usage),

@@ -56,6 +56,7 @@ impl Guard {
             None => Attached::adopt(&self.pins)?,
         };
         let attached = self.attached.insert(attached);
+        attached.limits.protect_cgroups(&self.shield.cgroup_ids())?;
         let page_size = self.ledger.page_size();
         let mut wanted = Wanted {
             book: &self.book,

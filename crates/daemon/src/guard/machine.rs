@@ -15,8 +15,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::process::{Process, ProcRoot, clock_monotonic_ns};
-use std::collections::HashSet;
+use plimsoll_sys::process::{Process, ProcessError, clock_monotonic_ns};
 
 /// Room for this many processes before the list has to grow: allocated before memory is short.
 const CANDIDATES_ROOM: usize = 16_384;
@@ -27,8 +26,6 @@ pub(crate) struct MachineGuard {
     config: MachineConfig,
     state: MachineState,
     candidates: Vec<Candidate>,
-    /// Device and inode of executables that are never victims.
-    protected: HashSet<(u64, u64)>,
     last: Option<MachineReading>,
     due: Nanos,
 }
@@ -42,12 +39,11 @@ fn reading(value: Option<Bytes>) -> Reading<Bytes> {
 }
 
 impl MachineGuard {
-    pub(crate) fn new(config: MachineConfig, protected: HashSet<(u64, u64)>) -> Self {
+    pub(crate) fn new(config: MachineConfig) -> Self {
         Self {
             config,
             state: MachineState::default(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
-            protected,
             last: None,
             due: Nanos(0),
         }
@@ -107,7 +103,7 @@ impl MachineGuard {
     }
 
     fn relieve(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<'_>) {
-        if let Err(error) = self.list(hands.proc) {
+        if let Err(error) = self.list(hands) {
             hands.notices.once("machine guard", &error);
             return;
         }
@@ -212,24 +208,15 @@ impl MachineGuard {
         self.due = now();
     }
 
-    fn list(&mut self, proc: &mut ProcRoot) -> Result<(), plimsoll_sys::process::ProcessError> {
+    fn list(&mut self, hands: &mut Hands<'_>) -> Result<(), ProcessError> {
         let candidates = &mut self.candidates;
         candidates.clear();
-        proc.processes(|process| candidates.push(candidate(process)))?;
-        // Executables are looked up for the few largest only: they are all that selection can reach.
-        candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
-        for one in candidates.iter_mut().filter(|one| one.standing == Standing::Free).take(LOOKED_UP_MAX) {
-            let identity = proc.exe_identity(one.pid).ok().flatten();
-            if identity.is_some_and(|exe| exe.only_root_writes() && self.protected.contains(&(exe.device, exe.inode))) {
-                one.standing = Standing::Protected(Protection::Executable);
-            }
-        }
+        hands.proc.processes(|process| candidates.push(candidate(process)))?;
+        hands.shield.by_executable(hands.proc, candidates);
+        hands.shield.by_cgroup(hands.proc, candidates);
         Ok(())
     }
 }
-
-/// How many of the largest processes are compared with the protected executables.
-const LOOKED_UP_MAX: usize = 64;
 
 fn candidate(process: &Process) -> Candidate {
     let standing = if process.kernel_thread {

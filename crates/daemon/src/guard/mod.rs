@@ -13,10 +13,12 @@ mod lines;
 mod machine;
 mod report;
 mod request;
+mod shield;
 mod views;
 
 pub(crate) use ledger::Ledger;
 pub(crate) use report::{Journal, Notices};
+pub(crate) use shield::Shield;
 pub(crate) use request::{Caller, Change, Mailbox, Request, mailbox};
 
 use attached::Attached;
@@ -44,7 +46,6 @@ use plimsoll_sys::{
     process::{ProcRoot, Reaper, clock_monotonic_ns},
 };
 use std::{
-    collections::HashSet,
     io,
     os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
@@ -60,7 +61,7 @@ pub(crate) struct Setup {
     pub(crate) book: Arc<LineBook>,
     pub(crate) limit_config: LimitConfig,
     pub(crate) machine: Option<MachineConfig>,
-    pub(crate) protected: HashSet<(u64, u64)>,
+    pub(crate) shield: Shield,
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
     pub(crate) signals: SignalFd,
@@ -91,7 +92,7 @@ pub(crate) struct Guard {
     book: Arc<LineBook>,
     limit_config: LimitConfig,
     machine: Option<MachineGuard>,
-    protected: HashSet<(u64, u64)>,
+    shield: Shield,
     mem_total: Bytes,
     attached: Option<Attached>,
     mailbox: Mailbox,
@@ -115,6 +116,7 @@ macro_rules! hands {
             ledger: &mut $guard.ledger,
             notices: &mut $guard.notices,
             biographer: &$guard.biographer,
+            shield: &$guard.shield,
             config: $guard.limit_config,
         }
     };
@@ -122,7 +124,7 @@ macro_rules! hands {
 
 impl Guard {
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { proc, reaper, ledger, notices, pins, book, limit_config, machine, protected, .. } = setup;
+        let Setup { proc, reaper, ledger, notices, pins, book, limit_config, machine, shield, .. } = setup;
         Self {
             proc,
             flights: Flights::new(reaper),
@@ -131,8 +133,8 @@ impl Guard {
             pins,
             book,
             limit_config,
-            machine: machine.map(|config| MachineGuard::new(config, protected.clone())),
-            protected,
+            machine: machine.map(MachineGuard::new),
+            shield,
             mem_total: setup.mem_total,
             attached: None,
             mailbox: setup.mailbox,
@@ -254,7 +256,7 @@ impl Guard {
     fn configure_machine(&mut self, config: Option<MachineConfig>) {
         match (config, &mut self.machine) {
             (Some(config), Some(machine)) => machine.configure(config),
-            (Some(config), None) => self.machine = Some(MachineGuard::new(config, self.protected.clone())),
+            (Some(config), None) => self.machine = Some(MachineGuard::new(config)),
             (None, _) => self.machine = None,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Guard, flights::Owner};
 use crate::api::control::Refusal;
+use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
     account::AccountView,
     machine::MachineReading,
@@ -92,22 +93,22 @@ impl Guard {
     fn guards(&self, limits_on: bool) -> Guards {
         let dying_lines = self.flights.count_of(|owner| matches!(owner, Owner::User(_)));
         let dying_machine = self.flights.count_of(|owner| owner == Owner::Machine);
-        let view = |on: bool, dying| GuardView {
+        let view = |on: bool, dying, guard| GuardView {
             state: if on { "on" } else { "off" }.into(),
             dry_run: self.limit_config.dry_run,
             dying,
-            incidents: self.ledger.recorded(),
-            last_incident: self.ledger.last_id(),
+            incidents: self.ledger.recorded(guard),
+            last_incident: self.ledger.last_id(guard),
         };
         Guards {
-            limits: view(limits_on, dying_lines),
-            pressure: view(self.machine.is_some(), dying_machine),
+            limits: view(limits_on, dying_lines, Side::Limits),
+            pressure: view(self.machine.is_some(), dying_machine, Side::Pressure),
             own: OwnView {
                 resident_bytes: None,
                 uptime_seconds: None,
                 wake_ups: Some(self.wake_ups),
                 incidents_lost: Some(self.ledger.lost()),
-                protected: u64::try_from(self.protected.len()).ok(),
+                protected: u64::try_from(self.shield.len()).ok(),
             },
         }
     }

@@ -161,6 +161,7 @@ pub struct Limits {
     accounts: Map,
     uid_accounts: Map,
     mms: Map,
+    protected_cgroups: Map,
     others: Vec<Map>,
     begin_scan: SyscallProgram,
     sweep: SyscallProgram,
@@ -245,6 +246,7 @@ impl Limits {
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
             accounts,
             uid_accounts: map("uid_accounts")?,
+            protected_cgroups: map("protected_cgroups")?,
             mms,
             others: ["families", "protected_exes", "records", "cpu_offsets", "bss"]
                 .into_iter()
@@ -398,6 +400,14 @@ impl Limits {
         };
         self.answer.run(&mut context)?;
         if context.result == 0 { Ok(()) } else { Err(self.answer.error(context.result)) }
+    }
+
+    /// Processes in these cgroups (v2 ids), and in cgroups below them, are never taken by the kernel side.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when the map is full.
+    pub fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
+        ids.iter().try_for_each(|id| self.protected_cgroups.write(&id.to_ne_bytes(), &1_u32.to_ne_bytes()))
     }
 
     /// One user's account; `None` when it has none.

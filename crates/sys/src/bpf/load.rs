@@ -6,11 +6,17 @@ use super::{
     protect::ExeKey,
 };
 use libbpf_rs::{
-    Link, MapCore as _, MapFlags, OpenMapMut, ProgramInput,
+    Link, MapCore as _, MapFlags, OpenMapMut, OpenObject, ProgramInput,
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 use plimsoll_wire::abi;
-use std::{mem::MaybeUninit, path::Path};
+use std::{
+    mem::{MaybeUninit, offset_of},
+    path::Path,
+};
+
+/// As in `bpf/limits/maps.h`.
+const BLANK_PINNED: u32 = 1;
 
 #[expect(
     warnings,
@@ -122,10 +128,33 @@ pub fn load(options: &LoadOptions) -> Result<(), BpfError> {
     loaded
 }
 
+/// Has the kernel verify the programs, and lets go of them: nothing is attached, pinned or left behind.
+///
+/// # Errors
+/// [`BpfError::Load`] when the kernel refuses.
+pub fn verify(options: &LoadOptions) -> Result<(), BpfError> {
+    let mut storage = MaybeUninit::uninit();
+    let skel = load_sized(options, &mut storage)?;
+    fill(&skel, options)
+}
+
 fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
+    let mut skel = load_sized(options, &mut storage)?;
+    fill(&skel, options)?;
+    options.pins.create_directories()?;
+    pin_maps(&mut skel, &options.pins)?;
+    pin_programs(&mut skel, &options.pins)?;
+    skel.attach().map_err(|error| load_error(&error))?;
+    pin_links(&mut skel, &options.pins)
+}
+
+fn load_sized<'a>(
+    options: &LoadOptions,
+    storage: &'a mut MaybeUninit<OpenObject>,
+) -> Result<skeleton::LimitsSkel<'a>, BpfError> {
     let mut open =
-        skeleton::LimitsSkelBuilder::default().open(&mut storage).map_err(|error| load_error(&error))?;
+        skeleton::LimitsSkelBuilder::default().open(storage).map_err(|error| load_error(&error))?;
     let (cpus, slots) = (options.cpus, options.members.slots());
     let Some(rodata) = open.maps.rodata_data.as_deref_mut() else {
         return Err(BpfError::Load("the object has no constants".into()));
@@ -144,13 +173,7 @@ fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
     for map in [&mut open.maps.accounts, &mut open.maps.uid_accounts, &mut open.maps.free_accounts] {
         set_entries(map, options.accounts_max)?;
     }
-    let mut skel = open.load().map_err(|error| load_error(&error))?;
-    fill(&skel, options)?;
-    options.pins.create_directories()?;
-    pin_maps(&mut skel, &options.pins)?;
-    pin_programs(&mut skel, &options.pins)?;
-    skel.attach().map_err(|error| load_error(&error))?;
-    pin_links(&mut skel, &options.pins)
+    open.load().map_err(|error| load_error(&error))
 }
 
 fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
@@ -172,6 +195,7 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
             .update(&exe.raw(), &1_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| load_error(&error))?;
     }
+    fill_blanks(skel, options)?;
     let meta = [
         abi::PLIMSOLL_SCHEMA,
         options.cpus,
@@ -185,6 +209,20 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
     skel.maps
         .meta
         .update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY)
+        .map_err(|error| load_error(&error))
+}
+
+/// What new entries are copied from: zeroes, and zeroes with one pin.
+fn fill_blanks(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
+    let bytes = value_bytes(options.cpus, options.members.slots()) as usize;
+    let mut pinned = vec![0; bytes];
+    let pins = offset_of!(abi::plimsoll_mm, pins);
+    for (place, byte) in pinned.iter_mut().skip(pins).zip(1_u32.to_ne_bytes()) {
+        *place = byte;
+    }
+    skel.maps
+        .blank
+        .update(&BLANK_PINNED.to_ne_bytes(), &pinned, MapFlags::ANY)
         .map_err(|error| load_error(&error))
 }
 

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "libbpf's map calls take raw pointers")]
 
 use super::error::BpfError;
-use libbpf_rs::{MapCore as _, MapHandle, libbpf_sys};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys};
 use std::{
     io,
     os::fd::{AsFd as _, AsRawFd as _},
@@ -67,6 +67,11 @@ impl Map {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             Err(error) => Err(self.error(error)),
         }
+    }
+
+    /// Writes one entry.
+    pub(super) fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+        self.handle.update(key, value, MapFlags::ANY).map_err(|error| self.error(io::Error::other(error.to_string())))
     }
 
     /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many

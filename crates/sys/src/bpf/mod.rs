@@ -13,6 +13,6 @@ mod protect;
 pub use error::BpfError;
 pub use events::Events;
 pub use limits::{AccountFacts, AddressSpace, DefaultLine, Enforce, Holder, Limits, LineSet, MapFacts, VictimMark};
-pub use load::{LoadOptions, Members, load};
+pub use load::{LoadOptions, Members, load, verify};
 pub use pins::{Meta, Pins, PinState};
 pub use protect::ExeKey;

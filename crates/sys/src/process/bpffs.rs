@@ -32,7 +32,7 @@ pub enum Bpffs {
 /// [`ProcessError::Denied`] without `CAP_SYS_ADMIN`, [`ProcessError::Unsupported`] where [`BPFFS_PATH`] does not exist
 /// or the kernel has no such filesystem.
 pub fn try_mount_bpffs(path: &Path) -> Result<Bpffs, ProcessError> {
-    if lies_in_bpffs(path)? {
+    if is_bpffs(path)? {
         return Ok(Bpffs::Present);
     }
     if !path.starts_with(BPFFS_PATH) {
@@ -42,13 +42,17 @@ pub fn try_mount_bpffs(path: &Path) -> Result<Bpffs, ProcessError> {
     match mount("bpf", BPFFS_PATH, "bpf", flags, c"mode=0700") {
         Ok(()) => Ok(Bpffs::Mounted),
         // Somebody else was faster.
-        Err(Errno::BUSY) if lies_in_bpffs(path)? => Ok(Bpffs::Present),
+        Err(Errno::BUSY) if is_bpffs(path)? => Ok(Bpffs::Present),
         Err(Errno::NODEV) => Err(ProcessError::Unsupported { operation: "mount a BPF filesystem" }),
         Err(errno) => Err(ProcessError::of_machine("mount a BPF filesystem", errno)),
     }
 }
 
-fn lies_in_bpffs(path: &Path) -> Result<bool, ProcessError> {
+/// Whether `path`, or its nearest folder that exists, lies in a BPF filesystem.
+///
+/// # Errors
+/// By what the kernel says.
+pub fn is_bpffs(path: &Path) -> Result<bool, ProcessError> {
     for folder in path.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
         match statfs(folder) {
             Ok(found) => return Ok(u32::try_from(found.f_type) == Ok(BPFFS_MAGIC)),

@@ -16,7 +16,7 @@ mod reaper;
 mod root;
 mod scan;
 
-pub use bpffs::{BPFFS_PATH, Bpffs, try_mount_bpffs};
+pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
     clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, page_size, possible_cpus, tick_ns,

@@ -1,0 +1,201 @@
+//! Facts into features: what each is used for, and what is used in its place.
+
+use plimsoll_daemon::privileges::KEPT;
+use plimsoll_sys::probe::{Answer, BpfFacts, MachineFacts, TRACEPOINTS};
+
+/// What does not work without a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Anything.
+    Everything,
+    /// Lines; the machine guard does.
+    Lines,
+    /// Nothing: something else is used in its place.
+    Nothing,
+}
+
+/// One feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Feature {
+    pub(super) name: String,
+    pub(super) answer: Answer,
+    pub(super) used_for: &'static str,
+    /// What is used where it is missing.
+    pub(super) fallback: &'static str,
+    pub(super) needed_by: Part,
+    /// How to get it; empty where there is no more to say.
+    pub(super) remedy: &'static str,
+}
+
+const NO_LINES: &str = "nothing: lines for users are refused, the machine guard works";
+const STOCK_KERNEL: &str = "boot a stock kernel of 6.2 or later (Debian 12: linux-image-amd64 from bookworm-backports)";
+
+const TRACEPOINT_USES: [&str; TRACEPOINTS.len()] = [
+    "usage, at each change of a process's page counters",
+    "the end of a process's memory",
+    "a forked child, so that inherited pages are not charged twice",
+    "a process that has become another program",
+];
+
+/// All of them, in the order in which they are needed.
+pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+    let mut features = for_everything(machine);
+    features.extend(for_lines(bpf, machine));
+    features.extend(capabilities(machine));
+    features.extend(for_less(bpf, machine));
+    features
+}
+
+fn for_everything(machine: &MachineFacts) -> Vec<Feature> {
+    vec![Feature {
+        name: "pidfd".to_owned(),
+        answer: machine.pidfd.clone(),
+        used_for: "holding and signalling a victim, never a later process of the same number",
+        fallback: "nothing: no guard works",
+        needed_by: Part::Everything,
+        remedy: "boot Linux 5.3 or later, and allow pidfd_open and pidfd_send_signal",
+    }]
+}
+
+fn line_feature(name: &str, answer: &Answer, used_for: &'static str, remedy: &'static str) -> Feature {
+    Feature {
+        name: name.to_owned(),
+        answer: answer.clone(),
+        used_for,
+        fallback: NO_LINES,
+        needed_by: Part::Lines,
+        remedy,
+    }
+}
+
+fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+    let outside = "start the daemon on the host, outside the container";
+    let btf = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, as Debian, Ubuntu and Fedora ship it";
+    let allowed = "run the daemon as root of the host, with CAP_BPF and CAP_PERFMON and without kernel lockdown";
+    let mut features = vec![
+        line_feature(
+            "initial pid namespace",
+            &machine.initial_pid_namespace,
+            "knowing who the process numbers in the kernel's records are",
+            outside,
+        ),
+        line_feature("BTF", &bpf.btf, "fitting the programs to this kernel's structures", btf),
+        line_feature(
+            "per-CPU page counters",
+            &bpf.percpu_counters,
+            "usage that is exact at each event (Linux 6.2)",
+            STOCK_KERNEL,
+        ),
+        line_feature(
+            "typed tracepoint programs",
+            &bpf.typed_tracepoints,
+            "running in the very event, with its arguments",
+            allowed,
+        ),
+    ];
+    features.extend(
+        TRACEPOINTS.iter().zip(&bpf.tracepoints).zip(TRACEPOINT_USES).map(|((name, answer), used_for)| {
+            line_feature(&format!("tracepoint {name}"), answer, used_for, STOCK_KERNEL)
+        }),
+    );
+    features.extend([
+        line_feature("bpf_rdonly_cast", &bpf.rdonly_cast, "reading another CPU's part of a counter", STOCK_KERNEL),
+        line_feature("bpf_loop", &bpf.bpf_loop, "summing a counter over any number of CPUs", STOCK_KERNEL),
+        line_feature(
+            "task iterator",
+            &bpf.task_iterator,
+            "processes that ran before their line was drawn, and lost exits",
+            STOCK_KERNEL,
+        ),
+        line_feature("ring buffer", &bpf.ring_buffer, "telling the daemon what happened", STOCK_KERNEL),
+        line_feature(
+            "bpf_send_signal",
+            &bpf.send_signal,
+            "killing the allocating process in the event that crosses",
+            STOCK_KERNEL,
+        ),
+        line_feature("limits programs", &bpf.limits_programs, "all of these together, as verified by this kernel", allowed),
+    ]);
+    features
+}
+
+/// What the daemon keeps when it gives up the rest.
+fn capabilities(machine: &MachineFacts) -> Vec<Feature> {
+    let one = |(capability, used_for): &(_, &'static str)| {
+        let name = plimsoll_sys::probe::capability_name(*capability);
+        let answer = match machine.capabilities {
+            Some(have) if have.contains(*capability) => Answer::Present,
+            Some(_) => Answer::Absent("a process of root here does not have it".to_owned()),
+            None => Answer::Unknown("/proc/self/status does not tell".to_owned()),
+        };
+        let needed_by = if name == "CAP_KILL" { Part::Everything } else { Part::Nothing };
+        Feature {
+            answer,
+            used_for,
+            fallback: if needed_by == Part::Everything {
+                "nothing: processes of other users cannot be ended"
+            } else {
+                "the daemon goes without, and says what it could not do"
+            },
+            needed_by,
+            remedy: "give it to the daemon's service or container",
+            name,
+        }
+    };
+    KEPT.iter().map(one).collect()
+}
+
+fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+    let optional = |name: &str, answer: &Answer, used_for, fallback| Feature {
+        name: name.to_owned(),
+        answer: answer.clone(),
+        used_for,
+        fallback,
+        needed_by: Part::Nothing,
+        remedy: "",
+    };
+    vec![
+        optional(
+            "BPF filesystem",
+            &machine.bpffs,
+            "lines that stay in force when the daemon crashes",
+            "the daemon mounts it on /sys/fs/bpf when it starts",
+        ),
+        optional(
+            "process_mrelease",
+            &machine.process_mrelease,
+            "freeing a victim's memory from outside, at full speed",
+            "the victim frees it itself, at whatever speed it may run",
+        ),
+        optional(
+            "bpf_send_signal_task",
+            &bpf.send_signal_task,
+            "killing another process from the kernel (not by this version: the daemon does it by pidfd)",
+            "the daemon does it by pidfd",
+        ),
+        optional(
+            "swap",
+            &machine.swap,
+            "the machine guard: acts when free swap is low too",
+            "available memory alone decides",
+        ),
+        optional(
+            "memory pressure (PSI)",
+            &machine.pressure,
+            "nothing in this version: the machine guard goes by /proc/meminfo",
+            "/proc/meminfo, as everywhere in this version",
+        ),
+        optional(
+            "cgroup v2 memory controller",
+            &machine.memory_controller,
+            "nothing in this version: lines are for users",
+            "nothing, and nothing is missed in this version",
+        ),
+        optional(
+            "multi-generational LRU",
+            &machine.multi_gen_lru,
+            "nothing in this version: the working set is not protected yet",
+            "nothing, and nothing is missed in this version",
+        ),
+    ]
+}

@@ -1,0 +1,211 @@
+//! Usage against the kernel's own exact sums when very much happens, or very many are there.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod support;
+
+use rustix::process::Signal;
+use std::{collections::BTreeMap, fs, time::{Duration, Instant}};
+use support::{ALICE, SOON, World, exact, program::Program, until};
+
+/// What a storm told at one of its stops: pages of each process, itself first.
+fn stop_of(storm: &mut Program) -> Vec<(u32, u64)> {
+    let mut told = Vec::new();
+    loop {
+        let line = storm.line();
+        if line.starts_with("stopped") {
+            return told;
+        }
+        let words: BTreeMap<&str, &str> = line.split(' ').filter_map(|word| word.split_once('=')).collect();
+        let number = |name: &str| words[name].parse::<u64>().unwrap();
+        let pages = exact::pages_of_kib(number("anonymous_kib") + number("swap_kib"));
+        told.push((number("pid").try_into().unwrap(), pages));
+    }
+}
+
+fn storm(world: &World, settings: &[&str]) -> Program {
+    let mut storm = world.workload(ALICE, "storm", &[settings, &["--wait", "--seconds=60"]].concat());
+    storm.stage("ready");
+    storm
+}
+
+#[test]
+fn a_storm_on_all_cpus_near_the_line_is_charged_exactly_by_its_events_alone() {
+    let world = world!();
+    world.limit(ALICE, "512M", &["--soft", "64K"]);
+    let mut storm = storm(&world, &["--events=400000", "--threads=8", "--children=0", "--stops=8"]);
+    world.signal(Signal::STOP);
+    for stop in 0..8 {
+        storm.tell("");
+        let told = stop_of(&mut storm);
+        assert_eq!(world.facts(ALICE).usage.0, told[0].1, "stop {stop}");
+    }
+    storm.tell("");
+    storm.stage("done");
+    storm.stop();
+    until("nothing is left", SOON, || (world.facts(ALICE).usage.0 == 0).then_some(()));
+    let counters = world.maps().counters().unwrap();
+    assert_eq!((counters.phantoms, counters.unsettled, counters.deletes_failed), (0, 0, 0), "{counters:?}");
+}
+
+#[test]
+fn a_storm_on_all_cpus_far_from_the_line_is_exact_whenever_it_is_asked_for() {
+    let world = world!();
+    world.limit(ALICE, "1G", &[]);
+    let mut storm = storm(&world, &["--events=400000", "--threads=8", "--children=0", "--stops=8", "--seed=2"]);
+    for stop in 0..8 {
+        storm.tell("");
+        let told = stop_of(&mut storm);
+        assert_eq!(world.usage_pages(ALICE), told[0].1, "stop {stop}");
+    }
+    storm.tell("");
+    storm.stage("done");
+    storm.stop();
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn a_storm_that_forks_is_never_charged_more_than_its_processes_count_and_leaves_nothing() {
+    let world = world!();
+    world.limit(ALICE, "1G", &["--soft", "64K"]);
+    let mut storm = storm(&world, &["--events=300000", "--threads=6", "--children=8", "--stops=6", "--seed=3"]);
+    for stop in 0..6 {
+        storm.tell("");
+        let told = stop_of(&mut storm);
+        let (largest, all) = (told.iter().map(|one| one.1).max().unwrap(), told.iter().map(|one| one.1).sum::<u64>());
+        let usage = world.usage_pages(ALICE);
+        assert!((largest..=all).contains(&usage), "stop {stop}: {usage} pages of {told:?}");
+    }
+    storm.tell("");
+    storm.stage("done");
+    storm.stop();
+    assert_eq!(world.usage_pages(ALICE), 0);
+    assert_eq!(world.status()["kernel"]["records_dropped"], 0);
+    assert!(world.history().is_empty());
+}
+
+#[test]
+fn a_line_drawn_in_the_middle_of_a_fork_storm_counts_everything_once() {
+    let world = world!();
+    let settings = ["--children=64", "--mebibytes=1", "--storm-seconds=4", "--wait"];
+    let mut storm = world.workload(ALICE, "forkstorm", &settings);
+    storm.stage("ready");
+    storm.tell("");
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut drawn = 0;
+    while Instant::now() < end {
+        world.limit(ALICE, "2G", &[]);
+        // Children that come and go meanwhile: no more than all of them could have.
+        assert!(world.usage_pages(ALICE) < exact::pages_of_kib(200 << 10));
+        if Instant::now() + Duration::from_millis(300) < end {
+            world.ok(&["limit", "clear", "60100"]);
+        }
+        drawn += 1;
+    }
+    assert!(drawn > 2, "{drawn}");
+    storm.stage("done");
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(storm.pid()).unwrap());
+    storm.stop();
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn thousands_of_short_lives_leave_nothing_behind() {
+    let world = world!();
+    world.limit(ALICE, "512M", &[]);
+    let mut script = world.python(
+        ALICE,
+        "for turn in range(1500):\n\
+         \x20   child = os.posix_spawn('/bin/true', ['true'], {})\n\
+         \x20   other = os.fork()\n\
+         \x20   if other == 0:\n\
+         \x20       if turn % 3 == 0: os.execv('/bin/true', ['true'])\n\
+         \x20       mine = bytearray(200000)\n\
+         \x20       os._exit(0)\n\
+         \x20   os.waitpid(child, 0)\n\
+         \x20   os.waitpid(other, 0)\n\
+         say('done')\n\
+         hear()\n",
+    );
+    script.stage("done");
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(script.pid()).unwrap());
+    let account = world.account(ALICE).unwrap();
+    assert_eq!(account["processes"], 1, "{account}");
+    script.stop();
+    assert_eq!(world.usage_pages(ALICE), 0);
+    let counters = world.maps().counters().unwrap();
+    assert_eq!((counters.phantoms, counters.deletes_failed, counters.mms_full), (0, 0, 0), "{counters:?}");
+    assert!(counters.tracked >= 3000, "{counters:?}");
+}
+
+#[test]
+fn ten_thousand_processes_of_one_user_are_charged_exactly() {
+    let world = world!();
+    let room = |path: &str| fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap();
+    let available: u64 = fs::read_to_string("/proc/meminfo")
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap();
+    // Each takes about 130 KiB of the kernel's.
+    if room("/proc/sys/kernel/pid_max") < 12_000 || available < 4 << 20 {
+        println!(
+            "\nSKIPPED: ten_thousand_processes_of_one_user_are_charged_exactly: \
+             it needs 12000 process numbers and 4 GiB of memory"
+        );
+        return;
+    }
+    world.limit(ALICE, "2G", &[]);
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=10100", "--kibibytes=16", "--seconds=120", "--wait"]);
+    crowd.stage("ready");
+    let inherited = exact::process_pages(crowd.pid()).unwrap();
+    crowd.tell("");
+    assert_eq!(crowd.stage("full children="), "10100");
+    let account = world.account(ALICE).unwrap();
+    assert_eq!(account["processes"], 10_101, "{account}");
+    let all = exact::processes_of(ALICE);
+    assert_eq!(all.len(), 10_101);
+    let own: u64 = all
+        .iter()
+        .filter(|pid| **pid != crowd.pid())
+        .map(|pid| exact::process_pages(*pid).unwrap() - inherited)
+        .sum();
+    let parent = exact::process_pages(crowd.pid()).unwrap();
+    assert_eq!(world.usage_pages(ALICE), own + parent);
+    let began = Instant::now();
+    crowd.stop();
+    until("all have ended", Duration::from_secs(30), || (world.facts(ALICE).processes == 0).then_some(()));
+    println!("10100 ended within {:?}", began.elapsed());
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
+    let world = world!("[maps]\nmax_processes = 64\n");
+    world.limit(ALICE, "256M", &[]);
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=400", "--kibibytes=64"]);
+    crowd.stage("ready");
+    assert_eq!(crowd.stage("full children="), "400");
+    let status = world.status();
+    let map = status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == "mms").unwrap().clone();
+    assert_eq!(map["max"], 64, "{map}");
+    assert!(map["full"].as_u64().unwrap() >= 300, "{map}");
+    assert!(world.history().is_empty());
+    crowd.stop();
+    until("all have ended", SOON, || exact::processes_of(ALICE).is_empty().then_some(()));
+    assert_eq!(world.usage_pages(ALICE), 0);
+    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=16"]);
+    chill.stage("ready");
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(chill.pid()).unwrap());
+}
+
+#[test]
+fn many_small_processes_do_not_pass_the_line_unseen() {
+    let world = world!();
+    world.limit(ALICE, "48M", &[]);
+    // Each touches less than any CPU folds into the shared count.
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=1500", "--kibibytes=100"]);
+    crowd.stage("ready");
+    let incidents = world.incidents(1);
+    let overshoot = incidents[0]["overshoot_bytes"].as_u64().unwrap();
+    assert!(overshoot <= 1 << 20, "{}", incidents[0]);
+}

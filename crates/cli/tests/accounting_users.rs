@@ -1,0 +1,228 @@
+//! Usage against the kernel's own exact sums: whose it is when users change, and inside namespaces.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod support;
+
+use support::{ALICE, BOB, CAROL, SOON, World, exact, program::Program, until};
+
+#[track_caller]
+fn assert_users(world: &World, expected: &[(u32, u64)]) {
+    for (user, pages) in expected {
+        assert_eq!(world.usage_pages(*user), *pages, "pages of {user}");
+    }
+}
+
+/// A process of Alice's that becomes Bob's, stopped before it does.
+fn hopper(world: &World, settings: &[&str]) -> Program {
+    [ALICE, BOB].iter().for_each(|user| world.owns(*user));
+    let mut hopper = world.root_workload("setuidhop", &[settings, &["--wait"]].concat());
+    hopper.stage("before");
+    hopper
+}
+
+#[test]
+fn a_process_that_changes_its_user_takes_its_whole_charge_along() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    world.limit(BOB, "256M", &[]);
+    let mut hopper = hopper(&world, &["--from=60100", "--to=60101", "--mebibytes=24"]);
+    let pages = || exact::process_pages(hopper.pid()).unwrap();
+    assert_users(&world, &[(ALICE, pages()), (BOB, 0)]);
+    let pid = hopper.pid();
+    let pages = || exact::process_pages(pid).unwrap();
+    hopper.tell("");
+    hopper.stage("after uid=60101");
+    assert_users(&world, &[(ALICE, 0), (BOB, pages())]);
+    hopper.tell("");
+    hopper.stage("grown");
+    assert_users(&world, &[(ALICE, 0), (BOB, pages())]);
+    assert_eq!(world.account(ALICE).unwrap()["processes"], 0);
+    hopper.stop();
+    assert_users(&world, &[(ALICE, 0), (BOB, 0)]);
+}
+
+#[test]
+fn a_process_that_becomes_an_unlimited_user_s_is_charged_to_nobody() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    let mut hopper = hopper(&world, &["--from=60100", "--to=60102", "--mebibytes=24"]);
+    world.owns(CAROL);
+    assert!(world.usage_pages(ALICE) > exact::pages_of_kib(24 << 10));
+    hopper.tell("");
+    hopper.stage("after uid=60102");
+    hopper.tell("");
+    hopper.stage("grown");
+    assert_users(&world, &[(ALICE, 0)]);
+    assert!(world.account(CAROL).is_none());
+    hopper.stop();
+    assert_users(&world, &[(ALICE, 0)]);
+}
+
+#[test]
+fn a_process_that_was_root_s_is_charged_in_full_to_the_user_it_becomes() {
+    let world = world!();
+    world.limit(BOB, "256M", &[]);
+    let mut hopper = hopper(&world, &["--from=0", "--to=60101", "--mebibytes=24"]);
+    assert_users(&world, &[(BOB, 0)]);
+    hopper.tell("");
+    hopper.stage("after uid=60101");
+    hopper.tell("");
+    hopper.stage("grown");
+    assert_users(&world, &[(BOB, exact::process_pages(hopper.pid()).unwrap())]);
+    hopper.stop();
+    assert_users(&world, &[(BOB, 0)]);
+}
+
+#[test]
+fn a_charge_can_go_to_an_unlimited_user_and_come_back() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    world.limit(BOB, "256M", &[]);
+    let mut puppets = world.puppets(&[ALICE, BOB, CAROL]);
+    let pid = puppets.make(1, "hop 60100");
+    puppets.tell(1, "touch 8192");
+    // What it had from root at its fork is not its own.
+    let inherited = exact::process_pages(pid).unwrap() - world.usage_pages(ALICE);
+    assert!(inherited < exact::pages_of_kib(1024), "{inherited} pages from root");
+    for _ in 0..3 {
+        for user in [CAROL, BOB, ALICE] {
+            puppets.tell(1, &format!("setuid {user}"));
+            puppets.tell(1, "touch 1024");
+            puppets.tell(1, "free");
+            if user != CAROL {
+                let expected = exact::process_pages(pid).unwrap() - inherited;
+                assert_users(&world, &[(user, expected), (ALICE + BOB - user, 0)]);
+            }
+        }
+    }
+    puppets.tell(1, "exit");
+    assert_users(&world, &[(ALICE, 0), (BOB, 0)]);
+}
+
+#[test]
+fn a_change_of_user_among_threads_that_fault_leaves_no_page_behind() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    world.limit(BOB, "256M", &[]);
+    for round in 0..40 {
+        let mut hopper = hopper(&world, &["--from=60100", "--to=60101", "--mebibytes=4", "--threads=8"]);
+        hopper.tell("");
+        hopper.stage("after");
+        hopper.tell("");
+        hopper.stage("grown");
+        let counted = exact::process_pages(hopper.pid()).unwrap();
+        let found = (world.usage_pages(ALICE), world.usage_pages(BOB));
+        assert_eq!(found, (0, counted), "round {round}");
+    }
+    assert_users(&world, &[(ALICE, 0), (BOB, 0)]);
+}
+
+#[test]
+fn a_thread_that_changes_only_its_own_user_moves_no_charge() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    world.limit(BOB, "256M", &[]);
+    let mut puppets = world.puppets(&[ALICE, BOB]);
+    puppets.make(1, "hop 60100");
+    puppets.tell(1, "touch 4096");
+    let before = world.usage_pages(ALICE);
+    puppets.tell(1, "thread 2");
+    puppets.tell(2, "rawuid 60101");
+    puppets.tell(2, "touch 1024");
+    assert!(world.usage_pages(ALICE) >= before + exact::pages_of_kib(1024));
+    assert_users(&world, &[(BOB, 0)]);
+    puppets.tell(1, "exit");
+    assert_users(&world, &[(ALICE, 0), (BOB, 0)]);
+}
+
+#[test]
+fn a_login_is_not_charged_the_memory_of_the_server_that_forked_it() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    world.owns(ALICE);
+    // Twice the line, in a server of root's that forks, changes user and then executes, as sshd and login do.
+    let mut server = world.root_python(
+        "memory = bytearray(64 << 20)\n\
+         for offset in range(0, 64 << 20, 4096): memory[offset] = 1\n\
+         child = os.fork()\n\
+         if child == 0:\n\
+         \x20   os.setresgid(60100, 60100, 60100)\n\
+         \x20   os.setresuid(60100, 60100, 60100)\n\
+         \x20   more = bytearray(1 << 20)\n\
+         \x20   say('forked')\n\
+         \x20   time.sleep(0.3)\n\
+         \x20   os.execv('/usr/bin/sleep', ['sleep', '60'])\n\
+         say('child', child)\n\
+         hear()\n\
+         os.kill(child, signal.SIGKILL)\n",
+    );
+    let mut said = [server.line(), server.line()];
+    said.sort();
+    assert_eq!(said[1], "forked", "{said:?}");
+    let child: u32 = said[0].strip_prefix("child ").unwrap().parse().unwrap();
+    let forked = world.usage_pages(ALICE);
+    assert!(forked < exact::pages_of_kib(4096), "{forked} pages charged to a fresh login");
+    until("the login executes", SOON, || {
+        let pages = exact::process_pages(child)?;
+        (pages < exact::pages_of_kib(1024)).then_some(())
+    });
+    assert_users(&world, &[(ALICE, exact::process_pages(child).unwrap())]);
+    assert!(world.history().is_empty());
+    server.tell("");
+    server.end();
+}
+
+#[test]
+fn processes_in_namespaces_are_charged_to_the_user_who_made_them() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let outside = puppets.make(1, "start 60100");
+    if let Err(refused) = puppets.attempt(1, "userns") {
+        println!("\nSKIPPED: processes_in_namespaces_are_charged_to_the_user_who_made_them: user namespaces: {refused}");
+        return;
+    }
+    puppets.tell(1, "touch 4096");
+    puppets.tell(1, "pidns");
+    let before = world.usage_pages(ALICE);
+    assert_eq!(before, exact::process_pages(outside).unwrap());
+    // Process 1 of a namespace of its own.
+    let inside = puppets.make(1, "fork 2");
+    let inherited = exact::process_pages(inside).unwrap();
+    let forked = world.usage_pages(ALICE);
+    puppets.tell(2, "touch 8192");
+    assert_eq!(world.usage_pages(ALICE) - forked, exact::process_pages(inside).unwrap() - inherited);
+    puppets.tell(2, "exec");
+    puppets.tell(1, "touch 4");
+    assert_users(&world, &[(ALICE, exact::user_pages(ALICE))]);
+    puppets.tell(2, "exit");
+    puppets.tell(1, "exit");
+    assert_users(&world, &[(ALICE, 0)]);
+}
+
+#[test]
+fn the_default_line_is_every_other_user_s_own() {
+    let world = world!("[limits]\nuid_min = 60100\nuid_max = 60199\n");
+    // One runs before the line, one comes after it, one has a line of its own.
+    let mut early = world.workload(BOB, "chill", &["--mebibytes=8"]);
+    early.stage("ready");
+    world.limit(ALICE, "256M", &[]);
+    world.ok(&["limit", "set", "default", "128M"]);
+    let mut late = world.workload(CAROL, "chill", &["--mebibytes=12"]);
+    late.stage("ready");
+    let mut own = world.workload(ALICE, "chill", &["--mebibytes=4"]);
+    own.stage("ready");
+    for (user, program, hard) in [(ALICE, &own, 256_u64 << 20), (BOB, &early, 128 << 20), (CAROL, &late, 128 << 20)] {
+        let account = world.account(user).unwrap();
+        assert_eq!(account["hard_bytes"], hard, "{account}");
+        assert_users(&world, &[(user, exact::process_pages(program.pid()).unwrap())]);
+    }
+    world.ok(&["limit", "clear", "60100"]);
+    let account = world.account(ALICE).unwrap();
+    assert_eq!(account["hard_bytes"], 128 << 20, "{account}");
+    assert_users(&world, &[(ALICE, exact::process_pages(own.pid()).unwrap())]);
+    for program in [&mut early, &mut late, &mut own] {
+        program.stop();
+    }
+    assert_users(&world, &[(ALICE, 0), (BOB, 0), (CAROL, 0)]);
+}

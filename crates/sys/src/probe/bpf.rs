@@ -1,0 +1,288 @@
+//! What the limits programs need of the kernel.
+
+use super::{
+    Answer,
+    program::{self, Hook},
+};
+use crate::{
+    bpf::{self, BpfError, LoadOptions, Members, Pins},
+    process::possible_cpus,
+};
+use libbpf_rs::{
+    btf::{Btf, BtfKind, TypeId, types::Array, types::Composite},
+    libbpf_sys, set_print,
+};
+use std::{io, path::Path};
+
+/// The tracepoints that the programs hang on.
+pub const TRACEPOINTS: [&str; 4] = ["rss_stat", "exit_mmap", "sched_process_fork", "sched_process_exec"];
+
+/// Where the kernel tells its types.
+const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
+
+const NEEDS_ROOT: &str = "loading a program needs root (CAP_BPF and CAP_PERFMON)";
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BpfFacts {
+    /// The kernel tells its types (BTF).
+    pub btf: Answer,
+    /// A process's page counters are kept per CPU (`percpu_counter`, Linux 6.2).
+    pub percpu_counters: Answer,
+    /// Programs can be loaded for tracepoints with typed arguments, and attached.
+    pub typed_tracepoints: Answer,
+    /// The tracepoints, in the order of [`TRACEPOINTS`].
+    pub tracepoints: [Answer; TRACEPOINTS.len()],
+    /// The kernel function `bpf_rdonly_cast` (Linux 6.2).
+    pub rdonly_cast: Answer,
+    /// The helper `bpf_loop` (Linux 5.17).
+    pub bpf_loop: Answer,
+    /// The iterator over all tasks.
+    pub task_iterator: Answer,
+    /// The ring buffer.
+    pub ring_buffer: Answer,
+    /// The helper `bpf_send_signal`: to the process itself.
+    pub send_signal: Answer,
+    /// The kernel function `bpf_send_signal_task`: to another process (Linux 6.13).
+    pub send_signal_task: Answer,
+    /// The limits programs as a whole pass this kernel's verifier.
+    pub limits_programs: Answer,
+}
+
+/// Tries everything. Takes a second at most, and some tens of megabytes for that long: not for the daemon.
+#[must_use]
+pub fn probe_bpf() -> BpfFacts {
+    // libbpf's own log would go to standard error: what it says is in the answers.
+    let before = set_print(None);
+    let facts = probe();
+    set_print(before);
+    facts
+}
+
+fn probe() -> BpfFacts {
+    let types = match Btf::from_vmlinux() {
+        Ok(types) => types,
+        Err(error) => return without_types(&format!("{BTF_FILE}: {error}")),
+    };
+    let loader = Trial::new(&types);
+    let tracepoints = TRACEPOINTS.map(|name| loader.tracepoint(name));
+    BpfFacts {
+        btf: if Path::new(BTF_FILE).exists() {
+            Answer::Present
+        } else {
+            Answer::Absent(format!("no {BTF_FILE}; types were found elsewhere"))
+        },
+        percpu_counters: percpu_counters(&types),
+        typed_tracepoints: loader.attaches("sched_process_exec"),
+        tracepoints,
+        rdonly_cast: loader.rdonly_cast(),
+        bpf_loop: loader.helper(libbpf_sys::BPF_FUNC_loop),
+        task_iterator: loader.task_iterator(),
+        ring_buffer: loader.asked(|| program::has_map(libbpf_sys::BPF_MAP_TYPE_RINGBUF)),
+        send_signal: loader.helper(libbpf_sys::BPF_FUNC_send_signal),
+        send_signal_task: loader.send_signal_task(),
+        limits_programs: loader.limits_programs(),
+    }
+}
+
+/// Without the kernel's types nothing typed can be found, let alone loaded.
+fn without_types(why: &str) -> BpfFacts {
+    let absent = || Answer::Absent(why.to_owned());
+    let trial = Trial { types: None, may_load: may_load() };
+    BpfFacts {
+        btf: absent(),
+        percpu_counters: Answer::Unknown(why.to_owned()),
+        typed_tracepoints: absent(),
+        tracepoints: TRACEPOINTS.map(|_| absent()),
+        rdonly_cast: absent(),
+        bpf_loop: trial.helper(libbpf_sys::BPF_FUNC_loop),
+        task_iterator: absent(),
+        ring_buffer: trial.asked(|| program::has_map(libbpf_sys::BPF_MAP_TYPE_RINGBUF)),
+        send_signal: trial.helper(libbpf_sys::BPF_FUNC_send_signal),
+        send_signal_task: absent(),
+        limits_programs: absent(),
+    }
+}
+
+/// Programs given to the kernel, with its types at hand.
+struct Trial<'a> {
+    types: Option<&'a Btf<'static>>,
+    /// Whether it takes any program of ours at all.
+    may_load: Answer,
+}
+
+fn may_load() -> Answer {
+    match program::load(Hook::Raw, &program::empty()) {
+        Ok(_loaded) => Answer::Present,
+        Err(error) => refused(&error),
+    }
+}
+
+/// Missing rights say nothing about the kernel, unless root itself lacks them: then something forbids BPF here.
+fn refused(error: &io::Error) -> Answer {
+    let permission = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+    match (permission, rustix::process::geteuid().is_root()) {
+        (true, false) => Answer::Unknown(NEEDS_ROOT.to_owned()),
+        (true, true) => Answer::Absent(format!(
+            "the kernel refuses it to root ({error}): a container, a security module or kernel lockdown forbids it"
+        )),
+        (false, _) => Answer::Absent(format!("the kernel refuses it: {error}")),
+    }
+}
+
+impl<'a> Trial<'a> {
+    fn new(types: &'a Btf<'static>) -> Self {
+        Self { types: Some(types), may_load: may_load() }
+    }
+
+    /// The number of a type, by kind and name.
+    fn number(&self, kind: BtfKind, name: &str) -> Option<u32> {
+        let types = self.types?;
+        find(types, kind, name).map(u32::from)
+    }
+
+    fn loads(&self, hook: Hook, instructions: &[libbpf_sys::bpf_insn]) -> Answer {
+        match (&self.may_load, program::load(hook, instructions)) {
+            (Answer::Present, Ok(_loaded)) => Answer::Present,
+            (Answer::Present, Err(error)) => refused(&error),
+            (cannot, _) => cannot.clone(),
+        }
+    }
+
+    fn asked(&self, ask: impl Fn() -> io::Result<bool>) -> Answer {
+        if self.may_load != Answer::Present {
+            return self.may_load.clone();
+        }
+        match ask() {
+            Ok(present) => Answer::of(present, "the kernel does not know it"),
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn helper(&self, helper: libbpf_sys::bpf_func_id) -> Answer {
+        self.asked(|| program::has_helper(helper))
+    }
+
+    /// A type or function that is not in the kernel's list is absent, whoever asks.
+    fn typed(&self, kind: BtfKind, name: &str, then: impl Fn(u32) -> Answer) -> Answer {
+        self.number(kind, name).map_or_else(|| Answer::Absent(format!("the kernel has no '{name}'")), then)
+    }
+
+    fn tracepoint(&self, name: &str) -> Answer {
+        self.typed(BtfKind::Typedef, &format!("btf_trace_{name}"), |target| {
+            self.loads(Hook::Tracepoint(target), &program::empty())
+        })
+    }
+
+    fn attaches(&self, name: &str) -> Answer {
+        if self.may_load != Answer::Present {
+            return self.may_load.clone();
+        }
+        self.typed(BtfKind::Typedef, &format!("btf_trace_{name}"), |target| {
+            let attached =
+                program::load(Hook::Tracepoint(target), &program::empty()).and_then(|one| program::attach(&one));
+            attached.map_or_else(|error| refused(&error), |_detached_here| Answer::Present)
+        })
+    }
+
+    /// Called from the hook that the programs call it from.
+    fn kfunc(&self, name: &str, hook: &str, made: impl Fn(u32) -> Option<Vec<libbpf_sys::bpf_insn>>) -> Answer {
+        self.typed(BtfKind::Func, name, |kfunc| {
+            self.typed(BtfKind::Typedef, &format!("btf_trace_{hook}"), |target| match made(kfunc) {
+                Some(instructions) => self.loads(Hook::Tracepoint(target), &instructions),
+                None => Answer::Absent("the kernel lacks the type that it is used with".to_owned()),
+            })
+        })
+    }
+
+    fn rdonly_cast(&self) -> Answer {
+        self.kfunc("bpf_rdonly_cast", "rss_stat", |kfunc| {
+            let cell = self.number(BtfKind::Struct, "refcount_struct")?;
+            Some(program::casts(kfunc, cell))
+        })
+    }
+
+    fn send_signal_task(&self) -> Answer {
+        self.kfunc("bpf_send_signal_task", "sched_process_exec", |kfunc| Some(program::signals_task(kfunc)))
+    }
+
+    fn task_iterator(&self) -> Answer {
+        self.typed(BtfKind::Func, "bpf_iter_task", |target| self.loads(Hook::Iterator(target), &program::empty()))
+    }
+
+    fn limits_programs(&self) -> Answer {
+        if self.may_load != Answer::Present {
+            return self.may_load.clone();
+        }
+        let cpus = match possible_cpus() {
+            Ok(cpus) => cpus,
+            Err(error) => return Answer::Unknown(error.to_string()),
+        };
+        let options = LoadOptions {
+            // Nothing is pinned.
+            pins: Pins::new(Path::new("")),
+            cpus,
+            processes_max: 64,
+            accounts_max: 8,
+            members: Members::Anon,
+            protected: Vec::new(),
+        };
+        match bpf::verify(&options) {
+            Ok(()) => Answer::Present,
+            // Without the advice to ask us.
+            Err(BpfError::Load(why)) => Answer::Absent(why),
+            Err(error) => Answer::Absent(error.to_string()),
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "libbpf-rs finds types by name alone, and names are shared between kinds")]
+fn find(types: &Btf<'static>, kind: BtfKind, name: &str) -> Option<TypeId> {
+    use libbpf_rs::AsRawLibbpf as _;
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: the list of types and the name outlive the call.
+    let number = unsafe {
+        libbpf_sys::btf__find_by_name_kind(types.as_libbpf_object().as_ptr(), name.as_ptr(), kind as u32)
+    };
+    u32::try_from(number).ok().filter(|number| *number > 0).map(TypeId::from)
+}
+
+/// Whether `mm_struct.rss_stat` is an array of per-CPU counters, one for each kind of page.
+fn percpu_counters(types: &Btf<'static>) -> Answer {
+    let Some(member) = find(types, BtfKind::Struct, "mm_struct")
+        .and_then(|mm| types.type_by_id::<Composite<'_>>(mm))
+        .and_then(|mm| member(types, &mm, "rss_stat", ANONYMOUS_DEPTH_MAX))
+    else {
+        return Answer::Absent("the kernel's mm_struct has no rss_stat".to_owned());
+    };
+    let element = types.type_by_id::<Array<'_>>(member).and_then(|array| {
+        let name = array.contained_type().skip_mods_and_typedefs().name()?.to_str()?;
+        Some((name.to_owned(), array.capacity()))
+    });
+    Answer::of(
+        element == Some(("percpu_counter".to_owned(), 4)),
+        "page counters are kept per thread and told late, as before Linux 6.2",
+    )
+}
+
+/// How deep members without a name are looked into; the kernel nests two.
+const ANONYMOUS_DEPTH_MAX: u32 = 4;
+
+/// The type of a member, also of those in structures without a name.
+fn member(types: &Btf<'static>, of: &Composite<'_>, name: &str, depth: u32) -> Option<TypeId> {
+    for index in 0..of.len() {
+        let one = of.get(index)?;
+        let own = one.name.and_then(|name| name.to_str()).unwrap_or_default();
+        if own == name {
+            return Some(one.ty);
+        }
+        if own.is_empty()
+            && depth > 0
+            && let Some(inner) = types.type_by_id::<Composite<'_>>(one.ty)
+            && let Some(found) = member(types, &inner, name, depth.saturating_sub(1))
+        {
+            return Some(found);
+        }
+    }
+    None
+}
