@@ -49,6 +49,9 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 		__sync_fetch_and_add(&e->shared_pages, pages);
 	else
 		charge(e, pages, &usage);
+	/* One more whose remainders are not known: very many small ones must not pass the line unseen. */
+	if (a && need_exact(a))
+		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
 	return 0;
 }
 
@@ -106,6 +109,8 @@ static __always_inline int judge_event(struct task_struct *task, struct mm_struc
 	a = charge(e, delta, &usage);
 	if (!a)
 		return 0;
+	if ((!a->exact || delta < 0) && need_exact(a))
+		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
 	if (a->exact && e->epoch != a->exact)
 		usage = settle_epoch(e, mm, a, usage);
 	if (delta > 0 && usage >= a->soft_pages) {
@@ -116,8 +121,6 @@ static __always_inline int judge_event(struct task_struct *task, struct mm_struc
 	}
 	if (delta < 0 && becomes_far(a))
 		tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
-	if (need_exact(a))
-		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
 	return 0;
 }
 
@@ -150,9 +153,12 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	}
 	if (task->mm != mm)
 		return on_remote_rss_stat(task, mm, e, member);
+	/* Still being made by another CPU: what this event changed is settled with the next. */
+	if (!e->word)
+		return 0;
 	if (e->flags & PLIMSOLL_MM_GONE) {
 		/* Of the address space that was here before; the next event enters this one. */
-		forget_unpinned(e, key, mm);
+		forget_gone(e, key, mm);
 		return 0;
 	}
 	if (task->cred->uid.val != e->uid)
@@ -193,7 +199,7 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	if (!mm_may_be_tracked(mm))
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
-	if (!e)
+	if (!e || !pin(e, key))
 		return 0;
 	a = settle_gone(e);
 	if (a) {
@@ -203,7 +209,20 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 			tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
 		need_exact(a);
 	}
-	forget_unpinned(e, key, mm);
+	unpin(e, key, mm);
+	return 0;
+}
+
+/* Charges what is still to be settled of a parent, so that its child shares all that it had. */
+static __noinline int settle_parent(struct plimsoll_mm *p, struct mm_struct *mm)
+{
+	__s64 pages, usage;
+
+	if (!p || !mm)
+		return 0;
+	pages = settle_all_cpus(p, mm);
+	if (pages)
+		charge(p, pages, &usage);
 	return 0;
 }
 
@@ -214,6 +233,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	struct mm_struct *mm = child->mm, *parent_mm = parent->mm;
 	__u64 parent_key = (__u64)parent_mm;
 	__u32 uid = child->cred->uid.val, account;
+	struct plimsoll_account *a;
 	struct plimsoll_mm *e, *p;
 	__s64 pages, usage;
 
@@ -235,8 +255,13 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
+	if (p)
+		settle_parent(p, parent_mm);
 	if (!p || !share_on_fork(p, e, pages))
 		charge(e, pages, &usage);
+	a = account_at(account);
+	if (a && need_exact(a))
+		tell(child, mm, e, a, PLIMSOLL_RECORD_EXACT);
 	return 0;
 }
 
@@ -276,6 +301,7 @@ SEC("iter/task")
 int scan(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
 	struct mm_struct *mm;
 	__s64 pages, usage;
@@ -311,9 +337,12 @@ int scan(struct bpf_iter__task *ctx)
 	}
 	if (uid_of(task) != e->uid)
 		follow_user(e, task);
+	if (e->family)
+		absorb_family(e);
 	pages = settle_all_cpus(e, mm);
-	if (pages)
-		charge(e, pages, &usage);
+	a = pages ? charge(e, pages, &usage) : 0;
+	if (a)
+		need_exact(a);
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
 		report_holder(ctx->meta->seq, task, key);
@@ -365,6 +394,7 @@ int line_set(struct plimsoll_line_set *ctx)
 	__s64 hard = ctx->hard_pages;
 	struct plimsoll_account *a;
 	bool fresh = !known;
+	__s64 reach;
 
 	ctx->result = -ENOSPC;
 	if (known)
@@ -383,14 +413,18 @@ int line_set(struct plimsoll_line_set *ctx)
 	}
 	a->soft_pages = ctx->soft_pages;
 	a->hard_pages = hard;
+	/* What is not settled yet may be more: once all is, the line is drawn again, at the very usage. */
+	reach = need_exact(a) ? (__s64)a->processes * loose_pages_per_mm : 0;
+	reach += a->usage_pages;
+	if (reach > a->effective_pages)
+		reach = a->effective_pages;
 	if (ctx->enforce == PLIMSOLL_LINE_RATCHET)
-		a->effective_pages = a->usage_pages > hard ? a->usage_pages : hard;
+		a->effective_pages = reach > hard ? reach : hard;
 	else
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
 	a->hold_until_ns = 0;
 	a->notified = 0;
 	a->in_use = 1;
-	need_exact(a);
 	if (fresh) {
 		if (bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
 			a->in_use = 0;
@@ -481,10 +515,6 @@ int answer(struct plimsoll_answer *ctx)
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
-	if (ctx->top_mm) {
-		a->runner_up_pages = ctx->runner_up_pages;
-		a->top_mm = ctx->top_mm;
-	}
 	a->hold_until_ns = ctx->hold_until_ns;
 	a->unanswered_ns = 0;
 	ctx->result = 0;

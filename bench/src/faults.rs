@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     for processes in [1, 4, 8] {
         let case = &format!("processes-{processes}");
         let load = Load { bytes_each: 16 * MIB / processes.min(4), times: 8 };
-        let (rounds, comparators) = (options.sized(12, 1), COMPARATORS.as_slice());
+        let (rounds, comparators) = (options.sized(10, 1), COMPARATORS.as_slice());
         if options.wants(case) {
             let case = Compared { case, processes, load, line: FAR, rounds, comparators };
             compared(&mut stage, report, case)?;
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
         let case = &format!("throughput-{processes}x{total_mib}MiB");
         let load = Load { bytes_each: total_mib * MIB / processes, times: 128 / total_mib };
         // The seed compares with the trivial approach here.
-        let (rounds, comparators) = (options.sized(8, 1), [TRIVIAL].as_slice());
+        let (rounds, comparators) = (options.sized(6, 1), [TRIVIAL].as_slice());
         if options.wants(case) {
             compared(&mut stage, report, Compared { case, processes, load, line, rounds, comparators })?;
         }

@@ -127,18 +127,20 @@ static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 
 /*
  * Finds the account's largest process among all that are tracked: when the account comes near, and when what was
- * known of it has gone. Not a matter of each event: tens of microseconds, at most once in search_again_ns.
+ * known of it has gone. Not a matter of each event: tens of microseconds. Where it found nobody it is not repeated at
+ * once.
  */
 static __always_inline void find_largest(struct plimsoll_account *a)
 {
 	struct search search = { .account = a };
-	__u64 now = bpf_ktime_get_ns(), before = a->searched_ns;
+	__u64 now = bpf_ktime_get_ns();
 
-	if (now - before < search_again_ns || __sync_val_compare_and_swap(&a->searched_ns, before, now) != before)
+	if (now - a->nobody_ns < search_again_ns)
 		return;
 	bpf_for_each_map_elem(&mms, search_one, &search, 0);
 	a->runner_up_pages = search.runner_up_pages;
 	a->top_mm = search.top_mm;
+	a->nobody_ns = search.top_mm ? 0 : now;
 }
 
 /*
@@ -271,6 +273,8 @@ static __noinline int near(struct task_struct *task, struct mm_struct *mm, struc
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
 		ev.time_ns = bpf_ktime_get_ns();
 		find_largest(a);
+		/* A huge page, or a whole process, can take usage here in one step; the daemon scans for this record too. */
+		need_exact(a);
 		emit(&ev, PLIMSOLL_RECORD_NEAR);
 	}
 	note_largest(&ev);

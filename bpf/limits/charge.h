@@ -201,6 +201,31 @@ static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta
 }
 
 /*
+ * Members of a family gave up pages of it. Which ones no event tells, and others may still have them, so the family
+ * stays charged as long as all that its members have could be them: a parent that allocates, forks and frees again
+ * and again would else be charged more each time.
+ */
+static __noinline int give_up_shares(__u64 id, __s64 pages)
+{
+	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
+	struct plimsoll_account *a;
+	__s64 charged, over;
+
+	if (!f)
+		return 0;
+	over = pages - __sync_fetch_and_add(&f->shares, -pages);
+	charged = f->pages;
+	over += charged;
+	/* A fork that moves pages in meanwhile keeps its own; the next to give up sees to the rest. */
+	if (over <= 0 || (__s64)__sync_val_compare_and_swap(&f->pages, charged, charged - over) != charged)
+		return 0;
+	a = account_at(f->account);
+	if (a)
+		account_add(a, -over);
+	return 0;
+}
+
+/*
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
  * longer inherited.
@@ -217,6 +242,8 @@ static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __
 		if ((__s64)__sync_val_compare_and_swap(&e->shared_pages, shared, shared - back) == shared) {
 			old = __sync_fetch_and_add(&e->word, back);
 			delta += back;
+			if (e->family)
+				give_up_shares(e->family, back);
 		}
 	}
 	a = account_at(word_account(old));

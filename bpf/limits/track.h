@@ -106,8 +106,9 @@ static __always_inline void forget(__u64 key, struct mm_struct *mm)
 
 /*
  * A deleted entry's memory is another entry's at once, so whoever uses an entry must know that it stays. A process
- * knows of its own: its address space does not end while it runs in it. All others (reclaim, scans, exits seen by
- * their last user, the daemon's calls) pin it; an exit leaves a pinned entry to whoever unpins it last.
+ * knows of its own: its address space does not end while it runs in it. All others (reclaim, scans, the last user at
+ * its end, the daemon's calls) pin it; the end of an address space leaves a pinned entry to whoever unpins it last.
+ * An entry that is still being made has no key yet, and cannot be pinned.
  */
 static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 {
@@ -118,32 +119,31 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 	return false;
 }
 
-static __always_inline void unpin(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+/* Deletes what is settled and unpinned, if it is still the entry of this key. */
+static __always_inline void forget_gone(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
 {
-	if (__sync_fetch_and_add(&e->pins, -1) == 1 && e->mm == key && e->flags & PLIMSOLL_MM_GONE)
+	if (e->flags & PLIMSOLL_MM_GONE && !e->pins && bpf_map_lookup_elem(&mms, &key) == e)
 		forget(key, mm);
 }
 
-/* After settle_gone. */
-static __always_inline void forget_unpinned(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+static __always_inline void unpin(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
 {
-	if (!e->pins)
-		forget(key, mm);
+	if (__sync_fetch_and_add(&e->pins, -1) == 1)
+		forget_gone(e, key, mm);
 }
 
 /*
  * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: the map is full or busy,
- * another CPU was first, or it ended meanwhile.
+ * or another CPU was first.
  */
 static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 account,
 						 __u32 from)
 {
-	__u64 key = (__u64)mm, word = (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS, early;
+	__u64 key = (__u64)mm;
 	struct plimsoll_account *a = account_at(account);
 	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
 	struct plimsoll_mm *e;
 	long err;
-	int i;
 
 	if (!blank_mm || !a)
 		return 0;
@@ -158,28 +158,18 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e)
 		return 0;
-	e->mm = key;
 	e->tgid = task->tgid;
 	e->start_ns = task->group_leader->start_boottime;
 	e->uid = uid_of(task);
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
-	if (task->tgid == 1 || exe_is_protected(mm))
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_PROTECTED);
-	/* The blank word is 0: until account and bias are added, other CPUs charge nobody. What they did follows. */
-	for (i = 0; i < SETTLE_TRIES; i++) {
-		early = e->word;
-		if (e->flags & PLIMSOLL_MM_GONE)
-			return 0;
-		if (__sync_val_compare_and_swap(&e->word, early, early + word) == early) {
-			account_add(a, early);
-			__sync_fetch_and_add(&a->processes, 1);
-			count_one(&counters.tracked);
-			return e;
-		}
-	}
-	count_one(&counters.unsettled);
-	return 0;
+	e->flags = task->tgid == 1 || exe_is_protected(mm) ? PLIMSOLL_MM_PROTECTED : 0;
+	__sync_fetch_and_add(&a->processes, 1);
+	count_one(&counters.tracked);
+	/* From here on it can be charged, from the next line on pinned: atomics, so that both come last. */
+	__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
+	__sync_lock_test_and_set(&e->mm, key);
+	return e;
 }
 
 /* Leaves the family; the last member takes the family's charge with it. */
@@ -191,6 +181,8 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 
 	if (!id)
 		return;
+	/* While it is a member still: the family cannot end meanwhile. */
+	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));
 	f = bpf_map_lookup_elem(&families, &id);
 	if (!f || __sync_fetch_and_add(&f->members, -1) != 1)
 		return;
@@ -214,7 +206,8 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 
 	if (!f || f->members != 1 || __sync_val_compare_and_swap(&f->members, 1, 0) != 1)
 		return 0;
-	e->family = 0;
+	/* Not a plain store: another thread may be forking, and have joined a new family already. */
+	__sync_val_compare_and_swap(&e->family, id, 0);
 	pages = f->pages;
 	a = account_at(f->account);
 	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
@@ -262,7 +255,9 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	if (!f)
 		return false;
 	own = word_pages(parent->word);
+	__sync_fetch_and_add(&f->shares, pages);
 	if (own > 0) {
+		__sync_fetch_and_add(&f->shares, own);
 		__sync_fetch_and_add(&f->pages, own);
 		__sync_fetch_and_add(&parent->shared_pages, own);
 		__sync_fetch_and_add(&parent->word, -own);
@@ -302,10 +297,14 @@ static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
 
 	if (!e)
 		return;
+	if (!pin(e, key)) {
+		forget_gone(e, key, mm);
+		return;
+	}
 	if (e->tgid != tgid)
 		count_one(&counters.phantoms);
 	settle_gone(e);
-	forget_unpinned(e, key, mm);
+	unpin(e, key, mm);
 }
 
 /* Moves the whole charge when the process has become another user's: one winner per move. */
@@ -325,6 +324,8 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 			return 0;
 		index = account_of(uid);
 		word = e->word;
+		if (!word)
+			return 0;
 		if (word_account(word) != index) {
 			moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
 			if (__sync_val_compare_and_swap(&e->word, word, moved) != word)

@@ -68,7 +68,8 @@ struct plimsoll_mm {
 
 /* Pages that several address spaces share since a fork, charged once. */
 struct plimsoll_family {
-	__s64 pages;
+	__s64 pages;  /* charged: never more than `shares` */
+	__s64 shares; /* the sum of its members' shared_pages */
 	__u32 members;
 	__u32 account;
 };
@@ -94,7 +95,7 @@ struct plimsoll_account {
 	__u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	__u32 from_default;
 	__u32 notified;
-	__u64 searched_ns; /* when its largest process was searched for last */
+	__u64 nobody_ns; /* when a search for its largest process found nobody; 0: it found one */
 	__u32 kills;
 	__u32 pad;
 };
@@ -206,11 +207,9 @@ struct plimsoll_victim {
 	__u32 pad;
 };
 
-/* The daemon's answer to PLIMSOLL_RECORD_NEAR and _CROSSED: who is the largest, and when to ask again. */
+/* The daemon's answer to PLIMSOLL_RECORD_CROSSED: it has acted, or there was nothing to do. */
 struct plimsoll_answer {
-	__u64 top_mm; /* 0: leave as it is */
-	__s64 runner_up_pages;
-	__u64 hold_until_ns;
+	__u64 hold_until_ns; /* nothing is asked before; 0: as usual */
 	__u32 account;
 	__s32 result;
 };
@@ -241,7 +240,7 @@ struct plimsoll_sweep {
 _Static_assert(sizeof(struct plimsoll_mm) == 112, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 128, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
-_Static_assert(sizeof(struct plimsoll_family) == 16, "plimsoll_family");
+_Static_assert(sizeof(struct plimsoll_family) == 24, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 
 #endif

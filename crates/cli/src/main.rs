@@ -45,22 +45,29 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon, the workloads of the benches.
+/// daemon, the workloads of the benches, the guard and the hogs of the demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
-        plimsoll_daemon::loader::SUBCOMMAND => Some(match plimsoll_daemon::loader::main() {
-            Ok(()) => Exit::Done.into(),
-            Err(error) => {
-                eprintln!("{}", output::printable(&error));
-                Exit::Failed.into()
-            }
-        }),
+        plimsoll_daemon::loader::SUBCOMMAND => Some(ended(plimsoll_daemon::loader::main().map(|()| Exit::Done))),
         "bench-workload" => {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
             Some(ExitCode::from(u8::try_from(status).unwrap_or(1)))
         }
+        demo::GUARD_PART => Some(ended(demo::guard_main(&arguments.collect::<Vec<_>>()))),
+        demo::HOG_PART => Some(ended(demo::hog_main(&arguments.collect::<Vec<_>>()))),
         _ => None,
+    }
+}
+
+/// What a part of this program came to.
+fn ended(ending: Result<Exit, String>) -> ExitCode {
+    match ending {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("{}", output::printable(&error));
+            Exit::Failed.into()
+        }
     }
 }
 

@@ -162,11 +162,10 @@ fn a_login_is_not_charged_the_memory_of_the_server_that_forked_it() {
     let child: u32 = said[0].strip_prefix("child ").unwrap().parse().unwrap();
     let forked = world.usage_pages(ALICE);
     assert!(forked < exact::pages_of_kib(4096), "{forked} pages charged to a fresh login");
-    until("the login executes", SOON, || {
+    until("the login executes and is charged exactly", SOON, || {
         let pages = exact::process_pages(child)?;
-        (pages < exact::pages_of_kib(1024)).then_some(())
+        (pages < exact::pages_of_kib(1024) && world.usage_pages(ALICE) == pages).then_some(())
     });
-    assert_users(&world, &[(ALICE, exact::process_pages(child).unwrap())]);
     assert!(world.history().is_empty());
     server.tell("");
     server.end();

@@ -33,6 +33,7 @@ struct Kept {
     book: Arc<LineBook>,
     file: LimitsFile,
     loader: Loader,
+    closed: bool,
 }
 
 /// What the desk is made of.
@@ -69,7 +70,7 @@ impl Desk {
         let Parts { caller, book, file, loader, reader, places, pins, mem_total, page_size, dry_run } = parts;
         Self {
             caller,
-            kept: Mutex::new(Kept { book, file, loader }),
+            kept: Mutex::new(Kept { book, file, loader, closed: false }),
             reader,
             places,
             pins,
@@ -84,8 +85,16 @@ impl Desk {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for the change that is being made, and lets no other begin.
+    pub(crate) fn close(&self) {
+        self.kept().closed = true;
+    }
+
     /// Loads what is needed, saves, draws; on a failure everything is as before.
     fn commit(&self, kept: &mut Kept, book: LineBook, change: Change) -> Result<(), Refusal> {
+        if kept.closed {
+            return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
+        }
         let book = Arc::new(book);
         if !book.is_empty() {
             kept.loader.ensure().map_err(Refusal::Unavailable)?;

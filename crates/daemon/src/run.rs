@@ -62,6 +62,8 @@ fn failed(error: impl std::fmt::Display) -> RunError {
 #[derive(Debug)]
 struct PinLock {
     _lock: Flock<File>,
+    /// Programs of an earlier daemon are there, and in force.
+    adopted: bool,
 }
 
 /// Everything that can be refused, checked before anything is started.
@@ -100,12 +102,15 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     let ground = lay_ground(options)?;
     let book = Arc::clone(&ground.book);
     let loader = Loader::new(&ground.pins, &ground.config);
-    let (mut guard, staff) = start(options, ground, loader.clone())?;
+    let (mut guard, staff) =
+        start(options, ground, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;
     begin(&mut guard, &book, &loader, staff.lock.is_some());
-    let server = match Server::start(&options.socket, staff.desk) {
+    let server = match Server::start(&options.socket, Arc::<Desk>::clone(&staff.desk)) {
         Ok(server) => server,
         Err(error) => {
-            end(guard, &options.pin, options.keep, staff.lock)?;
+            // What an earlier daemon left in force stays so: this one has never run.
+            let keep = options.keep || staff.lock.as_ref().is_some_and(|lock| lock.adopted);
+            end(guard, &options.pin, keep, &staff.desk, staff.lock)?;
             return Err(failed(error));
         }
     };
@@ -113,7 +118,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     guard.say(&format!("guarding; control socket {}, state {}", options.socket.display(), options.state.display()));
     let outcome = guard.run().map_err(failed);
     server.stop();
-    let ended = end(guard, &options.pin, options.keep, staff.lock);
+    let ended = end(guard, &options.pin, options.keep, &staff.desk, staff.lock);
     let written = staff.writer.close(LAST_WORDS).map_err(failed);
     drop(staff.caller);
     outcome.and(ended).and(written)
@@ -217,16 +222,22 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
     }
 }
 
-fn end(guard: Guard, pin: &Path, keep: bool, lock: Option<PinLock>) -> Result<(), RunError> {
+fn end(guard: Guard, pin: &Path, keep: bool, desk: &Desk, lock: Option<PinLock>) -> Result<(), RunError> {
     // Without the lock the pins are not this daemon's.
     let keep = keep || lock.is_none();
-    let ended = guard.finish(keep).map_err(failed);
+    let ended = guard.finish(keep, || desk.close()).map_err(failed);
     drop(lock);
-    if !keep && pin.exists() {
-        // Empty now; it stays where another daemon has begun to use it.
-        drop(std::fs::remove_dir(pin));
+    if !keep {
+        remove_empty(pin);
     }
     ended
+}
+
+/// The pin folder goes with what was in it; it stays where another daemon has begun to use it.
+fn remove_empty(pin: &Path) {
+    if pin.exists() {
+        drop(std::fs::remove_dir(pin));
+    }
 }
 
 fn harden(guard: &mut Guard) {
@@ -266,14 +277,15 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
             RunError::Failed(format!("cannot lock {}: {errno}", root.display()))
         }
     })?;
-    if let PinState::Foreign(found) = pins.state().map_err(failed)? {
+    let state = pins.state().map_err(failed)?;
+    if let PinState::Foreign(found) = state {
         return Err(RunError::Failed(format!(
             "{path} holds programs of schema {found}, which this plimsoll does not know: stop the other version, or \
              remove them with 'plimsoll daemon --stop-guarding --pin {path}'",
             path = root.display()
         )));
     }
-    Ok(Some(PinLock { _lock: lock }))
+    Ok(Some(PinLock { _lock: lock, adopted: matches!(state, PinState::Ours(_)) }))
 }
 
 fn open_history(

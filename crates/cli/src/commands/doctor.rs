@@ -72,14 +72,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
         features: features.iter().map(Row::from).collect(),
         verdict: verdict(&features),
     };
-    if arguments.json { output::json(out, &report)? } else { show(out, &report)? }
+    if arguments.json {
+        output::json(out, &report)?
+    } else {
+        show(out, &report)?
+    }
     Ok(Exit::Done)
 }
 
 fn show(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out, "Kernel {}.\n", report.kernel.as_deref().unwrap_or("of an unknown version"))?;
-    let mut table =
-        Table::new([("FEATURE", Align::Left), ("HERE", Align::Left), ("USED FOR", Align::Left)]);
+    let mut table = Table::new([("FEATURE", Align::Left), ("HERE", Align::Left), ("USED FOR", Align::Left)]);
     for row in &report.features {
         let here = match row.present {
             Some(true) => "yes",

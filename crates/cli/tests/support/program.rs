@@ -172,7 +172,7 @@ impl World {
 }
 
 /// The folder of the workloads, built once.
-fn workloads() -> &'static Path {
+pub fn workloads() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("workloads");

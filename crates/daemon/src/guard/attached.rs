@@ -129,13 +129,4 @@ impl Attached {
         hands.shield.by_cgroup(hands.proc, &mut self.candidates);
         Ok(())
     }
-
-    /// The largest address space that may be selected, and how large any other is at most.
-    pub(crate) fn largest(&self) -> Option<(u64, Pages)> {
-        let pages = |candidate: &Candidate| candidate.usage.latest().unwrap_or_default();
-        let free = self.candidates.iter().filter(|one| one.standing == Standing::Free);
-        let top = free.max_by_key(|one| pages(one))?;
-        let others = self.candidates.iter().filter(|one| one.mm != top.mm && one.standing != Standing::Dying);
-        Some((top.mm, others.map(pages).max().unwrap_or_default()))
-    }
 }

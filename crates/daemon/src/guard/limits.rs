@@ -95,28 +95,21 @@ impl Attached {
         }
     }
 
-    /// An account came near: the kernel side is told its largest process at once, as the counts stand.
+    /// An account came near: whoever may be a victim is introduced while there is something to read.
     fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_>) -> Result<(), BpfError> {
         self.near.insert(uid);
         if let Some(account) = self.limits.account(uid)? {
             self.list_candidates(&account, hands)?;
-            self.limits.answer(account.index, self.largest(), 0)?;
             self.introduce(hands);
         }
         Ok(())
     }
 
-    /// Settles every counter exactly, and tells the kernel side the largest again where that may have changed it.
+    /// Settles every counter exactly.
     fn settle_near(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
         self.scan()?;
         self.end_holders(hands);
         self.limits.protect_cgroups(&hands.shield.cgroup_ids())?;
-        for uid in self.near.clone() {
-            if let Some(account) = self.limits.account(uid)? {
-                self.list_candidates(&account, hands)?;
-                self.limits.answer(account.index, self.largest(), 0)?;
-            }
-        }
         self.plan_scan(now());
         Ok(())
     }
@@ -168,7 +161,7 @@ impl Attached {
     fn carry_out(&mut self, account: &AccountFacts, action: LimitAction, hands: &mut Hands<'_>) -> Result<bool, BpfError> {
         match action {
             LimitAction::None => {
-                self.limits.answer(account.index, self.largest(), 0)?;
+                self.limits.answer(account.index, 0)?;
                 Ok(false)
             }
             LimitAction::Near { .. } | LimitAction::Far { .. } | LimitAction::UsageUnknown => Ok(true),
@@ -180,7 +173,7 @@ impl Attached {
             | LimitAction::NothingKillable(decision) => {
                 self.only_tell(account, &decision, hands);
                 let until = Nanos(now().0.saturating_add(HOLD.0));
-                self.limits.answer(account.index, None, until.0)?;
+                self.limits.answer(account.index, until.0)?;
                 Ok(false)
             }
             LimitAction::Escalate { victim, .. } => self.escalate(account, victim, hands),

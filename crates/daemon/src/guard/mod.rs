@@ -267,8 +267,13 @@ impl Guard {
     }
 
     /// Ends guarding: everything that is pinned goes, unless it is to be kept for the next daemon.
-    pub(crate) fn finish(mut self, keep: bool) -> Result<(), plimsoll_sys::bpf::BpfError> {
+    ///
+    /// `settle` is called when no request is answered any more, and must not return before those under way have ended:
+    /// what they load would be left behind.
+    pub(crate) fn finish(mut self, keep: bool, settle: impl FnOnce()) -> Result<(), plimsoll_sys::bpf::BpfError> {
         self.attached = None;
+        drop(self.mailbox);
+        settle();
         if let Err(error) = self.flights.stop() {
             self.notices.say(format_args!("the reaper did not end well: {error}"));
         }

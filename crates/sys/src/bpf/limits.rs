@@ -384,20 +384,12 @@ impl Limits {
         Ok(context.result == 0)
     }
 
-    /// Answers an account: its largest address space and an upper bound of all others (`None`: leave as they are), and
-    /// until when it need not ask.
+    /// Answers an account that asked, and tells until when it need not ask again; 0: as usual.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn answer(&self, account: u32, top: Option<(u64, Pages)>, hold_until_ns: u64) -> Result<(), BpfError> {
-        let (top_mm, runner_up) = top.unwrap_or_default();
-        let mut context = abi::plimsoll_answer {
-            top_mm,
-            runner_up_pages: wire_pages(runner_up),
-            hold_until_ns,
-            account,
-            result: 0,
-        };
+    pub fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_answer { hold_until_ns, account, result: 0 };
         self.answer.run(&mut context)?;
         if context.result == 0 { Ok(()) } else { Err(self.answer.error(context.result)) }
     }

@@ -179,14 +179,19 @@ impl<'a> Trial<'a> {
             return self.may_load.clone();
         }
         self.typed(BtfKind::Typedef, &format!("btf_trace_{name}"), |target| {
-            let attached =
-                program::load(Hook::Tracepoint(target), &program::empty()).and_then(|one| program::attach(&one));
+            let attached = program::load(Hook::Tracepoint(target), &program::empty())
+                .and_then(|one| program::attach(&one));
             attached.map_or_else(|error| refused(&error), |_detached_here| Answer::Present)
         })
     }
 
     /// Called from the hook that the programs call it from.
-    fn kfunc(&self, name: &str, hook: &str, made: impl Fn(u32) -> Option<Vec<libbpf_sys::bpf_insn>>) -> Answer {
+    fn kfunc(
+        &self,
+        name: &str,
+        hook: &str,
+        made: impl Fn(u32) -> Option<Vec<libbpf_sys::bpf_insn>>,
+    ) -> Answer {
         self.typed(BtfKind::Func, name, |kfunc| {
             self.typed(BtfKind::Typedef, &format!("btf_trace_{hook}"), |target| match made(kfunc) {
                 Some(instructions) => self.loads(Hook::Tracepoint(target), &instructions),
@@ -207,7 +212,9 @@ impl<'a> Trial<'a> {
     }
 
     fn task_iterator(&self) -> Answer {
-        self.typed(BtfKind::Func, "bpf_iter_task", |target| self.loads(Hook::Iterator(target), &program::empty()))
+        self.typed(BtfKind::Func, "bpf_iter_task", |target| {
+            self.loads(Hook::Iterator(target), &program::empty())
+        })
     }
 
     fn limits_programs(&self) -> Answer {

@@ -109,7 +109,9 @@ fn signal_nothing(pidfd: &PidFd) -> io::Result<()> {
 fn process_mrelease() -> Answer {
     match own_pidfd().map(|pidfd| pidfd.reap()) {
         Ok(Reap::NotDying) => Answer::Present,
-        Ok(Reap::Unsupported) => Answer::Absent("the kernel does not have the call, or a filter forbids it".to_owned()),
+        Ok(Reap::Unsupported) => {
+            Answer::Absent("the kernel does not have the call, or a filter forbids it".to_owned())
+        }
         Ok(other) => Answer::Unknown(format!("the kernel answers with {other:?}")),
         Err(error) => Answer::Unknown(error.to_string()),
     }
@@ -118,7 +120,9 @@ fn process_mrelease() -> Answer {
 fn pressure(file: &Path) -> Answer {
     match fs::read(file) {
         Ok(_) => Answer::Present,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Answer::Absent("the kernel is built without it".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Answer::Absent("the kernel is built without it".to_owned())
+        }
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             Answer::Absent("it is switched off: add psi=1 to the kernel's command line".to_owned())
         }
@@ -157,7 +161,9 @@ fn multi_gen_lru(file: &Path) -> Answer {
             Ok(mask) => Answer::of(mask & 1 == 1, "the kernel has it, switched off"),
             Err(error) => Answer::Unknown(format!("{}: {error}", file.display())),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Answer::Absent("the kernel is built without it".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Answer::Absent("the kernel is built without it".to_owned())
+        }
         Err(error) => Answer::Unknown(format!("{}: {error}", file.display())),
     }
 }

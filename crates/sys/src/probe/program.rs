@@ -107,7 +107,11 @@ pub(super) fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
 pub(super) fn has_helper(helper: libbpf_sys::bpf_func_id) -> io::Result<bool> {
     // SAFETY: takes no pointer that is not null. Raw tracepoints have all helpers of `tp_btf` programs that are asked for.
     let result = unsafe {
-        libbpf_sys::libbpf_probe_bpf_helper(libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT, helper, std::ptr::null())
+        libbpf_sys::libbpf_probe_bpf_helper(
+            libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
+            helper,
+            std::ptr::null(),
+        )
     };
     truth(result)
 }

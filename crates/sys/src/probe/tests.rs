@@ -1,5 +1,5 @@
 use super::*;
-use crate::process::{kernel_version, try_mount_bpffs, BPFFS_PATH};
+use crate::process::{BPFFS_PATH, kernel_version, try_mount_bpffs};
 use std::path::Path;
 
 fn is_root() -> bool {

@@ -28,7 +28,8 @@ pub(super) struct Feature {
 }
 
 const NO_LINES: &str = "nothing: lines for users are refused, the machine guard works";
-const STOCK_KERNEL: &str = "boot a stock kernel of 6.2 or later (Debian 12: linux-image-amd64 from bookworm-backports)";
+const STOCK_KERNEL: &str =
+    "boot a stock kernel of 6.2 or later (Debian 12: linux-image-amd64 from bookworm-backports)";
 
 const TRACEPOINT_USES: [&str; TRACEPOINTS.len()] = [
     "usage, at each change of a process's page counters",
@@ -71,7 +72,8 @@ fn line_feature(name: &str, answer: &Answer, used_for: &'static str, remedy: &'s
 fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     let outside = "start the daemon on the host, outside the container";
     let btf = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, as Debian, Ubuntu and Fedora ship it";
-    let allowed = "run the daemon as root of the host, with CAP_BPF and CAP_PERFMON and without kernel lockdown";
+    let allowed =
+        "run the daemon as root of the host, with CAP_BPF and CAP_PERFMON and without kernel lockdown";
     let mut features = vec![
         line_feature(
             "initial pid namespace",
@@ -93,13 +95,18 @@ fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
             allowed,
         ),
     ];
-    features.extend(
-        TRACEPOINTS.iter().zip(&bpf.tracepoints).zip(TRACEPOINT_USES).map(|((name, answer), used_for)| {
+    features.extend(TRACEPOINTS.iter().zip(&bpf.tracepoints).zip(TRACEPOINT_USES).map(
+        |((name, answer), used_for)| {
             line_feature(&format!("tracepoint {name}"), answer, used_for, STOCK_KERNEL)
-        }),
-    );
+        },
+    ));
     features.extend([
-        line_feature("bpf_rdonly_cast", &bpf.rdonly_cast, "reading another CPU's part of a counter", STOCK_KERNEL),
+        line_feature(
+            "bpf_rdonly_cast",
+            &bpf.rdonly_cast,
+            "reading another CPU's part of a counter",
+            STOCK_KERNEL,
+        ),
         line_feature("bpf_loop", &bpf.bpf_loop, "summing a counter over any number of CPUs", STOCK_KERNEL),
         line_feature(
             "task iterator",
@@ -114,7 +121,12 @@ fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
             "killing the allocating process in the event that crosses",
             STOCK_KERNEL,
         ),
-        line_feature("limits programs", &bpf.limits_programs, "all of these together, as verified by this kernel", allowed),
+        line_feature(
+            "limits programs",
+            &bpf.limits_programs,
+            "all of these together, as verified by this kernel",
+            allowed,
+        ),
     ]);
     features
 }

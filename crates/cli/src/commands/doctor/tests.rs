@@ -28,7 +28,9 @@ fn what_is_there_has_no_replacement_and_what_is_not_known_is_null() {
         feature("three", Answer::Unknown("needs root".to_owned())),
     ]);
     let json = serde_json::to_value(&report).unwrap();
-    let of = |index: usize| (json["features"][index]["present"].clone(), json["features"][index]["fallback"].clone());
+    let of = |index: usize| {
+        (json["features"][index]["present"].clone(), json["features"][index]["fallback"].clone())
+    };
     assert_eq!(of(0), (true.into(), serde_json::Value::Null));
     assert_eq!(of(1), (false.into(), "another way".into()));
     assert_eq!(of(2), (serde_json::Value::Null, serde_json::Value::Null));

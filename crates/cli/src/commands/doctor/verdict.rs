@@ -9,7 +9,10 @@ const NAMED_MAX: usize = 4;
 /// The sentence.
 pub(super) fn verdict(features: &[Feature]) -> String {
     let missing = |part: Part| -> Vec<&Feature> {
-        features.iter().filter(|one| one.needed_by == part && matches!(one.answer, Answer::Absent(_))).collect()
+        features
+            .iter()
+            .filter(|one| one.needed_by == part && matches!(one.answer, Answer::Absent(_)))
+            .collect()
     };
     let everything = missing(Part::Everything);
     if let Some(first) = everything.first() {
@@ -30,7 +33,8 @@ pub(super) fn verdict(features: &[Feature]) -> String {
     }
     let replaced = missing(Part::Nothing);
     if replaced.is_empty() {
-        "Lines for users and the guard of the whole machine will be in force here, with every feature used.".to_owned()
+        "Lines for users and the guard of the whole machine will be in force here, with every feature used."
+            .to_owned()
     } else {
         format!(
             "Lines for users and the guard of the whole machine will be in force here; nothing has to be done about {}.",

@@ -4,7 +4,8 @@ use super::*;
 fn only_a_switched_on_multi_gen_lru_is_present() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("enabled");
-    for (text, present) in [("0x0007\n", true), ("0x0001\n", true), ("0x0000\n", false), ("0x0006\n", false)] {
+    for (text, present) in [("0x0007\n", true), ("0x0001\n", true), ("0x0000\n", false), ("0x0006\n", false)]
+    {
         fs::write(&file, text).unwrap();
         assert_eq!(multi_gen_lru(&file) == Answer::Present, present, "{text}");
     }

@@ -1,0 +1,113 @@
+//! Where the demo is told: its output, its clock, and the signals that end it early.
+
+use crate::exit::Failure;
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+use std::{
+    io::Write,
+    os::fd::{AsFd as _, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+/// Between two steps, so that they can be watched.
+pub(super) const PACE: Duration = Duration::from_millis(120);
+
+/// No demo takes longer, whatever hangs.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// How wide the bar is.
+const BAR_CELLS: u64 = 32;
+
+/// The stage.
+pub(super) struct Stage<'a> {
+    out: &'a mut dyn Write,
+    began: Instant,
+    signals: SignalFd,
+}
+
+impl<'a> Stage<'a> {
+    /// From here on Ctrl-C ends the demo at its next wait, with everything cleaned up, and nothing at all in between.
+    pub(super) fn new(out: &'a mut dyn Write) -> Result<Self, Failure> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        let signals = set
+            .thread_block()
+            .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK))
+            .map_err(|errno| Failure::failed(format_args!("cannot wait for signals: {errno}")))?;
+        Ok(Self { out, began: Instant::now(), signals })
+    }
+
+    /// A line without a time.
+    pub(super) fn title(&mut self, text: &str) -> Result<(), Failure> {
+        writeln!(self.out, "{text}")?;
+        // Each line is seen when it happens.
+        self.out.flush()?;
+        Ok(())
+    }
+
+    /// A line with its time.
+    pub(super) fn tell(&mut self, text: &str) -> Result<(), Failure> {
+        let tenths = self.began.elapsed().as_millis() / 100;
+        self.title(&format!("{:>4}.{} s  {text}", tenths / 10, tenths % 10))
+    }
+
+    /// How full it is.
+    pub(super) fn bar(&mut self, held: u64, of: u64, usage: &str, remark: &str) -> Result<(), Failure> {
+        let full = held.saturating_mul(BAR_CELLS).checked_div(of).unwrap_or_default().min(BAR_CELLS);
+        let cell = |index| if index < full { '#' } else { '.' };
+        let bar: String = (0..BAR_CELLS).map(cell).collect();
+        self.tell(&format!("  {held:>4} MiB [{bar}] the guard counts {usage:>9}{remark}"))
+    }
+
+    /// Waits.
+    pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
+        self.wait(None, time).map(drop)
+    }
+
+    /// Waits until something can be read there, at most so long; whether it can.
+    pub(super) fn wait_readable(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        within: Duration,
+    ) -> Result<bool, Failure> {
+        self.wait(Some(descriptor), within)
+    }
+
+    fn wait(&self, descriptor: Option<BorrowedFd<'_>>, within: Duration) -> Result<bool, Failure> {
+        let until = Instant::now() + within;
+        loop {
+            if self.began.elapsed() > WATCHDOG {
+                return Err(Failure::failed(
+                    "the demo took too long and was given up; is the machine very busy?",
+                ));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            // Rounded up: a wait that ends early would spin.
+            let milliseconds = i32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
+            let waited_on = [Some(self.signals.as_fd()), descriptor];
+            let mut polled: Vec<PollFd<'_>> =
+                waited_on.into_iter().flatten().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
+            match poll(&mut polled, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(Failure::failed(format_args!("cannot wait: {errno}"))),
+            }
+            let ready = |index: usize| polled.get(index).and_then(PollFd::any) == Some(true);
+            if ready(0) {
+                return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
+            }
+            if ready(1) {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+}

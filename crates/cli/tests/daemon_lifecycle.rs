@@ -1,0 +1,250 @@
+//! A daemon's life: it starts once, reloads, ends with everything, crashes with nothing lost, and comes back.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod starting;
+mod support;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use rustix::process::Signal;
+use starting::{Kept, Places, assert_one_line, assert_refused, refused};
+use std::{fs, os::unix::fs::MetadataExt as _, process::Stdio, time::Duration};
+use support::{ALICE, BOB, SOON, World, until};
+
+/// A process of Alice's that crosses a line of 32 MiB.
+#[track_caller]
+fn assert_alices_line_holds(world: &World) {
+    world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+}
+
+fn configure(world: &World, more: &str) {
+    fs::write(world.path("plimsoll.toml"), format!("[machine]\nenabled = false\n{more}")).unwrap();
+}
+
+#[track_caller]
+fn wait_for_log(world: &World, text: &str) {
+    until(&format!("the log says '{text}'"), SOON, || world.log().contains(text).then_some(()));
+}
+
+#[test]
+fn either_signal_ends_it_with_status_0_and_nothing_left() {
+    let mut world = world!();
+    for signal in [Signal::TERM, Signal::INT] {
+        world.limit(ALICE, "32M", &[]);
+        assert!(world.pin().join("links/on_rss_stat").exists());
+        let status = world.end_daemon(signal);
+        assert_eq!(status.code(), Some(0), "{}", world.log());
+        assert!(!world.pin().exists() && !world.path("socket").exists());
+        assert_eq!(world.run(&["status"]).0, 3);
+        world.launch();
+    }
+    // Nothing stands in the way of another one, and the saved line is in force again.
+    assert_alices_line_holds(&world);
+}
+
+#[test]
+fn a_stop_in_the_middle_of_loading_leaves_nothing_behind() {
+    let mut world = world!();
+    // The programs take about half a second to load: before, in the middle of it, and at its end.
+    for delay_ms in [30, 150, 400] {
+        let mut setting = world.plimsoll(&["limit", "set", &ALICE.to_string(), "32M"]);
+        let mut setting = setting.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        assert_eq!(world.end_daemon(Signal::TERM).code(), Some(0), "{}", world.log());
+        setting.wait().unwrap();
+        // A loader that had been left alone would be done within this.
+        for _ in 0..40 {
+            assert!(!world.pin().exists(), "stopped after {delay_ms} ms, and {} is there", world.pin().display());
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        fs::remove_file(world.path("state/limits.json")).ok();
+        world.launch();
+    }
+}
+
+#[test]
+fn a_reload_takes_what_is_good_and_a_bad_one_changes_nothing() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    configure(&world, &format!("[limits]\nusers = {{ {BOB} = {{ hard = \"48M\", action = \"term\" }} }}\n"));
+    world.signal(Signal::HUP);
+    let bob = until("Bob's line is drawn", SOON, || world.account(BOB));
+    assert_eq!((&bob["hard_bytes"], &bob["source"]), (&(48 << 20).into(), &"config".into()));
+    let before = Kept::of(&world);
+    for (bad, told) in [
+        ("[limits]\nusrs = {}\n", "plimsoll.toml:4"),
+        ("[limits\n", "plimsoll.toml:3"),
+        ("[limits]\nusers = { nobody-of-that-name = { hard = \"1G\" } }\n", "nobody-of-that-name"),
+        ("[limits]\ndefault = { hard = \"999T\" }\n", "RAM"),
+    ] {
+        configure(&world, bad);
+        world.signal(Signal::HUP);
+        wait_for_log(&world, told);
+        assert_eq!(Kept::of(&world), before, "{bad}");
+    }
+    assert_eq!(world.log().matches("the configuration stays as it was").count(), 4, "{}", world.log());
+    configure(&world, "");
+    world.signal(Signal::HUP);
+    until("Bob's line is gone", SOON, || world.account(BOB).is_none().then_some(()));
+    assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 64 << 20);
+}
+
+#[test]
+fn a_second_daemon_in_the_first_ones_places_is_turned_away_and_the_first_unharmed() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let before = Kept::of(&world);
+    let (own, beside) = (Places::of(&world), Places::beside(&world));
+    for (places, named) in [
+        (own.clone(), "another plimsoll daemon"),
+        (Places { pin: own.pin.clone(), ..beside.clone() }, "another plimsoll daemon guards with"),
+        (Places { state: own.state.clone(), ..beside.clone() }, "state"),
+        (Places { socket: own.socket.clone(), ..beside.clone() }, "socket"),
+    ] {
+        assert_refused(places.command(), named);
+        assert_eq!(Kept::of(&world), before, "{places:?}");
+        assert!(!beside.pin.exists(), "{places:?}");
+    }
+    assert_alices_line_holds(&world);
+    assert_eq!(world.incidents(1).len(), 1);
+}
+
+#[test]
+fn two_daemons_with_places_of_their_own_run_side_by_side() {
+    let world = world!();
+    let beside = Places::beside(&world);
+    let mut second = beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let socket = beside.socket.to_str().unwrap();
+    until("the second answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
+    world.ok(&["limit", "set", &BOB.to_string(), "32M", "--socket", socket]);
+    world.limit(ALICE, "32M", &[]);
+    assert!(world.account(BOB).is_none());
+    world.workload(BOB, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    assert_alices_line_holds(&world);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&second), Signal::TERM).unwrap();
+    assert_eq!(until("the second ends", SOON, || second.try_wait().unwrap()).code(), Some(0));
+    assert!(!beside.pin.exists());
+    assert_alices_line_holds(&world);
+    assert_eq!(world.incidents(2).len(), 2);
+}
+
+#[test]
+fn a_crash_changes_nothing_and_the_next_daemon_takes_over() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut calm = world.workload(ALICE, "chill", &["--mebibytes=8"]);
+    calm.stage("ready");
+    let link = || fs::metadata(world.pin().join("links/on_rss_stat")).unwrap().ino();
+    let (before, attached, usage) = (Kept::of(&world), link(), world.usage_pages(ALICE));
+    world.end_daemon(Signal::KILL);
+    assert_eq!(world.run(&["limit", "show"]).0, 3);
+    // Nobody but the kernel is left to hold the line now.
+    assert_alices_line_holds(&world);
+    world.launch();
+    assert_eq!(fs::metadata(world.pin().join("links/on_rss_stat")).unwrap().ino(), attached, "attached anew");
+    assert_eq!((Kept::of(&world), world.usage_pages(ALICE)), (before, usage));
+    assert!(calm.runs());
+    // What happened meanwhile is told now.
+    let incidents = world.incidents(1);
+    assert_eq!((&incidents[0]["trigger"], &incidents[0]["action"]), (&"in-kernel".into(), &"kill".into()));
+    assert_alices_line_holds(&world);
+    assert_eq!(world.incidents(2).len(), 2);
+}
+
+#[test]
+fn a_daemon_that_does_not_get_to_run_leaves_what_a_crashed_one_left_in_force() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    world.end_daemon(Signal::KILL);
+    let own = Places::of(&world);
+    let nowhere = Places { socket: world.path("no-such-folder/socket"), ..own.clone() };
+    assert_refused(nowhere.command(), "no-such-folder");
+    fs::write(world.path("state/limits.json"), "{").unwrap();
+    assert_refused(own.command(), "limits.json");
+    assert!(world.pin().join("links/on_rss_stat").exists());
+    assert_alices_line_holds(&world);
+}
+
+#[test]
+fn stop_guarding_removes_what_a_crash_left_and_nothing_of_a_running_daemons() {
+    let mut world = world!();
+    let pin = world.pin().to_str().unwrap().to_owned();
+    let stop = ["daemon", "--stop-guarding", "--pin", pin.as_str()];
+    world.limit(ALICE, "32M", &[]);
+    let (code, _, said) = world.run(&stop);
+    assert_eq!(code, 1);
+    assert_one_line(&said);
+    assert_alices_line_holds(&world);
+    world.end_daemon(Signal::KILL);
+    assert!(world.pin().join("links").exists());
+    assert_eq!(world.run(&stop).0, 0);
+    assert!(!world.pin().exists());
+    // Nothing holds Alice now, and a second time there is nothing to do.
+    let mut free = world.workload(ALICE, "bloat", &["--mebibytes=48", "--no-thp"]);
+    assert_eq!(free.end().code(), Some(0));
+    assert_eq!(world.run(&stop), (0, String::new(), String::new()));
+    world.launch();
+    assert_alices_line_holds(&world);
+}
+
+#[test]
+fn pins_of_another_version_are_left_alone_and_can_be_removed() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    world.end_daemon(Signal::KILL);
+    let meta = MapHandle::from_pinned_path(world.pin().join("maps/meta")).unwrap();
+    let mut value = meta.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    value[..4].copy_from_slice(&4711_u32.to_ne_bytes());
+    meta.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
+    drop(meta);
+    let own = Places::of(&world);
+    let (code, said) = refused(own.command());
+    assert_eq!(code, 1, "{said}");
+    assert_one_line(&said);
+    assert!(said.contains("4711") && said.contains("--stop-guarding"), "{said}");
+    assert!(world.pin().join("links/on_rss_stat").exists());
+    assert_alices_line_holds(&world);
+    world.ok(&["daemon", "--stop-guarding", "--pin", own.pin.to_str().unwrap()]);
+    world.launch();
+    assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 32 << 20);
+}
+
+#[test]
+fn saved_lines_come_back_and_percentages_stay_percentages() {
+    let mut world = world!();
+    world.limit(ALICE, "10%", &["--soft", "50%", "--action", "term"]);
+    world.limit(BOB, "1.5G", &[]);
+    world.ok(&["limit", "set", "default", "25%"]);
+    let before = Kept::of(&world);
+    let saved = fs::read_to_string(world.path("state/limits.json")).unwrap();
+    assert!(saved.contains("10%") && saved.contains("25%"), "{saved}");
+    world.end_daemon(Signal::TERM);
+    world.launch();
+    assert_eq!(Kept::of(&world), before);
+    let total = fs::read_to_string("/proc/meminfo").unwrap();
+    let total: u64 = total.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let hard = world.account(ALICE).unwrap()["hard_bytes"].as_u64().unwrap();
+    assert!((total * 1024 / 10).abs_diff(hard) < 4096, "{hard} of {total} KiB");
+    world.ok(&["limit", "clear", &BOB.to_string()]);
+    world.end_daemon(Signal::KILL);
+    world.launch();
+    assert!(world.account(BOB).is_none() && world.account(ALICE).is_some());
+}
+
+#[test]
+fn whoever_is_not_root_is_told_so_and_nothing_is_made() {
+    let world = world!();
+    let plimsoll = world.path("plimsoll");
+    fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
+    let beside = Places::beside(&world);
+    let mut start = world.as_user(ALICE, &plimsoll);
+    beside.add_to(&mut start);
+    let mut stop = world.as_user(ALICE, &plimsoll);
+    stop.args(["daemon", "--stop-guarding", "--pin"]).arg(world.pin());
+    for command in [start, stop] {
+        let (code, said) = refused(command);
+        assert_eq!(code, 4, "{said}");
+        assert_one_line(&said);
+        assert!(said.contains("not permitted"), "{said}");
+    }
+    assert!(!beside.state.exists() && !beside.pin.exists() && !beside.socket.exists());
+}

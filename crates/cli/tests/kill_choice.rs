@@ -1,0 +1,287 @@
+//! Who is killed when a line is crossed, by whom, and who never is.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use support::{ALICE, BOB, SOON, World, exact, until};
+use tempfile::TempDir;
+
+fn victims(incident: &Value) -> Vec<u32> {
+    let all = incident["victims"].as_array().unwrap();
+    all.iter().map(|victim| victim["pid"].as_u64().unwrap().try_into().unwrap()).collect()
+}
+
+#[track_caller]
+fn assert_incident(incident: &Value, trigger: &str, reason: &str, victim: u32) {
+    let told = (incident["trigger"].as_str().unwrap(), incident["reason"].as_str().unwrap(), victims(incident));
+    assert_eq!(told, (trigger, reason, vec![victim]), "{incident}");
+}
+
+#[test]
+fn the_largest_is_killed_in_the_very_event_in_which_it_crosses() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut small = world.workload(ALICE, "chill", &["--mebibytes=4"]);
+    small.stage("ready");
+    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
+    hog.killed();
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    assert!(incidents[0]["overshoot_bytes"].as_u64().unwrap() <= 64 << 10, "{}", incidents[0]);
+    assert_eq!(incidents[0]["account"], "user:60100");
+    assert_eq!(incidents[0]["hard_bytes"], 32 << 20);
+    assert_eq!(incidents[0]["action"], "kill");
+    assert_eq!(incidents[0]["victims"][0]["comm"], "bloat");
+    until("what was freed is known", SOON, || world.history()[0]["freed_bytes"].as_u64().filter(|freed| *freed > 0));
+    assert!(small.runs());
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(small.pid()).unwrap());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn a_hundred_crossings_kill_a_hundred_times_and_overshoot_at_most_64_kib() {
+    let world = world!();
+    world.limit(ALICE, "8M", &[]);
+    for _ in 0..100 {
+        world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+    }
+    let incidents = world.incidents(100);
+    assert_eq!(incidents.len(), 100);
+    let overshoots = incidents.iter().map(|incident| incident["overshoot_bytes"].as_u64().unwrap());
+    assert!(overshoots.max().unwrap() <= 64 << 10);
+    assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"));
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn a_larger_process_that_sleeps_is_killed_and_the_one_that_crossed_goes_on() {
+    let world = world!();
+    world.limit(ALICE, "48M", &[]);
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
+    sleeper.stage("ready");
+    let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=24", "--rate=200"]);
+    sleeper.killed();
+    worker.stage("ready");
+    worker.stage("full");
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "daemon", "over-hard-limit-selected", sleeper.pid());
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert!(worker.runs());
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(worker.pid()).unwrap());
+}
+
+#[test]
+fn eight_that_allocate_at_once_cross_once_and_lose_one() {
+    let world = world!();
+    // Seven fit below the line, eight do not.
+    world.limit(ALICE, "75M", &[]);
+    for round in 1..=5 {
+        let settings = ["--mebibytes=10", "--no-thp", "--rate=100"];
+        let mut eight: Vec<_> = (0..8).map(|_| world.workload(ALICE, "bloat", &settings)).collect();
+        let incidents = world.incidents(round);
+        let victim = victims(incidents.last().unwrap());
+        for one in eight.iter_mut().filter(|one| !victim.contains(&one.pid())) {
+            one.stage("ready");
+            one.stage("full");
+        }
+        assert_eq!(eight.iter_mut().filter_map(|one| one.runs().then_some(())).count(), 7);
+        assert_eq!(world.history().len(), round, "round {round}");
+        drop(eight);
+        until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    }
+}
+
+#[test]
+fn all_threads_of_a_victim_go_and_it_is_one_incident() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--threads=8", "--no-thp"]);
+    hog.killed();
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    assert_eq!(world.usage_pages(ALICE), 0);
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn all_processes_that_share_the_victim_s_memory_go_with_it() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    for crosser in [1, 2] {
+        let leader = puppets.make(1, "start 60100");
+        let clone = puppets.make(1, "clone 2");
+        let gone = puppets.attempt(crosser, "touch 65536").unwrap_err();
+        assert_eq!(gone, "gone");
+        until("both have ended", SOON, || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(()));
+        until("nothing is charged", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    }
+    let incidents = world.incidents(2);
+    assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"), "{incidents:?}");
+    assert_eq!(world.history().len(), 2);
+}
+
+#[test]
+fn sleeping_processes_that_share_their_memory_are_killed_together() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let leader = puppets.make(1, "start 60100");
+    puppets.tell(1, "touch 24576");
+    let clone = puppets.make(1, "clone 2");
+    let small = puppets.make(3, "start 60100");
+    puppets.tell(3, "touch 12288");
+    until("both have ended", SOON, || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(()));
+    assert_eq!(world.incidents(1)[0]["trigger"], "daemon");
+    until("only the small one is charged", SOON, || {
+        (Some(world.usage_pages(ALICE)) == exact::process_pages(small)).then_some(())
+    });
+    assert_eq!(world.history().len(), 1);
+}
+
+/// A copy of a workload in a folder that only root can write to, and the configuration that protects it.
+fn protected_copy(name: &str) -> (TempDir, PathBuf, String) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = folder.path().join(name);
+    fs::copy(support::program::workloads().join(name), &path).unwrap();
+    let config = format!("[protect]\nexe = [\"{}\"]\n", path.display());
+    (folder, path, config)
+}
+
+#[test]
+fn a_protected_executable_is_never_killed_and_that_only_such_are_left_is_said_once() {
+    let (_folder, path, config) = protected_copy("bloat");
+    let world = world!(&config);
+    world.limit(ALICE, "32M", &[]);
+    let mut other = world.workload(ALICE, "chill", &["--mebibytes=4"]);
+    other.stage("ready");
+    let mut command = world.as_user(ALICE, &path);
+    command.args(["--mebibytes=64", "--no-thp"]);
+    let mut hog = support::program::Program::of(command);
+    // The one that may be killed is, though it is the smaller.
+    other.killed();
+    hog.stage("ready");
+    hog.stage("full");
+    let incidents = world.incidents(2);
+    assert_incident(&incidents[0], "daemon", "over-hard-limit-selected", other.pid());
+    assert_eq!(incidents[1]["reason"], "over-hard-limit-only-protected-left", "{}", incidents[1]);
+    assert_eq!(incidents[1]["action"], "notify");
+    assert!(hog.runs());
+    let usage = world.account(ALICE).unwrap();
+    assert!(usage["usage_bytes"].as_u64() > Some(64 << 20), "{usage}");
+    assert_eq!(world.history().len(), 2);
+}
+
+#[test]
+fn an_executable_that_its_user_owns_is_not_protected() {
+    let (_folder, path, config) = protected_copy("bloat");
+    std::os::unix::fs::chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+    let world = world!(&config);
+    world.limit(ALICE, "32M", &[]);
+    let mut command = world.as_user(ALICE, &path);
+    command.args(["--mebibytes=64", "--no-thp"]);
+    let mut hog = support::program::Program::of(command);
+    hog.killed();
+    assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+}
+
+#[test]
+fn who_writes_into_another_s_memory_is_not_killed_for_it() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let writer = puppets.make(1, "start 60100");
+    // The writer is the larger until the very crossing.
+    puppets.tell(1, "touch 14336");
+    let owner = puppets.make(1, "spawn 2");
+    let address = puppets.tell(2, "reserve 65536");
+    let poked = puppets.attempt(1, &format!("poke {owner} {address} 65536"));
+    if poked.as_ref().is_err_and(|said| said.contains("Operation not permitted")) {
+        println!("\nSKIPPED: who_writes_into_another_s_memory_is_not_killed_for_it: {poked:?}");
+        return;
+    }
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "daemon", "over-hard-limit-selected", owner);
+    assert!(exact::process_pages(writer).is_some());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn root_is_not_killed_for_filling_a_limited_process_s_memory() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let owner = puppets.make(1, "start 60100");
+    let address = puppets.tell(1, "reserve 65536");
+    let mut root = world.root_python(&format!(
+        "memory = open('/proc/{owner}/mem', 'r+b', 0)\n\
+         try:\n\
+         \x20   for offset in range(0, 65536 << 10, 4096):\n\
+         \x20       memory.seek({address} + offset)\n\
+         \x20       memory.write(b'x')\n\
+         except OSError: pass\n\
+         say('alive')\n"
+    ));
+    root.stage("alive");
+    assert!(root.end().success());
+    assert_incident(&world.incidents(1)[0], "daemon", "over-hard-limit-selected", owner);
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn a_process_in_namespaces_of_its_own_is_killed_like_any_other() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let outside = puppets.make(1, "start 60100");
+    if let Err(refused) = puppets.attempt(1, "userns").and_then(|_| puppets.attempt(1, "pidns")) {
+        println!("\nSKIPPED: a_process_in_namespaces_of_its_own_is_killed_like_any_other: {refused}");
+        return;
+    }
+    let inside = puppets.make(1, "fork 2");
+    assert_eq!(puppets.attempt(2, "touch 65536"), Err("gone".to_owned()));
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", inside);
+    // And by the daemon, which has to find it by its number out here.
+    let sleeper = puppets.make(1, "pidns").checked_sub(0).map(|_| puppets.make(1, "fork 3")).unwrap();
+    puppets.tell(3, "touch 16384");
+    puppets.tell(1, "touch 14336");
+    puppets.attempt(1, "touch 2048").unwrap();
+    assert_incident(&world.incidents(2)[1], "daemon", "over-hard-limit-selected", sleeper);
+    assert!(exact::process_pages(outside).is_some());
+}
+
+#[test]
+fn a_process_that_changed_its_user_crosses_its_new_user_s_line() {
+    let world = world!();
+    world.limit(ALICE, "256M", &[]);
+    world.limit(BOB, "16M", &[]);
+    [ALICE, BOB].iter().for_each(|user| world.owns(*user));
+    let mut hopper =
+        world.root_workload("setuidhop", &["--from=60100", "--to=60101", "--mebibytes=24", "--no-thp"]);
+    hopper.killed();
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hopper.pid());
+    assert_eq!(incidents[0]["account"], "user:60101");
+    assert_eq!((world.usage_pages(ALICE), world.usage_pages(BOB)), (0, 0));
+}
+
+#[test]
+fn with_a_daemon_that_does_not_answer_the_allocating_process_is_taken() {
+    let world = world!();
+    world.limit(ALICE, "48M", &[]);
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
+    sleeper.stage("ready");
+    world.signal(Signal::STOP);
+    let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=64", "--rate=50", "--no-thp"]);
+    worker.killed();
+    assert!(sleeper.runs());
+    world.signal(Signal::CONT);
+    let incidents = world.incidents(1);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-unanswered", worker.pid());
+    assert!(sleeper.runs());
+}

@@ -1,0 +1,281 @@
+//! What crossing a line does: each action, lines that are lowered, dry runs, and a daemon that comes and goes.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod support;
+
+use rustix::process::Signal;
+use std::{fs, os::unix::process::ExitStatusExt as _, time::{Duration, Instant}};
+use support::{ALICE, SOON, World, exact, program::Program, until};
+
+/// A program that takes memory for ever, and does not listen to SIGTERM.
+const STUBBORN: &str = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+    memory = []\n\
+    for turn in range(3000):\n\
+    \x20   memory.append(bytearray(65536))\n\
+    \x20   time.sleep(0.002)\n";
+
+fn hog(world: &World) -> Program {
+    world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"])
+}
+
+fn bytes_of(world: &World, field: &str) -> u64 {
+    let account = world.account(ALICE).unwrap();
+    account[field].as_u64().unwrap_or_else(|| panic!("{field} of {account}"))
+}
+
+#[test]
+fn term_asks_first_and_kills_who_does_not_listen_after_the_grace_period() {
+    let world = world!("[limits]\nterm_grace_ms = 700\n");
+    world.limit(ALICE, "32M", &["--action", "term"]);
+    let began = Instant::now();
+    let mut stubborn = world.python(ALICE, STUBBORN);
+    stubborn.killed();
+    let incidents = world.incidents(2);
+    assert_eq!((&incidents[0]["action"], &incidents[0]["reason"]), (&"term".into(), &"over-hard-limit-term".into()));
+    assert_eq!((&incidents[1]["action"], &incidents[1]["reason"]), (&"kill".into(), &"term-deadline-passed".into()));
+    for incident in &incidents {
+        assert_eq!(incident["victims"][0]["pid"], stubborn.pid(), "{incident}");
+    }
+    assert!(began.elapsed() >= Duration::from_millis(700));
+    assert_eq!(world.history().len(), 2);
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn term_lets_who_listens_end_by_itself() {
+    let world = world!("[limits]\nterm_grace_ms = 500\n");
+    world.limit(ALICE, "32M", &["--action", "term"]);
+    let mut polite = world.python(
+        ALICE,
+        "def goodbye(*_): say('saved'); os._exit(7)\n\
+         signal.signal(signal.SIGTERM, goodbye)\n\
+         memory = []\n\
+         while True:\n\
+         \x20   memory.append(bytearray(65536))\n\
+         \x20   time.sleep(0.001)\n",
+    );
+    polite.stage("saved");
+    assert_eq!(polite.end().code(), Some(7));
+    assert_eq!(world.incidents(1)[0]["action"], "term");
+    // A second process, after the grace period of the first: nobody is killed in its place.
+    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=8"]);
+    chill.stage("ready");
+    until("the grace period is over", SOON, || {
+        let status = world.status();
+        (status["guards"]["limits"]["dying"] == 0).then_some(())
+    });
+    assert!(chill.runs());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn notify_records_each_crossing_once_and_kills_nobody() {
+    let world = world!();
+    world.limit(ALICE, "32M", &["--action", "notify"]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    for crossing in 1..=2 {
+        puppets.tell(1, "touch 40960");
+        puppets.tell(1, "write");
+        let incidents = world.incidents(crossing);
+        let last = incidents.last().unwrap();
+        assert_eq!((&last["action"], &last["reason"]), (&"notify".into(), &"over-hard-limit-notify".into()), "{last}");
+        puppets.tell(1, "touch 4096");
+        puppets.tell(1, "free");
+        puppets.tell(1, "free");
+        until("it is far again", SOON, || (world.account(ALICE).unwrap()["near"] == false).then_some(()));
+        assert_eq!(world.history().len(), crossing);
+    }
+    assert!(exact::process_pages(pid).is_some());
+}
+
+#[test]
+fn a_line_lowered_below_usage_kills_nobody_follows_usage_down_and_then_holds() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    for _ in 0..4 {
+        puppets.tell(1, "touch 8192");
+    }
+    world.limit(ALICE, "20M", &[]);
+    let usage = bytes_of(&world, "usage_bytes");
+    assert_eq!(bytes_of(&world, "hard_bytes"), 20 << 20);
+    assert_eq!(bytes_of(&world, "effective_bytes"), usage);
+    puppets.tell(1, "free");
+    let lower = bytes_of(&world, "usage_bytes");
+    assert!(lower <= usage - (8 << 20));
+    assert_eq!(bytes_of(&world, "effective_bytes"), lower);
+    puppets.tell(1, "free");
+    assert!(bytes_of(&world, "usage_bytes") < 20 << 20);
+    assert_eq!(bytes_of(&world, "effective_bytes"), 20 << 20);
+    assert!(world.history().is_empty());
+    // From here it is the line like any other.
+    assert_eq!(puppets.attempt(1, "touch 16384"), Err("gone".to_owned()));
+    assert_eq!(world.incidents(1)[0]["victims"][0]["pid"], pid);
+}
+
+#[test]
+fn growth_past_a_line_that_follows_usage_is_a_crossing() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    puppets.make(1, "start 60100");
+    puppets.tell(1, "touch 32768");
+    world.limit(ALICE, "20M", &[]);
+    assert_eq!(puppets.attempt(1, "touch 1024"), Err("gone".to_owned()));
+    let incident = &world.incidents(1)[0];
+    assert!(incident["overshoot_bytes"].as_u64().unwrap() <= 64 << 10, "{incident}");
+}
+
+#[test]
+fn now_enforces_a_lowered_line_at_once() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut large = world.workload(ALICE, "chill", &["--mebibytes=32"]);
+    let mut small = world.workload(ALICE, "chill", &["--mebibytes=8"]);
+    large.stage("ready");
+    small.stage("ready");
+    world.limit(ALICE, "20M", &["--now"]);
+    large.killed();
+    let incidents = world.incidents(1);
+    assert_eq!(incidents[0]["victims"][0]["pid"], large.pid(), "{}", incidents[0]);
+    until("only the small one is charged", SOON, || {
+        (Some(world.usage_pages(ALICE)) == exact::process_pages(small.pid())).then_some(())
+    });
+    assert!(small.runs());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn a_first_line_below_present_usage_kills_nobody_and_one_with_now_does() {
+    let world = world!();
+    let mut first = world.workload(ALICE, "chill", &["--mebibytes=32"]);
+    first.stage("ready");
+    world.limit(ALICE, "16M", &[]);
+    assert_eq!(bytes_of(&world, "effective_bytes"), bytes_of(&world, "usage_bytes"));
+    assert!(first.runs());
+    world.ok(&["limit", "clear", "60100"]);
+    world.limit(ALICE, "16M", &["--now"]);
+    first.killed();
+    assert_eq!(world.incidents(1).len(), 1);
+}
+
+#[test]
+fn an_account_is_near_from_its_soft_limit_on_and_not_below() {
+    let world = world!();
+    world.limit(ALICE, "64M", &["--soft", "16M"]);
+    let mut puppets = world.puppets(&[ALICE]);
+    puppets.make(1, "start 60100");
+    let near = || world.account(ALICE).unwrap()["near"].as_bool().unwrap();
+    puppets.tell(1, "touch 12288");
+    assert!(!near());
+    puppets.tell(1, "touch 8192");
+    until("it is near", SOON, || near().then_some(()));
+    puppets.tell(1, "free");
+    until("it is far", SOON, || (!near()).then_some(()));
+    // In one huge step, over the whole distance in which every event would have been settled.
+    puppets.tell(1, "huge 16384");
+    until("it is near", SOON, || near().then_some(()));
+    assert!(world.facts(ALICE).exact);
+    assert!(world.history().is_empty());
+}
+
+#[test]
+fn a_dry_run_kills_nobody_and_says_whom_it_would() {
+    let world = world!(""; "--dry-run");
+    world.limit(ALICE, "32M", &[]);
+    let mut hog = hog(&world);
+    hog.stage("ready");
+    hog.stage("full");
+    let incidents = world.incidents(1);
+    assert_eq!(incidents[0]["victims"][0]["pid"], hog.pid(), "{}", incidents[0]);
+    assert_eq!(incidents[0]["action"], "notify", "{}", incidents[0]);
+    assert_eq!(world.status()["guards"]["limits"]["dry_run"], true);
+    assert!(hog.runs());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn a_crashed_daemon_s_lines_hold_and_the_next_daemon_tells_what_happened() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    world.limit(support::BOB, "64M", &[]);
+    world.end_daemon(Signal::KILL);
+    let mut victim = hog(&world);
+    victim.killed();
+    let victims = [victim.pid(), {
+        let mut second = hog(&world);
+        second.killed();
+        second.pid()
+    }];
+    world.launch();
+    let incidents = world.incidents(2);
+    assert_eq!(incidents.iter().map(|one| one["victims"][0]["pid"].as_u64().unwrap()).collect::<Vec<_>>(),
+        victims.map(u64::from));
+    assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"), "{incidents:?}");
+    assert_eq!(world.accounts().len(), 2);
+    assert_eq!(world.usage_pages(ALICE), 0);
+    hog(&world).killed();
+    assert_eq!(world.incidents(3).len(), 3);
+}
+
+#[test]
+fn what_runs_on_through_a_crash_is_charged_exactly_by_the_next_daemon() {
+    let mut world = world!();
+    world.limit(ALICE, "256M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let stays = puppets.make(1, "start 60100");
+    puppets.tell(1, "touch 8192");
+    puppets.make(2, "start 60100");
+    puppets.tell(2, "touch 8192");
+    world.end_daemon(Signal::KILL);
+    puppets.tell(1, "touch 4096");
+    puppets.tell(2, "exit");
+    let comes = puppets.make(3, "start 60100");
+    puppets.tell(3, "touch 2048");
+    world.launch();
+    let counted = [stays, comes].iter().map(|pid| exact::process_pages(*pid).unwrap()).sum::<u64>();
+    assert_eq!(world.usage_pages(ALICE), counted);
+    assert_eq!(world.account(ALICE).unwrap()["processes"], 2);
+}
+
+#[test]
+fn a_stopped_daemon_leaves_nothing_in_force() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    hog(&world).killed();
+    world.incidents(1);
+    assert!(world.end_daemon(Signal::TERM).success());
+    assert!(!world.pin().exists() || fs::read_dir(world.pin()).unwrap().count() == 0);
+    let mut free = hog(&world);
+    free.stage("ready");
+    free.stage("full");
+    free.stop();
+    // What was set is set again by the next one.
+    world.launch();
+    assert_eq!(bytes_of(&world, "hard_bytes"), 32 << 20);
+    hog(&world).killed();
+    assert_eq!(world.incidents(2).len(), 2);
+}
+
+#[test]
+fn address_spaces_whose_exit_was_never_heard_of_are_swept_away() {
+    let world = world!();
+    world.limit(ALICE, "64M", &["--soft", "1M"]);
+    let mut stays = world.workload(ALICE, "chill", &["--mebibytes=4"]);
+    stays.stage("ready");
+    let mut lost = world.workload(ALICE, "chill", &["--mebibytes=8"]);
+    lost.stage("ready");
+    // Its link is all that holds the program: the exits of the world are heard of no more.
+    fs::remove_file(world.pin().join("links/on_exit_mmap")).unwrap();
+    lost.stop();
+    until("the lost one is swept away", SOON, || {
+        let counters = world.maps().counters().unwrap();
+        (counters.phantoms == 1).then_some(())
+    });
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(stays.pid()).unwrap());
+    assert!(world.history().is_empty());
+    assert!(stays.runs());
+    assert_eq!(lost.end().signal(), Some(9));
+}

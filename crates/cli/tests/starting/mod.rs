@@ -1,0 +1,112 @@
+//! Daemons that are expected not to start, or to start besides a world's own.
+#![expect(clippy::allow_attributes, reason = "an expectation cannot hold in every file that uses its part of this")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
+
+use crate::support::{SOON, World};
+use std::{
+    fs,
+    io::Read as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+/// The places of a daemon; those of a world's own unless changed.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub config: PathBuf,
+    pub state: PathBuf,
+    pub socket: PathBuf,
+    pub pin: PathBuf,
+}
+
+impl Places {
+    /// Those of the world's own daemon.
+    pub fn of(world: &World) -> Self {
+        Self {
+            config: world.path("plimsoll.toml"),
+            state: world.path("state"),
+            socket: world.path("socket"),
+            pin: world.pin().to_path_buf(),
+        }
+    }
+
+    /// None of the world's own daemon's.
+    pub fn beside(world: &World) -> Self {
+        let name = world.pin().file_name().unwrap().to_string_lossy();
+        Self {
+            config: world.path("plimsoll.toml"),
+            state: world.path("other-state"),
+            socket: world.path("other-socket"),
+            pin: world.pin().with_file_name(format!("{name}-other")),
+        }
+    }
+
+    /// `plimsoll daemon` with these.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        self.add_to(&mut command);
+        command
+    }
+
+    /// The same as arguments of a command that runs `plimsoll`.
+    pub fn add_to(&self, command: &mut Command) {
+        command.arg("daemon").arg("--config").arg(&self.config).arg("--state").arg(&self.state);
+        command.arg("--socket").arg(&self.socket).arg("--pin").arg(&self.pin);
+    }
+}
+
+/// Runs a daemon that must not start: its exit status and what it said.
+#[track_caller]
+pub fn refused(mut command: Command) -> (i32, String) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + SOON;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > end => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("it runs: {command:?}");
+            }
+            None => std::thread::sleep(SOON / 1000),
+        }
+    };
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (status.code().expect("it was not killed"), said)
+}
+
+/// A daemon that must not start says so in one line, with this in it, and ends with status 1.
+#[track_caller]
+pub fn assert_refused(command: Command, named: &str) {
+    let (code, said) = refused(command);
+    assert_eq!(code, 1, "{said}");
+    assert_one_line(&said);
+    assert!(said.contains(named), "'{named}' is not in: {said}");
+}
+
+/// What every refusal looks like.
+#[track_caller]
+pub fn assert_one_line(said: &str) {
+    assert!(said.starts_with("plimsoll: ") && said.matches('\n').count() == 1 && said.ends_with('\n'), "{said:?}");
+}
+
+/// What a failed attempt must leave as it was.
+#[derive(Debug, PartialEq)]
+pub struct Kept {
+    shown: serde_json::Value,
+    file: Option<String>,
+}
+
+impl Kept {
+    /// The lines that are drawn, but for what changes by itself, and the file that they are saved in.
+    pub fn of(world: &World) -> Self {
+        let mut shown = world.json(&["limit", "show"]);
+        for account in shown.as_array_mut().unwrap() {
+            account["usage_bytes"] = 0.into();
+            account["processes"] = 0.into();
+        }
+        Self { shown, file: fs::read_to_string(world.path("state").join("limits.json")).ok() }
+    }
+}
