@@ -413,11 +413,10 @@ int line_set(struct plimsoll_line_set *ctx)
 	}
 	a->soft_pages = ctx->soft_pages;
 	a->hard_pages = hard;
-	/* What is not settled yet may be more: once all is, the line is drawn again, at the very usage. */
-	reach = need_exact(a) ? (__s64)a->processes * loose_pages_per_mm : 0;
-	reach += a->usage_pages;
-	if (reach > a->effective_pages)
-		reach = a->effective_pages;
+	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
+	reach = a->usage_pages;
+	if (need_exact(a))
+		reach += (__s64)a->processes * loose_pages_per_mm;
 	if (ctx->enforce == PLIMSOLL_LINE_RATCHET)
 		a->effective_pages = reach > hard ? reach : hard;
 	else

@@ -243,24 +243,30 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 }
 
 /*
- * A forked child has `pages` that it did not ask for. What the parent had as its own becomes the family's: the
- * account's usage stays what it was before the fork.
+ * A forked child has `pages` that it did not ask for. What the parent had as its own becomes the family's: usage stays
+ * what it was before the fork. A family stays its first user's; a parent that became another's since brings its own
+ * pages along.
  */
 static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct plimsoll_mm *child, __s64 pages)
 {
-	__u64 id = join_family(parent);
+	__u64 id = join_family(parent), old;
 	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+	struct plimsoll_account *from, *to;
 	__s64 own;
 
 	if (!f)
 		return false;
 	own = word_pages(parent->word);
-	__sync_fetch_and_add(&f->shares, pages);
 	if (own > 0) {
-		__sync_fetch_and_add(&f->shares, own);
 		__sync_fetch_and_add(&f->pages, own);
 		__sync_fetch_and_add(&parent->shared_pages, own);
-		__sync_fetch_and_add(&parent->word, -own);
+		old = __sync_fetch_and_add(&parent->word, -own);
+		from = account_at(word_account(old));
+		to = account_at(f->account);
+		if (from && to && word_account(old) != f->account) {
+			account_add(from, -own);
+			account_add(to, own);
+		}
 	}
 	__sync_fetch_and_add(&child->shared_pages, pages);
 	child->family = id;

@@ -325,8 +325,12 @@ static int is_gone(pid_t pid)
 	if (got <= 0)
 		return 1;
 	text[got] = '\0';
-	const char *end = strrchr(text, ')');
-	return end && (end[2] == 'Z' || end[2] == 'X');
+	/* The state comes next, and 17 fields on how many threads it has: a leader may go before the others. */
+	const char *field = strrchr(text, ')');
+	int dead = field && (field[2] == 'Z' || field[2] == 'X');
+	for (int i = 0; field && i < 18; i++)
+		field = strchr(field + 1, ' ');
+	return dead && (!field || strtol(field, NULL, 10) <= 1);
 }
 
 static int is_answered(struct slot *slot)

@@ -101,7 +101,7 @@ fn a_line_drawn_in_the_middle_of_a_fork_storm_counts_everything_once() {
         }
         drawn += 1;
     }
-    assert!(drawn > 2, "{drawn}");
+    assert!(drawn >= 2, "{drawn}");
     storm.stage("done");
     assert_eq!(world.usage_pages(ALICE), exact::process_pages(storm.pid()).unwrap());
     storm.stop();
@@ -201,12 +201,12 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
 #[test]
 fn many_small_processes_do_not_pass_the_line_unseen() {
     let world = world!();
-    world.limit(ALICE, "40M", &[]);
+    world.limit(ALICE, "16M", &[]);
     // Each touches less than a CPU keeps to itself before it tells the others.
     let mut crowd = world.workload(ALICE, "crowd", &["--children=2500", "--kibibytes=16"]);
     crowd.stage("ready");
     world.incidents(1);
     let left: u64 = crowd.stage("full children=").parse().unwrap();
     assert!(left < 2500, "{left} are left");
-    until("usage is under the line", SOON, || (world.usage_pages(ALICE) <= exact::pages_of_kib(40 << 10)).then_some(()));
+    until("usage is under the line", SOON, || (world.usage_pages(ALICE) <= exact::pages_of_kib(16 << 10)).then_some(()));
 }

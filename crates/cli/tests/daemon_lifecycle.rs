@@ -156,8 +156,8 @@ fn a_daemon_that_does_not_get_to_run_leaves_what_a_crashed_one_left_in_force() {
     world.limit(ALICE, "32M", &[]);
     world.end_daemon(Signal::KILL);
     let own = Places::of(&world);
-    let nowhere = Places { socket: world.path("no-such-folder/socket"), ..own.clone() };
-    assert_refused(nowhere.command(), "no-such-folder");
+    let nowhere = Places { socket: world.path("log").join("socket"), ..own.clone() };
+    assert_refused(nowhere.command(), "/log");
     fs::write(world.path("state/limits.json"), "{").unwrap();
     assert_refused(own.command(), "limits.json");
     assert!(world.pin().join("links/on_rss_stat").exists());
@@ -180,7 +180,9 @@ fn stop_guarding_removes_what_a_crash_left_and_nothing_of_a_running_daemons() {
     assert!(!world.pin().exists());
     // Nothing holds Alice now, and a second time there is nothing to do.
     let mut free = world.workload(ALICE, "bloat", &["--mebibytes=48", "--no-thp"]);
-    assert_eq!(free.end().code(), Some(0));
+    free.stage("ready");
+    free.stage("full");
+    free.stop();
     assert_eq!(world.run(&stop), (0, String::new(), String::new()));
     world.launch();
     assert_alices_line_holds(&world);

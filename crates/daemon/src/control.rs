@@ -118,13 +118,10 @@ impl Desk {
     /// Reads the configuration again; a bad one changes nothing. What was said of it, for the journal.
     pub(crate) fn reload(&self) -> Result<&'static str, String> {
         let config = crate::config::load(&self.places).map_err(|error| error.to_string())?;
-        let settings = Settings::of(&config, self.dry_run)?;
+        let settings = Settings::of(&config, self.dry_run, self.mem_total)?;
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
         book.replace_config(config.limits.uids, settings.lines.clone());
-        if let Some((place, error)) = book.faults(self.mem_total).into_iter().next() {
-            return Err(format!("{}: {error}", place.target()));
-        }
         self.caller
             .ask(|reply| Request::Configure { limits: settings.limits, machine: settings.machine, reply })
             .map_err(|refusal| refusal.to_string())?;
@@ -161,15 +158,15 @@ impl Control for Desk {
         Ok(Standing { book: Arc::clone(&self.kept().book), mem_total: self.mem_total, page_size: self.page_size })
     }
 
-    fn status(&self, _peer: Peer) -> Result<Status, Refusal> {
-        let mut status = self.caller.ask(|reply| Request::Status { reply })?;
+    fn status(&self, peer: Peer) -> Result<Status, Refusal> {
+        let mut status = self.caller.ask(|reply| Request::Status { asker: peer.uid, reply })?;
         status.guards.own.resident_bytes = resident_bytes();
         status.guards.own.uptime_seconds = Some(self.started.elapsed().as_secs());
         Ok(status)
     }
 
-    fn limits(&self, _peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
-        self.caller.ask(|reply| Request::Accounts { user, reply })
+    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        self.caller.ask(|reply| Request::Accounts { user, asker: peer.uid, reply })
     }
 
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {

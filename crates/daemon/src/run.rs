@@ -128,8 +128,8 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
     let places = Places::new(named);
     let config = config::load(&places).map_err(failed)?;
-    let settings = Settings::of(&config, options.dry_run).map_err(RunError::Failed)?;
     let mem_total = mem_total().map_err(failed)?;
+    let settings = Settings::of(&config, options.dry_run, mem_total).map_err(RunError::Failed)?;
     let (file, stored) = LimitsFile::load::<Vec<StoredLine>>(&options.state).map_err(failed)?;
     let mut book = LineBook::new(config.limits.uids);
     book.replace_config(config.limits.uids, settings.lines.clone());

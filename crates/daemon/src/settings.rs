@@ -4,9 +4,9 @@ use crate::config::{self, Config};
 use nix::unistd::User;
 use plimsoll_policy::{
     limits::LimitConfig,
-    lines::{Line, Target},
+    lines::{Line, Target, validate},
     machine::MachineConfig,
-    units::Uid,
+    units::{Bytes, Uid},
     who::Who,
 };
 use std::collections::HashSet;
@@ -21,12 +21,13 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// # Errors
-    /// One line: an unknown user, two lines for one user, thresholds that make no sense.
-    pub(crate) fn of(config: &Config, dry_run: bool) -> Result<Self, String> {
+    /// One line: an unknown user, two lines for one user, a line that this machine's RAM does not allow, thresholds that
+    /// make no sense.
+    pub(crate) fn of(config: &Config, dry_run: bool, mem_total: Bytes) -> Result<Self, String> {
         Ok(Self {
             limits: LimitConfig { dry_run, ..config.limits.ladder },
             machine: machine(&config.machine, dry_run)?,
-            lines: lines(&config.limits)?,
+            lines: lines(&config.limits, mem_total)?,
         })
     }
 }
@@ -40,7 +41,13 @@ fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConf
     Ok(Some(machine))
 }
 
-fn lines(config: &config::Limits) -> Result<Vec<(Target, Line)>, String> {
+fn lines(config: &config::Limits, mem_total: Bytes) -> Result<Vec<(Target, Line)>, String> {
+    let allowed = |name: &dyn std::fmt::Display, line: &Line| {
+        validate(line, mem_total).map_err(|error| format!("the configured line of {name}: {error}"))
+    };
+    if let Some(line) = &config.default {
+        allowed(&"default", line)?;
+    }
     let mut lines: Vec<(Target, Line)> = config.default.iter().map(|line| (Target::Default, *line)).collect();
     let mut seen = HashSet::new();
     for entry in &config.users {
@@ -48,6 +55,7 @@ fn lines(config: &config::Limits) -> Result<Vec<(Target, Line)>, String> {
         if !seen.insert(uid) {
             return Err(format!("[limits.users] has two lines for uid {uid}: keep one"));
         }
+        allowed(&entry.who, &entry.line)?;
         lines.push((Target::User(uid), entry.line));
     }
     Ok(lines)

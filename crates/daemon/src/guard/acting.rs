@@ -37,8 +37,7 @@ impl Attached {
         let mut sent = Vec::new();
         let mut signalled = None;
         for candidate in decision.together() {
-            let (pidfd, outcome) = signal_candidate(candidate, signal, hands);
-            let moment = now();
+            let (pidfd, outcome, moment) = signal_candidate(candidate, signal, hands);
             self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
             if matches!(outcome, SignalOutcome::Sent(_)) {
                 signalled.get_or_insert(moment);
@@ -130,6 +129,10 @@ impl Attached {
             hands.notices.signal_failed(process.pid, signal);
             return self.judge(record.uid, Some(record), hands);
         };
+        // It went on allocating between our own signal to it and the mark: one victim, and written down already.
+        if hands.flights.find(victim).is_some_and(|flight| flight.signal == signal) {
+            return Ok(());
+        }
         // Gone already is the best that can happen: then there is nothing to hold.
         let pidfd = PidFd::open_verified(hands.proc, process.pid, process.start_ns).ok();
         self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
@@ -180,7 +183,7 @@ impl Attached {
         for holder in core::mem::take(&mut self.holders) {
             if let Some(signal) = self.owed(&holder, hands) {
                 let candidate = candidate_of(&holder);
-                let (_, outcome) = signal_candidate(&candidate, signal, hands);
+                let (_, outcome, _) = signal_candidate(&candidate, signal, hands);
                 if matches!(outcome, SignalOutcome::Failed(_)) {
                     hands.notices.signal_failed(holder.pid, signal);
                 }
@@ -257,18 +260,20 @@ impl Signalled {
     }
 }
 
-/// Holds a process, checks that it is the one selected, and signals it.
+/// Holds a process, checks that it is the one selected, and signals it. The moment is that of sending: a victim may
+/// run, and end, before the call returns.
 pub(crate) fn signal_candidate(
     candidate: &Candidate,
     signal: Signal,
     hands: &Hands<'_>,
-) -> (Option<PidFd>, SignalOutcome) {
+) -> (Option<PidFd>, SignalOutcome, Nanos) {
     match PidFd::open_verified(hands.proc, candidate.pid, candidate.start_ns) {
         Ok(pidfd) => {
+            let moment = now();
             let outcome = outcome_of(&pidfd.send_signal(signal), signal);
-            (Some(pidfd), outcome)
+            (Some(pidfd), outcome, moment)
         }
-        Err(error) => (None, outcome_of(&Err(error), signal)),
+        Err(error) => (None, outcome_of(&Err(error), signal), now()),
     }
 }
 

@@ -8,7 +8,10 @@ use plimsoll_policy::{
     selection::{Candidate, Protection, Standing},
     units::{Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins};
+use plimsoll_sys::{
+    bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins},
+    process::clock_monotonic_ns,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
@@ -47,8 +50,7 @@ pub(crate) struct Attached {
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) holders: Vec<Holder>,
     next_scan: Option<Nanos>,
-    scans: u64,
-    phantoms: u64,
+    scanned: Nanos,
 }
 
 impl Attached {
@@ -65,8 +67,7 @@ impl Attached {
             holders: Vec::new(),
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
-            scans: 0,
-            phantoms: 0,
+            scanned: Nanos(0),
         })
     }
 
@@ -79,10 +80,14 @@ impl Attached {
     pub(crate) fn scan(&mut self) -> Result<(), BpfError> {
         self.holders.clear();
         let holders = &mut self.holders;
-        let swept = self.limits.scan(|holder| holders.push(holder))?;
-        self.scans = self.scans.saturating_add(1);
-        self.phantoms = self.phantoms.saturating_add(u64::from(swept));
+        self.limits.scan(|holder| holders.push(holder))?;
+        self.scanned = Nanos(clock_monotonic_ns());
         Ok(())
+    }
+
+    /// How long ago the last scan ended.
+    pub(crate) fn last_scan_ago(&self) -> Nanos {
+        Nanos(clock_monotonic_ns().saturating_sub(self.scanned.0))
     }
 
     /// Plans the next scan: one while anything is near or dying, none else.
@@ -111,7 +116,7 @@ impl Attached {
                 Standing::Protected(Protection::Daemon)
             } else if space.protected {
                 Standing::Protected(Protection::Executable)
-            } else if space.dying || space.expired {
+            } else if space.expired || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns)) {
                 Standing::Dying
             } else {
                 Standing::Free

@@ -98,6 +98,12 @@ impl Flights {
         self.flights.iter_mut().find(|flight| flight.victim == victim)
     }
 
+    /// Whether a process was sent SIGTERM and no more: it may not end by itself.
+    pub(crate) fn was_asked(&self, pid: Pid, start_ns: u64) -> bool {
+        let victim = VictimId { pid, start_ns };
+        self.flights.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Term)
+    }
+
     /// What the victim of an address space was sent, where `pid` was not itself the one.
     pub(crate) fn signal_of_mm(&self, mm: u64, pid: Pid) -> Option<Signal> {
         let mut sharing = self.flights.iter().filter(|flight| flight.mm == mm);

@@ -84,7 +84,8 @@ impl Attached {
             RecordKind::Near => self.on_near(record.uid, hands),
             RecordKind::Far => {
                 self.near.remove(&record.uid);
-                Ok(())
+                // The crossing is over: the next one is told again.
+                self.judge(record.uid, None, hands)
             }
             RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), hands),
             RecordKind::Acted => self.on_acted(record, hands),

@@ -64,7 +64,8 @@ impl Guard {
             default: self.book.resolve_default(self.mem_total, page_size),
             dry_run: self.limit_config.dry_run,
         };
-        wanted.draw(attached, change, &mut self.proc)
+        wanted.draw(attached, change, &mut self.proc)?;
+        self.enforce_now()
     }
 
     /// Pages and bytes, for those who show them.
@@ -119,7 +120,7 @@ impl Wanted<'_> {
         if self.default.is_none() {
             attached.limits.set_default(None)?;
         }
-        let mut opened = Vec::new();
+        let mut changed = Vec::new();
         for uid in uids {
             let known = standing.iter().find(|one| one.uid == uid);
             match (self.resolve)(self.book, uid) {
@@ -132,7 +133,7 @@ impl Wanted<'_> {
                 Some(line) => {
                     let now = matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
                     if self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now)? {
-                        opened.push((uid, line, now));
+                        changed.push((uid, line, now));
                     } else {
                         attached.watch(uid, line.action);
                     }
@@ -141,16 +142,24 @@ impl Wanted<'_> {
         }
         self.draw_default(attached)?;
         // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
-        // was there before the line.
+        // was there before the line. Twice, because only from the first time on is every event settled: the second
+        // time, a line below present usage is drawn at the very usage.
         attached.scan()?;
-        for (uid, line, now) in opened {
-            attached.limits.set_line(&self.line(uid, &line, enforce(now)))?;
-            attached.watch(uid, line.action);
+        for (uid, line, now) in &changed {
+            attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
+            attached.watch(*uid, line.action);
+        }
+        if !changed.is_empty() {
+            attached.scan()?;
+        }
+        for (uid, line, now) in &changed {
+            attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
         }
         Ok(())
     }
 
-    /// Draws one line; true when it was left open, to be closed after the scan.
+    /// Draws one line; true when it is to be drawn again after the scan: because it was left open, or because usage
+    /// was not settled.
     fn draw_one(
         &self,
         attached: &Attached,
@@ -169,10 +178,11 @@ impl Wanted<'_> {
             return Ok(true);
         }
         let unchanged = known.hard == drawn.hard && known.soft == drawn.soft && known.signal == drawn.signal;
-        if !unchanged || now {
-            attached.limits.set_line(drawn)?;
+        if unchanged && !now {
+            return Ok(false);
         }
-        Ok(false)
+        attached.limits.set_line(drawn)?;
+        Ok(true)
     }
 
     fn draw_default(&self, attached: &Attached) -> Result<(), BpfError> {

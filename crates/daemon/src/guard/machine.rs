@@ -121,8 +121,7 @@ impl MachineGuard {
         let first = decision.victims.first().copied();
         match first {
             Some(candidate) if !decision.dry_run => {
-                let (pidfd, outcome) = signal_candidate(&candidate, shortage.signal, hands);
-                let moment = now();
+                let (pidfd, outcome, moment) = signal_candidate(&candidate, shortage.signal, hands);
                 self.state.outcome(candidate.id(), outcome, &self.config, moment);
                 if !matches!(outcome, SignalOutcome::Sent(_)) {
                     if matches!(outcome, SignalOutcome::Failed(_)) {

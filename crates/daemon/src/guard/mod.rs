@@ -42,7 +42,7 @@ use plimsoll_policy::{
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
-    bpf::Pins,
+    bpf::{BpfError, Pins},
     process::{ProcRoot, Reaper, clock_monotonic_ns},
 };
 use std::{
@@ -240,6 +240,20 @@ impl Guard {
         }
     }
 
+    /// A line that was drawn below usage to hold at once waits for no event: those who use the memory may all be asleep.
+    fn enforce_now(&mut self) -> Result<(), BpfError> {
+        let Some(attached) = &mut self.attached else {
+            return Ok(());
+        };
+        let accounts = attached.limits.accounts()?;
+        let over = accounts.iter().filter(|one| one.effective.is_some_and(|effective| one.usage > effective));
+        for account in over {
+            attached.judge(account.uid, None, &mut hands!(self))?;
+        }
+        attached.plan_scan(now());
+        Ok(())
+    }
+
     fn answer(&mut self, request: Request) {
         match request {
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
@@ -248,8 +262,8 @@ impl Guard {
                 self.configure_machine(machine);
                 reply.send(Ok(()));
             }
-            Request::Accounts { user, reply } => reply.send(self.account_views(user)),
-            Request::Status { reply } => reply.send(self.status()),
+            Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
+            Request::Status { asker, reply } => reply.send(self.status(asker)),
         }
     }
 

@@ -55,9 +55,9 @@ pub(crate) enum Request {
     /// The configuration changed.
     Configure { limits: LimitConfig, machine: Option<MachineConfig>, reply: Reply<Result<(), Refusal>> },
     /// Accounts with a line.
-    Accounts { user: Option<Uid>, reply: Reply<Result<Vec<AccountView>, Refusal>> },
+    Accounts { user: Option<Uid>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
     /// Everything.
-    Status { reply: Reply<Result<Status, Refusal>> },
+    Status { asker: Uid, reply: Reply<Result<Status, Refusal>> },
 }
 
 /// The guard's end.

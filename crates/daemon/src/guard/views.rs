@@ -7,9 +7,13 @@ use plimsoll_policy::{
     account::AccountView,
     machine::MachineReading,
     status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
-    units::{Bytes, Uid},
+    permission::ROOT,
+    units::{Bytes, Nanos, Uid},
 };
 use plimsoll_sys::bpf::AccountFacts;
+
+/// How often users other than root can have all tasks walked.
+const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
 
 /// The programs, as they are attached.
 const PROGRAMS: [&str; 4] = [
@@ -21,8 +25,8 @@ const PROGRAMS: [&str; 4] = [
 
 impl Guard {
     /// Accounts with a line, exact at this moment: what is not settled is settled first.
-    pub(super) fn account_views(&mut self, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
-        let facts = self.settled_accounts().map_err(|error| Refusal::Internal(error.to_string()))?;
+    pub(super) fn account_views(&mut self, user: Option<Uid>, asker: Uid) -> Result<Vec<AccountView>, Refusal> {
+        let facts = self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut views: Vec<AccountView> = facts
             .iter()
             .filter(|facts| user.is_none_or(|user| user == facts.uid))
@@ -32,11 +36,14 @@ impl Guard {
         Ok(views)
     }
 
-    fn settled_accounts(&mut self) -> Result<Vec<AccountFacts>, plimsoll_sys::bpf::BpfError> {
+    /// A scan settles counters of accounts far from their line, and processes that changed user without an event since.
+    /// Whoever is not root gets what the last one found if that was a moment ago: asking often must not keep the guard
+    /// busy.
+    fn settled_accounts(&mut self, asker: Uid) -> Result<Vec<AccountFacts>, plimsoll_sys::bpf::BpfError> {
         let Some(attached) = &mut self.attached else {
             return Ok(Vec::new());
         };
-        if attached.limits.accounts()?.iter().any(|account| !account.exact) {
+        if asker == ROOT || attached.last_scan_ago() > SCAN_FOR_USERS_EVERY {
             attached.scan()?;
         }
         attached.limits.accounts()
@@ -61,8 +68,8 @@ impl Guard {
         })
     }
 
-    pub(super) fn status(&mut self) -> Result<Status, Refusal> {
-        let accounts = self.account_views(None)?;
+    pub(super) fn status(&mut self, asker: Uid) -> Result<Status, Refusal> {
+        let accounts = self.account_views(None, asker)?;
         let limits_on = self.attached.is_some();
         Ok(Status {
             daemon: true,

@@ -1,0 +1,213 @@
+//! Each control call as another user, against a real daemon: their own account, lower, and nothing else.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod starting;
+mod support;
+
+use serde_json::{Value, json};
+use starting::{Kept, assert_one_line};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+use support::{ALICE, BOB, CAROL, World, program::Program};
+
+/// Runs `plimsoll` as a user: status, standard output, standard error.
+fn run_as(world: &World, user: u32, arguments: &[&str]) -> (i32, String, String) {
+    let plimsoll = world.path("plimsoll");
+    if !plimsoll.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
+    }
+    let mut command = world.as_user(user, &plimsoll);
+    let output = command.args(arguments).env("PLIMSOLL_SOCKET", world.path("socket")).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[track_caller]
+fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
+    let (code, stdout, stderr) = run_as(world, user, &[arguments, &["--json"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Refused to Alice with status 4 and one line, and nothing has changed.
+#[track_caller]
+fn assert_not_permitted(world: &World, arguments: &[&str]) {
+    let before = Kept::of(world);
+    let (code, stdout, stderr) = run_as(world, ALICE, arguments);
+    assert_eq!((code, stdout.as_str()), (4, ""), "{arguments:?}: {stderr}");
+    assert_one_line(&stderr);
+    assert_eq!(Kept::of(world), before, "{arguments:?}");
+}
+
+fn crossing(world: &World, user: u32) -> u32 {
+    let mut hog: Program = world.workload(user, "bloat", &["--mebibytes=96", "--no-thp"]);
+    hog.killed();
+    hog.pid()
+}
+
+#[test]
+fn a_user_sees_the_own_account_and_no_other() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    world.limit(BOB, "65M", &[]);
+    let own = json!([format!("user:{ALICE}")]);
+    let accounts = |shown: &Value| -> Value {
+        shown.as_array().unwrap().iter().map(|account| account["account"].clone()).collect()
+    };
+    assert_eq!(accounts(&json_as(&world, ALICE, &["limit", "show"])), own);
+    assert_eq!(accounts(&json_as(&world, ALICE, &["limit", "show", "60100"])), own);
+    assert_eq!(accounts(&json_as(&world, ALICE, &["status"])["accounts"]), own);
+    assert_eq!(json_as(&world, CAROL, &["limit", "show"]), json!([]));
+    assert_eq!(json_as(&world, CAROL, &["status"])["accounts"], json!([]));
+    assert_not_permitted(&world, &["limit", "show", "60101"]);
+    assert_not_permitted(&world, &["limit", "show", "0"]);
+    // The default line is for everybody, so everybody may know it.
+    world.ok(&["limit", "set", "default", "70M"]);
+    let (code, shown, _) = run_as(&world, CAROL, &["limit", "show", "default"]);
+    assert!(code == 0 && shown.contains("70.0 MiB"), "{shown}");
+}
+
+#[test]
+fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators() {
+    let world = world!();
+    world.limit(ALICE, "64M", &["--action", "term"]);
+    let hard = || world.account(ALICE).unwrap()["hard_bytes"].as_u64().unwrap() >> 20;
+    assert_eq!(json_as(&world, ALICE, &["limit", "set", "60100", "48M"])[0]["hard_bytes"], 48 << 20);
+    assert_eq!(hard(), 48);
+    // Up again to what root allows, and not a page more.
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "64M"]).0, 0);
+    assert_not_permitted(&world, &["limit", "set", "60100", &((64_u64 << 20) + 65_536).to_string()]);
+    assert_not_permitted(&world, &["limit", "set", "60100", "100%"]);
+    // Nor with a milder end.
+    assert_not_permitted(&world, &["limit", "set", "60100", "32M", "--action", "notify"]);
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "32M", "--action", "kill"]).0, 0);
+    assert_eq!(hard(), 32);
+    crossing(&world, ALICE);
+    // Clearing takes the own line away, and never root's.
+    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60100"]).0, 0);
+    assert_eq!(hard(), 64);
+    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60100"]).0, 1);
+    assert_eq!(hard(), 64);
+    // Root lowers below what the user has: the lower one counts.
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "60M", "--action", "term"]).0, 0);
+    world.limit(ALICE, "40M", &[]);
+    assert_eq!(hard(), 40);
+}
+
+#[test]
+fn a_user_without_a_line_may_draw_one_and_takes_it_away_again() {
+    let world = world!();
+    assert_eq!(run_as(&world, CAROL, &["limit", "set", "60102", "32M"]).0, 0);
+    crossing(&world, CAROL);
+    assert_eq!(run_as(&world, CAROL, &["limit", "clear", "60102"]).0, 0);
+    assert!(world.account(CAROL).is_none());
+}
+
+#[test]
+fn a_user_touches_nobody_elses_line_and_not_the_default() {
+    let world = world!();
+    world.limit(BOB, "64M", &[]);
+    world.ok(&["limit", "set", "default", "50%"]);
+    for arguments in [
+        &["limit", "set", "60101", "1M"][..],
+        &["limit", "set", "60101", "1M", "--now"],
+        &["limit", "set", "60103", "1M"],
+        &["limit", "set", "0", "1M"],
+        &["limit", "set", "root", "1M", "--now"],
+        &["limit", "set", "default", "1M"],
+        &["limit", "clear", "60101"],
+        &["limit", "clear", "default"],
+    ] {
+        assert_not_permitted(&world, arguments);
+    }
+    assert_eq!(world.run(&["limit", "show", "0", "--json"]).1.trim(), "[]");
+}
+
+#[test]
+fn a_user_reads_the_own_story_and_nothing_of_anybody_elses() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    world.limit(BOB, "33M", &[]);
+    let (alices, bobs) = (crossing(&world, ALICE), crossing(&world, BOB));
+    let all = world.incidents(2);
+    let id_of = |pid: u32| {
+        let found = all.iter().find(|incident| incident["victims"][0]["pid"] == pid);
+        found.unwrap_or_else(|| panic!("{pid} in {all:?}"))["id"].to_string()
+    };
+    let seen = json_as(&world, ALICE, &["history"]);
+    assert_eq!(seen.as_array().unwrap().len(), 1, "{seen}");
+    assert_eq!(seen[0]["victims"][0]["pid"], alices);
+    assert!(seen[0]["victims"][0]["cmdline"].as_str().unwrap().contains("bloat"), "{seen}");
+    assert_eq!(json_as(&world, CAROL, &["history"]), json!([]));
+    assert_eq!(json_as(&world, ALICE, &["why"])["victims"][0]["pid"], alices);
+    let (pid_of_bobs, id_of_bobs) = (format!("pid:{bobs}"), id_of(bobs));
+    for which in [pid_of_bobs.as_str(), id_of_bobs.as_str(), "9999"] {
+        let (code, stdout, stderr) = run_as(&world, ALICE, &["why", which]);
+        // What is not theirs looks like what is not there.
+        assert_eq!((code, stdout.as_str()), (1, ""), "{which}: {stderr}");
+        assert_one_line(&stderr);
+        assert!(!stderr.contains("bloat"), "{stderr}");
+    }
+    let (code, _, stderr) = run_as(&world, CAROL, &["why"]);
+    assert_eq!(code, 1, "{stderr}");
+}
+
+/// What the daemon answers to a call that a program makes up, as a user.
+fn raw_call(world: &World, user: u32, call: &str) -> String {
+    let script = format!(
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.settimeout(10)\n\
+         s.sendall(hear().encode() + b'\\0')\nanswer = b''\n\
+         while not answer.endswith(b'\\0'):\n    piece = s.recv(65536)\n    if not piece: break\n    answer += piece\n\
+         say(answer.rstrip(b'\\0').decode())\n"
+    );
+    let mut command = world.as_user(user, support::program::PYTHON);
+    command.args(["-c", &format!("import os, sys\ndef say(*w): print(*w, flush=True)\ndef hear(): return sys.stdin.readline().strip()\n{script}")]);
+    command.arg(world.path("socket"));
+    let mut caller = Program::of(command);
+    caller.tell(call);
+    caller.line()
+}
+
+#[test]
+fn who_calls_is_what_the_kernel_says_and_not_the_message() {
+    let world = world!();
+    world.limit(BOB, "64M", &[]);
+    let before = Kept::of(&world);
+    for parameters in [
+        json!({"who": "user:60101", "hard": "1M"}),
+        json!({"who": "user:60101", "hard": "1M", "now": true}),
+        json!({"who": "user:60101", "hard": "1M", "set_by": 0}),
+        json!({"who": "user:60101", "hard": "1M", "peer": {"uid": 0}, "uid": 0}),
+        json!({"who": "default", "hard": "1M"}),
+    ] {
+        let call = json!({"method": "io.plimsoll.SetLimit", "parameters": parameters}).to_string();
+        let answer = raw_call(&world, ALICE, &call);
+        assert!(answer.contains("\"error\""), "{call}: {answer}");
+        assert_eq!(Kept::of(&world), before, "{call}");
+    }
+    let answer = raw_call(&world, ALICE, "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60101\",\"hard\":\"1M\"}}");
+    assert!(answer.contains("io.plimsoll.NotPermitted"), "{answer}");
+    let answer = raw_call(&world, ALICE, "{\"method\":\"org.varlink.service.GetInfo\"}");
+    assert!(answer.contains("io.plimsoll"), "{answer}");
+}
+
+#[test]
+fn rubbish_on_the_socket_harms_nobody() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    for rubbish in [&b"\0"[..], b"GET / HTTP/1.1\r\n\r\n\0", b"{\"method\":1}\0", b"\xff\xfe\0", &[b'x'; 200_000], b"{"] {
+        let mut stream = UnixStream::connect(world.path("socket")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // It may close before all of it is written, and may answer or not: it must go on.
+        if stream.write_all(rubbish).is_ok() {
+            stream.shutdown(std::net::Shutdown::Write).ok();
+            stream.read(&mut [0; 4096]).ok();
+        }
+        assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 32 << 20);
+    }
+    crossing(&world, ALICE);
+}
