@@ -84,7 +84,8 @@ static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struc
 }
 
 /* The first event since the account became exact: what other CPUs hold of it unfolded is settled as well. */
-static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm, struct plimsoll_account *a, __s64 usage)
+static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm, struct plimsoll_account *a,
+				     __s64 usage)
 {
 	__s64 pages;
 
@@ -98,7 +99,8 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm
 }
 
 /* What an event on this CPU changed, charged and judged. */
-static __always_inline int judge_event(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, int member)
+static __always_inline int judge_event(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e,
+				       int member)
 {
 	struct plimsoll_account *a;
 	__s64 delta, usage;
@@ -207,6 +209,9 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 			tell(task, mm, e, a, PLIMSOLL_RECORD_FREED);
 		if (becomes_far(a))
 			tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
+		/* While nobody waits for it, so that the next crossing need not search. */
+		else if (a->near && (!a->top_mm || a->top_mm == key))
+			find_largest(a);
 		need_exact(a);
 	}
 	unpin(e, key, mm);

@@ -105,8 +105,7 @@ struct search {
 	__s64 runner_up_pages;
 };
 
-#define PLIMSOLL_MM_NO_VICTIM                                                                                          \
-	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
+#define PLIMSOLL_MM_NO_VICTIM (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
 
 static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct search *search)
 {
@@ -261,7 +260,8 @@ static __always_inline void crossed(struct event *ev)
 }
 
 /* Usage is at or above the soft limit. */
-static __noinline int near(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 usage, __s64 delta)
+static __noinline int near(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 usage,
+			   __s64 delta)
 {
 	struct plimsoll_account *a = account_at(word_account(e->word));
 	struct event ev = { .task = task, .mm = mm, .e = e, .account = a, .usage = usage, .delta = delta };

@@ -37,8 +37,8 @@ static __always_inline bool uid_may_be_limited(__u32 uid)
 /* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
 static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
 {
-	struct refcount_struct *cell = bpf_rdonly_cast((void *)(counters_base + offset),
-						       bpf_core_type_id_kernel(struct refcount_struct));
+	struct refcount_struct *cell =
+		bpf_rdonly_cast((void *)(counters_base + offset), bpf_core_type_id_kernel(struct refcount_struct));
 
 	return *(volatile int *)&cell->refs.counter;
 }
@@ -143,7 +143,7 @@ static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, vo
 	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
 }
 
-#define SETTLE_HERE(e, mm, member)                                                                                     \
+#define SETTLE_HERE(e, mm, member) \
 	settle_here(e, member, &(mm)->rss_stat[member].count, (__u64)(mm)->rss_stat[member].counters)
 
 struct settle_all {
@@ -216,6 +216,8 @@ static __noinline int give_up_shares(__u64 id, __s64 pages)
 	over = pages - __sync_fetch_and_add(&f->shares, -pages);
 	charged = f->pages;
 	over += charged;
+	if (over > charged)
+		over = charged;
 	/* A fork that moves pages in meanwhile keeps its own; the next to give up sees to the rest. */
 	if (over <= 0 || (__s64)__sync_val_compare_and_swap(&f->pages, charged, charged - over) != charged)
 		return 0;

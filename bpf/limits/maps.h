@@ -8,8 +8,8 @@
 #define PLIMSOLL_LIMITS_MAPS_H
 
 /* Set before load, constants to the verifier. */
-const volatile __u32 nr_cpus = 1;    /* possible CPUs */
-const volatile __u32 nr_slots = 2;   /* charged members: anon, swap (+ file, shmem) */
+const volatile __u32 nr_cpus = 1;  /* possible CPUs */
+const volatile __u32 nr_slots = 2; /* charged members: anon, swap (+ file, shmem) */
 const volatile __u32 charged_members = 1u << PLIMSOLL_MEMBER_ANON | 1u << PLIMSOLL_MEMBER_SWAP;
 const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
 /* How far one address space may be from its charge while its account is not exact: remainders on all CPUs. */

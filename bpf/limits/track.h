@@ -19,8 +19,7 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
 		return true;
 	}
-	if (room > (a->soft_pages >> 6) + loose && epoch &&
-	    __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
+	if (room > (a->soft_pages >> 6) + loose && epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
 		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
 	return false;
 }
@@ -188,7 +187,7 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 		return;
 	a = account_at(f->account);
 	if (a)
-		account_add(a, -f->pages);
+		account_add(a, -(__s64)__sync_lock_test_and_set(&f->pages, 0));
 	if (bpf_map_delete_elem(&families, &id))
 		count_one(&counters.deletes_failed);
 }
@@ -208,7 +207,7 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 		return 0;
 	/* Not a plain store: another thread may be forking, and have joined a new family already. */
 	__sync_val_compare_and_swap(&e->family, id, 0);
-	pages = f->pages;
+	pages = __sync_lock_test_and_set(&f->pages, 0);
 	a = account_at(f->account);
 	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
 	if (a)
@@ -221,7 +220,10 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 /* The family of a forking parent, joined by one more member; 0 if there is none to be had. */
 static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 {
-	struct plimsoll_family fresh = { .members = 2, .account = word_account(parent->word) }, *f;
+	struct plimsoll_family fresh = { .shares = parent->shared_pages,
+					 .members = 2,
+					 .account = word_account(parent->word) },
+			       *f;
 	__u64 id = parent->family;
 	__u32 members;
 	int i;
@@ -257,7 +259,10 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	if (!f)
 		return false;
 	own = word_pages(parent->word);
+	/* The shares come first: who gives some up meanwhile must not find fewer than what is charged. */
+	__sync_fetch_and_add(&f->shares, pages);
 	if (own > 0) {
+		__sync_fetch_and_add(&f->shares, own);
 		__sync_fetch_and_add(&f->pages, own);
 		__sync_fetch_and_add(&parent->shared_pages, own);
 		old = __sync_fetch_and_add(&parent->word, -own);

@@ -41,9 +41,9 @@
 
 /* plimsoll_mm.flags */
 #define PLIMSOLL_MM_PROTECTED 1u /* never a victim: its executable is on the protected list */
-#define PLIMSOLL_MM_DYING 2u	 /* a signal that ends it was sent */
-#define PLIMSOLL_MM_EXPIRED 4u	 /* dying for longer than the deadline: counted as living again, never chosen again */
-#define PLIMSOLL_MM_GONE 8u	 /* settled; only its deletion is outstanding */
+#define PLIMSOLL_MM_DYING 2u     /* a signal that ends it was sent */
+#define PLIMSOLL_MM_EXPIRED 4u   /* dying for longer than the deadline: counted as living again, never chosen again */
+#define PLIMSOLL_MM_GONE 8u      /* settled; only its deletion is outstanding */
 
 /*
  * One address space of a limited user. What every event touches comes first, within a cache line. Followed by
@@ -51,16 +51,16 @@
  */
 struct plimsoll_mm {
 	__u64 word;
-	__u64 family;		      /* 0: none */
+	__u64 family;                 /* 0: none */
 	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
 	__u32 uid;
 	__u32 flags;
-	__u32 pins;  /* who uses it besides the process itself: see track.h */
-	__u32 epoch; /* of its account's exact tier, when it was settled on all CPUs */
-	__u64 mm;	    /* its key: tells this use of the memory from the next */
+	__u32 pins;         /* who uses it besides the process itself: see track.h */
+	__u32 epoch;        /* of its account's exact tier, when it was settled on all CPUs */
+	__u64 mm;           /* its key: tells this use of the memory from the next */
 	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
 	__s64 dying_pages;  /* what it adds to its account's dying_pages */
-	__u64 start_ns;	    /* of its thread-group leader, CLOCK_BOOTTIME */
+	__u64 start_ns;     /* of its thread-group leader, CLOCK_BOOTTIME */
 	__u64 tracked_ns;
 	__u32 tgid;
 	__u32 scan; /* the last scan that saw a living task of it */
@@ -88,7 +88,7 @@ struct plimsoll_account {
 	__u64 top_mm; /* the largest process; 0: not known */
 
 	__s64 runner_up_pages; /* no process but top_mm is larger than this */
-	__u64 asked_ns;	       /* when the daemon was asked last */
+	__u64 asked_ns;        /* when the daemon was asked last */
 	__u64 unanswered_ns;   /* since when it owes an answer; 0: it owes none */
 	__u64 hold_until_ns;   /* until then nothing is asked: nothing killable was left */
 	__u32 in_use;
@@ -101,13 +101,13 @@ struct plimsoll_account {
 };
 
 /* plimsoll_record.kind */
-#define PLIMSOLL_RECORD_NEAR 1	  /* usage rose above the soft limit */
-#define PLIMSOLL_RECORD_FAR 2	  /* usage fell below it again */
+#define PLIMSOLL_RECORD_NEAR 1    /* usage rose above the soft limit */
+#define PLIMSOLL_RECORD_FAR 2     /* usage fell below it again */
 #define PLIMSOLL_RECORD_CROSSED 3 /* the line was crossed and the kernel side took nobody: select and act */
-#define PLIMSOLL_RECORD_ACTED 4	  /* the kernel side sent the signal, or tried to: see signal_error */
-#define PLIMSOLL_RECORD_FREED 5	  /* a dying address space was torn down */
+#define PLIMSOLL_RECORD_ACTED 4   /* the kernel side sent the signal, or tried to: see signal_error */
+#define PLIMSOLL_RECORD_FREED 5   /* a dying address space was torn down */
 #define PLIMSOLL_RECORD_NOTIFY 6  /* the line was crossed and its action is notify */
-#define PLIMSOLL_RECORD_EXACT 7	  /* usage may be near the soft limit: scan, so that it is known exactly */
+#define PLIMSOLL_RECORD_EXACT 7   /* usage may be near the soft limit: scan, so that it is known exactly */
 
 /* plimsoll_record.flags */
 #define PLIMSOLL_RECORD_LARGEST 1u    /* the allocating process was the account's largest */
@@ -121,14 +121,14 @@ struct plimsoll_account {
 struct plimsoll_record {
 	__u32 kind;
 	__u32 flags;
-	__u64 time_ns;	 /* the event */
+	__u64 time_ns;   /* the event */
 	__u64 signal_ns; /* when the signal had been sent; 0: none was */
 	__s64 usage_pages;
 	__s64 hard_pages;
 	__s64 effective_pages;
 	__s64 dying_pages;
 	__s64 delta_pages; /* what this event charged */
-	__s64 mm_pages;	   /* of this address space, its inherited pages among them */
+	__s64 mm_pages;    /* of this address space, its inherited pages among them */
 	__u64 mm;
 	__u64 start_ns;
 	__u64 cgroup_id; /* in the cgroup v2 hierarchy; 0: not known */
@@ -144,16 +144,16 @@ struct plimsoll_record {
 
 /* Counted by the programs, shown by status: nothing is dropped in silence. */
 struct plimsoll_counters {
-	__u64 tracked;		/* address spaces entered */
-	__u64 mms_full;		/* not entered: map full or busy; retried at its next event */
-	__u64 accounts_full;	/* a default line found no free account */
-	__u64 families_full;	/* a fork found no free family: the child is charged in full */
-	__u64 records_dropped;	/* ring buffer full */
+	__u64 tracked;         /* address spaces entered */
+	__u64 mms_full;        /* not entered: map full or busy; retried at its next event */
+	__u64 accounts_full;   /* a default line found no free account */
+	__u64 families_full;   /* a fork found no free family: the child is charged in full */
+	__u64 records_dropped; /* ring buffer full */
 	__u64 deletes_failed;
-	__u64 late_writes;	/* a shared count moved while it was being settled: settled again */
-	__u64 unsettled;	/* ... and still moved after the last try; the next event or scan settles it */
-	__u64 moves;		/* charges moved to another account: setuid */
-	__u64 phantoms;		/* address spaces removed by a sweep: their exit event was lost */
+	__u64 late_writes; /* a shared count moved while it was being settled: settled again */
+	__u64 unsettled;   /* ... and still moved after the last try; the next event or scan settles it */
+	__u64 moves;       /* charges moved to another account: setuid */
+	__u64 phantoms;    /* address spaces removed by a sweep: their exit event was lost */
 	__u64 signals_failed;
 	__u64 kills;
 };
@@ -177,8 +177,8 @@ struct plimsoll_default {
 
 /* Arguments of the syscall programs; result: 0 or a negative errno. */
 #define PLIMSOLL_LINE_RATCHET 0 /* effective = max(hard, usage): lowering a line kills nothing */
-#define PLIMSOLL_LINE_OPEN 1	/* effective = no line: while a scan enters what already runs */
-#define PLIMSOLL_LINE_NOW 2	/* effective = hard */
+#define PLIMSOLL_LINE_OPEN 1    /* effective = no line: while a scan enters what already runs */
+#define PLIMSOLL_LINE_NOW 2     /* effective = hard */
 
 struct plimsoll_line_set {
 	__s64 hard_pages;
@@ -196,7 +196,7 @@ struct plimsoll_line_clear {
 	__s32 result;
 };
 
-#define PLIMSOLL_VICTIM_DYING 0	  /* a signal that ends it was sent from user space */
+#define PLIMSOLL_VICTIM_DYING 0   /* a signal that ends it was sent from user space */
 #define PLIMSOLL_VICTIM_EXPIRED 1 /* it did not end before its deadline */
 
 struct plimsoll_victim {

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 /* Pages are touched this many bytes at a time between looks at the clock. */
-enum { STEP_BYTES = 64 * 1024 };
+enum {
+	STEP_BYTES = 64 * 1024
+};
 
 static long mebibytes = 256;
 static long rate;

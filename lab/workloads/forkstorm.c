@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 /* A child lives for less than this. */
-enum { LIFE_NS_MAX = 20 * 1000 * 1000 };
+enum {
+	LIFE_NS_MAX = 20 * 1000 * 1000
+};
 
 static long children_max = 32;
 static long mebibytes = 1;

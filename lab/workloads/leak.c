@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES_MIN = 512, PIECE_BYTES_MAX = 32 * 1024 };
+enum {
+	PIECE_BYTES_MIN = 512,
+	PIECE_BYTES_MAX = 32 * 1024
+};
 
 int main(int argc, char **argv)
 {

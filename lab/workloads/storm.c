@@ -23,7 +23,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLOTS = 64, CHILDREN_MAX = 16, CHILD_PAGES_MAX = 64, STOPS_MAX = 1000, ROLLUP_BYTES = 4096 };
+enum {
+	SLOTS = 64,
+	CHILDREN_MAX = 16,
+	CHILD_PAGES_MAX = 64,
+	STOPS_MAX = 1000,
+	ROLLUP_BYTES = 4096
+};
 
 struct mapping {
 	unsigned char *memory;

@@ -14,7 +14,11 @@
 #include <unistd.h>
 
 /* The uids kept for tests: nothing of a real user's is touched by mistake. */
-enum { UID_FIRST = 60000, UID_LAST = 60999, SECONDS_MAX = 3600 };
+enum {
+	UID_FIRST = 60000,
+	UID_LAST = 60999,
+	SECONDS_MAX = 3600
+};
 
 static long own_uid = -1;
 static long watchdog_seconds = 60;

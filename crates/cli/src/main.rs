@@ -49,12 +49,14 @@ fn main() -> ExitCode {
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
-        plimsoll_daemon::loader::SUBCOMMAND => Some(ended(plimsoll_daemon::loader::main().map(|()| Exit::Done))),
+        plimsoll_daemon::loader::SUBCOMMAND => {
+            Some(ended(plimsoll_daemon::loader::main().map(|()| Exit::Done)))
+        }
         "bench-workload" => {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
             Some(ExitCode::from(u8::try_from(status).unwrap_or(1)))
         }
-        demo::GUARD_PART => Some(ended(demo::guard_main(&arguments.collect::<Vec<_>>()))),
+        demo::GUARD_PART => Some(ended(demo::guard_main(&arguments.collect::<Vec<_>>(), &mut io::stdout()))),
         demo::HOG_PART => Some(ended(demo::hog_main(&arguments.collect::<Vec<_>>()))),
         _ => None,
     }

@@ -1,5 +1,9 @@
 //! Each control call as another user, against a real daemon: their own account, lower, and nothing else.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module"
+)]
 
 mod starting;
 mod support;
@@ -158,12 +162,10 @@ fn a_user_reads_the_own_story_and_nothing_of_anybody_elses() {
 
 /// What the daemon answers to a call that a program makes up, as a user.
 fn raw_call(world: &World, user: u32, call: &str) -> String {
-    let script = format!(
-        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.settimeout(10)\n\
+    let script = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.settimeout(10)\n\
          s.sendall(hear().encode() + b'\\0')\nanswer = b''\n\
          while not answer.endswith(b'\\0'):\n    piece = s.recv(65536)\n    if not piece: break\n    answer += piece\n\
-         say(answer.rstrip(b'\\0').decode())\n"
-    );
+         say(answer.rstrip(b'\\0').decode())\n";
     let mut command = world.as_user(user, support::program::PYTHON);
     command.args(["-c", &format!("import os, sys\ndef say(*w): print(*w, flush=True)\ndef hear(): return sys.stdin.readline().strip()\n{script}")]);
     command.arg(world.path("socket"));
@@ -189,7 +191,11 @@ fn who_calls_is_what_the_kernel_says_and_not_the_message() {
         assert!(answer.contains("\"error\""), "{call}: {answer}");
         assert_eq!(Kept::of(&world), before, "{call}");
     }
-    let answer = raw_call(&world, ALICE, "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60101\",\"hard\":\"1M\"}}");
+    let answer = raw_call(
+        &world,
+        ALICE,
+        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60101\",\"hard\":\"1M\"}}",
+    );
     assert!(answer.contains("io.plimsoll.NotPermitted"), "{answer}");
     let answer = raw_call(&world, ALICE, "{\"method\":\"org.varlink.service.GetInfo\"}");
     assert!(answer.contains("io.plimsoll"), "{answer}");
@@ -199,13 +205,15 @@ fn who_calls_is_what_the_kernel_says_and_not_the_message() {
 fn rubbish_on_the_socket_harms_nobody() {
     let world = world!();
     world.limit(ALICE, "32M", &[]);
-    for rubbish in [&b"\0"[..], b"GET / HTTP/1.1\r\n\r\n\0", b"{\"method\":1}\0", b"\xff\xfe\0", &[b'x'; 200_000], b"{"] {
+    for rubbish in
+        [&b"\0"[..], b"GET / HTTP/1.1\r\n\r\n\0", b"{\"method\":1}\0", b"\xff\xfe\0", &[b'x'; 200_000], b"{"]
+    {
         let mut stream = UnixStream::connect(world.path("socket")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         // It may close before all of it is written, and may answer or not: it must go on.
         if stream.write_all(rubbish).is_ok() {
             stream.shutdown(std::net::Shutdown::Write).ok();
-            stream.read(&mut [0; 4096]).ok();
+            stream.read_exact(&mut [0]).ok();
         }
         assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 32 << 20);
     }

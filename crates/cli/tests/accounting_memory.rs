@@ -49,7 +49,9 @@ fn huge_pages_are_charged_as_many_pages_as_they_have() {
     world.signal(Signal::STOP);
     puppets.tell(1, "huge 32768");
     if huge_pages_of(pid) == 0 {
-        println!("\nSKIPPED: huge_pages_are_charged_as_many_pages_as_they_have: the kernel gives no huge pages here");
+        println!(
+            "\nSKIPPED: huge_pages_are_charged_as_many_pages_as_they_have: the kernel gives no huge pages here"
+        );
         return;
     }
     assert_exact_without_a_scan(&world, &[pid]);
@@ -78,7 +80,8 @@ fn pages_that_reclaim_takes_from_outside_are_no_longer_charged() {
     puppets.tell(1, "lazy");
     let before = exact::process_pages(pid).unwrap();
     world.signal(Signal::STOP);
-    let mut root = world.root_python(&format!("{CALLS}advise({pid}, {address}, 16384 << 10, MADV_PAGEOUT)\nhear()\n"));
+    let mut root =
+        world.root_python(&format!("{CALLS}advise({pid}, {address}, 16384 << 10, MADV_PAGEOUT)\nhear()\n"));
     assert_eq!(root.line(), "done");
     let after = exact::process_pages(pid).unwrap();
     assert!(after < before - exact::pages_of_kib(8192), "reclaim took {before} - {after} pages");
@@ -130,7 +133,9 @@ fn memory_that_is_released_for_a_killed_process_is_no_longer_charged() {
         world.signal(Signal::STOP);
         let mut root = world.root_python(&format!("{CALLS}release({pid})\n"));
         root.line();
-        support::until("its memory is back", support::SOON, || (world.facts(ALICE).usage.0 == 0).then_some(()));
+        support::until("its memory is back", support::SOON, || {
+            (world.facts(ALICE).usage.0 == 0).then_some(())
+        });
         assert_eq!(world.facts(ALICE).processes, 0);
         world.signal(Signal::CONT);
     }

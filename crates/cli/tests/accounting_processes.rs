@@ -49,7 +49,9 @@ fn threads_are_charged_with_their_process_once() {
     // The leader leaves before its threads: the memory is theirs now.
     puppets.tell(1, "leave");
     puppets.tell(7, "touch 2048");
-    until("usage with the leader gone", SOON, || (world.usage_pages(ALICE) >= exact::pages_of_kib(9 << 10)).then_some(()));
+    until("usage with the leader gone", SOON, || {
+        (world.usage_pages(ALICE) >= exact::pages_of_kib(9 << 10)).then_some(())
+    });
     let account = world.account(ALICE).unwrap();
     assert_eq!(account["processes"], 1, "{account}");
     puppets.tell(7, "exit");
@@ -107,7 +109,10 @@ fn two_children_and_a_grandchild_share_one_charge_until_the_last_of_them_ends() 
     puppets.tell(1, "fork 3");
     puppets.tell(3, "fork 4");
     let family = world.usage_pages(ALICE);
-    assert!(family >= before && family - before <= 4 * FORK_PAGES, "{before} pages became {family} by three forks");
+    assert!(
+        family >= before && family - before <= 4 * FORK_PAGES,
+        "{before} pages became {family} by three forks"
+    );
     for slot in [2, 3, 4] {
         puppets.tell(slot, "touch 1024");
     }
@@ -257,7 +262,9 @@ fn nothing_is_attached_before_the_first_line_and_after_the_last() {
 fn programs_of(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
-    texts.filter_map(|text| text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok()).collect()
+    texts
+        .filter_map(|text| text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok())
+        .collect()
 }
 
 /// Whether the kernel still has an eBPF program.

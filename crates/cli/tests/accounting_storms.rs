@@ -4,7 +4,11 @@
 mod support;
 
 use rustix::process::Signal;
-use std::{collections::BTreeMap, fs, time::{Duration, Instant}};
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
 use support::{ALICE, SOON, World, exact, program::Program, until};
 
 /// What a storm told at one of its stops: pages of each process, itself first.
@@ -51,7 +55,8 @@ fn a_storm_on_all_cpus_near_the_line_is_charged_exactly_by_its_events_alone() {
 fn a_storm_on_all_cpus_far_from_the_line_is_exact_whenever_it_is_asked_for() {
     let world = world!();
     world.limit(ALICE, "1G", &[]);
-    let mut storm = storm(&world, &["--events=400000", "--threads=8", "--children=0", "--stops=8", "--seed=2"]);
+    let mut storm =
+        storm(&world, &["--events=400000", "--threads=8", "--children=0", "--stops=8", "--seed=2"]);
     for stop in 0..8 {
         storm.tell("");
         let told = stop_of(&mut storm);
@@ -67,11 +72,13 @@ fn a_storm_on_all_cpus_far_from_the_line_is_exact_whenever_it_is_asked_for() {
 fn a_storm_that_forks_is_never_charged_more_than_its_processes_count_and_leaves_nothing() {
     let world = world!();
     world.limit(ALICE, "1G", &["--soft", "64K"]);
-    let mut storm = storm(&world, &["--events=300000", "--threads=6", "--children=8", "--stops=6", "--seed=3"]);
+    let mut storm =
+        storm(&world, &["--events=300000", "--threads=6", "--children=8", "--stops=6", "--seed=3"]);
     for stop in 0..6 {
         storm.tell("");
         let told = stop_of(&mut storm);
-        let (largest, all) = (told.iter().map(|one| one.1).max().unwrap(), told.iter().map(|one| one.1).sum::<u64>());
+        let (largest, all) =
+            (told.iter().map(|one| one.1).max().unwrap(), told.iter().map(|one| one.1).sum::<u64>());
         let usage = world.usage_pages(ALICE);
         assert!((largest..=all).contains(&usage), "stop {stop}: {usage} pages of {told:?}");
     }
@@ -155,7 +162,8 @@ fn ten_thousand_processes_of_one_user_are_charged_exactly() {
         return;
     }
     world.limit(ALICE, "2G", &[]);
-    let mut crowd = world.workload(ALICE, "crowd", &["--children=10100", "--kibibytes=16", "--seconds=120", "--wait"]);
+    let mut crowd =
+        world.workload(ALICE, "crowd", &["--children=10100", "--kibibytes=16", "--seconds=120", "--wait"]);
     crowd.stage("ready");
     let inherited = exact::process_pages(crowd.pid()).unwrap();
     crowd.tell("");
@@ -186,7 +194,8 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
     crowd.stage("ready");
     assert_eq!(crowd.stage("full children="), "400");
     let status = world.status();
-    let map = status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == "mms").unwrap().clone();
+    let map =
+        status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == "mms").unwrap().clone();
     assert_eq!(map["max"], 64, "{map}");
     assert!(map["full"].as_u64().unwrap() >= 300, "{map}");
     assert!(world.history().is_empty());
@@ -208,5 +217,7 @@ fn many_small_processes_do_not_pass_the_line_unseen() {
     world.incidents(1);
     let left: u64 = crowd.stage("full children=").parse().unwrap();
     assert!(left < 2500, "{left} are left");
-    until("usage is under the line", SOON, || (world.usage_pages(ALICE) <= exact::pages_of_kib(16 << 10)).then_some(()));
+    until("usage is under the line", SOON, || {
+        (world.usage_pages(ALICE) <= exact::pages_of_kib(16 << 10)).then_some(())
+    });
 }

@@ -178,7 +178,9 @@ fn processes_in_namespaces_are_charged_to_the_user_who_made_them() {
     let mut puppets = world.puppets(&[ALICE]);
     let outside = puppets.make(1, "start 60100");
     if let Err(refused) = puppets.attempt(1, "userns") {
-        println!("\nSKIPPED: processes_in_namespaces_are_charged_to_the_user_who_made_them: user namespaces: {refused}");
+        println!(
+            "\nSKIPPED: processes_in_namespaces_are_charged_to_the_user_who_made_them: user namespaces: {refused}"
+        );
         return;
     }
     puppets.tell(1, "touch 4096");
@@ -211,7 +213,9 @@ fn the_default_line_is_every_other_user_s_own() {
     late.stage("ready");
     let mut own = world.workload(ALICE, "chill", &["--mebibytes=4"]);
     own.stage("ready");
-    for (user, program, hard) in [(ALICE, &own, 256_u64 << 20), (BOB, &early, 128 << 20), (CAROL, &late, 128 << 20)] {
+    for (user, program, hard) in
+        [(ALICE, &own, 256_u64 << 20), (BOB, &early, 128 << 20), (CAROL, &late, 128 << 20)]
+    {
         let account = world.account(user).unwrap();
         assert_eq!(account["hard_bytes"], hard, "{account}");
         assert_users(&world, &[(user, exact::process_pages(program.pid()).unwrap())]);

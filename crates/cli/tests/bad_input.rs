@@ -39,7 +39,7 @@ const NONSENSE: [Refusal<'_>; 24] = [
     (&["limit", "set", "job:7", "1G"], 2, "job:7"),
     (&["limit", "set", "cgroup:/x", "1G"], 2, "cgroup:/x"),
     (&["limit", "set", "system", "1G"], 2, "system"),
-    (&["limit", "set", "", "1G"], 2, "WHO"),
+    (&["limit", "set", "", "1G"], 2, "nobody named"),
     (&["limit", "set", "4294967295", "1G"], 2, "4294967295"),
     (&["limit", "clear", "60109"], 1, "60109"),
     (&["limit", "show", "nobody-of-that-name"], 1, "nobody-of-that-name"),
@@ -90,7 +90,9 @@ fn whoever_is_not_root_raises_nothing() {
     fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
     world.limit(ALICE, "64M", &[]);
     let before = Kept::of(&world);
-    for arguments in [["limit", "set", "60100", "65M"], ["limit", "set", "60101", "1M"], ["limit", "set", "default", "1M"]] {
+    for arguments in
+        [["limit", "set", "60100", "65M"], ["limit", "set", "60101", "1M"], ["limit", "set", "default", "1M"]]
+    {
         let mut command = world.as_user(ALICE, &plimsoll);
         let output = command.args(arguments).env("PLIMSOLL_SOCKET", world.path("socket")).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -106,7 +108,10 @@ const STATES: [(&str, &str); 9] = [
     ("{", "damaged"),
     ("\0\0\0\0", "damaged"),
     ("{\"version\": 1}", "damaged"),
-    ("{\"version\": 1, \"lines\": [{\"target\": \"user:60100\", \"set_by\": 0, \"line\": {\"hard\": \"12Q\"}}]}", "12Q"),
+    (
+        "{\"version\": 1, \"lines\": [{\"target\": \"user:60100\", \"set_by\": 0, \"line\": {\"hard\": \"12Q\"}}]}",
+        "12Q",
+    ),
     ("{\"version\": 1, \"lines\": [], \"more\": 1}", "more"),
     ("{\"version\": 0, \"lines\": []}", "version 0"),
     ("{\"version\": 2, \"lines\": []}", "version 2"),
@@ -184,7 +189,8 @@ fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
     let world = world!();
     let beside = Places { pin: world.path("pins"), ..Places::beside(&world) };
     let socket = beside.socket.to_str().unwrap();
-    let mut daemon = beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut daemon =
+        beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("it answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
     let (code, _, said) = world.run(&["limit", "set", "60100", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
@@ -199,7 +205,13 @@ fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
 /// A command in a mount namespace of its own, in which the kernel's type information is empty.
 fn without_btf(plimsoll: &Path) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$@\"", "sh"]);
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$@\"",
+        "sh",
+    ]);
     command.arg(plimsoll);
     command
 }
@@ -208,8 +220,15 @@ fn without_btf(plimsoll: &Path) -> Command {
 fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
     let world = world!();
     let plimsoll = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
-    if !without_btf(plimsoll).arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        println!("\nSKIPPED: without_the_kernels_types_lines_are_refused_and_doctor_says_why: no mount namespace can be made");
+    if !without_btf(plimsoll)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        println!(
+            "\nSKIPPED: without_the_kernels_types_lines_are_refused_and_doctor_says_why: no mount namespace can be made"
+        );
         return;
     }
     let beside = Places::beside(&world);
@@ -233,7 +252,10 @@ fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
     assert_eq!(btf["present"], false, "{btf}");
     assert!(btf["fallback"].is_string(), "{btf}");
     let verdict = report["verdict"].as_str().unwrap();
-    assert!(verdict.starts_with("Only the guard of the whole machine") && verdict.contains("BTF"), "{verdict}");
+    assert!(
+        verdict.starts_with("Only the guard of the whole machine") && verdict.contains("BTF"),
+        "{verdict}"
+    );
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! The built binary against a daemon without a machine: what it prints, and its exit status.
-#![expect(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this whole file is one test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module"
+)]
 
 mod daemon_double;
 

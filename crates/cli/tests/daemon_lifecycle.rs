@@ -1,5 +1,9 @@
 //! A daemon's life: it starts once, reloads, ends with everything, crashes with nothing lost, and comes back.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module"
+)]
 
 mod starting;
 mod support;
@@ -53,7 +57,11 @@ fn a_stop_in_the_middle_of_loading_leaves_nothing_behind() {
         setting.wait().unwrap();
         // A loader that had been left alone would be done within this.
         for _ in 0..40 {
-            assert!(!world.pin().exists(), "stopped after {delay_ms} ms, and {} is there", world.pin().display());
+            assert!(
+                !world.pin().exists(),
+                "stopped after {delay_ms} ms, and {} is there",
+                world.pin().display()
+            );
             std::thread::sleep(Duration::from_millis(25));
         }
         fs::remove_file(world.path("state/limits.json")).ok();
@@ -112,7 +120,8 @@ fn a_second_daemon_in_the_first_ones_places_is_turned_away_and_the_first_unharme
 fn two_daemons_with_places_of_their_own_run_side_by_side() {
     let world = world!();
     let beside = Places::beside(&world);
-    let mut second = beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut second =
+        beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let socket = beside.socket.to_str().unwrap();
     until("the second answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
     world.ok(&["limit", "set", &BOB.to_string(), "32M", "--socket", socket]);

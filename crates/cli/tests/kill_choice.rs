@@ -16,7 +16,8 @@ fn victims(incident: &Value) -> Vec<u32> {
 
 #[track_caller]
 fn assert_incident(incident: &Value, trigger: &str, reason: &str, victim: u32) {
-    let told = (incident["trigger"].as_str().unwrap(), incident["reason"].as_str().unwrap(), victims(incident));
+    let told =
+        (incident["trigger"].as_str().unwrap(), incident["reason"].as_str().unwrap(), victims(incident));
     assert_eq!(told, (trigger, reason, vec![victim]), "{incident}");
 }
 
@@ -35,7 +36,9 @@ fn the_largest_is_killed_in_the_very_event_in_which_it_crosses() {
     assert_eq!(incidents[0]["hard_bytes"], 32 << 20);
     assert_eq!(incidents[0]["action"], "kill");
     assert_eq!(incidents[0]["victims"][0]["comm"], "bloat");
-    until("what was freed is known", SOON, || world.history()[0]["freed_bytes"].as_u64().filter(|freed| *freed > 0));
+    until("what was freed is known", SOON, || {
+        world.history()[0]["freed_bytes"].as_u64().filter(|freed| *freed > 0)
+    });
     assert!(small.runs());
     assert_eq!(world.usage_pages(ALICE), exact::process_pages(small.pid()).unwrap());
     assert_eq!(world.history().len(), 1);
@@ -116,7 +119,9 @@ fn all_processes_that_share_the_victim_s_memory_go_with_it() {
         let clone = puppets.make(1, "clone 2");
         let gone = puppets.attempt(crosser, "touch 65536").unwrap_err();
         assert_eq!(gone, "gone");
-        until("both have ended", SOON, || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(()));
+        until("both have ended", SOON, || {
+            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
+        });
         until("nothing is charged", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
     }
     let incidents = world.incidents(2);
@@ -134,7 +139,9 @@ fn sleeping_processes_that_share_their_memory_are_killed_together() {
     let clone = puppets.make(1, "clone 2");
     let small = puppets.make(3, "start 60100");
     puppets.tell(3, "touch 12288");
-    until("both have ended", SOON, || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(()));
+    until("both have ended", SOON, || {
+        [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
+    });
     assert_eq!(world.incidents(1)[0]["trigger"], "daemon");
     until("only the small one is charged", SOON, || {
         (Some(world.usage_pages(ALICE)) == exact::process_pages(small)).then_some(())

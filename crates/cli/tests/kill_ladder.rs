@@ -4,7 +4,11 @@
 mod support;
 
 use rustix::process::Signal;
-use std::{fs, os::unix::process::ExitStatusExt as _, time::{Duration, Instant}};
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    time::{Duration, Instant},
+};
 use support::{ALICE, SOON, World, exact, program::Program, until};
 
 /// A program that takes memory for ever, and does not listen to SIGTERM.
@@ -31,8 +35,14 @@ fn term_asks_first_and_kills_who_does_not_listen_after_the_grace_period() {
     let mut stubborn = world.python(ALICE, STUBBORN);
     stubborn.killed();
     let incidents = world.incidents(2);
-    assert_eq!((&incidents[0]["action"], &incidents[0]["reason"]), (&"term".into(), &"over-hard-limit-term".into()));
-    assert_eq!((&incidents[1]["action"], &incidents[1]["reason"]), (&"kill".into(), &"term-deadline-passed".into()));
+    assert_eq!(
+        (&incidents[0]["action"], &incidents[0]["reason"]),
+        (&"term".into(), &"over-hard-limit-term".into())
+    );
+    assert_eq!(
+        (&incidents[1]["action"], &incidents[1]["reason"]),
+        (&"kill".into(), &"term-deadline-passed".into())
+    );
     for incident in &incidents {
         assert_eq!(incident["victims"][0]["pid"], stubborn.pid(), "{incident}");
     }
@@ -79,7 +89,11 @@ fn notify_records_each_crossing_once_and_kills_nobody() {
         puppets.tell(1, "write");
         let incidents = world.incidents(crossing);
         let last = incidents.last().unwrap();
-        assert_eq!((&last["action"], &last["reason"]), (&"notify".into(), &"over-hard-limit-notify".into()), "{last}");
+        assert_eq!(
+            (&last["action"], &last["reason"]),
+            (&"notify".into(), &"over-hard-limit-notify".into()),
+            "{last}"
+        );
         puppets.tell(1, "touch 4096");
         puppets.tell(1, "free");
         puppets.tell(1, "free");
@@ -211,8 +225,10 @@ fn a_crashed_daemon_s_lines_hold_and_the_next_daemon_tells_what_happened() {
     }];
     world.launch();
     let incidents = world.incidents(2);
-    assert_eq!(incidents.iter().map(|one| one["victims"][0]["pid"].as_u64().unwrap()).collect::<Vec<_>>(),
-        victims.map(u64::from));
+    assert_eq!(
+        incidents.iter().map(|one| one["victims"][0]["pid"].as_u64().unwrap()).collect::<Vec<_>>(),
+        victims.map(u64::from)
+    );
     assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"), "{incidents:?}");
     assert_eq!(world.accounts().len(), 2);
     assert_eq!(world.usage_pages(ALICE), 0);

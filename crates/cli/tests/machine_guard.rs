@@ -1,6 +1,13 @@
 //! The machine guard with real processes: in a pid namespace of its own, so that it can see and signal nobody else, and
 //! with a `/proc/meminfo` that tells what the test wants.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "this whole file is one test module"
+)]
 
 mod support;
 
@@ -76,9 +83,12 @@ fn unshare() -> Command {
 fn child_of(parent: u32) -> Option<u32> {
     let is_child = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|ppid| ppid.trim() == parent.to_string()))
+        status
+            .lines()
+            .any(|line| line.strip_prefix("PPid:").is_some_and(|ppid| ppid.trim() == parent.to_string()))
     };
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| *pid != parent).find(is_child)
 }
 
@@ -95,7 +105,8 @@ impl Cell {
         fs::set_permissions(&meminfo, fs::Permissions::from_mode(0o666)).unwrap();
         fs::write(folder.path().join("plimsoll.toml"), config).unwrap();
         let mut init = unshare();
-        init.args(["sh", "-c", "mount --bind \"$1\" /proc/meminfo && echo ready && exec sleep 100", "sh"]).arg(&meminfo);
+        init.args(["sh", "-c", "mount --bind \"$1\" /proc/meminfo && echo ready && exec sleep 100", "sh"])
+            .arg(&meminfo);
         let mut outside = Program::of(init);
         outside.stage("ready");
         let init_pid = child_of(outside.pid()).expect("the namespace has its first process");
@@ -120,7 +131,11 @@ impl Cell {
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        let output = command.args(arguments).env("PLIMSOLL_SOCKET", self.folder.path().join("socket")).output().unwrap();
+        let output = command
+            .args(arguments)
+            .env("PLIMSOLL_SOCKET", self.folder.path().join("socket"))
+            .output()
+            .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
@@ -136,7 +151,9 @@ impl Cell {
 
     #[track_caller]
     fn incidents(&self, at_least: usize) -> Vec<Value> {
-        until(&format!("{at_least} incidents"), SOON, || Some(self.history()).filter(|all| all.len() >= at_least))
+        until(&format!("{at_least} incidents"), SOON, || {
+            Some(self.history()).filter(|all| all.len() >= at_least)
+        })
     }
 
     fn log(&self) -> String {
@@ -156,7 +173,16 @@ impl Cell {
             plenty = PLENTY.text(),
         );
         let mut command = inside(self.init_pid);
-        command.args(["setpriv", "--reuid", &ALICE.to_string(), "--clear-groups", "--", PYTHON, "-c", &script]);
+        command.args([
+            "setpriv",
+            "--reuid",
+            &ALICE.to_string(),
+            "--clear-groups",
+            "--",
+            PYTHON,
+            "-c",
+            &script,
+        ]);
         let mut program = Program::of(command);
         let pid = program.stage("holds").parse().unwrap();
         (program, pid)
@@ -199,9 +225,17 @@ fn daemon(folder: &Path, init_pid: u32) -> Command {
 
 #[track_caller]
 fn assert_incident(incident: &Value, action: &str, reason: &str, victim: u64) {
-    assert_eq!((&incident["guard"], &incident["trigger"]), (&"pressure".into(), &"daemon".into()), "{incident}");
+    assert_eq!(
+        (&incident["guard"], &incident["trigger"]),
+        (&"pressure".into(), &"daemon".into()),
+        "{incident}"
+    );
     assert_eq!((&incident["action"], &incident["reason"]), (&action.into(), &reason.into()), "{incident}");
-    assert_eq!((&incident["account"], &incident["victims"][0]["pid"]), (&Value::Null, &victim.into()), "{incident}");
+    assert_eq!(
+        (&incident["account"], &incident["victims"][0]["pid"]),
+        (&Value::Null, &victim.into()),
+        "{incident}"
+    );
 }
 
 #[test]
@@ -251,7 +285,10 @@ fn when_memory_is_nearly_gone_nobody_is_asked_first() {
     assert_incident(&all[0], "kill", "machine-low-memory-kill", large_pid);
     assert_incident(&all[1], "kill", "machine-low-memory-kill", small_pid);
     // Then nobody is left but the daemon and the namespace's first process, and that is said once and not again at once.
-    assert_eq!((&all[2]["reason"], &all[2]["victims"]), (&"machine-only-protected-left".into(), &Value::Array(vec![])));
+    assert_eq!(
+        (&all[2]["reason"], &all[2]["victims"]),
+        (&"machine-only-protected-left".into(), &Value::Array(vec![]))
+    );
     cell.assert_quiet(3, Duration::from_secs(1));
     assert!(cell.json(&["status"]).is_some());
 }
@@ -265,7 +302,9 @@ fn a_shortage_that_gets_worse_ends_the_grace_period() {
     cell.is(DIRE);
     assert_incident(&cell.incidents(2)[1], "kill", "machine-low-memory-kill", pid);
     cell.is(PLENTY);
-    until("nobody is dying", SOON, || (cell.json(&["status"])?["guards"]["pressure"]["dying"] == 0).then_some(()));
+    until("nobody is dying", SOON, || {
+        (cell.json(&["status"])?["guards"]["pressure"]["dying"] == 0).then_some(())
+    });
 }
 
 #[test]
@@ -359,5 +398,8 @@ fn in_a_pid_namespace_lines_are_refused_in_one_line_and_the_machine_is_guarded()
     assert!(!cell.folder.path().join("state/limits.json").exists());
     assert!(!Path::new("/sys/fs/bpf/plimsoll-test-none").exists());
     let status = cell.json(&["status"]).unwrap();
-    assert_eq!((&status["kernel"]["attached"], &status["guards"]["pressure"]["state"]), (&false.into(), &"on".into()));
+    assert_eq!(
+        (&status["kernel"]["attached"], &status["guards"]["pressure"]["state"]),
+        (&false.into(), &"on".into())
+    );
 }

@@ -8,7 +8,7 @@ use crate::{
         plimsoll::not_found,
     },
     config::{Config, Places},
-    guard::{Change, Caller, Request},
+    guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
     loader::Loader,
     settings::Settings,
@@ -155,7 +155,11 @@ fn unread(error: &HistoryError) -> Refusal {
 
 impl Control for Desk {
     fn standing(&self) -> Result<Standing, Refusal> {
-        Ok(Standing { book: Arc::clone(&self.kept().book), mem_total: self.mem_total, page_size: self.page_size })
+        Ok(Standing {
+            book: Arc::clone(&self.kept().book),
+            mem_total: self.mem_total,
+            page_size: self.page_size,
+        })
     }
 
     fn status(&self, peer: Peer) -> Result<Status, Refusal> {
@@ -213,7 +217,12 @@ impl Control for Desk {
 /// The daemon's own resident memory.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kibibytes: u64 =
-        text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()?;
+    let kibibytes: u64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?
+        .trim()
+        .strip_suffix(" kB")?
+        .parse()
+        .ok()?;
     Some(kibibytes.saturating_mul(1024))
 }

@@ -101,7 +101,10 @@ impl Loader {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(said.lines().last().map_or_else(|| format!("the loader ended with {}", output.status), str::to_owned))
+        Err(said
+            .lines()
+            .last()
+            .map_or_else(|| format!("the loader ended with {}", output.status), str::to_owned))
     }
 }
 
@@ -124,8 +127,8 @@ pub(crate) fn may_draw() -> Result<(), String> {
 /// # Errors
 /// What was wrong with the job or with loading.
 pub fn main() -> Result<(), String> {
-    let job: Job =
-        serde_json::from_reader(std::io::stdin().lock()).map_err(|error| format!("loader: bad job: {error}"))?;
+    let job: Job = serde_json::from_reader(std::io::stdin().lock())
+        .map_err(|error| format!("loader: bad job: {error}"))?;
     let cpus = possible_cpus().map_err(|error: ProcessError| error.to_string())?;
     load(&LoadOptions {
         pins: Pins::new(&job.pin),

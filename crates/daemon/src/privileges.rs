@@ -12,7 +12,10 @@ pub const KEPT: [(CapabilitySet, &str); 11] = [
     (CapabilitySet::SYS_PTRACE, "looks at /proc/PID/exe of every user, to know protected programs"),
     (CapabilitySet::BPF, "reads and writes its maps, calls its programs; the loader loads them"),
     (CapabilitySet::PERFMON, "the loader loads tracing programs"),
-    (CapabilitySet::SYS_ADMIN, "enumerates and pins on kernels where CAP_BPF alone does not, and runs the task iterator"),
+    (
+        CapabilitySet::SYS_ADMIN,
+        "enumerates and pins on kernels where CAP_BPF alone does not, and runs the task iterator",
+    ),
     (CapabilitySet::SYS_RESOURCE, "lowers its own oom_score_adj, locks map memory"),
     (CapabilitySet::SYS_NICE, "raises the reaper's priority, and frees memory of others (process_mrelease)"),
     (CapabilitySet::IPC_LOCK, "locks its own memory"),

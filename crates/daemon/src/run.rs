@@ -29,7 +29,8 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{PinState, Pins},
     process::{
-        OomScore, ProcRoot, Reaper, lock_memory, mem_total, page_size, set_oom_score_adj_self, try_mount_bpffs,
+        OomScore, ProcRoot, Reaper, lock_memory, mem_total, page_size, set_oom_score_adj_self,
+        try_mount_bpffs,
     },
 };
 use std::{
@@ -115,7 +116,11 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         }
     };
     harden(&mut guard);
-    guard.say(&format!("guarding; control socket {}, state {}", options.socket.display(), options.state.display()));
+    guard.say(&format!(
+        "guarding; control socket {}, state {}",
+        options.socket.display(),
+        options.state.display()
+    ));
     let outcome = guard.run().map_err(failed);
     server.stop();
     let ended = end(guard, &options.pin, options.keep, &staff.desk, staff.lock);
@@ -146,10 +151,14 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
         notices.say(format_args!("keeps more rights than it needs: {errno}"));
     }
     if !forged.is_empty() {
-        notices.say(format_args!("{} saved lines were left out: they are not what their owners may set", forged.len()));
+        notices.say(format_args!(
+            "{} saved lines were left out: they are not what their owners may set",
+            forged.len()
+        ));
     }
     for (place, error) in book.faults(mem_total) {
-        notices.say(format_args!("the line of {}: {error}; it is in force as far as it can be", place.target()));
+        notices
+            .say(format_args!("the line of {}: {error}; it is in force as far as it can be", place.target()));
     }
     let pinnable = loader::may_draw().and_then(|()| mounted.map_err(|error| error.to_string()));
     let lock = match pinnable {
@@ -159,12 +168,25 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
             None
         }
     };
-    Ok(Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book: Arc::new(book) })
+    Ok(Ground {
+        places,
+        config,
+        settings,
+        pins,
+        lock,
+        signals,
+        journal,
+        notices,
+        mem_total,
+        file,
+        book: Arc::new(book),
+    })
 }
 
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
-    let Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book } = ground;
+    let Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book } =
+        ground;
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let biographer = Biographer::start(proc()?).map_err(failed)?;
     let history = open_history(options, &config, &biographer, journal.clone())?;
@@ -216,7 +238,8 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
         }
         return;
     }
-    let drawn = loader.ensure().and_then(|()| guard.draw(book, Change::All).map_err(|refusal| refusal.to_string()));
+    let drawn =
+        loader.ensure().and_then(|()| guard.draw(book, Change::All).map_err(|refusal| refusal.to_string()));
     if let Err(error) = drawn {
         guard.say(&format!("lines are NOT in force: {error}"));
     }
@@ -313,7 +336,9 @@ fn reloader(desk: Arc<Desk>, journal: Journal) -> impl Fn() + Send {
         let (desk, journal) = (Arc::clone(&desk), journal.clone());
         let told = journal.clone();
         let started = std::thread::Builder::new().name("reload".into()).spawn(move || {
-            let said = desk.reload().map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
+            let said = desk
+                .reload()
+                .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
             journal.line(said);
         });
         if let Err(error) = started {

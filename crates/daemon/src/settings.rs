@@ -66,7 +66,9 @@ fn uid_of(who: &Who) -> Result<Uid, String> {
         Who::Uid(uid) => Ok(*uid),
         Who::User(name) => match User::from_name(name) {
             Ok(Some(user)) => Ok(Uid(user.uid.as_raw())),
-            Ok(None) => Err(format!("[limits.users] names '{name}', who is no user here: correct the name or use the uid")),
+            Ok(None) => Err(format!(
+                "[limits.users] names '{name}', who is no user here: correct the name or use the uid"
+            )),
             Err(errno) => Err(format!("cannot look up user '{name}': {errno}")),
         },
         Who::Default | Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System => {

@@ -20,12 +20,20 @@ fn a_file_of_801_lines_is_too_long_and_one_of_800_is_not() {
 }
 
 #[test]
-fn a_line_of_121_columns_is_too_long_and_a_tab_counts_to_the_next_stop() {
-    let line = "x".repeat(120);
+fn a_message_may_be_as_long_as_it_has_to_be_but_not_the_code_around_it() {
+    let message = format!("    say(\"{}\");", "x".repeat(150));
+    assert!(told(sizes::check, &[("a.rs", &message)]).is_empty());
+    let code = format!("    say(\"x\", {});", "x".repeat(150));
+    assert_eq!(told(sizes::check, &[("a.rs", &code)]).len(), 1);
+}
+
+#[test]
+fn a_line_of_129_columns_is_too_long_and_a_tab_counts_to_the_next_stop() {
+    let line = "x".repeat(128);
     assert!(told(sizes::check, &[("a.rs", &line)]).is_empty());
-    assert_one(&told(sizes::check, &[("a.rs", &format!("\n{line}y"))]), "a.rs:2: ", "121 columns");
-    assert!(told(sizes::check, &[("a.c", &format!("a\t{}", "x".repeat(112)))]).is_empty());
-    assert_one(&told(sizes::check, &[("a.c", &format!("a\t{}", "x".repeat(113)))]), "a.c:1: ", "121");
+    assert_one(&told(sizes::check, &[("a.rs", &format!("\n{line}y"))]), "a.rs:2: ", "129 columns");
+    assert!(told(sizes::check, &[("a.c", &format!("a\t{}", "x".repeat(120)))]).is_empty());
+    assert_one(&told(sizes::check, &[("a.c", &format!("a\t{}", "x".repeat(121)))]), "a.c:1: ", "129");
     assert!(told(sizes::check, &[("a.md", &format!("{line}y"))]).is_empty());
 }
 

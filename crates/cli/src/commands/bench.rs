@@ -46,8 +46,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
     }
     let name =
         arguments.name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let options =
-        Options { quick: arguments.quick, only: arguments.only.clone(), ..Options::default() };
+    let options = Options { quick: arguments.quick, only: arguments.only.clone(), ..Options::default() };
     let report = plimsoll_bench::run(&name, &options).map_err(Failure::failed)?;
     if arguments.json {
         output::json(out, &report)?;

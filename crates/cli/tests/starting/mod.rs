@@ -1,6 +1,13 @@
 //! Daemons that are expected not to start, or to start besides a world's own.
-#![expect(clippy::allow_attributes, reason = "an expectation cannot hold in every file that uses its part of this")]
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "each test file uses its own part of this, and what is not as it should be fails the test"
+)]
 
 use crate::support::{SOON, World};
 use std::{
@@ -59,7 +66,8 @@ impl Places {
 /// Runs a daemon that must not start: its exit status and what it said.
 #[track_caller]
 pub fn refused(mut command: Command) -> (i32, String) {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + SOON;
     let status = loop {
         match child.try_wait().unwrap() {
@@ -89,7 +97,10 @@ pub fn assert_refused(command: Command, named: &str) {
 /// What every refusal looks like.
 #[track_caller]
 pub fn assert_one_line(said: &str) {
-    assert!(said.starts_with("plimsoll: ") && said.matches('\n').count() == 1 && said.ends_with('\n'), "{said:?}");
+    assert!(
+        said.starts_with("plimsoll: ") && said.matches('\n').count() == 1 && said.ends_with('\n'),
+        "{said:?}"
+    );
 }
 
 /// What a failed attempt must leave as it was.

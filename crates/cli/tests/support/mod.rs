@@ -1,18 +1,24 @@
 //! A daemon of a test's own on this machine, with real eBPF programs: started on a private socket, state and pin folder,
 //! stopped and cleaned up when it is dropped, whatever the test did. One at a time: the tests of a binary wait for each
 //! other.
-#![expect(clippy::allow_attributes, reason = "an expectation cannot hold in every file that uses its part of this")]
+#![expect(
+    clippy::allow_attributes,
+    reason = "an expectation cannot hold in every file that uses its part of this"
+)]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 pub mod exact;
 pub mod program;
 pub mod puppets;
 
+use plimsoll_policy::{
+    units::{Pid, Uid},
+    victim::Signal,
+};
 use plimsoll_sys::{
     bpf::{AccountFacts, Limits, Pins},
     process::{PidFd, ProcRoot},
 };
-use plimsoll_policy::{units::{Pid, Uid}, victim::Signal};
 use serde_json::Value;
 use std::{
     cell::RefCell,
@@ -21,7 +27,10 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError, atomic::{AtomicU32, Ordering}},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -222,7 +231,9 @@ impl World {
     /// Waits until there are at least so many incidents, and gives all.
     #[track_caller]
     pub fn incidents(&self, at_least: usize) -> Vec<Value> {
-        until(&format!("{at_least} incidents"), SOON, || Some(self.history()).filter(|all| all.len() >= at_least))
+        until(&format!("{at_least} incidents"), SOON, || {
+            Some(self.history()).filter(|all| all.len() >= at_least)
+        })
     }
 
     /// `status --json`.

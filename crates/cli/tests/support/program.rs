@@ -1,14 +1,17 @@
 //! Programs of test users: held as children, ended when dropped, read line by line with a deadline.
 
-use super::{SOON, World, until};
+use super::{World, until};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::{OnceLock, mpsc::{Receiver, RecvTimeoutError, channel}},
-    time::{Duration, Instant},
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    time::Duration,
 };
 
 /// Before every script: it ends by itself, whatever becomes of the test.
@@ -63,6 +66,13 @@ impl Program {
                 panic!("it ended ({:?}); it said: {:?}", self.child.try_wait(), self.told)
             }
         }
+    }
+
+    /// The next line, if there is one already.
+    pub fn try_line(&mut self) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        self.told.push(line.clone());
+        Some(line)
     }
 
     /// The next line, which must begin with `stage`: what comes after it.
@@ -186,18 +196,4 @@ pub fn workloads() -> &'static Path {
         assert!(built.status.success(), "the workloads: {}", String::from_utf8_lossy(&built.stderr));
         folder
     })
-}
-
-/// Runs a command to its end, no longer than a minute.
-pub fn finish(mut command: Command) -> ExitStatus {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < end {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        std::thread::sleep(SOON / 1000);
-    }
-    child.kill().unwrap();
-    child.wait().unwrap()
 }

@@ -99,7 +99,7 @@ than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and
 
 - SIZE: a text such as `\"512M\"` (= `\"512MiB\"`, powers of 1024), `\"500MB\"` (powers of 1000), `\"25%\"` of RAM (lines only), or a plain
   number of bytes.
-- LINE: a table `{ hard = SIZE, soft = SIZE, action = ACTION }`. `hard` is required. `soft` is 90 % of `hard` where it is not set;
+- LINE: a table `{ hard = SIZE, soft = SIZE, action = ACTION }`. `hard` is required; `soft` is 90 % of it where not set;
   a percentage in it is of RAM, as it is in `hard`. ACTION is `\"notify\"`, `\"term\"` or `\"kill\"` (the default).
 - Percentages are written `10`, `7.5` or `\"7.5%\"`, with at most one decimal.
 ";

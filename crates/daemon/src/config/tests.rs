@@ -100,7 +100,8 @@ fn every_value_arrives_where_it_belongs() {
         "[limits]\ndefault = { hard = \"25%\", soft = \"20%\", action = \"term\" }\ncharge = \"rss\"\nuid_min = 500\n\
          uid_max = 600\nkill_deadline_ms = 1\nterm_grace_ms = 2\n\
          [limits.users]\nalice = { hard = 1048576 }\n\
-         [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\nterm_grace_ms = 3\nkill_deadline_ms = 4\n\
+         [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\n\
+         term_grace_ms = 3\nkill_deadline_ms = 4\n\
          [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
          [history]\nmax_bytes = \"2M\"\nmax_age_days = 4\nmax_incidents = 5\n\
          [maps]\nmax_processes = 6\nmax_accounts = 7\n",

@@ -86,7 +86,10 @@ impl Attached {
         victim: VictimId,
         hands: &mut Hands<'_>,
     ) -> Result<bool, BpfError> {
-        let held = hands.flights.find(victim).and_then(|flight| flight.pidfd.as_ref().map(|pidfd| pidfd.send_signal(Signal::Kill)));
+        let held = hands
+            .flights
+            .find(victim)
+            .and_then(|flight| flight.pidfd.as_ref().map(|pidfd| pidfd.send_signal(Signal::Kill)));
         let outcome = held.map_or(SignalOutcome::Vanished, |result| outcome_of(&result, Signal::Kill));
         let moment = now();
         self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);

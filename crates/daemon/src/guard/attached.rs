@@ -105,7 +105,11 @@ impl Attached {
     }
 
     /// Lists the processes of an account into `candidates`.
-    pub(crate) fn list_candidates(&mut self, account: &AccountFacts, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    pub(crate) fn list_candidates(
+        &mut self,
+        account: &AccountFacts,
+        hands: &mut Hands<'_>,
+    ) -> Result<(), BpfError> {
         let (own, candidates) = (std::process::id(), &mut self.candidates);
         candidates.clear();
         self.limits.address_spaces(|space| {

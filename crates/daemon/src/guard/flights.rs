@@ -74,7 +74,10 @@ impl Flights {
     }
 
     pub(crate) fn count_of(&self, ours: impl Fn(Owner) -> bool) -> u64 {
-        self.flights.iter().filter(|flight| ours(flight.owner) && !flight.exited).fold(0, |sum: u64, _| sum.saturating_add(1))
+        self.flights
+            .iter()
+            .filter(|flight| ours(flight.owner) && !flight.exited)
+            .fold(0, |sum: u64, _| sum.saturating_add(1))
     }
 
     /// Takes a victim in, and has it reaped if it was killed.
@@ -153,7 +156,11 @@ impl Flights {
 
     /// What to wait on.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.flights.iter().filter(|flight| !flight.exited).filter_map(|flight| flight.pidfd.as_ref()).map(|pidfd| pidfd.as_fd())
+        self.flights
+            .iter()
+            .filter(|flight| !flight.exited)
+            .filter_map(|flight| flight.pidfd.as_ref())
+            .map(|pidfd| pidfd.as_fd())
     }
 
     /// When to look again though nothing happens.

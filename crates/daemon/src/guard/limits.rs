@@ -122,7 +122,12 @@ impl Attached {
     }
 
     /// Decides about one account, and acts, until there is nothing to do.
-    pub(crate) fn judge(&mut self, uid: Uid, asked: Option<&Record>, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    pub(crate) fn judge(
+        &mut self,
+        uid: Uid,
+        asked: Option<&Record>,
+        hands: &mut Hands<'_>,
+    ) -> Result<(), BpfError> {
         for _ in 0..STEPS_MAX {
             let Some(account) = self.limits.account(uid)? else {
                 self.watched.remove(&uid);
@@ -159,15 +164,24 @@ impl Attached {
     }
 
     /// Carries one action out; whether to decide again.
-    fn carry_out(&mut self, account: &AccountFacts, action: LimitAction, hands: &mut Hands<'_>) -> Result<bool, BpfError> {
+    fn carry_out(
+        &mut self,
+        account: &AccountFacts,
+        action: LimitAction,
+        hands: &mut Hands<'_>,
+    ) -> Result<bool, BpfError> {
         match action {
             LimitAction::None => {
                 self.limits.answer(account.index, 0)?;
                 Ok(false)
             }
             LimitAction::Near { .. } | LimitAction::Far { .. } | LimitAction::UsageUnknown => Ok(true),
-            LimitAction::Kill(decision) if !decision.dry_run => self.send(account, &decision, Signal::Kill, hands),
-            LimitAction::Term(decision) if !decision.dry_run => self.send(account, &decision, Signal::Term, hands),
+            LimitAction::Kill(decision) if !decision.dry_run => {
+                self.send(account, &decision, Signal::Kill, hands)
+            }
+            LimitAction::Term(decision) if !decision.dry_run => {
+                self.send(account, &decision, Signal::Term, hands)
+            }
             LimitAction::Kill(decision)
             | LimitAction::Term(decision)
             | LimitAction::Notify(decision)
@@ -191,7 +205,8 @@ impl Attached {
             // Records may be lost; what the maps say is so.
             self.near = self.limits.accounts()?.iter().filter(|one| one.near).map(|one| one.uid).collect();
         }
-        let is_due = |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
+        let is_due =
+            |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
         let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(uid, _)| *uid);
         let mut uids: BTreeSet<Uid> = late.collect();
         if scan_due {
@@ -221,4 +236,3 @@ impl Attached {
         Ok(())
     }
 }
-

@@ -1,10 +1,6 @@
 //! Lines into the programs: what is drawn is what the book says, and nothing is attached when it says nothing.
 
-use super::{
-    Guard,
-    attached::Attached,
-    request::Change,
-};
+use super::{Guard, attached::Attached, request::Change};
 use crate::api::control::Refusal;
 use plimsoll_policy::{
     account::Action,
@@ -115,8 +111,13 @@ impl Wanted<'_> {
     ) -> Result<(), BpfError> {
         let standing = attached.limits.accounts()?;
         let present = self.present(proc);
-        let uids: BTreeSet<Uid> =
-            self.book.explicit_uids().into_iter().chain(standing.iter().map(|one| one.uid)).chain(present).collect();
+        let uids: BTreeSet<Uid> = self
+            .book
+            .explicit_uids()
+            .into_iter()
+            .chain(standing.iter().map(|one| one.uid))
+            .chain(present)
+            .collect();
         if self.default.is_none() {
             attached.limits.set_default(None)?;
         }
@@ -131,7 +132,8 @@ impl Wanted<'_> {
                     }
                 }
                 Some(line) => {
-                    let now = matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
+                    let now =
+                        matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
                     if self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now)? {
                         changed.push((uid, line, now));
                     } else {

@@ -97,7 +97,9 @@ impl MachineGuard {
             MachineAction::Select(shortage) => self.relieve(&shortage, moment, hands),
             MachineAction::Escalate { victim, reason } => self.escalate(victim, reason, hands),
             MachineAction::Report(fault) => {
-                hands.notices.once("machine guard", &format_args!("cannot decide: {fault:?} in /proc/meminfo"));
+                hands
+                    .notices
+                    .once("machine guard", &format_args!("cannot decide: {fault:?} in /proc/meminfo"));
             }
         }
     }
@@ -107,7 +109,8 @@ impl MachineGuard {
             hands.notices.once("machine guard", &error);
             return;
         }
-        let decision = select(&self.candidates, shortage, &self.state, &self.config, hands.ledger.page_size());
+        let decision =
+            select(&self.candidates, shortage, &self.state, &self.config, hands.ledger.page_size());
         let mut occasion = Occasion {
             account: None,
             guard: Guard::Pressure,

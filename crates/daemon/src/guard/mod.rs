@@ -18,9 +18,10 @@ mod views;
 
 pub(crate) use ledger::Ledger;
 pub(crate) use report::{Journal, Notices};
-pub(crate) use shield::Shield;
 pub(crate) use request::{Caller, Change, Mailbox, Request, mailbox};
+pub(crate) use shield::Shield;
 
+use crate::biography::Biographer;
 use attached::Attached;
 use flights::{Flights, Owner};
 use limits::Hands;
@@ -33,7 +34,6 @@ use nix::{
         time::{TimeSpec, TimeValLike as _},
     },
 };
-use crate::biography::Biographer;
 use plimsoll_policy::{
     limits::LimitConfig,
     lines::LineBook,
@@ -78,7 +78,10 @@ impl std::fmt::Debug for Setup {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("pins", &self.pins).field("attached", &self.attached).finish_non_exhaustive()
+        f.debug_struct("Guard")
+            .field("pins", &self.pins)
+            .field("attached", &self.attached)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,6 +105,9 @@ pub(crate) struct Guard {
     wake_ups: u64,
     stopping: bool,
 }
+
+/// Before ordinary programs, also before those that it is to stop.
+const URGENT_NICE: i32 = -20;
 
 fn now() -> Nanos {
     Nanos(clock_monotonic_ns())
@@ -148,6 +154,11 @@ impl Guard {
 
     /// Guards until told to stop.
     pub(crate) fn run(&mut self) -> io::Result<()> {
+        // Of this thread alone. A fork storm has dozens of others waiting for a CPU before it: without this, overshoot
+        // was 3 times what it is with it (48 processes on 2 CPUs).
+        if let Err(errno) = rustix::process::setpriority_process(None, URGENT_NICE) {
+            self.notices.say(format_args!("it competes for the CPU like any program: setpriority: {errno}"));
+        }
         while !self.stopping {
             self.wait()?;
             self.wake_ups = self.wake_ups.saturating_add(1);
@@ -187,10 +198,8 @@ impl Guard {
         let machine = self.machine.as_ref().map(MachineGuard::due);
         let flights = if self.flights.is_empty() { None } else { self.flights.next_deadline() };
         let limits = self.attached.as_ref().and_then(|attached| {
-            let ladders = attached
-                .watched
-                .values()
-                .filter_map(|watch| watch.state.next_deadline(&self.limit_config));
+            let ladders =
+                attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.limit_config));
             ladders.chain(attached.next_scan()).min()
         });
         [machine, flights, limits].into_iter().flatten().min()
@@ -284,7 +293,11 @@ impl Guard {
     ///
     /// `settle` is called when no request is answered any more, and must not return before those under way have ended:
     /// what they load would be left behind.
-    pub(crate) fn finish(mut self, keep: bool, settle: impl FnOnce()) -> Result<(), plimsoll_sys::bpf::BpfError> {
+    pub(crate) fn finish(
+        mut self,
+        keep: bool,
+        settle: impl FnOnce(),
+    ) -> Result<(), plimsoll_sys::bpf::BpfError> {
         self.attached = None;
         drop(self.mailbox);
         settle();

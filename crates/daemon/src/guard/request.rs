@@ -101,7 +101,10 @@ impl AsFd for Mailbox {
 
 impl Caller {
     /// Asks and waits for the answer.
-    pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<Result<T, Refusal>>) -> Request) -> Result<T, Refusal> {
+    pub(crate) fn ask<T>(
+        &self,
+        request: impl FnOnce(Reply<Result<T, Refusal>>) -> Request,
+    ) -> Result<T, Refusal> {
         let (sender, receiver) = sync_channel(1);
         self.send(request(Reply(sender)))?;
         receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
@@ -113,6 +116,9 @@ impl Caller {
     pub(crate) fn send(&self, request: Request) -> Result<(), Refusal> {
         let busy = |_| Refusal::Unavailable("the guard is busy or stopping; try again".into());
         self.queue.try_send(request).map_err(busy)?;
-        self.bell.write(1).map(|_| ()).map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
+        self.bell
+            .write(1)
+            .map(|_| ())
+            .map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
     }
 }

@@ -6,8 +6,8 @@ use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
     account::AccountView,
     machine::MachineReading,
-    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
     permission::ROOT,
+    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
     units::{Bytes, Nanos, Uid},
 };
 use plimsoll_sys::bpf::AccountFacts;
@@ -16,16 +16,16 @@ use plimsoll_sys::bpf::AccountFacts;
 const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
 
 /// The programs, as they are attached.
-const PROGRAMS: [&str; 4] = [
-    "tp_btf/rss_stat",
-    "tp_btf/exit_mmap",
-    "tp_btf/sched_process_fork",
-    "tp_btf/sched_process_exec",
-];
+const PROGRAMS: [&str; 4] =
+    ["tp_btf/rss_stat", "tp_btf/exit_mmap", "tp_btf/sched_process_fork", "tp_btf/sched_process_exec"];
 
 impl Guard {
     /// Accounts with a line, exact at this moment: what is not settled is settled first.
-    pub(super) fn account_views(&mut self, user: Option<Uid>, asker: Uid) -> Result<Vec<AccountView>, Refusal> {
+    pub(super) fn account_views(
+        &mut self,
+        user: Option<Uid>,
+        asker: Uid,
+    ) -> Result<Vec<AccountView>, Refusal> {
         let facts = self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut views: Vec<AccountView> = facts
             .iter()

@@ -232,7 +232,8 @@ fn push_line(buffer: &mut Vec<u8>, kind: Kind, id: u64, json: &[u8]) -> io::Resu
 /// Leaves room for version, checksum, kind and id.
 const JSON_MAX_BYTES: usize = RECORD_MAX_BYTES - 64;
 
-/// The JSON of the incident, after as many cuts as it takes: first the peers, then command lines, then victims. 16 victims with a
+/// The JSON of the incident, after as many cuts as it takes: first the peers, then command lines, then victims.
+/// 16 victims with a
 /// cgroup of 1 KiB, each byte of which becomes six, stay under the 256 KiB.
 fn fit(incident: &mut Incident) -> io::Result<Vec<u8>> {
     let cuts: [fn(&mut Incident); 4] = [

@@ -295,8 +295,13 @@ fn any_line() -> impl Strategy<Value = Line> {
 
 proptest! {
     #[test]
-    fn an_own_line_only_ever_tightens(own in any_line(), config in proptest::option::of(any_line()), default in proptest::option::of(any_line())) {
-        let config: Vec<_> = config.map(|line| (ALICES, line)).into_iter().chain(default.map(|line| (Target::Default, line))).collect();
+    fn an_own_line_only_ever_tightens(
+        own in any_line(),
+        config in proptest::option::of(any_line()),
+        default in proptest::option::of(any_line()),
+    ) {
+        let default = default.map(|line| (Target::Default, line));
+        let config: Vec<_> = config.map(|line| (ALICES, line)).into_iter().chain(default).collect();
         let before = book(&config, &[]).resolve(ALICE, RAM, page());
         let after = book(&config, &[(Place::Own(ALICE), own)]).resolve(ALICE, RAM, page()).unwrap();
         if let Some(before) = before {

@@ -357,7 +357,8 @@ impl Limits {
                     read.chunks_exact(HOLDER_BYTES).map(holder).for_each(&mut holding);
                 }
                 // The kernel pauses a long walk (kernel/bpf/bpf_iter.c: MAX_ITER_OBJECTS) and goes on when read again.
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Err(error) => return Err(BpfError::Scan(error)),
             }
         }
@@ -519,7 +520,8 @@ fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
 fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
     let word = wire_u64!(value, plimsoll_mm, word);
     let flags = wire_u32!(value, plimsoll_mm, flags);
-    let own = (word & abi::PLIMSOLL_WORD_MASK).cast_signed().wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed());
+    let own =
+        (word & abi::PLIMSOLL_WORD_MASK).cast_signed().wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed());
     AddressSpace {
         mm,
         account: u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),

@@ -206,10 +206,7 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
     ]
     .map(u32::to_ne_bytes)
     .concat();
-    skel.maps
-        .meta
-        .update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY)
-        .map_err(|error| load_error(&error))
+    skel.maps.meta.update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY).map_err(|error| load_error(&error))
 }
 
 /// What new entries are copied from: zeroes, and zeroes with one pin.

@@ -71,7 +71,9 @@ impl Map {
 
     /// Writes one entry.
     pub(super) fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
-        self.handle.update(key, value, MapFlags::ANY).map_err(|error| self.error(io::Error::other(error.to_string())))
+        self.handle
+            .update(key, value, MapFlags::ANY)
+            .map_err(|error| self.error(io::Error::other(error.to_string())))
     }
 
     /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many

@@ -12,7 +12,9 @@ mod protect;
 
 pub use error::BpfError;
 pub use events::Events;
-pub use limits::{AccountFacts, AddressSpace, DefaultLine, Enforce, Holder, Limits, LineSet, MapFacts, VictimMark};
+pub use limits::{
+    AccountFacts, AddressSpace, DefaultLine, Enforce, Holder, Limits, LineSet, MapFacts, VictimMark,
+};
 pub use load::{LoadOptions, Members, load, verify};
-pub use pins::{Meta, Pins, PinState};
+pub use pins::{Meta, PinState, Pins};
 pub use protect::ExeKey;

@@ -90,7 +90,11 @@ impl Pins {
         let linked = match fs::read_dir(&links) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(if self.root.join("maps").exists() { PinState::Partial } else { PinState::Absent });
+                return Ok(if self.root.join("maps").exists() {
+                    PinState::Partial
+                } else {
+                    PinState::Absent
+                });
             }
             Err(error) => return Err(cause(&links, "read", &error)),
         };
@@ -101,7 +105,11 @@ impl Pins {
         let mut value = vec![0; meta.value_bytes()];
         meta.read(&0_u32.to_ne_bytes(), &mut value)?;
         let word = |index: usize| {
-            value.get(index.saturating_mul(4)..).and_then(|rest| rest.first_chunk()).copied().map(u32::from_ne_bytes)
+            value
+                .get(index.saturating_mul(4)..)
+                .and_then(|rest| rest.first_chunk())
+                .copied()
+                .map(u32::from_ne_bytes)
         };
         let (Some(schema), Some(cpus), Some(charged_members), Some(processes_max), Some(accounts_max)) =
             (word(0), word(1), word(3), word(4), word(5))

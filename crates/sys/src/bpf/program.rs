@@ -52,9 +52,6 @@ impl SyscallProgram {
 
     /// The error that the program reported itself, as a negative errno.
     pub(super) fn error(&self, result: i32) -> BpfError {
-        BpfError::Run {
-            program: self.name,
-            source: io::Error::from_raw_os_error(result.saturating_neg()),
-        }
+        BpfError::Run { program: self.name, source: io::Error::from_raw_os_error(result.saturating_neg()) }
     }
 }

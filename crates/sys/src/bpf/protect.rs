@@ -24,8 +24,9 @@ impl ExeKey {
         if stat.st_uid != 0 || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return None;
         }
-        let device_differs =
-            rustix::fs::statfs(path).is_ok_and(|fs: StatFs| u64::try_from(fs.f_type).is_ok_and(|kind| DEVICE_DIFFERS.contains(&kind)));
+        let device_differs = rustix::fs::statfs(path).is_ok_and(|fs: StatFs| {
+            u64::try_from(fs.f_type).is_ok_and(|kind| DEVICE_DIFFERS.contains(&kind))
+        });
         let device =
             rustix::fs::major(stat.st_dev).wrapping_shl(20) | (rustix::fs::minor(stat.st_dev) & 0x000f_ffff);
         Some(Self { inode: stat.st_ino, device: if device_differs { 0 } else { device } })

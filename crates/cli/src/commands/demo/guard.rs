@@ -3,7 +3,10 @@
 use super::stage::Stage;
 use crate::exit::{Exit, Failure};
 use nix::{
-    sys::{prctl::set_pdeathsig, signal::Signal as PosixSignal},
+    sys::{
+        prctl::set_pdeathsig,
+        signal::{SigSet, Signal as PosixSignal},
+    },
     unistd::getppid,
 };
 use plimsoll_daemon::{
@@ -22,15 +25,16 @@ use plimsoll_policy::{
     units::{Bytes, Pid, Uid},
     victim::Signal,
 };
-use plimsoll_sys::process::PidFd;
+use plimsoll_sys::process::{BPFFS_PATH, PidFd};
 use std::{
+    fmt::Display,
     fs,
+    io::{Read as _, Write},
     os::{fd::AsFd as _, unix::process::CommandExt as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
 
 /// The name of this part of the program; no command of the user's.
 pub(crate) const GUARD_PART: &str = "demo-guard";
@@ -46,76 +50,71 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Guard {
     child: Child,
     pidfd: PidFd,
-    folder: TempDir,
-    pin: PathBuf,
+    journal: ChildStderr,
+    /// Made by the guard itself, so that whoever is killed first, somebody removes it.
+    folder: PathBuf,
 }
 
-fn places(folder: &Path, pin: &Path) -> DaemonOptions {
+fn places(folder: &Path) -> DaemonOptions {
+    let name = folder.file_name().unwrap_or_default();
     DaemonOptions {
         config: folder.join("plimsoll.toml"),
         state: folder.join("state"),
         socket: folder.join("socket"),
-        pin: pin.to_path_buf(),
+        pin: Path::new(BPFFS_PATH).join(name),
         dry_run: false,
         keep: false,
     }
 }
 
-fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Failure {
-    move |error| Failure::failed(format_args!("cannot {what}: {error}"))
-}
-
 impl Guard {
     /// Starts it and waits until it answers.
     pub(super) fn start(stage: &Stage<'_>) -> Result<Self, Failure> {
-        let folder = tempfile::Builder::new()
-            .prefix("plimsoll-demo-")
-            .tempdir()
-            .map_err(failed("make a temporary folder"))?;
-        let name = folder.path().file_name().unwrap_or_default();
-        let pin = Path::new(plimsoll_sys::process::BPFFS_PATH).join(name);
-        fs::write(folder.path().join("plimsoll.toml"), "[machine]\nenabled = false\n")
-            .map_err(failed("write the demo's configuration"))?;
-        let log = fs::File::create(folder.path().join("log")).map_err(failed("write the demo's log"))?;
+        let failed =
+            |error: &dyn Display| Failure::failed(format_args!("cannot start the demo's guard: {error}"));
         let mut child = Command::new("/proc/self/exe")
             .arg(GUARD_PART)
-            .args([folder.path(), &pin])
             .arg(std::process::id().to_string())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             // Ctrl-C is for the demo, which then stops everything in order.
             .process_group(0)
             .spawn()
-            .map_err(failed("start the demo's guard"))?;
-        let pidfd = match PidFd::open(Pid(child.id())) {
-            Ok(pidfd) => pidfd,
-            Err(error) => {
-                drop(child.kill());
-                drop(child.wait());
-                return Err(Failure::failed(error));
-            }
+            .map_err(|error| failed(&error))?;
+        let parts = PidFd::open(Pid(child.id())).ok().zip(child.stdout.take()).zip(child.stderr.take());
+        let Some(((pidfd, mut output), journal)) = parts else {
+            drop(child.kill());
+            drop(child.wait());
+            return Err(failed(&"it has no pidfd"));
         };
-        let guard = Self { child, pidfd, folder, pin };
-        guard.wait_until_it_answers(stage)?;
+        let mut guard = Self { child, pidfd, journal, folder: PathBuf::new() };
+        match stage.line_of(&mut output, PATIENCE)? {
+            Some(folder) => guard.folder = PathBuf::from(folder),
+            None => return Err(failed(&guard.last_words())),
+        }
+        let until = Instant::now() + PATIENCE;
+        while guard.client().and_then(|mut client| client.status()).is_err() {
+            if stage.wait_readable(guard.pidfd.as_fd(), LOOK_AGAIN)? || Instant::now() > until {
+                return Err(failed(&guard.last_words()));
+            }
+        }
         Ok(guard)
     }
 
-    fn wait_until_it_answers(&self, stage: &Stage<'_>) -> Result<(), Failure> {
-        let until = Instant::now() + PATIENCE;
-        while self.client().and_then(|mut client| client.status()).is_err() {
-            let ended = stage.wait_readable(self.pidfd.as_fd(), LOOK_AGAIN)?;
-            if ended || Instant::now() > until {
-                let said = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing").to_owned();
-                return Err(Failure::failed(format_args!("the demo's guard did not start: {last}")));
-            }
-        }
-        Ok(())
+    /// Ends it, and tells what it said last.
+    fn last_words(&mut self) -> String {
+        self.end();
+        let mut said = String::new();
+        let last = self.journal.read_to_string(&mut said).ok().and_then(|_| said.lines().last());
+        last.map_or_else(
+            || "it says nothing".to_owned(),
+            |line| line.trim_start_matches("plimsoll: ").to_owned(),
+        )
     }
 
     fn client(&self) -> Result<Client, CallError> {
-        Client::connect(&places(self.folder.path(), &self.pin).socket)
+        Client::connect(&places(&self.folder).socket)
     }
 
     /// Draws a line; where it is near, in bytes.
@@ -156,8 +155,8 @@ impl Guard {
     /// Stops it and sees to it that nothing is left.
     pub(super) fn stop(mut self) -> Result<(), Failure> {
         self.end();
-        let left = [self.folder.path(), &self.pin].into_iter().find(|place| place.exists());
-        match left {
+        let pin = places(&self.folder).pin;
+        match [&self.folder, &pin].into_iter().find(|place| place.exists()) {
             Some(place) => Err(Failure::failed(format_args!("'{}' is left; remove it", place.display()))),
             None => Ok(()),
         }
@@ -166,14 +165,16 @@ impl Guard {
     /// What fails here is seen by what is left, in [`Guard::stop`].
     fn end(&mut self) {
         self.pidfd.send_signal(Signal::Term).ok();
-        if !matches!(self.pidfd.wait_exit(PATIENCE), Ok(true)) {
-            self.pidfd.send_signal(Signal::Kill).ok();
+        if matches!(self.pidfd.wait_exit(PATIENCE), Ok(true)) {
+            drop(self.child.wait());
+            return;
         }
+        self.pidfd.send_signal(Signal::Kill).ok();
         drop(self.child.wait());
-        if self.pin.exists() {
-            drop(stop_guarding(&self.pin));
+        if self.folder.is_absolute() {
+            drop(stop_guarding(&places(&self.folder).pin));
+            drop(fs::remove_dir_all(&self.folder));
         }
-        drop(fs::remove_dir_all(self.folder.path()));
     }
 }
 
@@ -184,20 +185,28 @@ impl Drop for Guard {
 }
 
 /// The part of the program that is the guard. When the demo goes without stopping it (it was killed), the kernel sends
-/// SIGTERM, and the folder is removed here.
-pub(crate) fn guard_main(arguments: &[String]) -> Result<Exit, String> {
-    let [folder, pin, parent] = arguments else {
+/// SIGTERM, and it stops as ever.
+pub(crate) fn guard_main(arguments: &[String], out: &mut dyn Write) -> Result<Exit, String> {
+    let [parent] = arguments else {
         return Err("this part of plimsoll is started by 'plimsoll demo'".to_owned());
     };
-    let orphaned = || getppid().to_string() != *parent;
-    set_pdeathsig(PosixSignal::SIGTERM).map_err(|errno| format!("cannot follow the demo's end: {errno}"))?;
-    let ended = if orphaned() {
-        Ok(())
-    } else {
-        plimsoll_daemon::run(&places(Path::new(folder), Path::new(pin))).map_err(|error| error.to_string())
-    };
-    if orphaned() {
-        fs::remove_dir_all(folder).map_err(|error| format!("cannot remove '{folder}': {error}"))?;
+    // Before there is anything to remove: from here on the signal waits until the guard takes it.
+    let mut term = SigSet::empty();
+    term.add(PosixSignal::SIGTERM);
+    term.thread_block()
+        .and_then(|()| set_pdeathsig(PosixSignal::SIGTERM))
+        .map_err(|errno| format!("cannot follow the demo's end: {errno}"))?;
+    if getppid().to_string() != *parent {
+        return Ok(Exit::Failed);
     }
+    let failed = |error: std::io::Error| format!("a temporary folder: {error}");
+    let folder = tempfile::Builder::new().prefix("plimsoll-demo-").tempdir().map_err(failed)?;
+    let places = places(folder.path());
+    fs::write(&places.config, "[machine]\nenabled = false\n").map_err(failed)?;
+    let told = writeln!(out, "{}", folder.path().display()).and_then(|()| out.flush());
+    // Nobody listens: then nobody will draw a line either, and the signal comes.
+    let ended =
+        told.map_err(failed).and_then(|()| plimsoll_daemon::run(&places).map_err(|error| error.to_string()));
+    folder.close().map_err(failed)?;
     ended.map(|()| Exit::Done)
 }

@@ -14,7 +14,7 @@ use plimsoll_policy::{
 use plimsoll_sys::process::PidFd;
 use std::{
     ffi::{CStr, CString},
-    io::{BufRead, Read, Write},
+    io::{BufRead, Write},
     os::{fd::AsFd as _, unix::process::CommandExt as _},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
@@ -98,28 +98,10 @@ impl Hog {
     }
 
     fn hear(&mut self, stage: &Stage<'_>) -> Result<Taken, Failure> {
-        let mut line = Vec::new();
-        loop {
-            if !stage.wait_readable(self.stdout.as_fd(), STEP)? {
-                return Err(Failure::failed(format_args!(
-                    "process {} of the demo does not answer",
-                    self.pid()
-                )));
-            }
-            let mut byte = [0];
-            match self.stdout.read(&mut byte) {
-                Ok(0) => break,
-                Ok(_) if byte == *b"\n" => {
-                    let held = String::from_utf8_lossy(&line);
-                    return held.parse().map(Taken::Now).map_err(|error| {
-                        Failure::failed(format_args!("process {} of the demo says '{held}': {error}", self.pid()))
-                    });
-                }
-                Ok(_) => line.extend(byte),
-                Err(error) => {
-                    return Err(Failure::failed(format_args!("cannot hear the demo's hog: {error}")));
-                }
-            }
+        if let Some(held) = stage.line_of(&mut self.stdout, STEP)? {
+            return held.parse().map(Taken::Now).map_err(|error| {
+                Failure::failed(format_args!("process {} of the demo says '{held}': {error}", self.pid()))
+            });
         }
         // Its output closes a little before all of it is gone.
         if self.ends_within(stage, STEP)? {

@@ -9,8 +9,8 @@ use nix::{
     },
 };
 use std::{
-    io::Write,
-    os::fd::{AsFd as _, BorrowedFd},
+    io::{Read, Write},
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
@@ -78,6 +78,31 @@ impl<'a> Stage<'a> {
         within: Duration,
     ) -> Result<bool, Failure> {
         self.wait(Some(descriptor), within)
+    }
+
+    /// The next line of a process of the demo's, without its end; `None` when there is no more.
+    pub(super) fn line_of(
+        &self,
+        from: &mut (impl Read + AsFd),
+        within: Duration,
+    ) -> Result<Option<String>, Failure> {
+        let mut line = Vec::new();
+        loop {
+            if !self.wait_readable(from.as_fd(), within)? {
+                return Err(Failure::failed(
+                    "a process of the demo does not answer; is the machine very busy?",
+                ));
+            }
+            let mut byte = [0];
+            match from.read(&mut byte) {
+                Ok(0) => return Ok(None),
+                Ok(_) if byte == *b"\n" => return Ok(Some(String::from_utf8_lossy(&line).into_owned())),
+                Ok(_) => line.extend(byte),
+                Err(error) => {
+                    return Err(Failure::failed(format_args!("cannot hear a process of the demo: {error}")));
+                }
+            }
+        }
     }
 
     fn wait(&self, descriptor: Option<BorrowedFd<'_>>, within: Duration) -> Result<bool, Failure> {

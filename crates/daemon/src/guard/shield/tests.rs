@@ -31,7 +31,8 @@ fn a_process_is_protected_by_its_executable_and_not_by_its_name() {
     let mut candidates = [candidate(std::process::id(), 10), candidate(1, 5)];
     shield.by_executable(&proc, &mut candidates);
     let owner_may_protect = own.uid() == 0 && own.mode() & 0o022 == 0;
-    let expected = if owner_may_protect { Standing::Protected(Protection::Executable) } else { Standing::Free };
+    let expected =
+        if owner_may_protect { Standing::Protected(Protection::Executable) } else { Standing::Free };
     assert_eq!(candidates[0].standing, expected);
     assert_eq!(candidates[1].standing, Standing::Free);
 }

@@ -30,7 +30,6 @@ fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
         .args([
             "api::server::tests::another_user::speak_for_another_user",
             "--exact",
-            "--ignored",
             "--nocapture",
         ])
         .env_clear()
@@ -56,10 +55,12 @@ fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
     (ALICE, replies)
 }
 
+/// The other half of `as_another_user`, which runs it in a process of its own.
 #[test]
-#[ignore = "the other half of `as_another_user`, which runs it in a process of its own"]
 fn speak_for_another_user() {
-    let socket = PathBuf::from(std::env::var_os("PLIMSOLL_TEST_SOCKET").unwrap());
+    let Some(socket) = std::env::var_os("PLIMSOLL_TEST_SOCKET").map(PathBuf::from) else {
+        return;
+    };
     let requests: Vec<_> =
         std::io::stdin().lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     for reply in converse(&socket, &requests) {

@@ -1,0 +1,292 @@
+//! `plimsoll doctor` and `plimsoll demo`, as a stranger meets them.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "this whole file is one test module"
+)]
+
+mod starting;
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use starting::assert_one_line;
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+use support::{ALICE, SOON, program::PYTHON, until};
+
+/// The demo's user.
+const DEMO: u32 = 60_999;
+
+fn plimsoll(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(arguments);
+    command
+}
+
+/// The demo of the tests' own binary, or `None` where it cannot run, which is said.
+fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("\nSKIPPED: {test}: the demo needs root");
+    }
+    root
+}
+
+/// As another user, from a copy that every user can reach.
+fn as_alice(folder: &Path, arguments: &[&str]) -> Output {
+    let copy = folder.join("plimsoll");
+    fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &copy).unwrap();
+    fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &ALICE.to_string(), "--regid", &ALICE.to_string(), "--clear-groups", "--"]);
+    command.arg(copy).args(arguments).output().unwrap()
+}
+
+fn feature<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let features = report["features"].as_array().unwrap();
+    features.iter().find(|feature| feature["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// The fields that scripts rely on.
+#[track_caller]
+fn assert_report(report: &Value) {
+    let top: BTreeSet<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    assert!(top.is_superset(&BTreeSet::from(["kernel", "features", "verdict"])), "{report}");
+    assert!(report["kernel"].is_string() && report["verdict"].as_str().unwrap().ends_with('.'), "{report}");
+    let mut names = BTreeSet::new();
+    for feature in report["features"].as_array().unwrap() {
+        assert!(names.insert(feature["name"].as_str().unwrap()), "{feature} is told twice");
+        assert!(!feature["used_for"].as_str().unwrap().is_empty(), "{feature}");
+        match &feature["present"] {
+            Value::Bool(true) => {
+                assert!(feature["fallback"].is_null() && feature["detail"].is_null(), "{feature}")
+            }
+            Value::Bool(false) => {
+                assert!(feature["fallback"].is_string() && feature["detail"].is_string(), "{feature}")
+            }
+            // Could not be found out, and why.
+            Value::Null => {
+                assert!(feature["fallback"].is_null() && feature["detail"].is_string(), "{feature}")
+            }
+            Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => panic!("{feature}"),
+        }
+    }
+}
+
+#[test]
+fn doctor_tells_every_feature_with_its_use_and_a_verdict() {
+    let output = plimsoll(&["doctor", "--json"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_report(&report);
+    assert_eq!(feature(&report, "pidfd")["present"], true);
+    for name in [
+        "BTF",
+        "tracepoint rss_stat",
+        "task iterator",
+        "limits programs",
+        "process_mrelease",
+        "CAP_KILL",
+        "swap",
+    ] {
+        feature(&report, name);
+    }
+    let text = plimsoll(&["doctor"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("Kernel ") && text.contains("\nFEATURE "), "{text}");
+    assert!(text.trim_end().ends_with(report["verdict"].as_str().unwrap()), "{text}");
+}
+
+#[test]
+fn doctor_without_root_tells_what_it_can_and_says_what_it_cannot() {
+    if !is_root("doctor_without_root_tells_what_it_can_and_says_what_it_cannot") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = as_alice(folder.path(), &["doctor", "--json"]);
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_report(&report);
+    for name in ["limits programs", "bpf_loop", "ring buffer", "typed tracepoint programs"] {
+        assert_eq!(
+            feature(&report, name)["present"],
+            Value::Null,
+            "{name}: what root would get is not known"
+        );
+    }
+    let root: Value =
+        serde_json::from_slice(&plimsoll(&["doctor", "--json"]).output().unwrap().stdout).unwrap();
+    for name in ["BTF", "per-CPU page counters", "pidfd", "process_mrelease", "swap"] {
+        assert_eq!(feature(&report, name)["present"], feature(&root, name)["present"], "{name}");
+    }
+    if feature(&root, "limits programs")["present"] == true {
+        assert!(report["verdict"].as_str().unwrap().contains("sudo plimsoll doctor"), "{report}");
+    }
+}
+
+/// Everything a demo could leave.
+fn left_over() -> Vec<String> {
+    let named = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        entries
+            .map(|entry| entry.path().display().to_string())
+            .filter(|path| path.contains("plimsoll-demo"))
+            .collect()
+    };
+    let temporary = std::env::temp_dir();
+    let mut left = [named("/sys/fs/bpf"), named(temporary.to_str().unwrap())].concat();
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    for pid in pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let status = String::from_utf8_lossy(&read("status")).into_owned();
+        let of_demo = status.lines().any(|line| line.starts_with("Uid:") && line.contains(&DEMO.to_string()));
+        let part =
+            read("cmdline").split(|byte| *byte == 0).nth(1).is_some_and(|word| word.starts_with(b"demo-"));
+        if (of_demo || part) && !status.contains("State:\tZ") {
+            left.push(format!("process {pid}"));
+        }
+    }
+    left
+}
+
+#[track_caller]
+fn assert_nothing_left() {
+    // Who was killed with it may be a moment behind.
+    until("nothing is left of the demo", SOON, || left_over().is_empty().then_some(()));
+}
+
+#[test]
+fn demo_shows_the_whole_story_in_time_and_leaves_nothing() {
+    if !is_root("demo_shows_the_whole_story_in_time_and_leaves_nothing") {
+        return;
+    }
+    let began = Instant::now();
+    let output = plimsoll(&["demo"]).output().unwrap();
+    let (took, story) = (began.elapsed(), String::from_utf8(output.stdout).unwrap());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{story}");
+    assert!(took < Duration::from_secs(15), "{took:?}: {story}");
+    for part in [
+        "The line is drawn at 256.0 MiB",
+        "near: the soft limit is noticed",
+        "(\"demo-hog\") was killed; it was using 256.",
+        "(\"demo-sleeper\") was killed; it was using 160.",
+        "the crosser lives",
+        "Nothing is left",
+    ] {
+        assert!(story.contains(part), "'{part}' is not in: {story}");
+    }
+    let largest: Vec<_> = story.lines().filter(|line| line.contains("was killed;")).collect();
+    assert!(
+        largest[0].contains("in that very event") && largest[1].contains("largest process was selected"),
+        "{story}"
+    );
+    assert!(left_over().is_empty(), "{:?}", left_over());
+}
+
+#[test]
+fn demo_runs_beside_a_guarding_daemon_and_touches_nothing_of_it() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let before = starting::Kept::of(&world);
+    let output = world.plimsoll(&["demo"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(starting::Kept::of(&world), before);
+    assert!(world.history().is_empty());
+    world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+}
+
+/// A demo that has said something with this in it.
+fn started(until_it_says: &str) -> Child {
+    let mut demo = plimsoll(&["demo"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let heard = lines.by_ref().map_while(Result::ok).any(|line| line.contains(until_it_says));
+    assert!(heard, "the demo never says '{until_it_says}'");
+    // Read on, so that it does not stop at a full or a closed pipe.
+    std::thread::spawn(move || lines.count());
+    demo
+}
+
+#[test]
+fn a_demo_that_is_ended_early_cleans_up_wherever_it_is() {
+    if !is_root("a_demo_that_is_ended_early_cleans_up_wherever_it_is") {
+        return;
+    }
+    for (signal, moment) in [
+        (Signal::INT, "Plimsoll demo"),
+        (Signal::INT, "64 MiB"),
+        (Signal::TERM, "demo-crosser"),
+        (Signal::HUP, "A guard of its own"),
+    ] {
+        let mut demo = started(moment);
+        kill_process(Pid::from_child(&demo), signal).unwrap();
+        let status = until("the demo ends", SOON, || demo.try_wait().unwrap());
+        let mut said = String::new();
+        demo.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(status.code(), Some(1), "{signal:?} at '{moment}': {said}");
+        assert_one_line(&said);
+        assert!(left_over().is_empty(), "{signal:?} at '{moment}': {:?}", left_over());
+    }
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_nothing_either() {
+    if !is_root("a_demo_that_is_killed_leaves_nothing_either") {
+        return;
+    }
+    for moment in ["Plimsoll demo", "A guard of its own", "64 MiB", "demo-crosser"] {
+        let mut demo = started(moment);
+        demo.kill().unwrap();
+        demo.wait().unwrap();
+        assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_ends_the_demo_and_nothing_is_left() {
+    if !is_root("a_reader_that_leaves_early_ends_the_demo_and_nothing_is_left") {
+        return;
+    }
+    let mut demo = plimsoll(&["demo"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("Plimsoll demo"), "{first}");
+    assert_eq!(until("the demo ends", SOON, || demo.try_wait().unwrap()).code(), Some(0));
+    assert!(left_over().is_empty(), "{:?}", left_over());
+}
+
+#[test]
+fn demo_wants_root_and_a_user_that_nobody_else_uses() {
+    if !is_root("demo_wants_root_and_a_user_that_nobody_else_uses") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = as_alice(folder.path(), &["demo"]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(4), &b""[..]));
+    assert_one_line(&String::from_utf8(output.stderr).unwrap());
+    let mut somebody = Command::new("setpriv");
+    somebody.args(["--reuid", &DEMO.to_string(), "--clear-groups", "--pdeathsig", "KILL", "--"]);
+    let mut somebody = somebody.args([PYTHON, "-c", "import time; time.sleep(60)"]).spawn().unwrap();
+    let status = format!("/proc/{}/status", somebody.id());
+    until("somebody uses the demo's user", SOON, || {
+        let text = fs::read_to_string(&status).unwrap();
+        text.lines().any(|line| line.starts_with("Uid:") && line.contains(&DEMO.to_string())).then_some(())
+    });
+    let output = plimsoll(&["demo"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
+    assert_one_line(&said);
+    assert!(said.contains(&somebody.id().to_string()), "{said}");
+    assert!(somebody.try_wait().unwrap().is_none(), "it has been left alone");
+    somebody.kill().unwrap();
+    somebody.wait().unwrap();
+}

@@ -1,0 +1,165 @@
+//! Real programs under a line: each is ended at it, in one piece, and nothing stays behind.
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, os::unix::process::ExitStatusExt as _, path::Path, process::{Command, Stdio}, time::Duration};
+use support::{ALICE, SOON, World, exact, program::Program, until};
+
+/// A program's path, where it is installed or where the set-up of the tests unpacks it.
+fn installed(name: &str) -> Option<String> {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/usr/bin");
+    let folders = ["/usr/bin".into(), "/usr/local/bin".into(), unpacked];
+    folders.iter().map(|folder| folder.join(name)).find(|path| path.exists()).map(|path| path.display().to_string())
+}
+
+/// The path of a program, or `None` when it was said that the test cannot run.
+fn needed(test: &str, name: &str) -> Option<String> {
+    let path = installed(name);
+    if path.is_none() {
+        println!("\nSKIPPED: {test}: there is no {name} on this machine");
+    }
+    path
+}
+
+/// Checks what every crossing must leave: usage at or under the line, every victim the user's, small overshoots.
+#[track_caller]
+fn assert_held(world: &World, hard_bytes: u64) -> Vec<Value> {
+    let incidents = world.incidents(1);
+    for incident in &incidents {
+        assert_eq!(incident["victims"][0]["uid"], ALICE, "{incident}");
+        assert_eq!(incident["hard_bytes"], hard_bytes, "{incident}");
+    }
+    let usage = || world.usage_pages(ALICE) * exact::page_bytes();
+    until("usage is at or under the line", SOON, || (usage() <= hard_bytes).then_some(()));
+    incidents
+}
+
+#[test]
+fn python_that_grows_a_list_is_killed_at_the_line() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut python = world.python(ALICE, "lost = []\nwhile True: lost.append('x' * 1000 + str(len(lost)))\n");
+    python.killed();
+    let incidents = assert_held(&world, 64 << 20);
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert_eq!(incidents[0]["trigger"], "in-kernel");
+    assert!(incidents[0]["overshoot_bytes"].as_u64().unwrap() <= 64 << 10, "{}", incidents[0]);
+    assert!(incidents[0]["victims"][0]["comm"].as_str().unwrap().starts_with("python3"), "{}", incidents[0]);
+}
+
+#[test]
+fn a_pool_of_python_workers_loses_its_largest_and_the_others_go_on() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut pool = world.python(
+        ALICE,
+        "children = []\n\
+         for size in (10, 10, 10, 10, 200):\n\
+         \x20   child = os.fork()\n\
+         \x20   if child == 0:\n\
+         \x20       mine = []\n\
+         \x20       for turn in range(size * 16): mine.append(bytearray(65536)); time.sleep(0.0005)\n\
+         \x20       time.sleep(60)\n\
+         \x20   children.append(child)\n\
+         ended, status = os.wait()\n\
+         say(children.index(ended), os.WTERMSIG(status))\n\
+         hear()\n\
+         for child in children[:4]: os.kill(child, signal.SIGKILL)\n",
+    );
+    assert_eq!(pool.line(), "4 9");
+    assert_eq!(assert_held(&world, 128 << 20).len(), 1);
+    pool.tell("");
+    pool.end();
+    assert_eq!(world.history().len(), 1);
+    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+}
+
+#[test]
+fn node_that_fills_buffers_is_killed_at_the_line() {
+    let Some(node) = needed("node_that_fills_buffers_is_killed_at_the_line", "node") else { return };
+    let world = world!();
+    world.limit(ALICE, "160M", &[]);
+    let mut command = world.as_user(ALICE, node);
+    command.args(["-e", "const all = []; setTimeout(() => process.exit(3), 60000);\
+        (function grow() { all.push(Buffer.alloc(1 << 20, 1)); setImmediate(grow); })()"]);
+    Program::of(command).killed();
+    let incidents = assert_held(&world, 160 << 20);
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+}
+
+#[test]
+fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
+    let Some(stress) = needed("stress_ng_is_killed_at_the_line_as_often_as_it_comes_back", "stress-ng") else { return };
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut command = world.as_user(ALICE, stress);
+    command.args(["--vm", "2", "--vm-bytes", "256M", "--vm-keep", "--timeout", "5", "--temp-path"]);
+    command.arg(own_folder(&world)).stderr(Stdio::null());
+    Program::of(command).end_within(Duration::from_secs(30));
+    let incidents = assert_held(&world, 64 << 20);
+    assert!(incidents.iter().all(|incident| incident["action"] == "kill"));
+    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+}
+
+#[test]
+fn a_fork_storm_is_held_at_its_line() {
+    let world = world!();
+    world.limit(ALICE, "24M", &[]);
+    let mut storm = world.workload(ALICE, "forkstorm", &["--children=48", "--mebibytes=2", "--storm-seconds=3"]);
+    storm.stage("ready");
+    let mut peak = 0;
+    let told = loop {
+        peak = peak.max(world.facts(ALICE).usage.0 * exact::page_bytes());
+        if let Some(line) = storm.try_line() {
+            break line;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let killed: u64 = told.split("killed=").nth(1).unwrap().trim().parse().unwrap();
+    assert!(killed > 0, "{told}");
+    println!("{told}; peak {peak} bytes; {} incidents", world.history().len());
+    assert_held(&world, 24 << 20);
+    // All children together would take 96 MiB.
+    assert!(peak < 72 << 20, "{peak} bytes at a line of 24 MiB");
+    storm.stop();
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+#[test]
+fn a_compiler_is_killed_at_the_line_and_its_driver_tells() {
+    let Some(gcc) = needed("a_compiler_is_killed_at_the_line_and_its_driver_tells", "gcc") else { return };
+    let world = world!();
+    let folder = own_folder(&world);
+    // A table whose initialisers are all different: a syntax tree of some hundred megabytes.
+    let rows: String = (0..400_000).map(|row| format!("{{ {row}, \"{row}\", {row}.5 }},\n")).collect();
+    let source = format!("struct row {{ long a; const char *b; double c; }};\nstruct row rows[] = {{\n{rows}}};\n");
+    fs::write(world.path("large.c"), source).unwrap();
+    let compile = || {
+        let mut command: Command = world.as_user(ALICE, &gcc);
+        command.args(["-c", "-o", "/dev/null"]).arg(world.path("large.c"));
+        command.env("TMPDIR", &folder).stderr(Stdio::null());
+        Program::of(command).end_within(Duration::from_secs(60))
+    };
+    world.limit(ALICE, "48M", &[]);
+    let status = compile();
+    assert!(status.signal().is_none() && !status.success(), "{status}");
+    let incidents = assert_held(&world, 48 << 20);
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert_eq!(incidents[0]["victims"][0]["comm"], "cc1", "{}", incidents[0]);
+    assert_eq!(world.usage_pages(ALICE), 0);
+    // With room it compiles, and nobody is killed.
+    world.limit(ALICE, "900M", &[]);
+    assert!(compile().success());
+    assert_eq!(world.history().len(), 1);
+    assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+/// A folder that the user may write to.
+fn own_folder(world: &World) -> std::path::PathBuf {
+    let folder = world.path("own");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(ALICE), Some(ALICE)).unwrap();
+    folder
+}
