@@ -9,14 +9,14 @@ mod starting;
 mod support;
 
 use serde_json::{Value, json};
-use starting::{Kept, assert_one_line};
+use starting::{ALICE, BOB, CAROL, Kept, assert_one_line};
 use std::{
     fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     time::Duration,
 };
-use support::{ALICE, BOB, CAROL, World, program::Program};
+use support::{World, program::Program};
 
 /// Runs `plimsoll` as a user: status, standard output, standard error.
 fn run_as(world: &World, user: u32, arguments: &[&str]) -> (i32, String, String) {
@@ -63,11 +63,11 @@ fn a_user_sees_the_own_account_and_no_other() {
         shown.as_array().unwrap().iter().map(|account| account["account"].clone()).collect()
     };
     assert_eq!(accounts(&json_as(&world, ALICE, &["limit", "show"])), own);
-    assert_eq!(accounts(&json_as(&world, ALICE, &["limit", "show", "60100"])), own);
+    assert_eq!(accounts(&json_as(&world, ALICE, &["limit", "show", "60150"])), own);
     assert_eq!(accounts(&json_as(&world, ALICE, &["status"])["accounts"]), own);
     assert_eq!(json_as(&world, CAROL, &["limit", "show"]), json!([]));
     assert_eq!(json_as(&world, CAROL, &["status"])["accounts"], json!([]));
-    assert_not_permitted(&world, &["limit", "show", "60101"]);
+    assert_not_permitted(&world, &["limit", "show", "60151"]);
     assert_not_permitted(&world, &["limit", "show", "0"]);
     // The default line is for everybody, so everybody may know it.
     world.ok(&["limit", "set", "default", "70M"]);
@@ -80,24 +80,24 @@ fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators()
     let world = world!();
     world.limit(ALICE, "64M", &["--action", "term"]);
     let hard = || world.account(ALICE).unwrap()["hard_bytes"].as_u64().unwrap() >> 20;
-    assert_eq!(json_as(&world, ALICE, &["limit", "set", "60100", "48M"])[0]["hard_bytes"], 48 << 20);
+    assert_eq!(json_as(&world, ALICE, &["limit", "set", "60150", "48M"])[0]["hard_bytes"], 48 << 20);
     assert_eq!(hard(), 48);
     // Up again to what root allows, and not a page more.
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "64M"]).0, 0);
-    assert_not_permitted(&world, &["limit", "set", "60100", &((64_u64 << 20) + 65_536).to_string()]);
-    assert_not_permitted(&world, &["limit", "set", "60100", "100%"]);
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "64M"]).0, 0);
+    assert_not_permitted(&world, &["limit", "set", "60150", &((64_u64 << 20) + 65_536).to_string()]);
+    assert_not_permitted(&world, &["limit", "set", "60150", "100%"]);
     // Nor with a milder end.
-    assert_not_permitted(&world, &["limit", "set", "60100", "32M", "--action", "notify"]);
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "32M", "--action", "kill"]).0, 0);
+    assert_not_permitted(&world, &["limit", "set", "60150", "32M", "--action", "notify"]);
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "32M", "--action", "kill"]).0, 0);
     assert_eq!(hard(), 32);
     crossing(&world, ALICE);
     // Clearing takes the own line away, and never root's.
-    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60100"]).0, 0);
+    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60150"]).0, 0);
     assert_eq!(hard(), 64);
-    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60100"]).0, 1);
+    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60150"]).0, 1);
     assert_eq!(hard(), 64);
     // Root lowers below what the user has: the lower one counts.
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60100", "60M", "--action", "term"]).0, 0);
+    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "60M", "--action", "term"]).0, 0);
     world.limit(ALICE, "40M", &[]);
     assert_eq!(hard(), 40);
 }
@@ -105,9 +105,9 @@ fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators()
 #[test]
 fn a_user_without_a_line_may_draw_one_and_takes_it_away_again() {
     let world = world!();
-    assert_eq!(run_as(&world, CAROL, &["limit", "set", "60102", "32M"]).0, 0);
+    assert_eq!(run_as(&world, CAROL, &["limit", "set", "60152", "32M"]).0, 0);
     crossing(&world, CAROL);
-    assert_eq!(run_as(&world, CAROL, &["limit", "clear", "60102"]).0, 0);
+    assert_eq!(run_as(&world, CAROL, &["limit", "clear", "60152"]).0, 0);
     assert!(world.account(CAROL).is_none());
 }
 
@@ -117,13 +117,13 @@ fn a_user_touches_nobody_elses_line_and_not_the_default() {
     world.limit(BOB, "64M", &[]);
     world.ok(&["limit", "set", "default", "50%"]);
     for arguments in [
-        &["limit", "set", "60101", "1M"][..],
-        &["limit", "set", "60101", "1M", "--now"],
-        &["limit", "set", "60103", "1M"],
+        &["limit", "set", "60151", "1M"][..],
+        &["limit", "set", "60151", "1M", "--now"],
+        &["limit", "set", "60153", "1M"],
         &["limit", "set", "0", "1M"],
         &["limit", "set", "root", "1M", "--now"],
         &["limit", "set", "default", "1M"],
-        &["limit", "clear", "60101"],
+        &["limit", "clear", "60151"],
         &["limit", "clear", "default"],
     ] {
         assert_not_permitted(&world, arguments);
@@ -180,10 +180,10 @@ fn who_calls_is_what_the_kernel_says_and_not_the_message() {
     world.limit(BOB, "64M", &[]);
     let before = Kept::of(&world);
     for parameters in [
-        json!({"who": "user:60101", "hard": "1M"}),
-        json!({"who": "user:60101", "hard": "1M", "now": true}),
-        json!({"who": "user:60101", "hard": "1M", "set_by": 0}),
-        json!({"who": "user:60101", "hard": "1M", "peer": {"uid": 0}, "uid": 0}),
+        json!({"who": "user:60151", "hard": "1M"}),
+        json!({"who": "user:60151", "hard": "1M", "now": true}),
+        json!({"who": "user:60151", "hard": "1M", "set_by": 0}),
+        json!({"who": "user:60151", "hard": "1M", "peer": {"uid": 0}, "uid": 0}),
         json!({"who": "default", "hard": "1M"}),
     ] {
         let call = json!({"method": "io.plimsoll.SetLimit", "parameters": parameters}).to_string();
@@ -194,7 +194,7 @@ fn who_calls_is_what_the_kernel_says_and_not_the_message() {
     let answer = raw_call(
         &world,
         ALICE,
-        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60101\",\"hard\":\"1M\"}}",
+        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60151\",\"hard\":\"1M\"}}",
     );
     assert!(answer.contains("io.plimsoll.NotPermitted"), "{answer}");
     let answer = raw_call(&world, ALICE, "{\"method\":\"org.varlink.service.GetInfo\"}");

@@ -5,14 +5,14 @@ mod starting;
 mod support;
 
 use rustix::process::Signal;
-use starting::{Kept, Places, assert_one_line, assert_refused};
+use starting::{ALICE, Kept, Places, assert_one_line, assert_refused};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::Path,
     process::{Command, Stdio},
 };
-use support::{ALICE, SOON, until};
+use support::{SOON, until};
 
 /// Arguments, exit status, and what the one line must name.
 type Refusal<'a> = (&'a [&'a str], i32, &'a str);
@@ -20,21 +20,21 @@ type Refusal<'a> = (&'a [&'a str], i32, &'a str);
 /// What makes no sense whatever a line is drawn for.
 const NONSENSE: [Refusal<'_>; 24] = [
     (&["limit", "set", "nobody-of-that-name", "1G"], 1, "nobody-of-that-name"),
-    (&["limit", "set", "60100", "12Q"], 2, "12Q"),
-    (&["limit", "set", "60100", ""], 2, "512M"),
-    (&["limit", "set", "60100", "-5M"], 2, "-5"),
-    (&["limit", "set", "60100", "0"], 2, "0"),
-    (&["limit", "set", "60100", "0%"], 2, "0"),
-    (&["limit", "set", "60100", "1K"], 2, "less than"),
-    (&["limit", "set", "60100", "101%"], 2, "101%"),
-    (&["limit", "set", "60100", "999T"], 2, "RAM"),
-    (&["limit", "set", "60100", "99999999999999999999"], 2, "99999999999999999999"),
-    (&["limit", "set", "60100", "64M", "--soft", "65M"], 2, "above the hard limit"),
-    (&["limit", "set", "60100", "64M", "--soft", "0"], 2, "0"),
-    (&["limit", "set", "60100", "64M", "--soft", "200%"], 2, "200%"),
-    (&["limit", "set", "60100", "64M", "--action", "deny"], 2, "deny"),
-    (&["limit", "set", "60100", "64M", "--action", "explode"], 2, "explode"),
-    (&["limit", "set", "60100"], 2, "HARD"),
+    (&["limit", "set", "60150", "12Q"], 2, "12Q"),
+    (&["limit", "set", "60150", ""], 2, "512M"),
+    (&["limit", "set", "60150", "-5M"], 2, "-5"),
+    (&["limit", "set", "60150", "0"], 2, "0"),
+    (&["limit", "set", "60150", "0%"], 2, "0"),
+    (&["limit", "set", "60150", "1K"], 2, "less than"),
+    (&["limit", "set", "60150", "101%"], 2, "101%"),
+    (&["limit", "set", "60150", "999T"], 2, "RAM"),
+    (&["limit", "set", "60150", "99999999999999999999"], 2, "99999999999999999999"),
+    (&["limit", "set", "60150", "64M", "--soft", "65M"], 2, "above the hard limit"),
+    (&["limit", "set", "60150", "64M", "--soft", "0"], 2, "0"),
+    (&["limit", "set", "60150", "64M", "--soft", "200%"], 2, "200%"),
+    (&["limit", "set", "60150", "64M", "--action", "deny"], 2, "deny"),
+    (&["limit", "set", "60150", "64M", "--action", "explode"], 2, "explode"),
+    (&["limit", "set", "60150"], 2, "HARD"),
     (&["limit", "set", "@staff", "1G"], 2, "@staff"),
     (&["limit", "set", "job:7", "1G"], 2, "job:7"),
     (&["limit", "set", "cgroup:/x", "1G"], 2, "cgroup:/x"),
@@ -69,13 +69,13 @@ fn without_a_daemon_every_question_is_answered_with_3_and_bad_input_still_with_2
     let mut world = world!();
     world.end_daemon(Signal::TERM);
     for (arguments, expected) in [
-        (&["limit", "set", "60100", "1G"][..], 3),
+        (&["limit", "set", "60150", "1G"][..], 3),
         (&["limit", "show"], 3),
-        (&["limit", "clear", "60100"], 3),
+        (&["limit", "clear", "60150"], 3),
         (&["status"], 3),
         (&["history"], 3),
         (&["why"], 3),
-        (&["limit", "set", "60100", "12Q"], 2),
+        (&["limit", "set", "60150", "12Q"], 2),
     ] {
         let (code, _, stderr) = world.run(arguments);
         assert_eq!(code, expected, "{arguments:?}: {stderr}");
@@ -91,7 +91,7 @@ fn whoever_is_not_root_raises_nothing() {
     world.limit(ALICE, "64M", &[]);
     let before = Kept::of(&world);
     for arguments in
-        [["limit", "set", "60100", "65M"], ["limit", "set", "60101", "1M"], ["limit", "set", "default", "1M"]]
+        [["limit", "set", "60150", "65M"], ["limit", "set", "60151", "1M"], ["limit", "set", "default", "1M"]]
     {
         let mut command = world.as_user(ALICE, &plimsoll);
         let output = command.args(arguments).env("PLIMSOLL_SOCKET", world.path("socket")).output().unwrap();
@@ -109,7 +109,7 @@ const STATES: [(&str, &str); 9] = [
     ("\0\0\0\0", "damaged"),
     ("{\"version\": 1}", "damaged"),
     (
-        "{\"version\": 1, \"lines\": [{\"target\": \"user:60100\", \"set_by\": 0, \"line\": {\"hard\": \"12Q\"}}]}",
+        "{\"version\": 1, \"lines\": [{\"target\": \"user:60150\", \"set_by\": 0, \"line\": {\"hard\": \"12Q\"}}]}",
         "12Q",
     ),
     ("{\"version\": 1, \"lines\": [], \"more\": 1}", "more"),
@@ -137,7 +137,7 @@ fn a_state_file_that_cannot_be_understood_stops_the_start_and_is_left_as_it_is()
     fs::remove_file(&file).unwrap();
     fs::write(&file, &good).unwrap();
     chown(&file, Some(ALICE), None).unwrap();
-    assert_refused(Places::of(&world).command(), "belongs to uid 60100");
+    assert_refused(Places::of(&world).command(), "belongs to uid 60150");
     chown(&file, Some(0), None).unwrap();
     // All the while the line that was saved has been in force, and it is still.
     world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
@@ -151,7 +151,7 @@ fn a_state_folder_of_somebody_elses_is_not_used() {
     let beside = Places::beside(&world);
     fs::create_dir(&beside.state).unwrap();
     chown(&beside.state, Some(ALICE), None).unwrap();
-    assert_refused(beside.command(), "belongs to uid 60100");
+    assert_refused(beside.command(), "belongs to uid 60150");
     fs::remove_dir(&beside.state).unwrap();
     fs::write(&beside.state, "a file").unwrap();
     assert_refused(beside.command(), "not a directory");
@@ -169,8 +169,8 @@ fn a_bad_configuration_stops_the_start_with_file_and_line() {
         ("\n\n[limits]\ncharge = \"bananas\"\n", "bad.toml:4"),
         ("[limits]\nusers = { \"@staff\" = { hard = \"1G\" } }\n", "@staff"),
         ("[limits]\nusers = { nobody-of-that-name = { hard = \"1G\" } }\n", "nobody-of-that-name"),
-        ("[limits]\nusers = { 60100 = { hard = \"12Q\" } }\n", "12Q"),
-        ("[limits]\nusers = { 60100 = { hard = \"999T\" } }\n", "RAM"),
+        ("[limits]\nusers = { 60150 = { hard = \"12Q\" } }\n", "12Q"),
+        ("[limits]\nusers = { 60150 = { hard = \"999T\" } }\n", "RAM"),
         ("[limits]\ndefault = { hard = \"1M\", soft = \"50%\" }\n", "default"),
         ("[limits]\ndefault = { hard = \"1G\", action = \"deny\" }\n", "deny"),
         ("[machine]\nterm_memory = 5\nkill_memory = 10\n", "kill"),
@@ -192,7 +192,7 @@ fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
     let mut daemon =
         beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("it answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
-    let (code, _, said) = world.run(&["limit", "set", "60100", "64M", "--socket", socket]);
+    let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);
     assert!(said.contains("pins"), "{said}");
@@ -237,7 +237,7 @@ fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
     let mut daemon = daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let socket = beside.socket.to_str().unwrap();
     until("it answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
-    let (code, _, said) = world.run(&["limit", "set", "60100", "64M", "--socket", socket]);
+    let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);
     assert!(said.contains("plimsoll doctor"), "{said}");

@@ -10,14 +10,26 @@ mod support;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use rustix::process::Signal;
-use starting::{Kept, Places, assert_one_line, assert_refused, refused};
-use std::{fs, os::unix::fs::MetadataExt as _, process::Stdio, time::Duration};
-use support::{ALICE, BOB, SOON, World, until};
+use starting::{ALICE, BOB, Kept, Places, assert_one_line, assert_refused, refused};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+use support::{SOON, World, until};
 
 /// A process of Alice's that crosses a line of 32 MiB.
 #[track_caller]
 fn assert_alices_line_holds(world: &World) {
     world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+}
+
+/// Whether a process has this among its arguments.
+fn is_running_with(argument: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let command_lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    command_lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
 fn configure(world: &World, more: &str) {
@@ -134,6 +146,30 @@ fn two_daemons_with_places_of_their_own_run_side_by_side() {
     assert!(!beside.pin.exists());
     assert_alices_line_holds(&world);
     assert_eq!(world.incidents(2).len(), 2);
+}
+
+#[test]
+fn a_daemon_that_can_draw_no_lines_removes_nothing_of_one_that_can() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let places = Places { pin: world.pin().to_path_buf(), ..Places::beside(&world) };
+    // In a pid namespace of its own it must not draw lines, and does not even ask whose pins these are. It is sent
+    // SIGTERM when what started it ends.
+    let mut contained = Command::new("unshare");
+    contained.args(["--pid", "--mount", "--fork", "--kill-child=TERM", "--mount-proc"]);
+    contained.arg(env!("CARGO_BIN_EXE_plimsoll"));
+    places.add_to(&mut contained);
+    let log = fs::File::create(world.path("other-log")).unwrap();
+    let mut contained = contained.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let socket = places.socket.to_str().unwrap();
+    until("the contained daemon answers", SOON, || {
+        (world.run(&["status", "--socket", socket]).0 == 0).then_some(())
+    });
+    contained.kill().unwrap();
+    contained.wait().unwrap();
+    until("the contained daemon ends", SOON, || (!is_running_with(socket)).then_some(()));
+    assert!(world.pin().join("links/on_rss_stat").exists());
+    assert_alices_line_holds(&world);
 }
 
 #[test]

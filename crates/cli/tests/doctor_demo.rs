@@ -12,7 +12,7 @@ mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use starting::assert_one_line;
+use starting::{ALICE, assert_one_line};
 use std::{
     collections::BTreeSet,
     fs,
@@ -21,7 +21,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
-use support::{ALICE, SOON, program::PYTHON, until};
+use support::{SOON, program::PYTHON, until};
 
 /// The demo's user.
 const DEMO: u32 = 60_999;

@@ -21,11 +21,14 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    ALICE, SOON,
+    SOON,
     program::{PYTHON, Program, workloads},
     until,
 };
 use tempfile::TempDir;
+
+/// The user whose processes are at stake: of no other suite, whose cleaning up ends all of a user.
+const ALICE: u32 = 60_153;
 
 /// Of a machine with 1 GiB in programs: plenty, at the SIGTERM threshold (10 %), at the SIGKILL threshold (5 %).
 const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0 };
@@ -391,7 +394,7 @@ fn it_sleeps_longer_the_more_memory_there_is() {
 fn in_a_pid_namespace_lines_are_refused_in_one_line_and_the_machine_is_guarded() {
     let cell = cell!("[machine]\n");
     assert_eq!(cell.log().matches("no lines can be drawn").count(), 1, "{}", cell.log());
-    let (code, _, said) = cell.run(&["limit", "set", "60100", "64M"]);
+    let (code, _, said) = cell.run(&["limit", "set", "60153", "64M"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("initial pid namespace") && said.matches('\n').count() == 1, "{said}");
     assert_eq!(cell.json(&["limit", "show"]).unwrap(), serde_json::json!([]));

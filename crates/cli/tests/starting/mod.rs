@@ -18,6 +18,14 @@ use std::{
     time::Instant,
 };
 
+/// The users of these tests. Others than those of the suites that load the machine, whose cleaning up ends every process
+/// of a user, whoever started it.
+pub const ALICE: u32 = 60_150;
+/// Another.
+pub const BOB: u32 = 60_151;
+/// One without a line.
+pub const CAROL: u32 = 60_152;
+
 /// The places of a daemon; those of a world's own unless changed.
 #[derive(Debug, Clone)]
 pub struct Places {
