@@ -6,17 +6,18 @@ use alloc::{format, string::String};
 /// The longest piece of foreign text that is repeated in a message, in characters.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// A size in the unit that suits it: `256.0 MiB`, `4.0 KiB`, `17 bytes`; the tenth is rounded down.
+/// A size in the unit that suits it: `256.0 MiB`, `4.0 KiB`, `17 bytes`; the tenth is rounded to the nearest.
 #[must_use]
 pub fn bytes(size: Bytes) -> String {
     const UNITS: [(u32, &str); 5] = [(50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in UNITS {
-        let whole = size.0 >> shift;
-        if whole > 0 {
-            // Below 2^shift, so times 10 it stays below 2^54.
-            let rest = size.0 & (1_u64 << shift).saturating_sub(1);
-            let tenths = rest.saturating_mul(10) >> shift;
-            return format!("{whole}.{tenths} {unit}");
+        if size.0 >> shift > 0 {
+            let half = 1_u128 << shift.saturating_sub(1);
+            let tenths = u128::from(size.0).saturating_mul(10).saturating_add(half) >> shift;
+            return match (tenths.checked_div(10), tenths.checked_rem(10)) {
+                (Some(whole), Some(tenth)) => format!("{whole}.{tenth} {unit}"),
+                _ => format!("{} bytes", size.0),
+            };
         }
     }
     if size.0 == 1 { String::from("1 byte") } else { format!("{} bytes", size.0) }

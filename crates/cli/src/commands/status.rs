@@ -210,9 +210,15 @@ fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
         ("SIGTERM", pressure.term_at_mem_bytes, pressure.term_at_swap_bytes),
         ("SIGKILL", pressure.kill_at_mem_bytes, pressure.kill_at_swap_bytes),
     ] {
-        if let (Some(memory), Some(swap)) = (memory, swap) {
-            let (memory, swap) = (human::bytes(Bytes(memory)), human::bytes(Bytes(swap)));
-            writeln!(out, "  {signal} at {memory} available or less, when free swap is {swap} or less too.")?;
+        let Some(memory) = memory.map(|memory| human::bytes(Bytes(memory))) else {
+            continue;
+        };
+        match swap.filter(|_| pressure.swap_total_bytes != Some(0)) {
+            Some(swap) => {
+                let swap = human::bytes(Bytes(swap));
+                writeln!(out, "  {signal} at {memory} available or less, when free swap is {swap} or less too.")?;
+            }
+            None => writeln!(out, "  {signal} at {memory} available or less.")?,
         }
     }
     Ok(())

@@ -12,10 +12,10 @@ fn sizes_come_in_the_unit_that_suits_them() {
         (4096, "4.0 KiB"),
         (268_435_456, "256.0 MiB"),
         ((256 << 20) + (512 << 10), "256.5 MiB"),
-        ((1 << 30) - 1, "1023.9 MiB"),
+        ((1 << 30) - 1, "1024.0 MiB"),
         (1 << 30, "1.0 GiB"),
         (3 << 40, "3.0 TiB"),
-        (u64::MAX, "16383.9 PiB"),
+        (u64::MAX, "16384.0 PiB"),
     ];
     for (size, text) in cases {
         assert_eq!(bytes(Bytes(size)), text);
