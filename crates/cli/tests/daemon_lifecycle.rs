@@ -29,7 +29,9 @@ fn assert_alices_line_holds(world: &World) {
 fn is_running_with(argument: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let command_lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    command_lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+    command_lines
+        .into_iter()
+        .any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
 fn configure(world: &World, more: &str) {

@@ -110,13 +110,11 @@ fn a_fork_storm_is_held_at_its_line() {
     let mut storm = world.workload(ALICE, "forkstorm", &["--children=48", "--mebibytes=2", "--storm-seconds=3"]);
     storm.stage("ready");
     let mut peak = 0;
-    let told = loop {
+    let told = until("the storm is over", Duration::from_secs(30), || {
+        assert!(storm.runs(), "the parent of the storm, its smallest process, ended");
         peak = peak.max(world.facts(ALICE).usage.0 * exact::page_bytes());
-        if let Some(line) = storm.try_line() {
-            break line;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+        storm.try_line()
+    });
     let killed: u64 = told.split("killed=").nth(1).unwrap().trim().parse().unwrap();
     assert!(killed > 0, "{told}");
     println!("{told}; peak {peak} bytes; {} incidents", world.history().len());

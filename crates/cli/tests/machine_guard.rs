@@ -206,6 +206,7 @@ impl Drop for Cell {
         if std::thread::panicking() {
             println!("the daemon's log:\n{}", self.log());
         }
+        drop(fs::remove_dir(pin_of(self.folder.path())));
     }
 }
 
@@ -216,13 +217,18 @@ fn inside(init_pid: u32) -> Command {
     command
 }
 
+/// Where programs would be pinned, if there were any.
+fn pin_of(folder: &Path) -> PathBuf {
+    Path::new("/sys/fs/bpf").join(folder.file_name().unwrap())
+}
+
 fn daemon(folder: &Path, init_pid: u32) -> Command {
     let place = |name: &str| -> PathBuf { folder.join(name) };
     let log = fs::File::create(place("log")).unwrap();
     let mut command = inside(init_pid);
     command.arg(env!("CARGO_BIN_EXE_plimsoll")).arg("daemon").arg("--config").arg(place("plimsoll.toml"));
     command.arg("--state").arg(place("state")).arg("--socket").arg(place("socket"));
-    command.arg("--pin").arg("/sys/fs/bpf/plimsoll-test-none").stderr(log);
+    command.arg("--pin").arg(pin_of(folder)).stderr(log);
     command
 }
 
@@ -399,7 +405,7 @@ fn in_a_pid_namespace_lines_are_refused_in_one_line_and_the_machine_is_guarded()
     assert!(said.contains("initial pid namespace") && said.matches('\n').count() == 1, "{said}");
     assert_eq!(cell.json(&["limit", "show"]).unwrap(), serde_json::json!([]));
     assert!(!cell.folder.path().join("state/limits.json").exists());
-    assert!(!Path::new("/sys/fs/bpf/plimsoll-test-none").exists());
+    assert!(!pin_of(cell.folder.path()).exists());
     let status = cell.json(&["status"]).unwrap();
     assert_eq!(
         (&status["kernel"]["attached"], &status["guards"]["pressure"]["state"]),

@@ -10,11 +10,13 @@
 )]
 
 use crate::support::{SOON, World};
+use plimsoll_sys::bpf::Pins;
 use std::{
     fs,
     io::Read as _,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::Arc,
     time::Instant,
 };
 
@@ -33,6 +35,21 @@ pub struct Places {
     pub state: PathBuf,
     pub socket: PathBuf,
     pub pin: PathBuf,
+    /// Removes what is left of the pins; not for the world's own, which sees to that itself.
+    pub tidy: Option<Arc<Tidy>>,
+}
+
+/// Removes what a daemon beside the world's own should have removed itself, where a test failed.
+#[derive(Debug)]
+pub struct Tidy(PathBuf);
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            drop(Pins::new(&self.0).remove());
+            drop(fs::remove_dir(&self.0));
+        }
+    }
 }
 
 impl Places {
@@ -43,17 +60,20 @@ impl Places {
             state: world.path("state"),
             socket: world.path("socket"),
             pin: world.pin().to_path_buf(),
+            tidy: None,
         }
     }
 
     /// None of the world's own daemon's.
     pub fn beside(world: &World) -> Self {
         let name = world.pin().file_name().unwrap().to_string_lossy();
+        let pin = world.pin().with_file_name(format!("{name}-other"));
         Self {
             config: world.path("plimsoll.toml"),
             state: world.path("other-state"),
             socket: world.path("other-socket"),
-            pin: world.pin().with_file_name(format!("{name}-other")),
+            tidy: Some(Arc::new(Tidy(pin.clone()))),
+            pin,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A daemon of a test's own on this machine, with real eBPF programs: started on a private socket, state and pin folder,
-//! stopped and cleaned up when it is dropped, whatever the test did. One at a time: the tests of a binary wait for each
-//! other.
+//! stopped and cleaned up when it is dropped, whatever the test did. One at a time on the machine: tests share their users,
+//! and a line that one of them draws would hold for the processes of the others.
 #![expect(
     clippy::allow_attributes,
     reason = "an expectation cannot hold in every file that uses its part of this"
@@ -23,14 +23,11 @@ use serde_json::Value;
 use std::{
     cell::RefCell,
     collections::BTreeSet,
-    fs,
+    fs::{self, File},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -48,7 +45,9 @@ pub const CAROL: u32 = 60_102;
 /// The machine guard would see other tests' memory.
 const CONFIG: &str = "[machine]\nenabled = false\n";
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Held by whoever has a world; where only root can be in the way.
+const ONE_AT_A_TIME: &str = "/run/plimsoll-test.lock";
+
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// Starts a daemon for the test it is written in; `None` where it cannot run, which is said.
@@ -92,7 +91,7 @@ pub struct World {
     arguments: Vec<String>,
     daemon: Option<Child>,
     users: RefCell<BTreeSet<u32>>,
-    _alone: MutexGuard<'static, ()>,
+    _alone: File,
 }
 
 impl World {
@@ -102,7 +101,8 @@ impl World {
             println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
             return None;
         }
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = File::create(ONE_AT_A_TIME).unwrap();
+        alone.lock().unwrap();
         let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
         // Other users come in: to their programs, and to the socket.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -3,8 +3,8 @@
 use super::{
     attached::Attached,
     flights::{Flight, Owner},
+    hands::{Hands, now},
     ledger::{Entry, Ledger, Occasion, user},
-    limits::Hands,
 };
 use plimsoll_policy::{
     account::Action,
@@ -17,13 +17,9 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{AccountFacts, BpfError, Holder, VictimMark},
-    process::{PidFd, ProcessError, clock_monotonic_ns},
+    process::{PidFd, ProcessError},
 };
 use plimsoll_wire::record::Record;
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
 
 impl Attached {
     /// Signals the first victim, and those that share its memory.

@@ -1,6 +1,6 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
-use super::limits::Hands;
+use super::hands::{Hands, now};
 use plimsoll_policy::{
     account::Action,
     limits::LimitState,
@@ -8,10 +8,7 @@ use plimsoll_policy::{
     selection::{Candidate, Protection, Standing},
     units::{Nanos, Pages, Uid},
 };
-use plimsoll_sys::{
-    bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins},
-    process::clock_monotonic_ns,
-};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
@@ -81,13 +78,13 @@ impl Attached {
         self.holders.clear();
         let holders = &mut self.holders;
         self.limits.scan(|holder| holders.push(holder))?;
-        self.scanned = Nanos(clock_monotonic_ns());
+        self.scanned = now();
         Ok(())
     }
 
     /// How long ago the last scan ended.
     pub(crate) fn last_scan_ago(&self) -> Nanos {
-        Nanos(clock_monotonic_ns().saturating_sub(self.scanned.0))
+        Nanos(now().0.saturating_sub(self.scanned.0))
     }
 
     /// Plans the next scan: one while anything is near or dying, none else.

@@ -2,24 +2,17 @@
 
 use super::{
     attached::{Attached, Watch},
-    flights::Flights,
-    ledger::Ledger,
-    report::Notices,
-    shield::Shield,
+    hands::{Hands, now},
 };
-use crate::biography::Biographer;
 use plimsoll_policy::{
     account::Action,
-    limits::{LimitAction, LimitConfig, Snapshot, decide},
+    limits::{LimitAction, Snapshot, decide},
     reading::Reading,
     selection::Candidate,
     units::{Nanos, Pages, Uid},
     victim::{Signal, Stage},
 };
-use plimsoll_sys::{
-    bpf::{AccountFacts, BpfError, VictimMark},
-    process::{ProcRoot, clock_monotonic_ns},
-};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, VictimMark};
 use plimsoll_wire::record::{Record, RecordKind};
 use std::collections::BTreeSet;
 
@@ -28,22 +21,6 @@ const STEPS_MAX: usize = 16;
 
 /// With nobody to kill, the kernel side need not ask again for this long.
 const HOLD: Nanos = Nanos(1_000_000_000);
-
-/// What the guard works with besides its own state.
-#[derive(Debug)]
-pub(crate) struct Hands<'a> {
-    pub(crate) proc: &'a mut ProcRoot,
-    pub(crate) flights: &'a mut Flights,
-    pub(crate) ledger: &'a mut Ledger,
-    pub(crate) notices: &'a mut Notices,
-    pub(crate) biographer: &'a Biographer,
-    pub(crate) shield: &'a Shield,
-    pub(crate) config: LimitConfig,
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
 
 /// What a line's action is when the kernel side was told a signal.
 pub(crate) const fn action_of(signal: u32) -> Action {

@@ -3,8 +3,8 @@
 use super::{
     acting::{outcome_of, signal_candidate},
     flights::{Flight, Owner},
+    hands::{Hands, now},
     ledger::{Entry, Occasion},
-    limits::Hands,
 };
 use plimsoll_policy::{
     incident::{Guard, Trigger},
@@ -15,7 +15,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::process::{Process, ProcessError, clock_monotonic_ns};
+use plimsoll_sys::process::{Process, ProcessError};
 
 /// Room for this many processes before the list has to grow: allocated before memory is short.
 const CANDIDATES_ROOM: usize = 16_384;
@@ -28,10 +28,6 @@ pub(crate) struct MachineGuard {
     candidates: Vec<Candidate>,
     last: Option<MachineReading>,
     due: Nanos,
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 fn reading(value: Option<Bytes>) -> Reading<Bytes> {

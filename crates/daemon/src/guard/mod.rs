@@ -7,6 +7,7 @@
 mod acting;
 mod attached;
 mod flights;
+mod hands;
 mod ledger;
 mod limits;
 mod lines;
@@ -24,7 +25,7 @@ pub(crate) use shield::Shield;
 use crate::biography::Biographer;
 use attached::Attached;
 use flights::{Flights, Owner};
-use limits::Hands;
+use hands::{Hands, now};
 use machine::MachineGuard;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -43,7 +44,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{BpfError, Pins},
-    process::{ProcRoot, Reaper, clock_monotonic_ns},
+    process::{ProcRoot, Reaper},
 };
 use std::{
     io,
@@ -108,10 +109,6 @@ pub(crate) struct Guard {
 
 /// Before ordinary programs, also before those that it is to stop.
 const URGENT_NICE: i32 = -20;
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
 
 /// What of [`Guard`] the two guards work with; a macro, so that the rest stays free to borrow.
 macro_rules! hands {

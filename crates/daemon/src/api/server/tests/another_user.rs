@@ -27,11 +27,7 @@ fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut child = Command::new(&program)
-        .args([
-            "api::server::tests::another_user::speak_for_another_user",
-            "--exact",
-            "--nocapture",
-        ])
+        .args(["api::server::tests::another_user::speak_for_another_user", "--exact", "--nocapture"])
         .env_clear()
         .env("PLIMSOLL_TEST_SOCKET", &daemon.socket)
         .current_dir("/")
