@@ -21,12 +21,12 @@ fn what_needs_no_rights_is_found_out_by_anyone() {
 #[test]
 fn a_kernel_that_verifies_the_limits_programs_has_every_part_they_use() {
     if !is_root() {
-        eprintln!("SKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: needs root");
+        println!("\nSKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: needs root");
         return;
     }
     let facts = probe_bpf();
     if facts.limits_programs != Answer::Present {
-        eprintln!("SKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: {facts:?}");
+        println!("\nSKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: {facts:?}");
         return;
     }
     let parts = [
