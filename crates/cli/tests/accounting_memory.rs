@@ -1,5 +1,10 @@
 //! Usage against the kernel's own exact sums: huge pages, and pages that somebody else takes or gives.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::expect_used,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 

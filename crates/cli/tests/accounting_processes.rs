@@ -1,5 +1,10 @@
 //! Usage against the kernel's own exact sums: threads, forks, shared memory, exec and exit of one user's processes.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::expect_used,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 

@@ -1,5 +1,10 @@
 //! Usage against the kernel's own exact sums when very much happens, or very many are there.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 

@@ -1,5 +1,9 @@
 //! Who is killed when a line is crossed, by whom, and who never is.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 

@@ -1,5 +1,11 @@
 //! What crossing a line does: each action, lines that are lowered, dry runs, and a daemon that comes and goes.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 

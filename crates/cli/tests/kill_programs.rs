@@ -1,5 +1,11 @@
 //! Real programs under a line: each is ended at it, in one piece, and nothing stays behind.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
 
 mod support;
 
