@@ -180,13 +180,13 @@ static __always_inline bool is_largest(struct event *ev)
 	return a->top_mm == (__u64)ev->mm;
 }
 
-/* Asks the daemon, not more often than it could answer. */
+/* Asks the daemon, not more often than it could answer. Another CPU's later event may have asked before: signed. */
 static __always_inline void ask(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 	__u64 asked = a->asked_ns;
 
-	if (ev->time_ns < a->hold_until_ns || ev->time_ns - asked < ask_again_ns)
+	if (ev->time_ns < a->hold_until_ns || (__s64)(ev->time_ns - asked) < (__s64)ask_again_ns)
 		return;
 	if (__sync_val_compare_and_swap(&a->asked_ns, asked, ev->time_ns) != asked)
 		return;
@@ -198,7 +198,23 @@ static __always_inline bool nobody_answers(struct event *ev)
 {
 	__u64 since = ev->account->unanswered_ns;
 
-	return since && ev->time_ns - since > unanswered_ns && ev->time_ns >= ev->account->hold_until_ns;
+	/* Signed: a search lies between this event and now, and another CPU may have asked meanwhile. */
+	return since && (__s64)(ev->time_ns - since) > (__s64)unanswered_ns &&
+	       ev->time_ns >= ev->account->hold_until_ns;
+}
+
+/*
+ * Claims the account's next victim: one CPU at a time takes one, and only while it is still needed. Between the event
+ * and here a search may have gone by, in which another CPU took the largest.
+ */
+static __always_inline bool claim_victim(struct plimsoll_account *a)
+{
+	if (__sync_val_compare_and_swap(&a->taking, 0, 1))
+		return false;
+	if (a->usage_pages - a->dying_pages > a->effective_pages)
+		return true;
+	__sync_lock_test_and_set(&a->taking, 0);
+	return false;
 }
 
 static __always_inline void take(struct event *ev)
@@ -206,8 +222,12 @@ static __always_inline void take(struct event *ev)
 	struct plimsoll_account *a = ev->account;
 	struct plimsoll_mm *e = ev->e;
 
-	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING)
+	if (!claim_victim(a))
 		return;
+	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING) {
+		__sync_lock_test_and_set(&a->taking, 0);
+		return;
+	}
 	ev->signal_error = bpf_send_signal(a->signal);
 	if (ev->signal_error) {
 		/* Nothing is dying that was not signalled. */
@@ -221,6 +241,7 @@ static __always_inline void take(struct event *ev)
 		__sync_fetch_and_add(&a->kills, 1);
 		count_one(&counters.kills);
 	}
+	__sync_lock_test_and_set(&a->taking, 0);
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);

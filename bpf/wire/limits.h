@@ -97,7 +97,7 @@ struct plimsoll_account {
 	__u32 notified;
 	__u64 nobody_ns; /* when a search for its largest process found nobody; 0: it found one */
 	__u32 kills;
-	__u32 pad;
+	__u32 taking; /* a CPU is taking a victim */
 };
 
 /* plimsoll_record.kind */

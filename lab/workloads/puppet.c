@@ -12,6 +12,7 @@
  *   reserve KIB      maps and touches nothing: its address    write        writes to the last mapping again
  *   drop             gives the last mapping's pages back      free         unmaps the last mapping
  *   lazy             lets the kernel take the last mapping's pages when it wants to
+ *   allow            lets it be of huge pages from now on
  *   fork SLOT        vfork SLOT (vfork and exec)              spawn SLOT (posix_spawn)
  *   clone SLOT       another process in the same memory       thread SLOT
  *   exec             the same process with a new image        leave        ends this thread alone
@@ -237,6 +238,8 @@ static const char *change_memory(const char *verb, size_t bytes)
 		return madvise(last->memory, last->bytes, MADV_DONTNEED) ? "madvise" : NULL;
 	else if (strcmp(verb, "lazy") == 0)
 		return madvise(last->memory, last->bytes, MADV_FREE) ? "madvise" : NULL;
+	else if (strcmp(verb, "allow") == 0)
+		return madvise(last->memory, last->bytes, MADV_HUGEPAGE) ? "madvise" : NULL;
 	else if (strcmp(verb, "free") == 0 && mapping_count > 0 && munmap(last->memory, last->bytes) == 0)
 		mapping_count--;
 	else

@@ -215,14 +215,14 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
 #[test]
 fn many_small_processes_do_not_pass_the_line_unseen() {
     let world = world!();
-    world.limit(ALICE, "16M", &[]);
+    world.limit(ALICE, "10M", &[]);
     // Each touches less than a CPU keeps to itself before it tells the others.
-    let mut crowd = world.workload(ALICE, "crowd", &["--children=2500", "--kibibytes=16"]);
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=800", "--kibibytes=16"]);
     crowd.stage("ready");
     world.incidents(1);
     let left: u64 = crowd.stage("full children=").parse().unwrap();
-    assert!(left < 2500, "{left} are left");
+    assert!(left < 800, "{left} are left");
     until("usage is under the line", SOON, || {
-        (world.usage_pages(ALICE) <= exact::pages_of_kib(16 << 10)).then_some(())
+        (world.usage_pages(ALICE) <= exact::pages_of_kib(10 << 10)).then_some(())
     });
 }

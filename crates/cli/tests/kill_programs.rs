@@ -113,8 +113,10 @@ fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
 fn a_fork_storm_is_held_at_its_line() {
     let world = world!();
     world.limit(ALICE, "24M", &[]);
-    let mut storm = world.workload(ALICE, "forkstorm", &["--children=48", "--mebibytes=2", "--storm-seconds=3"]);
+    let settings = ["--children=48", "--mebibytes=2", "--storm-seconds=3", "--wait"];
+    let mut storm = world.workload(ALICE, "forkstorm", &settings);
     storm.stage("ready");
+    storm.tell("");
     let mut peak = 0;
     let told = until("the storm is over", Duration::from_secs(30), || {
         assert!(storm.runs(), "the parent of the storm, its smallest process, ended");

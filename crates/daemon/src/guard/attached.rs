@@ -44,6 +44,8 @@ pub(crate) struct Attached {
     pub(crate) watched: BTreeMap<Uid, Watch>,
     /// Accounts at or above their soft limit.
     pub(crate) near: BTreeSet<Uid>,
+    /// Accounts to decide about again without being asked.
+    pub(crate) unfinished: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) holders: Vec<Holder>,
     next_scan: Option<Nanos>,
@@ -60,6 +62,7 @@ impl Attached {
             events,
             watched: BTreeMap::new(),
             near: BTreeSet::new(),
+            unfinished: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
             // The first look tells what an earlier daemon left near or dying.

@@ -129,6 +129,8 @@ impl Attached {
                 return Ok(());
             }
         }
+        // Other accounts, and those who ask something, get their turn in between.
+        self.unfinished.insert(uid);
         Ok(())
     }
 
@@ -186,6 +188,7 @@ impl Attached {
             |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
         let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(uid, _)| *uid);
         let mut uids: BTreeSet<Uid> = late.collect();
+        uids.append(&mut self.unfinished);
         if scan_due {
             uids.extend(&self.near);
             uids.extend(self.watched.iter().filter(|(_, watch)| watch.is_waiting()).map(|(uid, _)| *uid));

@@ -197,7 +197,8 @@ impl Guard {
         let limits = self.attached.as_ref().and_then(|attached| {
             let ladders =
                 attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.limit_config));
-            ladders.chain(attached.next_scan()).min()
+            let at_once = (!attached.unfinished.is_empty()).then_some(Nanos(0));
+            ladders.chain(attached.next_scan()).chain(at_once).min()
         });
         [machine, flights, limits].into_iter().flatten().min()
     }
@@ -222,6 +223,8 @@ impl Guard {
                 (Owner::User(uid), Some(attached), _) => {
                     if let Some(watch) = attached.watched.get_mut(&uid) {
                         watch.state.outcome(victim, SignalOutcome::Freed, now());
+                        // Those left may all be asleep: no event of theirs would tell that one more has to go.
+                        attached.unfinished.insert(uid);
                     }
                 }
                 (Owner::Machine, _, Some(machine)) => machine.freed(victim),
