@@ -10,14 +10,24 @@
 mod support;
 
 use serde_json::Value;
-use std::{fs, os::unix::process::ExitStatusExt as _, path::Path, process::{Command, Stdio}, time::Duration};
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 use support::{ALICE, SOON, World, exact, program::Program, until};
 
 /// A program's path, where it is installed or where the set-up of the tests unpacks it.
 fn installed(name: &str) -> Option<String> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/usr/bin");
     let folders = ["/usr/bin".into(), "/usr/local/bin".into(), unpacked];
-    folders.iter().map(|folder| folder.join(name)).find(|path| path.exists()).map(|path| path.display().to_string())
+    folders
+        .iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.exists())
+        .map(|path| path.display().to_string())
 }
 
 /// The path of a program, or `None` when it was said that the test cannot run.
@@ -88,8 +98,11 @@ fn node_that_fills_buffers_is_killed_at_the_line() {
     let world = world!();
     world.limit(ALICE, "160M", &[]);
     let mut command = world.as_user(ALICE, node);
-    command.args(["-e", "const all = []; setTimeout(() => process.exit(3), 60000);\
-        (function grow() { all.push(Buffer.alloc(1 << 20, 1)); setImmediate(grow); })()"]);
+    command.args([
+        "-e",
+        "const all = []; setTimeout(() => process.exit(3), 60000);\
+        (function grow() { all.push(Buffer.alloc(1 << 20, 1)); setImmediate(grow); })()",
+    ]);
     Program::of(command).killed();
     let incidents = assert_held(&world, 160 << 20);
     assert_eq!(incidents.len(), 1, "{incidents:?}");
@@ -97,7 +110,10 @@ fn node_that_fills_buffers_is_killed_at_the_line() {
 
 #[test]
 fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
-    let Some(stress) = needed("stress_ng_is_killed_at_the_line_as_often_as_it_comes_back", "stress-ng") else { return };
+    let Some(stress) = needed("stress_ng_is_killed_at_the_line_as_often_as_it_comes_back", "stress-ng")
+    else {
+        return;
+    };
     let world = world!();
     world.limit(ALICE, "64M", &[]);
     let mut command = world.as_user(ALICE, stress);
@@ -140,7 +156,8 @@ fn a_compiler_is_killed_at_the_line_and_its_driver_tells() {
     let folder = own_folder(&world);
     // A table whose initialisers are all different: a syntax tree of some hundred megabytes.
     let rows: String = (0..400_000).map(|row| format!("{{ {row}, \"{row}\", {row}.5 }},\n")).collect();
-    let source = format!("struct row {{ long a; const char *b; double c; }};\nstruct row rows[] = {{\n{rows}}};\n");
+    let source =
+        format!("struct row {{ long a; const char *b; double c; }};\nstruct row rows[] = {{\n{rows}}};\n");
     fs::write(world.path("large.c"), source).unwrap();
     let compile = || {
         let mut command: Command = world.as_user(ALICE, &gcc);

@@ -216,7 +216,10 @@ fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
         match swap.filter(|_| pressure.swap_total_bytes != Some(0)) {
             Some(swap) => {
                 let swap = human::bytes(Bytes(swap));
-                writeln!(out, "  {signal} at {memory} available or less, when free swap is {swap} or less too.")?;
+                writeln!(
+                    out,
+                    "  {signal} at {memory} available or less, when free swap is {swap} or less too."
+                )?;
             }
             None => writeln!(out, "  {signal} at {memory} available or less.")?,
         }
