@@ -452,6 +452,13 @@ static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, 
 	return 0;
 }
 
+static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
+{
+	if (f->account == *account)
+		f->account = PLIMSOLL_NOBODY;
+	return 0;
+}
+
 /* Takes a user's line away and stops tracking its processes. */
 SEC("syscall")
 int line_clear(struct plimsoll_line_clear *ctx)
@@ -470,6 +477,8 @@ int line_clear(struct plimsoll_line_clear *ctx)
 		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], -1);
 	ctx->result = bpf_map_delete_elem(&uid_accounts, &uid);
 	bpf_for_each_map_elem(&mms, release_one, &index, 0);
+	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
+	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
 	if (a->exact)
 		__sync_fetch_and_add(&exact_gate[uid % UID_GATE_SLOTS], -1);
 	bpf_map_update_elem(&accounts, &index, &empty, BPF_ANY);

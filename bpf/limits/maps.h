@@ -14,6 +14,8 @@ const volatile __u32 charged_members = 1u << PLIMSOLL_MEMBER_ANON | 1u << PLIMSO
 const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
 /* How far one address space may be from its charge while its account is not exact: remainders on all CPUs. */
 const volatile __u32 loose_pages_per_mm = 128;
+/* Below it users are the system's: the login path protects theirs, not whatever somebody runs of it. */
+const volatile __u32 first_user_uid = 1000;
 const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
 const volatile __u64 ask_again_ns = 2000000;
 const volatile __u64 search_again_ns = 1000000;

@@ -12,6 +12,8 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 	__s64 loose = (__s64)a->processes * loose_pages_per_mm, room = a->soft_pages - a->usage_pages - loose;
 	__u32 epoch = a->exact;
 
+	if (a->soft_pages == PLIMSOLL_NO_LINE)
+		return false;
 	if (room <= 0 && !epoch) {
 		epoch = __sync_fetch_and_add(&next_epoch, 1) + 1;
 		if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
@@ -70,11 +72,12 @@ static __always_inline __u32 account_of(__u32 uid)
 	return new_default_account(uid);
 }
 
-static __always_inline bool exe_is_protected(struct mm_struct *mm)
+static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
 {
 	struct file *file = mm->exe_file;
 	struct plimsoll_exe exe = {};
 	struct inode *inode;
+	__u32 *whose;
 
 	if (!file)
 		return false;
@@ -84,10 +87,12 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm)
 		return false;
 	exe.inode = inode->i_ino;
 	exe.device = inode->i_sb->s_dev;
-	if (bpf_map_lookup_elem(&protected_exes, &exe))
-		return true;
-	exe.device = 0;
-	return bpf_map_lookup_elem(&protected_exes, &exe);
+	whose = bpf_map_lookup_elem(&protected_exes, &exe);
+	if (!whose) {
+		exe.device = 0;
+		whose = bpf_map_lookup_elem(&protected_exes, &exe);
+	}
+	return whose && (*whose == PLIMSOLL_EXE_OF_ANYBODY || uid < first_user_uid);
 }
 
 static __always_inline __u32 *gate_of(struct mm_struct *mm)
@@ -162,7 +167,7 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->uid = uid_of(task);
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
-	e->flags = task->tgid == 1 || exe_is_protected(mm) ? PLIMSOLL_MM_PROTECTED : 0;
+	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 	__sync_fetch_and_add(&a->processes, 1);
 	count_one(&counters.tracked);
 	/* From here on it can be charged, from the next line on pinned: atomics, so that both come last. */
@@ -355,6 +360,10 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 			__sync_fetch_and_add(&to->processes, 1);
 			count_one(&counters.moves);
 		}
+		/* A login that becomes a user's is a user's. */
+		if (e->flags & PLIMSOLL_MM_PROTECTED && task->tgid != 1 &&
+		    !(task->mm && exe_is_protected(task->mm, uid)))
+			__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_PROTECTED);
 		e->uid = uid;
 	}
 	return 0;

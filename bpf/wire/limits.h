@@ -165,6 +165,10 @@ struct plimsoll_exe {
 	__u32 pad;
 };
 
+/* The value of protected_exes. */
+#define PLIMSOLL_EXE_OF_ANYBODY 1 /* whoever runs it */
+#define PLIMSOLL_EXE_OF_SYSTEM 2  /* only when a system user runs it: anybody can run these, with anything in them */
+
 /* The line for users without one of their own. */
 struct plimsoll_default {
 	__s64 hard_pages; /* PLIMSOLL_NO_LINE: none; then uid_min = uid_max = PLIMSOLL_NO_UID */

@@ -3,7 +3,8 @@
  * Processes that do as they are told, one step at a time: for accounting that has to be right after each step.
  *
  * Lines on standard input are `SLOT VERB [NUMBER...]`; each is carried out by the process or thread in that slot and
- * answered by `SLOT ok pid=P RESULT` (the new process's number, or the last mapping's address), by `SLOT failed WHAT`, or by `SLOT gone` when it is no more. The slots lie in
+ * answered by `SLOT ok pid=P RESULT` (the new process's number, or the last mapping's address), by `SLOT
+ * failed WHAT`, or by `SLOT gone` when it is no more. The slots lie in
  * memory that all share, so whoever was forked, cloned or executed is spoken to in the same way. Says `ready` first.
  *
  *   start UID        a fresh process of this uid in SLOT, by fork, change of uid and exec, as a login makes one

@@ -7,7 +7,7 @@ use crate::{
         peer::Peer,
         plimsoll::not_found,
     },
-    config::{Config, Places},
+    config::Places,
     guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
     loader::Loader,
@@ -21,7 +21,6 @@ use plimsoll_policy::{
     status::Status,
     units::{Bytes, PageSize, Uid},
 };
-use plimsoll_sys::bpf::Pins;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -45,7 +44,6 @@ pub(crate) struct Parts {
     pub(crate) loader: Loader,
     pub(crate) reader: Reader,
     pub(crate) places: Places,
-    pub(crate) pins: Pins,
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
     pub(crate) dry_run: bool,
@@ -58,7 +56,6 @@ pub(crate) struct Desk {
     kept: Mutex<Kept>,
     reader: Reader,
     places: Places,
-    pins: Pins,
     mem_total: Bytes,
     page_size: PageSize,
     dry_run: bool,
@@ -67,13 +64,12 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { caller, book, file, loader, reader, places, pins, mem_total, page_size, dry_run } = parts;
+        let Parts { caller, book, file, loader, reader, places, mem_total, page_size, dry_run } = parts;
         Self {
             caller,
             kept: Mutex::new(Kept { book, file, loader, closed: false }),
             reader,
             places,
-            pins,
             mem_total,
             page_size,
             dry_run,
@@ -125,17 +121,11 @@ impl Desk {
         self.caller
             .ask(|reply| Request::Configure { limits: settings.limits, machine: settings.machine, reply })
             .map_err(|refusal| refusal.to_string())?;
-        let before = core::mem::replace(&mut kept.loader, self.loader(&config));
-        if let Err(refusal) = self.commit(&mut kept, book, Change::All) {
-            kept.loader = before;
-            return Err(refusal.to_string());
-        }
-        Ok("configuration reloaded; [protect], [history] and [maps] take effect at the next start")
-    }
-
-    /// Sizes and protection are the loaded programs': they stay until the daemon is started again.
-    fn loader(&self, config: &Config) -> Loader {
-        Loader::new(&self.pins, config)
+        // The loader stays: sizes, charge and protection are the loaded programs', which hold the counts.
+        self.commit(&mut kept, book, Change::All).map_err(|refusal| refusal.to_string())?;
+        Ok(
+            "configuration reloaded; [protect], [history], [maps] and limits.charge take effect at the next start",
+        )
     }
 }
 

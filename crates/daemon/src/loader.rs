@@ -1,7 +1,7 @@
 //! The short-lived child that loads the programs: loading takes tens of megabytes for a moment, which the daemon shall
 //! not keep.
 
-use crate::config::{Charge, Config};
+use crate::config::{Charge, Config, login_path::LOGIN_PATH};
 use plimsoll_sys::{
     bpf::{ExeKey, LoadOptions, Members, PinState, Pins, load},
     probe::in_initial_pid_namespace,
@@ -10,7 +10,7 @@ use plimsoll_sys::{
 use serde::{Deserialize, Serialize};
 use std::{
     io::Write as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -29,6 +29,8 @@ struct Job {
     accounts_max: u32,
     rss: bool,
     protected: Vec<PathBuf>,
+    protected_of_system: Vec<PathBuf>,
+    first_user_uid: u32,
 }
 
 /// How the programs are to be loaded.
@@ -50,7 +52,9 @@ impl Loader {
                 // Account 0 is nobody's.
                 accounts_max: config.maps.max_accounts.saturating_add(1),
                 rss: config.limits.charge == Charge::Rss,
-                protected: config.protect.exe.iter().map(PathBuf::from).collect(),
+                protected: paths(config, |of_login| !of_login),
+                protected_of_system: paths(config, |of_login| of_login),
+                first_user_uid: config.limits.uids.min.0,
             },
         }
     }
@@ -136,7 +140,19 @@ pub fn main() -> Result<(), String> {
         processes_max: job.processes_max,
         accounts_max: job.accounts_max,
         members: if job.rss { Members::Rss } else { Members::Anon },
-        protected: job.protected.iter().filter_map(|path: &PathBuf| ExeKey::of(Path::new(path))).collect(),
+        protected: keys(&job.protected),
+        protected_of_system: keys(&job.protected_of_system),
+        first_user_uid: job.first_user_uid,
     })
     .map_err(|error| error.to_string())
+}
+
+/// The protected executables that are, or are not, of the login path.
+fn paths(config: &Config, wanted: impl Fn(bool) -> bool) -> Vec<PathBuf> {
+    let of_login = |path: &str| LOGIN_PATH.contains(&path);
+    config.protect.exe.iter().filter(|path| wanted(of_login(path))).map(PathBuf::from).collect()
+}
+
+fn keys(paths: &[PathBuf]) -> Vec<ExeKey> {
+    paths.iter().filter_map(|path| ExeKey::of(path)).collect()
 }

@@ -198,7 +198,6 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         loader,
         reader: history.reader,
         places,
-        pins: pins.clone(),
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
@@ -249,10 +248,11 @@ fn end(guard: Guard, pin: &Path, keep: bool, desk: &Desk, lock: Option<PinLock>)
     // Without the lock the pins are not this daemon's.
     let keep = keep || lock.is_none();
     let ended = guard.finish(keep, || desk.close()).map_err(failed);
-    drop(lock);
+    // While it is locked: afterwards another daemon may hold it.
     if !keep {
         remove_empty(pin);
     }
+    drop(lock);
     ended
 }
 
@@ -371,7 +371,7 @@ pub fn stop_guarding(pin: &PathBuf) -> Result<Removed, RunError> {
         RunError::Failed(format!("a plimsoll daemon guards with {}: stop it first", pin.display()))
     })?;
     let removed = Pins::new(pin).remove().map_err(failed)?;
-    drop(lock);
     drop(std::fs::remove_dir(pin));
+    drop(lock);
     Ok(if removed { Removed::Programs } else { Removed::Nothing })
 }

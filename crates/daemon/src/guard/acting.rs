@@ -177,6 +177,53 @@ impl Attached {
         Ok(())
     }
 
+    /// Ends what an earlier daemon asked to end and nobody waits for any more: its grace period died with that daemon.
+    pub(super) fn finish_inherited(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+        let mut left = Vec::new();
+        self.limits.address_spaces(|space| {
+            if space.dying || space.expired {
+                left.push(*space);
+            }
+        })?;
+        for space in left {
+            let candidate = Candidate {
+                pid: space.pid,
+                start_ns: space.start_ns,
+                uid: space.uid,
+                mm: space.mm,
+                usage: Reading::Known(space.own),
+                standing: Standing::Free,
+            };
+            if space.protected || hands.flights.find(candidate.id()).is_some() {
+                continue;
+            }
+            let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
+            if !matches!(outcome, SignalOutcome::Sent(_)) {
+                continue;
+            }
+            self.watch(space.uid, Action::Term).state.outcome(candidate.id(), outcome, moment);
+            let account = self.limits.account(space.uid)?;
+            let incident = hands.ledger.record(Entry {
+                occasion: Occasion {
+                    account: Some(user(space.uid)),
+                    guard: Guard::Limits,
+                    trigger: Trigger::Daemon,
+                    signal: Some(Signal::Kill),
+                    crossed: None,
+                    signalled: Some(moment),
+                },
+                reason: Reason::TermDeadlinePassed,
+                usage: account.map_or(space.own, |account| account.usage),
+                hard: account.and_then(|account| account.effective),
+                victims: vec![hands.ledger.victim(&candidate)],
+                peers: Vec::new(),
+            });
+            let signalled = Signalled { candidate, pidfd, moment };
+            hands.flights.add(signalled.flight(space.uid, Signal::Kill, incident));
+        }
+        Ok(())
+    }
+
     /// An address space goes when the last process that uses it goes: the others of a victim's are ended with it.
     pub(crate) fn end_holders(&mut self, hands: &mut Hands<'_>) {
         for holder in core::mem::take(&mut self.holders) {

@@ -48,6 +48,8 @@ pub(crate) struct Attached {
     pub(crate) unfinished: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) holders: Vec<Holder>,
+    /// Taken over and not looked through yet for what an earlier daemon left dying.
+    pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
     scanned: Nanos,
 }
@@ -65,6 +67,7 @@ impl Attached {
             unfinished: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
+            inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
             scanned: Nanos(0),
@@ -88,6 +91,11 @@ impl Attached {
     /// How long ago the last scan ended.
     pub(crate) fn last_scan_ago(&self) -> Nanos {
         Nanos(now().0.saturating_sub(self.scanned.0))
+    }
+
+    /// Puts the next scan off by its usual time.
+    pub(crate) fn postpone_scan(&mut self, now: Nanos) {
+        self.next_scan = Some(Nanos(now.0.saturating_add(SCAN_EVERY.0)));
     }
 
     /// Plans the next scan: one while anything is near or dying, none else.

@@ -165,7 +165,11 @@ impl Flights {
 
     /// When to look again though nothing happens.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        self.flights.iter().map(|flight| Nanos(flight.signalled.0.saturating_add(REPORT_DEADLINE.0))).min()
+        self.flights
+            .iter()
+            .filter(|flight| flight.exited)
+            .map(|flight| Nanos(flight.signalled.0.saturating_add(REPORT_DEADLINE.0)))
+            .min()
     }
 
     /// Ends the reaper's thread when it has finished what it has.

@@ -179,8 +179,13 @@ impl Attached {
         let moment = now();
         let scan_due = self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {
+            // First the next time, so that what fails is not tried again at once.
+            self.postpone_scan(moment);
             self.scan()?;
             self.end_holders(hands);
+            if core::mem::take(&mut self.inherited) {
+                self.finish_inherited(hands)?;
+            }
             // Records may be lost; what the maps say is so.
             self.near = self.limits.accounts()?.iter().filter(|one| one.near).map(|one| one.uid).collect();
         }
@@ -194,9 +199,11 @@ impl Attached {
             uids.extend(self.watched.iter().filter(|(_, watch)| watch.is_waiting()).map(|(uid, _)| *uid));
         }
         for uid in uids {
-            self.judge(uid, None, hands)?;
+            // One account's trouble is not the others'.
+            if let Err(error) = self.judge(uid, None, hands).and_then(|()| self.expire(uid)) {
+                hands.notices.once("limits", &error);
+            }
             self.introduce(hands);
-            self.expire(uid)?;
         }
         self.plan_scan(moment);
         Ok(())

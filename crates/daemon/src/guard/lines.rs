@@ -31,8 +31,9 @@ impl Guard {
         let drawn = self.draw_book(change);
         if drawn.is_err() {
             self.book = before;
-            // Loaded for the first line, which was not drawn: nothing stays attached for nobody.
-            if self.book.is_empty() {
+            // Loaded for the first line, which was not drawn: nothing stays attached for nobody. What a daemon before
+            // this one left in force stays in force.
+            if self.book.is_empty() && change != Change::All {
                 self.attached = None;
                 if let Err(error) = self.pins.remove() {
                     self.notices.say(&error);
@@ -110,7 +111,12 @@ impl Wanted<'_> {
         proc: &mut plimsoll_sys::process::ProcRoot,
     ) -> Result<(), BpfError> {
         let standing = attached.limits.accounts()?;
-        let present = self.present(proc);
+        // A user's own change concerns that user; walking all processes is for the lines of many.
+        let one = match change {
+            Change::One { target: Target::User(uid), .. } => Some(uid),
+            Change::One { target: Target::Default, .. } | Change::All => None,
+        };
+        let present = if one.is_some() { BTreeSet::new() } else { self.present(proc) };
         let uids: BTreeSet<Uid> = self
             .book
             .explicit_uids()
@@ -134,7 +140,12 @@ impl Wanted<'_> {
                 Some(line) => {
                     let now =
                         matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
-                    if self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now)? {
+                    let drawn = self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now);
+                    if self.is_default(uid) && drawn.as_ref().is_err_and(BpfError::is_full) {
+                        // Counted by the programs when this user next allocates; the others get their lines.
+                        continue;
+                    }
+                    if drawn? {
                         changed.push((uid, line, now));
                     } else {
                         attached.watch(uid, line.action);

@@ -1,24 +1,26 @@
 //! Who is never a victim, by root-owned executable or by cgroup; never by name alone, which anyone can take.
 
-use crate::config::Config;
-use plimsoll_policy::selection::{Candidate, Protection, Standing};
+use crate::config::{Config, login_path::LOGIN_PATH};
+use plimsoll_policy::{
+    selection::{Candidate, Protection, Standing, VICTIMS_MAX},
+    units::Uid,
+};
 use plimsoll_sys::process::ProcRoot;
 use plimsoll_wire::text::parse_mount;
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     ffi::OsStr,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
-/// How many of the largest processes are looked up: more than selection can reach.
-const LOOKED_UP_MAX: usize = 64;
-
 /// What is protected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shield {
-    /// Device and inode.
-    executables: HashSet<(u64, u64)>,
+    /// By device and inode: whether it protects only what system users run.
+    executables: HashMap<(u64, u64), bool>,
+    /// The first uid that is no system user's.
+    first_user: Uid,
     /// Paths from the root of the hierarchy, without a slash at the end.
     cgroups: Vec<String>,
     /// Where cgroup v2 is mounted.
@@ -28,12 +30,13 @@ pub(crate) struct Shield {
 impl Shield {
     /// The configured executables that are there, root's and regular files; the configured cgroups.
     pub(crate) fn new(config: &Config) -> Self {
-        let files = config.protect.exe.iter().filter_map(|path| std::fs::metadata(path).ok());
+        let files = config.protect.exe.iter().filter_map(|path| {
+            let file = std::fs::metadata(path).ok().filter(|file| file.is_file() && file.uid() == 0)?;
+            Some(((file.dev(), file.ino()), LOGIN_PATH.contains(&path.as_str())))
+        });
         Self {
-            executables: files
-                .filter(|file| file.is_file() && file.uid() == 0)
-                .map(|file| (file.dev(), file.ino()))
-                .collect(),
+            executables: files.collect(),
+            first_user: config.limits.uids.min,
             cgroups: config.protect.cgroup.iter().map(|path| path.trim_end_matches('/').to_owned()).collect(),
             cgroup_root: cgroup_root(),
         }
@@ -59,7 +62,8 @@ impl Shield {
         let protects = |one: &Candidate| {
             let identity = proc.exe_identity(one.pid).ok().flatten();
             identity.is_some_and(|exe| {
-                exe.only_root_writes() && self.executables.contains(&(exe.device, exe.inode))
+                let of_system = self.executables.get(&(exe.device, exe.inode));
+                exe.only_root_writes() && of_system.is_some_and(|only| !only || one.uid < self.first_user)
             })
         };
         mark(candidates, protects, Protection::Executable);
@@ -78,12 +82,18 @@ impl Shield {
     }
 }
 
-/// Looks at the largest only: they are all that selection can reach.
+/// Looks at the largest until as many unprotected ones are found as selection can reach.
 fn mark(candidates: &mut [Candidate], mut protects: impl FnMut(&Candidate) -> bool, protection: Protection) {
     candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
-    for one in candidates.iter_mut().filter(|one| one.standing == Standing::Free).take(LOOKED_UP_MAX) {
+    let mut unprotected = 0_usize;
+    for one in candidates.iter_mut().filter(|one| one.standing == Standing::Free) {
         if protects(one) {
             one.standing = Standing::Protected(protection);
+        } else {
+            unprotected = unprotected.saturating_add(1);
+        }
+        if unprotected >= VICTIMS_MAX {
+            break;
         }
     }
 }

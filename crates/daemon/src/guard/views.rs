@@ -74,13 +74,17 @@ impl Guard {
         Ok(Status {
             daemon: true,
             triggers: Triggers {
-                kernel: if limits_on {
+                kernel: if limits_on && self.limit_config.dry_run {
+                    "dry run: crossings are recorded, nothing is sent"
+                } else if limits_on {
                     "in force: kills the allocating process in the event that crosses, when it is the account's largest"
                 } else {
                     "not attached: no line is set"
                 }
                 .into(),
-                daemon: if limits_on {
+                daemon: if self.limit_config.dry_run {
+                    "dry run: decisions are recorded, nothing is sent"
+                } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
                 } else if self.machine.is_some() {
                     "in force for the machine guard; no line is set"

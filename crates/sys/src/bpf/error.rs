@@ -55,3 +55,11 @@ pub enum BpfError {
     #[error("ring buffer: {0}")]
     Events(String),
 }
+
+impl BpfError {
+    /// There was no room left for what was asked: no free account.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Run { source, .. } if source.raw_os_error() == Some(libc::ENOSPC))
+    }
+}

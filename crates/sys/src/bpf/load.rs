@@ -68,8 +68,12 @@ pub struct LoadOptions {
     pub accounts_max: u32,
     /// What is charged.
     pub members: Members,
-    /// Never victims.
+    /// Never victims, whoever runs them.
     pub protected: Vec<ExeKey>,
+    /// Never victims while a system user runs them.
+    pub protected_of_system: Vec<ExeKey>,
+    /// The first uid that is no system user's.
+    pub first_user_uid: u32,
 }
 
 fn load_error(error: &libbpf_rs::Error) -> BpfError {
@@ -163,6 +167,7 @@ fn load_sized<'a>(
     rodata.nr_slots = slots;
     rodata.charged_members = options.members.mask();
     rodata.loose_pages_per_mm = loose_pages(cpus, slots);
+    rodata.first_user_uid = options.first_user_uid;
     let bytes = value_bytes(cpus, slots);
     for map in [&mut open.maps.mms, &mut open.maps.blank] {
         map.set_value_size(bytes).map_err(|error| load_error(&error))?;
@@ -189,12 +194,16 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
             .update(&[], &account.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| load_error(&error))?;
     }
-    for exe in &options.protected {
-        skel.maps
-            .protected_exes
-            .update(&exe.raw(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| load_error(&error))?;
-    }
+    let of = |exes: &[ExeKey], whose: u32| -> Result<(), BpfError> {
+        exes.iter()
+            .try_for_each(|exe| {
+                skel.maps.protected_exes.update(&exe.raw(), &whose.to_ne_bytes(), MapFlags::ANY)
+            })
+            .map_err(|error| load_error(&error))
+    };
+    of(&options.protected_of_system, abi::PLIMSOLL_EXE_OF_SYSTEM)?;
+    of(&options.protected, abi::PLIMSOLL_EXE_OF_ANYBODY)?;
+    fill_nobody(skel)?;
     fill_blanks(skel, options)?;
     let meta = [
         abi::PLIMSOLL_SCHEMA,
@@ -207,6 +216,24 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
     .map(u32::to_ne_bytes)
     .concat();
     skel.maps.meta.update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY).map_err(|error| load_error(&error))
+}
+
+/// Account 0 takes what is nobody's: no line, so that nothing about it is ever near.
+fn fill_nobody(skel: &skeleton::LimitsSkel<'_>) -> Result<(), BpfError> {
+    let mut value = vec![0; size_of::<abi::plimsoll_account>()];
+    for offset in [
+        offset_of!(abi::plimsoll_account, hard_pages),
+        offset_of!(abi::plimsoll_account, soft_pages),
+        offset_of!(abi::plimsoll_account, effective_pages),
+    ] {
+        for (place, byte) in value.iter_mut().skip(offset).zip(i64::MAX.to_ne_bytes()) {
+            *place = byte;
+        }
+    }
+    skel.maps
+        .accounts
+        .update(&abi::PLIMSOLL_NOBODY.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(|error| load_error(&error))
 }
 
 /// What new entries are copied from: zeroes, and zeroes with one pin.

@@ -233,6 +233,8 @@ impl<'a> Trial<'a> {
             accounts_max: 8,
             members: Members::Anon,
             protected: Vec::new(),
+            protected_of_system: Vec::new(),
+            first_user_uid: 1000,
         };
         match bpf::verify(&options) {
             Ok(()) => Answer::Present,
