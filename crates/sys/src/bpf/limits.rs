@@ -136,12 +136,10 @@ pub struct Holder {
 /// What user space tells of a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VictimMark {
-    /// It is about to be sent a signal that ends it.
+    /// A signal that ends it was sent.
     Dying,
     /// It did not end before its deadline.
     Expired,
-    /// The signal could not be sent.
-    Spared,
 }
 
 /// How full one map is.
@@ -369,8 +367,7 @@ impl Limits {
         Ok(context.removed)
     }
 
-    /// Marks a victim. False when it is not tracked any more; for [`VictimMark::Dying`] also when no victim is needed,
-    /// because the programs took one meanwhile: then none is to be signalled.
+    /// Marks a victim. False when it is not tracked any more.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
@@ -381,7 +378,6 @@ impl Limits {
             mark: match mark {
                 VictimMark::Dying => abi::PLIMSOLL_VICTIM_DYING,
                 VictimMark::Expired => abi::PLIMSOLL_VICTIM_EXPIRED,
-                VictimMark::Spared => abi::PLIMSOLL_VICTIM_SPARED,
             },
             ..Default::default()
         };
