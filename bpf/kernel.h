@@ -26,6 +26,7 @@ typedef _Bool bool;
 #define ENOENT 2
 #define ESRCH 3
 #define E2BIG 7
+#define EAGAIN 11
 #define EEXIST 17
 #define EINVAL 22
 #define ENOSPC 28

@@ -486,21 +486,36 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	return 0;
 }
 
-static __always_inline void mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
+/* Both sides select and act on their own: who claims first has the victim, and the other finds that none is needed. */
+static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_account *a)
 {
-	if (mark == PLIMSOLL_VICTIM_DYING) {
-		if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
-			mark_dying(e, a);
-		a->top_mm = 0;
-		a->unanswered_ns = 0;
-		return;
+	bool claimed = claim_victim(a);
+
+	a->unanswered_ns = 0;
+	if (!claimed)
+		return -EAGAIN;
+	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING) {
+		__sync_lock_test_and_set(&a->taking, 0);
+		return -EAGAIN;
 	}
-	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	mark_dying(e, a);
+	a->top_mm = 0;
+	__sync_lock_test_and_set(&a->taking, 0);
+	return 0;
 }
 
-/* A victim that user space signalled, or that did not end in time. */
+static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
+{
+	if (mark == PLIMSOLL_VICTIM_DYING)
+		return mark_claimed(e, a);
+	if (mark == PLIMSOLL_VICTIM_EXPIRED)
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	return 0;
+}
+
+/* A victim that user space is about to signal, that could not be signalled, or that did not end in time. */
 SEC("syscall")
 int mark_victim(struct plimsoll_victim *ctx)
 {
@@ -512,10 +527,8 @@ int mark_victim(struct plimsoll_victim *ctx)
 	if (!e || !pin(e, key))
 		return 0;
 	a = account_at(word_account(e->word));
-	if (a && e->tgid == ctx->tgid) {
-		mark(e, a, ctx->mark);
-		ctx->result = 0;
-	}
+	if (a && e->tgid == ctx->tgid)
+		ctx->result = mark(e, a, ctx->mark);
 	unpin(e, key, (struct mm_struct *)key);
 	return 0;
 }

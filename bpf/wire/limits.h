@@ -200,8 +200,9 @@ struct plimsoll_line_clear {
 	__s32 result;
 };
 
-#define PLIMSOLL_VICTIM_DYING 0   /* a signal that ends it was sent from user space */
+#define PLIMSOLL_VICTIM_DYING 0   /* user space is about to send it a signal that ends it: -EAGAIN if none is needed */
 #define PLIMSOLL_VICTIM_EXPIRED 1 /* it did not end before its deadline */
+#define PLIMSOLL_VICTIM_SPARED 2  /* the signal could not be sent */
 
 struct plimsoll_victim {
 	__u64 mm;

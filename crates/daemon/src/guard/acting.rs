@@ -33,14 +33,20 @@ impl Attached {
         let mut sent = Vec::new();
         let mut signalled = None;
         for candidate in decision.together() {
+            // First, so that the kernel side does not take another meanwhile; it may just have.
+            if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying)? {
+                continue;
+            }
             let (pidfd, outcome, moment) = signal_candidate(candidate, signal, hands);
             self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
             if matches!(outcome, SignalOutcome::Sent(_)) {
                 signalled.get_or_insert(moment);
-                // Not tracked any more: it is gone, and nothing has to be left out of usage.
-                self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying)?;
                 sent.push(Signalled { candidate: *candidate, pidfd, moment });
-            } else if let SignalOutcome::Failed(_) = outcome {
+                continue;
+            }
+            // Nothing is dying that was not signalled; one that is not tracked any more has gone.
+            self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
+            if let SignalOutcome::Failed(_) = outcome {
                 hands.notices.signal_failed(candidate.pid, signal);
             }
         }

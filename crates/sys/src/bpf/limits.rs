@@ -136,10 +136,12 @@ pub struct Holder {
 /// What user space tells of a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VictimMark {
-    /// A signal that ends it was sent.
+    /// It is about to be sent a signal that ends it.
     Dying,
     /// It did not end before its deadline.
     Expired,
+    /// The signal could not be sent.
+    Spared,
 }
 
 /// How full one map is.
@@ -367,7 +369,8 @@ impl Limits {
         Ok(context.removed)
     }
 
-    /// Marks a victim. False when it is not tracked any more.
+    /// Marks a victim. False when it is not tracked any more; for [`VictimMark::Dying`] also when no victim is needed,
+    /// because the programs took one meanwhile: then none is to be signalled.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
@@ -378,6 +381,7 @@ impl Limits {
             mark: match mark {
                 VictimMark::Dying => abi::PLIMSOLL_VICTIM_DYING,
                 VictimMark::Expired => abi::PLIMSOLL_VICTIM_EXPIRED,
+                VictimMark::Spared => abi::PLIMSOLL_VICTIM_SPARED,
             },
             ..Default::default()
         };
