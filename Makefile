@@ -8,7 +8,7 @@ DESTDIR ?=
 # What `make run` hands to the daemon, e.g. ARGS='--dry-run'.
 ARGS ?=
 # Which benches `make bench` runs.
-NAME ?= faults latency overshoot accuracy
+NAME ?= faults latency overshoot accuracy select
 
 program := target/release/plimsoll
 bindir := $(PREFIX)/bin
@@ -22,10 +22,10 @@ cfiles = $(shell find bpf lab crates -name '*.[ch]')
 
 SHELL := /bin/bash
 # rustup's folder is in the PATH of login shells only; benches look for what set-up unpacked instead of installing.
-export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin
+export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup setup-test fmt lint unit host tidy doc bench install uninstall clean
+.PHONY: help run test build setup setup-test fmt lint unit host lab tidy doc bench install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,9 @@ unit: ## unit and documentation tests: no root, seconds
 
 host: setup-test ## integration tests on this machine, as root
 	@tools/test.sh host
+
+lab: setup-test ## integration tests inside stock Debian kernels, under qemu
+	@tools/test.sh lab
 
 tidy: ## the rules of the tree: sizes, licences, links, directions
 	@cargo test --quiet --locked -p xtask

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * The few kernel types the programs read, hand-kept: only the members used, relocated at load (CO-RE), so neither
- * order nor size matters here. Names and types as in Linux 6.2 to 7.2.
+ * order nor size matters here. Names and types as in Linux 6.2 to 7.2; a name that ends in ___61 is Linux 6.1's.
  */
 #ifndef PLIMSOLL_KERNEL_H
 #define PLIMSOLL_KERNEL_H
@@ -16,8 +16,18 @@ typedef _Bool bool;
 #define false 0
 
 /* include/linux/sched.h */
+#define PF_EXITING 0x00000004
 #define PF_FORKNOEXEC 0x00000040
 #define PF_KTHREAD 0x00200000
+
+/* include/linux/sched/signal.h: set when a fatal signal is sent, before anybody has seen it. */
+#define SIGNAL_GROUP_EXIT 0x00000004
+
+/* include/linux/sched.h, task->__state. */
+#define TASK_UNINTERRUPTIBLE 0x00000002
+#define TASK_STOPPED_OR_TRACED 0x0000000c
+#define TASK_WAKEKILL 0x00000100
+#define TASK_NOLOAD 0x00000400
 
 /* include/uapi/linux/magic.h */
 #define FUSE_SUPER_MAGIC 0x65735546
@@ -40,10 +50,30 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_STACK = 23,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 enum {
+	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,
+};
+
+enum {
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
+};
+
+/* include/linux/pid_types.h */
+enum pid_type {
+	PIDTYPE_PID,
+	PIDTYPE_TGID,
+	PIDTYPE_PGID,
+	PIDTYPE_SID,
+	PIDTYPE_MAX,
 };
 
 enum {
@@ -58,8 +88,14 @@ struct percpu_counter {
 	__s32 *counters;
 };
 
+typedef struct {
+	__u32 val;
+} kuid_t;
+
 struct user_namespace {
+	struct user_namespace *parent;
 	int level;
+	kuid_t owner;
 };
 
 struct super_block {
@@ -67,10 +103,6 @@ struct super_block {
 	unsigned long s_magic;
 	struct user_namespace *s_user_ns;
 };
-
-typedef struct {
-	__u32 val;
-} kuid_t;
 
 struct inode {
 	kuid_t i_uid;
@@ -86,6 +118,14 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct list_head {
+	struct list_head *next;
+};
+
 /* Cast to it to read one int at any kernel address: a named struct that every kernel's BTF has. */
 struct refcount_struct {
 	atomic_t refs;
@@ -96,29 +136,85 @@ struct mm_struct {
 	atomic_t mm_users;
 	unsigned long arg_start;
 	unsigned long arg_end;
+	unsigned long total_vm;
+	atomic_long_t pgtables_bytes;
 	struct file *exe_file;
+	struct task_struct *owner; /* with CONFIG_MEMCG */
+};
+
+/* Before 6.2: a shared count, and what each thread keeps to itself for up to 64 faults (SPLIT_RSS_COUNTING). */
+struct mm_rss_stat___61 {
+	atomic_long_t count[4];
+};
+
+struct mm_struct___61 {
+	struct mm_rss_stat___61 rss_stat;
+};
+
+struct task_rss_stat___61 {
+	int events;
+	int count[4];
+};
+
+struct task_struct___61 {
+	struct task_rss_stat___61 rss_stat;
 };
 
 struct cred {
 	kuid_t uid;
+	struct user_namespace *user_ns;
 };
+
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+};
+
+struct core_state;
 
 struct signal_struct {
 	int nr_threads;
+	unsigned int flags;
+	struct list_head thread_head;
+	struct sigpending shared_pending;
+	struct core_state *core_state;
+	short oom_score_adj;
+	struct mm_struct *oom_mm;
 };
 
 struct kernfs_node {
 	__u64 id;
+	struct kernfs_node *parent; /* until Linux 6.14 */
+	const char *name;
+};
+
+struct kernfs_node___615 {
+	struct kernfs_node *__parent;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
 };
 
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
-	int level;
+};
+
+enum cgroup_subsys_id {
+	memory_cgrp_id = 0, /* its place differs by configuration */
 };
 
 struct css_set {
+	struct cgroup_subsys_state *subsys[1];
 	struct cgroup *dfl_cgrp;
 };
+
+struct completion;
 
 struct task_struct {
 	unsigned int flags;
@@ -127,14 +223,25 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
+	unsigned int __state;
+	struct task_struct *real_parent;
+	struct completion *vfork_done;
+	const struct cred *real_cred; /* its own; `cred` is what it acts with */
 	const struct cred *cred;
 	struct signal_struct *signal;
+	struct sigpending pending;
+	struct list_head thread_node;
 	struct css_set *cgroups;
+	__u64 self_exec_id; /* counts calls of exec, from what the parent had (64 bits since 5.7) */
 	char comm[16];
 };
 
 struct bpf_array {
 	void *pptrs[1];
+};
+
+struct bpf_raw_tracepoint_args {
+	__u64 args[0];
 };
 
 struct seq_file;

@@ -15,10 +15,12 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/limits.h"
+#include "counters.h"
 #include "limits/maps.h"
 #include "limits/charge.h"
 #include "limits/track.h"
 #include "limits/act.h"
+#include "limits/calls.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -37,7 +39,7 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 
 	if (!task || !mm || task->flags & PF_KTHREAD)
 		return 0;
-	account = account_of(uid_of(task));
+	account = account_of(user_of(task));
 	if (account == PLIMSOLL_NOBODY)
 		return 0;
 	e = track(task, mm, account, BLANK);
@@ -49,9 +51,11 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 		__sync_fetch_and_add(&e->shared_pages, pages);
 	else
 		charge(e, pages, &usage);
+	if (a && a->near)
+		note_largest(a->index, e->mm);
 	/* One more whose remainders are not known: very many small ones must not pass the line unseen. */
 	if (a && need_exact(a))
-		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
+		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
 	return 0;
 }
 
@@ -59,27 +63,27 @@ static __always_inline __u64 counter_base(struct mm_struct *mm, int member)
 {
 	switch (member) {
 	case PLIMSOLL_MEMBER_FILE:
-		return (__u64)mm->rss_stat[PLIMSOLL_MEMBER_FILE].counters;
+		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_FILE);
 	case PLIMSOLL_MEMBER_ANON:
-		return (__u64)mm->rss_stat[PLIMSOLL_MEMBER_ANON].counters;
+		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_ANON);
 	case PLIMSOLL_MEMBER_SWAP:
-		return (__u64)mm->rss_stat[PLIMSOLL_MEMBER_SWAP].counters;
+		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_SWAP);
 	default:
-		return (__u64)mm->rss_stat[PLIMSOLL_MEMBER_SHMEM].counters;
+		return REMAINDERS_OF(mm, PLIMSOLL_MEMBER_SHMEM);
 	}
 }
 
-static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struct *mm, int member)
+static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struct *mm, int member, bool own)
 {
 	switch (member) {
 	case PLIMSOLL_MEMBER_FILE:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_FILE);
+		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_FILE, own);
 	case PLIMSOLL_MEMBER_ANON:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_ANON);
+		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_ANON, own);
 	case PLIMSOLL_MEMBER_SWAP:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SWAP);
+		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SWAP, own);
 	default:
-		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SHMEM);
+		return SETTLE_HERE(e, mm, PLIMSOLL_MEMBER_SHMEM, own);
 	}
 }
 
@@ -98,31 +102,32 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm
 	return usage;
 }
 
-/* What an event on this CPU changed, charged and judged. */
-static __always_inline int judge_event(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e,
-				       int member)
+/* A change, charged and judged. */
+static __always_inline int judge(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 delta)
 {
 	struct plimsoll_account *a;
-	__s64 delta, usage;
+	__s64 usage;
 
-	delta = settle_event(e, mm, member);
 	if (!delta)
 		return 0;
 	a = charge(e, delta, &usage);
 	if (!a)
 		return 0;
 	if ((!a->exact || delta < 0) && need_exact(a))
-		tell(task, mm, e, a, PLIMSOLL_RECORD_EXACT);
+		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
+	if (a->copyable_pages > 0 && may_copy(a))
+		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	if (a->exact && e->epoch != a->exact)
 		usage = settle_epoch(e, mm, a, usage);
 	if (delta > 0 && usage >= a->soft_pages) {
-		/* Known to be near, by its largest, and under the line: nothing to do. */
-		if (a->near && (!a->top_mm || a->top_mm == (__u64)mm) && usage - a->dying_pages <= a->effective_pages)
+		/* Known to be near, by its largest, and under the line even with what is dying: nothing to do. */
+		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(e) <= a->floor_rank) &&
+		    usage <= a->effective_pages)
 			return 0;
 		return near(task, mm, e, usage, delta);
 	}
 	if (delta < 0 && becomes_far(a))
-		tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
+		tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
 	return 0;
 }
 
@@ -134,7 +139,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 
 	if (!task || !mm || !pin(e, key))
 		return 0;
-	judge_event(task, mm, e, member);
+	judge(task, mm, e, settle_event(e, mm, member, false));
 	unpin(e, key, mm);
 	return 0;
 }
@@ -167,7 +172,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e);
-	return judge_event(task, mm, e, member);
+	return judge(task, mm, e, settle_event(e, mm, member, true));
 }
 
 SEC("tp_btf/rss_stat")
@@ -181,7 +186,9 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	task = bpf_get_current_task_btf();
 	uid = task->cred->uid.val;
 	if (uid_may_be_limited(uid)) {
-		if (!exact_gate[uid % UID_GATE_SLOTS] && !folded(counter_base(mm, member)))
+		/* The gate is of who runs; a subordinate uid's account is another's, and so is the memory of another. */
+		if (!exact_gate[uid % UID_GATE_SLOTS] && task->mm == mm && !task->cred->user_ns->level &&
+		    !folded(counter_base(mm, member)))
 			return 0;
 	} else if (!mm_may_be_tracked(mm)) {
 		return 0;
@@ -189,15 +196,50 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	return on_limited_rss_stat(task, mm, member);
 }
 
+/*
+ * Linux 6.1, after each fault: what the thread keeps to itself is charged at once while its account is exact, so that
+ * the line holds there too. The fault's own arguments may be gone by now; the cache is of the thread's own mm anyway.
+ */
+static __noinline int on_limited_fault(struct task_struct *task, struct mm_struct *mm)
+{
+	struct plimsoll_account *a;
+	struct plimsoll_mm *e;
+	__u64 key = (__u64)mm;
+
+	if (!task || !mm)
+		return 0;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !e->word || e->flags & PLIMSOLL_MM_GONE)
+		return 0;
+	a = account_at(word_account(e->word));
+	if (!a || !a->exact)
+		return 0;
+	return judge(task, mm, e, settle_caches(task));
+}
+
+SEC("fexit/handle_mm_fault")
+int BPF_PROG(on_fault)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 uid = task->cred->uid.val;
+	struct mm_struct *mm = task->mm;
+
+	if (!exact_gate[uid % UID_GATE_SLOTS] && (!task->cred->user_ns->level || !mm_may_be_tracked(mm)))
+		return 0;
+	on_limited_fault(task, mm);
+	return 0;
+}
+
 /* The end of an address space. All its pages are unmapped by now, so what is left of its charge is settled here. */
 SEC("tp_btf/exit_mmap")
 int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 {
 	__u64 key = (__u64)mm;
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
 
+	if (key == daemon_mm)
+		daemon_mm = 0;
 	if (!mm_may_be_tracked(mm))
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
@@ -206,12 +248,12 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	a = settle_gone(e);
 	if (a) {
 		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
-			tell(task, mm, e, a, PLIMSOLL_RECORD_FREED);
+			tell(a->index, e->mm, PLIMSOLL_RECORD_FREED);
 		if (becomes_far(a))
-			tell(task, mm, e, a, PLIMSOLL_RECORD_FAR);
+			tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
 		/* While nobody waits for it, so that the next crossing need not search. */
-		else if (a->near && (!a->top_mm || a->top_mm == key))
-			find_largest(a);
+		else if (a->near && !largest_known(a).mm)
+			find_largest(a->index);
 		need_exact(a);
 	}
 	unpin(e, key, mm);
@@ -237,7 +279,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct mm_struct *mm = child->mm, *parent_mm = parent->mm;
 	__u64 parent_key = (__u64)parent_mm;
-	__u32 uid = child->cred->uid.val, account;
+	__u32 uid = user_of(child), account;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e, *p;
 	__s64 pages, usage;
@@ -260,13 +302,19 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
-	if (p)
+	if (p) {
 		settle_parent(p, parent_mm);
+		inherit_weight(e, p);
+	}
 	if (!p || !share_on_fork(p, e, pages))
 		charge(e, pages, &usage);
 	a = account_at(account);
 	if (a && need_exact(a))
-		tell(child, mm, e, a, PLIMSOLL_RECORD_EXACT);
+		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
+	if (a && a->near)
+		note_largest(a->index, e->mm);
+	if (a && may_copy(a))
+		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
 }
 
@@ -280,7 +328,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 		return 0;
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, task->tgid);
-	if (uid_may_be_limited(task->cred->uid.val))
+	if (uid_may_be_limited(user_of(task)))
 		first_sight(task, mm, false);
 	return 0;
 }
@@ -296,6 +344,24 @@ static __always_inline void report_holder(struct seq_file *seq, struct task_stru
 	};
 
 	bpf_seq_write(seq, &holder, sizeof(holder));
+}
+
+/* A thread's own cache, of an address space that its leader settles. */
+static __noinline int scan_thread(struct task_struct *task, struct mm_struct *mm)
+{
+	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e;
+	__s64 usage;
+
+	if (!task || !mm)
+		return 0;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !pin(e, key))
+		return 0;
+	if (task->mm == mm)
+		charge(e, settle_caches(task), &usage);
+	unpin(e, key, mm);
+	return 0;
 }
 
 /*
@@ -318,16 +384,18 @@ int scan(struct bpf_iter__task *ctx)
 	mm = task->mm;
 	key = (__u64)mm;
 	/* Threads repeat their leader, unless it has exited before them. */
-	if (!mm || task->flags & PF_KTHREAD || (task != task->group_leader && task->group_leader->mm == mm))
+	if (!mm || task->flags & PF_KTHREAD)
 		return 0;
+	if (task != task->group_leader && task->group_leader->mm == mm)
+		return task_caches ? scan_thread(task, mm) : 0;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (e) {
 		if (!pin(e, key))
 			return 0;
 	} else {
-		if (!uid_may_be_limited(uid_of(task)))
+		if (!uid_may_be_limited(user_of(task)))
 			return 0;
-		account = account_of(uid_of(task));
+		account = account_of(user_of(task));
 		if (account == PLIMSOLL_NOBODY)
 			return 0;
 		e = track(task, mm, account, BLANK_PINNED);
@@ -345,248 +413,28 @@ int scan(struct bpf_iter__task *ctx)
 	if (e->family)
 		absorb_family(e);
 	pages = settle_all_cpus(e, mm);
+	if (task_caches)
+		pages += settle_caches(task);
 	a = pages ? charge(e, pages, &usage) : 0;
 	if (a)
 		need_exact(a);
+	/*
+	 * Who it was entered for may have left it: a vfork child that faulted first, and is another program by now, of
+	 * another user perhaps. Its process is who runs in it.
+	 */
+	if (e->walk != walk_id) {
+		e->walk = walk_id;
+		if (e->tgid != (__u32)task->tgid)
+			forget_judgement(e);
+		e->tgid = task->tgid;
+		e->start_ns = task->group_leader->start_boottime;
+	}
+	a = account_at(word_account(e->word));
+	if (a && a->near)
+		note_largest(a->index, e->mm);
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
 		report_holder(ctx->meta->seq, task, key);
 	unpin(e, key, mm);
-	return 0;
-}
-
-SEC("syscall")
-int begin_scan(void *ctx)
-{
-	return __sync_fetch_and_add(&scan_id, 1) + 1;
-}
-
-static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
-{
-	/* Two scans without a living task of it: its exit event was lost. */
-	if (sweep->scan - e->scan < 2)
-		return 0;
-	if (e->flags & PLIMSOLL_MM_GONE) {
-		/* Settled, and left over by a deletion that failed. */
-		forget(*key, (struct mm_struct *)*key);
-		return 0;
-	}
-	if (!pin(e, *key))
-		return 0;
-	settle_gone(e);
-	unpin(e, *key, (struct mm_struct *)*key);
-	count_one(&counters.phantoms);
-	sweep->removed++;
-	return 0;
-}
-
-SEC("syscall")
-int sweep(struct plimsoll_sweep *ctx)
-{
-	struct plimsoll_sweep local = { .scan = scan_id };
-
-	bpf_for_each_map_elem(&mms, sweep_one, &local, 0);
-	ctx->scan = local.scan;
-	ctx->removed = local.removed;
-	return 0;
-}
-
-/* Draws a user's line, or moves it. */
-SEC("syscall")
-int line_set(struct plimsoll_line_set *ctx)
-{
-	__u32 uid = ctx->uid, index = 0, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
-	__s64 hard = ctx->hard_pages;
-	struct plimsoll_account *a;
-	bool fresh = !known;
-	__s64 reach;
-
-	ctx->result = -ENOSPC;
-	if (known)
-		index = *known;
-	else if (bpf_map_pop_elem(&free_accounts, &index))
-		return 0;
-	a = account_at(index);
-	if (!a)
-		return 0;
-	a->uid = uid;
-	a->signal = ctx->signal;
-	a->from_default = ctx->from_default;
-	if (fresh) {
-		a->usage_pages = 0;
-		a->effective_pages = PLIMSOLL_NO_LINE;
-	}
-	a->soft_pages = ctx->soft_pages;
-	a->hard_pages = hard;
-	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
-	reach = a->usage_pages;
-	if (need_exact(a))
-		reach += (__s64)a->processes * loose_pages_per_mm;
-	if (ctx->enforce == PLIMSOLL_LINE_RATCHET)
-		a->effective_pages = reach > hard ? reach : hard;
-	else
-		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
-	a->hold_until_ns = 0;
-	a->notified = 0;
-	a->in_use = 1;
-	if (fresh) {
-		if (bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
-			a->in_use = 0;
-			bpf_map_push_elem(&free_accounts, &index, BPF_ANY);
-			return 0;
-		}
-		if (!ctx->from_default)
-			__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], 1);
-	}
-	ctx->account = index;
-	ctx->result = 0;
-	return 0;
-}
-
-static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
-{
-	if (word_account(e->word) != *account || !pin(e, *key))
-		return 0;
-	settle_gone(e);
-	unpin(e, *key, (struct mm_struct *)*key);
-	return 0;
-}
-
-static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
-{
-	if (f->account == *account)
-		f->account = PLIMSOLL_NOBODY;
-	return 0;
-}
-
-/* Takes a user's line away and stops tracking its processes. */
-SEC("syscall")
-int line_clear(struct plimsoll_line_clear *ctx)
-{
-	__u32 uid = ctx->uid, index, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
-	struct plimsoll_account *a, empty = {};
-
-	ctx->result = -ENOENT;
-	if (!known)
-		return 0;
-	index = *known;
-	a = account_at(index);
-	if (!a)
-		return 0;
-	if (!a->from_default)
-		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], -1);
-	ctx->result = bpf_map_delete_elem(&uid_accounts, &uid);
-	bpf_for_each_map_elem(&mms, release_one, &index, 0);
-	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
-	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
-	if (a->exact)
-		__sync_fetch_and_add(&exact_gate[uid % UID_GATE_SLOTS], -1);
-	bpf_map_update_elem(&accounts, &index, &empty, BPF_ANY);
-	bpf_map_push_elem(&free_accounts, &index, BPF_ANY);
-	return 0;
-}
-
-/* Both sides select and act on their own: who claims first has the victim, and the other finds that none is needed. */
-static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_account *a)
-{
-	bool claimed = claim_victim(a);
-
-	a->unanswered_ns = 0;
-	if (!claimed)
-		return -EAGAIN;
-	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING) {
-		__sync_lock_test_and_set(&a->taking, 0);
-		return -EAGAIN;
-	}
-	mark_dying(e, a);
-	a->top_mm = 0;
-	__sync_lock_test_and_set(&a->taking, 0);
-	return 0;
-}
-
-static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
-{
-	if (mark == PLIMSOLL_VICTIM_DYING)
-		return mark_claimed(e, a);
-	if (mark == PLIMSOLL_VICTIM_EXPIRED)
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
-	return 0;
-}
-
-/* A victim that user space is about to signal, that could not be signalled, or that did not end in time. */
-SEC("syscall")
-int mark_victim(struct plimsoll_victim *ctx)
-{
-	__u64 key = ctx->mm;
-	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a;
-
-	ctx->result = -ESRCH;
-	if (!e || !pin(e, key))
-		return 0;
-	a = account_at(word_account(e->word));
-	if (a && e->tgid == ctx->tgid)
-		ctx->result = mark(e, a, ctx->mark);
-	unpin(e, key, (struct mm_struct *)key);
-	return 0;
-}
-
-SEC("syscall")
-int answer(struct plimsoll_answer *ctx)
-{
-	struct plimsoll_account *a = account_at(ctx->account);
-
-	ctx->result = -EINVAL;
-	if (!a)
-		return 0;
-	a->hold_until_ns = ctx->hold_until_ns;
-	a->unanswered_ns = 0;
-	ctx->result = 0;
-	return 0;
-}
-
-SEC("syscall")
-int default_set(struct plimsoll_default *ctx)
-{
-	default_line = *ctx;
-	return 0;
-}
-
-SEC("syscall")
-int read_counters(struct plimsoll_counters *ctx)
-{
-	*ctx = counters;
-	return 0;
-}
-
-/*
- * CONFIG_KALLSYMS_ALL is not everywhere, so __per_cpu_offset cannot be had by name. The copies of a per-CPU array's
- * value lie at the array's own per-CPU pointer plus that offset; their difference is it. Pointers become numbers by
- * a store to the map and a load from it.
- */
-SEC("syscall")
-int find_cpu_offsets(void *ctx)
-{
-	volatile __u64 *cell;
-	__u64 map, base = 0;
-	__u32 zero = 0, cpu;
-	void *copy;
-
-	cell = bpf_map_lookup_elem(&cpu_offsets, &zero);
-	if (!cell)
-		return -ENOENT;
-	*(void *volatile *)cell = &anchor;
-	map = *cell;
-	bpf_probe_read_kernel(&base, sizeof(base), (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
-	for (cpu = 0; cpu < nr_cpus; cpu++) {
-		copy = bpf_map_lookup_percpu_elem(&anchor, &zero, cpu);
-		cell = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-		if (!copy || !cell)
-			return -ENOENT;
-		*(void *volatile *)cell = copy;
-		*cell -= base;
-	}
 	return 0;
 }

@@ -85,6 +85,11 @@ missing_packages() {
     has shellcheck || echo shellcheck
     has stress-ng || echo stress-ng
     has python3 || echo python3
+    # The lab's guests run this machine's own programs.
+    [ "$(uname -m)" = x86_64 ] || return 0
+    has qemu-system-x86_64 || echo qemu-system-x86
+    has depmod || any_file /sbin/depmod /usr/sbin/depmod || echo kmod
+    any_file /usr/share/keyrings/debian-archive-keyring.gpg || echo debian-archive-keyring
 }
 
 install_packages() {
@@ -105,25 +110,26 @@ install_packages() {
     done
 }
 
-# earlyoom is a comparator in the latency bench. Its package would start a service that kills processes of this
-# machine, so it is only unpacked under target/, never installed.
-fetch_earlyoom() {
-    if has earlyoom || [ -x "$tools/usr/bin/earlyoom" ]; then
+# earlyoom and nohang are comparators in the benches. Their packages would start services that kill processes of this
+# machine, so they are only unpacked under target/, never installed.
+fetch_comparator() {
+    local name=$1
+    if has "$name" || any_file "$tools"/usr/bin/"$name" "$tools"/usr/sbin/"$name"; then
         return 0
     fi
     if ! has apt-get; then
-        say "earlyoom not found: the latency bench leaves it out"
+        say "$name not found: the benches leave it out"
         return 0
     fi
     apt_update
-    say "unpacking earlyoom under target/tools (not installed: its service must not start)"
+    say "unpacking $name under target/tools (not installed: its service must not start)"
     (
         cd "$tools"
-        rm -f earlyoom_*.deb
-        apt-get download -qq earlyoom >"$tools/apt.log" 2>&1 && dpkg -x earlyoom_*.deb "$tools"
+        rm -f "$name"_*.deb
+        apt-get download -qq "$name" >"$tools/apt.log" 2>&1 && dpkg -x "$name"_*.deb "$tools"
     ) || {
         tail -n 5 "$tools/apt.log" >&2
-        say "earlyoom could not be fetched: the latency bench leaves it out"
+        say "$name could not be fetched: the benches leave it out"
     }
 }
 
@@ -209,5 +215,6 @@ install_packages
 ensure_cargo
 if [ "$purpose" = test ]; then
     ensure_rust_lints
-    fetch_earlyoom
+    fetch_comparator earlyoom
+    fetch_comparator nohang
 fi

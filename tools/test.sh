@@ -3,11 +3,12 @@
 #
 # Runs checks and tests and ends with one line, `N passed, N failed[, N skipped]`; see summary.awk for what counts.
 #
-#   tools/test.sh [all|lint|unit|host]
+#   tools/test.sh [all|lint|unit|host|lab]
 #
 #   lint   format, clippy, shellcheck, C warnings, documentation
 #   unit   unit and documentation tests: no root, seconds
 #   host   integration tests on this machine: as root, real eBPF, one at a time
+#   lab    integration tests inside stock Debian kernels, and checks with a real systemd, under qemu (lab/README.md)
 #
 # The whole output is in target/test.log; the terminal sees each check, each suite and every failure.
 set -uo pipefail
@@ -42,16 +43,15 @@ check() {
     fi
 }
 
-# One run of cargo test. Skipped tests and totals are shown as they come, failures in full at the end.
+# One run of test binaries by a command. Skipped tests and totals are shown as they come, failures in full at the end.
 suite() {
     local name=$1 start began=$SECONDS status
     shift
     start=$(log_lines)
     echo "plimsoll-suite: $name: begin" >>"$log"
     printf 'suite   %s\n' "$name"
-    # --show-output: libtest would otherwise swallow what a passing test says, and with it why it skipped.
-    cargo test --locked --workspace --no-fail-fast "$@" -- --show-output 2>&1 </dev/null | tee -a "$log" |
-        grep --line-buffered -E '^ *(Running|Doc-tests) |^test result: |^test .* FAILED$|^SKIPPED: |^error'
+    "$@" 2>&1 </dev/null | tee -a "$log" |
+        grep --line-buffered -E '^ *(Running|Doc-tests) |^test result: |^test .* FAILED$|^SKIPPED: |^AGAIN: |^error|^lab: '
     status=${PIPESTATUS[0]}
     # A log that ends without a line break would hide the next line from the summary.
     printf '\n%s\n' "plimsoll-suite: $name: exit $status" >>"$log"
@@ -62,6 +62,9 @@ suite() {
         printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
     fi
 }
+
+# --show-output: libtest would otherwise swallow what a passing test says, and with it why it skipped.
+cargo_test() { cargo test --locked --workspace --no-fail-fast "$@" -- --show-output; }
 
 # Each version of clippy has lints of its own; only the pinned one decides.
 check_clippy() {
@@ -92,8 +95,8 @@ lint() {
 }
 
 unit() {
-    suite unit --lib --bins
-    suite doc --doc
+    suite unit cargo_test --lib --bins
+    suite doc cargo_test --doc
 }
 
 # Integration tests measure, fill memory and watch the whole machine: one at a time, and as root. Without a way to
@@ -107,7 +110,52 @@ host() {
             export "CARGO_TARGET_${triple}_RUNNER=$PWD/tools/as-root.sh"
         fi
     fi
-    RUST_TEST_THREADS=1 suite host --test '*'
+    RUST_TEST_THREADS=1 suite host cargo_test --test '*'
+}
+
+# One guest per kernel of lab/kernels.conf, and one with a real systemd, side by side as far as there are CPUs: most tests
+# wait more than they work. The kernels need no root; one that cannot be had is skipped where somebody works offline, and a
+# failure in CI. The guest with systemd needs root and a whole Debian from the archive: without them it is skipped.
+lab() {
+    local series output status command
+    mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf)
+    kernels+=(systemd)
+    mkdir -p target/lab
+    # A background job would outlive an interrupted run.
+    trap 'end_guests; exit 130' INT TERM
+    for series in "${kernels[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+        command=(lab/run.sh "$series")
+        [ "$series" != systemd ] || command=(lab/systemd.sh)
+        setsid "${command[@]}" >"target/lab/$series.log" 2>&1 </dev/null &
+        guests[$series]=$!
+    done
+    for series in "${kernels[@]}"; do
+        output=target/lab/$series.log
+        wait "${guests[$series]}"
+        status=$?
+        unset "guests[$series]"
+        if [ "$status" -eq 3 ] && { [ "${CI:-}" != true ] || [ "$series" = systemd ]; }; then
+            printf 'SKIPPED: lab-%s: %s\n' "$series" "$(sed -n '$s/^lab: //p' "$output")" | tee -a "$log"
+            echo "plimsoll-check: lab-$series: skipped" >>"$log"
+        else
+            suite "lab-$series" replay "$output" "$status"
+        fi
+    done
+    trap - INT TERM
+}
+
+# What a command wrote before, and the status it ended with.
+replay() {
+    cat "$1"
+    return "$2"
+}
+
+# The processes of the guests still running, by the session that each was started in.
+declare -A guests=()
+end_guests() {
+    local leader
+    for leader in "${guests[@]}"; do kill -TERM -- "-$leader" 2>/dev/null; done
 }
 
 case ${1:-all} in
@@ -115,10 +163,11 @@ all)
     lint
     unit
     host
+    lab
     ;;
-lint | unit | host) "$1" ;;
+lint | unit | host | lab) "$1" ;;
 *)
-    echo "test.sh: unknown part '$1': use all, lint, unit or host" >&2
+    echo "test.sh: unknown part '$1': use all, lint, unit, host or lab" >&2
     exit 2
     ;;
 esac

@@ -1,7 +1,7 @@
 //! `accuracy`: after a storm of more than a million events, is the guard's usage what the kernel's page tables say?
 
 use crate::{
-    BenchError, Options, Starter,
+    BenchError, Options, Starter, Triggers,
     child::{STEP, Workload},
     guarded::{Guarded, Line},
     proc,
@@ -37,7 +37,7 @@ struct Differences {
 /// # Errors
 /// The guard or a workload fails.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
-    let mut guard = start()?;
+    let mut guard = start(Triggers::All)?;
     let mut differences = Differences::default();
     for round in 0..options.sized(10, 1) {
         storm(options, guard.as_mut(), round, &mut differences)?;

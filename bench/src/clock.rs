@@ -1,7 +1,11 @@
 //! The clocks, as nanoseconds.
 
 use crate::error::BenchError;
-use nix::time::{ClockId, clock_gettime};
+use nix::{
+    errno::Errno,
+    time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep},
+};
+use std::time::Duration;
 
 /// CLOCK_MONOTONIC in nanoseconds: one clock for all processes of the machine, so that stamps of different processes
 /// can be compared.
@@ -18,6 +22,21 @@ pub(crate) fn monotonic_ns() -> Result<u64, BenchError> {
 /// As [`monotonic_ns`].
 pub(crate) fn thread_cpu_ns() -> Result<u64, BenchError> {
     read_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Sleeps until that moment of CLOCK_MONOTONIC; not at all when it has passed.
+///
+/// # Errors
+/// As [`monotonic_ns`].
+pub(crate) fn sleep_until_ns(moment_ns: u64) -> Result<(), BenchError> {
+    let moment = Duration::from_nanos(moment_ns).into();
+    loop {
+        match clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &moment) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(BenchError::io("clock_nanosleep")(errno)),
+        }
+    }
 }
 
 fn read_ns(clock: ClockId) -> Result<u64, BenchError> {

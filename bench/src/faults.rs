@@ -7,7 +7,7 @@ mod idle;
 mod stage;
 
 use crate::{
-    BenchError, Options, Starter,
+    BenchError, Options, Starter, Triggers,
     guarded::Line,
     pairing::{Figures, Rounds, interleave},
     report::{BenchReport, Series},
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     }) {
         return Ok(());
     }
-    let mut stage = Stage::set(options, start()?)?;
+    let mut stage = Stage::set(options, start(Triggers::All)?)?;
     if options.wants("one-process") {
         one_process(options, &mut stage, report)?;
     }
@@ -83,7 +83,7 @@ fn no_limit(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> 
     let [mut none, mut fresh, mut cleared] = [const { Vec::new() }; 3];
     for _ in 0..options.sized(10, 1) {
         let before = crew.run(load)?.touch_ns_per_page;
-        let mut guard = start()?;
+        let mut guard = start(Triggers::All)?;
         fresh.push(crew.run(load)?.touch_ns_per_page);
         guard.set_line(FAR)?;
         guard.clear_line(USER)?;

@@ -21,6 +21,51 @@ use std::{
 };
 use tempfile::TempDir;
 
+mod machine;
+pub use machine::{EffortReading, SelectionReading};
+
+/// Which triggers of a guard may act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Triggers {
+    /// All that this kernel offers.
+    All,
+    /// The daemon alone: the kernel side only tells it.
+    DaemonOnly,
+    /// The guard of the machine's memory, which decides and sends nothing; no line can be drawn.
+    MachineDryRun(Listing),
+}
+
+/// What the machine guard lists processes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// The selection programs, where this kernel takes them.
+    Programs,
+    /// `/proc`, as where there can be no programs.
+    Proc,
+}
+
+/// How much memory a guard of the machine is made to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Far from a shortage.
+    Plenty,
+    /// About to run short: the guard gets ready.
+    Near,
+    /// Short: the guard selects.
+    Short,
+}
+
+impl Triggers {
+    /// What the daemon's configuration says about them.
+    const fn configuration(self) -> &'static str {
+        match self {
+            Self::All => "[machine]\nenabled = false\n",
+            Self::DaemonOnly => "[machine]\nenabled = false\n[limits]\ntriggers = [\"daemon\"]\n",
+            Self::MachineDryRun(_) => machine::PLENTY,
+        }
+    }
+}
+
 /// A line to draw for a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
@@ -45,6 +90,8 @@ pub struct IncidentReading {
     pub overshoot_bytes: u64,
     /// From the crossing event to the signal, in nanoseconds.
     pub cross_to_signal_ns: Option<u64>,
+    /// From the signal to the victim's memory being returned, in nanoseconds; known a while after the rest.
+    pub signal_to_freed_ns: Option<u64>,
 }
 
 /// What the benches read of a victim.
@@ -65,6 +112,7 @@ struct AccountReading {
 #[derive(Debug, Deserialize)]
 struct StatusReading {
     daemon: bool,
+    pressure: machine::PressureReading,
 }
 
 /// A guard that draws lines for users.
@@ -91,6 +139,25 @@ pub trait Guarded: Debug {
     fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError>;
     /// The daemon's process number, where there is one.
     fn pid(&self) -> Option<u32>;
+    /// Makes a guard of the machine see so much memory; returns when it has.
+    ///
+    /// # Errors
+    /// The guard refuses, or is none of the machine.
+    fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
+        Err(no_machine_guard(&format!("see memory: {memory:?}")))
+    }
+    /// How a guard of the machine knows whom to select.
+    ///
+    /// # Errors
+    /// The guard does not answer, or is none of the machine.
+    fn selection(&mut self) -> Result<SelectionReading, BenchError> {
+        Err(no_machine_guard("tell how it selects"))
+    }
+}
+
+fn no_machine_guard(what: &str) -> BenchError {
+    let problem = "this guard does not guard the machine".to_owned();
+    BenchError::Guard { command: what.to_owned(), problem }
 }
 
 /// A private `plimsoll daemon`; stopped when dropped, with nothing left behind.
@@ -104,24 +171,32 @@ pub struct PrivateDaemon {
 }
 
 impl PrivateDaemon {
-    /// Starts `PLIMSOLL daemon` with the machine guard off and waits until it answers.
+    /// Starts `PLIMSOLL daemon` with these triggers, the machine guard off unless it is the one, and waits until it answers.
     ///
     /// # Errors
     /// It does not start, or does not answer within ten seconds; its last line is in the error.
-    pub fn start(plimsoll: &Path) -> Result<Self, BenchError> {
+    pub fn start(plimsoll: &Path, triggers: Triggers) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("plimsoll-bench-")
             .tempdir()
             .map_err(BenchError::io("temporary folder"))?;
         let config = folder.path().join("plimsoll.toml");
-        fs::write(&config, "[machine]\nenabled = false\n")
+        fs::write(&config, triggers.configuration())
             .map_err(BenchError::io("write the daemon's configuration"))?;
         let log =
             fs::File::create(folder.path().join("log")).map_err(BenchError::io("create the daemon's log"))?;
         let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
-        let pin = Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default());
+        let pin = match triggers {
+            // Nothing can be pinned below a file.
+            Triggers::MachineDryRun(Listing::Proc) => folder.path().join("log").join("pin"),
+            Triggers::All | Triggers::DaemonOnly | Triggers::MachineDryRun(Listing::Programs) => {
+                Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default())
+            }
+        };
+        let dry_run = matches!(triggers, Triggers::MachineDryRun(_)).then_some("--dry-run");
         let child = Command::new(plimsoll)
             .arg("daemon")
+            .args(dry_run)
             .arg("--config")
             .arg(&config)
             .arg("--state")
@@ -206,6 +281,14 @@ impl Guarded for PrivateDaemon {
 
     fn pid(&self) -> Option<u32> {
         Some(self.child.id())
+    }
+
+    fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
+        machine::make(self, memory)
+    }
+
+    fn selection(&mut self) -> Result<SelectionReading, BenchError> {
+        machine::selection(self)
     }
 }
 

@@ -1,8 +1,9 @@
 //! `latency`: from the touch that crosses the line to the victim's pidfd readable, with 1,000 processes present.
 //!
-//! Three ways are interleaved: killed in the kernel (the crosser is its account's largest), through the daemon (the
-//! crosser is small, another and sleeping process is the largest), and by a timer of 200 ms. Each way has a user of its
-//! own, so that nothing has to be switched between them. earlyoom stands beside them, in its dry run.
+//! Four ways are interleaved: killed in the kernel (the crosser is its account's largest), killed in the kernel while
+//! the crosser is small and another, sleeping process is the largest, the same through the daemon, and by a timer of
+//! 200 ms. Each way has a user of its own, and the daemon's a guard of its own whose kernel side may not act, so that
+//! nothing has to be switched between them. earlyoom stands beside them, in its dry run.
 
 mod arena;
 mod earlyoom;
@@ -10,7 +11,7 @@ mod earlyoom;
 use crate::{
     BenchError, Options, Starter,
     crowd::Crowd,
-    guarded::{IncidentReading, wait_for_kills},
+    guarded::{Guarded, IncidentReading, wait_for_kills},
     report::{BenchReport, Series},
     statistics::Summary,
 };
@@ -28,14 +29,15 @@ struct Case {
     bytes: u64,
     rounds: (usize, usize),
     in_kernel: usize,
-    daemon: usize,
+    /// In the kernel and through the daemon, each.
+    sleepers: usize,
 }
 
 /// At least 200 kills each for the size that the bars speak of; the timer takes one a round.
 const CASES: [Case; 3] = [
-    Case { name: "4MiB", bytes: 4 * MIB, rounds: (50, 2), in_kernel: 6, daemon: 4 },
-    Case { name: "64MiB", bytes: 64 * MIB, rounds: (12, 1), in_kernel: 3, daemon: 3 },
-    Case { name: "1GiB", bytes: 1024 * MIB, rounds: (6, 1), in_kernel: 1, daemon: 1 },
+    Case { name: "4MiB", bytes: 4 * MIB, rounds: (50, 2), in_kernel: 6, sleepers: 4 },
+    Case { name: "64MiB", bytes: 64 * MIB, rounds: (12, 1), in_kernel: 3, sleepers: 3 },
+    Case { name: "1GiB", bytes: 1024 * MIB, rounds: (6, 1), in_kernel: 1, sleepers: 1 },
 ];
 
 /// Runs all cases.
@@ -44,7 +46,7 @@ const CASES: [Case; 3] = [
 /// The guard or a workload fails, or a victim is not killed.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let crowd = Crowd::start(CROWD_UID, options.sized(CROWD, 50))?;
-    let mut arena = Arena::open(options, start()?)?;
+    let mut arena = Arena::open(options, start)?;
     for case in &CASES {
         if options.wants(case.name) && !(options.quick && case.bytes > 64 * MIB) {
             kill_in_turns(options, &mut arena, case, report)?;
@@ -73,10 +75,16 @@ fn kill_in_turns(
     report: &mut BenchReport,
 ) -> Result<(), BenchError> {
     arena.draw_lines(case.bytes)?;
-    let before = arena.guard().incidents()?.len();
-    let turns = [(Way::InKernel, case.in_kernel), (Way::Daemon, case.daemon), (Way::Timer, 1)];
-    let mut kills: [Vec<Kill>; 3] = Default::default();
-    let mut medians: [Vec<f64>; 3] = Default::default();
+    let before_kernel = arena.guard(Way::InKernel).incidents()?.len();
+    let before_daemon = arena.guard(Way::Daemon).incidents()?.len();
+    let turns = [
+        (Way::InKernel, case.in_kernel),
+        (Way::Another, case.sleepers),
+        (Way::Daemon, case.sleepers),
+        (Way::Timer, 1),
+    ];
+    let mut kills: [Vec<Kill>; 4] = Default::default();
+    let mut medians: [Vec<f64>; 4] = Default::default();
     for round in 0..options.sized(case.rounds.0, case.rounds.1) {
         let mut lanes: Vec<_> = turns.iter().zip(kills.iter_mut().zip(medians.iter_mut())).collect();
         if round % 2 == 1 {
@@ -88,47 +96,56 @@ fn kill_in_turns(
             kills.extend(fresh);
         }
     }
-    let [in_kernel, daemon, timer] = &kills;
+    let [in_kernel, another, daemon, timer] = &kills;
     for ((way, _), kills) in turns.iter().zip(&kills) {
         report.add_row(case.name, Series { variant: way.name(), figures: &micros_of(kills) }, "us");
     }
-    let [kernel_rounds, daemon_rounds, timer_rounds] = &medians;
-    let timer_series = Series { variant: Way::Timer.name(), figures: timer_rounds };
-    for (way, rounds) in [(Way::InKernel, kernel_rounds), (Way::Daemon, daemon_rounds)] {
-        report.add_ratio(case.name, timer_series, Series { variant: way.name(), figures: rounds });
-    }
+    add_ratios(case.name, &medians, report);
     let missed = timer.iter().filter(|kill| kill.touches_after_crossing == 0).count();
     if missed > 0 {
         report.note(format!("{}: timer: {missed} victims died before they crossed", case.name));
     }
-    add_history(arena, before, case.name, [(Way::InKernel, in_kernel), (Way::Daemon, daemon)], report);
+    let ways = [(Way::InKernel, in_kernel), (Way::Another, another)];
+    add_history(arena.guard(Way::InKernel), before_kernel, case.name, ways, report);
+    add_history(arena.guard(Way::Daemon), before_daemon, case.name, [(Way::Daemon, daemon)], report);
     arena.clear_lines()
+}
+
+/// The timer to each way, and what the detour through the daemon costs.
+fn add_ratios(case: &str, medians: &[Vec<f64>; 4], report: &mut BenchReport) {
+    let [in_kernel, another, daemon, timer] = medians;
+    let series = |way: Way, figures| Series { variant: way.name(), figures };
+    let [another, daemon] = [series(Way::Another, another), series(Way::Daemon, daemon)];
+    for way in [series(Way::InKernel, in_kernel), another, daemon] {
+        report.add_ratio(case, series(Way::Timer, timer), way);
+    }
+    report.add_ratio(case, daemon, another);
 }
 
 /// The kernel's way with 1,000 processes of the same user, whose usage the line has to leave room for.
 fn crowded_account(options: &Options, arena: &mut Arena, report: &mut BenchReport) -> Result<(), BenchError> {
     let bytes = 4 * MIB;
     arena.draw_line_above_usage(bytes)?;
-    let before = arena.guard().incidents()?.len();
+    let before = arena.guard(Way::InKernel).incidents()?.len();
     let kills = (0..options.sized(100, 3))
         .map(|_| arena.kill(Way::InKernel, bytes - MIB))
         .collect::<Result<Vec<_>, _>>()?;
     let case = "4MiB, 1,000 processes in the same account";
     report.add_row(case, Series { variant: Way::InKernel.name(), figures: &micros_of(&kills) }, "us");
-    add_history(arena, before, case, [(Way::InKernel, &kills)], report);
+    add_history(arena.guard(Way::InKernel), before, case, [(Way::InKernel, &kills)], report);
     Ok(())
 }
 
 /// What the guard itself recorded of these kills. A history that is not complete is said, and costs no other figure.
 fn add_history<const WAYS: usize>(
-    arena: &mut Arena,
+    guard: &mut dyn Guarded,
     before: usize,
     case: &str,
     ways: [(Way, &Vec<Kill>); WAYS],
     report: &mut BenchReport,
 ) {
     let wanted: usize = ways.iter().map(|(_, kills)| kills.len()).sum();
-    let fresh = match wait_for_kills(arena.guard(), before, wanted) {
+    let fresh = match wait_for_kills(guard, before, wanted) {
         Ok(fresh) => fresh,
         Err(error) => return report.note(format!("{case}: history: {error}")),
     };
@@ -140,7 +157,7 @@ fn add_history<const WAYS: usize>(
         let recorded: Vec<(&Kill, &IncidentReading)> = kills
             .iter()
             .filter_map(|kill| Some((kill, record_of(kill)?)))
-            .filter(|(_, incident)| incident.trigger == way.name())
+            .filter(|(_, incident)| way.trigger() == Some(incident.trigger.as_str()))
             .collect();
         report.note(format!(
             "{case}: {} of {} kills meant to be {} are recorded with that trigger",

@@ -5,7 +5,8 @@
 //! private daemon and the commands that a user has. Workloads and comparators are processes of their own
 //! ([`workload_main`]), of uids 60010 to 60040, bounded in size and under a watchdog; they are killed by pidfd only.
 //!
-//! Neighbours: the CLI calls [`run`] and [`workload_main`]. This crate never looks inside the guard.
+//! Neighbours: the CLI calls [`run`] and [`workload_main`]. This crate never looks inside the guard; `reap` uses the
+//! daemon's reaper by itself.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -21,20 +22,22 @@ mod machine;
 mod overshoot;
 mod pairing;
 mod proc;
+mod reap;
 pub mod report;
+mod select;
 mod stamps;
 pub mod statistics;
 mod workload;
 
 pub use error::BenchError;
-pub use guarded::Guarded;
+pub use guarded::{Guarded, Triggers};
 pub use report::BenchReport;
 pub use workload::workload_main;
 
 use std::path::PathBuf;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 4] = ["faults", "latency", "overshoot", "accuracy"];
+pub const NAMES: [&str; 6] = ["faults", "latency", "overshoot", "accuracy", "reap", "select"];
 
 /// How to run a bench.
 #[derive(Debug, Clone)]
@@ -69,16 +72,16 @@ impl Options {
     }
 }
 
-/// Starts a private guard; called anew for each daemon that a bench needs.
-pub type Starter<'a> = &'a dyn Fn() -> Result<Box<dyn Guarded>, BenchError>;
+/// Starts a private guard with these triggers; called anew for each daemon that a bench needs.
+pub type Starter<'a> = &'a dyn Fn(Triggers) -> Result<Box<dyn Guarded>, BenchError>;
 
 /// Runs the bench called `name` (one of [`NAMES`]) against private daemons of [`Options::plimsoll`].
 ///
 /// # Errors
 /// An unknown name, no root, a guard that does not start, a workload that fails or runs over its deadline.
 pub fn run(name: &str, options: &Options) -> Result<BenchReport, BenchError> {
-    run_with(name, options, &|| {
-        Ok(Box::new(guarded::PrivateDaemon::start(&options.plimsoll)?) as Box<dyn Guarded>)
+    run_with(name, options, &|triggers| {
+        Ok(Box::new(guarded::PrivateDaemon::start(&options.plimsoll, triggers)?) as Box<dyn Guarded>)
     })
 }
 
@@ -98,6 +101,8 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "faults" => faults::run(options, start, &mut report)?,
         "latency" => latency::run(options, start, &mut report)?,
         "overshoot" => overshoot::run(options, start, &mut report)?,
+        "reap" => reap::run(options, &mut report)?,
+        "select" => select::run(options, start, &mut report)?,
         _ => accuracy::run(options, start, &mut report)?,
     }
     Ok(report)

@@ -9,11 +9,7 @@ use std::fs;
 /// /proc/meminfo or uname cannot be read; everything else is `None` where missing.
 pub(crate) fn describe() -> Result<Machine, BenchError> {
     let meminfo = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
-    let field = |name: &str| {
-        proc::kib_field(&meminfo, name)
-            .map(|kib| kib * 1024)
-            .ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), &meminfo))
-    };
+    let field = |name: &str| proc::meminfo_kib(&meminfo, name).map(|kib| kib * 1024);
     let uname = nix::sys::utsname::uname().map_err(BenchError::io("uname"))?;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
     let first = |name: &str| {

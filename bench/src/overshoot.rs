@@ -1,7 +1,11 @@
 //! `overshoot`: how far past its line a user is when the kill comes, as the guard recorded it and as the victim did.
+//!
+//! `sleeper` is apart: those who cross are not the one who pays.
+
+mod sleeper;
 
 use crate::{
-    BenchError, Options, Starter,
+    BenchError, Options, Starter, Triggers,
     child::{STEP, Workload},
     guarded::{Guarded, Line, wait_for_kills},
     proc,
@@ -56,9 +60,12 @@ const CASES: [Case; 3] = [
 /// # Errors
 /// The guard or a workload fails, or a victim is not killed.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
-    let mut guard = start()?;
+    let mut guard = start(Triggers::All)?;
     for case in CASES.iter().filter(|case| options.wants(case.name)) {
         kill_often(options, guard.as_mut(), case, report)?;
+    }
+    if options.wants(sleeper::CASE) {
+        sleeper::run(options, guard.as_mut(), report)?;
     }
     Ok(())
 }

@@ -21,6 +21,23 @@ pub(crate) fn kib_field(text: &str, name: &str) -> Option<u64> {
     rest.trim().strip_suffix("kB")?.trim_end().parse().ok()
 }
 
+/// The value in KiB of that line of `/proc/meminfo`.
+///
+/// # Errors
+/// It cannot be read, or has no such line.
+pub(crate) fn read_meminfo_kib(name: &str) -> Result<u64, BenchError> {
+    let text = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
+    meminfo_kib(&text, name)
+}
+
+/// The same of a text of it.
+///
+/// # Errors
+/// It has no such line.
+pub(crate) fn meminfo_kib(text: &str, name: &str) -> Result<u64, BenchError> {
+    kib_field(text, name).ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), text))
+}
+
 /// The first number of the line that begins with `name`: `Uid:` gives the real uid.
 pub(crate) fn number_field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
@@ -82,6 +99,21 @@ pub(crate) fn read_pids() -> Result<Vec<u32>, BenchError> {
     let entries = fs::read_dir("/proc").map_err(BenchError::io("list /proc"))?;
     // An entry that cannot be read is a process that ended while the list was read.
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// How many processes have memory of their own: kernel threads and those that are exiting have none.
+///
+/// # Errors
+/// /proc cannot be read.
+pub(crate) fn count_with_memory() -> Result<usize, BenchError> {
+    let mut count = 0;
+    for pid in read_pids()? {
+        let statm = read_of(pid, "statm")?;
+        let size =
+            statm.as_deref().and_then(|text| text.split_ascii_whitespace().next()?.parse::<u64>().ok());
+        count += usize::from(size.is_some_and(|pages| pages > 0));
+    }
+    Ok(count)
 }
 
 /// The processes whose real uid is `uid`, read from their status: exact, also for processes that are not dumpable.

@@ -3,6 +3,7 @@
 //! Each speaks lines on its standard input and output, says `ready` first, and ends when its input closes. Each is
 //! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent.
 
+mod busy;
 mod hold;
 pub(crate) mod memory;
 mod random;
@@ -35,6 +36,7 @@ pub fn workload_main(arguments: &[String]) -> i32 {
     let Some((name, rest)) = arguments.split_first() else { return 2 };
     let outcome = match name.as_str() {
         "touch" => touch::run(rest),
+        "busy" => busy::run(rest),
         "hold" => hold::run(rest),
         "victim" => victim::run(rest),
         "storm" => storm::run(rest),

@@ -7,8 +7,8 @@
 )]
 
 use plimsoll_bench::{
-    BenchError, BenchReport, Guarded, Options,
-    guarded::{IncidentReading, Line, VictimReading},
+    BenchError, BenchReport, Guarded, Options, Triggers,
+    guarded::{EffortReading, IncidentReading, Line, Listing, Memory, SelectionReading, VictimReading},
     run, run_with,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -21,7 +21,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Benches use the same test users and must not meet.
@@ -31,6 +31,14 @@ static ALONE: Mutex<()> = Mutex::new(());
 struct Shared {
     lines: HashMap<u32, u64>,
     incidents: Vec<IncidentReading>,
+}
+
+/// Whom a [`PollingGuard`] kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kills {
+    Largest,
+    /// One more, of which it says nothing.
+    SmallestToo,
 }
 
 /// Sums the exact anonymous memory of each limited user every millisecond and kills the largest.
@@ -66,7 +74,7 @@ fn processes(uid: u32) -> Vec<(u32, u64)> {
 }
 
 impl PollingGuard {
-    fn start() -> Self {
+    fn start(kills: Kills) -> Self {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
@@ -76,7 +84,7 @@ impl PollingGuard {
                     thread::sleep(Duration::from_millis(1));
                     let lines = lock(&shared).lines.clone();
                     for (uid, line) in lines {
-                        guard_once(&shared, uid, line);
+                        guard_once(&shared, uid, line, kills);
                     }
                 }
             }
@@ -85,24 +93,39 @@ impl PollingGuard {
     }
 }
 
-fn guard_once(shared: &Mutex<Shared>, uid: u32, line: u64) {
+fn kill(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|fd| pidfd_send_signal(fd, Signal::KILL).is_ok())
+}
+
+fn guard_once(shared: &Mutex<Shared>, uid: u32, line: u64, kills: Kills) {
     let found = processes(uid);
     let usage: u64 = found.iter().map(|(_, bytes)| bytes).sum();
     let Some((pid, _)) = found.iter().max_by_key(|(_, bytes)| *bytes).filter(|_| usage > line) else {
         return;
     };
-    let Some(target) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { return };
-    if pidfd_open(target, PidfdFlags::empty()).is_ok_and(|fd| pidfd_send_signal(fd, Signal::KILL).is_ok()) {
+    let smallest = found.iter().min_by_key(|(_, bytes)| *bytes).filter(|_| kills == Kills::SmallestToo);
+    if let Some((smallest, _)) = smallest {
+        kill(*smallest);
+    }
+    if kill(*pid) {
+        let signalled = Instant::now();
         lock(shared).incidents.push(IncidentReading {
             trigger: "daemon".to_owned(),
             action: "kill".to_owned(),
             victims: vec![VictimReading { pid: *pid }],
             overshoot_bytes: usage - line,
-            cross_to_signal_ns: None,
+            cross_to_signal_ns: Some(0),
+            signal_to_freed_ns: None,
         });
         // One victim at a time: wait until its memory is gone.
         while processes(uid).iter().any(|(other, bytes)| other == pid && *bytes > 0) {
             thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(incident) =
+            lock(shared).incidents.iter_mut().rfind(|one| one.victims.iter().any(|victim| victim.pid == *pid))
+        {
+            incident.signal_to_freed_ns = u64::try_from(signalled.elapsed().as_nanos()).ok();
         }
     }
 }
@@ -166,6 +189,114 @@ impl Guarded for AsleepGuard {
     }
 }
 
+/// Whom a [`SelectingGuard`] names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Largest,
+    /// The first of the list.
+    First,
+}
+
+/// Of the machine: names somebody when memory is made short, by the page tables of all processes.
+#[derive(Debug)]
+struct SelectingGuard {
+    names: Names,
+    listing: Listing,
+    ready_since: Option<Instant>,
+    last: Option<EffortReading>,
+    incidents: Vec<IncidentReading>,
+}
+
+impl SelectingGuard {
+    fn start(names: Names, triggers: Triggers) -> Result<Box<dyn Guarded>, BenchError> {
+        match triggers {
+            Triggers::MachineDryRun(listing) => {
+                Ok(Box::new(Self { names, listing, ready_since: None, last: None, incidents: Vec::new() }))
+            }
+            Triggers::All | Triggers::DaemonOnly => {
+                Err(BenchError::UnknownBench { name: "of lines".to_owned() })
+            }
+        }
+    }
+
+    fn select(&mut self) {
+        let began = Instant::now();
+        let all = machine_processes();
+        let named = match self.names {
+            Names::Largest => all.iter().max_by_key(|(_, bytes)| *bytes),
+            Names::First => all.iter().find(|(_, bytes)| *bytes < 64 << 20),
+        };
+        let nanoseconds = |since: Instant| u64::try_from(since.elapsed().as_nanos()).unwrap();
+        let took = nanoseconds(began);
+        self.last = Some(EffortReading {
+            processes: all.len() as u64,
+            looks: 1,
+            age_ns: self.ready_since.map_or(took / 2, nanoseconds),
+        });
+        self.incidents.push(IncidentReading {
+            trigger: "daemon".to_owned(),
+            action: "notify".to_owned(),
+            victims: named.map(|(pid, _)| VictimReading { pid: *pid }).into_iter().collect(),
+            overshoot_bytes: 0,
+            cross_to_signal_ns: Some(took),
+            signal_to_freed_ns: None,
+        });
+    }
+}
+
+/// All processes with their anonymous bytes.
+fn machine_processes() -> Vec<(u32, u64)> {
+    let sized = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).ok()?;
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+        Some((pid, line.split_whitespace().next()?.parse::<u64>().ok()? * 1024))
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter_map(sized).collect()
+}
+
+impl Guarded for SelectingGuard {
+    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn usage_bytes(&mut self, _uid: u32) -> Result<Option<u64>, BenchError> {
+        Ok(None)
+    }
+
+    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+        Ok(self.incidents.clone())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
+    fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
+        match memory {
+            Memory::Plenty => self.ready_since = None,
+            Memory::Near => self.ready_since = Some(Instant::now()),
+            Memory::Short => self.select(),
+        }
+        Ok(())
+    }
+
+    fn selection(&mut self) -> Result<SelectionReading, BenchError> {
+        let from = if self.listing == Listing::Programs { "programs" } else { "proc" };
+        let ready_ns = self.ready_since.and_then(|since| u64::try_from(since.elapsed().as_nanos()).ok());
+        Ok(SelectionReading { from: Some(from.to_owned()), ready_ns, last: self.last })
+    }
+}
+
+fn selected(names: Names) -> BenchReport {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run_with("select", &quick(Some("40")), &|triggers| SelectingGuard::start(names, triggers)).unwrap()
+}
+
 fn quick(only: Option<&str>) -> Options {
     assert!(
         nix::unistd::geteuid().is_root(),
@@ -181,7 +312,7 @@ fn quick(only: Option<&str>) -> Options {
 
 fn polled(name: &str, only: Option<&str>) -> BenchReport {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || Ok(Box::new(PollingGuard::start()) as Box<dyn Guarded>);
+    let start = |_: Triggers| Ok(Box::new(PollingGuard::start(Kills::Largest)) as Box<dyn Guarded>);
     run_with(name, &quick(only), &start).unwrap()
 }
 
@@ -230,7 +361,11 @@ fn one_process_is_measured_under_three_lines_against_the_same_base() {
 #[test]
 fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every_millisecond() {
     let report = polled("latency", Some("4MiB"));
-    assert_eq!(rows(&report, "4MiB")[..3], ["in-kernel", "daemon", "timer"], "{report}");
+    assert_eq!(
+        rows(&report, "4MiB")[..4],
+        ["in-kernel", "in-kernel, another", "daemon", "timer"],
+        "{report}"
+    );
     let p50 = |variant: &str| {
         report
             .rows
@@ -241,14 +376,28 @@ fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every
     };
     assert!(p50("timer") > p50("daemon"), "{report}");
     // The polling guard has no trigger in the kernel, and the report must not pretend that it had.
-    assert!(
-        report.notes.iter().any(|note| note.starts_with("4MiB: 0 of 12 kills meant to be in-kernel")),
-        "{report}"
-    );
-    assert!(
-        report.notes.iter().any(|note| note.starts_with("4MiB: 8 of 8 kills meant to be daemon")),
-        "{report}"
-    );
+    for note in [
+        "4MiB: 0 of 12 kills meant to be in-kernel are",
+        "4MiB: 0 of 8 kills meant to be in-kernel, another are",
+        "4MiB: 8 of 8 kills meant to be daemon are",
+    ] {
+        assert!(report.notes.iter().any(|found| found.starts_with(note)), "{note}: {report}");
+    }
+    let ratio = |of: &str, to: &str| report.ratios.iter().any(|ratio| ratio.of == of && ratio.to == to);
+    assert!(ratio("timer", "in-kernel, another") && ratio("daemon", "in-kernel, another"), "{report}");
+}
+
+#[test]
+fn latency_asks_for_a_guard_whose_kernel_side_may_not_act_for_the_ways_of_the_daemon() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = Mutex::new(Vec::new());
+    let start = |triggers: Triggers| {
+        asked.lock().unwrap().push(triggers);
+        Ok(Box::new(AsleepGuard) as Box<dyn Guarded>)
+    };
+    // No such case: guards are started, nobody is killed.
+    run_with("latency", &quick(Some("no such case")), &start).unwrap();
+    assert_eq!(*asked.lock().unwrap(), [Triggers::All, Triggers::DaemonOnly]);
 }
 
 #[test]
@@ -263,9 +412,40 @@ fn overshoot_is_known_from_the_record_and_from_the_victim() {
 #[test]
 fn overshoot_counts_huge_pages_and_all_threads() {
     let huge = polled("overshoot", Some("huge"));
-    assert!(huge.rows.iter().all(|row| row.max >= f64::from(1 << 20)), "{huge}");
+    let [record, own] = &huge.rows[..] else { panic!("{huge}") };
+    // The page that crosses may be a small one, of the victim's stack; the victim itself counts whole huge pages.
+    assert!(
+        record.max > 0.0 && own.max >= f64::from(2 << 20) && own.max % f64::from(2 << 20) == 0.0,
+        "{huge}"
+    );
     let threads = polled("overshoot", Some("8-threads"));
     assert!(threads.rows.iter().all(|row| row.n == 2 && row.max > 0.0), "{threads}");
+}
+
+#[test]
+fn overshoot_shows_the_sleeper_killed_and_the_eight_alive() {
+    let report = polled("overshoot", Some("sleeper"));
+    let alone = "sleeper: the largest was killed, once, and nobody else in 2 of 2 rounds; 2 kills are recorded, 0 of them \
+                 in-kernel";
+    assert_eq!(report.notes, [alone], "{report}");
+    let row = |variant: &str| report.rows.iter().find(|row| row.variant == variant).unwrap();
+    for variant in ["plimsoll's record", "signal to memory back", "crossing to sleeper's end"] {
+        assert_eq!(row(variant).n, 2, "{report}");
+        assert!(row(variant).p50 > 0.0, "{report}");
+    }
+    // They cross together: one alone has room for a quarter of what it takes.
+    assert!(row("the eight, allocating at the crossing").p50 >= 4.0, "{report}");
+    let own = row("the eight's own count, at the signal");
+    assert!(own.max > 0.0 && own.max < f64::from(56 << 20), "{report}");
+}
+
+#[test]
+fn overshoot_finds_a_guard_out_that_kills_more_than_the_sleeper() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = |_: Triggers| Ok(Box::new(PollingGuard::start(Kills::SmallestToo)) as Box<dyn Guarded>);
+    let report = run_with("overshoot", &quick(Some("sleeper")), &start).unwrap();
+    assert!(report.notes[0].contains("nobody else in 0 of 2 rounds"), "{report}");
+    assert_eq!(report.notes[1], "sleeper: 2 of the processes that allocate died", "{report}");
 }
 
 #[test]
@@ -279,15 +459,77 @@ fn accuracy_finds_an_exact_guard_exact_and_one_that_knows_nothing_wrong() {
     let counts: Vec<u64> = done.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert!(counts.len() == 4 && counts.iter().all(|count| *count > 0) && counts[0] >= 30_000, "{done}");
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
+    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
     let wrong = run_with("accuracy", &quick(None), &start).unwrap();
     assert!(off(&wrong) > 100.0, "{wrong}");
 }
 
 #[test]
+fn reap_times_plain_and_expedited_kills_in_turns() {
+    let report = polled("reap", Some("unthrottled"));
+    for case in ["unthrottled", "unthrottled, loaded"] {
+        assert_eq!(rows(&report, case), ["plain", "expedited"], "{report}");
+        assert!(report.ratios.iter().any(|ratio| ratio.case == case && ratio.of == "expedited"), "{report}");
+    }
+    assert_eq!(report.rows.iter().filter(|row| row.case == "submit").map(|row| row.n).sum::<usize>(), 3);
+    assert!(report.notes.iter().any(|note| note.contains("lists of single CPUs afterwards")), "{report}");
+}
+
+#[test]
+fn reap_measures_a_throttled_victim_beside_one_that_is_not() {
+    let report = polled("reap", Some("SCHED_IDLE"));
+    assert_eq!(rows(&report, "SCHED_IDLE"), ["plain", "expedited", "expedited, unthrottled"], "{report}");
+}
+
+#[test]
+fn reap_frees_eight_at_once_in_three_ways() {
+    let report = polled("reap", Some("eight"));
+    assert_eq!(rows(&report, "eight"), ["plain", "one thread", "pool"], "{report}");
+    // Eight times two, of victims that run and of those that do not.
+    assert_eq!(report.rows.iter().filter(|row| row.case == "submit").map(|row| row.n).sum::<usize>(), 32);
+}
+
+#[test]
+fn select_measures_each_way_and_knows_how_each_choice_was_made() {
+    let report = selected(Names::Largest);
+    let variants = rows(&report, "40 processes");
+    for variant in ["cold", "warm", "cold, listed from /proc", "warm, age of the list"] {
+        assert!(variants.contains(&variant), "{variant} is missing in {report}");
+    }
+    let listed = report.rows.iter().find(|row| row.variant == "cold, listed").unwrap();
+    // So many were there when the others were started; a few of the machine's own may have ended since.
+    assert!(listed.p50 >= 30.0, "{report}");
+    for way in ["cold", "warm", "cold, listed from /proc"] {
+        let right = format!("40 processes: {way}: 1 of 1 choices named the bench's victim, 0 ");
+        // Somebody else's process of this machine may be larger.
+        let larger = format!("40 processes: {way}: 0 of 1 choices named the bench's victim, 1 ");
+        let note = report.notes.iter().find(|note| note.starts_with(&right) || note.starts_with(&larger));
+        assert!(
+            note.is_some_and(|note| note.ends_with("; 1 were made as they were meant to be")),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn select_finds_a_guard_out_that_names_the_wrong_one() {
+    let report = selected(Names::First);
+    let wrong = "40 processes: cold: 0 of 1 choices named the bench's victim, 0 a process that was larger";
+    assert!(report.notes.iter().any(|note| note.starts_with(wrong)), "{report}");
+}
+
+#[test]
+fn select_needs_a_guard_of_the_machine() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
+    let error = run_with("select", &quick(None), &start).unwrap_err().to_string();
+    assert!(error.contains("this guard does not guard the machine"), "{error}");
+}
+
+#[test]
 fn a_guard_that_does_not_kill_is_an_error_and_not_a_figure() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
+    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
     let error = run_with("overshoot", &quick(Some("4KiB")), &start).unwrap_err();
     assert!(matches!(error, BenchError::Deadline { .. }), "{error}");
 }
@@ -295,7 +537,7 @@ fn a_guard_that_does_not_kill_is_an_error_and_not_a_figure() {
 #[test]
 fn what_cannot_be_run_is_said_in_one_line() {
     let error = run("fault", &quick(None)).unwrap_err().to_string();
-    assert_eq!(error, "unknown bench 'fault': try one of faults, latency, overshoot, accuracy");
+    assert_eq!(error, "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select");
     let error = run("accuracy", &quick(None)).unwrap_err().to_string();
     assert!(error.starts_with("start /nonexistent/plimsoll daemon: "), "{error}");
 }

@@ -3,6 +3,13 @@
 #ifndef PLIMSOLL_LIMITS_ACT_H
 #define PLIMSOLL_LIMITS_ACT_H
 
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
+extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
+
+/* How deep cgroups are looked through for one that is protected. */
+#define CGROUP_LEVELS 32
+
 /* One charge being judged. */
 struct event {
 	struct task_struct *task;
@@ -22,20 +29,52 @@ static __always_inline __s64 pages_of(struct plimsoll_mm *e)
 	return word_pages(e->word) + e->shared_pages;
 }
 
+/* Without its flag bits: neutral where nobody has said anything. */
+static __always_inline __u32 weight_of(struct plimsoll_mm *e)
+{
+	__u32 weight = e->flags >> PLIMSOLL_MM_WEIGHT_SHIFT;
+
+	return weight ? weight : PLIMSOLL_WEIGHT_NEUTRAL;
+}
+
+/* What processes are compared by. A page count that dips below 0 for an instant stays below. */
+static __always_inline __s64 rank_of(struct plimsoll_mm *e)
+{
+	return pages_of(e) * weight_of(e);
+}
+
+static __always_inline void fill_account(struct plimsoll_record *r, struct plimsoll_account *a, __s64 usage)
+{
+	r->signal = a->signal;
+	r->uid = a->uid;
+	r->usage_pages = usage;
+	r->hard_pages = a->hard_pages;
+	r->effective_pages = a->effective_pages;
+	r->dying_pages = a->dying_pages;
+}
+
+static __always_inline void fill_space(struct plimsoll_record *r, struct plimsoll_mm *e, __u64 mm)
+{
+	r->mm = mm;
+	r->mm_pages = pages_of(e);
+	r->tgid = e->tgid;
+	r->start_ns = e->start_ns;
+	r->weight = weight_of(e);
+}
+
 static __always_inline void fill_process(struct plimsoll_record *r, struct event *ev)
 {
 	unsigned long start, length;
 
-	r->mm = (__u64)ev->mm;
-	r->mm_pages = pages_of(ev->e);
-	r->tgid = ev->e->tgid;
-	r->start_ns = ev->e->start_ns;
+	fill_space(r, ev->e, (__u64)ev->mm);
 	if (ev->flags & PLIMSOLL_RECORD_REMOTE)
 		return;
 	r->tgid = ev->task->tgid;
 	r->start_ns = ev->task->group_leader->start_boottime;
 	r->cgroup_id = ev->task->cgroups->dfl_cgrp->kn->id;
 	bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), ev->task->group_leader->comm);
+	if (ev->flags & PLIMSOLL_RECORD_OTHER)
+		return;
 	start = ev->mm->arg_start;
 	length = ev->mm->arg_end - start;
 	if (length > sizeof(r->args))
@@ -45,6 +84,59 @@ static __always_inline void fill_process(struct plimsoll_record *r, struct event
 		r->args_bytes = length;
 }
 
+/*
+ * Whether a fatal signal was sent to the process of an address space. It may be gone while this looks: whatever is read
+ * then is no fault, and the entry is about to go. Without CONFIG_MEMCG nobody knows the process: taken for ending.
+ */
+static __always_inline bool is_ending(__u64 key)
+{
+	struct mm_struct *mm = (struct mm_struct *)key;
+	struct task_struct *owner;
+
+	if (!bpf_core_field_exists(mm->owner))
+		return true;
+	/* Its last process has let go of it (mm_update_next_owner): it is being torn down. */
+	owner = BPF_CORE_READ(mm, owner);
+	return !owner || BPF_CORE_READ(owner, signal, flags) & SIGNAL_GROUP_EXIT;
+}
+
+/* A killed daemon has been told so long before its address space is gone: nobody answers from then on. */
+static __always_inline bool daemon_lives(void)
+{
+	__u64 mm = daemon_mm;
+
+	return mm && !(bpf_core_field_exists(((struct mm_struct *)mm)->owner) && is_ending(mm));
+}
+
+/* Everything but what was done the daemon finds out by itself, later. */
+static __always_inline bool was_done(__u32 kind)
+{
+	return kind == PLIMSOLL_RECORD_ACTED || kind == PLIMSOLL_RECORD_NOTIFY;
+}
+
+/*
+ * Half of the ring is for what was done, which has to reach the daemon that is late or not there yet.
+ */
+static __always_inline bool has_room_for(__u32 kind)
+{
+	return was_done(kind) ||
+	       bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 2;
+}
+
+/* Room for a record of this kind, blank; NULL, and counted, where there is none. */
+static __always_inline struct plimsoll_record *new_record(__u32 kind)
+{
+	struct plimsoll_record *r = has_room_for(kind) ? bpf_ringbuf_reserve(&records, sizeof(*r), 0) : 0;
+
+	if (!r) {
+		count_one(&counters.records_dropped);
+		return 0;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->kind = kind;
+	return r;
+}
+
 static __noinline int emit(struct event *ev, __u32 kind)
 {
 	struct plimsoll_account *a = ev->account;
@@ -52,132 +144,298 @@ static __noinline int emit(struct event *ev, __u32 kind)
 
 	if (!a)
 		return 0;
-	r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+	/* For the next daemon only what was done: everything else it finds out, and this has to last until it comes. */
+	if (!was_done(kind) && !daemon_lives())
+		return 0;
+	r = new_record(kind);
 	if (!r) {
-		count_one(&counters.records_dropped);
+		if (kind == PLIMSOLL_RECORD_ACTED && !ev->signal_error)
+			count_one(&counters.actions_dropped);
 		return -ENOSPC;
 	}
-	__builtin_memset(r, 0, sizeof(*r));
-	r->kind = kind;
 	r->flags = ev->flags;
 	r->time_ns = ev->time_ns;
 	r->signal_ns = ev->signal_ns;
 	r->signal_error = ev->signal_error;
-	r->signal = a->signal;
-	r->uid = a->uid;
-	r->usage_pages = ev->usage;
-	r->hard_pages = a->hard_pages;
-	r->effective_pages = a->effective_pages;
-	r->dying_pages = a->dying_pages;
 	r->delta_pages = ev->delta;
+	fill_account(r, a, ev->usage);
 	fill_process(r, ev);
 	bpf_ringbuf_submit(r, 0);
 	return 0;
 }
 
-static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_account *a)
+/* What is told of an account apart from its crossings: the daemon scans, plans ahead or stops watching. */
+__noinline int tell(__u32 account, __u64 mm, __u32 kind)
 {
-	__s64 own = word_pages(e->word);
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
+	struct plimsoll_record *r;
 
-	__sync_fetch_and_add(&e->dying_pages, own);
-	__sync_fetch_and_add(&a->dying_pages, own);
+	if (!a || !e || !daemon_lives())
+		return 0;
+	r = new_record(kind);
+	if (!r)
+		return -ENOSPC;
+	r->flags = PLIMSOLL_RECORD_REMOTE;
+	r->time_ns = bpf_ktime_get_ns();
+	fill_account(r, a, a->usage_pages);
+	fill_space(r, e, mm);
+	bpf_ringbuf_submit(r, 0);
+	return 0;
 }
 
-static __always_inline bool in_protected_cgroup(void)
+/* What of its family's copies goes with a member. */
+static __always_inline __s64 copies_of(struct plimsoll_mm *e)
 {
+	struct plimsoll_family *f;
+	__u64 id;
+
+	if (!e->copied_pages)
+		return 0;
+	id = e->family;
+	f = bpf_map_lookup_elem(&families, &id);
+	if (!f)
+		return 0;
+	return f->copied_pages < e->copied_pages ? f->copied_pages : e->copied_pages;
+}
+
+static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	__s64 pages = word_pages(e->word) + copies_of(e);
+
+	__sync_fetch_and_add(&e->dying_pages, pages);
+	__sync_fetch_and_add(&a->dying_pages, pages);
+	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
+	if (e->flags & PLIMSOLL_MM_GONE)
+		take_back_dying(e, a);
+}
+
+/* Whether its cgroup (v2) or one above is protected; where that is too deep to tell, as if it were. */
+static __noinline bool in_protected_cgroup(struct task_struct *task)
+{
+	struct cgroup_subsys_state *parent;
+	struct cgroup *cgroup;
 	__u64 id;
 	int level;
 
-	for (level = 1; level < 8; level++) {
-		id = bpf_get_current_ancestor_cgroup_id(level);
-		if (!id)
-			return false;
+	if (!task)
+		return true;
+	cgroup = task->cgroups->dfl_cgrp;
+	for (level = 0; level < CGROUP_LEVELS; level++) {
+		id = cgroup->kn->id;
 		if (bpf_map_lookup_elem(&protected_cgroups, &id))
 			return true;
+		parent = cgroup->self.parent;
+		if (!parent)
+			return false;
+		cgroup = parent->cgroup;
 	}
-	return false;
+	return true;
+}
+
+/*
+ * Whether nobody runs in an address space any more: its end is under way, or its exit event was lost. What is read of
+ * the mm may be of one that was freed, which nobody uses either, or that is another process's by now: then it was
+ * entered anew at that one's fork.
+ */
+static __always_inline bool is_left(__u64 mm)
+{
+	int users = 0;
+
+	bpf_probe_read_kernel(&users, sizeof(users), (void *)(mm + bpf_core_field_offset(struct mm_struct, mm_users)));
+	return !users;
+}
+
+/*
+ * What follows up to `choose` are global functions, as is `tell`: each is verified once, not once per caller and path,
+ * which took the verifier seconds. So they take numbers and look up what these stand for.
+ *
+ * Counts an address space that nobody runs in as dying: nobody has to be killed for memory that is on its way.
+ */
+__noinline int note_left(__u32 account, __u64 key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = account_at(account);
+	bool left = false;
+
+	if (!a || !e || !pin(e, key))
+		return true;
+	if (account_at(word_account(e->word)) == a && is_left(key)) {
+		left = true;
+		if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
+			mark_dying(e, a);
+	}
+	unpin(e, key, (struct mm_struct *)key);
+	return left;
 }
 
 struct search {
 	struct plimsoll_account *account;
-	__u64 top_mm;
-	__s64 top_pages;
-	__s64 runner_up_pages;
+	__s64 floor_rank;
+	__u64 mm[PLIMSOLL_LARGEST];
+	__s64 rank[PLIMSOLL_LARGEST];
 };
 
-#define PLIMSOLL_MM_NO_VICTIM (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
+#define PLIMSOLL_MM_NO_VICTIM \
+	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
 
 static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct search *search)
 {
-	__s64 pages;
+	struct plimsoll_account *a = search->account;
+	__s64 rank, out;
+	int i, least = 0;
 
-	if (account_at(word_account(e->word)) != search->account || e->flags & PLIMSOLL_MM_NO_VICTIM)
+	if (!a || account_at(word_account(e->word)) != a)
 		return 0;
-	pages = pages_of(e);
-	if (pages > search->top_pages) {
-		search->runner_up_pages = search->top_pages;
-		search->top_pages = pages;
-		search->top_mm = *key;
-	} else if (pages > search->runner_up_pages) {
-		search->runner_up_pages = pages;
+	if (e->flags & PLIMSOLL_MM_LARGEST)
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_LARGEST);
+	if (e->flags & PLIMSOLL_MM_NO_VICTIM || note_left(a->index, *key))
+		return 0;
+	rank = out = rank_of(e);
+	for (i = 1; i < PLIMSOLL_LARGEST; i++)
+		if (search->rank[i] < search->rank[least])
+			least = i;
+	least &= PLIMSOLL_LARGEST - 1;
+	if (rank > search->rank[least]) {
+		out = search->rank[least];
+		search->rank[least] = rank;
+		search->mm[least] = *key;
 	}
+	if (out > search->floor_rank)
+		search->floor_rank = out;
 	return 0;
 }
 
 /*
- * Finds the account's largest process among all that are tracked: when the account comes near, and when what was
- * known of it has gone. Not a matter of each event: tens of microseconds. Where it found nobody it is not repeated at
- * once.
+ * Finds the account's largest processes, as weighed, among all that are tracked, and which of them nobody runs in any
+ * more: when the account comes near, and when those that were known have gone. Not a matter of each event: tens of
+ * microseconds. Where it found nobody it is not repeated at once.
  */
-static __always_inline void find_largest(struct plimsoll_account *a)
+__noinline int find_largest(__u32 account)
 {
+	struct plimsoll_account *a = account_at(account);
 	struct search search = { .account = a };
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), key, found = 0;
+	struct plimsoll_mm *e;
+	int i;
 
-	if (now - a->nobody_ns < search_again_ns)
-		return;
+	if (!a || now - a->nobody_ns < search_again_ns)
+		return 0;
 	bpf_for_each_map_elem(&mms, search_one, &search, 0);
-	a->runner_up_pages = search.runner_up_pages;
-	a->top_mm = search.top_mm;
-	a->nobody_ns = search.top_mm ? 0 : now;
+	a->floor_rank = search.floor_rank;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = search.mm[i];
+		a->largest[i] = key;
+		found |= key;
+		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		if (e)
+			__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
+	}
+	a->nobody_ns = found ? 0 : now;
+	return 0;
 }
 
-/*
- * Keeps the account's largest process while it is near. `runner_up_pages` bounds every other one from above: it
- * follows each that grows.
- */
-static __always_inline void note_largest(struct event *ev)
+/* Never down: only a search for the largest may find that nobody left out weighs so much. */
+static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
 {
-	struct plimsoll_account *a = ev->account;
-	__u64 top_key = a->top_mm;
-	struct plimsoll_mm *top;
-	__s64 pages = pages_of(ev->e), top_pages;
+	__s64 floor;
+	int i;
 
-	if (!top_key || top_key == (__u64)ev->mm || pages <= a->runner_up_pages)
-		return;
-	top = bpf_map_lookup_elem(&mms, &top_key);
-	top_pages = top ? pages_of(top) : 0;
-	if (pages > top_pages && !(ev->e->flags & PLIMSOLL_MM_NO_VICTIM)) {
-		a->runner_up_pages = top_pages;
-		a->top_mm = (__u64)ev->mm;
-	} else {
-		a->runner_up_pages = pages;
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		floor = a->floor_rank;
+		if (rank <= floor || __sync_val_compare_and_swap(&a->floor_rank, floor, rank) == floor)
+			return;
 	}
 }
 
-static __always_inline bool is_largest(struct event *ev)
+/*
+ * Keeps the account's largest processes while it is near. `floor_rank` bounds every other one from above: it follows
+ * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it.
+ */
+__noinline int note_largest(__u32 account, __u64 mm)
 {
-	struct plimsoll_account *a = ev->account;
-	__u64 top_key = a->top_mm;
-	struct plimsoll_mm *top;
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
+	__s64 rank, least_rank = PLIMSOLL_NO_LINE, known_rank;
+	__u64 key, least_key = 0;
+	struct plimsoll_mm *known, *least_known = 0;
+	int i, least = 0;
 
-	if (a->processes == 1)
-		return true;
-	top = bpf_map_lookup_elem(&mms, &top_key);
-	if (!top || account_at(word_account(top->word)) != a || top->flags & PLIMSOLL_MM_NO_VICTIM ||
-	    pages_of(top) < a->runner_up_pages)
-		find_largest(a);
-	return a->top_mm == (__u64)ev->mm;
+	if (!a || !e || e->flags & (PLIMSOLL_MM_NO_VICTIM | PLIMSOLL_MM_LARGEST))
+		return 0;
+	rank = rank_of(e);
+	if (rank <= a->floor_rank)
+		return 0;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = a->largest[i];
+		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(known) : 0;
+		if (known_rank < least_rank) {
+			least = i;
+			least_key = key;
+			least_rank = known_rank;
+			least_known = known;
+		}
+	}
+	/* Left out, for its size or because another came first; one that sleeps has no next event. */
+	if (rank <= least_rank ||
+	    __sync_val_compare_and_swap(&a->largest[least & (PLIMSOLL_LARGEST - 1)], least_key, mm) != least_key) {
+		raise_floor(a, rank);
+		return 0;
+	}
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
+	if (least_known && pin(least_known, least_key)) {
+		__sync_fetch_and_and(&least_known->flags, ~PLIMSOLL_MM_LARGEST);
+		unpin(least_known, least_key, (struct mm_struct *)least_key);
+	}
+	raise_floor(a, least_rank);
+	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() &&
+	    !(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_JUDGED) & PLIMSOLL_MM_JUDGED) &&
+	    tell(account, mm, PLIMSOLL_RECORD_JUDGE))
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGED);
+	return 0;
+}
+
+struct choice {
+	__u64 mm; /* 0: nobody */
+	__s64 rank;
+};
+
+static __always_inline struct choice largest_known(struct plimsoll_account *a)
+{
+	struct choice best = {};
+	struct plimsoll_mm *e;
+	__s64 rank;
+	__u64 key;
+	int i;
+
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = a->largest[i];
+		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		if (!e || account_at(word_account(e->word)) != a || e->flags & PLIMSOLL_MM_NO_VICTIM)
+			continue;
+		rank = rank_of(e);
+		if (rank > best.rank) {
+			best.mm = key;
+			best.rank = rank;
+		}
+	}
+	return best;
+}
+
+/* The account's largest process that may be a victim, as weighed and as far as it is tracked; 0: none. */
+__noinline __u64 choose(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct choice best;
+
+	if (!a)
+		return 0;
+	best = largest_known(a);
+	if (best.mm && best.rank >= a->floor_rank)
+		return best.mm;
+	find_largest(account);
+	return largest_known(a).mm;
 }
 
 /* Asks the daemon, not more often than it could answer. Another CPU's later event may have asked before: signed. */
@@ -194,10 +452,13 @@ static __always_inline void ask(struct event *ev)
 	emit(ev, PLIMSOLL_RECORD_CROSSED);
 }
 
+/* No daemon lives, or it does not answer: known by its end, and by the clock. */
 static __always_inline bool nobody_answers(struct event *ev)
 {
 	__u64 since = ev->account->unanswered_ns;
 
+	if (!daemon_lives())
+		return true;
 	/* Signed: a search lies between this event and now, and another CPU may have asked meanwhile. */
 	return since && (__s64)(ev->time_ns - since) > (__s64)unanswered_ns &&
 	       ev->time_ns >= ev->account->hold_until_ns;
@@ -217,41 +478,184 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 	return false;
 }
 
-static __always_inline void take(struct event *ev)
+static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e)
+{
+	if (!claim_victim(a))
+		return false;
+	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
+		return true;
+	__sync_lock_test_and_set(&a->taking, 0);
+	return false;
+}
+
+/* Notes how the signal to a claimed victim went, and ends the claim. */
+static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, long error)
 {
 	struct plimsoll_account *a = ev->account;
-	struct plimsoll_mm *e = ev->e;
 
-	if (!claim_victim(a))
-		return;
-	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING) {
-		__sync_lock_test_and_set(&a->taking, 0);
-		return;
-	}
-	ev->signal_error = bpf_send_signal(a->signal);
-	if (ev->signal_error) {
+	ev->signal_error = error;
+	if (error) {
 		/* Nothing is dying that was not signalled. */
 		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
 		mark_dying(e, a);
-		a->top_mm = 0;
 		a->unanswered_ns = 0;
 		__sync_fetch_and_add(&a->kills, 1);
 		count_one(&counters.kills);
 	}
 	__sync_lock_test_and_set(&a->taking, 0);
+}
+
+/* The process whose event this is. */
+static __always_inline void take(struct event *ev)
+{
+	if (!claim_for(ev->account, ev->e))
+		return;
+	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 
-/* The line is crossed, what is dying left out: one victim, by this very event if it may be the one. */
+static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
+{
+	struct plimsoll_account *a = *account;
+
+	if (account_at(word_account(e->word)) != a || !(e->flags & PLIMSOLL_MM_DYING) || e->flags & PLIMSOLL_MM_LEFT ||
+	    is_ending(*key) || !pin(e, *key))
+		return 0;
+	if (__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING)
+		take_back_dying(e, a);
+	unpin(e, *key, (struct mm_struct *)*key);
+	return 0;
+}
+
+/*
+ * The line is kept only by what is dying. A victim that the daemon claimed and did not live to signal is not dying: it
+ * is living again when the claim has been unanswered for too long, so that the next event takes one. A victim that was
+ * asked by SIGTERM may take its time.
+ */
+static __always_inline void check_claims(struct event *ev)
+{
+	struct plimsoll_account *a = ev->account;
+	__u64 since = a->unanswered_ns;
+
+	if (a->signal != SIGKILL || !since || (__s64)(bpf_ktime_get_ns() - since) <= (__s64)unanswered_ns ||
+	    __sync_val_compare_and_swap(&a->unanswered_ns, since, 0) != since)
+		return;
+	bpf_for_each_map_elem(&mms, revive_one, &a, 0);
+}
+
+/* A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event. */
+static __always_inline void finish_claim(struct event *ev)
+{
+	struct plimsoll_account *a = ev->account;
+
+	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() || is_ending((__u64)ev->mm))
+		return;
+	ev->time_ns = bpf_ktime_get_ns();
+	ev->signal_error = bpf_send_signal(SIGKILL);
+	if (ev->signal_error)
+		return;
+	ev->signal_ns = bpf_ktime_get_ns();
+	ev->flags |= PLIMSOLL_RECORD_LARGEST;
+	__sync_fetch_and_add(&a->kills, 1);
+	count_one(&counters.kills);
+	emit(ev, PLIMSOLL_RECORD_ACTED);
+}
+
+/*
+ * Whether a process other than the event's was taken, or need not be any more. Else the programs cannot or must not: the
+ * daemon may know more.
+ */
+static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e, struct task_struct *victim, __u64 key)
+{
+	struct mm_struct *mm = victim->mm;
+	struct event done = { .task = victim,
+			      .mm = mm,
+			      .e = e,
+			      .account = ev->account,
+			      .usage = ev->usage,
+			      .delta = ev->delta,
+			      .time_ns = ev->time_ns,
+			      .flags = PLIMSOLL_RECORD_LARGEST | PLIMSOLL_RECORD_OTHER };
+
+	if (victim->start_boottime != e->start_ns || !mm || (__u64)mm != key || victim->flags & PF_EXITING ||
+	    in_protected_cgroup(victim))
+		return false;
+	if (!claim_for(ev->account, e))
+		return true;
+	signalled(&done, e, bpf_send_signal_task(victim, ev->account->signal, PIDTYPE_TGID, 0));
+	if (done.signal_error)
+		return false;
+	if (mm->mm_users.counter > victim->signal->nr_threads)
+		done.flags |= PLIMSOLL_RECORD_MM_SHARED;
+	emit(&done, PLIMSOLL_RECORD_ACTED);
+	return true;
+}
+
+/* Another process than the event's, asleep or not: Linux 6.13 and later. */
+static __noinline bool take_other(struct event *ev, __u64 key)
+{
+	struct task_struct *victim;
+	struct plimsoll_mm *e;
+	bool taken = false;
+
+	if (!ev || !bpf_ksym_exists(bpf_send_signal_task) || !bpf_ksym_exists(bpf_task_from_pid))
+		return false;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !pin(e, key))
+		return false;
+	if (ev->account && account_at(word_account(e->word)) == ev->account) {
+		victim = bpf_task_from_pid(e->tgid);
+		if (victim) {
+			taken = signal_other(ev, e, victim, key);
+			bpf_task_release(victim);
+		}
+	}
+	unpin(e, key, (struct mm_struct *)key);
+	return taken;
+}
+
+/* Whether the process that allocated may be taken by its own event. */
+static __always_inline bool may_take_own(struct event *ev)
+{
+	/* A fault done for somebody else (ptrace, process_vm_writev, khugepaged) never kills the one who did it. */
+	return !(ev->flags & PLIMSOLL_RECORD_REMOTE) &&
+	       !(ev->e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_EXPIRED)) &&
+	       !in_protected_cgroup(ev->task);
+}
+
+/* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */
+static __always_inline bool take_largest(struct event *ev)
+{
+	struct plimsoll_account *a = ev->account;
+	__u64 key = 0;
+	int i;
+
+	for (i = 0; i <= PLIMSOLL_LARGEST; i++) {
+		key = choose(a->index);
+		if (!key)
+			return false;
+		if (key == (__u64)ev->mm || !note_left(a->index, key))
+			break;
+		if (a->usage_pages - a->dying_pages <= a->effective_pages)
+			return true;
+	}
+	if (key == (__u64)ev->mm && may_take_own(ev)) {
+		ev->flags |= PLIMSOLL_RECORD_LARGEST;
+		take(ev);
+		return true;
+	}
+	return take_other(ev, key);
+}
+
+/* The line is crossed, what is dying left out: one victim, by this very event if that is possible. */
 static __always_inline void crossed(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
-	bool unanswered;
 
 	if (ev->e->flags & PLIMSOLL_MM_DYING)
 		return;
@@ -260,22 +664,14 @@ static __always_inline void crossed(struct event *ev)
 			emit(ev, PLIMSOLL_RECORD_NOTIFY);
 		return;
 	}
-	/* A fault done for somebody else (ptrace, process_vm_writev, khugepaged) never kills the one who did it. */
-	if (ev->flags & PLIMSOLL_RECORD_REMOTE || ev->e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_EXPIRED) ||
-	    in_protected_cgroup()) {
-		ask(ev);
-		return;
-	}
-	if (is_largest(ev)) {
-		ev->flags |= PLIMSOLL_RECORD_LARGEST;
-		take(ev);
-		return;
-	}
-	unanswered = nobody_answers(ev);
-	if (unanswered) {
-		ev->flags |= PLIMSOLL_RECORD_UNANSWERED;
-		take(ev);
-		return;
+	if (kernel_trigger) {
+		if (take_largest(ev))
+			return;
+		if (nobody_answers(ev) && may_take_own(ev)) {
+			ev->flags |= PLIMSOLL_RECORD_UNANSWERED;
+			take(ev);
+			return;
+		}
 	}
 	ask(ev);
 }
@@ -293,30 +689,24 @@ static __noinline int near(struct task_struct *task, struct mm_struct *mm, struc
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
 		ev.time_ns = bpf_ktime_get_ns();
-		find_largest(a);
+		a->nobody_ns = 0;
+		find_largest(a->index);
 		/* A huge page, or a whole process, can take usage here in one step; the daemon scans for this record too. */
 		need_exact(a);
 		emit(&ev, PLIMSOLL_RECORD_NEAR);
 	}
-	note_largest(&ev);
-	if (usage - a->dying_pages <= a->effective_pages)
+	note_largest(a->index, e->mm);
+	if (usage - a->dying_pages <= a->effective_pages) {
+		if (usage > a->effective_pages) {
+			check_claims(&ev);
+			if (e->flags & PLIMSOLL_MM_DYING)
+				finish_claim(&ev);
+		}
 		return 0;
+	}
 	ev.time_ns = bpf_ktime_get_ns();
 	crossed(&ev);
 	return 0;
-}
-
-/* What an account is told apart from its events: the daemon scans, plans ahead or stops watching. */
-static __noinline int tell(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e,
-			   struct plimsoll_account *a, __u32 kind)
-{
-	struct event ev = { .task = task, .mm = mm, .e = e, .account = a, .flags = PLIMSOLL_RECORD_REMOTE };
-
-	if (!a || !e)
-		return 0;
-	ev.usage = a->usage_pages;
-	ev.time_ns = bpf_ktime_get_ns();
-	return emit(&ev, kind);
 }
 
 /* Far again 1/64 below the soft limit, so that usage hovering at it does not wake the daemon each time. */

@@ -8,8 +8,6 @@
 
 #define SETTLE_TRIES 8
 
-extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
-
 static __always_inline void count_one(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
@@ -34,15 +32,6 @@ static __always_inline bool uid_may_be_limited(__u32 uid)
 	       uid - default_line.uid_min <= default_line.uid_max - default_line.uid_min;
 }
 
-/* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
-static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
-{
-	struct refcount_struct *cell =
-		bpf_rdonly_cast((void *)(counters_base + offset), bpf_core_type_id_kernel(struct refcount_struct));
-
-	return *(volatile int *)&cell->refs.counter;
-}
-
 /*
  * Whether the event before us folded this CPU's remainder into the shared count: a fold leaves 0 (lib/percpu_counter.c,
  * 6.2 to 7.2). Far from a line only folds matter: what is not folded is bounded by loose_pages_per_mm.
@@ -50,8 +39,12 @@ static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
 static __always_inline bool folded(__u64 base)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+	__u64 *offset;
 
+	/* There, the event itself says that a thread's cache was folded. */
+	if (task_caches)
+		return true;
+	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
 	return !offset || !read_remainder(base, *offset);
 }
 
@@ -93,7 +86,7 @@ static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u
  */
 static __always_inline __s64 settle_count(__s64 *last, volatile __s64 *count)
 {
-	__s64 now = *count, delta = 0;
+	__s64 now = read_count(count), delta = 0, again;
 	int i;
 
 	if (now == *(volatile __s64 *)last)
@@ -101,9 +94,10 @@ static __always_inline __s64 settle_count(__s64 *last, volatile __s64 *count)
 	for (i = 0; i < SETTLE_TRIES; i++) {
 		delta += now - (__s64)__sync_lock_test_and_set(last, now);
 		barrier();
-		if (*count == now)
+		again = read_count(count);
+		if (again == now)
 			return delta;
-		now = *count;
+		now = again;
 		count_one(&counters.late_writes);
 	}
 	count_one(&counters.unsettled);
@@ -128,23 +122,56 @@ static __always_inline __s64 settle_remainder(__s32 *local, __u64 base, __u64 of
 	return delta;
 }
 
+/*
+ * A thread's cache is charged fault by fault while its account is exact. When it is folded into the shared count, as
+ * this event says, the count brings the same pages: those charged before go.
+ */
+static __always_inline __s64 take_cached(__u32 member)
+{
+	struct plimsoll_cached *c = bpf_task_storage_get(&cached, bpf_get_current_task_btf(), 0, 0);
+
+	return c ? __sync_lock_test_and_set(&c->pages[member & (PLIMSOLL_MEMBERS - 1)], 0) : 0;
+}
+
+static __always_inline __s64 settle_cache(struct plimsoll_cached *c, __u32 member, int now)
+{
+	if (!(charged_members & 1u << member))
+		return 0;
+	return now - (__s64)__sync_lock_test_and_set(&c->pages[member], now);
+}
+
+/* What a thread keeps to itself and was not charged yet. */
+static __always_inline __s64 settle_caches(struct task_struct *task)
+{
+	struct plimsoll_cached *c = bpf_task_storage_get(&cached, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!c)
+		return 0;
+	return settle_cache(c, 0, CACHE_OF(task, 0)) + settle_cache(c, 1, CACHE_OF(task, 1)) +
+	       settle_cache(c, 2, CACHE_OF(task, 2)) + settle_cache(c, 3, CACHE_OF(task, 3));
+}
+
 /* What an event on this CPU changed in one member. No second look at the remainder: only this CPU moves it. */
-static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base)
+static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base,
+					 bool own)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	__s64 delta = settle_count(&e->last[member], count);
-	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	__s32 *local = remainder_at(e, cpu, slot_of_member[member]);
+	__u64 *offset;
+	__s32 *local;
 	__s32 now;
 
+	if (task_caches)
+		return own ? delta - take_cached(member) : delta;
+	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+	local = remainder_at(e, cpu, slot_of_member[member]);
 	if (!offset || !local)
 		return delta;
 	now = read_remainder(base, *offset);
 	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
 }
 
-#define SETTLE_HERE(e, mm, member) \
-	settle_here(e, member, &(mm)->rss_stat[member].count, (__u64)(mm)->rss_stat[member].counters)
+#define SETTLE_HERE(e, mm, member, own) settle_here(e, member, COUNT_OF(mm, member), REMAINDERS_OF(mm, member), own)
 
 struct settle_all {
 	struct plimsoll_mm *e;
@@ -170,7 +197,8 @@ static __always_inline __s64 settle_member(struct plimsoll_mm *e, __u32 member, 
 
 	if (!(charged_members & 1u << member))
 		return 0;
-	bpf_loop(nr_cpus, settle_cpu, &all, 0);
+	if (!task_caches)
+		bpf_loop(nr_cpus, settle_cpu, &all, 0);
 	return all.delta + settle_count(&e->last[member], count);
 }
 
@@ -179,10 +207,10 @@ static __always_inline __s64 settle_all_cpus(struct plimsoll_mm *e, struct mm_st
 {
 	__s64 delta = 0;
 
-	delta += settle_member(e, 0, &mm->rss_stat[0].count, (__u64)mm->rss_stat[0].counters);
-	delta += settle_member(e, 1, &mm->rss_stat[1].count, (__u64)mm->rss_stat[1].counters);
-	delta += settle_member(e, 2, &mm->rss_stat[2].count, (__u64)mm->rss_stat[2].counters);
-	delta += settle_member(e, 3, &mm->rss_stat[3].count, (__u64)mm->rss_stat[3].counters);
+	delta += settle_member(e, 0, COUNT_OF(mm, 0), REMAINDERS_OF(mm, 0));
+	delta += settle_member(e, 1, COUNT_OF(mm, 1), REMAINDERS_OF(mm, 1));
+	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));
+	delta += settle_member(e, 3, COUNT_OF(mm, 3), REMAINDERS_OF(mm, 3));
 	return delta;
 }
 
@@ -200,6 +228,23 @@ static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta
 	return usage;
 }
 
+/* What copy-on-write could still add follows each change of a family's shares and of its charge. */
+static __always_inline void family_moved(struct plimsoll_account *a, __s64 shares, __s64 charged)
+{
+	__sync_fetch_and_add(&a->copyable_pages, shares - charged);
+}
+
+/* There are no more copies than shares beyond the charge: what was copied and then freed is charged no longer. */
+static __always_inline void cap_copies(struct plimsoll_family *f, struct plimsoll_account *a)
+{
+	__s64 copied = f->copied_pages, room = f->shares - f->pages;
+
+	if (room < 0)
+		room = 0;
+	if (copied > room && (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, room) == copied && a)
+		account_add(a, room - copied);
+}
+
 /*
  * Members of a family gave up pages of it. Which ones no event tells, and others may still have them, so the family
  * stays charged as long as all that its members have could be them: a parent that allocates, forks and frees again
@@ -213,7 +258,11 @@ static __noinline int give_up_shares(__u64 id, __s64 pages)
 
 	if (!f)
 		return 0;
+	a = account_at(f->account);
 	over = pages - __sync_fetch_and_add(&f->shares, -pages);
+	if (a)
+		family_moved(a, -pages, 0);
+	cap_copies(f, a);
 	charged = f->pages;
 	over += charged;
 	if (over > charged)
@@ -221,9 +270,10 @@ static __noinline int give_up_shares(__u64 id, __s64 pages)
 	/* A fork that moves pages in meanwhile keeps its own; the next to give up sees to the rest. */
 	if (over <= 0 || (__s64)__sync_val_compare_and_swap(&f->pages, charged, charged - over) != charged)
 		return 0;
-	a = account_at(f->account);
-	if (a)
+	if (a) {
+		family_moved(a, 0, -over);
 		account_add(a, -over);
+	}
 	return 0;
 }
 

@@ -8,7 +8,6 @@
 #define PLIMSOLL_LIMITS_MAPS_H
 
 /* Set before load, constants to the verifier. */
-const volatile __u32 nr_cpus = 1;  /* possible CPUs */
 const volatile __u32 nr_slots = 2; /* charged members: anon, swap (+ file, shmem) */
 const volatile __u32 charged_members = 1u << PLIMSOLL_MEMBER_ANON | 1u << PLIMSOLL_MEMBER_SWAP;
 const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
@@ -19,6 +18,8 @@ const volatile __u32 first_user_uid = 1000;
 const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
 const volatile __u64 ask_again_ns = 2000000;
 const volatile __u64 search_again_ns = 1000000;
+/* Scans within this time count as one: between being seen by nobody twice, an exit or an exec has had time to end. */
+const volatile __u64 scan_apart_ns = 500000000;
 
 #define UID_GATE_SLOTS 4096
 #define MM_GATE_SLOTS 16384
@@ -37,9 +38,13 @@ struct plimsoll_default default_line = {
 	.uid_max = PLIMSOLL_NO_UID,
 };
 struct plimsoll_counters counters;
+__u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
+__u32 kernel_trigger = 1;
 __u64 next_family;
 __u32 next_epoch;
 __u32 scan_id;
+__u64 scan_ns; /* when it changed */
+__u32 walk_id; /* of every walk of all tasks */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -65,6 +70,18 @@ struct {
 	__type(value, struct plimsoll_family);
 } families SEC(".maps");
 
+/* What is charged of each thread's own cache; only where there are such caches. */
+struct plimsoll_cached {
+	__s32 pages[PLIMSOLL_MEMBERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct plimsoll_cached);
+} cached SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1024);
@@ -79,14 +96,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } uid_accounts SEC(".maps");
-
-/* Account numbers that are free; filled by the loader. */
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK);
-	__uint(max_entries, 1024);
-	__uint(key_size, 0);
-	__uint(value_size, sizeof(__u32));
-} free_accounts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -106,21 +115,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
 } records SEC(".maps");
-
-/* Where each CPU's copy of per-CPU data lies, as an offset from the first: filled by find_cpu_offsets. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} cpu_offsets SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} anchor SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

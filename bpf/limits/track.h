@@ -26,18 +26,77 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 	return false;
 }
 
-/* The user of a process is its leader's: a thread that changes only its own credentials moves no charge. */
+/*
+ * Whether copy-on-write, which no event tells, could bring usage to the soft limit; once, until user space has
+ * measured it.
+ */
+static __always_inline bool may_copy(struct plimsoll_account *a)
+{
+	__s64 copyable = a->copyable_pages;
+
+	return copyable > 0 && !a->measured && a->soft_pages != PLIMSOLL_NO_LINE &&
+	       a->usage_pages + copyable >= a->soft_pages && !__sync_lock_test_and_set(&a->measured, 1);
+}
+
+/* The uid of a process is its leader's: a thread that changes only its own credentials moves no charge. */
 static __always_inline __u32 uid_of(struct task_struct *task)
 {
 	return task->group_leader->cred->uid.val;
 }
 
+/*
+ * Whose account a process is charged to: its uid's; with a subordinate uid in a user namespace, that of who made the
+ * outermost namespace, unless that is root. Root stays root, wherever it went. Namespaces nest 32 deep (create_user_ns).
+ */
+static __noinline __u32 user_of(struct task_struct *task)
+{
+	const struct cred *cred;
+	struct user_namespace *ns;
+	__u32 uid, owner;
+	int i;
+
+	if (!task)
+		return PLIMSOLL_NO_UID;
+	cred = task->group_leader->cred;
+	uid = cred->uid.val;
+	ns = cred->user_ns;
+	if (!uid || !ns->level)
+		return uid;
+	for (i = 0; i < 33 && ns->level > 1; i++)
+		ns = ns->parent;
+	owner = ns->owner.val;
+	return owner ? owner : uid;
+}
+
+static long claim_if_free(__u32 before, __u32 *claimed)
+{
+	__u32 index = before + 1; /* account 0 is nobody's */
+	struct plimsoll_account *a = account_at(index);
+
+	if (a && (a->in_use || __sync_val_compare_and_swap(&a->in_use, 0, 1)))
+		return 0;
+	if (a) {
+		a->index = index;
+		*claimed = index;
+	}
+	return 1;
+}
+
+/* The first account that is nobody's, taken; PLIMSOLL_NOBODY: all are somebody's. Its number fits the word. */
+static __noinline __u32 claim_account(void)
+{
+	__u32 claimed = PLIMSOLL_NOBODY;
+
+	bpf_loop(1 << (64 - PLIMSOLL_WORD_SHIFT), claim_if_free, &claimed, 0);
+	return claimed;
+}
+
 static __always_inline __u32 new_default_account(__u32 uid)
 {
-	struct plimsoll_account *a;
-	__u32 index, *winner;
+	__u32 index = claim_account(), *winner;
+	struct plimsoll_account *a = account_at(index);
 
-	if (bpf_map_pop_elem(&free_accounts, &index) || !(a = account_at(index))) {
+	if (index == PLIMSOLL_NOBODY || !a) {
 		count_one(&counters.accounts_full);
 		return PLIMSOLL_NOBODY;
 	}
@@ -48,12 +107,11 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	a->signal = default_line.signal;
 	a->from_default = 1;
 	if (!bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
-		a->in_use = 1;
 		need_exact(a);
 		return index;
 	}
 	/* Another CPU was first, or the map is full: the number goes back unused. */
-	bpf_map_push_elem(&free_accounts, &index, BPF_ANY);
+	__sync_lock_test_and_set(&a->in_use, 0);
 	winner = bpf_map_lookup_elem(&uid_accounts, &uid);
 	if (!winner)
 		count_one(&counters.accounts_full);
@@ -66,7 +124,7 @@ static __always_inline __u32 account_of(__u32 uid)
 
 	if (index)
 		return *index;
-	if (default_line.hard_pages == PLIMSOLL_NO_LINE ||
+	if (default_line.hard_pages == PLIMSOLL_NO_LINE || uid == PLIMSOLL_OVERFLOW_UID ||
 	    uid - default_line.uid_min > default_line.uid_max - default_line.uid_min)
 		return PLIMSOLL_NOBODY;
 	return new_default_account(uid);
@@ -165,6 +223,7 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->tgid = task->tgid;
 	e->start_ns = task->group_leader->start_boottime;
 	e->uid = uid_of(task);
+	e->user = user_of(task);
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
 	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
@@ -176,25 +235,67 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	return e;
 }
 
-/* Leaves the family; the last member takes the family's charge with it. */
+/* Its copies go with a member: at most those that it was found to have, so that what the others copied stays charged. */
+static __noinline int give_up_copies(__u64 id, __s64 pages)
+{
+	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
+	struct plimsoll_account *a;
+	__s64 copied;
+
+	if (!f)
+		return 0;
+	copied = f->copied_pages;
+	if (pages > copied)
+		pages = copied;
+	if (pages <= 0 || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - pages) != copied)
+		return 0;
+	a = account_at(f->account);
+	if (a)
+		account_add(a, -pages);
+	return 0;
+}
+
+/* Takes what a family is charged, and what it could have copied, from its account. Its last member does. */
+static __always_inline void end_family(struct plimsoll_family *f, struct plimsoll_account *a)
+{
+	__s64 charged = __sync_lock_test_and_set(&f->pages, 0), shares = __sync_lock_test_and_set(&f->shares, 0);
+
+	family_moved(a, -shares, -charged);
+	account_add(a, -charged - (__s64)__sync_lock_test_and_set(&f->copied_pages, 0));
+}
+
+/* Takes away a family that nobody is a member of any more. */
+static __always_inline void drop_family(struct plimsoll_family *f, __u64 id)
+{
+	struct plimsoll_account *a = account_at(f->account);
+
+	if (a)
+		end_family(f, a);
+	if (bpf_map_delete_elem(&families, &id))
+		count_one(&counters.deletes_failed);
+}
+
+/* One member fewer; the last one takes the family's charge with it. */
+static __always_inline void leave_one(struct plimsoll_family *f, __u64 id)
+{
+	if (__sync_fetch_and_add(&f->members, -1) == 1)
+		drop_family(f, id);
+}
+
+/* Leaves the family. */
 static __always_inline void leave_family(struct plimsoll_mm *e)
 {
 	__u64 id = __sync_lock_test_and_set(&e->family, 0);
 	struct plimsoll_family *f;
-	struct plimsoll_account *a;
 
 	if (!id)
 		return;
 	/* While it is a member still: the family cannot end meanwhile. */
 	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));
+	give_up_copies(id, __sync_lock_test_and_set(&e->copied_pages, 0));
 	f = bpf_map_lookup_elem(&families, &id);
-	if (!f || __sync_fetch_and_add(&f->members, -1) != 1)
-		return;
-	a = account_at(f->account);
-	if (a)
-		account_add(a, -(__s64)__sync_lock_test_and_set(&f->pages, 0));
-	if (bpf_map_delete_elem(&families, &id))
-		count_one(&counters.deletes_failed);
+	if (f)
+		leave_one(f, id);
 }
 
 /*
@@ -205,48 +306,78 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 {
 	__u64 id = e->family;
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	struct plimsoll_account *a;
-	__s64 pages, usage;
+	__s64 usage;
 
 	if (!f || f->members != 1 || __sync_val_compare_and_swap(&f->members, 1, 0) != 1)
 		return 0;
 	/* Not a plain store: another thread may be forking, and have joined a new family already. */
 	__sync_val_compare_and_swap(&e->family, id, 0);
-	pages = __sync_lock_test_and_set(&f->pages, 0);
-	a = account_at(f->account);
+	__sync_lock_test_and_set(&e->copied_pages, 0);
 	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
-	if (a)
-		account_add(a, -pages);
-	if (bpf_map_delete_elem(&families, &id))
-		count_one(&counters.deletes_failed);
+	drop_family(f, id);
 	return 0;
 }
 
-/* The family of a forking parent, joined by one more member; 0 if there is none to be had. */
-static __always_inline __u64 join_family(struct plimsoll_mm *parent)
+/* One more member of a family that has not ended. */
+static __always_inline bool join_one(__u64 id)
 {
-	struct plimsoll_family fresh = { .shares = parent->shared_pages,
-					 .members = 2,
-					 .account = word_account(parent->word) },
-			       *f;
-	__u64 id = parent->family;
+	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	__u32 members;
 	int i;
 
-	for (i = 0; id && i < SETTLE_TRIES; i++) {
-		f = bpf_map_lookup_elem(&families, &id);
-		if (!f || !(members = f->members))
-			break;
+	for (i = 0; f && i < SETTLE_TRIES; i++) {
+		members = f->members;
+		if (!members)
+			return false;
 		if (__sync_val_compare_and_swap(&f->members, members, members + 1) == members)
-			return id;
+			return true;
 	}
+	return false;
+}
+
+/*
+ * The family of a forking parent, joined by one more member; 0 if there is none to be had. Two threads may fork at
+ * once: the family of the first is the second's as well.
+ */
+static __always_inline __u64 join_family(struct plimsoll_mm *parent)
+{
+	struct plimsoll_family fresh = { .members = 2, .account = word_account(parent->word) };
+	__u64 known = parent->family, id, winner;
+
+	if (known && join_one(known))
+		return known;
+	fresh.shares = parent->shared_pages;
 	id = __sync_fetch_and_add(&next_family, 1) + 1;
 	if (bpf_map_update_elem(&families, &id, &fresh, BPF_NOEXIST)) {
 		count_one(&counters.families_full);
 		return 0;
 	}
-	parent->family = id;
-	return id;
+	winner = __sync_val_compare_and_swap(&parent->family, known, id);
+	/* A scan ended the one that was known meanwhile. */
+	if (winner != known && !winner && !__sync_val_compare_and_swap(&parent->family, 0, id))
+		winner = known;
+	if (winner == known) {
+		struct plimsoll_account *a = account_at(fresh.account);
+
+		if (a)
+			family_moved(a, fresh.shares, 0);
+		return id;
+	}
+	if (bpf_map_delete_elem(&families, &id))
+		count_one(&counters.deletes_failed);
+	return winner && join_one(winner) ? winner : 0;
+}
+
+/* What a dying process shares with a child does not come back with its own end. */
+static __always_inline void give_up_dying(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 pages)
+{
+	__s64 dying = e->dying_pages;
+
+	if (pages > dying)
+		pages = dying;
+	/* Whoever takes it meanwhile counts what is its own by then. */
+	if (a && pages > 0 && (__s64)__sync_val_compare_and_swap(&e->dying_pages, dying, dying - pages) == dying)
+		__sync_fetch_and_add(&a->dying_pages, -pages);
 }
 
 /*
@@ -264,15 +395,18 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	if (!f)
 		return false;
 	own = word_pages(parent->word);
+	to = account_at(f->account);
 	/* The shares come first: who gives some up meanwhile must not find fewer than what is charged. */
 	__sync_fetch_and_add(&f->shares, pages);
+	if (to)
+		family_moved(to, pages, 0);
 	if (own > 0) {
 		__sync_fetch_and_add(&f->shares, own);
 		__sync_fetch_and_add(&f->pages, own);
 		__sync_fetch_and_add(&parent->shared_pages, own);
 		old = __sync_fetch_and_add(&parent->word, -own);
 		from = account_at(word_account(old));
-		to = account_at(f->account);
+		give_up_dying(parent, from, own);
 		if (from && to && word_account(old) != f->account) {
 			account_add(from, -own);
 			account_add(to, own);
@@ -281,6 +415,34 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	__sync_fetch_and_add(&child->shared_pages, pages);
 	child->family = id;
 	return true;
+}
+
+/* What an address space added to what is dying of its account goes. */
+static __always_inline void take_back_dying(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+}
+
+/* All of flags that user space said of the program that runs in it. */
+#define PLIMSOLL_MM_JUDGEMENT (PLIMSOLL_MM_NEVER | PLIMSOLL_MM_JUDGED | PLIMSOLL_WEIGHT_MAX << PLIMSOLL_MM_WEIGHT_SHIFT)
+
+/* Nothing is said any more: it is another's by now, or another process runs in it. */
+static __always_inline void forget_judgement(struct plimsoll_mm *e)
+{
+	if (e->flags & PLIMSOLL_MM_JUDGEMENT)
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGEMENT);
+}
+
+/*
+ * A forked child of the same user counts what its parent does: until its exec it is the same program in the same place,
+ * and a storm of them would else be neutral. It is judged for itself when it comes to be among the largest.
+ */
+static __always_inline void inherit_weight(struct plimsoll_mm *e, struct plimsoll_mm *parent)
+{
+	__u32 said = parent->flags & PLIMSOLL_MM_JUDGEMENT & ~PLIMSOLL_MM_JUDGED;
+
+	if (said && e->uid == parent->uid)
+		__sync_fetch_and_or(&e->flags, said);
 }
 
 /* Ends the tracking of an address space: its charge, what is dying of it and its share of a family go. */
@@ -297,7 +459,7 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 	if (!a)
 		return 0;
 	account_add(a, -word_pages(word));
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	take_back_dying(e, a);
 	__sync_fetch_and_add(&a->processes, -1);
 	return a;
 }
@@ -328,7 +490,7 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 {
 	struct plimsoll_account *from, *to;
 	__u64 word, moved;
-	__u32 uid, index;
+	__u32 uid, user, index;
 	__s64 own, dying;
 	int i;
 
@@ -338,7 +500,8 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 		uid = uid_of(task);
 		if (uid == e->uid)
 			return 0;
-		index = account_of(uid);
+		user = user_of(task);
+		index = account_of(user);
 		word = e->word;
 		if (!word)
 			return 0;
@@ -364,7 +527,10 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 		if (e->flags & PLIMSOLL_MM_PROTECTED && task->tgid != 1 &&
 		    !(task->mm && exe_is_protected(task->mm, uid)))
 			__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_PROTECTED);
+		e->user = user;
 		e->uid = uid;
+		/* Among the largest of the account that it left; its new one has not seen it yet. */
+		__sync_fetch_and_and(&e->flags, ~(PLIMSOLL_MM_LARGEST | PLIMSOLL_MM_JUDGEMENT));
 	}
 	return 0;
 }

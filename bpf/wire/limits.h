@@ -9,22 +9,18 @@
 #ifndef PLIMSOLL_WIRE_LIMITS_H
 #define PLIMSOLL_WIRE_LIMITS_H
 
+#include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 1
-
-/* The kernel's rss_stat members (include/linux/mm_types_task.h; numbers unchanged since 4.5). */
-#define PLIMSOLL_MEMBER_FILE 0
-#define PLIMSOLL_MEMBER_ANON 1
-#define PLIMSOLL_MEMBER_SWAP 2
-#define PLIMSOLL_MEMBER_SHMEM 3
-#define PLIMSOLL_MEMBERS 4
+#define PLIMSOLL_SCHEMA 3
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
 
 /* The uid that no process has, (uid_t)-1. */
 #define PLIMSOLL_NO_UID 0xffffffffu
+/* nobody (kernel.overflowuid): no person's, so the default line is never for it */
+#define PLIMSOLL_OVERFLOW_UID 65534u
 
 /* Account 0 is nobody's: an address space whose user lost its line stays tracked there, uncharged. */
 #define PLIMSOLL_NOBODY 0
@@ -39,11 +35,20 @@
 #define PLIMSOLL_WORD_BIAS (1ULL << 46)
 #define PLIMSOLL_WORD_MASK ((1ULL << PLIMSOLL_WORD_SHIFT) - 1)
 
-/* plimsoll_mm.flags */
+/* plimsoll_mm.flags: bits, and in the top 16 what each page counts when the largest is looked for; 0: as neutral */
 #define PLIMSOLL_MM_PROTECTED 1u /* never a victim: its executable is on the protected list */
 #define PLIMSOLL_MM_DYING 2u     /* a signal that ends it was sent */
 #define PLIMSOLL_MM_EXPIRED 4u   /* dying for longer than the deadline: counted as living again, never chosen again */
 #define PLIMSOLL_MM_GONE 8u      /* settled; only its deletion is outstanding */
+#define PLIMSOLL_MM_LARGEST 16u  /* among its account's `largest` */
+#define PLIMSOLL_MM_LEFT 32u     /* no process runs in it any more, so its pages are on their way: counted as dying */
+#define PLIMSOLL_MM_NEVER 64u    /* never a victim: user space says so */
+#define PLIMSOLL_MM_JUDGED 128u  /* user space weighed it, or was told that it is among the largest */
+#define PLIMSOLL_MM_WEIGHT_SHIFT 16
+
+/* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
+#define PLIMSOLL_WEIGHT_NEUTRAL 1000
+#define PLIMSOLL_WEIGHT_MAX 65535u
 
 /*
  * One address space of a limited user. What every event touches comes first, within a cache line. Followed by
@@ -53,26 +58,33 @@ struct plimsoll_mm {
 	__u64 word;
 	__u64 family;                 /* 0: none */
 	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
-	__u32 uid;
+	__u32 uid;                    /* of its thread-group leader */
 	__u32 flags;
 	__u32 pins;         /* who uses it besides the process itself: see track.h */
 	__u32 epoch;        /* of its account's exact tier, when it was settled on all CPUs */
 	__u64 mm;           /* its key: tells this use of the memory from the next */
 	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
+	__s64 copied_pages; /* at most so many of the family's copied_pages are its */
 	__s64 dying_pages;  /* what it adds to its account's dying_pages */
 	__u64 start_ns;     /* of its thread-group leader, CLOCK_BOOTTIME */
 	__u64 tracked_ns;
 	__u32 tgid;
 	__u32 scan; /* the last scan that saw a living task of it */
+	__u32 user; /* whose account is charged: uid, or the owner of the user namespace that uid is subordinate in */
+	__u32 walk; /* the last walk that saw who runs in it */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
 struct plimsoll_family {
-	__s64 pages;  /* charged: never more than `shares` */
-	__s64 shares; /* the sum of its members' shared_pages */
+	__s64 pages;        /* charged: never more than `shares` */
+	__s64 shares;       /* the sum of its members' shared_pages */
+	__s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
 	__u32 members;
 	__u32 account;
 };
+
+/* So many of an account's largest processes are known while it is near. */
+#define PLIMSOLL_LARGEST 4
 
 /* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
 struct plimsoll_account {
@@ -85,19 +97,24 @@ struct plimsoll_account {
 	__u32 exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
 	__u32 near;
 	__u32 uid;
-	__u64 top_mm; /* the largest process; 0: not known */
+	__s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 
-	__s64 runner_up_pages; /* no process but top_mm is larger than this */
-	__u64 asked_ns;        /* when the daemon was asked last */
-	__u64 unanswered_ns;   /* since when it owes an answer; 0: it owes none */
-	__u64 hold_until_ns;   /* until then nothing is asked: nothing killable was left */
+	__u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
+	__u64 asked_ns;                  /* when the daemon was asked last */
+	__u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
+	__u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
+	__u64 nobody_ns;                 /* when a search for its largest processes found nobody; 0: it found one */
+
+	__s64 copyable_pages; /* what copy-on-write could add to usage: shares of families beyond their charge */
 	__u32 in_use;
 	__u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	__u32 from_default;
 	__u32 notified;
-	__u64 nobody_ns; /* when a search for its largest process found nobody; 0: it found one */
 	__u32 kills;
-	__u32 taking; /* a CPU is taking a victim */
+	__u32 taking;   /* a CPU is taking a victim */
+	__u32 measured; /* user space was told that copies could bring it near */
+	__u32 index;    /* its own number */
+	__u32 pad[6];
 };
 
 /* plimsoll_record.kind */
@@ -108,12 +125,15 @@ struct plimsoll_account {
 #define PLIMSOLL_RECORD_FREED 5   /* a dying address space was torn down */
 #define PLIMSOLL_RECORD_NOTIFY 6  /* the line was crossed and its action is notify */
 #define PLIMSOLL_RECORD_EXACT 7   /* usage may be near the soft limit: scan, so that it is known exactly */
+#define PLIMSOLL_RECORD_COPIES 8  /* copy-on-write may bring it near, which no event tells: measure */
+#define PLIMSOLL_RECORD_JUDGE 9 /* a process that nobody has weighed came to be among the largest of one that is near */
 
 /* plimsoll_record.flags */
-#define PLIMSOLL_RECORD_LARGEST 1u    /* the allocating process was the account's largest */
+#define PLIMSOLL_RECORD_LARGEST 1u    /* the process taken was the account's largest */
 #define PLIMSOLL_RECORD_UNANSWERED 2u /* it was taken because nobody answered */
 #define PLIMSOLL_RECORD_MM_SHARED 4u  /* other processes use the same address space */
-#define PLIMSOLL_RECORD_REMOTE 8u     /* the charge came from outside the process: tgid, comm, args are not its own */
+#define PLIMSOLL_RECORD_REMOTE 8u     /* the charge came from outside the process: comm and args are not known */
+#define PLIMSOLL_RECORD_OTHER 16u     /* the process taken is not the one that allocated: args are not known */
 
 #define PLIMSOLL_COMM_BYTES 16
 #define PLIMSOLL_ARGS_BYTES 128
@@ -137,7 +157,7 @@ struct plimsoll_record {
 	__u32 signal;
 	__s32 signal_error; /* 0, or a negative errno */
 	__u32 args_bytes;   /* how much of args is filled */
-	__u32 pad;
+	__u32 weight;       /* of this address space */
 	__u8 comm[PLIMSOLL_COMM_BYTES];
 	__u8 args[PLIMSOLL_ARGS_BYTES];
 };
@@ -153,9 +173,10 @@ struct plimsoll_counters {
 	__u64 late_writes; /* a shared count moved while it was being settled: settled again */
 	__u64 unsettled;   /* ... and still moved after the last try; the next event or scan settles it */
 	__u64 moves;       /* charges moved to another account: setuid */
-	__u64 phantoms;    /* address spaces removed by a sweep: their exit event was lost */
+	__u64 phantoms;    /* address spaces whose exit event was lost */
 	__u64 signals_failed;
 	__u64 kills;
+	__u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
 };
 
 /* An executable that is never a victim. device 0 matches any: where stat(2) tells another number than the kernel. */
@@ -212,10 +233,48 @@ struct plimsoll_victim {
 	__u32 pad;
 };
 
+/* What a process counts from here on. -ESRCH: it runs something else, or is another user's, by now. */
+struct plimsoll_weight {
+	__u64 mm;
+	__u64 start_ns;
+	__u64 tracked_ns; /* tells it from what this process ran before at the same address */
+	__u32 tgid;
+	__u32 uid;    /* of whom that was found out: rules go by users */
+	__u32 weight; /* 1 to PLIMSOLL_WEIGHT_MAX */
+	__u32 never;  /* not 0: it is no victim, whatever it weighs */
+	__s32 result;
+	__u32 pad;
+};
+
 /* The daemon's answer to PLIMSOLL_RECORD_CROSSED: it has acted, or there was nothing to do. */
 struct plimsoll_answer {
 	__u64 hold_until_ns; /* nothing is asked before; 0: as usual */
 	__u32 account;
+	__s32 result;
+};
+
+struct plimsoll_told {
+	__u64 count;
+};
+
+/* What copy-on-write was found to have added: a member's part (mm), then the family's whole (mm: 0). */
+struct plimsoll_copies {
+	__u64 family;
+	__u64 mm;
+	__s64 pages;
+	__u32 tgid;
+	__s32 result;
+};
+
+/* What is asked of one account: measured, verify. */
+struct plimsoll_of_account {
+	__u32 account;
+	__s32 result; /* measured: 1: measure again, 0: enough */
+};
+
+/* What the daemon tells about itself and wants: run by it, once it answers. */
+struct plimsoll_attend {
+	__u32 kernel_trigger; /* 0: the programs take nobody, they only ask */
 	__s32 result;
 };
 
@@ -227,7 +286,15 @@ struct plimsoll_meta {
 	__u32 charged_members;
 	__u32 max_processes;
 	__u32 max_accounts;
+	__u32 features; /* PLIMSOLL_FEATURE_* */
+	__u32 pad;
+	__u64 build;  /* of the programs: other programs can go on with the maps */
+	__u64 layout; /* of the maps: programs of another one cannot */
 };
+
+/* plimsoll_meta.features: what this kernel lets the programs do. */
+#define PLIMSOLL_FEATURE_SIGNAL_OTHERS 1u /* take a process other than the event's (bpf_send_signal_task, 6.13) */
+#define PLIMSOLL_FEATURE_TASK_CACHES 2u   /* threads keep page counts to themselves; read after each fault (6.1) */
 
 /* What a scan writes to its reader: a living process that uses a dying address space. */
 struct plimsoll_holder {
@@ -242,10 +309,10 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 112, "plimsoll_mm");
-_Static_assert(sizeof(struct plimsoll_account) == 128, "plimsoll_account");
+_Static_assert(sizeof(struct plimsoll_mm) == 128, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
-_Static_assert(sizeof(struct plimsoll_family) == 24, "plimsoll_family");
+_Static_assert(sizeof(struct plimsoll_family) == 32, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 
 #endif

@@ -7,9 +7,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", bpf.display());
     let include = format!("-I{}", bpf.display());
     let arguments = ["-mcpu=v3", include.as_str(), "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
-    libbpf_cargo::SkeletonBuilder::new()
-        .source(bpf.join("limits.bpf.c"))
-        .clang_args(arguments.map(OsStr::new))
-        .build_and_generate(PathBuf::from(env::var("OUT_DIR")?).join("limits.skel.rs"))?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    for (topic, variable) in
+        [("limits", "PLIMSOLL_BPF_BUILD"), ("oom", "PLIMSOLL_OOM_BUILD"), ("select", "PLIMSOLL_SELECT_BUILD")]
+    {
+        let skeleton = out.join(format!("{topic}.skel.rs"));
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(bpf.join(format!("{topic}.bpf.c")))
+            .clang_args(arguments.map(OsStr::new))
+            .build_and_generate(&skeleton)?;
+        // What tells these programs from those of another build: the object is in the skeleton.
+        println!("cargo::rustc-env={variable}={}", hash(&[skeleton])?);
+    }
+    // What tells these maps of the limits: they are in three headers.
+    println!(
+        "cargo::rustc-env=PLIMSOLL_BPF_LAYOUT={}",
+        hash(&[bpf.join("wire/limits.h"), bpf.join("limits/maps.h"), bpf.join("counters.h")])?
+    );
     Ok(())
+}
+
+/// FNV-1a of the files' content. Never 0.
+fn hash(files: &[PathBuf]) -> Result<u64, Box<dyn Error>> {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for file in files {
+        for byte in std::fs::read(file)? {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    Ok(hash.max(1))
 }

@@ -7,16 +7,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", wire.display());
     bindgen::Builder::default()
         .header(wire.join("limits.h").display().to_string())
+        .header(wire.join("oom.h").display().to_string())
+        .header(wire.join("select.h").display().to_string())
         .allowlist_type("plimsoll_.*")
         .allowlist_var("PLIMSOLL_.*")
         .use_core()
         .derive_default(true)
         // Its arrays are longer than those that have a Default of their own; bindgen would write unsafe code.
         .no_default("plimsoll_record")
+        .no_default("plimsoll_marked")
         .derive_copy(true)
         .derive_debug(true)
         .layout_tests(false)
         .generate()?
-        .write_to_file(PathBuf::from(env::var("OUT_DIR")?).join("limits.rs"))?;
+        .write_to_file(PathBuf::from(env::var("OUT_DIR")?).join("abi.rs"))?;
     Ok(())
 }

@@ -99,6 +99,12 @@ fn ignored_tests_are_counted_as_skipped() {
 }
 
 #[test]
+fn a_skipped_check_is_counted_once_and_is_no_failure() {
+    let log = format!("{TWO_BINARIES}SKIPPED: lab-6.1: offline\nplimsoll-check: lab-6.1: skipped\n");
+    told(&log, "16 passed, 0 failed, 1 skipped", true);
+}
+
+#[test]
 fn nothing_run_is_not_success() {
     told("", "0 passed, 0 failed", false);
 }

@@ -9,15 +9,11 @@ use crate::{
 };
 use std::{path::PathBuf, process::Command, time::Duration};
 
-/// The places where distributions put it.
-const PLACES: [&str; 4] =
-    ["/usr/bin/earlyoom", "/usr/sbin/earlyoom", "/usr/local/bin/earlyoom", "/usr/local/sbin/earlyoom"];
-
 const WRAPPER: &str = "command -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$0\" \"$@\" 2>&1; exec \"$0\" \"$@\" 2>&1";
 
 /// Where it is, if it is installed.
 pub(crate) fn find() -> Option<PathBuf> {
-    PLACES.iter().map(PathBuf::from).find(|place| place.exists())
+    super::find_program("earlyoom")
 }
 
 /// What a line of its output means to the bench.

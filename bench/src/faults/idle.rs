@@ -2,7 +2,7 @@
 
 use super::FAR;
 use crate::{
-    BenchError, Options, Starter,
+    BenchError, Options, Starter, Triggers,
     proc::{kib_field, read_bpf_map_bytes, read_of, read_voluntary_switches},
     report::{BenchReport, Series},
 };
@@ -14,7 +14,7 @@ use std::{thread, time::Duration};
 /// # Errors
 /// The guard fails or cannot be read.
 pub(super) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
-    let mut guard = start()?;
+    let mut guard = start(Triggers::All)?;
     let Some(pid) = guard.pid() else {
         report.note("idle: the guard has no daemon to look at");
         return Ok(());

@@ -1,9 +1,9 @@
 //! One kill after the other, each way with its own user.
 
 use crate::{
-    BenchError, Options,
+    BenchError, Options, Starter,
     child::{STEP, Workload},
-    guarded::{Guarded, Line},
+    guarded::{Guarded, Line, Triggers},
     proc,
     stamps::Stamps,
 };
@@ -11,12 +11,13 @@ use std::{thread, time::Duration};
 
 const MIB: u64 = 1 << 20;
 
-/// The users of the three ways.
+/// The users of the ways.
 pub(super) const IN_KERNEL_UID: u32 = 60_010;
 const DAEMON_UID: u32 = 60_011;
 const TIMER_UID: u32 = 60_012;
+const ANOTHER_UID: u32 = 60_014;
 
-/// What the line of the daemon's way leaves to the crosser beside the victim.
+/// What the line leaves to the crosser beside a victim that sleeps.
 const CROSSER_ROOM_BYTES: u64 = 2 * MIB;
 const CROSSER_BYTES: u64 = MIB;
 
@@ -29,28 +30,42 @@ const TIMER_INTERVAL_MS: u64 = 200;
 /// The timer reads approximate counters: its victim goes this many pages past the line and waits there.
 const TIMER_OVERRUN_PAGES: u64 = 256;
 
-/// Time given to a touch to have its consequence before the next one, in the daemon's way: longer than its bar for
-/// the 99th percentile, so that a late kill is not taken for one of the next touch.
+/// Time given to a touch to have its consequence before the next one, where the victim sleeps: longer than the bar for
+/// the daemon's 99th percentile, and than a victim takes to give its memory back (1 GiB takes 70 ms and more), so that
+/// a late death is not taken for one of the next touch.
 const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE_PER_MIB: Duration = Duration::from_micros(500);
 
 /// Who kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The event that crosses.
+    /// The event that crosses, which is its victim's own.
     InKernel,
-    /// The daemon, told by the kernel.
+    /// The event that crosses, while another process is the largest.
+    Another,
+    /// The daemon, told by the kernel side, which may not act by itself; another process is the largest.
     Daemon,
     /// A loop that sums and sleeps.
     Timer,
 }
 
 impl Way {
-    /// The variant's name; the first two are also the trigger that the incident must carry.
+    /// The variant's name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::InKernel => "in-kernel",
+            Self::Another => "in-kernel, another",
             Self::Daemon => "daemon",
             Self::Timer => "timer",
+        }
+    }
+
+    /// The trigger that the incident must carry; the timer leaves none.
+    pub(super) const fn trigger(self) -> Option<&'static str> {
+        match self {
+            Self::InKernel | Self::Another => Some("in-kernel"),
+            Self::Daemon => Some("daemon"),
+            Self::Timer => None,
         }
     }
 }
@@ -71,24 +86,27 @@ pub(super) struct Kill {
 pub(super) struct Arena {
     options: Options,
     guard: Box<dyn Guarded>,
+    /// The daemon's way has a guard of its own, whose kernel side may not act.
+    daemon_only: Box<dyn Guarded>,
     timer: Workload,
     stamps: Stamps,
     page_bytes: u64,
     kills: u64,
-    drawn: Vec<u32>,
+    drawn: Vec<(Way, u32)>,
 }
 
 impl Arena {
-    /// Opens it around a guard.
+    /// Opens it, with its guards.
     ///
     /// # Errors
-    /// A helper process or memory is missing.
-    pub(super) fn open(options: &Options, guard: Box<dyn Guarded>) -> Result<Self, BenchError> {
+    /// A guard does not start; a helper process or memory is missing.
+    pub(super) fn open(options: &Options, start: Starter<'_>) -> Result<Self, BenchError> {
         let timer = Workload::start(&options.workload, &["timer".to_owned(), TIMER_INTERVAL_MS.to_string()])?;
         let stamps = Stamps::create(crate::workload::UNITS_MAX)?;
         Ok(Self {
             options: options.clone(),
-            guard,
+            guard: start(Triggers::All)?,
+            daemon_only: start(Triggers::DaemonOnly)?,
             timer,
             stamps,
             page_bytes: proc::page_size_bytes()?,
@@ -97,9 +115,9 @@ impl Arena {
         })
     }
 
-    /// The guard.
-    pub(super) fn guard(&mut self) -> &mut dyn Guarded {
-        self.guard.as_mut()
+    /// The guard of this way's users.
+    pub(super) fn guard(&mut self, way: Way) -> &mut dyn Guarded {
+        if way == Way::Daemon { self.daemon_only.as_mut() } else { self.guard.as_mut() }
     }
 
     /// Draws the lines for victims of this size.
@@ -107,8 +125,9 @@ impl Arena {
     /// # Errors
     /// The guard refuses.
     pub(super) fn draw_lines(&mut self, bytes: u64) -> Result<(), BenchError> {
-        self.draw(IN_KERNEL_UID, bytes)?;
-        self.draw(DAEMON_UID, bytes + CROSSER_ROOM_BYTES)
+        self.draw(Way::InKernel, IN_KERNEL_UID, bytes)?;
+        self.draw(Way::Another, ANOTHER_UID, bytes + CROSSER_ROOM_BYTES)?;
+        self.draw(Way::Daemon, DAEMON_UID, bytes + CROSSER_ROOM_BYTES)
     }
 
     /// Draws the line of the kernel's way `bytes` above what its user uses already.
@@ -116,10 +135,10 @@ impl Arena {
     /// # Errors
     /// The guard refuses, or does not know the usage.
     pub(super) fn draw_line_above_usage(&mut self, bytes: u64) -> Result<(), BenchError> {
-        self.draw(IN_KERNEL_UID, 2 << 30)?;
+        self.draw(Way::InKernel, IN_KERNEL_UID, 2 << 30)?;
         let usage = self.guard.usage_bytes(IN_KERNEL_UID)?;
         let usage = usage.ok_or_else(|| BenchError::malformed("usage of the crowd's account", "absent"))?;
-        self.draw(IN_KERNEL_UID, usage + bytes)
+        self.draw(Way::InKernel, IN_KERNEL_UID, usage + bytes)
     }
 
     /// Takes away the lines that are drawn.
@@ -127,16 +146,16 @@ impl Arena {
     /// # Errors
     /// The guard refuses.
     pub(super) fn clear_lines(&mut self) -> Result<(), BenchError> {
-        while let Some(uid) = self.drawn.pop() {
-            self.guard.clear_line(uid)?;
+        while let Some((way, uid)) = self.drawn.pop() {
+            self.guard(way).clear_line(uid)?;
         }
         Ok(())
     }
 
-    fn draw(&mut self, uid: u32, hard_bytes: u64) -> Result<(), BenchError> {
-        self.guard.set_line(Line { uid, hard_bytes, soft_bytes: None })?;
-        if !self.drawn.contains(&uid) {
-            self.drawn.push(uid);
+    fn draw(&mut self, way: Way, uid: u32, hard_bytes: u64) -> Result<(), BenchError> {
+        self.guard(way).set_line(Line { uid, hard_bytes, soft_bytes: None })?;
+        if !self.drawn.contains(&(way, uid)) {
+            self.drawn.push((way, uid));
         }
         Ok(())
     }
@@ -150,7 +169,8 @@ impl Arena {
         self.kills += 1;
         match way {
             Way::InKernel => self.kill_in_kernel(bytes),
-            Way::Daemon => self.kill_through_daemon(bytes),
+            Way::Another => self.kill_sleeper(ANOTHER_UID, bytes),
+            Way::Daemon => self.kill_sleeper(DAEMON_UID, bytes),
             Way::Timer => self.kill_by_timer(bytes),
         }
     }
@@ -177,10 +197,11 @@ impl Arena {
     }
 
     /// The crosser goes to just under the line, then one page at a time until the sleeper dies.
-    fn kill_through_daemon(&self, bytes: u64) -> Result<Kill, BenchError> {
-        let arguments = ["hold".to_owned(), DAEMON_UID.to_string(), bytes.to_string()];
+    fn kill_sleeper(&self, uid: u32, bytes: u64) -> Result<Kill, BenchError> {
+        let arguments = ["hold".to_owned(), uid.to_string(), bytes.to_string()];
         let sleeper = Workload::start(&self.options.workload, &arguments)?;
-        let mut crosser = self.victim(DAEMON_UID, CROSSER_BYTES)?;
+        let mut crosser = self.victim(uid, CROSSER_BYTES)?;
+        let patience = PATIENCE + PATIENCE_PER_MIB * u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
         let mut used = 0;
         for pid in [sleeper.pid(), crosser.pid()] {
             used += charged(pid)?;
@@ -188,7 +209,7 @@ impl Arena {
         let room_pages = (bytes + CROSSER_ROOM_BYTES).saturating_sub(used) / self.page_bytes;
         crosser.tell(&format!("go {}", room_pages.saturating_sub(2)))?;
         crosser.expect("touched")?;
-        if sleeper.wait_dead_ns(PATIENCE)?.is_some() {
+        if sleeper.wait_dead_ns(patience)?.is_some() {
             return Err(BenchError::malformed(
                 "a kill at the line",
                 &format!("the sleeper died {room_pages} pages under it"),
@@ -196,13 +217,13 @@ impl Arena {
         }
         for _ in 0..LAST_PAGES {
             crosser.tell("go 1")?;
-            let died_ns = sleeper.wait_dead_ns(PATIENCE)?;
+            let died_ns = sleeper.wait_dead_ns(patience)?;
             if died_ns.is_some() {
                 return kill_at(&sleeper, self.stamps.read()?.last().copied(), died_ns, 1);
             }
             crosser.expect("touched")?;
         }
-        Err(BenchError::Deadline { awaited: "kill through the daemon".to_owned(), within: PATIENCE })
+        Err(BenchError::Deadline { awaited: format!("kill of the sleeper of uid {uid}"), within: patience })
     }
 
     /// The victim goes past the line at a random moment of the timer's period, and waits to be found there.

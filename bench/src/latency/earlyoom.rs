@@ -8,11 +8,10 @@ use crate::{
     child::Workload,
     clock::monotonic_ns,
     comparator::earlyoom::{Earlyoom, find},
-    proc::kib_field,
+    proc::read_meminfo_kib,
     report::{BenchReport, Series},
 };
 use std::{
-    fs,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -53,7 +52,7 @@ pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
 
 /// With thresholds that are always met it chooses once a cycle.
 fn choices_micros(binary: &Path, count: usize) -> Result<Vec<f64>, BenchError> {
-    let mut earlyoom = Earlyoom::start(binary.to_owned(), meminfo_kib("MemTotal:")? - 1)?;
+    let mut earlyoom = Earlyoom::start(binary.to_owned(), read_meminfo_kib("MemTotal:")? - 1)?;
     earlyoom.wait_until_watching()?;
     // What it said while nobody listened arrives at once, and measures nothing.
     for _ in 0..5 {
@@ -93,10 +92,5 @@ fn reaction_micros(options: &Options, binary: &Path) -> Result<Option<f64>, Benc
 }
 
 fn available_kib() -> Result<u64, BenchError> {
-    meminfo_kib("MemAvailable:")
-}
-
-fn meminfo_kib(name: &str) -> Result<u64, BenchError> {
-    let text = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
-    kib_field(&text, name).ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), &text))
+    read_meminfo_kib("MemAvailable:")
 }

@@ -2,10 +2,11 @@
 //!
 //! It touches memory until its own anonymous memory is `APPROACH_BYTES`, says `ready`, and on `go UNITS` touches that
 //! many pages (huge pages for `huge`) in each thread, each one stamped before it is touched; then it says `touched`.
+//! `go UNITS MOMENT_NS` waits for that moment of the monotonic clock first, so that several victims begin as one.
 //! Thread t stamps from index t x [`UNITS_MAX`]. What `go` touches is bounded, so that an unguarded victim ends.
 
 use super::{Commands, become_user, memory, number, say, usage};
-use crate::{error::BenchError, proc, stamps::Stamper};
+use crate::{clock, error::BenchError, proc, stamps::Stamper};
 use memmap2::MmapMut;
 use nix::sys::prctl;
 use std::{sync::Barrier, thread};
@@ -95,7 +96,10 @@ fn approach(bytes: u64) -> Result<Option<MmapMut>, BenchError> {
 fn alone(lane: &mut Lane, stamper: &Stamper, mut commands: Commands) -> Result<(), BenchError> {
     say("ready")?;
     while let Some((word, numbers)) = commands.next()? {
-        let units = units_of(&word, &numbers)?;
+        let (units, moment_ns) = go_of(&word, &numbers)?;
+        if let Some(moment_ns) = moment_ns {
+            clock::sleep_until_ns(moment_ns)?;
+        }
         lane.touch(units, stamper)?;
         say("touched")?;
     }
@@ -130,9 +134,13 @@ fn together(lanes: Vec<Lane>, stamper: &Stamper, mut commands: Commands) -> Resu
     Ok(())
 }
 
-fn units_of(word: &str, numbers: &[u64]) -> Result<usize, BenchError> {
-    match (word, numbers) {
-        ("go", &[units]) => usize::try_from(units).map_err(|error| usage(&error.to_string())),
-        _ => Err(usage(word)),
-    }
+/// How many units to touch, and from which moment on.
+fn go_of(word: &str, numbers: &[u64]) -> Result<(usize, Option<u64>), BenchError> {
+    let (units, moment_ns) = match (word, numbers) {
+        ("go", &[units]) => (units, None),
+        ("go", &[units, moment_ns]) => (units, Some(moment_ns)),
+        _ => return Err(usage(word)),
+    };
+    let units = usize::try_from(units).map_err(|error| usage(&error.to_string()))?;
+    Ok((units, moment_ns))
 }

@@ -1,14 +1,14 @@
 //! The command line as a whole; each command's own part is with the command.
 
-use crate::commands::{bench, daemon, demo, doctor, generate, history, limit, status, why};
+use crate::commands::{bench, daemon, demo, doctor, explain, generate, history, limit, report, status, why};
 use clap::{Parser, Subcommand};
 use plimsoll_daemon::options::CONTROL_SOCKET;
 use std::path::PathBuf;
 
 /// What ends up under each help page and in the manual.
 const EXIT_STATUS: &str = "\
-Exit status: 0 done; 1 failed (also: no such user, no such incident); 2 usage or a value that makes no sense; \
-3 the daemon is not running; 4 not permitted.";
+Exit status: 0 done; 1 failed (also: no such user, no such incident); 2 usage or a value that makes no sense \
+(also: no such group); 3 the daemon is not running; 4 not permitted.";
 
 /// The load line for Linux memory: limits per user that act in the very allocation that crosses them, and a clear
 /// answer to 'what was killed, and why?'.
@@ -38,6 +38,10 @@ pub(crate) enum Command {
     History(history::Arguments),
     /// The story of one incident in words.
     Why(why::Arguments),
+    /// The kernel's own OOM reports in plain words, with the cause and what to do.
+    Explain(explain::Arguments),
+    /// The story of one incident as a page to look at, to keep or to pass on.
+    Report(report::Arguments),
     /// What this kernel offers, and what is used in its place where it is missing.
     Doctor(doctor::Arguments),
     /// Measure, paired and in one run, against the alternatives.

@@ -15,7 +15,7 @@ mod usage;
 
 use arguments::{Command, CommandLine};
 use clap::Parser;
-use commands::{bench, daemon, demo, doctor, generate, history, limit, status, why};
+use commands::{bench, daemon, demo, doctor, explain, generate, history, limit, report, status, why};
 use exit::{Ending, Exit, Failure};
 use std::{
     io::{self, BufWriter, Write},
@@ -45,12 +45,15 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon, the workloads of the benches, the guard and the hogs of the demo.
+/// daemon and its questions to the name services, the workloads of the benches, the guard and the hogs of the demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
         plimsoll_daemon::loader::SUBCOMMAND => {
             Some(ended(plimsoll_daemon::loader::main().map(|()| Exit::Done)))
+        }
+        plimsoll_daemon::directory::lookup::SUBCOMMAND => {
+            Some(ended(plimsoll_daemon::directory::lookup::main().map(|()| Exit::Done)))
         }
         "bench-workload" => {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
@@ -82,6 +85,8 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),
+        Command::Explain(arguments) => explain::run(&arguments, out),
+        Command::Report(arguments) => report::run(&arguments, &socket, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Completions(arguments) => generate::completions(&arguments, out),

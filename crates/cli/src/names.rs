@@ -2,29 +2,53 @@
 //! daemon must not wait for a directory server while memory runs out.
 
 use crate::exit::Failure;
-use nix::unistd::{Uid as SystemUid, User};
+use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User};
 use plimsoll_policy::{
-    account::{Account, AccountView},
+    account::{Account, AccountView, GroupView},
     human,
-    units::Uid,
+    lines::Target,
+    units::{Gid, Uid},
     who::Who,
 };
 use std::collections::BTreeMap;
 
-/// Reads WHO and turns a user name into its number; a number stays as it is, whether or not a user has it.
+/// Reads WHO and turns the name of a user or a group into its number; a number stays as it is, whether or not somebody
+/// has it.
 pub(crate) fn resolve(text: &str) -> Result<Who, Failure> {
     let who: Who = text.parse().map_err(Failure::usage)?;
     who.supported().map_err(Failure::usage)?;
-    let Who::User(name) = who else { return Ok(who) };
-    match User::from_name(&name) {
+    match who {
+        Who::User(name) => resolve_user(&name),
+        Who::Group(name) => resolve_group(&name),
+        Who::Uid(_) | Who::Gid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => Ok(who),
+    }
+}
+
+fn resolve_group(name: &str) -> Result<Who, Failure> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(Who::Gid(Gid(group.gid.as_raw()))),
+        Ok(None) => Err(Failure::usage(format_args!(
+            "there is no group '{}'; see 'getent group', or give a gid as @GID",
+            human::escaped(name)
+        ))),
+        Err(error) => Err(Failure::failed(format_args!(
+            "cannot look up group '{}': {}; give a gid as @GID",
+            human::escaped(name),
+            error.desc()
+        ))),
+    }
+}
+
+fn resolve_user(name: &str) -> Result<Who, Failure> {
+    match User::from_name(name) {
         Ok(Some(user)) => Ok(Who::Uid(Uid(user.uid.as_raw()))),
         Ok(None) => Err(Failure::failed(format_args!(
             "there is no user '{}'; see 'getent passwd', or give a uid",
-            human::escaped(&name)
+            human::escaped(name)
         ))),
         Err(error) => Err(Failure::failed(format_args!(
             "cannot look up user '{}': {}; give a uid",
-            human::escaped(&name),
+            human::escaped(name),
             error.desc()
         ))),
     }
@@ -34,6 +58,7 @@ pub(crate) fn resolve(text: &str) -> Result<Who, Failure> {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<Uid, Option<String>>,
+    groups: BTreeMap<Gid, Option<String>>,
 }
 
 impl Names {
@@ -41,6 +66,25 @@ impl Names {
     pub(crate) fn of_uid(&mut self, uid: Uid) -> Option<String> {
         let look_up = || User::from_uid(SystemUid::from_raw(uid.0)).ok().flatten().map(|user| user.name);
         self.known.entry(uid).or_insert_with(look_up).clone()
+    }
+
+    /// The name of a group, in the same way.
+    pub(crate) fn of_gid(&mut self, gid: Gid) -> Option<String> {
+        let look_up = || Group::from_gid(SystemGid::from_raw(gid.0)).ok().flatten().map(|group| group.name);
+        self.groups.entry(gid).or_insert_with(look_up).clone()
+    }
+
+    /// The name of the group that a line is for; `None` also where it is for no group.
+    pub(crate) fn of_group(&mut self, target: Target) -> Option<String> {
+        match target {
+            Target::Group(gid) => self.of_gid(gid),
+            Target::User(_) | Target::Default => None,
+        }
+    }
+
+    /// A group's line with the group's name.
+    pub(crate) fn fill_in_group(&mut self, view: &GroupView) -> GroupView {
+        GroupView { name: self.of_group(view.account), ..view.clone() }
     }
 
     /// The account with its name.

@@ -11,28 +11,15 @@ mod support;
 use serde_json::{Value, json};
 use starting::{ALICE, BOB, CAROL, Kept, assert_one_line};
 use std::{
-    fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     time::Duration,
 };
 use support::{World, program::Program};
 
-/// Runs `plimsoll` as a user: status, standard output, standard error.
-fn run_as(world: &World, user: u32, arguments: &[&str]) -> (i32, String, String) {
-    let plimsoll = world.path("plimsoll");
-    if !plimsoll.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
-    }
-    let mut command = world.as_user(user, &plimsoll);
-    let output = command.args(arguments).env("PLIMSOLL_SOCKET", world.path("socket")).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
 #[track_caller]
 fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
-    let (code, stdout, stderr) = run_as(world, user, &[arguments, &["--json"]].concat());
+    let (code, stdout, stderr) = world.run_as(user, &[arguments, &["--json"]].concat());
     assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
     serde_json::from_str(&stdout).unwrap()
 }
@@ -41,7 +28,7 @@ fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
 #[track_caller]
 fn assert_not_permitted(world: &World, arguments: &[&str]) {
     let before = Kept::of(world);
-    let (code, stdout, stderr) = run_as(world, ALICE, arguments);
+    let (code, stdout, stderr) = world.run_as(ALICE, arguments);
     assert_eq!((code, stdout.as_str()), (4, ""), "{arguments:?}: {stderr}");
     assert_one_line(&stderr);
     assert_eq!(Kept::of(world), before, "{arguments:?}");
@@ -71,7 +58,7 @@ fn a_user_sees_the_own_account_and_no_other() {
     assert_not_permitted(&world, &["limit", "show", "0"]);
     // The default line is for everybody, so everybody may know it.
     world.ok(&["limit", "set", "default", "70M"]);
-    let (code, shown, _) = run_as(&world, CAROL, &["limit", "show", "default"]);
+    let (code, shown, _) = world.run_as(CAROL, &["limit", "show", "default"]);
     assert!(code == 0 && shown.contains("70.0 MiB"), "{shown}");
 }
 
@@ -83,21 +70,21 @@ fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators()
     assert_eq!(json_as(&world, ALICE, &["limit", "set", "60150", "48M"])[0]["hard_bytes"], 48 << 20);
     assert_eq!(hard(), 48);
     // Up again to what root allows, and not a page more.
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "64M"]).0, 0);
+    assert_eq!(world.run_as(ALICE, &["limit", "set", "60150", "64M"]).0, 0);
     assert_not_permitted(&world, &["limit", "set", "60150", &((64_u64 << 20) + 65_536).to_string()]);
     assert_not_permitted(&world, &["limit", "set", "60150", "100%"]);
     // Nor with a milder end.
     assert_not_permitted(&world, &["limit", "set", "60150", "32M", "--action", "notify"]);
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "32M", "--action", "kill"]).0, 0);
+    assert_eq!(world.run_as(ALICE, &["limit", "set", "60150", "32M", "--action", "kill"]).0, 0);
     assert_eq!(hard(), 32);
     crossing(&world, ALICE);
     // Clearing takes the own line away, and never root's.
-    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60150"]).0, 0);
+    assert_eq!(world.run_as(ALICE, &["limit", "clear", "60150"]).0, 0);
     assert_eq!(hard(), 64);
-    assert_eq!(run_as(&world, ALICE, &["limit", "clear", "60150"]).0, 1);
+    assert_eq!(world.run_as(ALICE, &["limit", "clear", "60150"]).0, 1);
     assert_eq!(hard(), 64);
     // Root lowers below what the user has: the lower one counts.
-    assert_eq!(run_as(&world, ALICE, &["limit", "set", "60150", "60M", "--action", "term"]).0, 0);
+    assert_eq!(world.run_as(ALICE, &["limit", "set", "60150", "60M", "--action", "term"]).0, 0);
     world.limit(ALICE, "40M", &[]);
     assert_eq!(hard(), 40);
 }
@@ -105,9 +92,9 @@ fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators()
 #[test]
 fn a_user_without_a_line_may_draw_one_and_takes_it_away_again() {
     let world = world!();
-    assert_eq!(run_as(&world, CAROL, &["limit", "set", "60152", "32M"]).0, 0);
+    assert_eq!(world.run_as(CAROL, &["limit", "set", "60152", "32M"]).0, 0);
     crossing(&world, CAROL);
-    assert_eq!(run_as(&world, CAROL, &["limit", "clear", "60152"]).0, 0);
+    assert_eq!(world.run_as(CAROL, &["limit", "clear", "60152"]).0, 0);
     assert!(world.account(CAROL).is_none());
 }
 
@@ -150,13 +137,13 @@ fn a_user_reads_the_own_story_and_nothing_of_anybody_elses() {
     assert_eq!(json_as(&world, ALICE, &["why"])["victims"][0]["pid"], alices);
     let (pid_of_bobs, id_of_bobs) = (format!("pid:{bobs}"), id_of(bobs));
     for which in [pid_of_bobs.as_str(), id_of_bobs.as_str(), "9999"] {
-        let (code, stdout, stderr) = run_as(&world, ALICE, &["why", which]);
+        let (code, stdout, stderr) = world.run_as(ALICE, &["why", which]);
         // What is not theirs looks like what is not there.
         assert_eq!((code, stdout.as_str()), (1, ""), "{which}: {stderr}");
         assert_one_line(&stderr);
         assert!(!stderr.contains("bloat"), "{stderr}");
     }
-    let (code, _, stderr) = run_as(&world, CAROL, &["why"]);
+    let (code, _, stderr) = world.run_as(CAROL, &["why"]);
     assert_eq!(code, 1, "{stderr}");
 }
 

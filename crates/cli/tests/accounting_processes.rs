@@ -246,7 +246,7 @@ fn what_already_ran_when_the_line_was_drawn_is_charged_in_full() {
 #[test]
 fn nothing_is_attached_before_the_first_line_and_after_the_last() {
     let world = world!();
-    let pinned = || fs::read_dir(world.pin()).map_or(0, Iterator::count);
+    let pinned = || fs::read_dir(world.pin().join("links")).map_or(0, Iterator::count);
     assert_eq!(pinned(), 0);
     assert_eq!(world.status()["kernel"]["attached"], false);
     world.limit(ALICE, "512M", &[]);

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{ALICE, BOB, CAROL, SOON, World, exact, program::Program, until};
+use support::{ALICE, BOB, CAROL, SOON, World, exact, fewer, program::Program, until};
 
 #[track_caller]
 fn assert_users(world: &World, expected: &[(u32, u64)]) {
@@ -104,7 +104,7 @@ fn a_change_of_user_among_threads_that_fault_leaves_no_page_behind() {
     let world = world!();
     world.limit(ALICE, "256M", &[]);
     world.limit(BOB, "256M", &[]);
-    for round in 0..40 {
+    for round in 0..fewer(40) {
         let mut hopper = hopper(&world, &["--from=60100", "--to=60101", "--mebibytes=4", "--threads=8"]);
         hopper.tell("");
         hopper.stage("after");

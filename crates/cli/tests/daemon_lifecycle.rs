@@ -8,7 +8,6 @@
 mod starting;
 mod support;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use rustix::process::Signal;
 use starting::{ALICE, BOB, Kept, Places, assert_one_line, assert_refused, refused};
 use std::{
@@ -233,28 +232,6 @@ fn stop_guarding_removes_what_a_crash_left_and_nothing_of_a_running_daemons() {
     assert_eq!(world.run(&stop), (0, String::new(), String::new()));
     world.launch();
     assert_alices_line_holds(&world);
-}
-
-#[test]
-fn pins_of_another_version_are_left_alone_and_can_be_removed() {
-    let mut world = world!();
-    world.limit(ALICE, "32M", &[]);
-    world.end_daemon(Signal::KILL);
-    let meta = MapHandle::from_pinned_path(world.pin().join("maps/meta")).unwrap();
-    let mut value = meta.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-    value[..4].copy_from_slice(&4711_u32.to_ne_bytes());
-    meta.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
-    drop(meta);
-    let own = Places::of(&world);
-    let (code, said) = refused(own.command());
-    assert_eq!(code, 1, "{said}");
-    assert_one_line(&said);
-    assert!(said.contains("4711") && said.contains("--stop-guarding"), "{said}");
-    assert!(world.pin().join("links/on_rss_stat").exists());
-    assert_alices_line_holds(&world);
-    world.ok(&["daemon", "--stop-guarding", "--pin", own.pin.to_str().unwrap()]);
-    world.launch();
-    assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 32 << 20);
 }
 
 #[test]

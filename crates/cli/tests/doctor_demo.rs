@@ -21,7 +21,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
-use support::{SOON, program::PYTHON, until};
+use support::{SOON, program::PYTHON, slowness, until};
 
 /// The demo's user.
 const DEMO: u32 = 60_999;
@@ -174,7 +174,7 @@ fn demo_shows_the_whole_story_in_time_and_leaves_nothing() {
     let (took, story) = (began.elapsed(), String::from_utf8(output.stdout).unwrap());
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{story}");
-    assert!(took < Duration::from_secs(15), "{took:?}: {story}");
+    assert!(took < Duration::from_secs(15) * slowness(), "{took:?}: {story}");
     for part in [
         "The line is drawn at 256.0 MiB",
         "near: the soft limit is noticed",
@@ -187,7 +187,9 @@ fn demo_shows_the_whole_story_in_time_and_leaves_nothing() {
     }
     let largest: Vec<_> = story.lines().filter(|line| line.contains("was killed;")).collect();
     assert!(
-        largest[0].contains("in that very event") && largest[1].contains("largest process was selected"),
+        largest[0].contains("in that very event")
+            && (largest[1].contains("largest, so it was killed in that very event")
+                || largest[1].contains("largest process was selected")),
         "{story}"
     );
     assert!(left_over().is_empty(), "{:?}", left_over());

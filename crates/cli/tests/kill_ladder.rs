@@ -9,6 +9,7 @@
 
 mod support;
 
+use libbpf_rs::query::ProgInfoIter;
 use rustix::process::Signal;
 use std::{
     fs,
@@ -289,8 +290,11 @@ fn address_spaces_whose_exit_was_never_heard_of_are_swept_away() {
     stays.stage("ready");
     let mut lost = world.workload(ALICE, "chill", &["--mebibytes=8"]);
     lost.stage("ready");
-    // Its link is all that holds the program: the exits of the world are heard of no more.
+    // Its link is all that holds the program: the exits of the world are heard of no more, once the kernel has come to it.
+    let listening = || ProgInfoIter::default().filter(|program| program.name == "on_exit_mmap").count();
+    let before = listening();
     fs::remove_file(world.pin().join("links/on_exit_mmap")).unwrap();
+    until("nobody hears of exits", SOON, || (listening() < before).then_some(()));
     lost.stop();
     until("the lost one is swept away", SOON, || {
         let counters = world.maps().counters().unwrap();

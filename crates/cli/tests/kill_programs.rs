@@ -17,7 +17,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{ALICE, SOON, World, exact, program::Program, until};
+use support::{ALICE, SOON, World, exact, program::Program, slowness, until};
 
 /// A program's path, where it is installed or where the set-up of the tests unpacks it.
 fn installed(name: &str) -> Option<String> {
@@ -129,7 +129,9 @@ fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
 fn a_fork_storm_is_held_at_its_line() {
     let world = world!();
     world.limit(ALICE, "24M", &[]);
-    let settings = ["--children=48", "--mebibytes=2", "--storm-seconds=3", "--wait"];
+    // Where a fork takes longer, so must a child's life, or never enough of them are alive.
+    let mebibytes = if slowness() > 1 { "--mebibytes=8" } else { "--mebibytes=2" };
+    let settings = ["--children=48", mebibytes, "--storm-seconds=3", "--wait"];
     let mut storm = world.workload(ALICE, "forkstorm", &settings);
     storm.stage("ready");
     storm.tell("");
@@ -155,7 +157,8 @@ fn a_compiler_is_killed_at_the_line_and_its_driver_tells() {
     let world = world!();
     let folder = own_folder(&world);
     // A table whose initialisers are all different: a syntax tree of some hundred megabytes.
-    let rows: String = (0..400_000).map(|row| format!("{{ {row}, \"{row}\", {row}.5 }},\n")).collect();
+    let rows: String =
+        (0..400_000 / slowness().min(4)).map(|row| format!("{{ {row}, \"{row}\", {row}.5 }},\n")).collect();
     let source =
         format!("struct row {{ long a; const char *b; double c; }};\nstruct row rows[] = {{\n{rows}}};\n");
     fs::write(world.path("large.c"), source).unwrap();

@@ -9,243 +9,21 @@
     reason = "this whole file is one test module"
 )]
 
+#[macro_use]
+mod cell;
 mod support;
 
+use cell::{DIRE, Memory, PLENTY, SHORT, assert_incident, inside, pin_of};
 use serde_json::Value;
 use std::{
     fs,
-    io::{Seek as _, Write as _},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 use support::{
     SOON,
-    program::{PYTHON, Program, workloads},
+    program::{Program, workloads},
     until,
 };
-use tempfile::TempDir;
-
-/// The user whose processes are at stake: of no other suite, whose cleaning up ends all of a user.
-const ALICE: u32 = 60_153;
-
-/// Of a machine with 1 GiB in programs: plenty, at the SIGTERM threshold (10 %), at the SIGKILL threshold (5 %).
-const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0 };
-const SHORT: Memory = Memory { available_mib: 90, ..PLENTY };
-const DIRE: Memory = Memory { available_mib: 30, ..PLENTY };
-
-/// What `/proc/meminfo` is made to tell.
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    available_mib: u64,
-    swap_free_mib: u64,
-    swap_total_mib: u64,
-}
-
-impl Memory {
-    /// Always as many bytes, so that it can be written over in one go.
-    fn text(self) -> String {
-        let line = |name: &str, mib: u64| format!("{name}{:>12} kB\n", mib * 1024);
-        line("MemTotal:    ", 8192)
-            + &line("MemFree:     ", self.available_mib)
-            + &line("MemAvailable:", self.available_mib)
-            + &line("AnonPages:   ", 1024)
-            + &line("SwapTotal:   ", self.swap_total_mib)
-            + &line("SwapFree:    ", self.swap_free_mib)
-    }
-}
-
-/// The pid namespace, with a daemon in it.
-struct Cell {
-    folder: TempDir,
-    init_pid: u32,
-    _outside: Program,
-    _daemon: Program,
-}
-
-/// Starts a cell for the test it is written in, or returns with the reason why not.
-macro_rules! cell {
-    ($config:expr) => {{
-        fn here() {}
-        let name = core::any::type_name_of_val(&here).rsplit("::").nth(1).unwrap_or("unnamed");
-        match Cell::start(name, $config) {
-            Some(cell) => cell,
-            None => return,
-        }
-    }};
-}
-
-fn unshare() -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--mount", "--fork", "--kill-child=KILL", "--mount-proc"]);
-    command
-}
-
-/// The only child of a process.
-fn child_of(parent: u32) -> Option<u32> {
-    let is_child = |pid: &u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status
-            .lines()
-            .any(|line| line.strip_prefix("PPid:").is_some_and(|ppid| ppid.trim() == parent.to_string()))
-    };
-    let pids =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| *pid != parent).find(is_child)
-}
-
-impl Cell {
-    fn start(test: &str, config: &str) -> Option<Self> {
-        if !unshare().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-            println!("\nSKIPPED: {test}: no pid namespace can be made here, which needs root");
-            return None;
-        }
-        let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let meminfo = folder.path().join("meminfo");
-        fs::write(&meminfo, PLENTY.text()).unwrap();
-        fs::set_permissions(&meminfo, fs::Permissions::from_mode(0o666)).unwrap();
-        fs::write(folder.path().join("plimsoll.toml"), config).unwrap();
-        let mut init = unshare();
-        init.args(["sh", "-c", "mount --bind \"$1\" /proc/meminfo && echo ready && exec sleep 100", "sh"])
-            .arg(&meminfo);
-        let mut outside = Program::of(init);
-        outside.stage("ready");
-        let init_pid = child_of(outside.pid()).expect("the namespace has its first process");
-        let daemon = Program::of(daemon(folder.path(), init_pid));
-        let cell = Self { folder, init_pid, _outside: outside, _daemon: daemon };
-        until("the daemon answers", SOON, || cell.json(&["status"]));
-        Some(cell)
-    }
-
-    /// Makes the machine as short of memory as that.
-    fn is(&self, memory: Memory) {
-        self.tells(&memory.text());
-    }
-
-    /// Written over in place: the mount is of this very file.
-    fn tells(&self, meminfo: &str) {
-        let mut file = fs::OpenOptions::new().write(true).open(self.folder.path().join("meminfo")).unwrap();
-        file.write_all(meminfo.as_bytes()).unwrap();
-        let end = file.stream_position().unwrap();
-        file.set_len(end).unwrap();
-    }
-
-    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        let output = command
-            .args(arguments)
-            .env("PLIMSOLL_SOCKET", self.folder.path().join("socket"))
-            .output()
-            .unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-    }
-
-    fn json(&self, arguments: &[&str]) -> Option<Value> {
-        let (code, stdout, _) = self.run(&[arguments, &["--json"]].concat());
-        (code == 0).then(|| serde_json::from_str(&stdout).unwrap())
-    }
-
-    fn history(&self) -> Vec<Value> {
-        self.json(&["history"]).unwrap().as_array().unwrap().clone()
-    }
-
-    #[track_caller]
-    fn incidents(&self, at_least: usize) -> Vec<Value> {
-        until(&format!("{at_least} incidents"), SOON, || {
-            Some(self.history()).filter(|all| all.len() >= at_least)
-        })
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-
-    /// A Python process inside that holds so much; `on_term` is what it does at SIGTERM. Gives its number there.
-    fn process(&self, mebibytes: u32, on_term: &str) -> (Program, u64) {
-        let script = format!(
-            "import os, signal, sys, time\nsignal.alarm(60)\n\
-             def relieve():\n    f = os.open({meminfo:?}, os.O_WRONLY)\n    os.write(f, {plenty:?}.encode())\n\
-             def leave(*_):\n    relieve()\n    print('asked', flush=True)\n    os._exit(7)\n\
-             signal.signal(signal.SIGTERM, {on_term})\n\
-             memory = bytearray(b'x') * ({mebibytes} << 20)\nprint('holds', os.getpid(), flush=True)\n\
-             while True: time.sleep(1)\n",
-            meminfo = self.folder.path().join("meminfo"),
-            plenty = PLENTY.text(),
-        );
-        let mut command = inside(self.init_pid);
-        command.args([
-            "setpriv",
-            "--reuid",
-            &ALICE.to_string(),
-            "--clear-groups",
-            "--",
-            PYTHON,
-            "-c",
-            &script,
-        ]);
-        let mut program = Program::of(command);
-        let pid = program.stage("holds").parse().unwrap();
-        (program, pid)
-    }
-
-    /// Nothing happens for a while in which it would have.
-    fn assert_quiet(&self, incidents: usize, time: Duration) {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            assert_eq!(self.history().len(), incidents, "{:#?}", self.history());
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!("the daemon's log:\n{}", self.log());
-        }
-        drop(fs::remove_dir(pin_of(self.folder.path())));
-    }
-}
-
-/// A command inside the namespace whose first process is known outside by that number.
-fn inside(init_pid: u32) -> Command {
-    let mut command = Command::new("nsenter");
-    command.args(["--target", &init_pid.to_string(), "--pid", "--mount", "--"]);
-    command
-}
-
-/// Where programs would be pinned, if there were any.
-fn pin_of(folder: &Path) -> PathBuf {
-    Path::new("/sys/fs/bpf").join(folder.file_name().unwrap())
-}
-
-fn daemon(folder: &Path, init_pid: u32) -> Command {
-    let place = |name: &str| -> PathBuf { folder.join(name) };
-    let log = fs::File::create(place("log")).unwrap();
-    let mut command = inside(init_pid);
-    command.arg(env!("CARGO_BIN_EXE_plimsoll")).arg("daemon").arg("--config").arg(place("plimsoll.toml"));
-    command.arg("--state").arg(place("state")).arg("--socket").arg(place("socket"));
-    command.arg("--pin").arg(pin_of(folder)).stderr(log);
-    command
-}
-
-#[track_caller]
-fn assert_incident(incident: &Value, action: &str, reason: &str, victim: u64) {
-    assert_eq!(
-        (&incident["guard"], &incident["trigger"]),
-        (&"pressure".into(), &"daemon".into()),
-        "{incident}"
-    );
-    assert_eq!((&incident["action"], &incident["reason"]), (&action.into(), &reason.into()), "{incident}");
-    assert_eq!(
-        (&incident["account"], &incident["victims"][0]["pid"]),
-        (&Value::Null, &victim.into()),
-        "{incident}"
-    );
-}
 
 #[test]
 fn when_memory_is_short_the_largest_is_asked_to_end_and_nobody_else() {
@@ -318,7 +96,7 @@ fn a_shortage_that_gets_worse_ends_the_grace_period() {
 
 #[test]
 fn neither_memory_that_comes_back_nor_free_swap_ends_anybody() {
-    let cell = cell!("[machine]\n");
+    let cell = cell!("[machine]\nnotice = false\nreclaim = false\n");
     let (mut process, _) = cell.process(48, "leave");
     for available_mib in [130, 200, 900, 4000] {
         cell.is(Memory { available_mib, ..PLENTY });
@@ -379,7 +157,7 @@ fn a_protected_executable_is_passed_over_and_said_to_be() {
 
 #[test]
 fn it_sleeps_longer_the_more_memory_there_is() {
-    let cell = cell!("[machine]\n");
+    let cell = cell!("[machine]\nnotice = false\n");
     let looks_in_3_s = || {
         let wake_ups = || cell.json(&["status"]).unwrap()["guards"]["own"]["wake_ups"].as_u64().unwrap();
         let before = wake_ups();

@@ -10,6 +10,7 @@ mod dialogue;
 pub mod frame;
 pub mod listener;
 pub mod message;
+pub mod nobody;
 pub mod peer;
 pub mod plimsoll;
 pub mod seats;

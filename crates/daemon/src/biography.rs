@@ -55,6 +55,12 @@ impl Biographer {
         Ok(Self { requests, lives })
     }
 
+    /// One that reads nothing.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self { requests: sync_channel(0).0, lives: Lives::default() }
+    }
+
     /// Has the first few processes read; never waits and allocates nothing.
     pub(crate) fn read(&self, processes: impl Iterator<Item = VictimId>) {
         let mut names: Names = [None; NAMED_MAX];

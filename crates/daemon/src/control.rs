@@ -8,10 +8,11 @@ use crate::{
         plimsoll::not_found,
     },
     config::Places,
-    guard::{Caller, Change, Request},
+    directory::{Directory, Wanted},
+    guard::{Caller, Change, Journal, Request},
     history::{HistoryError, Query, Reader},
     loader::Loader,
-    settings::Settings,
+    settings::{self, Settings},
     state::LimitsFile,
 };
 use plimsoll_policy::{
@@ -19,12 +20,20 @@ use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Line, LineBook, Place, Target, validate},
     status::Status,
-    units::{Bytes, PageSize, Uid},
+    units::{Bytes, Gid, PageSize, Uid},
 };
+use plimsoll_sys::process::ProcRoot;
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// From one change that a user makes to the next; root's are not held up. Each is a file written and, in the guard's
+/// thread, all tasks walked twice: nobody's business to have done thousands of times a second.
+const CHANGE_EVERY: Duration = Duration::from_millis(100);
 
 /// The lines and where they are kept. Whoever changes them holds the lock until all of it has happened.
 #[derive(Debug)]
@@ -42,6 +51,8 @@ pub(crate) struct Parts {
     pub(crate) book: Arc<LineBook>,
     pub(crate) file: LimitsFile,
     pub(crate) loader: Loader,
+    pub(crate) directory: Directory,
+    pub(crate) journal: Journal,
     pub(crate) reader: Reader,
     pub(crate) places: Places,
     pub(crate) mem_total: Bytes,
@@ -53,7 +64,12 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) struct Desk {
     caller: Caller,
+    /// Locked before `kept`, from a question about groups until its answer is drawn.
+    directory: Mutex<Directory>,
     kept: Mutex<Kept>,
+    journal: Journal,
+    /// When a user who changed a line may change one again.
+    paces: Mutex<BTreeMap<Uid, Instant>>,
     reader: Reader,
     places: Places,
     mem_total: Bytes,
@@ -64,21 +80,28 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { caller, book, file, loader, reader, places, mem_total, page_size, dry_run } = parts;
+        let Parts { caller, book, file, loader, directory, journal, reader, places, .. } = parts;
         Self {
             caller,
+            directory: Mutex::new(directory),
             kept: Mutex::new(Kept { book, file, loader, closed: false }),
+            journal,
+            paces: Mutex::default(),
             reader,
             places,
-            mem_total,
-            page_size,
-            dry_run,
+            mem_total: parts.mem_total,
+            page_size: parts.page_size,
+            dry_run: parts.dry_run,
             started: Instant::now(),
         }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the change that is being made, and lets no other begin.
@@ -106,20 +129,102 @@ impl Desk {
         Ok(())
     }
 
+    /// Waits for a user's turn to change a line: on the user's own connection, which holds up nobody else. How many can
+    /// wait is bounded by the connections that one user may have.
+    fn pace(&self, peer: Peer) {
+        if peer.is_root() {
+            return;
+        }
+        let now = Instant::now();
+        let turn = {
+            let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+            paces.retain(|_, next| *next > now);
+            let turn = paces.get(&peer.uid).copied().unwrap_or(now);
+            paces.insert(peer.uid, turn + CHANGE_EVERY);
+            turn
+        };
+        thread::sleep(turn.saturating_duration_since(now));
+    }
+
     fn place(peer: Peer, target: Target) -> Result<Place, Refusal> {
         Place::of(peer.uid, target)
             .ok_or_else(|| Refusal::NotPermitted(format!("only root may change the line of {target}")))
     }
 
-    /// Reads the configuration again; a bad one changes nothing. What was said of it, for the journal.
-    pub(crate) fn reload(&self) -> Result<&'static str, String> {
-        let config = crate::config::load(&self.places).map_err(|error| error.to_string())?;
-        let settings = Settings::of(&config, self.dry_run, self.mem_total)?;
+    fn say(&self, notes: Vec<String>) {
+        for note in notes {
+            // A full queue is the journal's loss: what is not known of a group stands in `limit show` too.
+            self.journal.line(note);
+        }
+    }
+
+    /// Finds out again who is in which group, and draws what follows from it. Waits for the name services, but not for
+    /// long.
+    ///
+    /// # Errors
+    /// Any [`Refusal`]; everything is as before then.
+    pub(crate) fn look_up_members(&self) -> Result<(), Refusal> {
+        self.look_up(&mut self.directory())
+    }
+
+    fn look_up(&self, directory: &mut Directory) -> Result<(), Refusal> {
+        let gids = self.kept().book.gids();
+        if gids.is_empty() {
+            return Ok(());
+        }
+        let known = directory.ask(&Wanted { gids, ..Wanted::default() }, running());
+        self.say(known.notes);
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
-        book.replace_config(config.limits.uids, settings.lines.clone());
+        book.replace_members(known.members);
+        if book == *kept.book { Ok(()) } else { self.commit(&mut kept, book, Change::All) }
+    }
+
+    /// The same where users or groups of this machine have changed; not when somebody is finding out already.
+    fn look_up_if_changed(&self) -> Result<(), Refusal> {
+        match self.directory.try_lock() {
+            Ok(mut directory) if directory.files_changed() => self.look_up(&mut directory),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Draws the line of a group, for whoever is found to be in it.
+    fn set_group_line(&self, limit: SetLimit, gid: Gid, place: Place) -> Result<(), Refusal> {
+        let SetLimit { target, line, now } = limit;
+        let mut directory = self.directory();
+        let mut gids = self.kept().book.gids();
+        gids.insert(gid);
+        let known = directory.ask(&Wanted { gids, ..Wanted::default() }, running());
+        self.say(known.notes);
+        let mut kept = self.kept();
+        let mut book = (*kept.book).clone();
+        book.set(place, line);
+        book.replace_members(known.members);
+        self.commit(&mut kept, book, Change::One { target, now })
+    }
+
+    /// Reads the configuration again, and who is in which group; a bad one changes nothing. What was said of it, for the
+    /// journal.
+    pub(crate) fn reload(&self) -> Result<&'static str, String> {
+        let config = crate::config::load(&self.places).map_err(|error| error.to_string())?;
+        let mut directory = self.directory();
+        let drawn = self.kept().book.gids();
+        let known = directory.ask(&settings::wanted(&config, drawn), running());
+        let settings = Settings::of(&config, self.dry_run, self.mem_total, &known)?;
+        self.say(known.notes);
+        self.say(settings.left_out);
+        let mut kept = self.kept();
+        let mut book = (*kept.book).clone();
+        book.replace_config(config.limits.uids, settings.lines);
+        book.replace_members(known.members);
         self.caller
-            .ask(|reply| Request::Configure { limits: settings.limits, machine: settings.machine, reply })
+            .ask(|reply| Request::Configure {
+                limits: settings.limits,
+                machine: settings.machine,
+                last_defence: settings.last_defence,
+                rules: settings.rules,
+                reply,
+            })
             .map_err(|refusal| refusal.to_string())?;
         // The loader stays: sizes, charge and protection are the loaded programs', which hold the counts.
         self.commit(&mut kept, book, Change::All).map_err(|refusal| refusal.to_string())?;
@@ -127,6 +232,20 @@ impl Desk {
             "configuration reloaded; [protect], [history], [maps] and limits.charge take effect at the next start",
         )
     }
+}
+
+/// The users that run something now: a group that lists no members may still have them.
+fn running() -> BTreeSet<Uid> {
+    let mut uids = BTreeSet::new();
+    let listed = ProcRoot::open(Path::new("/proc")).and_then(|mut proc| {
+        proc.processes(|process| {
+            uids.insert(process.uid);
+        })
+    });
+    if listed.is_err() {
+        // Those seen until then are asked for; the others' lines are drawn at the next look.
+    }
+    uids
 }
 
 fn unread(error: &HistoryError) -> Refusal {
@@ -168,6 +287,11 @@ impl Control for Desk {
         let line: Line = line;
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let place = Self::place(peer, target)?;
+        self.pace(peer);
+        if let Target::Group(gid) = target {
+            return self.set_group_line(limit, gid, place);
+        }
+        self.look_up_if_changed()?;
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
         book.set(place, line);
@@ -176,6 +300,8 @@ impl Control for Desk {
 
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         let place = Self::place(peer, target)?;
+        self.pace(peer);
+        self.look_up_if_changed()?;
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
         let cleared = book.clear(place);

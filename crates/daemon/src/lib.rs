@@ -4,10 +4,15 @@
 //! reaper and whatever reads slow files have threads of their own, which sleep when there is nothing to do.
 
 mod biography;
+mod cmdlines;
 mod control;
+pub mod directory;
 mod guard;
+mod obituary;
 pub mod privileges;
+mod reaped;
 mod run;
+mod sampler;
 mod settings;
 
 pub mod api;
@@ -16,5 +21,6 @@ pub mod history;
 pub mod loader;
 pub mod options;
 pub mod state;
+mod survey;
 
 pub use run::{Removed, RunError, run, stop_guarding};

@@ -1,9 +1,13 @@
 //! The short-lived child that loads the programs: loading takes tens of megabytes for a moment, which the daemon shall
 //! not keep.
 
-use crate::config::{Charge, Config, login_path::LOGIN_PATH};
+use crate::{
+    config::{Charge, Config, login_path::LOGIN_PATH},
+    guard::{Caller, Journal, Request},
+    obituary::Teller,
+};
 use plimsoll_sys::{
-    bpf::{ExeKey, LoadOptions, Members, PinState, Pins, load},
+    bpf::{ExeKey, LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, load, load_beside},
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
 };
@@ -12,6 +16,7 @@ use std::{
     io::Write as _,
     path::PathBuf,
     process::{Command, Stdio},
+    thread::{self, JoinHandle},
 };
 
 /// The hidden subcommand of the binary that calls [`main`].
@@ -21,10 +26,28 @@ pub const SUBCOMMAND: &str = "load-programs";
 /// About 180 bytes each on a machine of 2 CPUs.
 const PROCESSES_DEFAULT: u32 = 16_384;
 
+/// Where the programs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Way {
+    /// Where nothing is in force.
+    InPlace,
+    /// Beside those in force, with maps of their own.
+    Beside,
+    /// Beside those in force, with their maps.
+    BesideWithTheirMaps,
+    /// The selection programs, which are in nobody's way.
+    Selection,
+    /// The program that tells of the kernel's own kills, likewise.
+    Kills,
+}
+
 /// What the child is told, on its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Job {
     pin: PathBuf,
+    way: Way,
+    /// Whom it is for.
+    daemon: u32,
     processes_max: u32,
     accounts_max: u32,
     rss: bool,
@@ -48,6 +71,8 @@ impl Loader {
         Self {
             job: Job {
                 pin: pins.root().to_path_buf(),
+                way: Way::InPlace,
+                daemon: std::process::id(),
                 processes_max,
                 // Account 0 is nobody's.
                 accounts_max: config.maps.max_accounts.saturating_add(1),
@@ -63,32 +88,89 @@ impl Loader {
         if self.job.rss { Members::Rss } else { Members::Anon }
     }
 
-    /// Loads unless programs made for the same are in force already.
+    /// Loads unless these very programs are in force, made for the same. Others stay in force until they are replaced:
+    /// at once, where these can go on with their maps, otherwise when [`crate::guard::Guard::draw`] has drawn the lines.
+    /// What comes back is to be said.
     ///
     /// # Errors
     /// One line: what [`may_draw`], the kernel or the child said.
-    pub(crate) fn ensure(&self) -> Result<(), String> {
+    pub(crate) fn ensure(&self) -> Result<Option<String>, String> {
         may_draw()?;
         let pins = Pins::new(&self.job.pin);
         match pins.state().map_err(|error| error.to_string())? {
-            PinState::Ours(meta)
-                if meta.charged_members == self.members().mask()
-                    && meta.processes_max == self.job.processes_max
-                    && meta.accounts_max == self.job.accounts_max =>
-            {
-                Ok(())
+            PinState::Ours(meta) if self.is_made_for_this(&meta) => {
+                if meta.is_this_build() {
+                    return Ok(None);
+                }
+                let replaced = self
+                    .spawn(Way::BesideWithTheirMaps)
+                    .and_then(|()| pins.replace().map_err(|error| error.to_string()));
+                Ok(Some(replaced.map_or_else(
+                    |error| format!("the programs of the version before go on: {error}"),
+                    |()| "the programs of the version before were replaced".to_owned(),
+                )))
             }
-            // Made for another configuration: begin anew, the scan enters everyone again.
-            PinState::Ours(_) => {
-                pins.remove().map_err(|error| error.to_string())?;
-                self.spawn()
-            }
-            PinState::Absent | PinState::Partial | PinState::Foreign(_) => self.spawn(),
+            PinState::Ours(_) => self.spawn(Way::Beside).map(|()| None),
+            PinState::Foreign(schema) => self.spawn(Way::Beside).map(|()| {
+                Some(format!(
+                    "replacing the programs of another version (schema {schema}); \
+                     what they did while no daemon ran is not in the history"
+                ))
+            }),
+            PinState::Absent | PinState::Partial => self.spawn(Way::InPlace).map(|()| None),
         }
     }
 
-    fn spawn(&self) -> Result<(), String> {
-        let told = serde_json::to_vec(&self.job).map_err(|error| error.to_string())?;
+    /// Has the selection programs, and the one that tells of the kernel's own kills, loaded while guarding has begun: until
+    /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: the thread for it could not be
+    /// started, and that was said.
+    pub(crate) fn equip(self, caller: Caller, obituary: Teller, journal: Journal) -> Option<JoinHandle<()>> {
+        let told = journal.clone();
+        let work = move || {
+            match self.selector() {
+                // A guard that takes nothing any more is stopping.
+                Ok(selector) => drop(caller.send(Request::Equip(Box::new(selector)))),
+                Err(error) => {
+                    journal.line(format!(
+                        "the machine's processes are listed from /proc, which takes longer: {error}"
+                    ));
+                }
+            }
+            match self.kills() {
+                Ok(kills) => obituary.equip(kills),
+                Err(error) => {
+                    obituary.cannot(&error);
+                    journal.line(format!("kills of the kernel are not heard of: {error}"));
+                }
+            }
+        };
+        let started = thread::Builder::new().name("selection".into()).spawn(work);
+        started.map_err(|error| told.line(format!("the selection programs were not loaded: {error}"))).ok()
+    }
+
+    /// Loads the selection programs, unless they are there, and opens them.
+    fn selector(&self) -> Result<Selector, String> {
+        may_draw()?;
+        self.spawn(Way::Selection)?;
+        Selector::open(&self.job.pin).map_err(|error| error.to_string())
+    }
+
+    /// Loads the program that tells of the kernel's own kills, unless it is there, and opens it.
+    fn kills(&self) -> Result<OomKills, String> {
+        may_draw()?;
+        self.spawn(Way::Kills)?;
+        OomKills::open(&self.job.pin).map_err(|error| error.to_string())
+    }
+
+    fn is_made_for_this(&self, meta: &Meta) -> bool {
+        meta.is_this_layout()
+            && meta.charged_members == self.members().mask()
+            && meta.processes_max == self.job.processes_max
+            && meta.accounts_max == self.job.accounts_max
+    }
+
+    fn spawn(&self, way: Way) -> Result<(), String> {
+        let told = serde_json::to_vec(&Job { way, ..self.job.clone() }).map_err(|error| error.to_string())?;
         let failed = |error: std::io::Error| format!("cannot start the loader: {error}");
         let mut child = Command::new("/proc/self/exe")
             .arg(SUBCOMMAND)
@@ -133,9 +215,25 @@ pub(crate) fn may_draw() -> Result<(), String> {
 pub fn main() -> Result<(), String> {
     let job: Job = serde_json::from_reader(std::io::stdin().lock())
         .map_err(|error| format!("loader: bad job: {error}"))?;
+    // What it loads for a daemon that has died would be in the next one's way.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|errno| format!("loader: cannot ask to end with the daemon: {errno}"))?;
+    if std::os::unix::process::parent_id() != job.daemon {
+        return Err("loader: the daemon has gone".to_owned());
+    }
+    // Before what it is to guard against: half a second of work became ten in a storm of hogs.
+    if rustix::process::setpriority_process(None, -20).is_err() {
+        // Then it takes its turn.
+    }
     let cpus = possible_cpus().map_err(|error: ProcessError| error.to_string())?;
-    load(&LoadOptions {
-        pins: Pins::new(&job.pin),
+    match job.way {
+        Way::Selection => return Selector::load(&job.pin, cpus).map(drop).map_err(|error| error.to_string()),
+        Way::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
+        Way::InPlace | Way::Beside | Way::BesideWithTheirMaps => {}
+    }
+    let pins = Pins::new(&job.pin);
+    let options = LoadOptions {
+        pins: if job.way == Way::Beside { pins.beside() } else { pins },
         cpus,
         processes_max: job.processes_max,
         accounts_max: job.accounts_max,
@@ -143,8 +241,13 @@ pub fn main() -> Result<(), String> {
         protected: keys(&job.protected),
         protected_of_system: keys(&job.protected_of_system),
         first_user_uid: job.first_user_uid,
-    })
-    .map_err(|error| error.to_string())
+    };
+    let loaded = match job.way {
+        Way::InPlace | Way::Beside => load(&options),
+        Way::BesideWithTheirMaps => load_beside(&options),
+        Way::Selection | Way::Kills => Ok(()),
+    };
+    loaded.map_err(|error| error.to_string())
 }
 
 /// The protected executables that are, or are not, of the login path.

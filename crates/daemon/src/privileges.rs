@@ -1,5 +1,8 @@
 //! What the daemon may do once it runs: everything it does not need is given up before the first thread starts, for
 //! good, and for every child.
+//!
+//! The `journalctl` that is run where another killer writes to the journal has no more than `CAP_DAC_READ_SEARCH` of it, and
+//! neither our priority nor our `oom_score_adj` ([`plimsoll_sys::process::spawn_bound`]).
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities,
@@ -14,13 +17,20 @@ pub const KEPT: [(CapabilitySet, &str); 11] = [
     (CapabilitySet::PERFMON, "the loader loads tracing programs"),
     (
         CapabilitySet::SYS_ADMIN,
-        "enumerates and pins on kernels where CAP_BPF alone does not, and runs the task iterator",
+        "enumerates and pins on kernels where CAP_BPF alone does not, runs the task iterator, and is what systemd asks \
+         for before it changes a slice",
     ),
-    (CapabilitySet::SYS_RESOURCE, "lowers its own oom_score_adj, locks map memory"),
+    (
+        CapabilitySet::SYS_RESOURCE,
+        "lowers its own oom_score_adj, locks map memory; the thread that raises others gives it up",
+    ),
     (CapabilitySet::SYS_NICE, "raises the reaper's priority, and frees memory of others (process_mrelease)"),
     (CapabilitySet::IPC_LOCK, "locks its own memory"),
-    (CapabilitySet::DAC_OVERRIDE, "writes its state folder and socket wherever they were put"),
-    (CapabilitySet::DAC_READ_SEARCH, "reads /proc of every user under hidepid"),
+    (
+        CapabilitySet::DAC_OVERRIDE,
+        "writes its state folder and socket wherever they were put, and oom_score_adj of every user's processes",
+    ),
+    (CapabilitySet::DAC_READ_SEARCH, "reads /proc of every user under hidepid; its journalctl, journals"),
     (CapabilitySet::CHOWN, "owns what it makes in folders of other owners"),
 ];
 

@@ -3,15 +3,23 @@
 use crate::{
     api::server::Server,
     biography::Biographer,
+    cmdlines::CommandLines,
     config::{self, Config, Places},
     control::{Desk, Parts},
-    guard::{Caller, Change, Guard, Journal, Ledger, Notices, Setup, Shield, mailbox},
-    history::{Caps, History, Writer},
+    directory::{Directory, Known, Wanted},
+    guard::{
+        Arrangements, Caller, Change, Examiner, Groups, Guard, Host, Journal, LastDefence, LastDefenceGround,
+        Ledger, Leftovers, Notices, Originals, Reclaimer, Setup, Shield, Systemd, mailbox, undo_leftovers,
+    },
+    history::{Caps, History, Inheritance, Journal as Notebook, Writer},
     loader::{self, Loader},
+    obituary::{Ground as ObituaryGround, Obituary, Sources},
     options::{CONFIG_FILE, DaemonOptions},
-    privileges,
-    settings::Settings,
+    privileges, reaped,
+    sampler::{Book, Sampler},
+    settings::{self, Settings},
     state::LimitsFile,
+    survey::Surveyor,
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -22,22 +30,25 @@ use nix::{
 };
 use plimsoll_policy::{
     incident::Outcome,
+    last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
     story,
     units::Bytes,
 };
 use plimsoll_sys::{
-    bpf::{PinState, Pins},
+    bpf::{BpfError, Found, OomKills, PinState, Pins, Selector},
+    kernel_log::KernelLog,
     process::{
-        OomScore, ProcRoot, Reaper, lock_memory, mem_total, page_size, set_oom_score_adj_self,
-        try_mount_bpffs,
+        OomScore, ProcRoot, lock_memory, mem_total, page_size, raise_open_files, set_oom_score_adj_self,
+        tick_ns, try_mount_bpffs,
     },
 };
 use std::{
     fs::File,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    thread::JoinHandle,
+    time::{Duration, Instant},
 };
 use thiserror::Error;
 
@@ -81,13 +92,18 @@ struct Ground {
     mem_total: Bytes,
     file: LimitsFile,
     book: Arc<LineBook>,
+    directory: Directory,
+    kernel_log: Result<KernelLog, String>,
 }
 
 /// What runs besides the guard thread.
 #[derive(Debug)]
 struct Staff {
+    /// Loads the selection programs, and ends.
+    equipper: Option<JoinHandle<()>>,
     caller: Caller,
     desk: Arc<Desk>,
+    journal: Journal,
     writer: Writer,
     lock: Option<PinLock>,
 }
@@ -111,11 +127,12 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         Err(error) => {
             // What an earlier daemon left in force stays so: this one has never run.
             let keep = options.keep || staff.lock.as_ref().is_some_and(|lock| lock.adopted);
-            end(guard, &options.pin, keep, &staff.desk, staff.lock)?;
+            end(guard, options, keep, staff)?;
             return Err(failed(error));
         }
     };
     harden(&mut guard);
+    look_up_members(&staff);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
         options.socket.display(),
@@ -123,10 +140,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     ));
     let outcome = guard.run().map_err(failed);
     server.stop();
-    let ended = end(guard, &options.pin, options.keep, &staff.desk, staff.lock);
-    let written = staff.writer.close(LAST_WORDS).map_err(failed);
-    drop(staff.caller);
-    outcome.and(ended).and(written)
+    outcome.and(end(guard, options, options.keep, staff))
 }
 
 fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
@@ -134,14 +148,21 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     let places = Places::new(named);
     let config = config::load(&places).map_err(failed)?;
     let mem_total = mem_total().map_err(failed)?;
-    let settings = Settings::of(&config, options.dry_run, mem_total).map_err(RunError::Failed)?;
+    let (mut directory, forgotten) = Directory::open(&options.state);
+    let known = numbers(&mut directory, &settings::wanted(&config, []));
+    let settings = Settings::of(&config, options.dry_run, mem_total, &known).map_err(RunError::Failed)?;
     let (file, stored) = LimitsFile::load::<Vec<StoredLine>>(&options.state).map_err(failed)?;
+    let not_kept = directory.keep_numbers(&known).err();
     let mut book = LineBook::new(config.limits.uids);
     book.replace_config(config.limits.uids, settings.lines.clone());
     let forged = book.load_stored(stored);
+    // As far as they are known without waiting; the name services are asked once guarding has begun.
+    book.replace_members(directory.recall(&Wanted { gids: book.gids(), ..Wanted::default() }).members);
     let pins = Pins::new(&options.pin);
     // Mounting is the one thing that needs more rights than guarding does.
     let mounted = try_mount_bpffs(options.pin.parent().unwrap_or(&options.pin));
+    // The right to read the kernel's log is asked for once, and is one of those that go.
+    let kernel_log = KernelLog::open().map_err(|error| format!("/dev/kmsg: {error}"));
     let dropped = privileges::drop_others();
     // Before any thread starts, so that all of them leave these signals to the descriptor.
     let signals = block_signals().map_err(failed)?;
@@ -155,6 +176,9 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
             "{} saved lines were left out: they are not what their owners may set",
             forged.len()
         ));
+    }
+    for note in forgotten.iter().chain(&known.notes).chain(&settings.left_out).chain(&not_kept) {
+        notices.say(note);
     }
     for (place, error) in book.faults(mem_total) {
         notices
@@ -180,31 +204,78 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
         mem_total,
         file,
         book: Arc::new(book),
+        directory,
+        kernel_log,
     })
+}
+
+/// The numbers of configured names, as far as they are known without waiting. Only for one that nobody here has ever had
+/// are the name services asked before guarding begins: it may be a slip of the pen, which is to be told now.
+fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
+    let known = directory.recall(wanted);
+    if known.lacks_numbers() { directory.ask_numbers(wanted) } else { known }
+}
+
+/// Asks the name services for the members of groups once guarding has begun: they can take their time.
+fn look_up_members(staff: &Staff) {
+    let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
+    let told = journal.clone();
+    let started = std::thread::Builder::new().name("members".into()).spawn(move || {
+        if let Err(refusal) = desk.look_up_members() {
+            journal.line(format!("the lines of groups stay as they were: {refusal}"));
+        }
+    });
+    if let Err(error) = started {
+        told.line(format!("the members of groups were not looked up: {error}"));
+    }
 }
 
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
-    let Ground { places, config, settings, pins, lock, signals, journal, notices, mem_total, file, book } =
+    let Ground { places, config, settings, pins, lock, signals, journal, mut notices, mem_total, .. } =
         ground;
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let biographer = Biographer::start(proc()?).map_err(failed)?;
-    let history = open_history(options, &config, &biographer, journal.clone())?;
+    let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
+    let book = Book::new(mem_total);
+    let sources = (biographer.clone(), book.clone(), journal.clone());
+    let history = open_history(options, &config, sources, notebook).inspect_err(|_| {
+        // An empty one is this daemon's own, which has never run.
+        if found.is_empty() && lock.is_some() {
+            drop(pins.remove_journal());
+        }
+    })?;
+    let inheritance = inherit(found, history.next_id, proc()?);
     let (mailbox, caller) = mailbox().map_err(failed)?;
     let desk = Arc::new(Desk::new(Parts {
         caller: caller.clone(),
-        book,
-        file,
-        loader,
-        reader: history.reader,
+        book: ground.book,
+        file: ground.file,
+        loader: loader.clone(),
+        directory: ground.directory,
+        journal: journal.clone(),
+        reader: history.reader.clone(),
         places,
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
     }));
-    let guard = Guard::new(Setup {
-        proc: proc()?,
-        reaper: Reaper::spawn(|_report| {}).map_err(failed)?,
+    let originals = Originals::default();
+    let last_defence = start_last_defence(
+        (settings.last_defence, options.state.clone()),
+        mem_total,
+        (&caller, &journal),
+        originals.clone(),
+    )?;
+    let log = ground.kernel_log;
+    let obituary = start_obituary(log, (&caller, &journal), &history, last_defence.arrangements())?;
+    let teller = obituary.teller();
+    let sampler = Sampler::start(book, proc()?, history.writer.clone()).map_err(failed)?;
+    let reaper = reaped::start(&options.state, journal.clone()).map_err(failed)?;
+    let groups = Groups::start(&journal, &reaper.handle()).map_err(failed)?;
+    let mut guard = Guard::new(Setup {
+        kernel: Host::new(proc()?, proc()?).map_err(failed)?,
+        reaper,
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
         pins,
@@ -212,13 +283,88 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         limit_config: settings.limits,
         machine: settings.machine,
         shield: Shield::new(&config),
+        rules: settings.rules,
+        last_defence,
+        obituary,
         mem_total,
         mailbox,
         signals,
-        reload: Box::new(reloader(Arc::clone(&desk), journal)),
+        reload: Box::new(reloader(Arc::clone(&desk), journal.clone())),
+        sampler,
         biographer,
+        cmdlines: CommandLines::start(caller.clone()).map_err(failed)?,
+        examiner: Examiner::start(proc()?, originals.clone(), caller.clone()).map_err(failed)?,
+        originals,
+        groups,
+        reclaimer: Reclaimer::start(proc()?, journal.clone()).map_err(failed)?,
+        surveyor: Surveyor::start(proc()?, page_size(), caller.clone()).map_err(failed)?,
     });
-    Ok((guard, Staff { caller, desk, writer: history.writer, lock }))
+    guard.inherit(inheritance);
+    // Also where the machine is not guarded now: a reload may change that.
+    let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
+    Ok((guard, Staff { equipper, caller, desk, journal, writer: history.writer, lock }))
+}
+
+fn start_last_defence(
+    (config, state): (LastDefenceConfig, PathBuf),
+    mem_total: Bytes,
+    (caller, journal): (&Caller, &Journal),
+    originals: Originals,
+) -> Result<LastDefence, RunError> {
+    LastDefence::start(LastDefenceGround {
+        config,
+        state,
+        systemd: Systemd::of_machine(),
+        mem_total,
+        journal: journal.clone(),
+        caller: caller.clone(),
+        originals,
+    })
+    .map_err(failed)
+}
+
+fn start_obituary(
+    log: Result<KernelLog, String>,
+    (caller, journal): (&Caller, &Journal),
+    history: &History,
+    arrangements: Arrangements,
+) -> Result<Obituary, RunError> {
+    Obituary::start(ObituaryGround {
+        log,
+        proc: ProcRoot::open(Path::new("/proc")).map_err(failed)?,
+        page_size: page_size(),
+        caller: caller.clone(),
+        writer: history.writer.clone(),
+        reader: history.reader.clone(),
+        journal: journal.clone(),
+        arrangements,
+        sources: Sources::of_machine(),
+    })
+    .map_err(failed)
+}
+
+/// What is noted there survives this daemon; where there can be no pins, nothing does.
+fn open_notebook(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<Notebook>, Vec<Found>) {
+    if !pinnable {
+        return (None, Vec::new());
+    }
+    match Notebook::open(pins) {
+        Ok((notebook, found)) => (Some(notebook), found),
+        Err(error) => {
+            notices.say(format_args!("incidents that are not written yet are lost if it is killed: {error}"));
+            (None, Vec::new())
+        }
+    }
+}
+
+/// A signal that an earlier daemon was about to send was sent if its victim is gone, or going.
+fn inherit(found: Vec<Found>, next_id: u64, mut proc: ProcRoot) -> Inheritance {
+    Inheritance::of(found, next_id, |incident| {
+        incident.victims.iter().all(|victim| match proc.process(victim.pid) {
+            Ok(process) => process.dying || process.start_ns / tick_ns() != victim.start_ns / tick_ns(),
+            Err(_) => true,
+        })
+    })
 }
 
 /// Draws the saved and configured lines. What cannot be drawn is said, and the rest guards on.
@@ -237,23 +383,51 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
         }
         return;
     }
-    let drawn =
-        loader.ensure().and_then(|()| guard.draw(book, Change::All).map_err(|refusal| refusal.to_string()));
+    let drawn = loader.ensure().and_then(|remark| {
+        if let Some(remark) = remark {
+            guard.say(&remark);
+        }
+        guard.draw(book, Change::All).map_err(|refusal| refusal.to_string())
+    });
     if let Err(error) = drawn {
-        guard.say(&format!("lines are NOT in force: {error}"));
+        guard.say(&format!("lines are NOT in force, unless an earlier daemon left some: {error}"));
     }
 }
 
-fn end(guard: Guard, pin: &Path, keep: bool, desk: &Desk, lock: Option<PinLock>) -> Result<(), RunError> {
+/// Ends guarding, then writes what there is to write, then removes what would have survived a crash until then.
+fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Result<(), RunError> {
+    let Staff { equipper, caller, desk, journal, writer, lock } = staff;
+    let rates = guard.rates();
+    if rates.count() > 0
+        && let Err(why) = reaped::keep(&options.state, &rates)
+    {
+        journal.line(format!("how fast memory came back was not kept: {why}"));
+    }
     // Without the lock the pins are not this daemon's.
     let keep = keep || lock.is_none();
-    let ended = guard.finish(keep, || desk.close()).map_err(failed);
-    // While it is locked: afterwards another daemon may hold it.
-    if !keep {
-        remove_empty(pin);
-    }
-    drop(lock);
-    ended
+    let ended = guard
+        .finish(keep, || {
+            desk.close();
+            // What it is loading would be left behind.
+            drop(equipper.map(JoinHandle::join));
+        })
+        .map_err(failed);
+    let written = writer.close(LAST_WORDS).map_err(failed);
+    // While it is locked: afterwards another daemon may hold it. What could not be written stays for the next one.
+    let removed = if keep || written.is_err() {
+        Ok(())
+    } else {
+        remove_pins(&options.pin).map(|_| remove_empty(&options.pin)).map_err(failed)
+    };
+    drop((caller, journal, lock));
+    ended.and(written).and(removed)
+}
+
+/// Removes everything that is pinned; whether there was anything.
+fn remove_pins(pin: &Path) -> Result<bool, BpfError> {
+    let selection = Selector::remove(pin)?;
+    let kills = OomKills::remove(pin)?;
+    Ok(Pins::new(pin).remove()? || selection || kills)
 }
 
 /// The pin folder goes with what was in it; it stays where another daemon has begun to use it.
@@ -264,6 +438,9 @@ fn remove_empty(pin: &Path) {
 }
 
 fn harden(guard: &mut Guard) {
+    if let Err(error) = raise_open_files() {
+        guard.say(&format!("it may not have more files open: {error}"));
+    }
     // Both are better, and neither is needed: status and doctor tell.
     if let plimsoll_sys::process::MemoryLock::Failed(error) = lock_memory() {
         guard.say(&format!("its memory could not be locked: {error}"));
@@ -282,6 +459,24 @@ fn block_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
+/// A daemon that was killed while it started its loader is survived by a copy of itself for a moment, until that has run
+/// its program: with all that was open, the lock too.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock_soon(root: &Path) -> Result<Flock<File>, nix::errno::Errno> {
+    let mut folder =
+        File::open(root).map_err(|error| nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((back, nix::errno::Errno::EWOULDBLOCK)) if Instant::now() < end => folder = back,
+            Err((_, errno)) => return Err(errno),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Makes the pin folder and takes it for this daemon. `None`: there can be no pins here, so no lines, and it was said.
 fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunError> {
     let root = pins.root();
@@ -289,8 +484,7 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
         notices.say(format_args!("no lines can be drawn: cannot make {}: {error}", root.display()));
         return Ok(None);
     }
-    let folder = File::open(root).map_err(failed)?;
-    let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+    let lock = lock_soon(root).map_err(|errno| {
         if errno == nix::errno::Errno::EWOULDBLOCK {
             RunError::Failed(format!(
                 "another plimsoll daemon guards with {}: stop it, or give this one another --pin",
@@ -300,27 +494,22 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
             RunError::Failed(format!("cannot lock {}: {errno}", root.display()))
         }
     })?;
+    pins.settle().map_err(failed)?;
     let state = pins.state().map_err(failed)?;
-    if let PinState::Foreign(found) = state {
-        return Err(RunError::Failed(format!(
-            "{path} holds programs of schema {found}, which this plimsoll does not know: stop the other version, or \
-             remove them with 'plimsoll daemon --stop-guarding --pin {path}'",
-            path = root.display()
-        )));
-    }
-    Ok(Some(PinLock { _lock: lock, adopted: matches!(state, PinState::Ours(_)) }))
+    Ok(Some(PinLock { _lock: lock, adopted: matches!(state, PinState::Ours(_) | PinState::Foreign(_)) }))
 }
 
+/// An incident is completed from the first two before it is written, and told to the third.
 fn open_history(
     options: &DaemonOptions,
     config: &config::Config,
-    biographer: &Biographer,
-    journal: Journal,
+    (biographer, book, journal): (Biographer, Book, Journal),
+    notebook: Option<Notebook>,
 ) -> Result<History, RunError> {
     let mut proc = ProcRoot::open(Path::new("/proc")).map_err(failed)?;
-    let biographer = biographer.clone();
-    History::open(&options.state, Caps::from(&config.history), move |incident| {
+    History::open_with_journal(&options.state, Caps::from(&config.history), notebook, move |incident| {
         biographer.complete(&mut proc, incident);
+        book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
         if incident.action != Outcome::Refuse {
             let line = story::line(incident);
@@ -350,27 +539,40 @@ fn reloader(desk: Arc<Desk>, journal: Journal) -> impl Fn() + Send {
 /// What [`stop_guarding`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// Programs, now gone.
+    /// Programs or settings, now gone.
     Programs,
     /// Nothing.
     Nothing,
 }
 
-/// Removes every pinned program, whoever left it.
+/// Removes every pinned program, whoever left it, and puts back what the last defence of the daemon with this state
+/// folder had set.
 ///
 /// # Errors
 /// [`RunError`] when a daemon is running with these pins, or one cannot be removed.
-pub fn stop_guarding(pin: &PathBuf) -> Result<Removed, RunError> {
+pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(RunError::NotPermitted);
     }
+    let removed = remove_pinned(pin)?;
+    match undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)? {
+        Leftovers::Nothing => Ok(removed),
+        Leftovers::PutBack => Ok(Removed::Programs),
+        Leftovers::Some(why) => Err(RunError::Failed(format!(
+            "not all of what {} lists was put back: {why}",
+            state.join("last-defence.json").display()
+        ))),
+    }
+}
+
+fn remove_pinned(pin: &Path) -> Result<Removed, RunError> {
     let Ok(folder) = File::open(pin) else {
         return Ok(Removed::Nothing);
     };
     let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, _)| {
         RunError::Failed(format!("a plimsoll daemon guards with {}: stop it first", pin.display()))
     })?;
-    let removed = Pins::new(pin).remove().map_err(failed)?;
+    let removed = remove_pins(pin).map_err(failed)?;
     drop(std::fs::remove_dir(pin));
     drop(lock);
     Ok(if removed { Removed::Programs } else { Removed::Nothing })

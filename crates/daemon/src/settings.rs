@@ -1,35 +1,70 @@
 //! The configuration, turned into what the guards take.
 
-use crate::config::{self, Config};
-use nix::unistd::User;
+use crate::{
+    config::{self, Config, NamedLine},
+    directory::{Known, Named, Wanted},
+};
 use plimsoll_policy::{
+    human,
+    last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{Line, Target, validate},
     machine::MachineConfig,
-    units::{Bytes, Uid},
+    preference::Rules,
+    units::{Bytes, Gid},
     who::Who,
 };
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Display,
+};
 
 /// What the guards take.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) limits: LimitConfig,
     pub(crate) machine: Option<MachineConfig>,
+    pub(crate) last_defence: LastDefenceConfig,
+    pub(crate) rules: Rules,
     pub(crate) lines: Vec<(Target, Line)>,
+    /// Lines whose names stand for nobody knows whom, and why: they are not in force.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Settings {
     /// # Errors
-    /// One line: an unknown user, two lines for one user, a line that this machine's RAM does not allow, thresholds that
-    /// make no sense.
-    pub(crate) fn of(config: &Config, dry_run: bool, mem_total: Bytes) -> Result<Self, String> {
+    /// One line: an unknown user or group, two lines for one of them, a line that this machine's RAM does not allow,
+    /// thresholds that make no sense.
+    pub(crate) fn of(
+        config: &Config,
+        dry_run: bool,
+        mem_total: Bytes,
+        known: &Known,
+    ) -> Result<Self, String> {
+        let mut left_out = Vec::new();
         Ok(Self {
             limits: LimitConfig { dry_run, ..config.limits.ladder },
             machine: machine(&config.machine, dry_run)?,
-            lines: lines(&config.limits, mem_total)?,
+            last_defence: last_defence(config, dry_run),
+            rules: config.rules.clone(),
+            lines: lines(&config.limits, mem_total, known, &mut left_out)?,
+            left_out,
         })
     }
+}
+
+/// What has to be found out for a configuration, and for the groups that have lines besides.
+pub(crate) fn wanted(config: &Config, gids: impl IntoIterator<Item = Gid>) -> Wanted {
+    let mut wanted = Wanted { gids: gids.into_iter().collect(), ..Wanted::default() };
+    for entry in config.limits.users.iter().chain(&config.limits.groups) {
+        match &entry.who {
+            Who::User(name) => wanted.users.insert(name.clone()),
+            Who::Group(name) => wanted.groups.insert(name.clone()),
+            Who::Gid(gid) => wanted.gids.insert(*gid),
+            Who::Uid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => false,
+        };
+    }
+    wanted
 }
 
 fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConfig>, String> {
@@ -41,8 +76,22 @@ fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConf
     Ok(Some(machine))
 }
 
-fn lines(config: &config::Limits, mem_total: Bytes) -> Result<Vec<(Target, Line)>, String> {
-    let allowed = |name: &dyn std::fmt::Display, line: &Line| {
+/// A dry run arranges nothing.
+fn last_defence(config: &Config, dry_run: bool) -> LastDefenceConfig {
+    if dry_run || !config.limits.ladder.triggers.last_defence {
+        LastDefenceConfig::OFF
+    } else {
+        config.last_defence
+    }
+}
+
+fn lines(
+    config: &config::Limits,
+    mem_total: Bytes,
+    known: &Known,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<(Target, Line)>, String> {
+    let allowed = |name: &dyn Display, line: &Line| {
         validate(line, mem_total).map_err(|error| format!("the configured line of {name}: {error}"))
     };
     if let Some(line) = &config.default {
@@ -50,29 +99,56 @@ fn lines(config: &config::Limits, mem_total: Bytes) -> Result<Vec<(Target, Line)
     }
     let mut lines: Vec<(Target, Line)> = config.default.iter().map(|line| (Target::Default, *line)).collect();
     let mut seen = HashSet::new();
-    for entry in &config.users {
-        let uid = uid_of(&entry.who)?;
-        if !seen.insert(uid) {
-            return Err(format!("[limits.users] has two lines for uid {uid}: keep one"));
-        }
+    for entry in config.users.iter().chain(&config.groups) {
         allowed(&entry.who, &entry.line)?;
-        lines.push((Target::User(uid), entry.line));
+        let target = match target_of(entry, known)? {
+            Ok(target) => target,
+            Err(why) => {
+                left_out.push(format!(
+                    "the configured line of '{}' is NOT in force: {why}; reload once its number can be found out",
+                    human::escaped(&entry.who.to_string())
+                ));
+                continue;
+            }
+        };
+        if !seen.insert(target) {
+            return Err(match target {
+                Target::User(uid) => format!("[limits.users] has two lines for uid {uid}: keep one"),
+                Target::Group(gid) => format!("[limits.groups] has two lines for gid {gid}: keep one"),
+                Target::Default => "limits.default is there twice: keep one".to_owned(),
+            });
+        }
+        lines.push((target, entry.line));
     }
     Ok(lines)
 }
 
-fn uid_of(who: &Who) -> Result<Uid, String> {
-    match who {
-        Who::Uid(uid) => Ok(*uid),
-        Who::User(name) => match User::from_name(name) {
-            Ok(Some(user)) => Ok(Uid(user.uid.as_raw())),
-            Ok(None) => Err(format!(
-                "[limits.users] names '{name}', who is no user here: correct the name or use the uid"
-            )),
-            Err(errno) => Err(format!("cannot look up user '{name}': {errno}")),
-        },
-        Who::Default | Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System => {
-            Err(format!("[limits.users] names '{who}', which is no user"))
+/// Whom an entry is for, or why that is not known now.
+fn target_of(entry: &NamedLine, known: &Known) -> Result<Result<Target, String>, String> {
+    match &entry.who {
+        Who::Uid(uid) => Ok(Ok(Target::User(*uid))),
+        Who::Gid(gid) => Ok(Ok(Target::Group(*gid))),
+        Who::User(name) => numbered(name, &known.users, Target::User).map_err(|name| {
+            format!("[limits.users] names '{name}', who is no user here: correct the name or use the uid")
+        }),
+        Who::Group(name) => numbered(name, &known.groups, Target::Group).map_err(|name| {
+            format!("[limits.groups] names '{name}', which is no group here: correct the name or use the gid")
+        }),
+        other @ (Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System) => {
+            Err(format!("the configuration names '{other}', which is neither user nor group"))
         }
+    }
+}
+
+/// The target behind a name, or why it is not known; the error is a name that nobody has.
+fn numbered<T: Copy>(
+    name: &str,
+    known: &BTreeMap<String, Named<T>>,
+    target: fn(T) -> Target,
+) -> Result<Result<Target, String>, String> {
+    match known.get(name) {
+        Some(Named::Number(number)) => Ok(Ok(target(*number))),
+        Some(Named::Unanswered(why)) => Ok(Err(why.clone())),
+        Some(Named::Nobody) | None => Err(human::escaped(name)),
     }
 }

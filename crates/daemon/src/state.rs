@@ -23,7 +23,6 @@ pub const LIMITS_VERSION: u64 = 1;
 pub const LIMITS_MAX_BYTES: u64 = 1 << 20;
 
 const FILE_NAME: &str = "limits.json";
-const NEW_FILE_NAME: &str = "limits.json.new";
 
 /// What is wrong with the state folder or a file in it. Each message is one line and says what to do.
 #[derive(Debug, Error)]
@@ -195,7 +194,6 @@ impl LimitsFile {
     /// [`StateError::Io`], or [`StateError::TooLarge`] for what could not be read back. The old file stays.
     pub fn save<T: Serialize>(&mut self, lines: &T) -> Result<(), StateError> {
         let path = self.folder.join(FILE_NAME);
-        let new_path = self.folder.join(NEW_FILE_NAME);
         let mut bytes = serde_json::to_vec_pretty(&Storing { version: LIMITS_VERSION, lines })
             .map_err(|error| StateError::io("encode", &path)(error.into()))?;
         bytes.push(b'\n');
@@ -203,15 +201,21 @@ impl LimitsFile {
         if size_bytes > LIMITS_MAX_BYTES {
             return Err(StateError::TooLarge { path, size_bytes });
         }
-        let written = write_new(&new_path, &bytes)
-            .and_then(|()| fs::rename(&new_path, &path).map_err(StateError::io("replace", &path)));
-        if let Err(error) = written {
-            // The next save removes what cannot be removed now.
-            drop(fs::remove_file(&new_path));
-            return Err(error);
-        }
-        sync_folder(&self.folder)
+        replace_file(&self.folder, FILE_NAME, &bytes)
     }
+}
+
+/// Replaces a file of the state folder: all of the new content is on the disk, or the old one still is.
+pub(crate) fn replace_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+    let (path, new_path) = (folder.join(name), folder.join(format!("{name}.new")));
+    let written = write_new(&new_path, bytes)
+        .and_then(|()| fs::rename(&new_path, &path).map_err(StateError::io("replace", &path)));
+    if let Err(error) = written {
+        // The next save removes what cannot be removed now.
+        drop(fs::remove_file(&new_path));
+        return Err(error);
+    }
+    sync_folder(folder)
 }
 
 fn read_capped(path: &Path, file: &File) -> Result<Vec<u8>, StateError> {

@@ -40,7 +40,12 @@ mod tests {
     fn record(history: &History, ids: std::ops::RangeInclusive<u64>) {
         for id in ids {
             history.writer.record(incident(id));
-            history.writer.outcome(Outcome { id, signal_to_freed_ns: Some(id), freed_bytes: Some(4096) });
+            history.writer.outcome(Outcome {
+                id,
+                signal_to_freed_ns: Some(id),
+                freed_bytes: Some(4096),
+                course: None,
+            });
             if id % (QUEUE_MAX as u64 / 4) == 0 {
                 history.writer.flush(SOON).unwrap();
             }

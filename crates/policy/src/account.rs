@@ -1,6 +1,6 @@
 //! What a line is drawn for, and what is shown of it.
 
-use crate::{human, units::Uid};
+use crate::{human, lines::Target, units::Uid};
 use alloc::{format, string::String};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,33 @@ pub struct AccountView {
     pub processes: u64,
     /// Where the line comes from.
     pub source: Source,
+    /// What the line was drawn for: this user, a group they are in, or `default`.
+    #[serde(default)]
+    pub target: Option<Target>,
+    /// Who drew it: root, or the user.
+    #[serde(default)]
+    pub set_by: Option<Uid>,
+}
+
+/// The line of a group, as `status` and `limit show` tell it. What it comes to for each member is in their accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupView {
+    /// The group, as a target.
+    pub account: Target,
+    /// The group's name, where it has one; filled in by the client.
+    pub name: Option<String>,
+    /// The hard limit of each member.
+    pub hard_bytes: u64,
+    /// The soft limit of each member.
+    pub soft_bytes: u64,
+    /// What crossing does.
+    pub action: Action,
+    /// Where the line comes from.
+    pub source: Source,
+    /// Members known, also those whom another line applies to.
+    pub members: u64,
+    /// Why members may be missing, or still be among them, as a sentence; `None`: all is known.
+    pub doubt: Option<String>,
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn span(span: Nanos) -> String {
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
-    push_escaped(&mut out, text);
+    push_cut(&mut out, text, push_escaped);
     out.push('"');
     out
 }
@@ -52,22 +52,54 @@ pub fn quoted(text: &str) -> String {
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::new();
-    push_escaped(&mut out, text);
+    push_cut(&mut out, text, push_escaped);
     out
 }
 
-fn push_escaped(out: &mut String, text: &str) {
-    for (index, character) in text.chars().enumerate() {
-        if index == QUOTED_CHARS_MAX {
-            out.push_str("...");
-            return;
-        }
-        if character == '\'' {
-            out.push(character);
-        } else {
-            out.extend(character.escape_debug());
-        }
+/// As [`quoted`], of foreign text that was made printable where it was read: each backslash in it belongs to an escape
+/// already (`plimsoll_wire::text::Printable`) and is not escaped once more.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let mut out = String::from("\"");
+    push_cut(&mut out, text, push_shown);
+    out.push('"');
+    out
+}
+
+/// As [`shown`], whole and without the quotes: names of pods and units stand at the end of a cgroup's path.
+#[must_use]
+pub fn shown_whole(text: &str) -> String {
+    let mut out = String::new();
+    text.chars().for_each(|character| push_shown(&mut out, character));
+    out
+}
+
+fn push_shown(out: &mut String, character: char) {
+    match character {
+        '\'' | '\\' => out.push(character),
+        other => out.extend(other.escape_debug()),
     }
+}
+
+fn push_escaped(out: &mut String, character: char) {
+    match character {
+        '\'' => out.push(character),
+        other => out.extend(other.escape_debug()),
+    }
+}
+
+fn push_cut(out: &mut String, text: &str, push: fn(&mut String, char)) {
+    text.chars().take(QUOTED_CHARS_MAX).for_each(|character| push(out, character));
+    if text.chars().nth(QUOTED_CHARS_MAX).is_some() {
+        out.push_str("...");
+    }
+}
+
+/// Whether a terminal might obey it, or it turns the direction of writing.
+#[must_use]
+pub fn is_hazardous(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

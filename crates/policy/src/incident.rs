@@ -8,6 +8,12 @@ use alloc::{string::String, vec::Vec};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+mod course;
+pub mod origin;
+
+pub use course::{Course, MachineSample, UsageSample};
+use origin::Origin;
+
 /// Which guard acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -20,7 +26,7 @@ pub enum Guard {
     Workingset,
     /// A refused reservation.
     Tmalloc,
-    /// The kernel's own OOM killer.
+    /// None of ours: the kernel's own OOM killer, or another program ([`Origin`]).
     Kernel,
 }
 
@@ -34,7 +40,7 @@ pub enum Trigger {
     Daemon,
     /// `memory.max` or the kernel's choice as arranged by us.
     LastDefence,
-    /// The kernel's own OOM killer, not arranged by us.
+    /// The kernel's own OOM killer or another program, not arranged by us.
     Kernel,
 }
 
@@ -72,6 +78,9 @@ pub struct Victim {
     pub cgroup: Option<String>,
     /// What it was charged.
     pub usage_bytes: u64,
+    /// What each of its pages counted when it was compared, in permille; `None`: as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_permille: Option<u16>,
 }
 
 /// One incident (DESIGN section 6). `None` is 'not known', never 0.
@@ -91,7 +100,7 @@ pub struct Incident {
     pub action: Outcome,
     /// Who paid, in order.
     pub victims: Vec<Victim>,
-    /// Usage when the decision was made.
+    /// Usage when the decision was made; for [`Guard::Kernel`], what the victims held, as far as it is known.
     pub usage_bytes: u64,
     /// The line in force then.
     pub hard_bytes: Option<u64>,
@@ -99,6 +108,8 @@ pub struct Incident {
     pub overshoot_bytes: u64,
     /// What the crossing request asked for, where known.
     pub requested_bytes: Option<u64>,
+    /// How many actions of the kernel side this stands for, whose own records were lost.
+    pub unrecorded: Option<u64>,
     /// From the crossing event to the signal sent.
     pub cross_to_signal_ns: Option<u64>,
     /// From the signal to the victim's memory being returned.
@@ -109,6 +120,12 @@ pub struct Incident {
     pub reason: String,
     /// The largest processes it was compared with.
     pub peers: Vec<Victim>,
+    /// Where the kill came from, where somebody else killed.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+    /// The minutes before and the seconds after. `None`: not recorded, or a list of incidents, which is told without.
+    #[serde(default)]
+    pub course: Option<Course>,
 }
 
 #[cfg(test)]

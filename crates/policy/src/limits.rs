@@ -25,11 +25,35 @@ pub struct LimitConfig {
     pub term_grace: Nanos,
     /// Decide and tell, and send nothing.
     pub dry_run: bool,
+    /// Which triggers act.
+    pub triggers: TriggerSet,
 }
 
 impl Default for LimitConfig {
     fn default() -> Self {
-        Self { kill_deadline: KILL_DEADLINE, term_grace: TERM_GRACE, dry_run: false }
+        Self {
+            kill_deadline: KILL_DEADLINE,
+            term_grace: TERM_GRACE,
+            dry_run: false,
+            triggers: TriggerSet::default(),
+        }
+    }
+}
+
+/// The triggers that may act. Each works when the others are dead; switching one off is for proving that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TriggerSet {
+    /// The event that crosses the line, in the kernel.
+    pub kernel: bool,
+    /// The daemon, asked by the kernel side or by its own periodic look.
+    pub daemon: bool,
+    /// The kernel's own OOM killer, pointed at the right process.
+    pub last_defence: bool,
+}
+
+impl Default for TriggerSet {
+    fn default() -> Self {
+        Self { kernel: true, daemon: true, last_defence: true }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The lines that are drawn, who drew them, and which one is in force for a user.
 //!
 //! Three places can hold a line for a user: the configuration and the state folder (the administrator's; state wins),
-//! and the user's own, which only ever tightens. A user's line comes before the `default` line.
+//! and the user's own, which only ever tightens. A user's line comes before those of their groups, of which the most
+//! generous counts, and these before the `default` line.
 
 use crate::{
     account::{Action, Source},
     size::Size,
-    units::{Bytes, PageSize, Pages, Uid},
+    units::{Bytes, Gid, PageSize, Pages, Uid},
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -112,11 +113,13 @@ fn bounded(limit: &'static str, size: Size, mem_total: Bytes) -> Result<Bytes, L
     Ok(bytes)
 }
 
-/// What a line is drawn for. Its text is `user:1000` or `default`.
+/// What a line is drawn for. Its text is `user:1000`, `group:50` or `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// Every user of the range without a line of their own.
+    /// Every user of the range without a line of their own and without one of a group.
     Default,
+    /// Each member of one group, for themselves: it is not shared.
+    Group(Gid),
     /// One user.
     User(Uid),
 }
@@ -125,6 +128,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::Group(gid) => write!(f, "group:{gid}"),
             Self::User(uid) => write!(f, "user:{uid}"),
         }
     }
@@ -132,7 +136,7 @@ impl fmt::Display for Target {
 
 /// A text that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is neither 'default' nor 'user:' and a uid", crate::human::escaped(.0))]
+#[error("'{}' is none of 'default', 'user:' and a uid, 'group:' and a gid", crate::human::escaped(.0))]
 pub struct UnknownTarget(pub String);
 
 impl FromStr for Target {
@@ -142,10 +146,10 @@ impl FromStr for Target {
         if text == "default" {
             return Ok(Self::Default);
         }
-        match text.strip_prefix("user:").map(str::parse) {
-            Some(Ok(uid)) if uid != u32::MAX => Ok(Self::User(Uid(uid))),
-            _ => Err(UnknownTarget(text.to_string())),
-        }
+        let number = |digits: &str| digits.parse().ok().filter(|number| *number != u32::MAX);
+        let user = text.strip_prefix("user:").and_then(number).map(|uid| Self::User(Uid(uid)));
+        let group = text.strip_prefix("group:").and_then(number).map(|gid| Self::Group(Gid(gid)));
+        user.or(group).ok_or_else(|| UnknownTarget(text.to_string()))
     }
 }
 
@@ -178,7 +182,16 @@ impl Place {
         match target {
             _ if peer == crate::permission::ROOT => Some(Self::Administrator(target)),
             Target::User(uid) if uid == peer => Some(Self::Own(uid)),
-            Target::User(_) | Target::Default => None,
+            Target::User(_) | Target::Group(_) | Target::Default => None,
+        }
+    }
+
+    /// Who set it.
+    #[must_use]
+    pub const fn set_by(self) -> Uid {
+        match self {
+            Self::Administrator(_) => crate::permission::ROOT,
+            Self::Own(uid) => uid,
         }
     }
 
@@ -213,11 +226,15 @@ pub struct UidRange {
     pub max: Uid,
 }
 
+/// `nobody`: whom the kernel shows in the place of every uid that has no number here (`kernel.overflowuid`), so no
+/// person's, whatever `UID_MAX` says.
+pub const NOBODY: Uid = Uid(65_534);
+
 impl UidRange {
-    /// Whether a uid is in it.
+    /// Whether a uid is in it; [`NOBODY`] never is.
     #[must_use]
     pub fn contains(self, uid: Uid) -> bool {
-        (self.min..=self.max).contains(&uid)
+        uid != NOBODY && (self.min..=self.max).contains(&uid)
     }
 }
 
@@ -244,7 +261,9 @@ pub struct Resolved {
 }
 
 mod book;
+mod members;
 pub use book::{Cleared, LineBook};
+pub use members::{Answer, Members, Membership, renewed};
 
 #[cfg(test)]
 mod tests;

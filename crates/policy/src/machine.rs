@@ -7,11 +7,12 @@
 use crate::{
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Decision, select as select_victims},
+    selection::{Candidate, Decision, Shortlist, select as select_victims},
     units::{Bytes, Nanos, PageSize, Pages},
     victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
 };
 
+mod mild;
 mod sleep;
 mod state;
 pub use state::{MachineStage, MachineState};
@@ -37,6 +38,12 @@ pub struct MachineConfig {
     pub term: Thresholds,
     /// Where SIGKILL is sent.
     pub kill: Thresholds,
+    /// Where it is said that memory runs short, once per shortage, and who would be next; `None`: not said. Where this is under
+    /// [`MachineConfig::term`], it is as if it were the same.
+    pub notice: Option<Thresholds>,
+    /// Whether pages that are not in use are moved to swap while memory is at or under [`MachineConfig::term`] and free swap
+    /// above it.
+    pub reclaim: bool,
     /// From SIGTERM to SIGKILL, whether or not the shortage goes on: a process told to end either does or is ended.
     pub term_grace: Nanos,
     /// From SIGKILL until another may be selected though the victim is still there.
@@ -46,12 +53,14 @@ pub struct MachineConfig {
 }
 
 impl Default for MachineConfig {
-    /// earlyoom's 10 % / 10 % and 5 % / 5 %; 10 s of grace, as long as earlyoom waits for an exit; 5 s to die.
+    /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %; 10 s of grace, as long as earlyoom waits for an exit; 5 s to die.
     fn default() -> Self {
         let both = |permille| Thresholds { memory: Permille(permille), swap: Permille(permille) };
         Self {
             term: both(100),
             kill: both(50),
+            notice: Some(both(150)),
+            reclaim: true,
             term_grace: TERM_GRACE,
             kill_deadline: KILL_DEADLINE,
             dry_run: false,
@@ -83,7 +92,7 @@ impl MachineConfig {
     /// # Errors
     /// [`MachineConfigError`] for thresholds out of range or in the wrong order.
     pub fn validate(&self) -> Result<(), MachineConfigError> {
-        for thresholds in [self.term, self.kill] {
+        for thresholds in [self.term, self.kill].into_iter().chain(self.notice) {
             let Permille(memory) = thresholds.memory;
             if !(1..=999).contains(&memory) {
                 return Err(MachineConfigError::OutOfRange(memory));
@@ -104,7 +113,7 @@ impl MachineConfig {
     }
 }
 
-/// The four lines of `/proc/meminfo` that the guard goes by.
+/// The lines of `/proc/meminfo` that the guard goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineReading {
     /// `MemAvailable`.
@@ -115,6 +124,11 @@ pub struct MachineReading {
     pub swap_total: Reading<Bytes>,
     /// `SwapFree`.
     pub swap_free: Reading<Bytes>,
+    /// `Shmem`. Only selection asks for it, and does without.
+    pub shared: Reading<Bytes>,
+    /// Freed memory that waits in the lists of single CPUs (`/proc/zoneinfo`), in neither of the others. It counts as
+    /// available where it is known: to be read while [`MachineState::counts_waiting`].
+    pub waiting: Reading<Bytes>,
 }
 
 /// Why nothing could be decided from a reading.
@@ -145,6 +159,18 @@ pub enum MachineAction {
     /// List the processes, [`select`], signal, and report the outcome, or [`MachineState::hold`] where nothing was
     /// sent.
     Select(Shortage),
+    /// Say that memory runs short. Given once per shortage, and not in one that somebody is already selected for.
+    Notice {
+        /// Anonymous memory in use.
+        in_use: Bytes,
+        /// How much of it is the most before it is said.
+        line: Bytes,
+    },
+    /// Move pages that are not in use to swap, on a thread that may wait.
+    Reclaim {
+        /// How much: at least 1.
+        bytes: Bytes,
+    },
     /// SIGKILL this one.
     Escalate {
         /// Who.
@@ -195,6 +221,14 @@ pub fn decide(
     if facts.is_ok() && shortage.is_none() {
         state.release();
     }
+    let action = match (action, &facts) {
+        (MachineAction::Rest, Ok(facts)) if shortage.is_none() => mild::step(facts, config, &mut state, now),
+        (action, _) => {
+            // More than a notice is made of it.
+            state.noticed |= shortage.is_some();
+            action
+        }
+    };
     let fault = facts.as_ref().err().copied();
     let reported = state.note_fault(fault);
     let action = match (action, fault) {
@@ -235,9 +269,43 @@ pub fn select(
     }
 }
 
+/// Whether memory and swap are both down to one and a half of what SIGTERM is sent at: then it is worth the work to know
+/// beforehand who would be selected.
+#[must_use]
+pub fn is_near(reading: &MachineReading, config: &MachineConfig) -> bool {
+    let wider = |Permille(permille): Permille| Permille(permille.saturating_add(permille >> 1).min(1000));
+    let near = Thresholds { memory: wider(config.term.memory), swap: wider(config.term.swap) };
+    facts(reading).is_ok_and(|facts| low(&facts, &near))
+}
+
+/// What is told of a shortage that comes: those who would be selected if it went on, first come first, as the peers.
+#[must_use]
+pub fn notice(
+    candidates: &[Candidate],
+    (in_use, line): (Bytes, Bytes),
+    state: &MachineState,
+    page_size: PageSize,
+) -> Decision {
+    let next = select_victims(candidates, |victim| state.skipped(victim));
+    let mut peers = Shortlist::EMPTY;
+    next.victims.iter().for_each(|one| peers.offer(*one));
+    Decision {
+        reason: Reason::MachineLowMemoryNotice,
+        victims: Shortlist::EMPTY,
+        peers,
+        usage: page_size.to_pages(in_use),
+        hard: page_size.to_pages(line),
+        dying: Pages(0),
+        asked_at: None,
+        dry_run: false,
+    }
+}
+
 fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
     let known = |name, value: Reading<Bytes>| value.known().ok_or(MachineFault::Missing(name));
     let mem_available = known("MemAvailable", reading.mem_available)?;
+    let waiting = reading.waiting.known().unwrap_or_default();
+    let mem_available = Bytes(mem_available.0.saturating_add(waiting.0));
     let anon = known("AnonPages", reading.anon)?;
     let swap_total = known("SwapTotal", reading.swap_total)?;
     // Without swap there is nothing free of it, and nothing to ask.

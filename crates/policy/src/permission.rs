@@ -3,11 +3,11 @@
 //! The peer's uid comes from the kernel (`SO_PEERCRED`), never from the message.
 
 use crate::{
-    account::{Account, AccountView, Action},
+    account::{Account, AccountView, Action, GroupView},
     human,
     incident::{Incident, Victim},
     lines::{Line, LineBook, Target},
-    units::{Bytes, PageSize, Uid},
+    units::{Bytes, Gid, PageSize, Uid},
 };
 
 /// The superuser's number.
@@ -20,6 +20,8 @@ pub enum Request {
     ReadStatus,
     /// The `default` line.
     ReadDefault,
+    /// The line of a group.
+    ReadGroup(Gid),
     /// One account.
     ReadAccount(Account),
     /// Incidents, each as [`redact`] leaves it.
@@ -54,6 +56,12 @@ pub enum Refused {
     /// The `default` line.
     #[error("the default line is for all users; only root may change it")]
     DefaultLine,
+    /// The line of a group.
+    #[error("the line of a group is for all its members; only root may change it")]
+    GroupLine,
+    /// The line of a group that the peer is not in, as far as is known.
+    #[error("you are not known to be in the group {0}; only its members and root may read its line")]
+    NotYourGroup(Gid),
     /// Above the administrator's line.
     #[error("hard limit {asked} is above the administrator's line of {}; give a lower one, or ask root to \
      raise it", human::bytes(*.allowed))]
@@ -81,8 +89,9 @@ pub enum Refused {
 /// Whether `peer` may do what it asks for, given the lines there are. Whether the line itself makes sense is
 /// [`crate::lines::validate`]'s to say.
 ///
-/// Anyone reads their own account, the default line and the guard's state, and sets and clears a line of their own: up
-/// to the administrator's, with an action at least as strict, enforced at once if they like. All else is root's.
+/// Anyone reads their own account, the lines of their groups, the default line and the guard's state, and sets and clears
+/// a line of their own: up to the administrator's, with an action at least as strict, enforced at once if they like. All
+/// else is root's.
 ///
 /// # Errors
 /// [`Refused`], which is exit status 4 on the command line.
@@ -98,6 +107,8 @@ pub fn may(
     }
     match *request {
         Request::ReadStatus | Request::ReadDefault | Request::ReadIncidents => Ok(()),
+        Request::ReadGroup(gid) if book.is_member(peer, gid) => Ok(()),
+        Request::ReadGroup(gid) => Err(Refused::NotYourGroup(gid)),
         Request::ReadAccount(Account::User(uid)) => own(peer, Target::User(uid)),
         Request::ClearLine { target } => own(peer, target),
         Request::SetLine { target, line, now: _ } => {
@@ -125,6 +136,7 @@ fn own(peer: Uid, target: Target) -> Result<(), Refused> {
     match target {
         Target::User(uid) if uid == peer => Ok(()),
         Target::User(_) => Err(Refused::NotYourAccount { target }),
+        Target::Group(_) => Err(Refused::GroupLine),
         Target::Default => Err(Refused::DefaultLine),
     }
 }
@@ -136,9 +148,16 @@ pub fn visible(view: &AccountView, peer: Uid) -> bool {
     peer == ROOT || uid == peer
 }
 
+/// Whether a list of groups' lines given to `peer` may hold this one.
+#[must_use]
+pub fn group_visible(view: &GroupView, peer: Uid, book: &LineBook) -> bool {
+    peer == ROOT || matches!(view.account, Target::Group(gid) if book.is_member(peer, gid))
+}
+
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
 /// own account, those that took a process of theirs, and the machine's; in these, command lines and cgroups of other
-/// people's processes are removed.
+/// people's processes are removed, how another's account grew, and what somebody else's log says where neither the account
+/// nor a victim was theirs.
 #[must_use]
 pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
     if peer == ROOT {
@@ -151,7 +170,14 @@ pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
     if !theirs && !incident.victims.iter().any(|victim| victim.uid == peer) {
         return None;
     }
+    let own = incident.account.is_some_and(|Account::User(uid)| uid == peer);
     let mut shown = incident.clone();
+    // systemd-oomd names the cgroup that it took and no process: whose slice that was, reads which.
+    if let Some(origin) = shown.origin.as_mut().filter(|_| !own) {
+        origin.conceal(&shown.victims, peer);
+    }
+    // How somebody else's account grew is not theirs to see; what the machine had, anybody could read.
+    shown.course.iter_mut().filter(|_| !own).for_each(|course| course.account.clear());
     shown.victims.iter_mut().chain(&mut shown.peers).for_each(|process| conceal(process, peer));
     Some(shown)
 }

@@ -41,6 +41,10 @@ reasons! {
     OverHardLimitLargest = "over-hard-limit-largest":
         "The process whose allocation crossed the hard limit was also the account's largest, so it was \
          killed in that very event.";
+    /// In the kernel: another process crossed, and the account's largest was taken.
+    OverHardLimitOther = "over-hard-limit-other":
+        "Another process's allocation crossed the hard limit; this one was the account's largest, so it was \
+         killed in that very event.";
     /// By the daemon: the largest process of the account.
     OverHardLimitSelected = "over-hard-limit-selected":
         "The account was over its hard limit and its largest process was selected.";
@@ -64,6 +68,10 @@ reasons! {
     /// SIGTERM was sent for a line and the grace period is over.
     TermDeadlinePassed = "term-deadline-passed":
         "The process was asked to end and was still there when the grace period was over.";
+    /// The machine gets short of memory: nothing is done yet.
+    MachineLowMemoryNotice = "machine-low-memory-notice":
+        "The machine's available memory and free swap are both getting low; the process named first would be selected \
+         if they fall further.";
     /// The machine is short of memory.
     MachineLowMemoryTerm = "machine-low-memory-term":
         "The machine's available memory and free swap were both low, and its largest process was asked to end.";
@@ -79,6 +87,41 @@ reasons! {
     MachineOnlyProtectedLeft = "machine-only-protected-left":
         "The machine was short of memory, but only protected processes are left; the kernel's own OOM \
          killer is the last defence.";
+    /// Signals were sent, and their records lost.
+    ActionsNotRecorded = "actions-not-recorded":
+        "The kernel side acted, and there was no room left to record whom it signalled: no daemon was there \
+         to read the records, or it was too busy.";
+    /// `memory.max` of the user's slice, as set by us, was reached.
+    LastDefenceMemoryMax = "last-defence-memory-max":
+        "The user's slice reached the memory.max that was set above the line, and the kernel's own OOM killer ended \
+         a process in it.";
+    /// The kernel's own OOM killer was at work when the process that was raised ended.
+    LastDefenceOutOfMemory = "last-defence-out-of-memory":
+        "The kernel's own OOM killer was at work when this process ended, which had been put before the others of \
+         its user by its oom_score_adj because the user was near the line.";
+    /// The kernel's own OOM killer, for the whole machine.
+    KernelOutOfMemory = "kernel-out-of-memory":
+        "The kernel could not serve a request for memory in any other way, and its own OOM killer ended this process.";
+    /// The kernel's own OOM killer, for a cgroup.
+    KernelCgroupLimit = "kernel-cgroup-limit":
+        "A memory cgroup was at its limit, and the kernel's own OOM killer ended a process in it.";
+    /// The kernel's own OOM killer, for the nodes of a cpuset or of a NUMA policy.
+    KernelNodesFull = "kernel-nodes-full":
+        "The memory nodes that a process is bound to had no memory left, and the kernel's own OOM killer ended this \
+         process.";
+    /// The kernel's own OOM killer, and its log does not tell for what.
+    KernelOomKill = "kernel-oom-kill":
+        "The kernel's own OOM killer ended this process.";
+    /// Kills of the kernel were made, and their records lost.
+    KernelKillsNotRecorded = "kernel-kills-not-recorded":
+        "The kernel's own OOM killer ended processes, and there was no room left to record which: no daemon was there \
+         to read the records, or it was too busy.";
+    /// systemd-oomd took a cgroup.
+    SystemdOomdKill = "systemd-oomd-kill":
+        "systemd-oomd takes cgroups as a whole, and does not say which processes were in them.";
+    /// earlyoom took a process.
+    EarlyoomKill = "earlyoom-kill":
+        "earlyoom chose this process, as the machine's available memory was low.";
     /// The signal could not be sent.
     SignalFailed = "signal-failed":
         "A process was selected, but the signal could not be sent to it.";

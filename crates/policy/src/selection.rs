@@ -1,5 +1,8 @@
 //! Who is killed first: an order over all candidates, and the one [`Decision`] that every teller of it renders.
 //!
+//! In two passes where counts are rough: [`unresolved`] says of whom more must be found out, [`select`] decides. Reading the
+//! exact sum of a process costs one access per CPU and counter; with the first pass it is read for a few of thousands.
+//!
 //! Nothing here allocates: selection runs when memory is short.
 
 use crate::{
@@ -11,14 +14,21 @@ use crate::{
 use core::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
+mod contenders;
 mod shortlist;
+mod weight;
+pub use contenders::{floor_of_interest, unresolved};
 pub use shortlist::Shortlist;
+pub use weight::{Doubt, Weight, WeightRange};
 
 /// How many of the largest others a decision keeps for the telling.
 pub const PEERS_MAX: usize = 5;
 
 /// How many victims a decision holds: one, and as many to fall back on as signals may reasonably fail.
 pub const VICTIMS_MAX: usize = 8;
+
+/// How many [`unresolved`] names at a time: a batch that is worth one call into the kernel.
+pub const RESOLVE_MAX: usize = 16;
 
 /// Why a process is never selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -38,6 +48,8 @@ pub enum Protection {
     Unit,
     /// Protected by its cgroup.
     Cgroup,
+    /// Root runs it, with the `oom_score_adj` of -1000 that its service manager gave it.
+    OomScoreAdj,
 }
 
 /// Whether a process may be selected.
@@ -65,6 +77,10 @@ pub struct Candidate {
     pub mm: u64,
     /// What it is charged (a whole address space: equal for all that share it). `Absent`: it has no address space.
     pub usage: Reading<Pages>,
+    /// What each of its pages counts.
+    pub weight: Weight,
+    /// What is not certain of all this.
+    pub doubt: Doubt,
     /// Whether it may be selected.
     pub standing: Standing,
 }
@@ -84,7 +100,8 @@ impl Candidate {
 
     /// Whether its end may free memory, as far as is known.
     fn frees(&self) -> bool {
-        self.usage != Reading::Absent && self.usage.latest() != Some(Pages(0))
+        let rough = self.doubt.error > Pages(0);
+        self.usage != Reading::Absent && (rough || self.usage.latest() != Some(Pages(0)))
     }
 
     const fn protected(&self) -> bool {
@@ -141,12 +158,12 @@ pub struct Selection {
     pub protected: bool,
 }
 
-/// Those to be killed, best first, at most [`VICTIMS_MAX`]: the largest usage, then the youngest start, then the higher
-/// number, so that any two candidates have an order and the same facts always name the same victim.
+/// Those to be killed, best first, at most [`VICTIMS_MAX`]: the largest usage as weighed, then the youngest start, then the
+/// higher number, so that any two candidates have an order and the same facts always name the same victim.
 ///
 /// Stale usage counts as it was. Unreadable usage ranks last, after all that is known. Left out are: process 1, the
-/// protected and whoever shares an address space with them (killing would free nothing), the dying, and those whose
-/// end frees nothing (a known usage of 0, or no address space).
+/// protected and whoever shares an address space with them (killing would free nothing), the dying, those whose
+/// end frees nothing (a known usage of 0, or no address space), and the unjudged.
 #[must_use]
 pub fn rank(candidates: &[Candidate]) -> Shortlist<VICTIMS_MAX> {
     rank_without(candidates, |_| false)
@@ -168,10 +185,23 @@ pub fn select(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Sele
     Selection { victims, peers, protected }
 }
 
-fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
-    let shielded = |victim: &Candidate| {
-        candidates.iter().any(|other| other.protected() && other.shares_memory_with(victim))
+/// What of the shared memory that a process has mapped counts as its own: its part of what the machine has, by what all
+/// processes together have mapped.
+///
+/// A hundred workers that map the same 8 GiB are each charged with all of it, and ending one frees nothing of it. Whose
+/// pages they are only a walk of all page tables could tell; this errs for those who share more or less than others. Where it
+/// is not known what the machine has, all that a process has mapped counts.
+#[must_use]
+pub fn own_share(mapped: Pages, machine: Option<Pages>, mapped_by_all: Pages) -> Pages {
+    let Some(machine) = machine.filter(|machine| *machine < mapped_by_all) else {
+        return mapped;
     };
+    let product = u128::from(mapped.0).saturating_mul(u128::from(machine.0));
+    let share = product.checked_div(u128::from(mapped_by_all.0)).and_then(|share| u64::try_from(share).ok());
+    Pages(share.unwrap_or(mapped.0))
+}
+
+fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
     let mut victims = Shortlist::EMPTY;
     // One pass finds the best; only where some of them turn out to be shielded, another asks for the next best.
     let mut after: Option<Candidate> = None;
@@ -179,12 +209,10 @@ fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Sh
         let mut best = Shortlist::<VICTIMS_MAX>::EMPTY;
         candidates
             .iter()
-            .filter(|one| {
-                one.standing == Standing::Free && !one.protected() && one.frees() && !skip(one.id())
-            })
+            .filter(|one| one.may_be_victim() && !one.doubt.unjudged && !skip(one.id()))
             .filter(|one| after.is_none_or(|last| order(&last, one) == Ordering::Less))
             .for_each(|one| best.offer(*one));
-        let room = best.iter().filter(|one| !shielded(one)).all(|one| victims.append(*one));
+        let room = best.iter().filter(|one| !one.is_shielded(candidates)).all(|one| victims.append(*one));
         if !room || victims.is_full() || !best.is_full() {
             return victims;
         }
@@ -192,13 +220,11 @@ fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Sh
     }
 }
 
-fn order(a: &Candidate, b: &Candidate) -> Ordering {
+/// The order of [`rank`]: whoever is to be killed first comes first.
+#[must_use]
+pub fn order(a: &Candidate, b: &Candidate) -> Ordering {
     // `None` sorts below every `Some`, so in descending order what is not known comes last.
-    b.usage
-        .latest()
-        .cmp(&a.usage.latest())
-        .then_with(|| b.start_ns.cmp(&a.start_ns))
-        .then_with(|| b.pid.cmp(&a.pid))
+    b.score().cmp(&a.score()).then_with(|| b.start_ns.cmp(&a.start_ns)).then_with(|| b.pid.cmp(&a.pid))
 }
 
 #[cfg(test)]

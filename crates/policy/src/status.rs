@@ -2,7 +2,7 @@
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
-use crate::account::AccountView;
+use crate::account::{AccountView, GroupView};
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,9 @@ pub struct Status {
     pub guards: Guards,
     /// The accounts that the asker may see.
     pub accounts: Vec<AccountView>,
+    /// The lines of groups that the asker may see.
+    #[serde(default)]
+    pub groups: Vec<GroupView>,
     /// The machine's memory.
     pub pressure: Pressure,
     /// What the in-kernel side is made of.
@@ -44,6 +47,22 @@ pub struct Guards {
     pub pressure: GuardView,
     /// The daemon's own footing.
     pub own: OwnView,
+    /// How kills that others make are heard of; `None` where that is not told.
+    #[serde(default)]
+    pub others: Option<OthersView>,
+}
+
+/// How kills that are not ours come into the history.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OthersView {
+    /// The kernel's own OOM killer's, in a few words.
+    pub kernel: String,
+    /// Other programs', in a few words.
+    pub programs: String,
+    /// Incidents of kills that were not ours, since the daemon started.
+    pub incidents: u64,
+    /// The last one's number.
+    pub last_incident: Option<u64>,
 }
 
 /// One guard.
@@ -74,6 +93,9 @@ pub struct OwnView {
     pub incidents_lost: Option<u64>,
     /// Processes that may never be selected, as last counted.
     pub protected: Option<u64>,
+    /// The lowest rate at which a killed process's memory came back, in bytes a second.
+    #[serde(default)]
+    pub reap_lowest_bytes_per_second: Option<u64>,
 }
 
 /// The machine's memory as the machine guard last read it.
@@ -97,6 +119,30 @@ pub struct Pressure {
     pub kill_at_mem_bytes: Option<u64>,
     /// Free swap threshold for SIGKILL.
     pub kill_at_swap_bytes: Option<u64>,
+    /// How a victim is found; `None` where the machine guard is off.
+    pub selection: Option<Selection>,
+}
+
+/// How the machine guard comes to know whom to select.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// What the last look at all processes came from: `programs` or `proc`; `None`: there was none yet.
+    pub from: Option<String>,
+    /// The age of the list that is ready, in nanoseconds; `None`: the next decision begins with a look at all.
+    pub ready_ns: Option<u64>,
+    /// What the last decision took.
+    pub last: Option<SelectionEffort>,
+}
+
+/// What it took to be sure of a victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectionEffort {
+    /// Processes in the list.
+    pub processes: u64,
+    /// Of those, looked at closely for this decision: exact sums, rules.
+    pub looks: u64,
+    /// How old the list was, in nanoseconds, when it was known whom to select.
+    pub age_ns: u64,
 }
 
 /// The in-kernel side.

@@ -1,19 +1,22 @@
 //! An incident in words: the `why` story, and the one journal line per kill.
 //!
 //! Only the incident is rendered; nothing is looked up or decided here. Names of processes are foreign text and are
-//! always quoted ([`crate::human::quoted`]).
+//! always quoted ([`crate::human::shown`]).
 
 use crate::{
     account::Account,
-    human::{bytes, quoted, span},
+    human::{bytes, shown, span},
     incident::{Incident, Outcome, Trigger, Victim},
     reason::Reason,
     units::{Bytes, Nanos},
     victim::Signal,
 };
 use alloc::{format, string::String, vec::Vec};
+use serde::Serialize;
 
 mod advice;
+pub mod course;
+mod origin;
 
 /// How many other processes are named, in the story and in the line.
 const OTHERS_NAMED_MAX: usize = 3;
@@ -27,20 +30,57 @@ pub enum Reader {
     Administrator,
 }
 
+/// The story of an incident by its parts, each of them sentences without a line end. Foreign text in them is quoted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Telling {
+    /// When, whose line, how far.
+    pub happened: Vec<String>,
+    /// How it came to that, where it was recorded.
+    pub before: Vec<String>,
+    /// What was done to whom, and for what reason.
+    pub deed: Vec<String>,
+    /// Who else could have been taken.
+    pub compared: Vec<String>,
+    /// How fast it went, and what it brought.
+    pub after: Vec<String>,
+    /// The numbers behind it; for administrators.
+    pub details: Vec<String>,
+    /// What to do now, the likelier first.
+    pub advice: Vec<String>,
+}
+
+/// The story by its parts. `name` is the account's user name, where the reader's machine knows one.
+#[must_use]
+pub fn tell(incident: &Incident, name: Option<&str>, reader: Reader) -> Telling {
+    let reason = incident.reason.parse::<Reason>().ok();
+    let happened = unrecorded(incident)
+        .or_else(|| origin::opening(incident))
+        .unwrap_or_else(|| crossing(incident, name, reason));
+    let details = match reader {
+        Reader::User => Vec::new(),
+        Reader::Administrator => {
+            details(incident, reason).into_iter().chain(origin::details(incident)).collect()
+        }
+    };
+    Telling {
+        happened: Vec::from([happened]),
+        before: course::before(incident, reader),
+        deed: [deed(incident, reason)].into_iter().chain(origin::account(incident)).collect(),
+        compared: comparison(incident).into_iter().collect(),
+        after: timing(incident).into_iter().chain(course::after(incident)).collect(),
+        details,
+        advice: advice::advice(incident, reason, reader),
+    }
+}
+
 /// The incident as a short story, one sentence or two a line, without a line end after the last. `name` is the
 /// account's user name, where the reader's machine knows one.
 #[must_use]
 pub fn story(incident: &Incident, name: Option<&str>, reader: Reader) -> String {
-    let reason = incident.reason.parse::<Reason>().ok();
-    let mut lines = Vec::new();
-    lines.push(crossing(incident, name));
-    lines.push(deed(incident, reason));
-    lines.extend(comparison(incident));
-    lines.extend(timing(incident));
-    if reader == Reader::Administrator {
-        lines.extend(details(incident, reason));
-    }
-    for (index, advice) in advice::advice(incident, reason, reader).into_iter().enumerate() {
+    let Telling { happened, before, deed, compared, after, details, advice } = tell(incident, name, reader);
+    let mut lines: Vec<String> =
+        [happened, before, deed, compared, after, details].into_iter().flatten().collect();
+    for (index, advice) in advice.into_iter().enumerate() {
         lines.push(format!("{} {advice}", if index == 0 { "What to do:" } else { "Or:" }));
     }
     lines.join("\n")
@@ -49,9 +89,19 @@ pub fn story(incident: &Incident, name: Option<&str>, reader: Reader) -> String 
 /// The incident as one line for the journal: the same words in the same order every time, so that it can be searched.
 #[must_use]
 pub fn line(incident: &Incident) -> String {
+    if let Some(text) = origin::line(incident) {
+        return text;
+    }
+    if let Some(count) = incident.unrecorded {
+        let (reason, id) = (crate::human::escaped(&incident.reason), incident.id);
+        let trigger = trigger(incident.trigger);
+        return format!(
+            "plimsoll: {count} actions were not recorded: {trigger}, reason {reason}, incident {id}"
+        );
+    }
     let reason = incident.reason.parse::<Reason>().ok();
     let named =
-        |victim: &Victim| format!("process {} uid {} {}", victim.pid, victim.uid, quoted(&victim.comm));
+        |victim: &Victim| format!("process {} uid {} {}", victim.pid, victim.uid, shown(&victim.comm));
     let mut who: Vec<String> = incident.victims.iter().take(OTHERS_NAMED_MAX).map(named).collect();
     let unnamed = incident.victims.len().saturating_sub(who.len());
     if unnamed > 0 {
@@ -59,6 +109,10 @@ pub fn line(incident: &Incident) -> String {
     }
     let who = who.join(" and ");
     let deed = match Deed::of(incident, reason) {
+        Deed::Sent(_) if by_the_kernel(incident.trigger) && who.is_empty() => {
+            String::from("the kernel's OOM killer ended a process")
+        }
+        Deed::Sent(_) if by_the_kernel(incident.trigger) => format!("the kernel's OOM killer ended {who}"),
         Deed::Sent(signal) => format!("sent {} to {who}", signal.name()),
         Deed::WouldHave => format!("dry run: would have signalled {who}"),
         Deed::CouldNot => format!("could not signal {who}"),
@@ -121,6 +175,14 @@ impl Deed {
     }
 }
 
+/// Whether the kernel's own OOM killer chose and killed.
+const fn by_the_kernel(trigger: Trigger) -> bool {
+    match trigger {
+        Trigger::LastDefence | Trigger::Kernel => true,
+        Trigger::InKernel | Trigger::Daemon => false,
+    }
+}
+
 const fn trigger(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::InKernel => "in-kernel",
@@ -130,11 +192,19 @@ const fn trigger(trigger: Trigger) -> &'static str {
     }
 }
 
-fn crossing(incident: &Incident, name: Option<&str>) -> String {
+fn unrecorded(incident: &Incident) -> Option<String> {
+    let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+    incident.unrecorded.map(|count| format!("{time}: {count} actions were not recorded."))
+}
+
+fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> String {
     let usage = bytes(Bytes(incident.usage_bytes));
     let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
     let line = incident.hard_bytes.map(|hard| (bytes(Bytes(hard)), bytes(Bytes(incident.overshoot_bytes))));
     match (incident.account, line) {
+        (None, Some((line, _))) if reason == Some(Reason::MachineLowMemoryNotice) => format!(
+            "{time}: the machine was getting short of memory. Programs were using {usage}; it is said from {line} on."
+        ),
         (Some(Account::User(uid)), line) => {
             let who = name.map_or_else(
                 || format!("User {uid}"),
@@ -168,8 +238,11 @@ fn deed(incident: &Incident, reason: Option<Reason>) -> String {
         2 => String::from(", and one more that shares its memory,"),
         count => format!(", and {} more that share its memory,", count.saturating_sub(1)),
     };
-    let who = format!("Process {} ({}){more}", first.pid, quoted(&first.comm));
-    let usage = bytes(Bytes(first.usage_bytes));
+    let who = format!("Process {} ({}){more}", first.pid, shown(&first.comm));
+    if let Some(text) = origin::deed(incident, &who, &why) {
+        return text;
+    }
+    let usage = format!("{}{}", bytes(Bytes(first.usage_bytes)), counting(first));
     match deed {
         Deed::Sent(Signal::Kill) => format!("{who} was killed; it was using {usage}. {why}"),
         Deed::Sent(Signal::Term) => format!("{who} was asked to end (SIGTERM); it was using {usage}. {why}"),
@@ -185,7 +258,8 @@ fn deed(incident: &Incident, reason: Option<Reason>) -> String {
 
 fn comparison(incident: &Incident) -> Option<String> {
     let named = |peer: &Victim| {
-        format!("{} (process {}) with {}", quoted(&peer.comm), peer.pid, bytes(Bytes(peer.usage_bytes)))
+        let usage = bytes(Bytes(peer.usage_bytes));
+        format!("{} (process {}) with {usage}{}", shown(&peer.comm), peer.pid, counting(peer))
     };
     let list = |peers: &[&Victim]| {
         peers.iter().take(OTHERS_NAMED_MAX).map(|peer| named(peer)).collect::<Vec<_>>().join(", ")
@@ -199,7 +273,7 @@ fn comparison(incident: &Incident) -> Option<String> {
     let mut sentences = Vec::new();
     if !larger.is_empty() {
         sentences.push(format!(
-            "Larger, and left alone (protected, already ending, or not the one that was allocating): {}.",
+            "Larger, and left alone (counting less, protected, already ending, or not the one that was allocating): {}.",
             list(&larger)
         ));
     }
@@ -207,6 +281,15 @@ fn comparison(incident: &Incident) -> Option<String> {
         sentences.push(format!("Compared with, next in size: {}.", list(&rest)));
     }
     (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// What a process counted where that is not its size: by a rule, a mark or `oom_score_adj`.
+fn counting(victim: &Victim) -> String {
+    victim.weight_permille.map_or_else(String::new, |permille| {
+        let (whole, tenth) = (permille.checked_div(10), permille.checked_rem(10).unwrap_or(0));
+        let tenth = if tenth == 0 { String::new() } else { format!(".{tenth}") };
+        format!(", counting {}{tenth} %", whole.unwrap_or(0))
+    })
 }
 
 fn timing(incident: &Incident) -> Option<String> {
@@ -238,13 +321,17 @@ fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
     }
     for victim in &incident.victims {
         let part = |name: &str, text: &Option<String>| {
-            text.as_ref().map_or_else(String::new, |text| format!(", {name} {}", quoted(text)))
+            text.as_ref().map_or_else(String::new, |text| format!(", {name} {}", shown(text)))
+        };
+        // 0: it was gone before that could be read.
+        let started = match victim.start_ns {
+            0 => String::new(),
+            start => format!(", started {} after boot", span(Nanos(start))),
         };
         lines.push(format!(
-            "Process {}: uid {}, started {} after boot{}{}.",
+            "Process {}: uid {}{started}{}{}.",
             victim.pid,
             victim.uid,
-            span(Nanos(victim.start_ns)),
             part("command", &victim.cmdline),
             part("cgroup", &victim.cgroup)
         ));

@@ -24,6 +24,7 @@ unit!(/** A number of bytes. */ Bytes, u64);
 unit!(/** A span, or a point on a monotonic clock, in nanoseconds. */ Nanos, u64);
 unit!(/** A process: the thread-group leader's number in the daemon's pid namespace. */ Pid, u32);
 unit!(/** A user number in the initial user namespace (the kernel's `kuid`). */ Uid, u32);
+unit!(/** A group number in the initial user namespace (the kernel's `kgid`). */ Gid, u32);
 
 impl Pages {
     /// `self - other`, 0 where `other` is larger.
@@ -38,6 +39,14 @@ impl Bytes {
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Nanos {
+    /// The moment `span` after this one, or the longer span; never past the end of the clock.
+    #[must_use]
+    pub const fn saturating_add(self, span: Self) -> Self {
+        Self(self.0.saturating_add(span.0))
     }
 }
 

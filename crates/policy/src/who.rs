@@ -1,9 +1,12 @@
 //! Whose line, as it is written on the command line: `alice`, `1000`, `default`, `@staff`, `job:7`, `cgroup:/x`,
 //! `system`.
 //!
-//! Names are resolved by the client; the daemon is only ever given a uid or `default`.
+//! Names are resolved by the client; the daemon is only ever given a uid, a gid or `default`.
 
-use crate::{human, units::Uid};
+use crate::{
+    human,
+    units::{Gid, Uid},
+};
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 
@@ -21,8 +24,10 @@ pub enum Who {
     Uid(Uid),
     /// Every user without a line of their own.
     Default,
-    /// Each member of a group.
+    /// Each member of a group, by the group's name.
     Group(String),
+    /// Each member of a group, by the group's number.
+    Gid(Gid),
     /// A job started by `plimsoll run`.
     Job(String),
     /// A cgroup by path.
@@ -35,11 +40,14 @@ pub enum Who {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WhoError {
     /// Nothing was given.
-    #[error("nobody named; give a user name, a uid or 'default'")]
+    #[error("nobody named; give a user name, a uid, @group or 'default'")]
     Empty,
     /// A number that is no uid: it does not fit 32 bits, or is 4294967295, which the kernel uses for 'none'.
     #[error("uid '{}' is out of range; uids go from 0 to 4294967294", human::escaped(.0))]
     UidRange(String),
+    /// A number that is no gid, for the same reasons.
+    #[error("gid '{}' is out of range; gids go from 0 to 4294967294", human::escaped(.0))]
+    GidRange(String),
     /// Not a name that an account could have.
     #[error("'{}' is no user name, uid, @group, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
     Malformed(String),
@@ -47,7 +55,7 @@ pub enum WhoError {
 
 /// A WHO that parses and is not served yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is not available in this version; give a user name, a uid or 'default'", human::escaped(.who))]
+#[error("'{}' is not available in this version; give a user name, a uid, @group or 'default'", human::escaped(.who))]
 pub struct Unsupported {
     /// The WHO, as [`Who`] displays it.
     pub who: String,
@@ -57,13 +65,11 @@ impl Who {
     /// Whether this version can draw a line for it.
     ///
     /// # Errors
-    /// [`Unsupported`] for groups, jobs, cgroups and `system`.
+    /// [`Unsupported`] for jobs, cgroups and `system`.
     pub fn supported(&self) -> Result<(), Unsupported> {
         match self {
-            Self::User(_) | Self::Uid(_) | Self::Default => Ok(()),
-            Self::Group(_) | Self::Job(_) | Self::Cgroup(_) | Self::System => {
-                Err(Unsupported { who: self.to_string() })
-            }
+            Self::User(_) | Self::Uid(_) | Self::Group(_) | Self::Gid(_) | Self::Default => Ok(()),
+            Self::Job(_) | Self::Cgroup(_) | Self::System => Err(Unsupported { who: self.to_string() }),
         }
     }
 }
@@ -86,7 +92,10 @@ impl FromStr for Who {
                 return uid(rest);
             }
             is_name(rest).then(|| Self::User(rest.to_string()))
-        } else if let Some(rest) = text.strip_prefix('@') {
+        } else if let Some(rest) = text.strip_prefix('@').or_else(|| text.strip_prefix("group:")) {
+            if is_number(rest) {
+                return gid(rest);
+            }
             is_name(rest).then(|| Self::Group(rest.to_string()))
         } else if let Some(rest) = text.strip_prefix("job:") {
             is_name(rest).then(|| Self::Job(rest.to_string()))
@@ -108,6 +117,7 @@ impl fmt::Display for Who {
             Self::Uid(uid) => uid.fmt(f),
             Self::Default => f.write_str("default"),
             Self::Group(name) => write!(f, "@{name}"),
+            Self::Gid(gid) => write!(f, "@{gid}"),
             Self::Job(id) => write!(f, "job:{id}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
             Self::System => f.write_str("system"),
@@ -120,10 +130,16 @@ fn is_number(text: &str) -> bool {
 }
 
 fn uid(text: &str) -> Result<Who, WhoError> {
-    match text.parse::<u32>() {
-        Ok(number) if number != u32::MAX => Ok(Who::Uid(Uid(number))),
-        _ => Err(WhoError::UidRange(text.to_string())),
-    }
+    number(text).map(|number| Who::Uid(Uid(number))).ok_or_else(|| WhoError::UidRange(text.to_string()))
+}
+
+fn gid(text: &str) -> Result<Who, WhoError> {
+    number(text).map(|number| Who::Gid(Gid(number))).ok_or_else(|| WhoError::GidRange(text.to_string()))
+}
+
+/// The kernel uses 4294967295 for 'none'.
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
 /// Not shadow's strict pattern (directories have names with dots, spaces and other scripts), only what cannot be

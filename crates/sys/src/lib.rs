@@ -2,5 +2,9 @@
 //! `unsafe`, module by module.
 
 pub mod bpf;
+pub mod cgroup;
+pub mod kernel_log;
 pub mod probe;
 pub mod process;
+pub mod slice;
+pub mod users;

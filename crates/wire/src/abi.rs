@@ -1,4 +1,4 @@
-//! The layouts shared with the eBPF programs, generated from `bpf/wire/limits.h`; the meaning of each field is told
+//! The layouts shared with the eBPF programs, generated from the headers in `bpf/wire`; the meaning of each field is told
 //! there. Nothing here is written by hand.
 
 #![expect(
@@ -8,4 +8,4 @@
     reason = "generated from C, where the names are the kernel's style and the documentation stands"
 )]
 
-include!(concat!(env!("OUT_DIR"), "/limits.rs"));
+include!(concat!(env!("OUT_DIR"), "/abi.rs"));

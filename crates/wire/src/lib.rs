@@ -2,5 +2,8 @@
 //! been through here.
 
 pub mod abi;
+pub mod marked;
+pub mod oom;
 pub mod record;
+pub mod task;
 pub mod text;

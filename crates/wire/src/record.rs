@@ -4,7 +4,10 @@ use crate::{
     abi,
     text::{Printable, printable_cmdline},
 };
-use plimsoll_policy::units::{Nanos, Pages, Pid, Uid};
+use plimsoll_policy::{
+    selection::Weight,
+    units::{Nanos, Pages, Pid, Uid},
+};
 use thiserror::Error;
 
 #[cfg(test)]
@@ -38,10 +41,15 @@ pub enum RecordKind {
     Freed,
     /// The line was crossed and its action is to notify.
     Notify,
+    /// Copy-on-write, which no event tells, may bring usage near: measure.
+    Copies,
+    /// A process that nobody has weighed came to be among the largest of an account that is near.
+    Judge,
 }
 
 /// One record. Page counts that the programs may see below 0 for an instant arrive as 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags, as the programs set them")]
 pub struct Record {
     /// What it reports.
     pub kind: RecordKind,
@@ -67,8 +75,10 @@ pub struct Record {
     pub signal: u32,
     /// Why the signal could not be sent: a positive errno.
     pub signal_errno: Option<i32>,
-    /// The allocating process was the account's largest.
+    /// The process taken was the account's largest.
     pub largest: bool,
+    /// The process taken is not the one that allocated.
+    pub other: bool,
     /// It was taken because nobody answered.
     pub unanswered: bool,
     /// Other processes use the same address space.
@@ -86,6 +96,8 @@ pub struct RecordProcess {
     pub start_ns: u64,
     /// Its pages, inherited ones among them.
     pub pages: Pages,
+    /// What each of its pages counts; neutral where nobody has said anything.
+    pub weight: Weight,
     /// Its cgroup v2 id.
     pub cgroup_id: Option<u64>,
     /// Printable `comm`; `None` where the charge came from outside the process.
@@ -122,6 +134,8 @@ fn kind(raw: u32) -> Result<RecordKind, RecordError> {
         abi::PLIMSOLL_RECORD_ACTED => Ok(RecordKind::Acted),
         abi::PLIMSOLL_RECORD_FREED => Ok(RecordKind::Freed),
         abi::PLIMSOLL_RECORD_NOTIFY => Ok(RecordKind::Notify),
+        abi::PLIMSOLL_RECORD_COPIES => Ok(RecordKind::Copies),
+        abi::PLIMSOLL_RECORD_JUDGE => Ok(RecordKind::Judge),
         other => Err(RecordError::Kind(other)),
     }
 }
@@ -160,6 +174,7 @@ fn decode_fields(bytes: &[u8]) -> Option<Result<Record, RecordError>> {
         signal: field!(u32_at, bytes, signal)?,
         signal_errno: (signal_error != 0).then(|| signal_error.saturating_neg()),
         largest: flags & abi::PLIMSOLL_RECORD_LARGEST != 0,
+        other: flags & abi::PLIMSOLL_RECORD_OTHER != 0,
         unanswered: flags & abi::PLIMSOLL_RECORD_UNANSWERED != 0,
         mm_shared: flags & abi::PLIMSOLL_RECORD_MM_SHARED != 0,
     }))
@@ -179,6 +194,10 @@ fn decode_process(bytes: &[u8], flags: u32) -> Option<RecordProcess> {
         pid: Pid(field!(u32_at, bytes, tgid)?),
         start_ns: field!(u64_at, bytes, start_ns)?,
         pages: pages(field!(u64_at, bytes, mm_pages)?),
+        weight: u16::try_from(field!(u32_at, bytes, weight)?)
+            .ok()
+            .and_then(Weight::from_permille)
+            .unwrap_or_default(),
         cgroup_id: (cgroup_id != 0).then_some(cgroup_id),
         comm: own.then(|| Printable(comm_bytes).to_string()),
         cmdline: if own { printable_cmdline(args) } else { None },

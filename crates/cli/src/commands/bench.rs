@@ -19,6 +19,10 @@ pub(crate) enum Name {
     Overshoot,
     /// The count against the kernel's own, at rest after a storm.
     Accuracy,
+    /// How fast a killed process's memory comes back, by itself and with help.
+    Reap,
+    /// From the wake-up that finds memory short to the signal, among many processes.
+    Select,
 }
 
 /// What to measure, and how to print it.

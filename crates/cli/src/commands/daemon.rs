@@ -52,7 +52,7 @@ fn guard(options: &DaemonOptions) -> Ending {
 }
 
 fn end_guarding(options: &DaemonOptions) -> Ending {
-    plimsoll_daemon::stop_guarding(&options.pin)?;
+    plimsoll_daemon::stop_guarding(&options.pin, &options.state)?;
     Ok(Exit::Done)
 }
 

@@ -12,7 +12,7 @@ use plimsoll_daemon::api::{client::Client, message::HistoryCall};
 use plimsoll_policy::{
     account::Account,
     human,
-    incident::{Incident, Outcome},
+    incident::{Guard, Incident, Outcome},
     units::Bytes,
 };
 use std::{
@@ -71,7 +71,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
             whose(incident.account, names),
             done(incident.action).to_owned(),
             victims(incident),
-            human::bytes(Bytes(incident.usage_bytes)),
+            usage(incident),
             line,
             human::escaped(&incident.reason),
         ]);
@@ -96,10 +96,27 @@ const fn done(outcome: Outcome) -> &'static str {
     }
 }
 
+/// Of a kill that was not ours it may not be known.
+fn usage(incident: &Incident) -> String {
+    match incident.usage_bytes {
+        0 if incident.guard == Guard::Kernel => "-".to_owned(),
+        usage => human::bytes(Bytes(usage)),
+    }
+}
+
+/// The last name of the cgroup that was taken, where nobody in it is known.
+fn cgroup(incident: &Incident) -> Option<String> {
+    let path = incident.origin.as_ref()?.cgroup.as_ref()?;
+    path.rsplit('/').find(|name| !name.is_empty()).map(human::escaped)
+}
+
 /// The first victim, and how many more there are.
 fn victims(incident: &Incident) -> String {
+    if let Some(count) = incident.unrecorded {
+        return format!("{count} not recorded");
+    }
     match incident.victims.as_slice() {
-        [] => "-".to_owned(),
+        [] => cgroup(incident).unwrap_or_else(|| "-".to_owned()),
         [only] => format!("{} {}", only.pid, human::quoted(&only.comm)),
         [first, rest @ ..] => format!("{} {} and {} more", first.pid, human::quoted(&first.comm), rest.len()),
     }

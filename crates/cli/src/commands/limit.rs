@@ -22,7 +22,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
-pub(crate) use show::list;
+pub(crate) use show::{doubts, list};
 
 /// `plimsoll limit ...`
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct SetArguments {
-    /// A user name, a uid, or 'default' for every user without a line of their own.
+    /// A user name, a uid, @GROUP for each of its members, or 'default' for every user without a line.
     who: String,
     /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
     hard: String,
@@ -63,7 +63,7 @@ struct SetArguments {
 
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// A user name, a uid, or 'default'; all that you may see when left out.
+    /// A user name, a uid, @GROUP, or 'default'; all that you may see when left out.
     who: Option<String>,
     /// Print JSON.
     #[arg(long)]
@@ -72,7 +72,7 @@ struct ShowArguments {
 
 #[derive(Debug, Args)]
 struct ClearArguments {
-    /// A user name, a uid, or 'default'.
+    /// A user name, a uid, @GROUP, or 'default'.
     who: String,
     /// Print JSON.
     #[arg(long)]
@@ -92,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
 fn target(who: &str) -> Result<Target, Failure> {
     match names::resolve(who)? {
         Who::Uid(uid) => Ok(Target::User(uid)),
+        Who::Gid(gid) => Ok(Target::Group(gid)),
         Who::Default => Ok(Target::Default),
         // Names are resolved and the others refused by then.
         other @ (Who::User(_) | Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System) => {
@@ -144,13 +145,14 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
     let mut names = Names::default();
     if arguments.json {
         output::json(out, &show::entries(&limits, &mut names))?;
-    } else if limits.accounts.is_empty() && limits.default.is_none() {
+    } else if limits.accounts.is_empty() && limits.groups.is_empty() && limits.default.is_none() {
         match &arguments.who {
             Some(who) => writeln!(out, "No line is drawn for {}.", human::escaped(who))?,
             None => writeln!(out, "No line is drawn. Draw one with: plimsoll limit set USER 2G")?,
         }
     } else {
-        show::list(out, &limits.accounts, limits.default.as_ref(), &mut names)?;
+        show::list(out, &limits, &mut names)?;
+        show::doubts(out, &limits.groups, &mut names)?;
     }
     Ok(Exit::Done)
 }

@@ -8,10 +8,13 @@ use crate::{
     table::{Align, Table},
 };
 use clap::Args;
-use plimsoll_daemon::api::client::{CallError, Client};
+use plimsoll_daemon::api::{
+    client::{CallError, Client},
+    message::Limits,
+};
 use plimsoll_policy::{
     human,
-    status::{GuardView, Guards, Kernel, OwnView, Pressure, Status, Triggers},
+    status::{GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, Triggers},
     units::Bytes,
 };
 use serde_json::Value;
@@ -45,6 +48,9 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     if arguments.json {
         for account in &mut status.accounts {
             *account = names.fill_in(account);
+        }
+        for group in &mut status.groups {
+            *group = names.fill_in_group(group);
         }
         output::json(out, &status)?;
     } else {
@@ -98,9 +104,12 @@ fn without_a_daemon() -> Status {
                 wake_ups: None,
                 incidents_lost: None,
                 protected: None,
+                reap_lowest_bytes_per_second: None,
             },
+            others: None,
         },
         accounts: Vec::new(),
+        groups: Vec::new(),
         pressure: Pressure {
             mem_total_bytes: None,
             mem_available_bytes: None,
@@ -111,6 +120,7 @@ fn without_a_daemon() -> Status {
             term_at_swap_bytes: None,
             kill_at_mem_bytes: None,
             kill_at_swap_bytes: None,
+            selection: None,
         },
         kernel: Kernel {
             release: None,
@@ -127,7 +137,7 @@ fn without_a_daemon() -> Status {
 }
 
 fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<()> {
-    let Guards { limits, pressure, own } = &status.guards;
+    let Guards { limits, pressure, own, others } = &status.guards;
     writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
 
     let mut triggers = Table::new([("TRIGGER", Align::Left), ("STATE", Align::Left)]);
@@ -159,14 +169,25 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     writeln!(out)?;
 
     memory(out, &status.pressure)?;
+    if let Some(others) = others {
+        kills_of_others(out, others)?;
+    }
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
+    limit::doubts(out, &status.groups, names)?;
     writeln!(out)?;
-    if status.accounts.is_empty() {
+    if status.accounts.is_empty() && status.groups.is_empty() {
         writeln!(out, "No account of yours has a line. Draw one with: plimsoll limit set USER 2G")
     } else {
-        limit::list(out, &status.accounts, None, names)
+        let (accounts, groups) = (status.accounts.clone(), status.groups.clone());
+        limit::list(out, &Limits { accounts, groups, default: None }, names)
     }
+}
+
+/// How what is not ours comes into the history.
+fn kills_of_others(out: &mut dyn Write, others: &OthersView) -> io::Result<()> {
+    writeln!(out, "Kills by the kernel: {}.", output::printable(&others.kernel))?;
+    writeln!(out, "Kills by other programs: {}.", output::printable(&others.programs))
 }
 
 /// How long, how large, how often awake: as far as known.

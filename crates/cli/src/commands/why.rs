@@ -9,9 +9,19 @@ use clap::Args;
 use plimsoll_daemon::api::{client::Client, message::GetIncident};
 use plimsoll_policy::{
     human,
-    story::{Reader, story},
+    incident::Incident,
+    story::{Reader, Telling, story, tell},
 };
+use serde::Serialize;
 use std::{io::Write, path::Path};
+
+/// The incident, and its story by its parts.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    incident: &'a Incident,
+    story: &'a Telling,
+}
 
 /// Which incident, and how much of it.
 #[derive(Debug, Args)]
@@ -22,7 +32,7 @@ pub(crate) struct Arguments {
     /// With all the numbers behind it.
     #[arg(long, short)]
     verbose: bool,
-    /// Print the incident as JSON.
+    /// Print the incident as JSON: all that is known of it, the minutes before included, and the story.
     #[arg(long)]
     json: bool,
 }
@@ -31,17 +41,19 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let which = which(&arguments.which)?;
     let incident = Client::connect(socket)?.incident(which)?;
-    if arguments.json {
-        output::json(out, &incident)?;
-        return Ok(Exit::Done);
-    }
     let name = incident.account.and_then(|account| Names::default().of(account));
     let reader = if arguments.verbose { Reader::Administrator } else { Reader::User };
+    if arguments.json {
+        let story = tell(&incident, name.as_deref(), reader);
+        output::json(out, &Told { incident: &incident, story: &story })?;
+        return Ok(Exit::Done);
+    }
     output::lines(out, &story(&incident, name.as_deref(), reader))?;
     Ok(Exit::Done)
 }
 
-fn which(text: &str) -> Result<GetIncident, Failure> {
+/// The incident that a command line names.
+pub(super) fn which(text: &str) -> Result<GetIncident, Failure> {
     let wrong = || {
         Failure::usage(format_args!(
             "incident '{}' is not understood; give a number from 'plimsoll history', 'last' or pid:N",

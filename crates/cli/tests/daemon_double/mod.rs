@@ -56,16 +56,20 @@ fn incident(id: u32) -> Incident {
             cmdline: Some("hog --fast".to_owned()),
             cgroup: None,
             usage_bytes: 900 << 20,
+            weight_permille: None,
         }],
         usage_bytes: 1 << 30,
         hard_bytes: Some(1 << 30),
         overshoot_bytes: 0,
         requested_bytes: None,
+        unrecorded: None,
         cross_to_signal_ns: Some(5_000),
         signal_to_freed_ns: None,
         freed_bytes: None,
         reason: "over-hard-limit-largest".to_owned(),
         peers: Vec::new(),
+        origin: None,
+        course: None,
     }
 }
 
@@ -110,6 +114,8 @@ impl Control for Double {
                 near: false,
                 processes: 3,
                 source: Source::State,
+                target: Some(resolved.set_as.target()),
+                set_by: Some(resolved.set_as.set_by()),
             })
         });
         Ok(views.collect())

@@ -10,7 +10,7 @@
 )]
 
 use crate::support::{SOON, World};
-use plimsoll_sys::bpf::Pins;
+use plimsoll_sys::bpf::{OomKills, Pins, Selector};
 use std::{
     fs,
     io::Read as _,
@@ -46,6 +46,8 @@ pub struct Tidy(PathBuf);
 impl Drop for Tidy {
     fn drop(&mut self) {
         if self.0.exists() {
+            drop(Selector::remove(&self.0));
+            drop(OomKills::remove(&self.0));
             drop(Pins::new(&self.0).remove());
             drop(fs::remove_dir(&self.0));
         }

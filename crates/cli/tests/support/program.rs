@@ -1,6 +1,6 @@
 //! Programs of test users: held as children, ended when dropped, read line by line with a deadline.
 
-use super::{World, until};
+use super::{World, slowness, until};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -16,7 +16,7 @@ use std::{
 
 /// Before every script: it ends by itself, whatever becomes of the test.
 const PRELUDE: &str = "import ctypes, mmap, os, signal, sys, time\nsignal.alarm(120)\n\
-    def say(*words): print(*words, flush=True)\n\
+    def say(*words): os.write(1, (' '.join(map(str, words)) + '\\n').encode())\n\
     def hear(): return sys.stdin.readline().strip()\n";
 
 /// The system's own Python, which every user can read.
@@ -56,7 +56,7 @@ impl Program {
     /// The next line it says.
     #[track_caller]
     pub fn line(&mut self) -> String {
-        match self.lines.recv_timeout(Duration::from_secs(30)) {
+        match self.lines.recv_timeout(Duration::from_secs(30) * slowness()) {
             Ok(line) => {
                 self.told.push(line.clone());
                 line
@@ -162,6 +162,18 @@ impl World {
         let mut command = self.as_user(user, PYTHON);
         command.args(["-c", &format!("{PRELUDE}{script}")]);
         Program::of(command)
+    }
+
+    /// Runs `plimsoll` as a user, to its end: status, standard output, standard error.
+    pub fn run_as(&self, user: u32, arguments: &[&str]) -> (i32, String, String) {
+        let plimsoll = self.path("plimsoll");
+        if !plimsoll.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
+        }
+        let mut command = self.as_user(user, &plimsoll);
+        let output = command.args(arguments).env("PLIMSOLL_SOCKET", self.path("socket")).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
     /// A Python script as root.

@@ -30,7 +30,7 @@ use varlink::{Reply, Request, sansio::protocol};
 /// The largest reply that is read, in bytes: four times what a page of incidents may be.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// How long the daemon may take over anything, in seconds. Under memory pressure it is slow, not silent.
-const ANSWER_SECONDS: u32 = 10;
+const ANSWER_SECONDS: u32 = 60;
 
 /// Why a call has no result. Each is one line with what to do.
 #[derive(Debug, thiserror::Error)]

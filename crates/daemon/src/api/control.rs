@@ -3,12 +3,12 @@
 use super::peer::Peer;
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::{AccountView, Source},
+    account::{AccountView, GroupView, Source},
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
     size::Size,
     status::Status,
-    units::{Bytes, PageSize, Pid, Uid},
+    units::{Bytes, Gid, PageSize, Pid, Uid},
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -164,4 +164,27 @@ impl DefaultView {
             uid_max: max.0,
         })
     }
+}
+
+/// The line of a group as `limit show` tells it; `None` where there is none.
+#[must_use]
+pub fn group_view(standing: &Standing, gid: Gid) -> Option<GroupView> {
+    let Standing { book, mem_total, page_size } = standing;
+    let account = Target::Group(gid);
+    let resolved = book.resolve_target(account, *mem_total, *page_size)?;
+    let membership = book.membership(gid);
+    let known = membership.map_or(0, |membership| membership.uids.len());
+    Some(GroupView {
+        account,
+        name: None,
+        hard_bytes: page_size.to_bytes(resolved.hard).0,
+        soft_bytes: page_size.to_bytes(resolved.soft).0,
+        action: resolved.action,
+        source: resolved.source,
+        members: u64::try_from(known).unwrap_or(u64::MAX),
+        doubt: match membership {
+            Some(membership) => membership.doubt.clone(),
+            None => Some("its members have not been looked for yet".to_owned()),
+        },
+    })
 }

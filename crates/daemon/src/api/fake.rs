@@ -8,17 +8,20 @@ use super::{
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::{Account, AccountView, Action, Source},
-    incident::{Guard, Incident, Outcome, Trigger, Victim},
-    lines::{Cleared, Line, LineBook, Place, Target, UidRange, validate},
+    incident::{Course, Guard, Incident, MachineSample, Outcome, Trigger, UsageSample, Victim},
+    lines::{Cleared, Line, LineBook, Members, Membership, Place, Target, UidRange, validate},
     size::Size,
-    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
-    units::{Bytes, PageSize, Pid, Uid},
+    status::{
+        GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort, Status, Triggers,
+    },
+    units::{Bytes, Gid, PageSize, Pid, Uid},
 };
 use std::sync::{Arc, Mutex};
 
 pub(super) const MEM_TOTAL: Bytes = Bytes(8 << 30);
 pub(super) const ALICE: Uid = Uid(60_001);
 pub(super) const BOB: Uid = Uid(60_002);
+pub(super) const STAFF: Gid = Gid(60_003);
 
 #[derive(Debug, Default)]
 pub(super) struct Fake {
@@ -29,12 +32,15 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    /// Alice and Bob have a line of 1 GiB each, everyone else one of 2 GiB, and each of the two lost a process.
+    /// Alice and Bob have a line of 1 GiB each, everyone else one of 2 GiB, and each of the two lost a process. Alice is in
+    /// the group [`STAFF`], which has no line.
     pub(super) fn new() -> Arc<Self> {
         let mut book = LineBook::new(UidRange { min: Uid(1000), max: Uid(61_000) });
         for (target, size) in [(Target::User(ALICE), 1), (Target::User(BOB), 1), (Target::Default, 2)] {
             book.set(Place::Administrator(target), line(size << 30));
         }
+        let staff = Membership { uids: [ALICE].into(), doubt: None };
+        book.replace_members(Members::from([(STAFF, staff)]));
         let fake = Self { book: Mutex::new(book), ..Self::default() };
         *fake.incidents.lock().unwrap() = vec![incident(1, ALICE), incident(2, BOB)];
         Arc::new(fake)
@@ -63,6 +69,8 @@ impl Fake {
             near: false,
             processes: 3,
             source: Source::State,
+            target: Some(resolved.set_as.target()),
+            set_by: Some(resolved.set_as.set_by()),
         })
     }
 }
@@ -84,6 +92,7 @@ fn victim(uid: Uid) -> Victim {
         cmdline: Some(format!("hog --secret-of={uid}")),
         cgroup: Some(format!("/user.slice/user-{uid}.slice")),
         usage_bytes: 900 << 20,
+        weight_permille: None,
     }
 }
 
@@ -101,11 +110,31 @@ pub(super) fn incident(id: u64, uid: Uid) -> Incident {
         hard_bytes: Some(1 << 30),
         overshoot_bytes: 4096,
         requested_bytes: None,
+        unrecorded: None,
         cross_to_signal_ns: Some(5_000),
         signal_to_freed_ns: None,
         freed_bytes: None,
         reason: "over-hard-limit-largest".to_owned(),
         peers: vec![victim(Uid(0))],
+        origin: None,
+        course: Some(course()),
+    }
+}
+
+/// A sample of each.
+fn course() -> Course {
+    Course {
+        account: vec![UsageSample { at_ms: -900, usage_bytes: 7, line_bytes: None }],
+        machine: vec![MachineSample {
+            at_ms: -900,
+            mem_available_bytes: Some(5),
+            anon_bytes: Some(6),
+            swap_free_bytes: None,
+            some_permille: Some(10),
+            full_permille: None,
+        }],
+        mem_total_bytes: Some(MEM_TOTAL.0),
+        swap_total_bytes: None,
     }
 }
 
@@ -140,9 +169,12 @@ impl Control for Fake {
                     wake_ups: Some(1),
                     incidents_lost: Some(0),
                     protected: None,
+                    reap_lowest_bytes_per_second: None,
                 },
+                others: None,
             },
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
+            groups: Vec::new(),
             pressure: Pressure {
                 mem_total_bytes: Some(MEM_TOTAL.0),
                 mem_available_bytes: Some(4 << 30),
@@ -153,6 +185,11 @@ impl Control for Fake {
                 term_at_swap_bytes: None,
                 kill_at_mem_bytes: Some(400 << 20),
                 kill_at_swap_bytes: None,
+                selection: Some(Selection {
+                    from: Some("programs".to_owned()),
+                    ready_ns: Some(700_000_000),
+                    last: Some(SelectionEffort { processes: 300, looks: 2, age_ns: 400_000 }),
+                }),
             },
             kernel: Kernel {
                 release: Some("6.12.0".to_owned()),
@@ -176,8 +213,11 @@ impl Control for Fake {
 
     fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
         self.note("limits", peer);
-        let explicit = self.book.lock().unwrap().explicit_uids();
-        let uids = explicit.into_iter().filter(|uid| user.is_none_or(|user| user == *uid));
+        let (explicit, members) = {
+            let book = self.book.lock().unwrap();
+            (book.explicit_uids(), book.member_uids())
+        };
+        let uids = explicit.union(&members).copied().filter(move |uid| user.is_none_or(|user| user == *uid));
         Ok(uids.filter_map(|uid| self.view(uid)).collect())
     }
 

@@ -1,6 +1,9 @@
 //! The control socket in the file system: one live daemon on it, a dead one's leftovers replaced.
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::socket::{Backlog, listen},
+};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
@@ -15,6 +18,10 @@ use std::{
 const SOCKET_MODE: u32 = 0o666;
 /// The folder of the socket: everyone may reach into it, only its owner may put something there.
 const FOLDER_MODE: u32 = 0o755;
+
+/// Connections that may wait to be taken or turned away: as many as the kernel lets (`net.core.somaxconn`, 4096). std
+/// asks for 128, which one user can fill from a loop.
+const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
 
 /// Why the control socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +77,8 @@ impl ControlSocket {
         let listener = UnixListener::bind(socket).map_err(at("open the control socket", socket))?;
         fs::set_permissions(socket, Permissions::from_mode(SOCKET_MODE))
             .map_err(at("open to all users the control socket", socket))?;
+        listen(&listener, BACKLOG)
+            .map_err(|errno| at("listen on the control socket", socket)(errno.into()))?;
         listener.set_nonblocking(true).map_err(at("set up the control socket", socket))?;
         let file = fs::symlink_metadata(socket).map_err(at("look at the control socket", socket))?;
         Ok(Self { listener, path: socket.to_owned(), identity: (file.dev(), file.ino()), _lock: lock })

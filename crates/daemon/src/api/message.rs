@@ -4,7 +4,7 @@
 use super::control::DefaultView;
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::{AccountView, Action},
+    account::{AccountView, Action, GroupView},
     human,
     incident::Incident,
     lines::{Cleared, Target},
@@ -37,6 +37,9 @@ pub struct ShowLimits {
 pub struct Limits {
     /// Accounts with a line.
     pub accounts: Vec<AccountView>,
+    /// Lines of groups.
+    #[serde(default)]
+    pub groups: Vec<GroupView>,
     /// The `default` line, where it was asked for and there is one.
     #[serde(default)]
     pub default: Option<DefaultView>,

@@ -2,7 +2,7 @@
 //! may not see. In that order, in every method, and nowhere else.
 
 use super::{
-    control::{Control, DefaultView, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    control::{Control, DefaultView, HistoryQuery, Pick, Refusal, SetLimit, Standing, group_view},
     message::{
         ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits,
         Nothing, SetLimitCall, ShowLimits,
@@ -10,7 +10,7 @@ use super::{
     peer::Peer,
 };
 use plimsoll_policy::{
-    account::{Account, Action},
+    account::{Account, Action, GroupView},
     incident::Incident,
     lines::{Line, Target},
     permission::{self, Request},
@@ -70,28 +70,44 @@ impl Plimsoll<'_> {
     }
 
     fn status(&self, Nothing {}: Nothing) -> Result<Value, Refusal> {
-        self.permit(&Request::ReadStatus)?;
+        let standing = self.permit(&Request::ReadStatus)?;
         let mut status = self.control.status(self.peer)?;
         status.accounts.retain(|account| permission::visible(account, self.peer.uid));
+        status.groups = self.groups(&standing);
         to_value(&status)
     }
 
     fn show_limits(&self, call: &ShowLimits) -> Result<Limits, Refusal> {
         let request = match call.who {
             None | Some(Target::Default) => Request::ReadDefault,
+            Some(Target::Group(gid)) => Request::ReadGroup(gid),
             Some(Target::User(uid)) => Request::ReadAccount(Account::User(uid)),
         };
         let standing = self.permit(&request)?;
-        let accounts = match call.who {
-            None => self.accounts(None)?,
+        let mut accounts = match call.who {
+            None | Some(Target::Group(_)) => self.accounts(None)?,
             Some(Target::User(uid)) => self.accounts(Some(uid))?,
             Some(Target::Default) => Vec::new(),
         };
+        if let Some(group @ Target::Group(_)) = call.who {
+            accounts.retain(|account| account.target == Some(group));
+        }
+        let groups = match call.who {
+            None => self.groups(&standing),
+            Some(Target::Group(gid)) => group_view(&standing, gid).into_iter().collect(),
+            Some(Target::User(_) | Target::Default) => Vec::new(),
+        };
         let default = match call.who {
             None | Some(Target::Default) => DefaultView::of(&standing),
-            Some(Target::User(_)) => None,
+            Some(Target::User(_) | Target::Group(_)) => None,
         };
-        Ok(Limits { accounts, default })
+        Ok(Limits { accounts, groups, default })
+    }
+
+    /// The lines of groups that the peer may see.
+    fn groups(&self, standing: &Standing) -> Vec<GroupView> {
+        let views = standing.book.gids().into_iter().filter_map(|gid| group_view(standing, gid));
+        views.filter(|view| permission::group_visible(view, self.peer.uid, &standing.book)).collect()
     }
 
     fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_policy::account::AccountView>, Refusal> {
@@ -134,6 +150,8 @@ impl Plimsoll<'_> {
         // One more than asked for tells whether there is an older page.
         let ask = HistoryQuery { limit: query.limit.saturating_add(1), ..query };
         let mut incidents = self.control.history(self.peer, ask)?;
+        // A list is told without: `GetIncident` has it.
+        incidents.iter_mut().for_each(|incident| incident.course = None);
         let found = incidents.len();
         let mut kept = 0_usize;
         let mut size_bytes = 0_usize;
@@ -180,7 +198,7 @@ impl Plimsoll<'_> {
             let newest_first = page.incidents.iter().rev();
             let mut visible = newest_first.filter_map(|incident| permission::redact(incident, self.peer.uid));
             if let Some(incident) = visible.next() {
-                return Ok(incident);
+                return self.visible(Pick::Id(incident.id));
             }
             if page.next_before_id.is_none() {
                 return Err(not_found(Pick::Last));

@@ -32,6 +32,8 @@ use std::{
 /// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
 /// seats taken at once stay small.
 const STACK_BYTES: usize = 256 * 1024;
+/// The most urgent that an ordinary thread can be.
+const URGENT_NICE: i32 = -20;
 /// Pause before the next accept after one that failed for want of descriptors or memory, in milliseconds.
 const ACCEPT_PAUSE_MS: u16 = 100;
 /// How long a client that is turned away may take to be told so.
@@ -182,6 +184,9 @@ struct Acceptor {
 
 impl Acceptor {
     fn run(self) {
+        // Of this thread alone, and it does little: whoever knocks without end must not run before it, or the next one
+        // waits behind all that are not turned away yet. Without the right to it, others wait longer.
+        rustix::process::setpriority_process(None, URGENT_NICE).ok();
         loop {
             let mut watched = [
                 PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
@@ -261,6 +266,8 @@ struct Holding {
 
 /// One connection from its first request to its last.
 fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Patience, holding: Holding) {
+    // As any program's again: what is asked for is not urgent.
+    rustix::process::setpriority_process(None, 0).ok();
     let mut frames = Frames::new(stream, REQUEST_BYTES_MAX);
     loop {
         let (reply, next) = match frames.read(patience) {

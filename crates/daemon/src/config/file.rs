@@ -1,11 +1,16 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
-use super::{Charge, Config, ConfigError, History, Limits, Machine, Maps, Protect, UserLine};
+use super::{
+    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect,
+    rules::{CheckedRule, RULES_MAX},
+};
 use plimsoll_policy::{
     human,
-    limits::LimitConfig,
+    last_defence::{Headroom, LastDefenceConfig},
+    limits::{LimitConfig, TriggerSet},
     lines::{self, Line, UidRange},
     machine::{MachineConfig, Permille, Thresholds},
+    preference::Rules,
     size::Size,
     units::{Bytes, Nanos, Uid},
     who::Who,
@@ -94,6 +99,29 @@ impl<'de> Deserialize<'de> for HistorySize {
     }
 }
 
+/// Room above the line, as [`Headroom`] reads it; a plain number is bytes.
+#[derive(Debug, Clone, Copy)]
+struct Room(Headroom);
+
+impl<'de> Deserialize<'de> for Room {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            untagged,
+            expecting = "\"auto\", a size such as \"512M\" or a share of the line such as \"25%\""
+        )]
+        enum Written {
+            Bytes(u64),
+            Text(String),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => bytes.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// A path from the root, without control characters, so that it can be compared and printed as it stands.
 #[derive(Debug, Clone)]
 struct AbsolutePath(String);
@@ -123,9 +151,36 @@ impl<'de> Deserialize<'de> for UserKey {
             Ok(Who::Default) => {
                 Err(D::Error::custom("the line for everybody else is the key limits.default"))
             }
-            Ok(other @ (Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System)) => {
+            Ok(Who::Group(_) | Who::Gid(_)) => {
+                Err(D::Error::custom("the lines of groups are in the table limits.groups"))
+            }
+            Ok(other @ (Who::Job(_) | Who::Cgroup(_) | Who::System)) => {
                 Err(D::Error::custom(format!("'{other}' cannot have a line here; give a user name or a uid")))
             }
+            Err(error) => Err(D::Error::custom(error)),
+        }
+    }
+}
+
+/// A group's key: its name or gid, with or without the `@` of the command line, spelled as [`Who`] spells it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey(String);
+
+impl<'de> Deserialize<'de> for GroupKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let with_sign =
+            if text.starts_with('@') || text.starts_with("group:") { text } else { format!("@{text}") };
+        match with_sign.parse::<Who>() {
+            Ok(who @ (Who::Group(_) | Who::Gid(_))) => Ok(Self(who.to_string())),
+            Ok(
+                other @ (Who::User(_)
+                | Who::Uid(_)
+                | Who::Default
+                | Who::Job(_)
+                | Who::Cgroup(_)
+                | Who::System),
+            ) => Err(D::Error::custom(format!("'{other}' is no group; give the name or the gid of one"))),
             Err(error) => Err(D::Error::custom(error)),
         }
     }
@@ -147,9 +202,18 @@ impl<'de> Deserialize<'de> for CheckedLine {
     }
 }
 
+/// A trigger's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Trigger {
+    Kernel,
+    Daemon,
+    LastDefence,
+}
+
 /// Declares a section: each field optional, and the later file's value taken where it has one.
 macro_rules! section {
-    ($name:ident { $($field:ident: $kind:ty,)* }) => {
+    ($name:ident { $($field:ident: $kind:ty),* $(,)? }) => {
         #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         struct $name {
@@ -167,11 +231,13 @@ macro_rules! section {
 section!(RawLimits {
     default: CheckedLine,
     users: BTreeMap<UserKey, CheckedLine>,
+    groups: BTreeMap<GroupKey, CheckedLine>,
     charge: Charge,
     uid_min: Within<0, 4_294_967_294>,
     uid_max: Within<0, 4_294_967_294>,
     kill_deadline_ms: Within<1, DAY_MS>,
     term_grace_ms: Within<0, DAY_MS>,
+    triggers: Vec<Trigger>,
 });
 section!(RawMachine {
     enabled: bool,
@@ -181,7 +247,12 @@ section!(RawMachine {
     kill_swap: Percent<1000>,
     term_grace_ms: Within<0, DAY_MS>,
     kill_deadline_ms: Within<1, DAY_MS>,
+    notice: bool,
+    notice_memory: Percent<999>,
+    notice_swap: Percent<1000>,
+    reclaim: bool,
 });
+section!(RawLastDefence { memory_max: bool, headroom: Room, oom_score_adj: bool });
 section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
 section!(RawHistory {
     max_bytes: HistorySize,
@@ -196,9 +267,11 @@ section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65
 pub(super) struct Raw {
     limits: RawLimits,
     machine: RawMachine,
+    last_defence: RawLastDefence,
     protect: RawProtect,
     history: RawHistory,
     maps: RawMaps,
+    rules: Vec<CheckedRule>,
 }
 
 impl Raw {
@@ -215,12 +288,17 @@ impl Raw {
             .map_err(|error| invalid(error.span().map_or(0, |span| span.start), error.message()))
     }
 
-    /// Lays a later file over this one: its keys win, and so do its users' lines, each by itself.
+    /// Lays a later file over this one: its keys win, and so do its lines of users and groups, each by itself. Its rules
+    /// come before the earlier ones: the first that matches decides.
     pub(super) fn overlay(&mut self, mut later: Self) {
-        let users = later.limits.users.take();
+        later.rules.append(&mut self.rules);
+        self.rules = later.rules;
+        let (users, groups) = (later.limits.users.take(), later.limits.groups.take());
         self.limits.overlay(later.limits);
         self.limits.users.get_or_insert_default().extend(users.unwrap_or_default());
+        self.limits.groups.get_or_insert_default().extend(groups.unwrap_or_default());
         self.machine.overlay(later.machine);
+        self.last_defence.overlay(later.last_defence);
         self.protect.overlay(later.protect);
         self.history.overlay(later.history);
         self.maps.overlay(later.maps);
@@ -231,24 +309,34 @@ impl Raw {
         Ok(Config {
             limits: self.limits.resolve(uids)?,
             machine: self.machine.resolve()?,
+            last_defence: self.last_defence.resolve(),
             protect: self.protect.resolve(),
             history: self.history.resolve(),
             maps: self.maps.resolve(),
+            rules: rules(self.rules)?,
         })
     }
+}
+
+fn rules(checked: Vec<CheckedRule>) -> Result<Rules, String> {
+    if checked.len() > RULES_MAX {
+        return Err(format!("more than {RULES_MAX} [[rules]]: merge some, one may have lists of patterns"));
+    }
+    Rules::new(checked.into_iter().map(|rule| rule.0).collect())
+        .map_err(|(place, error)| format!("rule {} of [[rules]]: {error}", place.saturating_add(1)))
 }
 
 impl RawLimits {
     fn resolve(self, uids: UidRange) -> Result<Limits, String> {
         let default = Limits::default();
-        let mut users = Vec::new();
-        for (UserKey(key), CheckedLine(line)) in self.users.unwrap_or_default() {
-            // The key was checked when it was decoded; it parses again.
-            users.push(UserLine { who: key.parse::<Who>().map_err(|error| error.to_string())?, line });
-        }
+        let users = self.users.unwrap_or_default().into_iter().map(|(UserKey(key), line)| named(&key, line));
+        let groups =
+            self.groups.unwrap_or_default().into_iter().map(|(GroupKey(key), line)| named(&key, line));
+        let (users, groups) = (users.collect::<Result<_, _>>()?, groups.collect::<Result<_, _>>()?);
         let limits = Limits {
             default: self.default.map(|line| line.0),
             users,
+            groups,
             charge: self.charge.unwrap_or(default.charge),
             uids: UidRange {
                 min: self.uid_min.map_or(uids.min, |uid| Uid(uid.as_u32())),
@@ -257,6 +345,11 @@ impl RawLimits {
             ladder: LimitConfig {
                 kill_deadline: self.kill_deadline_ms.map_or(default.ladder.kill_deadline, Within::as_nanos),
                 term_grace: self.term_grace_ms.map_or(default.ladder.term_grace, Within::as_nanos),
+                triggers: self.triggers.map_or(default.ladder.triggers, |named| TriggerSet {
+                    kernel: named.contains(&Trigger::Kernel),
+                    daemon: named.contains(&Trigger::Daemon),
+                    last_defence: named.contains(&Trigger::LastDefence),
+                }),
                 ..default.ladder
             },
         };
@@ -266,6 +359,11 @@ impl RawLimits {
         }
         Ok(limits)
     }
+}
+
+/// The key was checked when it was decoded; it parses again.
+fn named(key: &str, CheckedLine(line): CheckedLine) -> Result<NamedLine, String> {
+    Ok(NamedLine { who: key.parse::<Who>().map_err(|error| error.to_string())?, line })
 }
 
 impl RawMachine {
@@ -282,6 +380,14 @@ impl RawMachine {
             },
             term_grace: self.term_grace_ms.map_or(default.term_grace, Within::as_nanos),
             kill_deadline: self.kill_deadline_ms.map_or(default.kill_deadline, Within::as_nanos),
+            notice: self.notice.unwrap_or(true).then(|| {
+                let default = default.notice.unwrap_or(default.term);
+                Thresholds {
+                    memory: self.notice_memory.map_or(default.memory, |share| share.0),
+                    swap: self.notice_swap.map_or(default.swap, |share| share.0),
+                }
+            }),
+            reclaim: self.reclaim.unwrap_or(default.reclaim),
             ..default
         };
         for (what, Permille(kill), Permille(term)) in
@@ -300,6 +406,17 @@ impl RawMachine {
         }
         guard.validate().map_err(|error| error.to_string())?;
         Ok(Machine { enabled: self.enabled.unwrap_or(true), guard })
+    }
+}
+
+impl RawLastDefence {
+    fn resolve(self) -> LastDefenceConfig {
+        let default = LastDefenceConfig::default();
+        LastDefenceConfig {
+            memory_max: self.memory_max.unwrap_or(default.memory_max),
+            headroom: self.headroom.map_or(default.headroom, |room| room.0),
+            oom_score_adj: self.oom_score_adj.unwrap_or(default.oom_score_adj),
+        }
     }
 }
 

@@ -23,8 +23,7 @@ pub struct Key {
 
 macro_rules! keys {
     ($($section:ident.$name:ident: $kind:literal, $unit:literal, $default:expr, $example:literal, $meaning:literal;)*) => {
-        /// All keys, section by section.
-        pub const KEYS: &[Key] = &[$(Key {
+        &[$(Key {
             section: stringify!($section),
             name: stringify!($name),
             kind: $kind,
@@ -32,25 +31,30 @@ macro_rules! keys {
             default: $default,
             example: $example,
             meaning: $meaning,
-        },)*];
+        },)*]
     };
 }
 
-keys! {
+/// All keys, section by section; those of rules are [`RULE_KEYS`].
+pub const KEYS: &[Key] = keys! {
     limits.default: "LINE", "-", None, "{ hard = \"4G\" }",
-        "The line of every user between `uid_min` and `uid_max` who has none of their own. Not set: they have no limit.";
+        "The line of every user between `uid_min` and `uid_max` who has none of their own and none of a group. Not set: they have no limit.";
     limits.users: "table of LINE", "-", None, "{ alice = { hard = \"2G\", soft = \"1.5G\", action = \"kill\" }, 1001 = { hard = \"25%\" } }",
         "Lines of single users, by name or uid. A line in a later file replaces that user's earlier one and leaves the others. Not set: nobody has one.";
+    limits.groups: "table of LINE", "-", None, "{ staff = { hard = \"4G\" }, 100 = { hard = \"10%\", action = \"term\" } }",
+        "Lines of groups, by name or gid: each member without a line of their own gets it for themselves. Of several groups' lines the one with the larger `hard` counts. A line in a later file replaces that group's earlier one and leaves the others. Not set: no group has one.";
     limits.charge: "`\"anon\"` or `\"rss\"`", "-", Some("\"anon\""), "\"anon\"",
         "What usage is: anonymous and swapped pages, or file and shared-memory pages too.";
     limits.uid_min: "0 to 4294967294", "uid", None, "1000",
-        "The first uid that `limits.default` is for. Not set: `UID_MIN` of /etc/login.defs, or 1000.";
+        "The first uid that `limits.default` is for; never for 65534 (`nobody`). Not set: `UID_MIN` of /etc/login.defs, or 1000.";
     limits.uid_max: "0 to 4294967294", "uid", None, "60000",
         "The last uid that `limits.default` is for. Not set: `UID_MAX` of /etc/login.defs, or 60000.";
     limits.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
         "How long a killed process may hold on to its memory before the account's next one is killed.";
     limits.term_grace_ms: "0 to 86400000", "milliseconds", Some("10000"), "3000",
         "From SIGTERM to SIGKILL, for lines whose action is `term`.";
+    limits.triggers: "list of `\"kernel\"`, `\"daemon\"`, `\"last-defence\"`", "-", Some("[\"kernel\", \"daemon\", \"last-defence\"]"), "[\"daemon\"]",
+        "Which triggers may act on lines. Each works when the others are dead; leaving one out is for proving that, not for guarding.";
 
     machine.enabled: "`true` or `false`", "-", Some("true"), "true",
         "Whether the whole machine is guarded against running out of memory.";
@@ -66,6 +70,21 @@ keys! {
         "From SIGTERM to SIGKILL, when the process is still there.";
     machine.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
         "From SIGKILL until another process may be selected though the first is still there.";
+    machine.notice: "`true` or `false`", "-", Some("true"), "false",
+        "Whether an incident tells, once per shortage and before anybody is asked to end, that memory runs short and who would be next.";
+    machine.notice_memory: "0.1 to 99.9", "percent", Some("15"), "20",
+        "Told when available memory is at or below this share and free swap at or below `notice_swap`; as `term_memory` where that is more.";
+    machine.notice_swap: "0.1 to 100", "percent", Some("15"), "20",
+        "The share of free swap for that; as `term_swap` where that is more.";
+    machine.reclaim: "`true` or `false`", "-", Some("true"), "false",
+        "Whether pages that are not in use are moved to swap while available memory is at or below `term_memory` and free swap above `term_swap`: up to 256 MiB every 2 s.";
+
+    last_defence.memory_max: "`true` or `false`", "-", Some("true"), "false",
+        "Whether `memory.max` of the slice of each user with a line is set above the line, through systemd where it runs, for lines whose action is `kill` or `term`. Put back where nobody else changed it since.";
+    last_defence.headroom: "`\"auto\"`, SIZE of 16M or more, or a share of the line", "-", Some("\"auto\""), "\"25%\"",
+        "How far above the line: `memory.max` counts page cache, shared memory and kernel memory too, which no line counts. `\"auto\"` is a quarter of the line and at least 256M.";
+    last_defence.oom_score_adj: "`true` or `false`", "-", Some("true"), "false",
+        "Whether the largest process of each user near the line is put before the user's others for the kernel's own OOM killer, by raising its `oom_score_adj`. Put back where nobody else changed it since.";
 
     protect.exe: "list of absolute paths", "-", Some("[]"), "[\"/usr/lib/postgresql/17/bin/postgres\"]",
         "Executables that are never selected, if root owns them, besides the login path below, which is always protected. A later file's list replaces an earlier one.";
@@ -83,7 +102,29 @@ keys! {
         "How many address spaces of limited users can be accounted at the same time; 0 chooses by the machine's size.";
     maps.max_accounts: "1 to 65536", "accounts", Some("1024"), "256",
         "How many accounts can have a line at the same time.";
-}
+};
+
+/// The keys of one rule, of which there is a list.
+pub const RULE_KEYS: &[Key] = keys! {
+    rules.effect: "`\"prefer\"`, `\"avoid\"` or `\"never\"`", "-", None, "\"avoid\"",
+        "Whether those that match are selected before others of their size, after them, or never. Must be set. `never` needs `exe`, `unit` or `cgroup`, because a process chooses everything else itself.";
+    rules.weight: "1 to 6553", "percent", None, "50",
+        "What their memory counts when the largest is looked for. Not set: 400 for `prefer`, 25 for `avoid`.";
+    rules.exe: "PATTERN or list of PATTERN", "-", None, "\"/usr/lib/firefox/*\"",
+        "The path of the executable. `never` protects only what root owns and nobody else can write, and what is the same file under that path for the daemon.";
+    rules.unit: "PATTERN or list of PATTERN", "-", None, "[\"tmux-*.scope\", \"app.slice\"]",
+        "A systemd unit that the process is in, at any depth. `never` goes by the units that the system's own manager made, not by what a user's manager or a container named.";
+    rules.cgroup: "PATTERN or list of PATTERN", "-", None, "\"/user.slice/user-1000.slice\"",
+        "The path of the cgroup, or of one above it, from the root of the hierarchy. For `never` as for `unit`.";
+    rules.cmdline: "PATTERN or list of PATTERN", "-", None, "\"*-contentproc*\"",
+        "The command line, arguments separated by spaces. It is read ahead of need, since reading it can wait for the process: one that is not read yet matches nothing.";
+    rules.comm: "PATTERN or list of PATTERN", "-", None, "[\"cc1plus\", \"rustc\"]",
+        "The name, of at most 15 bytes, which any process can change.";
+    rules.uid: "0 to 4294967295 or list of these", "uid", None, "[1000, 1001]",
+        "The real uid.";
+    rules.scope: "`\"process\"`, `\"tree\"` or `\"cgroup\"`", "-", None, "\"tree\"",
+        "How much goes when one of them is selected: the process, the process that matches and all its descendants, or its cgroup. Not set: the process, or the cgroup where `memory.oom.group` says so.";
+};
 
 const HEAD: &str = "\
 # Configuration
@@ -102,7 +143,41 @@ than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and
 - LINE: a table `{ hard = SIZE, soft = SIZE, action = ACTION }`. `hard` is required; `soft` is 90 % of it where not set;
   a percentage in it is of RAM, as it is in `hard`. ACTION is `\"notify\"`, `\"term\"` or `\"kill\"` (the default).
 - Percentages are written `10`, `7.5` or `\"7.5%\"`, with at most one decimal.
+- PATTERN: `*` is any number of bytes, slashes too, `?` is one, a backslash takes the next as it is. It must match the whole.
 ";
+
+const RULES: &str = "
+## [[rules]]
+Who is selected when the largest is looked for. A process is measured by its memory times its weight; without rules, marks
+and `oom_score_adj` every weight is 100 percent. Each rule is a table of its own in a list:
+
+```toml
+[[rules]]
+effect = \"avoid\"
+unit = [\"tmux-*.scope\", \"sway.service\"]
+
+[[rules]]
+effect = \"prefer\"
+comm = [\"cc1plus\", \"rustc\"]
+scope = \"tree\"
+```
+
+What a rule names must all match, each by any of its patterns. The first rule that matches decides, those of a later file
+before those of an earlier one; a `never` is not undone by others. Where no rule matches, the mark of the cgroup does
+(`user.oomd_omit`, `user.oomd_avoid`, which `ManagedOOMPreference=` sets): root's as it says; a user's own makes their own
+processes count half. Where there is none, `oom_score_adj` does, as a factor from 25 percent at -1000 over 100 at 0 to 200 at
+1000; -1000 protects what the service manager itself started as root, and counts as 0 for users' processes, who can only have
+inherited it. Both the machine guard and users' lines go by that (docs/selection.md, docs/limits.md); `scope` is for the
+machine guard alone, at a user's line one process goes at a time. A reload has everybody judged anew.
+";
+
+fn described(key: &Key) -> String {
+    let default = key.default.map_or_else(|| "see above".to_owned(), |text| format!("`{text}`"));
+    format!(
+        "\n### {}.{}\n{}\n\n- type: {}\n- unit: {}\n- default: {default}\n- example: `{} = {}`\n",
+        key.section, key.name, key.meaning, key.kind, key.unit, key.name, key.example
+    )
+}
 
 /// The page `docs/config.md`.
 #[must_use]
@@ -114,12 +189,10 @@ pub fn reference() -> String {
             section = key.section;
             page.push_str(&format!("\n## [{section}]\n"));
         }
-        let default = key.default.map_or_else(|| "see above".to_owned(), |text| format!("`{text}`"));
-        page.push_str(&format!(
-            "\n### {}.{}\n{}\n\n- type: {}\n- unit: {}\n- default: {default}\n- example: `{} = {}`\n",
-            section, key.name, key.meaning, key.kind, key.unit, key.name, key.example
-        ));
+        page.push_str(&described(key));
     }
+    page.push_str(RULES);
+    RULE_KEYS.iter().for_each(|key| page.push_str(&described(key)));
     page.push_str("\n## The login path\nThese are always protected, wherever a distribution put them:\n\n");
     for path in LOGIN_PATH {
         page.push_str(&format!("- `{path}`\n"));

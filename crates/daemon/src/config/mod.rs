@@ -4,9 +4,11 @@
 //! Every key is listed in [`keys::KEYS`], from which [`keys::reference`] makes `docs/config.md`.
 
 use plimsoll_policy::{
+    last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{Line, UidRange},
     machine::MachineConfig,
+    preference::Rules,
     units::Bytes,
     who::Who,
 };
@@ -22,6 +24,7 @@ mod file;
 pub mod keys;
 pub mod login_defs;
 pub mod login_path;
+mod rules;
 
 #[cfg(test)]
 mod tests;
@@ -111,12 +114,16 @@ pub struct Config {
     pub limits: Limits,
     /// `[machine]`
     pub machine: Machine,
+    /// `[last_defence]`
+    pub last_defence: LastDefenceConfig,
     /// `[protect]`
     pub protect: Protect,
     /// `[history]`
     pub history: History,
     /// `[maps]`
     pub maps: Maps,
+    /// `[[rules]]`
+    pub rules: Rules,
 }
 
 /// What is charged to an account.
@@ -130,11 +137,11 @@ pub enum Charge {
     Rss,
 }
 
-/// The line of one user, whose name the caller resolves. What depends on the machine's RAM is not checked yet:
+/// The line of one user or group, whose name the caller resolves. What depends on the machine's RAM is not checked yet:
 /// [`plimsoll_policy::lines::validate`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserLine {
-    /// [`Who::User`] or [`Who::Uid`], nothing else.
+pub struct NamedLine {
+    /// [`Who::User`] or [`Who::Uid`] in [`Limits::users`], [`Who::Group`] or [`Who::Gid`] in [`Limits::groups`].
     pub who: Who,
     /// Their line.
     pub line: Line,
@@ -143,10 +150,12 @@ pub struct UserLine {
 /// `[limits]`: accounts and their lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// For every user in the uid range without a line of their own.
+    /// For every user in the uid range without a line of their own or of a group.
     pub default: Option<Line>,
     /// Lines of single users, each [`Who`] once. The same user may still be here by name and by uid.
-    pub users: Vec<UserLine>,
+    pub users: Vec<NamedLine>,
+    /// Lines for each member of a group, each [`Who`] once. The same group may still be here by name and by gid.
+    pub groups: Vec<NamedLine>,
     /// What usage is.
     pub charge: Charge,
     /// Whom `default` is for.
@@ -160,6 +169,7 @@ impl Default for Limits {
         Self {
             default: None,
             users: Vec::new(),
+            groups: Vec::new(),
             charge: Charge::Anon,
             uids: UidRange::default(),
             ladder: LimitConfig::default(),

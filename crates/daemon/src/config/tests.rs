@@ -1,4 +1,7 @@
-use super::{keys::KEYS, *};
+use super::{
+    keys::{KEYS, RULE_KEYS},
+    *,
+};
 use plimsoll_policy::{
     account::Action,
     machine::{Permille, Thresholds},
@@ -95,11 +98,29 @@ fn later_files_win_key_by_key_and_user_by_user() {
 }
 
 #[test]
+fn a_group_may_be_written_in_every_way_and_is_one_group_across_files() {
+    let etc = Etc::new(&[
+        (
+            "plimsoll.toml",
+            "[limits.groups]\nstaff = { hard = \"1G\" }\n50 = { hard = \"1G\" }\nwheel = { hard = \"1G\" }",
+        ),
+        (
+            "conf.d/a.toml",
+            "[limits.groups]\n\"@staff\" = { hard = \"2G\" }\n\"group:50\" = { hard = \"3G\" }\n\"user\" = { hard = \"4G\" }",
+        ),
+    ]);
+    let groups = etc.load().unwrap().limits.groups;
+    let shown: Vec<_> = groups.iter().map(|group| format!("{} {}", group.who, group.line.hard)).collect();
+    assert_eq!(shown, ["@50 3G", "@staff 2G", "@user 4G", "@wheel 1G"]);
+}
+
+#[test]
 fn every_value_arrives_where_it_belongs() {
     let config = parsed(
         "[limits]\ndefault = { hard = \"25%\", soft = \"20%\", action = \"term\" }\ncharge = \"rss\"\nuid_min = 500\n\
          uid_max = 600\nkill_deadline_ms = 1\nterm_grace_ms = 2\n\
          [limits.users]\nalice = { hard = 1048576 }\n\
+         [limits.groups]\nstaff = { hard = 2097152 }\n\
          [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\n\
          term_grace_ms = 3\nkill_deadline_ms = 4\n\
          [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
@@ -117,12 +138,15 @@ fn every_value_arrives_where_it_belongs() {
     assert_eq!(alice.who, plimsoll_policy::who::Who::User("alice".to_owned()));
     let expected = Line { hard: Size::Bytes(Bytes(1 << 20)), soft: None, action: Action::Kill };
     assert_eq!(alice.line, expected);
+    let [staff] = &config.limits.groups[..] else { panic!("{:?}", config.limits.groups) };
+    let expected = Line { hard: Size::Bytes(Bytes(2 << 20)), ..expected };
+    assert_eq!((staff.who.to_string(), staff.line), ("@staff".to_owned(), expected));
     let guard = MachineConfig {
         term: Thresholds { memory: Permille(125), swap: Permille(1000) },
         kill: Thresholds { memory: Permille(22), swap: Permille(1) },
         term_grace: Nanos(3_000_000),
         kill_deadline: Nanos(4_000_000),
-        dry_run: false,
+        ..MachineConfig::default()
     };
     let machine = Machine { enabled: false, guard };
     assert_eq!(config.machine, machine);
@@ -151,7 +175,13 @@ const BAD: &[(&str, &str)] = &[
     ("limits.users.alice = { hard = \"10%\", soft = \"20%\" }", "above the hard limit"),
     ("limits.users.alice = { hard = \"1G\", action = \"slap\" }", "unknown variant `slap`"),
     ("limits.users.alice = { hard = \"1G\", action = \"deny\" }", "not available"),
-    ("limits.users.\"@staff\" = { hard = \"1G\" }", "'@staff' cannot have a line here"),
+    ("limits.users.\"@staff\" = { hard = \"1G\" }", "limits.groups"),
+    ("limits.users.\"job:7\" = { hard = \"1G\" }", "'job:7' cannot have a line here"),
+    ("limits.groups.\"user:alice\" = { hard = \"1G\" }", "is no user name, uid, @group"),
+    ("limits.groups.4294967295 = { hard = \"1G\" }", "gid '4294967295' is out of range"),
+    ("limits.groups.staff = { hard = \"1G\", sotf = 1 }", "unknown field `sotf`"),
+    ("limits.groups.staff = { hard = 0 }", "line of 0"),
+    ("limits.groups.\"a\\nb\" = { hard = \"1G\" }", "is no user name"),
     ("limits.users.default = { hard = \"1G\" }", "limits.default"),
     ("limits.users.4294967295 = { hard = \"1G\" }", "out of range"),
     ("limits.users.\"a\\u001b[31m\\nb\" = { hard = \"1G\" }", "is no user name"),
@@ -268,6 +298,10 @@ fn login_defs_is_read_as_shadow_reads_it() {
         ("UID_MIN 70000\n", 1000, 60_000),
         ("UID_MIN \"700\"\n", 700, 60_000),
         ("UID_MIN 0\nUID_MAX 0\n", 0, 0),
+        ("# UID_MIN 5\n\tUID_MIN 700 # people\nUID_MAX 800# x\n", 700, 60_000),
+        ("UID_MIN 99999999999999999999\nUID_MAX 0xffffffff\nUID_MAX 1e5\n", 1000, 60_000),
+        ("UID_MAX 999\n", 1000, 60_000),
+        ("UID_MAX 4294967294\n", 1000, 4_294_967_294),
     ] {
         let range = UidRange { min: Uid(min), max: Uid(max) };
         assert_eq!(login_defs::parse(text.as_bytes()), range, "{text:?}");
@@ -300,6 +334,51 @@ fn each_documented_example_is_accepted_and_changes_its_key() {
     }
 }
 
+#[test]
+fn each_documented_key_of_a_rule_is_accepted_and_changes_the_rule() {
+    let rule = |lines: &str| format!("[[rules]]\n{lines}");
+    for key in RULE_KEYS {
+        let written = format!("{} = {}\n", key.name, key.example);
+        let bare = if key.name == "effect" { "comm = \"x\"\n" } else { "effect = \"avoid\"\ncomm = \"x\"\n" };
+        let bare = if key.name == "comm" { "effect = \"avoid\"\nuid = 1\n" } else { bare };
+        let config =
+            parsed(&rule(&format!("{bare}{written}"))).unwrap_or_else(|error| panic!("{written}{error}"));
+        assert!(key.name == "effect" || config != parsed(&rule(bare)).unwrap(), "{written}");
+    }
+    let message = parsed(&rule("x-y = 1\n")).unwrap_err().to_string();
+    assert!(RULE_KEYS.iter().all(|key| message.contains(&format!("`{}`", key.name))), "{message}");
+}
+
+#[test]
+fn a_bad_rule_is_refused_with_its_line_and_what_to_do() {
+    for (lines, part) in [
+        ("effect = \"never\"\ncomm = \"sshd\"", "needs exe, unit or cgroup"),
+        ("effect = \"avoid\"", "names nobody"),
+        ("comm = \"x\"", "missing field `effect`"),
+        ("effect = \"kill\"\ncomm = \"x\"", "prefer"),
+        ("effect = \"avoid\"\ncomm = \"x\"\nweight = 100", "under 100 percent"),
+        ("effect = \"prefer\"\ncomm = \"x\"\nweight = 7000", "1 to 6553 percent"),
+        ("effect = \"never\"\nexe = \"/x\"\nweight = 50", "takes no weight"),
+        ("effect = \"avoid\"\nexe = \"a\\\\\"", "is no pattern"),
+        ("effect = \"avoid\"\nuid = \"alice\"", "one value or a list"),
+    ] {
+        let error = parsed(&format!("machine.enabled = true\n[[rules]]\n{lines}\n")).unwrap_err().to_string();
+        assert!(
+            error.contains(part) && [".toml:2", ".toml:3", ".toml:4"].iter().any(|line| error.contains(line)),
+            "{lines}: {error}"
+        );
+    }
+}
+
+#[test]
+fn the_rules_of_a_later_file_come_first() {
+    let rule = |comm: &str| format!("[[rules]]\neffect = \"avoid\"\ncomm = \"{comm}\"\n");
+    let (early, late) = (rule("a") + &rule("b"), rule("c"));
+    let etc = Etc::new(&[("plimsoll.toml", &early), ("conf.d/1.toml", &late)]);
+    let together = parsed(&(rule("c") + &rule("a") + &rule("b"))).unwrap();
+    assert_eq!(load(&etc.places()).unwrap().rules, together.rules);
+}
+
 /// serde names the fields it knows when it meets one that it does not.
 fn known_fields(section: &str) -> Vec<String> {
     let text = if section.is_empty() { "x-y = 1".to_owned() } else { format!("[{section}]\nx-y = 1") };
@@ -312,7 +391,7 @@ fn known_fields(section: &str) -> Vec<String> {
 fn the_table_of_keys_and_the_decoder_agree() {
     let mut sections: Vec<&str> = KEYS.iter().map(|key| key.section).collect();
     sections.dedup();
-    assert_eq!(known_fields(""), sections);
+    assert_eq!(known_fields(""), [sections.as_slice(), &["rules"]].concat());
     for section in sections {
         let documented: Vec<_> =
             KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect();

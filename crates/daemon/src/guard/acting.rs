@@ -2,46 +2,75 @@
 
 use super::{
     attached::Attached,
-    flights::{Flight, Owner},
-    hands::{Hands, now},
-    ledger::{Entry, Ledger, Occasion, user},
+    flights::{Flight, Owner, UNRECORDED},
+    hands::Hands,
+    kernel::{Held as _, Kernel, Programs as _},
+    ledger::{Entry, Intent, Ledger, Occasion, told, user},
 };
 use plimsoll_policy::{
     account::Action,
     incident::{Guard, Trigger, Victim},
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Decision, Standing},
-    units::{Nanos, Uid},
+    selection::{Candidate, Decision, Doubt, Standing, Weight, select},
+    units::Nanos,
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
 use plimsoll_sys::{
-    bpf::{AccountFacts, BpfError, Holder, VictimMark},
-    process::{PidFd, ProcessError},
+    bpf::{AccountFacts, AddressSpace, BpfError, Holder, Note, VictimMark},
+    process::ProcessError,
 };
 use plimsoll_wire::record::Record;
 
-impl Attached {
+/// Between two lists of peers of kernel-side victims: at least this long, and so many times what the last one took.
+const PEERS_REST: Nanos = Nanos(100_000_000);
+const PEERS_PARTS: u64 = 16;
+
+/// When peers are listed again at the earliest, after a list that took this long.
+fn peers_again(began: Nanos, ended: Nanos) -> Nanos {
+    let took = ended.0.saturating_sub(began.0);
+    ended.saturating_add(Nanos(took.saturating_mul(PEERS_PARTS)).max(PEERS_REST))
+}
+
+impl<K: Kernel> Attached<K> {
     /// Signals the first victim, and those that share its memory.
     pub(super) fn send(
         &mut self,
         account: &AccountFacts,
         decision: &Decision,
         signal: Signal,
-        hands: &mut Hands<'_>,
+        hands: &mut Hands<'_, K>,
     ) -> Result<bool, BpfError> {
         let mut sent = Vec::new();
         let mut signalled = None;
+        let occasion = Occasion {
+            account: Some(user(account.uid)),
+            guard: Guard::Limits,
+            trigger: Trigger::Daemon,
+            signal: Some(signal),
+            crossed: decision.asked_at,
+            signalled: None,
+        };
         for candidate in decision.together() {
             // First, so that the kernel side does not take another meanwhile; it may just have.
             if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying)? {
                 continue;
             }
-            let (pidfd, outcome, moment) = signal_candidate(candidate, signal, hands);
+            let note = hands.ledger.intend(&Intent {
+                occasion,
+                reason: decision.reason,
+                usage: decision.usage,
+                hard: Some(decision.hard),
+                victim: &hands.ledger.victim(candidate),
+            });
+            let (pidfd, outcome, moment) = match self.early.take(account.uid, candidate.id()) {
+                Some(held) => signal_held(candidate, held, signal, hands),
+                None => signal_candidate(candidate, signal, hands),
+            };
             self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
             if matches!(outcome, SignalOutcome::Sent(_)) {
                 signalled.get_or_insert(moment);
-                sent.push(Signalled { candidate: *candidate, pidfd, moment });
+                sent.push(Signalled { candidate: *candidate, pidfd, moment, _note: note });
                 continue;
             }
             // Nothing is dying that was not signalled; one that is not tracked any more has gone.
@@ -51,24 +80,17 @@ impl Attached {
             }
         }
         if !sent.is_empty() {
-            let occasion = Occasion {
-                account: Some(user(account.uid)),
-                guard: Guard::Limits,
-                trigger: Trigger::Daemon,
-                signal: Some(signal),
-                crossed: decision.asked_at,
-                signalled,
-            };
+            let occasion = Occasion { signalled, ..occasion };
             let victims = sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect();
             let incident = hands.ledger.record(entry(occasion, decision, victims, hands.ledger));
             for one in sent {
-                hands.flights.add(one.flight(account.uid, signal, incident));
+                hands.flights.add(one.flight(Owner::User(account.uid), signal, incident));
             }
         }
         Ok(true)
     }
 
-    pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<'_>) {
+    pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<'_, K>) {
         let occasion = Occasion {
             account: Some(user(account.uid)),
             guard: Guard::Limits,
@@ -86,36 +108,56 @@ impl Attached {
         &mut self,
         account: &AccountFacts,
         victim: VictimId,
-        hands: &mut Hands<'_>,
+        hands: &mut Hands<'_, K>,
     ) -> Result<bool, BpfError> {
-        let held = hands
-            .flights
-            .find(victim)
-            .and_then(|flight| flight.pidfd.as_ref().map(|pidfd| pidfd.send_signal(Signal::Kill)));
-        let outcome = held.map_or(SignalOutcome::Vanished, |result| outcome_of(&result, Signal::Kill));
-        let moment = now();
-        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
-        if !matches!(outcome, SignalOutcome::Sent(_)) {
-            return Ok(true);
-        }
-        let candidate = self.candidates.iter().find(|one| one.id() == victim).copied();
-        hands.flights.escalated(victim, moment);
+        // It may be another user's by now, or have left what it was selected for.
+        let known = self.candidates.iter().find(|one| one.id() == victim).copied();
+        let candidate = known.or_else(|| {
+            hands.flights.find(victim).map(|flight| Candidate {
+                pid: victim.pid,
+                start_ns: victim.start_ns,
+                uid: account.uid,
+                mm: flight.mm,
+                usage: Reading::Known(flight.pages),
+                weight: Weight::NEUTRAL,
+                doubt: Doubt::NONE,
+                standing: Standing::Dying,
+            })
+        });
         let occasion = Occasion {
             account: Some(user(account.uid)),
             guard: Guard::Limits,
             trigger: Trigger::Daemon,
             signal: Some(Signal::Kill),
             crossed: None,
-            signalled: Some(moment),
+            signalled: None,
         };
+        let note = candidate.and_then(|candidate| {
+            hands.ledger.intend(&Intent {
+                occasion,
+                reason: Reason::TermDeadlinePassed,
+                usage: account.usage,
+                hard: account.effective,
+                victim: &hands.ledger.victim(&candidate),
+            })
+        });
+        let killed = hands.flights.kill(victim);
+        let outcome = killed.map_or(SignalOutcome::Vanished, |(result, _)| outcome_of(&result, Signal::Kill));
+        let moment = hands.now();
+        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
+        if !matches!(outcome, SignalOutcome::Sent(_)) {
+            return Ok(true);
+        }
+        hands.flights.escalated(victim, moment);
         let incident = hands.ledger.record(Entry {
-            occasion,
+            occasion: Occasion { signalled: Some(moment), ..occasion },
             reason: Reason::TermDeadlinePassed,
             usage: account.usage,
             hard: account.effective,
             victims: candidate.iter().map(|one| hands.ledger.victim(one)).collect(),
             peers: Vec::new(),
         });
+        drop(note);
         if let Some(flight) = hands.flights.find(victim) {
             flight.incident = incident;
         }
@@ -123,14 +165,14 @@ impl Attached {
     }
 
     /// The kernel side took a victim, or could not.
-    pub(super) fn on_acted(&mut self, record: &Record, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    pub(super) fn on_acted(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let process = &record.process;
         let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
         let signal = if record.signal == 15 { Signal::Term } else { Signal::Kill };
         let action = account_action(signal);
         let Some(signalled) = record.signal_time else {
             let fault = SignalFault::Other(record.signal_errno.unwrap_or_default());
-            self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Failed(fault), now());
+            self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Failed(fault), hands.now());
             hands.notices.signal_failed(process.pid, signal);
             return self.judge(record.uid, Some(record), hands);
         };
@@ -139,9 +181,40 @@ impl Attached {
             return Ok(());
         }
         // Gone already is the best that can happen: then there is nothing to hold.
-        let pidfd = PidFd::open_verified(hands.proc, process.pid, process.start_ns).ok();
+        let pidfd = hands.kernel.hold(process.pid, process.start_ns).ok();
+        // Nothing that takes time before this: it hands the victim to the reaper.
+        hands.flights.add(Flight {
+            victim,
+            owner: Owner::User(record.uid),
+            mm: process.mm,
+            pidfd,
+            incident: UNRECORDED,
+            signal,
+            signalled,
+            pages: process.pages,
+            freed: None,
+            exited: false,
+        });
         self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
-        let incident = hands.ledger.record(Entry {
+        let ended =
+            if record.mm_shared { self.scan(hands.kernel).map(|()| self.end_holders(hands)) } else { Ok(()) };
+        // An earlier daemon died with the record in its hands.
+        let inherited = hands.ledger.inherited(victim, signal);
+        let incident = inherited.unwrap_or_else(|| self.record_acted(record, (signal, signalled), hands));
+        hands.flights.told(victim, signal, incident);
+        ended
+    }
+
+    /// Writes down whom the kernel side took.
+    fn record_acted(
+        &mut self,
+        record: &Record,
+        (signal, signalled): (Signal, Nanos),
+        hands: &mut Hands<'_, K>,
+    ) -> u64 {
+        let process = &record.process;
+        let peers = self.peers_of(record, hands);
+        hands.ledger.record(Entry {
             occasion: Occasion {
                 account: Some(user(record.uid)),
                 guard: Guard::Limits,
@@ -161,77 +234,107 @@ impl Attached {
                 cmdline: process.cmdline.clone(),
                 cgroup: None,
                 usage_bytes: hands.ledger.page_size().to_bytes(process.pages).0,
+                weight_permille: told(process.weight),
             }],
-            peers: Vec::new(),
-        });
-        hands.flights.add(Flight {
-            victim,
-            owner: Owner::User(record.uid),
-            mm: process.mm,
-            pidfd,
-            incident,
-            signal,
-            signalled,
-            pages: process.pages,
-            freed: None,
-            exited: false,
-        });
-        if record.mm_shared {
-            self.scan()?;
-            self.end_holders(hands);
-        }
-        Ok(())
+            peers,
+        })
     }
 
-    /// Ends what an earlier daemon asked to end and nobody waits for any more: its grace period died with that daemon.
-    pub(super) fn finish_inherited(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    /// Whom the programs compared their victim with, as far as it is not told by its size alone why it was taken. Of a storm
+    /// only now and then: each time all address spaces are listed. Where a cgroup protects is not asked of `/proc`, which can
+    /// wait: what the programs themselves knew of it is in the list.
+    fn peers_of(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Vec<Victim> {
+        if record.process.weight == Weight::NEUTRAL && !self.weights.has_uneven(record.uid) {
+            return Vec::new();
+        }
+        let began = hands.now();
+        if began < self.compared_until {
+            return Vec::new();
+        }
+        let listed = match self.limits.account(record.uid) {
+            Ok(Some(account)) => self.list_spaces(&account, hands),
+            Ok(None) => return Vec::new(),
+            Err(error) => Err(error),
+        };
+        self.compared_until = peers_again(began, hands.now());
+        if let Err(error) = listed {
+            // The incident is told without them.
+            hands.notices.once("limits", &error);
+            return Vec::new();
+        }
+        let peers = select(&self.candidates, |_| true).peers;
+        let others = peers.iter().filter(|one| one.mm != record.process.mm);
+        others.map(|one| hands.ledger.victim(one)).collect()
+    }
+
+    /// What an earlier daemon left dying. Who was asked to end is ended: its grace period died with that daemon. Who was
+    /// claimed and never signalled lives, and is selected again if it must.
+    pub(super) fn finish_inherited(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let mut left = Vec::new();
         self.limits.address_spaces(|space| {
-            if space.dying || space.expired {
+            if (space.dying || space.expired) && !space.left {
                 left.push(*space);
             }
         })?;
         for space in left {
-            let candidate = Candidate {
-                pid: space.pid,
-                start_ns: space.start_ns,
-                uid: space.uid,
-                mm: space.mm,
-                usage: Reading::Known(space.own),
-                standing: Standing::Free,
-            };
-            if space.protected || hands.flights.find(candidate.id()).is_some() {
+            let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
+            // On its way out already; one that cannot be looked at any more, too.
+            if space.protected || space.never || hands.flights.find(victim).is_some() {
                 continue;
             }
-            let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
-            if !matches!(outcome, SignalOutcome::Sent(_)) {
+            if hands.kernel.process(space.pid).map_or(true, |process| process.dying) {
+                hands.flights.reap(hands.kernel.hold(space.pid, space.start_ns).ok(), space.pid);
                 continue;
             }
-            self.watch(space.uid, Action::Term).state.outcome(candidate.id(), outcome, moment);
-            let account = self.limits.account(space.uid)?;
-            let incident = hands.ledger.record(Entry {
-                occasion: Occasion {
-                    account: Some(user(space.uid)),
-                    guard: Guard::Limits,
-                    trigger: Trigger::Daemon,
-                    signal: Some(Signal::Kill),
-                    crossed: None,
-                    signalled: Some(moment),
-                },
-                reason: Reason::TermDeadlinePassed,
-                usage: account.map_or(space.own, |account| account.usage),
-                hard: account.and_then(|account| account.effective),
-                victims: vec![hands.ledger.victim(&candidate)],
-                peers: Vec::new(),
-            });
-            let signalled = Signalled { candidate, pidfd, moment };
-            hands.flights.add(signalled.flight(space.uid, Signal::Kill, incident));
+            if hands.ledger.inherited(victim, Signal::Term).is_some() {
+                self.end_inherited(&space, hands)?;
+            } else if self.limits.mark(space.mm, space.pid, VictimMark::Spared)? {
+                self.unfinished.insert(space.user);
+            }
         }
         Ok(())
     }
 
+    fn end_inherited(&mut self, space: &AddressSpace, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        let candidate = Candidate {
+            pid: space.pid,
+            start_ns: space.start_ns,
+            uid: space.uid,
+            mm: space.mm,
+            usage: Reading::Known(space.own),
+            weight: Weight::NEUTRAL,
+            doubt: Doubt::NONE,
+            standing: Standing::Free,
+        };
+        let account = self.limits.account(space.user)?;
+        let occasion = Occasion {
+            account: Some(user(space.user)),
+            guard: Guard::Limits,
+            trigger: Trigger::Daemon,
+            signal: Some(Signal::Kill),
+            crossed: None,
+            signalled: None,
+        };
+        let (reason, usage) =
+            (Reason::TermDeadlinePassed, account.map_or(space.own, |account| account.usage));
+        let hard = account.and_then(|account| account.effective);
+        let victim = hands.ledger.victim(&candidate);
+        let note = hands.ledger.intend(&Intent { occasion, reason, usage, hard, victim: &victim });
+        let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
+        if !matches!(outcome, SignalOutcome::Sent(_)) {
+            return Ok(());
+        }
+        self.watch(space.user, Action::Term).state.outcome(candidate.id(), outcome, moment);
+        let occasion = Occasion { signalled: Some(moment), ..occasion };
+        let entry = Entry { occasion, reason, usage, hard, victims: vec![victim], peers: Vec::new() };
+        let incident = hands.ledger.record(entry);
+        let signalled = Signalled { candidate, pidfd, moment, _note: note };
+        hands.flights.add(signalled.flight(Owner::User(space.user), Signal::Kill, incident));
+        Ok(())
+    }
+
     /// An address space goes when the last process that uses it goes: the others of a victim's are ended with it.
-    pub(crate) fn end_holders(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn end_holders(&mut self, hands: &mut Hands<'_, K>) {
         for holder in core::mem::take(&mut self.holders) {
             if let Some(signal) = self.owed(&holder, hands) {
                 let candidate = candidate_of(&holder);
@@ -245,9 +348,9 @@ impl Attached {
 
     /// The signal that a holder has not had yet. Its own victim is dying already; another of the same address space is
     /// sent what the victim was.
-    fn owed(&self, holder: &Holder, hands: &Hands<'_>) -> Option<Signal> {
+    fn owed(&self, holder: &Holder, hands: &Hands<'_, K>) -> Option<Signal> {
         let signal = hands.flights.signal_of_mm(holder.mm, holder.pid)?;
-        (holder.pid.0 > 1 && holder.pid.0 != std::process::id()).then_some(signal)
+        (holder.pid.0 > 1 && holder.pid != hands.kernel.own_pid()).then_some(signal)
     }
 }
 
@@ -262,6 +365,7 @@ const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
     match (record.unanswered, signal) {
         (true, _) => Reason::OverHardLimitUnanswered,
         (false, Signal::Term) => Reason::OverHardLimitTerm,
+        (false, Signal::Kill) if record.other => Reason::OverHardLimitOther,
         (false, Signal::Kill) => Reason::OverHardLimitLargest,
     }
 }
@@ -273,6 +377,8 @@ fn candidate_of(holder: &Holder) -> Candidate {
         uid: holder.uid,
         mm: holder.mm,
         usage: Reading::Absent,
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Free,
     }
 }
@@ -289,18 +395,21 @@ fn entry(occasion: Occasion, decision: &Decision, victims: Vec<Victim>, ledger: 
 }
 
 /// A candidate that was signalled.
-struct Signalled {
-    candidate: Candidate,
-    pidfd: Option<PidFd>,
-    moment: Nanos,
+pub(super) struct Signalled<K: Kernel> {
+    pub(super) candidate: Candidate,
+    pub(super) pidfd: Option<K::Held>,
+    pub(super) moment: Nanos,
+    /// Until the incident is recorded.
+    pub(super) _note: Option<Note>,
 }
 
-impl Signalled {
-    fn flight(self, uid: Uid, signal: Signal, incident: u64) -> Flight {
+impl<K: Kernel> Signalled<K> {
+    pub(super) fn flight(self, owner: Owner, signal: Signal, incident: u64) -> Flight<K> {
         Flight {
             victim: self.candidate.id(),
-            owner: Owner::User(uid),
-            mm: self.candidate.mm,
+            owner,
+            // The machine guard's keys are not the accounting's.
+            mm: if owner == Owner::Machine { 0 } else { self.candidate.mm },
             pidfd: self.pidfd,
             incident,
             signal,
@@ -314,19 +423,29 @@ impl Signalled {
 
 /// Holds a process, checks that it is the one selected, and signals it. The moment is that of sending: a victim may
 /// run, and end, before the call returns.
-pub(crate) fn signal_candidate(
+pub(crate) fn signal_candidate<K: Kernel>(
     candidate: &Candidate,
     signal: Signal,
-    hands: &Hands<'_>,
-) -> (Option<PidFd>, SignalOutcome, Nanos) {
-    match PidFd::open_verified(hands.proc, candidate.pid, candidate.start_ns) {
-        Ok(pidfd) => {
-            let moment = now();
-            let outcome = outcome_of(&pidfd.send_signal(signal), signal);
-            (Some(pidfd), outcome, moment)
-        }
-        Err(error) => (None, outcome_of(&Err(error), signal), now()),
+    hands: &Hands<'_, K>,
+) -> (Option<K::Held>, SignalOutcome, Nanos) {
+    match hands.kernel.hold(candidate.pid, candidate.start_ns) {
+        Ok(pidfd) => signal_held(candidate, pidfd, signal, hands),
+        Err(error) => (None, outcome_of(&Err(error), signal), hands.now()),
     }
+}
+
+fn signal_held<K: Kernel>(
+    candidate: &Candidate,
+    held: K::Held,
+    signal: Signal,
+    hands: &Hands<'_, K>,
+) -> (Option<K::Held>, SignalOutcome, Nanos) {
+    if signal == Signal::Kill {
+        hands.flights.expect(&held, candidate.usage);
+    }
+    let moment = hands.now();
+    let outcome = outcome_of(&held.send_signal(signal), signal);
+    (Some(held), outcome, moment)
 }
 
 pub(crate) fn outcome_of(result: &Result<(), ProcessError>, signal: Signal) -> SignalOutcome {

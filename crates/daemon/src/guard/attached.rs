@@ -1,19 +1,28 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
-use super::hands::{Hands, now};
+use super::{
+    copies::Surveys,
+    early::Early,
+    hands::Hands,
+    kernel::{Kernel, Programs as _},
+    weights::Weights,
+};
 use plimsoll_policy::{
     account::Action,
     limits::LimitState,
     reading::Reading,
-    selection::{Candidate, Protection, Standing},
+    selection::{Candidate, Doubt, Protection, Standing},
     units::{Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError, Events, Holder, Limits, Pins};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, Holder, Pins};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
 /// swept, users that changed without an event followed.
 const SCAN_EVERY: Nanos = Nanos(1_000_000_000);
+
+/// Between two walks there is at least this many times as long as one takes.
+const WALK_REST: u64 = 8;
 
 /// Room for this many processes of one account before the list of candidates has to grow.
 const CANDIDATES_ROOM: usize = 4096;
@@ -38,9 +47,9 @@ impl Watch {
 
 /// The programs in force.
 #[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) limits: Limits,
-    pub(crate) events: Events,
+pub(crate) struct Attached<K: Kernel> {
+    pub(crate) limits: K::Programs,
+    pub(crate) events: K::Records,
     pub(crate) watched: BTreeMap<Uid, Watch>,
     /// Accounts at or above their soft limit.
     pub(crate) near: BTreeSet<Uid>,
@@ -48,18 +57,43 @@ pub(crate) struct Attached {
     pub(crate) unfinished: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) holders: Vec<Holder>,
+    /// Processes of accounts near their line, held for the case of a crossing.
+    pub(crate) early: Early<K>,
+    /// What their processes count when the largest is looked for.
+    pub(crate) weights: Weights,
+    /// Accounts that copies could bring near their line.
+    pub(crate) surveys: Surveys,
     /// Taken over and not looked through yet for what an earlier daemon left dying.
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
     scanned: Nanos,
+    walk_number: u32,
+    walk_took: Nanos,
+    /// Accounts past their line when that was last looked at.
+    pub(crate) over: BTreeSet<Uid>,
+    /// All tasks were walked since it was looked which accounts are near.
+    pub(crate) near_is_old: bool,
+    /// The account listed last holds an address space that the last walk did not see, and that is not known to be dying.
+    pub(crate) unseen: bool,
+    /// Records that were lost, when that was last looked at.
+    pub(crate) lost: u64,
+    /// Until then the peers of a kernel-side victim are not listed again.
+    pub(super) compared_until: Nanos,
 }
 
-impl Attached {
+impl<K: Kernel> Attached<K> {
     /// Takes over what is pinned.
-    pub(crate) fn adopt(pins: &Pins) -> Result<Self, BpfError> {
-        let limits = Limits::open(pins)?;
-        let events = limits.events()?;
-        Ok(Self {
+    pub(crate) fn adopt(kernel: &K, pins: &Pins) -> Result<Self, BpfError> {
+        kernel.adopt(pins).map(Self::of)
+    }
+
+    /// Takes over what is pinned and will be replaced, for what it has still to tell.
+    pub(crate) fn adopt_replaced(kernel: &K, pins: &Pins) -> Option<Self> {
+        kernel.adopt_replaced(pins).map(Self::of)
+    }
+
+    fn of((limits, events): (K::Programs, K::Records)) -> Self {
+        Self {
             limits,
             events,
             watched: BTreeMap::new(),
@@ -67,11 +101,21 @@ impl Attached {
             unfinished: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
+            early: Early::default(),
+            weights: Weights::with_room(CANDIDATES_ROOM),
+            surveys: Surveys::default(),
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
             scanned: Nanos(0),
-        })
+            walk_number: 0,
+            walk_took: Nanos(0),
+            over: BTreeSet::new(),
+            near_is_old: false,
+            unseen: false,
+            lost: 0,
+            compared_until: Nanos(0),
+        }
     }
 
     /// When the next scan is due.
@@ -79,30 +123,58 @@ impl Attached {
         self.next_scan
     }
 
-    /// Walks all tasks now; the holders of dying address spaces are in `holders` then.
-    pub(crate) fn scan(&mut self) -> Result<(), BpfError> {
+    /// Walks all tasks now, and removes what two walks did not find alive; the holders of dying address spaces are in
+    /// `holders` then.
+    pub(crate) fn scan(&mut self, kernel: &K) -> Result<(), BpfError> {
+        self.walk(kernel)?;
+        self.limits.sweep().map(|_| ())
+    }
+
+    /// Walks all tasks now: every counter is settled, and every living address space seen.
+    pub(crate) fn walk(&mut self, kernel: &K) -> Result<(), BpfError> {
+        let began = kernel.now();
         self.holders.clear();
         let holders = &mut self.holders;
-        self.limits.scan(|holder| holders.push(holder))?;
-        self.scanned = now();
+        self.walk_number = self.limits.walk(|holder| holders.push(holder))?;
+        self.near_is_old = true;
+        self.scanned = kernel.now();
+        self.walk_took = Nanos(self.scanned.0.saturating_sub(began.0));
         Ok(())
     }
 
+    /// Whether the last walk is recent enough to decide by: one that takes long is not made more often than it can be.
+    pub(crate) fn is_walked(&self, now: Nanos) -> bool {
+        self.last_scan_ago(now).0 <= SCAN_EVERY.0.max(self.walk_took.0.saturating_mul(WALK_REST))
+    }
+
     /// How long ago the last scan ended.
-    pub(crate) fn last_scan_ago(&self) -> Nanos {
-        Nanos(now().0.saturating_sub(self.scanned.0))
+    pub(crate) fn last_scan_ago(&self, now: Nanos) -> Nanos {
+        Nanos(now.0.saturating_sub(self.scanned.0))
     }
 
     /// Puts the next scan off by its usual time.
     pub(crate) fn postpone_scan(&mut self, now: Nanos) {
-        self.next_scan = Some(Nanos(now.0.saturating_add(SCAN_EVERY.0)));
+        self.next_scan = Some(now.saturating_add(SCAN_EVERY));
     }
 
-    /// Plans the next scan: one while anything is near or dying, none else.
+    /// Has a scan made at once: what was told is not all there was to tell.
+    pub(crate) fn hasten_scan(&mut self) {
+        self.next_scan = Some(Nanos(0));
+    }
+
+    /// Plans the next scan: one while anything is near or dying, none else. One that is due already stays so.
     pub(crate) fn plan_scan(&mut self, now: Nanos) {
+        // The first look is due whatever there is.
+        if self.inherited {
+            return;
+        }
         let busy = !self.near.is_empty() || self.watched.values().any(Watch::is_waiting);
-        let due = Nanos(now.0.saturating_add(SCAN_EVERY.0));
-        self.next_scan = busy.then(|| self.next_scan.filter(|planned| planned.0 > now.0).unwrap_or(due));
+        match self.next_scan {
+            Some(planned) if busy || planned <= now => {}
+            Some(_) => self.next_scan = None,
+            None if busy => self.postpone_scan(now),
+            None => {}
+        }
     }
 
     /// The state of an account's ladder.
@@ -112,38 +184,65 @@ impl Attached {
         watch
     }
 
-    /// Lists the processes of an account into `candidates`.
+    /// Lists the processes of an account into `candidates`, with what protects them.
     pub(crate) fn list_candidates(
         &mut self,
         account: &AccountFacts,
-        hands: &mut Hands<'_>,
+        hands: &mut Hands<'_, K>,
     ) -> Result<(), BpfError> {
-        let (own, candidates) = (std::process::id(), &mut self.candidates);
+        self.list_spaces(account, hands)?;
+        hands.shield.by_cgroup(hands.kernel, &mut self.candidates);
+        Ok(())
+    }
+
+    /// Lists the processes of an account into `candidates` as the programs have them.
+    pub(crate) fn list_spaces(
+        &mut self,
+        account: &AccountFacts,
+        hands: &Hands<'_, K>,
+    ) -> Result<(), BpfError> {
+        let (own, candidates) = (hands.kernel.own_pid(), &mut self.candidates);
+        let (walk, mut unseen) = (self.walk_number, false);
         candidates.clear();
+        let weights = &mut self.weights;
+        weights.begin_list();
         self.limits.address_spaces(|space| {
             if space.account != account.index {
                 return;
             }
-            let standing = if space.pid.0 == own {
+            // Nobody runs in it: there is nobody to signal.
+            if !space.dying && space.scan < walk {
+                unseen = true;
+                return;
+            }
+            let (weight, never) = weights.list(space);
+            let standing = if space.pid == own {
                 Standing::Protected(Protection::Daemon)
             } else if space.protected {
                 Standing::Protected(Protection::Executable)
+            } else if let Some(protection) = never {
+                Standing::Protected(protection)
             } else if space.expired || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns)) {
                 Standing::Dying
             } else {
                 Standing::Free
             };
-            let usage = Pages(space.own.0.saturating_add(space.shared.0));
+            // Who dies gives back what is its own; what it has from a fork others may have as well.
+            let ending = space.dying || space.expired;
+            let others = if ending { space.copied } else { space.shared };
+            let usage = Pages(space.own.0.saturating_add(others.0));
             candidates.push(Candidate {
                 pid: space.pid,
                 start_ns: space.start_ns,
                 uid: space.uid,
                 mm: space.mm,
                 usage: Reading::Known(usage),
+                weight,
+                doubt: Doubt::NONE,
                 standing,
             });
         })?;
-        hands.shield.by_cgroup(hands.proc, &mut self.candidates);
+        self.unseen = unseen;
         Ok(())
     }
 }

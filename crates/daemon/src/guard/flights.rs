@@ -1,16 +1,28 @@
 //! Victims that were signalled and are not gone: each held by pidfd until its memory is back, reaped from outside,
 //! and reported on when it ends.
 
-use super::ledger::Ledger;
+use super::{
+    host::Host,
+    kernel::{Held as _, Kernel, Reaps as _},
+    ledger::Ledger,
+};
 use plimsoll_policy::{
+    reading::Reading,
+    reap::Rates,
     units::{Nanos, Pages, Pid, Uid},
     victim::{Signal, VictimId},
 };
-use plimsoll_sys::process::{PidFd, Reaper};
+use plimsoll_sys::process::{ProcessError, page_size};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// After this the incident stands as it is: what is known of the victim's end by then is all that is told.
 const REPORT_DEADLINE: Nanos = Nanos(30_000_000_000);
+
+/// A smaller victim is gone before waking somebody for it pays: 64 MiB.
+const EXPECTED_BYTES_MIN: u64 = 64 << 20;
+
+/// The incident of a victim that is not written down yet.
+pub(crate) const UNRECORDED: u64 = 0;
 
 /// Whose victim it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +35,7 @@ pub(crate) enum Owner {
 
 /// One victim on its way out.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct Flight<K: Kernel> {
     /// Who.
     pub(crate) victim: VictimId,
     /// Who wanted it.
@@ -31,7 +43,7 @@ pub(crate) struct Flight {
     /// The address space in the accounting; 0: not accounted.
     pub(crate) mm: u64,
     /// `None`: gone before it could be held.
-    pub(crate) pidfd: Option<PidFd>,
+    pub(crate) pidfd: Option<K::Held>,
     /// The incident it belongs to.
     pub(crate) incident: u64,
     /// What it was sent last.
@@ -46,7 +58,7 @@ pub(crate) struct Flight {
     pub(crate) exited: bool,
 }
 
-impl Flight {
+impl<K: Kernel> Flight<K> {
     /// Whether there is nothing more to learn.
     fn is_over(&self, now: Nanos) -> bool {
         let late = now.0.saturating_sub(self.signalled.0) >= REPORT_DEADLINE.0;
@@ -59,13 +71,13 @@ impl Flight {
 
 /// All victims on their way out, of all guards.
 #[derive(Debug)]
-pub(crate) struct Flights {
-    flights: Vec<Flight>,
-    reaper: Reaper,
+pub(crate) struct Flights<K: Kernel> {
+    flights: Vec<Flight<K>>,
+    reaper: K::Reaper,
 }
 
-impl Flights {
-    pub(crate) fn new(reaper: Reaper) -> Self {
+impl<K: Kernel> Flights<K> {
+    pub(crate) fn new(reaper: K::Reaper) -> Self {
         Self { flights: Vec::with_capacity(64), reaper }
     }
 
@@ -81,23 +93,50 @@ impl Flights {
     }
 
     /// Takes a victim in, and has it reaped if it was killed.
-    pub(crate) fn add(&mut self, flight: Flight) {
-        self.reap(&flight);
+    pub(crate) fn add(&mut self, flight: Flight<K>) {
+        if flight.signal == Signal::Kill {
+            let copy = flight.pidfd.as_ref().map(K::Held::try_clone);
+            self.reap(copy.and_then(Result::ok), flight.victim.pid);
+        }
         self.flights.push(flight);
     }
 
-    fn reap(&mut self, flight: &Flight) {
-        if flight.signal != Signal::Kill {
-            return;
+    /// Says which incident a victim belongs to that was taken in before it was written down.
+    pub(crate) fn told(&mut self, victim: VictimId, signal: Signal, incident: u64) {
+        let unrecorded = |flight: &&mut Flight<K>| {
+            (flight.victim, flight.signal, flight.incident) == (victim, signal, UNRECORDED)
+        };
+        if let Some(flight) = self.flights.iter_mut().find(unrecorded) {
+            flight.incident = incident;
         }
-        // Without a copy, or with the reaper's queue full (which it counts), the victim frees its memory itself.
-        if let Some(Ok(pidfd)) = flight.pidfd.as_ref().map(PidFd::try_clone) {
-            drop(self.reaper.submit(pidfd, u64::from(flight.victim.pid.0)));
+    }
+
+    /// Has the reaper awake for a large victim that is about to be killed: see [`plimsoll_sys::process::Reaper::expect`].
+    pub(crate) fn expect(&self, victim: &K::Held, usage: Reading<Pages>) {
+        if usage.known().is_some_and(|pages| page_size().to_bytes(pages).0 >= EXPECTED_BYTES_MIN) {
+            self.reaper.expect(victim);
+        }
+    }
+
+    /// Sends SIGKILL to a victim in flight; what the kernel said, and what it held when it was signalled before. `None`: no
+    /// such victim is held.
+    pub(crate) fn kill(&self, victim: VictimId) -> Option<(Result<(), ProcessError>, Pages)> {
+        let flight = self.flights.iter().find(|flight| flight.victim == victim)?;
+        let pidfd = flight.pidfd.as_ref()?;
+        self.expect(pidfd, Reading::Known(flight.pages));
+        Some((pidfd.send_signal(Signal::Kill), flight.pages))
+    }
+
+    /// Has a killed process's memory freed. Not held, or with the reaper's queue full (which it counts), it frees its
+    /// memory itself.
+    pub(crate) fn reap(&self, victim: Option<K::Held>, pid: Pid) {
+        if let Some(victim) = victim {
+            drop(self.reaper.submit(victim, u64::from(pid.0)));
         }
     }
 
     /// The flight of a victim.
-    pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut Flight> {
+    pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut Flight<K>> {
         self.flights.iter_mut().find(|flight| flight.victim == victim)
     }
 
@@ -109,7 +148,7 @@ impl Flights {
 
     /// What the victim of an address space was sent, where `pid` was not itself the one.
     pub(crate) fn signal_of_mm(&self, mm: u64, pid: Pid) -> Option<Signal> {
-        let mut sharing = self.flights.iter().filter(|flight| flight.mm == mm);
+        let mut sharing = self.flights.iter().filter(|flight| flight.mm == mm && flight.freed.is_none());
         let first = sharing.next()?;
         (first.victim.pid != pid && sharing.all(|flight| flight.victim.pid != pid)).then_some(first.signal)
     }
@@ -131,9 +170,14 @@ impl Flights {
         }
     }
 
+    /// The address spaces of victims that have exited, and of whose end no record came: it may have been lost.
+    pub(crate) fn unheard_of(&mut self) -> impl Iterator<Item = &mut Flight<K>> {
+        self.flights.iter_mut().filter(|one| one.exited && one.freed.is_none() && one.mm != 0)
+    }
+
     /// Looks which victims have exited, reports what is complete, and shows `gone` each that will not be waited for
     /// any longer.
-    pub(crate) fn settle(&mut self, ledger: &Ledger, now: Nanos, mut gone: impl FnMut(&Flight)) {
+    pub(crate) fn settle(&mut self, ledger: &Ledger, now: Nanos, mut gone: impl FnMut(&Flight<K>)) {
         for flight in &mut self.flights {
             let ended = flight.pidfd.as_ref().is_none_or(|pidfd| pidfd.has_exited().unwrap_or(false));
             if ended && !flight.exited {
@@ -154,13 +198,9 @@ impl Flights {
         });
     }
 
-    /// What to wait on.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.flights
-            .iter()
-            .filter(|flight| !flight.exited)
-            .filter_map(|flight| flight.pidfd.as_ref())
-            .map(|pidfd| pidfd.as_fd())
+    /// The victims whose exit is waited for.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &K::Held> {
+        self.flights.iter().filter(|flight| !flight.exited).filter_map(|flight| flight.pidfd.as_ref())
     }
 
     /// When to look again though nothing happens.
@@ -168,12 +208,24 @@ impl Flights {
         self.flights
             .iter()
             .filter(|flight| flight.exited)
-            .map(|flight| Nanos(flight.signalled.0.saturating_add(REPORT_DEADLINE.0)))
+            .map(|flight| flight.signalled.saturating_add(REPORT_DEADLINE))
             .min()
+    }
+
+    /// How fast memory came back from those that were reaped.
+    pub(crate) fn rates(&self) -> Rates {
+        self.reaper.rates()
     }
 
     /// Ends the reaper's thread when it has finished what it has.
     pub(crate) fn stop(self) -> std::io::Result<()> {
         self.reaper.stop()
+    }
+}
+
+impl Flights<Host> {
+    /// What to wait on.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.awaited().map(|pidfd| pidfd.as_fd())
     }
 }

@@ -1,23 +1,49 @@
-//! What both guards work with: the same processes, victims, ledger and journal.
+//! What both guards work with: the same kernel, victims, ledger and journal.
 
-use super::{flights::Flights, ledger::Ledger, report::Notices, shield::Shield};
-use crate::biography::Biographer;
-use plimsoll_policy::{limits::LimitConfig, units::Nanos};
-use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns};
-
-/// The guard's clock, which is the kernel records': `CLOCK_MONOTONIC`.
-pub(super) fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
+use super::{
+    census::Court,
+    examiner::Examiner,
+    flights::Flights,
+    groups::Groups,
+    kernel::Kernel,
+    last_defence::{LastDefence, Originals},
+    ledger::Ledger,
+    reclaimer::Reclaimer,
+    report::Notices,
+    shield::Shield,
+};
+use crate::{biography::Biographer, cmdlines::CommandLines, survey::Surveyor};
+use plimsoll_policy::{limits::LimitConfig, preference::Rules, units::Nanos};
+use std::sync::Arc;
 
 /// What the guard works with besides its own state.
 #[derive(Debug)]
-pub(crate) struct Hands<'a> {
-    pub(crate) proc: &'a mut ProcRoot,
-    pub(crate) flights: &'a mut Flights,
+pub(crate) struct Hands<'a, K: Kernel> {
+    pub(crate) kernel: &'a mut K,
+    pub(crate) flights: &'a mut Flights<K>,
     pub(crate) ledger: &'a mut Ledger,
     pub(crate) notices: &'a mut Notices,
     pub(crate) biographer: &'a Biographer,
-    pub(crate) shield: &'a Shield,
+    pub(crate) surveyor: &'a Surveyor,
+    pub(crate) shield: &'a Arc<Shield>,
+    pub(crate) rules: &'a Arc<Rules>,
+    pub(crate) reclaimer: &'a Reclaimer,
+    pub(crate) groups: &'a Groups,
+    pub(crate) cmdlines: &'a CommandLines,
+    pub(crate) last_defence: &'a mut LastDefence,
+    pub(crate) originals: &'a Originals,
+    pub(crate) examiner: &'a Examiner,
     pub(crate) config: LimitConfig,
+}
+
+impl<'a, K: Kernel> Hands<'a, K> {
+    /// Who judges those that may be selected.
+    pub(super) fn court(&self) -> Court<'a> {
+        Court { shield: self.shield, rules: self.rules, originals: self.originals }
+    }
+
+    /// The guard's clock, which is the kernel records'.
+    pub(super) fn now(&self) -> Nanos {
+        self.kernel.now()
+    }
 }

@@ -1,15 +1,17 @@
 //! Numbers incidents and hands them to the history, which writes them in its own time.
 
-use crate::history::{Outcome as LaterFacts, Writer};
+use crate::history::{Draft, Inheritance, Outcome as LaterFacts, Writer};
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
-    incident::{Guard, Incident, Outcome, Trigger, Victim},
+    incident::{Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
     reason::Reason,
-    selection::{Candidate, Decision},
+    recorder::{Trail, Trails},
+    selection::{Candidate, Decision, Weight},
     units::{Nanos, PageSize, Pages, Uid},
-    victim::Signal,
+    victim::{Signal, VictimId},
 };
+use plimsoll_sys::bpf::Note;
 
 /// Facts of one incident that its decision does not hold.
 #[derive(Debug, Clone, Copy)]
@@ -39,15 +41,37 @@ pub(crate) struct Entry {
     pub(crate) peers: Vec<Victim>,
 }
 
+/// What few incidents have.
+#[derive(Debug, Default)]
+struct Details {
+    unrecorded: Option<u64>,
+    origin: Option<Origin>,
+    /// Its account's course does not go on.
+    unfollowed: bool,
+}
+
+/// What is about to be done to one process, and why.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Intent<'a> {
+    pub(crate) occasion: Occasion,
+    pub(crate) reason: Reason,
+    pub(crate) usage: Pages,
+    pub(crate) hard: Option<Pages>,
+    pub(crate) victim: &'a Victim,
+}
+
 /// Counts incidents and knows where they go.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     writer: Writer,
     next_id: u64,
     page_size: PageSize,
-    /// Of the limits guard, of the others: how many, and the last.
+    /// Of the limits guard, of our others, of those that are not ours: how many, and the last.
     limits: Tally,
     others: Tally,
+    foreign: Tally,
+    inheritance: Inheritance,
+    trails: Trails,
 }
 
 /// Incidents of this run of the daemon.
@@ -59,7 +83,72 @@ struct Tally {
 
 impl Ledger {
     pub(crate) fn new(writer: Writer, next_id: u64, page_size: PageSize) -> Self {
-        Self { writer, next_id, page_size, limits: Tally::default(), others: Tally::default() }
+        Self {
+            writer,
+            next_id,
+            page_size,
+            limits: Tally::default(),
+            others: Tally::default(),
+            foreign: Tally::default(),
+            inheritance: Inheritance::default(),
+            trails: Trails::default(),
+        }
+    }
+
+    /// Incidents of the last seconds, whose course goes on.
+    pub(crate) const fn trails(&self) -> &Trails {
+        &self.trails
+    }
+
+    /// Those that were written down since the last call, and do not say when they were decided, were so now.
+    pub(crate) fn date_trails(&mut self, now: Nanos) {
+        self.trails.date(now);
+    }
+
+    /// The next whose course has gone on for long enough.
+    pub(crate) fn next_over(&mut self, now: Nanos) -> Option<Trail> {
+        self.trails.next_over(now)
+    }
+
+    /// Records what an earlier daemon did and did not come to write.
+    pub(crate) fn inherit(&mut self, mut inheritance: Inheritance) {
+        for (incident, note) in inheritance.untold.drain(..) {
+            self.next_id = self.next_id.max(incident.id.saturating_add(1));
+            self.writer.inherit(incident, note);
+        }
+        self.inheritance = inheritance;
+    }
+
+    /// The incident in which an earlier daemon recorded that it, or the kernel side, had sent this signal.
+    pub(crate) fn inherited(&self, victim: VictimId, signal: Signal) -> Option<u64> {
+        self.inheritance.incident(victim, outcome_of(Some(signal)))
+    }
+
+    /// Notes what is about to be done, so that it is known should the daemon die before it is recorded. Allocates nothing
+    /// and waits for nothing; to be kept until then.
+    pub(crate) fn intend(&self, intent: &Intent<'_>) -> Option<Note> {
+        let Intent { occasion, reason, usage, hard, victim } = *intent;
+        let bytes = |pages| self.page_size.to_bytes(pages).0;
+        self.writer.journal()?.intend(&Draft {
+            id: self.next_id,
+            time: time_of(occasion.crossed),
+            account: occasion.account,
+            guard: occasion.guard,
+            trigger: occasion.trigger,
+            action: outcome_of(occasion.signal),
+            victims: core::slice::from_ref(victim),
+            usage_bytes: bytes(usage),
+            hard_bytes: hard.map(bytes),
+            overshoot_bytes: hard.map_or(0, |hard| bytes(usage.saturating_sub(hard))),
+            requested_bytes: None,
+            unrecorded: None,
+            cross_to_signal_ns: None,
+            signal_to_freed_ns: None,
+            freed_bytes: None,
+            reason: reason.text(),
+            peers: [],
+            origin: None,
+        })
     }
 
     /// Incidents of a guard since the daemon started.
@@ -73,7 +162,11 @@ impl Ledger {
     }
 
     fn tally(&self, guard: Guard) -> Tally {
-        if guard == Guard::Limits { self.limits } else { self.others }
+        match guard {
+            Guard::Limits => self.limits,
+            Guard::Kernel => self.foreign,
+            Guard::Pressure | Guard::Workingset | Guard::Tmalloc => self.others,
+        }
     }
 
     /// Incidents that could not be recorded.
@@ -96,6 +189,7 @@ impl Ledger {
             cmdline: None,
             cgroup: None,
             usage_bytes: self.page_size.to_bytes(candidate.usage.latest().unwrap_or_default()).0,
+            weight_permille: told(candidate.weight),
         }
     }
 
@@ -106,10 +200,60 @@ impl Ledger {
 
     /// Writes an incident down; its number.
     pub(crate) fn record(&mut self, entry: Entry) -> u64 {
+        self.write(entry, Details::default())
+    }
+
+    /// Likewise, of a kill that was not ours. Unless its account is `followed`, the machine's course alone goes on: anybody
+    /// can have the kernel kill again and again, and looking at all accounts each second must not come of that.
+    pub(crate) fn record_foreign(&mut self, entry: Entry, origin: Origin, followed: bool) -> u64 {
+        self.write(entry, Details { unrecorded: None, origin: Some(origin), unfollowed: !followed })
+    }
+
+    /// Writes down that the kernel's own OOM killer has acted so often without its records finding room.
+    pub(crate) fn unrecorded_of_kernel(&mut self, count: u64) {
+        let occasion = Occasion {
+            account: None,
+            guard: Guard::Kernel,
+            trigger: Trigger::Kernel,
+            signal: Some(Signal::Kill),
+            crossed: None,
+            signalled: None,
+        };
+        let reason = Reason::KernelKillsNotRecorded;
+        let entry =
+            Entry { occasion, reason, usage: Pages(0), hard: None, victims: Vec::new(), peers: Vec::new() };
+        self.write(entry, Details { unrecorded: Some(count), ..Details::default() });
+    }
+
+    /// Writes down that the kernel side has acted so often without being able to tell; whether there was room.
+    pub(crate) fn unrecorded(&mut self, count: u64) -> bool {
+        let dropped = self.writer.dropped();
+        let occasion = Occasion {
+            account: None,
+            guard: Guard::Limits,
+            trigger: Trigger::InKernel,
+            signal: None,
+            crossed: None,
+            signalled: None,
+        };
+        let reason = Reason::ActionsNotRecorded;
+        let (victims, peers) = (Vec::new(), Vec::new());
+        self.write(
+            Entry { occasion, reason, usage: Pages(0), hard: None, victims, peers },
+            Details { unrecorded: Some(count), ..Details::default() },
+        );
+        self.writer.dropped() == dropped
+    }
+
+    fn write(&mut self, entry: Entry, details: Details) -> u64 {
         let Entry { occasion, reason, usage, hard, victims, peers } = entry;
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
-        let tally = if occasion.guard == Guard::Limits { &mut self.limits } else { &mut self.others };
+        let tally = match occasion.guard {
+            Guard::Limits => &mut self.limits,
+            Guard::Kernel => &mut self.foreign,
+            Guard::Pressure | Guard::Workingset | Guard::Tmalloc => &mut self.others,
+        };
         *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };
         let bytes = |pages| self.page_size.to_bytes(pages).0;
         self.writer.record(Incident {
@@ -118,16 +262,13 @@ impl Ledger {
             account: occasion.account,
             guard: occasion.guard,
             trigger: occasion.trigger,
-            action: match occasion.signal {
-                Some(Signal::Kill) => Outcome::Kill,
-                Some(Signal::Term) => Outcome::Term,
-                None => Outcome::Notify,
-            },
+            action: outcome_of(occasion.signal),
             victims,
             usage_bytes: bytes(usage),
             hard_bytes: hard.map(bytes),
             overshoot_bytes: hard.map_or(0, |hard| bytes(usage.saturating_sub(hard))),
             requested_bytes: None,
+            unrecorded: details.unrecorded,
             cross_to_signal_ns: occasion
                 .crossed
                 .zip(occasion.signalled)
@@ -136,7 +277,13 @@ impl Ledger {
             freed_bytes: None,
             reason: reason.to_string(),
             peers,
+            origin: details.origin,
+            course: None,
         });
+        if details.unrecorded.is_none() {
+            let account = occasion.account.filter(|_| !details.unfollowed);
+            self.trails.begin(id, account, occasion.crossed.or(occasion.signalled));
+        }
         id
     }
 
@@ -146,8 +293,22 @@ impl Ledger {
             id,
             signal_to_freed_ns: signal_to_freed.map(|span| span.0),
             freed_bytes: freed.map(|pages| self.page_size.to_bytes(pages).0),
+            course: None,
         });
     }
+}
+
+const fn outcome_of(signal: Option<Signal>) -> Outcome {
+    match signal {
+        Some(Signal::Kill) => Outcome::Kill,
+        Some(Signal::Term) => Outcome::Term,
+        None => Outcome::Notify,
+    }
+}
+
+/// What a process counted, where that is not its size.
+pub(crate) fn told(weight: Weight) -> Option<u16> {
+    (weight != Weight::NEUTRAL).then_some(weight.permille())
 }
 
 /// The account of one user.

@@ -2,13 +2,16 @@
 
 use super::{
     attached::{Attached, Watch},
-    hands::{Hands, now},
+    copies::may_copy,
+    hands::Hands,
+    kernel::{Kernel, Programs as _, Records as _},
+    last_defence::{LineFacts, NearFacts},
 };
 use plimsoll_policy::{
     account::Action,
     limits::{LimitAction, Snapshot, decide},
     reading::Reading,
-    selection::Candidate,
+    selection::{Candidate, order},
     units::{Nanos, Pages, Uid},
     victim::{Signal, Stage},
 };
@@ -18,6 +21,9 @@ use std::collections::BTreeSet;
 
 /// Decisions in a row for one record: each either ends something or is the last.
 const STEPS_MAX: usize = 16;
+
+/// Scans in a row for what the last one did not see: each removes what was there before it, and meanwhile others exit.
+const SWEEPS_MAX: u32 = 3;
 
 /// With nobody to kill, the kernel side need not ask again for this long.
 const HOLD: Nanos = Nanos(1_000_000_000);
@@ -31,13 +37,14 @@ pub(crate) const fn action_of(signal: u32) -> Action {
     }
 }
 
-impl Attached {
+impl<K: Kernel> Attached<K> {
     /// Takes in everything the kernel side has to say: what somebody waits for first, then what can wait.
-    pub(crate) fn take_records(&mut self, hands: &mut Hands<'_>) {
-        let mut unsettled = false;
+    pub(crate) fn take_records(&mut self, hands: &mut Hands<'_, K>) {
+        let (mut unsettled, mut any) = (false, false);
         loop {
             match self.events.next_record() {
                 Ok(Some(record)) => {
+                    any = true;
                     unsettled |= matches!(record.kind, RecordKind::Exact | RecordKind::Near);
                     if let Err(error) = self.take(&record, hands) {
                         hands.notices.once("limits", &error);
@@ -53,17 +60,46 @@ impl Attached {
         if unsettled && let Err(error) = self.settle_near(hands) {
             hands.notices.once("limits", &error);
         }
+        if any {
+            self.make_good_losses(hands);
+        }
     }
 
-    fn take(&mut self, record: &Record, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    /// Records that found the ring buffer full told of accounts that are near, or over, and are not known to be: the maps
+    /// are looked at instead. Whoever fills it wakes this thread, so none is lost without a look here afterwards.
+    fn make_good_losses(&mut self, hands: &mut Hands<'_, K>) {
+        match self.limits.counters() {
+            Ok(counters) => {
+                let lost = counters.records_dropped.saturating_add(self.events.undecodable());
+                if core::mem::replace(&mut self.lost, lost) != lost {
+                    self.hasten_scan();
+                }
+            }
+            Err(error) => hands.notices.once("records", &error),
+        }
+    }
+
+    fn take(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         match record.kind {
             RecordKind::Exact => Ok(()),
+            RecordKind::Copies => {
+                self.surveys.add(record.uid);
+                Ok(())
+            }
+            RecordKind::Judge => {
+                self.weights.want(record.uid);
+                Ok(())
+            }
             RecordKind::Near => self.on_near(record.uid, hands),
             RecordKind::Far => {
                 self.near.remove(&record.uid);
+                self.early.forget(record.uid);
+                self.weights.forget_all_but(&self.near);
                 // The crossing is over: the next one is told again.
                 self.judge(record.uid, None, hands)
             }
+            // Left unanswered, as if nobody lived.
+            RecordKind::Crossed if !hands.config.triggers.daemon => Ok(()),
             RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), hands),
             RecordKind::Acted => self.on_acted(record, hands),
             RecordKind::Freed => {
@@ -74,28 +110,70 @@ impl Attached {
     }
 
     /// An account came near: whoever may be a victim is introduced while there is something to read.
-    fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_>) -> Result<(), BpfError> {
+    fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         self.near.insert(uid);
         if let Some(account) = self.limits.account(uid)? {
             self.list_candidates(&account, hands)?;
-            self.introduce(hands);
+            self.introduce(uid, hands);
         }
         Ok(())
     }
 
+    /// Where the daemon may not judge, nobody has listed the account's processes.
+    fn list_unjudged(&mut self, uid: Uid, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        match self.limits.account(uid)? {
+            Some(account) if !hands.config.triggers.daemon => self.list_candidates(&account, hands),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Settles every counter exactly.
-    fn settle_near(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
-        self.scan()?;
+    fn settle_near(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        self.scan(hands.kernel)?;
         self.end_holders(hands);
         self.limits.protect_cgroups(&hands.shield.cgroup_ids())?;
-        self.plan_scan(now());
+        self.plan_scan(hands.now());
         Ok(())
     }
 
-    /// Has the largest processes' names read while there is something to read.
-    fn introduce(&mut self, hands: &Hands<'_>) {
-        self.candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
+    /// Finds the accounts at their soft limit, and has those decided about that are past their line since. Records may be
+    /// lost, and a scan that follows a process to its new user raises that user's usage without any event: what the
+    /// maps say is so.
+    fn find_near(&mut self) -> Result<(), BpfError> {
+        let accounts = self.limits.accounts()?;
+        let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
+        let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
+        let over: BTreeSet<Uid> = past.map(|one| one.uid).collect();
+        self.unfinished.extend(over.difference(&self.over));
+        self.over = over;
+        self.near =
+            accounts.iter().filter(|one| one.near || one.usage >= one.soft).map(|one| one.uid).collect();
+        self.near_is_old = false;
+        self.early.forget_all_but(&self.near);
+        self.weights.forget_all_but(&self.near);
+        accounts.iter().filter(|one| may_copy(one)).for_each(|one| self.surveys.add(one.uid));
+        Ok(())
+    }
+
+    /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells
+    /// the last defence who they are.
+    fn introduce(&mut self, uid: Uid, hands: &mut Hands<'_, K>) {
+        self.candidates.sort_unstable_by(order);
         hands.biographer.read(self.candidates.iter().map(Candidate::id));
+        if !self.near.contains(&uid) {
+            return;
+        }
+        self.early.hold(uid, &self.candidates, hands.kernel);
+        self.examine(uid, hands);
+        if self.weights.are_uneven() {
+            // The kernel's own OOM killer knows sizes only.
+            self.candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
+        }
+        // Without its line, an account is told by the next scan.
+        if let Ok(Some(account)) = self.limits.account(uid) {
+            let line = LineFacts::new(&account, hands.ledger.page_size());
+            hands.last_defence.near(NearFacts::new(line, &self.candidates));
+        }
     }
 
     /// Decides about one account, and acts, until there is nothing to do.
@@ -103,14 +181,34 @@ impl Attached {
         &mut self,
         uid: Uid,
         asked: Option<&Record>,
-        hands: &mut Hands<'_>,
+        hands: &mut Hands<'_, K>,
     ) -> Result<(), BpfError> {
+        let waiting = self.watched.get(&uid).is_some_and(Watch::is_waiting);
+        if !hands.config.triggers.daemon && !waiting {
+            return Ok(());
+        }
+        let (mut sweeps, mut verified) = (0, false);
         for _ in 0..STEPS_MAX {
             let Some(account) = self.limits.account(uid)? else {
                 self.watched.remove(&uid);
                 return Ok(());
             };
+            let selects = self.may_select(&account, hands);
+            if selects && !self.is_walked(hands.now()) {
+                self.walk(hands.kernel)?;
+                continue;
+            }
+            if selects && !core::mem::replace(&mut verified, true) {
+                self.limits.verify(account.index)?;
+                continue;
+            }
             self.list_candidates(&account, hands)?;
+            // What exits just now is seen by no walk, and swept by the next.
+            if selects && self.unseen && sweeps < SWEEPS_MAX {
+                self.scan(hands.kernel)?;
+                sweeps += 1;
+                continue;
+            }
             let action = self.line_action(&account, hands.config.dry_run);
             let snapshot = Snapshot {
                 usage: Reading::Known(account.usage),
@@ -123,8 +221,10 @@ impl Attached {
                 kernel_asked_at: asked.map(|record| record.time),
             };
             let watch = self.watched.entry(uid).or_insert_with(|| Watch::new(action));
-            let (state, next) = decide(&snapshot, &hands.config, core::mem::take(&mut watch.state), now());
+            let (state, next) =
+                decide(&snapshot, &hands.config, core::mem::take(&mut watch.state), hands.now());
             watch.state = state;
+            self.expire(uid)?;
             if !self.carry_out(&account, next, hands)? {
                 return Ok(());
             }
@@ -132,6 +232,15 @@ impl Attached {
         // Other accounts, and those who ask something, get their turn in between.
         self.unfinished.insert(uid);
         Ok(())
+    }
+
+    /// Whether the account is over its line, so that deciding may take a victim. Then it is made sure of first that all
+    /// that is charged is there: what an exit that no event told of left behind kills nobody, and whose number an entry
+    /// has is who runs in it now.
+    fn may_select(&self, account: &AccountFacts, hands: &Hands<'_, K>) -> bool {
+        let over = account.effective.is_some_and(|line| account.usage.saturating_sub(account.dying) > line);
+        let deadline = self.watched.get(&account.uid).and_then(|one| one.state.next_deadline(&hands.config));
+        over || deadline.is_some_and(|due| due <= hands.now())
     }
 
     /// In a dry run the kernel side is told to notify only; what would be done is decided here.
@@ -147,7 +256,7 @@ impl Attached {
         &mut self,
         account: &AccountFacts,
         action: LimitAction,
-        hands: &mut Hands<'_>,
+        hands: &mut Hands<'_, K>,
     ) -> Result<bool, BpfError> {
         match action {
             LimitAction::None => {
@@ -166,7 +275,7 @@ impl Attached {
             | LimitAction::Notify(decision)
             | LimitAction::NothingKillable(decision) => {
                 self.only_tell(account, &decision, hands);
-                let until = Nanos(now().0.saturating_add(HOLD.0));
+                let until = hands.now().saturating_add(HOLD);
                 self.limits.answer(account.index, until.0)?;
                 Ok(false)
             }
@@ -175,19 +284,20 @@ impl Attached {
     }
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
-    pub(crate) fn tend(&mut self, hands: &mut Hands<'_>) -> Result<(), BpfError> {
-        let moment = now();
+    pub(crate) fn tend(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        let moment = hands.now();
         let scan_due = self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {
             // First the next time, so that what fails is not tried again at once.
             self.postpone_scan(moment);
-            self.scan()?;
+            self.scan(hands.kernel)?;
+            self.miss_records_of_ends(hands)?;
             self.end_holders(hands);
             if core::mem::take(&mut self.inherited) {
                 self.finish_inherited(hands)?;
             }
-            // Records may be lost; what the maps say is so.
-            self.near = self.limits.accounts()?.iter().filter(|one| one.near).map(|one| one.uid).collect();
+            self.own_up(hands)?;
+            self.find_near()?;
         }
         let is_due =
             |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
@@ -200,12 +310,41 @@ impl Attached {
         }
         for uid in uids {
             // One account's trouble is not the others'.
-            if let Err(error) = self.judge(uid, None, hands).and_then(|()| self.expire(uid)) {
-                hands.notices.once("limits", &error);
+            let judged = self.judge(uid, None, hands);
+            match judged.and_then(|()| self.list_unjudged(uid, hands)) {
+                Ok(()) => self.introduce(uid, hands),
+                Err(error) => hands.notices.once("limits", &error),
             }
-            self.introduce(hands);
+        }
+        if self.near_is_old {
+            self.find_near()?;
         }
         self.plan_scan(moment);
+        self.judge_wanted(hands)?;
+        self.survey(hands)
+    }
+
+    /// Records that there were actions which have no record.
+    fn own_up(&self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        let count = self.limits.counters()?.actions_dropped;
+        if count > 0 && hands.ledger.unrecorded(count) {
+            self.limits.actions_told(count)?;
+        }
+        Ok(())
+    }
+
+    /// A victim that has exited, and whose address space is tracked no more, has ended also where no record said so. An
+    /// address may be in use again.
+    fn miss_records_of_ends(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        for flight in hands.flights.unheard_of() {
+            let mut tracked = false;
+            self.limits.address_spaces(|space| {
+                tracked |= space.mm == flight.mm && space.tracked_ns <= flight.signalled.0;
+            })?;
+            if !tracked {
+                flight.mm = 0;
+            }
+        }
         Ok(())
     }
 

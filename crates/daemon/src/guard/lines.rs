@@ -1,14 +1,22 @@
 //! Lines into the programs: what is drawn is what the book says, and nothing is attached when it says nothing.
 
-use super::{Guard, attached::Attached, request::Change};
+use super::{
+    Guard,
+    attached::Attached,
+    kernel::{Kernel, Programs as _},
+    request::Change,
+};
 use crate::api::control::Refusal;
 use plimsoll_policy::{
     account::Action,
-    lines::{LineBook, Resolved, Target},
+    lines::{LineBook, Place, Resolved, Target},
     units::{PageSize, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// What the kernel side sends for an action; in a dry run it only tells.
 const fn signal_of(action: Action, dry_run: bool) -> u32 {
@@ -24,7 +32,7 @@ fn refused(error: &BpfError) -> Refusal {
     Refusal::Internal(error.to_string())
 }
 
-impl Guard {
+impl<K: Kernel> Guard<K> {
     /// Brings the programs to what the book says.
     pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: Change) -> Result<(), Refusal> {
         let before = core::mem::replace(&mut self.book, Arc::clone(book));
@@ -35,7 +43,7 @@ impl Guard {
             // this one left in force stays in force.
             if self.book.is_empty() && change != Change::All {
                 self.attached = None;
-                if let Err(error) = self.pins.remove() {
+                if let Err(error) = self.kernel.remove(&self.pins) {
                     self.notices.say(&error);
                 }
             }
@@ -45,14 +53,22 @@ impl Guard {
 
     fn draw_book(&mut self, change: Change) -> Result<(), BpfError> {
         if self.book.is_empty() {
+            self.take_records();
             self.attached = None;
-            return self.pins.remove().map(|_| ());
+            self.tell_lines()?;
+            return self.kernel.remove(&self.pins).map(|_| ());
         }
+        let mut replaced = match self.attached {
+            Some(_) => None,
+            None => Attached::adopt_replaced(&self.kernel, &self.pins),
+        };
+        self.hear_out(replaced.as_mut());
         let attached = match self.attached.take() {
             Some(attached) => attached,
-            None => Attached::adopt(&self.pins)?,
+            None => Attached::adopt(&self.kernel, &self.pins)?,
         };
         let attached = self.attached.insert(attached);
+        attached.limits.attend(self.limit_config.triggers.kernel)?;
         attached.limits.protect_cgroups(&self.shield.cgroup_ids())?;
         let page_size = self.ledger.page_size();
         let mut wanted = Wanted {
@@ -60,9 +76,27 @@ impl Guard {
             resolve: &|book, uid| book.resolve(uid, self.mem_total, page_size),
             default: self.book.resolve_default(self.mem_total, page_size),
             dry_run: self.limit_config.dry_run,
+            explicit: self.book.explicit_uids(),
+            members: self.book.member_uids(),
+            gave_way: BTreeSet::new(),
+            without_room: 0,
         };
-        wanted.draw(attached, change, &mut self.proc)?;
-        self.enforce_now()
+        wanted.draw(attached, change, &mut self.kernel)?;
+        if wanted.without_room > 0 {
+            self.notices.say(format_args!(
+                "{} members of groups have no line: all accounts are in use; raise maps.max_accounts and start again",
+                wanted.without_room
+            ));
+        }
+        // Both are in force until the switch, so that there is no gap. What the old ones did is heard before it, because
+        // it is gone with a daemon that dies behind it, and what they did last, after it.
+        self.hear_out(replaced.as_mut());
+        if let Some(attached) = &mut self.attached {
+            attached.limits.take_place()?;
+        }
+        self.hear_out(replaced.as_mut());
+        self.enforce_now()?;
+        self.tell_lines()
     }
 
     /// Pages and bytes, for those who show them.
@@ -84,6 +118,14 @@ struct Wanted<'a> {
     resolve: Resolve<'a>,
     default: Option<Resolved>,
     dry_run: bool,
+    /// Users with a line of their own or from the administrator, by number.
+    explicit: BTreeSet<Uid>,
+    /// Members of groups with a line.
+    members: BTreeSet<Uid>,
+    /// Users who run nothing, and whose account was needed for another.
+    gave_way: BTreeSet<Uid>,
+    /// Members that no account was left for.
+    without_room: usize,
 }
 
 impl Wanted<'_> {
@@ -98,72 +140,92 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether nobody drew a line for this user in particular.
+    /// Whether nobody drew a line for this user or for a group they are in.
     fn is_default(&self, uid: Uid) -> bool {
-        !self.book.explicit_uids().contains(&uid)
+        !self.explicit.contains(&uid) && !self.members.contains(&uid)
+    }
+
+    /// Users that may have a line, with it. When accounts run out, it shall be for members that run nothing now: they
+    /// come last, and those with a line by number first.
+    fn lines(&self, standing: &BTreeMap<Uid, AccountFacts>, present: &BTreeSet<Uid>) -> Vec<(Uid, Resolved)> {
+        let mut seen = BTreeSet::new();
+        let users = self.explicit.iter().chain(standing.keys()).chain(present).chain(&self.members);
+        let once = users.copied().filter(|uid| seen.insert(*uid));
+        once.filter_map(|uid| Some((uid, (self.resolve)(self.book, uid)?))).collect()
+    }
+
+    /// Takes away the lines of those who have none any more, which makes room.
+    fn clear_others<K: Kernel>(
+        &self,
+        attached: &mut Attached<K>,
+        standing: &BTreeMap<Uid, AccountFacts>,
+    ) -> Result<(), BpfError> {
+        for uid in standing.keys().filter(|uid| (self.resolve)(self.book, **uid).is_none()) {
+            attached.limits.clear_line(*uid)?;
+            attached.watched.remove(uid);
+        }
+        Ok(())
     }
 
     /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have.
-    fn draw(
+    fn draw<K: Kernel>(
         &mut self,
-        attached: &mut Attached,
+        attached: &mut Attached<K>,
         change: Change,
-        proc: &mut plimsoll_sys::process::ProcRoot,
+        kernel: &mut K,
     ) -> Result<(), BpfError> {
-        let standing = attached.limits.accounts()?;
+        let accounts = attached.limits.accounts()?;
+        let standing: BTreeMap<Uid, AccountFacts> = accounts.into_iter().map(|one| (one.uid, one)).collect();
         // A user's own change concerns that user; walking all processes is for the lines of many.
         let one = match change {
             Change::One { target: Target::User(uid), .. } => Some(uid),
-            Change::One { target: Target::Default, .. } | Change::All => None,
+            Change::One { target: Target::Default | Target::Group(_), .. } | Change::All => None,
         };
-        let present = if one.is_some() { BTreeSet::new() } else { self.present(proc) };
-        let uids: BTreeSet<Uid> = self
-            .book
-            .explicit_uids()
-            .into_iter()
-            .chain(standing.iter().map(|one| one.uid))
-            .chain(present)
-            .collect();
+        let present = if one.is_some() { BTreeSet::new() } else { self.present(kernel) };
         if self.default.is_none() {
             attached.limits.set_default(None)?;
         }
+        self.clear_others(attached, &standing)?;
         let mut changed = Vec::new();
-        for uid in uids {
-            let known = standing.iter().find(|one| one.uid == uid);
-            match (self.resolve)(self.book, uid) {
-                None => {
-                    if known.is_some() {
-                        attached.limits.clear_line(uid)?;
-                        attached.watched.remove(&uid);
-                    }
-                }
-                Some(line) => {
-                    let now =
-                        matches!(change, Change::One { target, now: true } if self.concerns(target, uid));
-                    let drawn = self.draw_one(attached, &self.line(uid, &line, enforce(now)), known, now);
-                    if self.is_default(uid) && drawn.as_ref().is_err_and(BpfError::is_full) {
-                        // Counted by the programs when this user next allocates; the others get their lines.
-                        continue;
-                    }
-                    if drawn? {
-                        changed.push((uid, line, now));
-                    } else {
-                        attached.watch(uid, line.action);
-                    }
-                }
+        for (uid, line) in self.lines(&standing, &present) {
+            if self.gave_way.contains(&uid) {
+                continue;
+            }
+            let now =
+                matches!(change, Change::One { target, now: true } if self.concerns(target, uid, &line));
+            let known = standing.get(&uid);
+            let line_set = self.line(uid, &line, enforce(now));
+            let mut drawn = self.draw_one(attached, &line_set, known, now);
+            if drawn.as_ref().is_err_and(BpfError::is_full)
+                && (self.explicit.contains(&uid) || present.contains(&uid))
+                && self.make_room(attached, &standing)?
+            {
+                drawn = self.draw_one(attached, &line_set, known, now);
+            }
+            if !self.explicit.contains(&uid) && drawn.as_ref().is_err_and(BpfError::is_full) {
+                // The others get their lines. One of `default` is counted by the programs when that user next allocates,
+                // a member is told of by the caller.
+                self.without_room = self.without_room.saturating_add(usize::from(!self.is_default(uid)));
+                continue;
+            }
+            if drawn? {
+                changed.push((uid, line, now));
+            } else {
+                attached.watch(uid, line.action);
             }
         }
+        changed.retain(|(uid, ..)| !self.gave_way.contains(uid));
         self.draw_default(attached)?;
         // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
         // was there before the line. Twice, because only from the first time on is every event settled: the second
         // time, a line below present usage is drawn at the very usage.
-        attached.scan()?;
+        attached.scan(kernel)?;
         for (uid, line, now) in &changed {
             attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
             attached.watch(*uid, line.action);
         }
         if !changed.is_empty() {
-            attached.scan()?;
+            attached.scan(kernel)?;
         }
         for (uid, line, now) in &changed {
             attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
@@ -171,11 +233,31 @@ impl Wanted<'_> {
         Ok(())
     }
 
+    /// Takes the account of somebody who runs nothing and has no line by number; false where there is none.
+    fn make_room<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        standing: &BTreeMap<Uid, AccountFacts>,
+    ) -> Result<bool, BpfError> {
+        let idle = |one: &&AccountFacts| {
+            let cleared = self.gave_way.contains(&one.uid) || (self.resolve)(self.book, one.uid).is_none();
+            one.processes == 0 && !self.explicit.contains(&one.uid) && !cleared
+        };
+        let Some(uid) = standing.values().find(idle).map(|one| one.uid) else {
+            return Ok(false);
+        };
+        attached.limits.clear_line(uid)?;
+        attached.watched.remove(&uid);
+        self.gave_way.insert(uid);
+        self.without_room = self.without_room.saturating_add(usize::from(!self.is_default(uid)));
+        Ok(true)
+    }
+
     /// Draws one line; true when it is to be drawn again after the scan: because it was left open, or because usage
     /// was not settled.
-    fn draw_one(
+    fn draw_one<K: Kernel>(
         &self,
-        attached: &Attached,
+        attached: &Attached<K>,
         drawn: &LineSet,
         known: Option<&AccountFacts>,
         now: bool,
@@ -198,7 +280,7 @@ impl Wanted<'_> {
         Ok(true)
     }
 
-    fn draw_default(&self, attached: &Attached) -> Result<(), BpfError> {
+    fn draw_default<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
         let Some(line) = &self.default else {
             return Ok(());
         };
@@ -212,23 +294,21 @@ impl Wanted<'_> {
         }))
     }
 
-    fn concerns(&self, target: Target, uid: Uid) -> bool {
+    fn concerns(&self, target: Target, uid: Uid, line: &Resolved) -> bool {
         match target {
             Target::User(user) => user == uid,
+            Target::Group(_) => line.set_as == Place::Administrator(target),
             Target::Default => self.is_default(uid),
         }
     }
 
-    /// Users that run something now and fall under the default line: theirs are drawn before the programs may draw
-    /// them, so that what they use already kills nobody.
-    fn present(&self, proc: &mut plimsoll_sys::process::ProcRoot) -> BTreeSet<Uid> {
+    /// Users that run something now: under the default line theirs are drawn before the programs may draw them, so that
+    /// what they use already kills nobody.
+    fn present(&self, kernel: &mut impl Kernel) -> BTreeSet<Uid> {
         let mut present = BTreeSet::new();
-        if self.default.is_some() {
-            let range = self.book.range();
-            let listed = proc.processes(|process| {
-                if range.contains(process.uid) {
-                    present.insert(process.uid);
-                }
+        if self.default.is_some() || !self.members.is_empty() {
+            let listed = kernel.processes(|process| {
+                present.insert(process.uid);
             });
             // Without the list, a user's first event draws the line: right, but not open for what runs already.
             if listed.is_err() {

@@ -1,34 +1,79 @@
 //! The machine guard's hands: reads `/proc/meminfo`, lists processes when memory is short, signals.
 
+mod company;
+
 use super::{
-    acting::{outcome_of, signal_candidate},
-    flights::{Flight, Owner},
-    hands::{Hands, now},
+    acting::{Signalled, outcome_of, signal_candidate},
+    census::{Belonging, Census, Effort, LOOKS_MAX},
+    flights::Owner,
+    hands::Hands,
+    kernel::Kernel,
     ledger::{Entry, Occasion},
+    population::Source,
 };
+use crate::cmdlines::Found;
 use plimsoll_policy::{
+    human,
     incident::{Guard, Trigger},
-    machine::{MachineAction, MachineConfig, MachineReading, MachineState, Shortage, decide, select},
+    machine::{
+        MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Shortage, decide, is_near,
+        notice, select,
+    },
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Protection, Standing},
+    selection::{Candidate, Decision},
+    status::SelectionEffort,
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::process::{Process, ProcessError};
+use plimsoll_sys::process::ProcessError;
 
-/// Room for this many processes before the list has to grow: allocated before memory is short.
-const CANDIDATES_ROOM: usize = 16_384;
+use company::announce;
 
 /// The guard of the whole machine.
 #[derive(Debug)]
 pub(crate) struct MachineGuard {
     config: MachineConfig,
     state: MachineState,
-    candidates: Vec<Candidate>,
+    census: Census,
     last: Option<MachineReading>,
     due: Nanos,
+    /// When the list of processes is made again at the earliest.
+    refresh: Nanos,
+    /// What the last decision took.
+    effort: Option<SelectionEffort>,
+    /// Who was asked to end, and where it belonged then.
+    asked: Option<(VictimId, Belonging)>,
+    /// The followed victim, gone while a cgroup was being ended with it, and when to look whether that is done.
+    others: Option<(VictimId, Nanos)>,
+    /// How often in a row it was not sure who comes first, because some could not be looked at.
+    unsure: u32,
 }
+
+/// How often somebody else is chosen when the one selected turns out to be another program by now.
+const CONFIRM_TRIES: u32 = 4;
+
+/// Where some could not be looked at they are looked at again so soon: so often where nobody is found without them, and so
+/// often where somebody is, whom one of them would come before. Memory runs out meanwhile.
+const LOOK_AGAIN: Nanos = Nanos(20_000_000);
+const UNSURE_MAX: u32 = 50;
+const UNSURE_OF_RANK_MAX: u32 = 10;
+
+/// How soon it is looked again whether a victim's cgroup has ended: no descriptor tells that.
+const OTHERS_AGAIN: Nanos = Nanos(10_000_000);
+
+/// How old the list gets while memory is about to run short.
+const REFRESH: Nanos = Nanos(1_000_000_000);
+
+/// What all of its incidents have in common.
+const OCCASION: Occasion = Occasion {
+    account: None,
+    guard: Guard::Pressure,
+    trigger: Trigger::Daemon,
+    signal: None,
+    crossed: None,
+    signalled: None,
+};
 
 fn reading(value: Option<Bytes>) -> Reading<Bytes> {
     value.map_or(Reading::Absent, Reading::Known)
@@ -39,15 +84,25 @@ impl MachineGuard {
         Self {
             config,
             state: MachineState::default(),
-            candidates: Vec::with_capacity(CANDIDATES_ROOM),
+            census: Census::new(),
             last: None,
             due: Nanos(0),
+            refresh: Nanos(0),
+            effort: None,
+            asked: None,
+            others: None,
+            unsure: 0,
         }
     }
 
     pub(crate) fn configure(&mut self, config: MachineConfig) {
         self.config = config;
         self.due = Nanos(0);
+    }
+
+    /// Other rules are in force: what the list says of processes is of those before.
+    pub(crate) const fn judge_anew(&mut self) {
+        self.census.spoil();
     }
 
     pub(crate) const fn config(&self) -> &MachineConfig {
@@ -59,37 +114,60 @@ impl MachineGuard {
         self.last.as_ref()
     }
 
+    /// When the list was made that is ready now.
+    pub(crate) fn ready_since(&self, now: Nanos) -> Option<Nanos> {
+        self.census.ready_since(now)
+    }
+
+    /// What the last look at all processes came from, as `status` says it.
+    pub(crate) const fn source(&self) -> Option<&'static str> {
+        match self.census.source() {
+            Some(Source::Programs) => Some("programs"),
+            Some(Source::Proc) => Some("proc"),
+            None => None,
+        }
+    }
+
+    /// What the last decision took.
+    pub(crate) const fn effort(&self) -> Option<SelectionEffort> {
+        self.effort
+    }
+
+    /// Whether the machine is about to run short, by the last reading.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.last.is_some_and(|reading| is_near(&reading, &self.config))
+    }
+
     /// When to look next.
-    pub(crate) const fn due(&self) -> Nanos {
-        self.due
+    pub(crate) fn due(&self) -> Nanos {
+        self.others.map_or(self.due, |(_, due)| self.due.min(due))
     }
 
     /// Looks and acts, if it is time.
-    pub(crate) fn tend(&mut self, hands: &mut Hands<'_>) {
-        let moment = now();
+    pub(crate) fn tend<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) {
+        let moment = hands.now();
+        self.look_for_others(moment, hands);
         if moment < self.due {
             return;
         }
-        let reading = match hands.proc.read_meminfo() {
-            Ok(info) => MachineReading {
-                mem_available: reading(info.mem_available),
-                anon: reading(info.anonymous),
-                swap_total: reading(info.swap_total),
-                swap_free: reading(info.swap_free),
-            },
-            Err(error) => {
-                hands.notices.once("machine guard", &error);
-                let unread = Reading::Unreadable;
-                MachineReading { mem_available: unread, anon: unread, swap_total: unread, swap_free: unread }
-            }
-        };
+        hands.kernel.begin_decision();
+        let reading = self.read(moment, hands);
         self.last = Some(reading);
         let state = core::mem::take(&mut self.state);
         let (state, action, sleep) = decide(&reading, &self.config, state, moment);
         self.state = state;
-        self.due = Nanos(moment.0.saturating_add(sleep.0));
+        self.due = moment.saturating_add(sleep);
         match action {
-            MachineAction::Rest => {}
+            MachineAction::Rest => self.prepare(&reading, moment, hands),
+            MachineAction::Notice { in_use, line } => self.announce((in_use, line), moment, hands),
+            MachineAction::Reclaim { bytes } if self.config.dry_run => {
+                let amount = human::bytes(bytes);
+                hands.notices.once("dry run", &format_args!("would reclaim {amount}, and more every 2 s"));
+            }
+            MachineAction::Reclaim { bytes } => {
+                // One that is still at it will be asked again.
+                hands.reclaimer.ask(bytes);
+            }
             MachineAction::Select(shortage) => self.relieve(&shortage, moment, hands),
             MachineAction::Escalate { victim, reason } => self.escalate(victim, reason, hands),
             MachineAction::Report(fault) => {
@@ -100,47 +178,127 @@ impl MachineGuard {
         }
     }
 
-    fn relieve(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<'_>) {
-        if let Err(error) = self.list(hands) {
+    fn read<K: Kernel>(&self, moment: Nanos, hands: &mut Hands<'_, K>) -> MachineReading {
+        let waiting = if self.state.counts_waiting(moment) {
+            let pages = hands.kernel.waiting_pages();
+            pages.map(|pages| hands.ledger.page_size().to_bytes(pages))
+        } else {
+            Reading::Absent
+        };
+        match hands.kernel.read_meminfo() {
+            Ok(info) => MachineReading {
+                mem_available: reading(info.mem_available),
+                anon: reading(info.anonymous),
+                swap_total: reading(info.swap_total),
+                swap_free: reading(info.swap_free),
+                shared: reading(info.shared),
+                waiting,
+            },
+            Err(error) => {
+                hands.notices.once("machine guard", &error);
+                let unread = Reading::Unreadable;
+                MachineReading {
+                    mem_available: unread,
+                    anon: unread,
+                    swap_total: unread,
+                    swap_free: unread,
+                    shared: unread,
+                    waiting,
+                }
+            }
+        }
+    }
+
+    /// Has the list of processes ready while memory is about to run short, so that a victim is named at once.
+    fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, hands: &mut Hands<'_, K>) {
+        if !is_near(reading, &self.config) {
+            self.census.cool(hands.kernel);
+            return;
+        }
+        if moment < self.refresh {
+            return;
+        }
+        self.census.begin_warm(hands.kernel);
+        let listed = self.look_at_all(hands);
+        // At most a fiftieth of the time goes into it.
+        let cost = hands.now().0.saturating_sub(moment.0);
+        self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
+        match listed {
+            Ok(_) => {
+                let court = hands.court();
+                let state = &self.state;
+                self.census.keep_warm(hands.kernel, court, |victim| state.skipped(victim));
+                if hands.rules.ask_for_command_lines() {
+                    // While it is still at others, these are asked for the next time.
+                    hands.cmdlines.ask(self.census.wanted_command_lines());
+                }
+            }
+            Err(error) => hands.notices.once("machine guard", &error),
+        }
+    }
+
+    /// Says that memory runs short, and who would be next.
+    fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, hands: &mut Hands<'_, K>) {
+        if let Err(error) = self.look(hands) {
             hands.notices.once("machine guard", &error);
             return;
         }
-        let decision =
-            select(&self.candidates, shortage, &self.state, &self.config, hands.ledger.page_size());
-        let mut occasion = Occasion {
-            account: None,
-            guard: Guard::Pressure,
-            trigger: Trigger::Daemon,
-            signal: None,
-            crossed: Some(noticed),
-            signalled: None,
+        let decision = notice(self.census.candidates(), amounts, &self.state, hands.ledger.page_size());
+        let peers = hands.ledger.peers(&decision);
+        hands.ledger.record(Entry {
+            occasion: Occasion { crossed: Some(noticed), ..OCCASION },
+            reason: decision.reason,
+            usage: decision.usage,
+            hard: Some(decision.hard),
+            victims: Vec::new(),
+            peers,
+        });
+    }
+
+    fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<'_, K>) {
+        if let Err(error) = self.look(hands) {
+            hands.notices.once("machine guard", &error);
+            return;
+        }
+        let decision = self.decide_surely(shortage, hands);
+        let first = decision.victims.first();
+        let patience = if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX };
+        let state = &self.state;
+        if self.unsure < patience && self.census.some_unlooked_before(first, |victim| state.skipped(victim)) {
+            // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
+            // cgroup that is being made is not to have somebody else die in its place.
+            self.unsure = self.unsure.saturating_add(1);
+            self.due = noticed.saturating_add(LOOK_AGAIN);
+            return;
+        }
+        self.unsure = 0;
+        let mut occasion = OCCASION;
+        occasion.crossed = Some(noticed);
+        let belonging = self.belonging(&decision, hands);
+        let sent = if decision.dry_run {
+            Vec::new()
+        } else {
+            self.send(&decision, shortage.signal, &belonging, hands)
         };
-        let mut victims = Vec::new();
-        let mut flight = None;
-        let first = decision.victims.first().copied();
-        match first {
-            Some(candidate) if !decision.dry_run => {
-                let (pidfd, outcome, moment) = signal_candidate(&candidate, shortage.signal, hands);
-                self.state.outcome(candidate.id(), outcome, &self.config, moment);
-                if !matches!(outcome, SignalOutcome::Sent(_)) {
-                    if matches!(outcome, SignalOutcome::Failed(_)) {
-                        hands.notices.signal_failed(candidate.pid, shortage.signal);
-                    }
-                    // Decide again at once: the next one is selected.
-                    self.due = moment;
-                    return;
-                }
+        let first = sent.first().map(|one| one.moment);
+        let victims = match first {
+            Some(moment) => {
                 occasion.signal = Some(shortage.signal);
                 occasion.signalled = Some(moment);
-                victims.push(hands.ledger.victim(&candidate));
-                flight = Some((candidate, pidfd, moment));
+                sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect()
             }
-            Some(candidate) => {
+            None if !decision.dry_run && !decision.victims.is_empty() => {
+                // Decide again at once: the next one is selected.
+                self.due = hands.now();
+                return;
+            }
+            None => {
                 self.state.hold(shortage.signal, noticed);
-                victims.push(hands.ledger.victim(&candidate));
+                // How long it took to come to where a signal would have been sent.
+                occasion.signalled = Some(hands.now());
+                self.rehearse(&decision, shortage.signal, &belonging, hands)
             }
-            None => self.state.hold(shortage.signal, noticed),
-        }
+        };
         let peers = hands.ledger.peers(&decision);
         let incident = hands.ledger.record(Entry {
             occasion,
@@ -150,88 +308,211 @@ impl MachineGuard {
             victims,
             peers,
         });
-        if let Some((candidate, pidfd, signalled)) = flight {
-            hands.flights.add(Flight {
-                victim: candidate.id(),
-                owner: Owner::Machine,
-                mm: 0,
-                pidfd,
-                incident,
-                signal: shortage.signal,
-                signalled,
-                pages: candidate.usage.latest().unwrap_or_default(),
-                freed: None,
-                exited: false,
-            });
+        sent.into_iter()
+            .for_each(|one| hands.flights.add(one.flight(Owner::Machine, shortage.signal, incident)));
+    }
+
+    /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes
+    /// another program in the same instant.
+    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, hands: &mut Hands<'_, K>) -> Decision {
+        let page_size = hands.ledger.page_size();
+        for _ in 0..CONFIRM_TRIES {
+            let decision = select(self.census.candidates(), shortage, &self.state, &self.config, page_size);
+            let Some(first) = decision.victims.first().map(Candidate::id) else {
+                return decision;
+            };
+            let court = hands.court();
+            let before = self.census.judgement(first);
+            let stands = self.census.confirm(first, hands.kernel, court);
+            if stands && self.census.judgement(first) == before {
+                break;
+            }
+            self.resolve(hands);
+        }
+        select(self.census.candidates(), shortage, &self.state, &self.config, page_size)
+    }
+
+    /// Where the first victim belongs, and who goes with it.
+    fn belonging<K: Kernel>(&mut self, decision: &Decision, hands: &mut Hands<'_, K>) -> Option<Belonging> {
+        let victim = decision.victims.first()?.id();
+        let court = hands.court();
+        Some(self.census.belonging(victim, hands.kernel, court))
+    }
+
+    /// Signals the first victim, and those that share its memory: it comes back when the last of them has gone. With
+    /// SIGKILL also those that go with it. The guard's state follows the first.
+    fn send<K: Kernel>(
+        &mut self,
+        decision: &Decision,
+        signal: Signal,
+        belonging: &Option<Belonging>,
+        hands: &mut Hands<'_, K>,
+    ) -> Vec<Signalled<K>> {
+        let mut sent = Vec::new();
+        if signal == Signal::Kill
+            && let Some(belonging) = belonging
+        {
+            announce(belonging, hands);
+        }
+        for candidate in decision.together() {
+            let (pidfd, outcome, moment) = signal_candidate(candidate, signal, hands);
+            if matches!(outcome, SignalOutcome::Failed(_)) {
+                hands.notices.signal_failed(candidate.pid, signal);
+            }
+            self.note(candidate.id(), outcome);
+            if sent.is_empty() || !matches!(outcome, SignalOutcome::Sent(_)) {
+                self.state.outcome(candidate.id(), outcome, &self.config, moment);
+            }
+            if matches!(outcome, SignalOutcome::Sent(_)) {
+                sent.push(Signalled { candidate: *candidate, pidfd, moment, _note: None });
+            }
+        }
+        if signal == Signal::Kill
+            && !sent.is_empty()
+            && let Some(belonging) = belonging
+        {
+            sent.extend(self.end_together(belonging, hands));
+            sent.iter().for_each(|one| self.census.strike(one.candidate.id()));
+        }
+        if signal == Signal::Term && !sent.is_empty() {
+            self.asked = decision.victims.first().map(Candidate::id).zip(belonging.clone());
+        }
+        sent
+    }
+
+    /// Who was killed or has gone is not selected from the same list again.
+    fn note(&mut self, victim: VictimId, outcome: SignalOutcome) {
+        match outcome {
+            SignalOutcome::Sent(Signal::Kill) | SignalOutcome::Vanished | SignalOutcome::Freed => {
+                self.census.strike(victim);
+            }
+            SignalOutcome::Sent(Signal::Term) | SignalOutcome::Failed(_) => {}
         }
     }
 
-    fn escalate(&mut self, victim: VictimId, reason: Reason, hands: &mut Hands<'_>) {
-        let result = hands.flights.find(victim).and_then(|flight| {
-            flight.pidfd.as_ref().map(|pidfd| (pidfd.send_signal(Signal::Kill), flight.pages))
+    fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, hands: &mut Hands<'_, K>) {
+        // As it was when it was asked to end: since then it may have become small, and the list another.
+        let asked = self.asked.take().filter(|(asked, _)| *asked == victim);
+        let belonging = asked.map(|(_, belonging)| belonging).unwrap_or_else(|| {
+            let court = hands.court();
+            self.census.belonging(victim, hands.kernel, court)
         });
+        announce(&belonging, hands);
+        let result = hands.flights.kill(victim);
         let (outcome, pages) = result.map_or((SignalOutcome::Vanished, Pages(0)), |(result, pages)| {
             (outcome_of(&result, Signal::Kill), pages)
         });
-        let moment = now();
+        let moment = hands.now();
         self.state.outcome(victim, outcome, &self.config, moment);
         if !matches!(outcome, SignalOutcome::Sent(_)) {
             return;
         }
         hands.flights.escalated(victim, moment);
-        let candidate = self.candidates.iter().find(|one| one.id() == victim).copied();
+        self.note(victim, outcome);
+        let candidate = self.census.candidates().iter().find(|one| one.id() == victim).copied();
+        let with_it = self.end_together(&belonging, hands);
+        std::iter::once(victim)
+            .chain(with_it.iter().map(|one| one.candidate.id()))
+            .for_each(|id| self.census.strike(id));
         let incident = hands.ledger.record(Entry {
-            occasion: Occasion {
-                account: None,
-                guard: Guard::Pressure,
-                trigger: Trigger::Daemon,
-                signal: Some(Signal::Kill),
-                crossed: None,
-                signalled: Some(moment),
-            },
+            occasion: Occasion { signal: Some(Signal::Kill), signalled: Some(moment), ..OCCASION },
             reason,
             usage: pages,
             hard: None,
-            victims: candidate.iter().map(|one| hands.ledger.victim(one)).collect(),
+            victims: candidate
+                .iter()
+                .chain(with_it.iter().map(|one| &one.candidate))
+                .map(|one| hands.ledger.victim(one))
+                .collect(),
             peers: Vec::new(),
         });
         if let Some(flight) = hands.flights.find(victim) {
             flight.incident = incident;
         }
+        with_it
+            .into_iter()
+            .for_each(|one| hands.flights.add(one.flight(Owner::Machine, Signal::Kill, incident)));
     }
 
-    /// A victim of ours is gone.
-    pub(crate) fn freed(&mut self, victim: VictimId) {
-        self.state.outcome(victim, SignalOutcome::Freed, &self.config, now());
-        self.due = now();
+    /// Command lines were read.
+    pub(crate) fn learn(&mut self, found: Found) {
+        self.census.learn(found);
     }
 
-    fn list(&mut self, hands: &mut Hands<'_>) -> Result<(), ProcessError> {
-        let candidates = &mut self.candidates;
-        candidates.clear();
-        hands.proc.processes(|process| candidates.push(candidate(process)))?;
-        hands.shield.by_executable(hands.proc, candidates);
-        hands.shield.by_cgroup(hands.proc, candidates);
+    /// A victim of ours is gone. The next is selected when all are that were killed with it: `others` signalled by the guard
+    /// itself, of which each end is told here, and a cgroup that is `ending`, of which none is.
+    pub(crate) fn freed(&mut self, victim: VictimId, others: bool, ending: bool, now: Nanos) {
+        self.census.strike(victim);
+        self.others = (ending && !others).then(|| (victim, now.saturating_add(OTHERS_AGAIN)));
+        if !others && !ending {
+            self.all_freed(victim, now);
+        }
+    }
+
+    fn look_for_others<K: Kernel>(&mut self, moment: Nanos, hands: &Hands<'_, K>) {
+        let Some((victim, _)) = self.others.filter(|(_, due)| *due <= moment) else {
+            return;
+        };
+        self.others = None;
+        if hands.flights.count_of(|owner| owner == Owner::Machine) > 0 {
+            // Another was killed since; its end is told.
+        } else if hands.groups.busy() {
+            self.others = Some((victim, moment.saturating_add(OTHERS_AGAIN)));
+        } else {
+            self.all_freed(victim, moment);
+        }
+    }
+
+    fn all_freed(&mut self, victim: VictimId, now: Nanos) {
+        // The guard follows the first of them, which may have gone before.
+        let followed = match self.state.stage() {
+            MachineStage::Termed { victim, .. } | MachineStage::Killed { victim, .. } => victim,
+            MachineStage::Idle => victim,
+        };
+        self.state.outcome(followed, SignalOutcome::Freed, &self.config, now);
+        self.due = now;
+    }
+
+    /// Nothing is prepared any more.
+    pub(crate) fn cool<K: Kernel>(&mut self, kernel: &mut K) {
+        self.census.cool(kernel);
+    }
+
+    /// Who comes first now: by the list that is ready, or by another look at all.
+    fn look<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<(), ProcessError> {
+        let mut effort =
+            if self.census.catch_up(hands.kernel) { self.resolve(hands) } else { self.look_at_all(hands)? };
+        if effort.looks >= LOOKS_MAX && self.census.ready_since(hands.now()).is_some() {
+            // So many have grown that a list of this moment says more.
+            effort = self.look_at_all(hands)?;
+        }
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let taken = self.census.taken().unwrap_or_default();
+        self.effort = Some(SelectionEffort {
+            processes: count(effort.processes),
+            looks: count(effort.looks),
+            age_ns: hands.now().0.saturating_sub(taken.0),
+        });
         Ok(())
     }
-}
 
-fn candidate(process: &Process) -> Candidate {
-    let standing = if process.kernel_thread {
-        Standing::Protected(Protection::KernelThread)
-    } else if process.pid.0 == std::process::id() {
-        Standing::Protected(Protection::Daemon)
-    } else if process.dying {
-        Standing::Dying
-    } else {
-        Standing::Free
-    };
-    Candidate {
-        pid: process.pid,
-        start_ns: process.start_ns,
-        uid: process.uid,
-        mm: 0,
-        usage: process.usage(),
-        standing,
+    fn look_at_all<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<Effort, ProcessError> {
+        self.list(hands)?;
+        Ok(self.resolve(hands))
+    }
+
+    /// Makes the list anew.
+    fn list<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<(), ProcessError> {
+        let shared = self.last.map_or(Reading::Absent, |reading| reading.shared);
+        self.census.take(hands.kernel, shared.map(|bytes| hands.ledger.page_size().to_pages(bytes)))
+    }
+
+    fn resolve<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Effort {
+        let state = &self.state;
+        let court = hands.court();
+        self.census.resolve(hands.kernel, court, |victim| state.skipped(victim))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,26 +6,54 @@
 
 mod acting;
 mod attached;
+mod census;
+mod copies;
+mod early;
+mod examiner;
 mod flights;
+mod folders;
+mod foreign;
+mod groups;
 mod hands;
+mod host;
+mod kernel;
+mod last_defence;
 mod ledger;
 mod limits;
 mod lines;
 mod machine;
+mod population;
+mod reclaimer;
 mod report;
 mod request;
+mod sampling;
 mod shield;
+#[cfg(test)]
+mod simulator;
 mod views;
+mod weights;
 
+pub(crate) use examiner::Examiner;
+pub(crate) use last_defence::{
+    Arrangements, Deed as LastDefenceDeed, Ground as LastDefenceGround, LastDefence, Leftovers, Originals,
+    Systemd, undo_leftovers,
+};
 pub(crate) use ledger::Ledger;
+pub(crate) use reclaimer::Reclaimer;
 pub(crate) use report::{Journal, Notices};
 pub(crate) use request::{Caller, Change, Mailbox, Request, mailbox};
 pub(crate) use shield::Shield;
 
-use crate::biography::Biographer;
+use crate::{
+    biography::Biographer, cmdlines::CommandLines, history::Inheritance, obituary::Obituary,
+    sampler::Sampler, survey::Surveyor,
+};
 use attached::Attached;
 use flights::{Flights, Owner};
-use hands::{Hands, now};
+pub(crate) use groups::Groups;
+use hands::Hands;
+pub(crate) use host::Host;
+use kernel::{Kernel, Programs as _};
 use machine::MachineGuard;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -39,13 +67,17 @@ use plimsoll_policy::{
     limits::LimitConfig,
     lines::LineBook,
     machine::MachineConfig,
+    preference::Rules,
+    reap::Rates,
     units::{Bytes, Nanos},
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
     bpf::{BpfError, Pins},
-    process::{ProcRoot, Reaper},
+    process::{Priority, raise_decider},
 };
+use population::Population as _;
+pub(crate) use population::Program;
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd},
@@ -53,9 +85,9 @@ use std::{
 };
 
 /// What the guard starts with.
-pub(crate) struct Setup {
-    pub(crate) proc: ProcRoot,
-    pub(crate) reaper: Reaper,
+pub(crate) struct Setup<K: Kernel = Host> {
+    pub(crate) kernel: K,
+    pub(crate) reaper: K::Reaper,
     pub(crate) ledger: Ledger,
     pub(crate) notices: Notices,
     pub(crate) pins: Pins,
@@ -63,21 +95,31 @@ pub(crate) struct Setup {
     pub(crate) limit_config: LimitConfig,
     pub(crate) machine: Option<MachineConfig>,
     pub(crate) shield: Shield,
+    pub(crate) rules: Rules,
+    pub(crate) last_defence: LastDefence,
+    pub(crate) obituary: Obituary,
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
     pub(crate) signals: SignalFd,
     /// Called on SIGHUP, must not wait.
     pub(crate) reload: Box<dyn Fn() + Send>,
     pub(crate) biographer: Biographer,
+    pub(crate) surveyor: Surveyor,
+    pub(crate) reclaimer: Reclaimer,
+    pub(crate) groups: Groups,
+    pub(crate) cmdlines: CommandLines,
+    pub(crate) sampler: Sampler,
+    pub(crate) examiner: Examiner,
+    pub(crate) originals: Originals,
 }
 
-impl std::fmt::Debug for Setup {
+impl<K: Kernel> std::fmt::Debug for Setup<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Setup").field("pins", &self.pins).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Guard {
+impl<K: Kernel> std::fmt::Debug for Guard<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard")
             .field("pins", &self.pins)
@@ -87,85 +129,74 @@ impl std::fmt::Debug for Guard {
 }
 
 /// The guard and everything it holds.
-pub(crate) struct Guard {
-    proc: ProcRoot,
-    flights: Flights,
+pub(crate) struct Guard<K: Kernel = Host> {
+    kernel: K,
+    flights: Flights<K>,
     ledger: Ledger,
     notices: Notices,
     pins: Pins,
     book: Arc<LineBook>,
     limit_config: LimitConfig,
     machine: Option<MachineGuard>,
-    shield: Shield,
+    shield: Arc<Shield>,
+    rules: Arc<Rules>,
+    last_defence: LastDefence,
+    obituary: Obituary,
     mem_total: Bytes,
-    attached: Option<Attached>,
+    attached: Option<Attached<K>>,
     mailbox: Mailbox,
     signals: SignalFd,
     reload: Box<dyn Fn() + Send>,
     biographer: Biographer,
+    surveyor: Surveyor,
+    reclaimer: Reclaimer,
+    groups: Groups,
+    cmdlines: CommandLines,
+    sampler: Sampler,
+    examiner: Examiner,
+    originals: Originals,
     wake_ups: u64,
     stopping: bool,
 }
-
-/// Before ordinary programs, also before those that it is to stop.
-const URGENT_NICE: i32 = -20;
 
 /// What of [`Guard`] the two guards work with; a macro, so that the rest stays free to borrow.
 macro_rules! hands {
     ($guard:expr) => {
         Hands {
-            proc: &mut $guard.proc,
+            kernel: &mut $guard.kernel,
             flights: &mut $guard.flights,
             ledger: &mut $guard.ledger,
             notices: &mut $guard.notices,
             biographer: &$guard.biographer,
+            surveyor: &$guard.surveyor,
             shield: &$guard.shield,
+            rules: &$guard.rules,
+            reclaimer: &$guard.reclaimer,
+            groups: &$guard.groups,
+            cmdlines: &$guard.cmdlines,
+            last_defence: &mut $guard.last_defence,
+            originals: &$guard.originals,
+            examiner: &$guard.examiner,
             config: $guard.limit_config,
         }
     };
 }
 
+/// The loop of the machine's own daemon.
 impl Guard {
-    pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { proc, reaper, ledger, notices, pins, book, limit_config, machine, shield, .. } = setup;
-        Self {
-            proc,
-            flights: Flights::new(reaper),
-            ledger,
-            notices,
-            pins,
-            book,
-            limit_config,
-            machine: machine.map(MachineGuard::new),
-            shield,
-            mem_total: setup.mem_total,
-            attached: None,
-            mailbox: setup.mailbox,
-            signals: setup.signals,
-            reload: setup.reload,
-            biographer: setup.biographer,
-            wake_ups: 0,
-            stopping: false,
-        }
-    }
-
     /// Guards until told to stop.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         // Of this thread alone. A fork storm has dozens of others waiting for a CPU before it: without this, overshoot
         // was 3 times what it is with it (48 processes on 2 CPUs).
-        if let Err(errno) = rustix::process::setpriority_process(None, URGENT_NICE) {
-            self.notices.say(format_args!("it competes for the CPU like any program: setpriority: {errno}"));
+        // Above the reapers, which would otherwise push it off the CPU that it wakes them on.
+        if raise_decider() == Priority::Unchanged {
+            self.notices
+                .say(format_args!("it competes for the CPU like any program: CAP_SYS_NICE is missing"));
         }
         while !self.stopping {
             self.wait()?;
-            self.wake_ups = self.wake_ups.saturating_add(1);
-            if let Some(attached) = &mut self.attached {
-                attached.take_records(&mut hands!(self));
-            }
-            self.settle_flights();
-            self.tend();
+            self.turn();
             self.take_signals()?;
-            self.take_requests();
         }
         Ok(())
     }
@@ -175,7 +206,7 @@ impl Guard {
         let mut descriptors: Vec<PollFd<'_>> =
             self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
         let timeout = self.next_deadline().map(|due| {
-            let nanoseconds = due.0.saturating_sub(now().0);
+            let nanoseconds = due.0.saturating_sub(self.kernel.now().0);
             TimeSpec::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
         });
         match ppoll(&mut descriptors, timeout, None) {
@@ -191,16 +222,85 @@ impl Guard {
             .chain(self.flights.descriptors())
     }
 
+    fn take_signals(&mut self) -> io::Result<()> {
+        while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
+            match i32::try_from(info.ssi_signo).ok().and_then(|number| PosixSignal::try_from(number).ok()) {
+                Some(PosixSignal::SIGHUP) => (self.reload)(),
+                Some(_) | None => self.stopping = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<K: Kernel> Guard<K> {
+    pub(crate) fn new(setup: Setup<K>) -> Self {
+        let Setup { kernel, reaper, ledger, notices, pins, book, limit_config, machine, shield, .. } = setup;
+        Self {
+            kernel,
+            flights: Flights::new(reaper),
+            ledger,
+            notices,
+            pins,
+            book,
+            limit_config,
+            machine: machine.map(MachineGuard::new),
+            shield: Arc::new(shield),
+            rules: Arc::new(setup.rules),
+            last_defence: setup.last_defence,
+            obituary: setup.obituary,
+            mem_total: setup.mem_total,
+            attached: None,
+            mailbox: setup.mailbox,
+            signals: setup.signals,
+            reload: setup.reload,
+            biographer: setup.biographer,
+            surveyor: setup.surveyor,
+            reclaimer: setup.reclaimer,
+            groups: setup.groups,
+            cmdlines: setup.cmdlines,
+            sampler: setup.sampler,
+            examiner: setup.examiner,
+            originals: setup.originals,
+            wake_ups: 0,
+            stopping: false,
+        }
+    }
+
+    /// Takes in what the programs have told before they go: whom they killed has to be written down.
+    fn take_records(&mut self) {
+        if let Some(attached) = &mut self.attached {
+            attached.take_records(&mut hands!(self));
+        }
+    }
+
+    /// One turn of the loop: what happened, who is gone, what is due, what is asked.
+    fn turn(&mut self) {
+        self.wake_ups = self.wake_ups.saturating_add(1);
+        self.take_records();
+        self.settle_flights();
+        self.tend();
+        self.take_request();
+        self.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
+        self.sample();
+    }
+
     fn next_deadline(&self) -> Option<Nanos> {
         let machine = self.machine.as_ref().map(MachineGuard::due);
         let flights = if self.flights.is_empty() { None } else { self.flights.next_deadline() };
         let limits = self.attached.as_ref().and_then(|attached| {
             let ladders =
                 attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.limit_config));
-            let at_once = (!attached.unfinished.is_empty()).then_some(Nanos(0));
-            ladders.chain(attached.next_scan()).chain(at_once).min()
+            let at_once = (!attached.unfinished.is_empty() || attached.near_is_old).then_some(Nanos(0));
+            ladders
+                .chain(attached.next_scan())
+                .chain(attached.surveys.due())
+                .chain(attached.weights.due())
+                .chain(at_once)
+                .min()
         });
-        [machine, flights, limits].into_iter().flatten().min()
+        let samples = self.sampler.due(self.ledger.trails());
+        [machine, flights, limits, samples].into_iter().flatten().min()
     }
 
     fn tend(&mut self) {
@@ -217,35 +317,37 @@ impl Guard {
     /// Tells the guards which of their victims are gone.
     fn settle_flights(&mut self) {
         let mut gone = Vec::new();
-        self.flights.settle(&self.ledger, now(), |flight| gone.push((flight.owner, flight.victim)));
+        let now = self.kernel.now();
+        self.flights.settle(&self.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
         for (owner, victim) in gone {
             match (owner, &mut self.attached, &mut self.machine) {
                 (Owner::User(uid), Some(attached), _) => {
                     if let Some(watch) = attached.watched.get_mut(&uid) {
-                        watch.state.outcome(victim, SignalOutcome::Freed, now());
+                        watch.state.outcome(victim, SignalOutcome::Freed, now);
                         // Those left may all be asleep: no event of theirs would tell that one more has to go.
                         attached.unfinished.insert(uid);
                     }
                 }
-                (Owner::Machine, _, Some(machine)) => machine.freed(victim),
+                (Owner::Machine, _, Some(machine)) => {
+                    let others = self.flights.count_of(|owner| owner == Owner::Machine) > 0;
+                    machine.freed(victim, others, self.groups.busy(), now);
+                }
                 (Owner::User(_), None, _) | (Owner::Machine, _, None) => {}
             }
         }
     }
 
-    fn take_signals(&mut self) -> io::Result<()> {
-        while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
-            match i32::try_from(info.ssi_signo).ok().and_then(|number| PosixSignal::try_from(number).ok()) {
-                Some(PosixSignal::SIGHUP) => (self.reload)(),
-                Some(_) | None => self.stopping = true,
-            }
+    /// One a turn: whoever asks without end does not keep the guard from what the programs report.
+    fn take_request(&mut self) {
+        if let Some(request) = self.mailbox.next() {
+            self.answer(request);
         }
-        Ok(())
     }
 
-    fn take_requests(&mut self) {
-        while let Some(request) = self.mailbox.next() {
-            self.answer(request);
+    /// Records what programs that are being replaced have done.
+    fn hear_out(&mut self, replaced: Option<&mut Attached<K>>) {
+        if let Some(replaced) = replaced {
+            replaced.take_records(&mut hands!(self));
         }
     }
 
@@ -259,16 +361,61 @@ impl Guard {
         for account in over {
             attached.judge(account.uid, None, &mut hands!(self))?;
         }
-        attached.plan_scan(now());
+        attached.plan_scan(self.kernel.now());
         Ok(())
     }
 
     fn answer(&mut self, request: Request) {
         match request {
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
-            Request::Configure { limits, machine, reply } => {
+            Request::Surveyed(survey) => {
+                if let Some(attached) = &mut self.attached
+                    && let Err(error) = attached.take_survey(&survey, &mut hands!(self))
+                {
+                    self.notices.once("copies", &error);
+                }
+            }
+            Request::Configure { limits, machine, last_defence, rules, reply } => {
                 self.limit_config = limits;
+                if let Some(machine) = self.machine.as_mut().filter(|_| *self.rules != rules) {
+                    machine.judge_anew();
+                }
+                self.rules = Arc::new(rules);
+                if let Some(attached) = &mut self.attached {
+                    attached.weights.doubt_all(&attached.near);
+                }
+                self.last_defence.configure(last_defence);
+                if let Some(attached) = &self.attached
+                    && let Err(error) = attached.limits.attend(limits.triggers.kernel)
+                {
+                    self.notices.once("limits", &error);
+                }
                 self.configure_machine(machine);
+                reply.send(Ok(()));
+            }
+            Request::Examined(findings) => {
+                if let Some(attached) = &mut self.attached
+                    && let Err(error) = attached.take_findings(findings, &mut hands!(self))
+                {
+                    self.notices.once("limits", &error);
+                }
+            }
+            Request::CommandLines(found) => {
+                if let Some(attached) = &mut self.attached {
+                    attached.weights.learn(&found);
+                }
+                if let Some(machine) = &mut self.machine {
+                    machine.learn(found);
+                }
+            }
+            Request::Equip(selector) => self.kernel.equip(*selector),
+            Request::LastDefence(deed) => {
+                if let Some(deed) = self.obituary.hear(deed) {
+                    self.record_last_defence(&deed);
+                }
+            }
+            Request::Obituary { deceased, written, reply } => {
+                self.record_once(deceased, &written);
                 reply.send(Ok(()));
             }
             Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
@@ -280,8 +427,22 @@ impl Guard {
         match (config, &mut self.machine) {
             (Some(config), Some(machine)) => machine.configure(config),
             (Some(config), None) => self.machine = Some(MachineGuard::new(config)),
-            (None, _) => self.machine = None,
+            (None, _) => {
+                if let Some(mut machine) = self.machine.take() {
+                    machine.cool(&mut self.kernel);
+                }
+            }
         }
+    }
+
+    /// Records what an earlier daemon did and did not come to write.
+    pub(crate) fn inherit(&mut self, inheritance: Inheritance) {
+        self.ledger.inherit(inheritance);
+    }
+
+    /// How fast memory came back from killed processes.
+    pub(crate) fn rates(&self) -> Rates {
+        self.flights.rates()
     }
 
     /// Says something in the journal.
@@ -298,14 +459,24 @@ impl Guard {
         keep: bool,
         settle: impl FnOnce(),
     ) -> Result<(), plimsoll_sys::bpf::BpfError> {
+        if !keep {
+            self.take_records();
+        }
         self.attached = None;
-        drop(self.mailbox);
+        // Whoever waits for an answer learns that there is none.
+        self.mailbox.close();
         settle();
+        for deceased in self.obituary.stop() {
+            self.record_deceased(deceased);
+        }
         if let Err(error) = self.flights.stop() {
             self.notices.say(format_args!("the reaper did not end well: {error}"));
         }
+        if let Err(error) = self.last_defence.stop(!keep) {
+            self.notices.say(error);
+        }
         if !keep {
-            self.pins.remove()?;
+            self.kernel.remove(&self.pins)?;
         }
         Ok(())
     }

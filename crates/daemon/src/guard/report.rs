@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fmt::Display,
     io::Write as _,
-    sync::mpsc::{SyncSender, sync_channel},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
 
@@ -30,6 +30,18 @@ impl Journal {
             }
         })?;
         Ok(Self { lines })
+    }
+
+    /// One whose lines are read by whoever asked, for a command that ends at once.
+    pub(crate) fn gather() -> (Self, Receiver<String>) {
+        let (lines, queue) = sync_channel(QUEUE_MAX);
+        (Self { lines }, queue)
+    }
+
+    /// One that nobody reads: each line is dropped.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self { lines: sync_channel(0).0 }
     }
 
     /// Whether the line was taken.

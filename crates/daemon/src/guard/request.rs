@@ -1,20 +1,26 @@
 //! What other threads ask of the guard thread, and how it is woken for it.
 
-use crate::api::control::Refusal;
+use super::{examiner::Findings, last_defence::Deed};
+use crate::cmdlines::Found;
+use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::{
     account::AccountView,
+    last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{LineBook, Target},
     machine::MachineConfig,
+    preference::Rules,
     status::Status,
     units::Uid,
 };
+use plimsoll_sys::bpf::Selector;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
+        atomic::AtomicBool,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     time::Duration,
@@ -53,9 +59,28 @@ pub(crate) enum Request {
     /// These are the lines now. The programs are loaded already where there are any.
     Lines { book: Arc<LineBook>, change: Change, reply: Reply<Result<(), Refusal>> },
     /// The configuration changed.
-    Configure { limits: LimitConfig, machine: Option<MachineConfig>, reply: Reply<Result<(), Refusal>> },
+    Configure {
+        limits: LimitConfig,
+        machine: Option<MachineConfig>,
+        last_defence: LastDefenceConfig,
+        rules: Rules,
+        reply: Reply<Result<(), Refusal>>,
+    },
     /// Accounts with a line.
     Accounts { user: Option<Uid>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
+    /// The kernel's own OOM killer took somebody.
+    LastDefence(Deed),
+    /// Somebody else took somebody. Answered when it is written down; `written` is then set, and a second request with the
+    /// same one, made because the answer to the first was late, is only answered.
+    Obituary { deceased: Deceased, written: Arc<AtomicBool>, reply: Reply<Result<(), Refusal>> },
+    /// Command lines that rules ask for.
+    CommandLines(Found),
+    /// What processes of an account near its line count.
+    Examined(Findings),
+    /// The selection programs are there.
+    Equip(Box<Selector>),
+    /// What forked processes were found to have copied.
+    Surveyed(Survey),
     /// Everything.
     Status { asker: Uid, reply: Reply<Result<Status, Refusal>> },
 }
@@ -82,14 +107,28 @@ pub(crate) fn mailbox() -> io::Result<(Mailbox, Caller)> {
 }
 
 impl Mailbox {
-    /// The next request. The bell is silenced first, so that none is missed.
+    /// The next request. The bell goes on ringing while there may be another: whoever takes one and comes back later
+    /// misses none.
     pub(crate) fn next(&self) -> Option<Request> {
-        if let Err(errno) = self.bell.read()
-            && errno != nix::errno::Errno::EAGAIN
-        {
-            // An event descriptor fails in no other way; the queue is looked at all the same.
+        if let Ok(request) = self.queue.try_recv() {
+            return Some(request);
         }
-        self.queue.try_recv().ok()
+        if self.bell.read().is_err() {
+            // It does not ring, or an event descriptor failed, which it does not; the queue is looked at all the same.
+        }
+        let late = self.queue.try_recv().ok()?;
+        if self.bell.write(1).is_err() {
+            // Full, and so it rings.
+        }
+        Some(late)
+    }
+}
+
+impl Mailbox {
+    /// Takes nothing any more: whoever waits for an answer, or asks later, learns that there is none.
+    pub(crate) fn close(&mut self) {
+        let (_nobody, closed) = sync_channel(0);
+        self.queue = closed;
     }
 }
 

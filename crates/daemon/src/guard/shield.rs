@@ -1,11 +1,12 @@
 //! Who is never a victim, by root-owned executable or by cgroup; never by name alone, which anyone can take.
 
+use super::kernel::Kernel;
 use crate::config::{Config, login_path::LOGIN_PATH};
 use plimsoll_policy::{
-    selection::{Candidate, Protection, Standing, VICTIMS_MAX},
+    selection::{Candidate, Protection, Standing, VICTIMS_MAX, order},
     units::Uid,
 };
-use plimsoll_sys::process::ProcRoot;
+use plimsoll_sys::process::{ExeIdentity, ProcessError};
 use plimsoll_wire::text::parse_mount;
 use std::{
     collections::HashMap,
@@ -57,34 +58,46 @@ impl Shield {
         folders.filter_map(|folder| std::fs::metadata(folder).ok()).map(|folder| folder.ino()).collect()
     }
 
-    /// Marks those of the largest candidates whose executable is protected.
-    pub(crate) fn by_executable(&self, proc: &ProcRoot, candidates: &mut [Candidate]) {
-        let protects = |one: &Candidate| {
-            let identity = proc.exe_identity(one.pid).ok().flatten();
-            identity.is_some_and(|exe| {
-                let of_system = self.executables.get(&(exe.device, exe.inode));
-                exe.only_root_writes() && of_system.is_some_and(|only| !only || one.uid < self.first_user)
-            })
-        };
-        mark(candidates, protects, Protection::Executable);
+    /// What protects a process of this user, which runs this file and in this cgroup.
+    pub(crate) fn protection(
+        &self,
+        uid: Uid,
+        exe: Option<ExeIdentity>,
+        cgroup: Option<&[u8]>,
+    ) -> Option<Protection> {
+        let by_exe = exe.is_some_and(|exe| {
+            let of_system = self.executables.get(&(exe.device, exe.inode));
+            exe.only_root_writes() && of_system.is_some_and(|only| !only || uid < self.first_user)
+        });
+        let by_cgroup = || cgroup.is_some_and(|path| self.covers(path));
+        if by_exe { Some(Protection::Executable) } else { by_cgroup().then_some(Protection::Cgroup) }
     }
 
     /// Marks those of the largest candidates whose cgroup is protected, or below one that is.
-    pub(crate) fn by_cgroup(&self, proc: &mut ProcRoot, candidates: &mut [Candidate]) {
+    pub(crate) fn by_cgroup(&self, kernel: &mut impl Kernel, candidates: &mut [Candidate]) {
         if self.cgroups.is_empty() {
             return;
         }
-        let protects = |one: &Candidate| {
-            let cgroup = proc.cgroup(one.pid).ok().flatten();
-            cgroup.is_some_and(|path| self.cgroups.iter().any(|protected| is_within(&path, protected)))
-        };
-        mark(candidates, protects, Protection::Cgroup);
+        mark(candidates, |one| self.may_cover(kernel.cgroup(one.pid)), Protection::Cgroup);
+    }
+
+    /// Whether one who runs there is protected; where it could not be found out where that is, they are taken to be.
+    fn may_cover(&self, cgroup: Result<Option<String>, ProcessError>) -> bool {
+        match cgroup {
+            Ok(path) => path.is_some_and(|path| self.covers(path.as_bytes())),
+            Err(error) => error.is_passing(),
+        }
+    }
+
+    /// Whether a cgroup is protected, or below one that is.
+    fn covers(&self, path: &[u8]) -> bool {
+        self.cgroups.iter().any(|protected| is_within(path, protected.as_bytes()))
     }
 }
 
 /// Looks at the largest until as many unprotected ones are found as selection can reach.
 fn mark(candidates: &mut [Candidate], mut protects: impl FnMut(&Candidate) -> bool, protection: Protection) {
-    candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
+    candidates.sort_unstable_by(order);
     let mut unprotected = 0_usize;
     for one in candidates.iter_mut().filter(|one| one.standing == Standing::Free) {
         if protects(one) {
@@ -98,8 +111,8 @@ fn mark(candidates: &mut [Candidate], mut protects: impl FnMut(&Candidate) -> bo
     }
 }
 
-fn is_within(path: &str, ancestor: &str) -> bool {
-    path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+fn is_within(path: &[u8], ancestor: &[u8]) -> bool {
+    path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 fn cgroup_root() -> Option<PathBuf> {

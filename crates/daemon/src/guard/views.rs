@@ -1,13 +1,20 @@
 //! What the guard shows of itself.
 
-use super::{Guard, flights::Owner};
+use super::{
+    Guard,
+    flights::Owner,
+    kernel::{Kernel as TheKernel, Programs as _, Records as _},
+    machine::MachineGuard,
+};
 use crate::api::control::Refusal;
 use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
     account::AccountView,
     machine::MachineReading,
     permission::ROOT,
-    status::{GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers},
+    status::{
+        GuardView, Guards, Kernel, MapView, OthersView, OwnView, Pressure, Selection, Status, Triggers,
+    },
     units::{Bytes, Nanos, Uid},
 };
 use plimsoll_sys::bpf::AccountFacts;
@@ -19,7 +26,7 @@ const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
 const PROGRAMS: [&str; 4] =
     ["tp_btf/rss_stat", "tp_btf/exit_mmap", "tp_btf/sched_process_fork", "tp_btf/sched_process_exec"];
 
-impl Guard {
+impl<K: TheKernel> Guard<K> {
     /// Accounts with a line, exact at this moment: what is not settled is settled first.
     pub(super) fn account_views(
         &mut self,
@@ -43,8 +50,8 @@ impl Guard {
         let Some(attached) = &mut self.attached else {
             return Ok(Vec::new());
         };
-        if asker == ROOT || attached.last_scan_ago() > SCAN_FOR_USERS_EVERY {
-            attached.scan()?;
+        if asker == ROOT || attached.last_scan_ago(self.kernel.now()) > SCAN_FOR_USERS_EVERY {
+            attached.scan(&self.kernel)?;
         }
         attached.limits.accounts()
     }
@@ -65,6 +72,8 @@ impl Guard {
             near: facts.near,
             processes: u64::from(facts.processes),
             source: line.source,
+            target: Some(line.set_as.target()),
+            set_by: Some(line.set_as.set_by()),
         })
     }
 
@@ -74,15 +83,10 @@ impl Guard {
         Ok(Status {
             daemon: true,
             triggers: Triggers {
-                kernel: if limits_on && self.limit_config.dry_run {
-                    "dry run: crossings are recorded, nothing is sent"
-                } else if limits_on {
-                    "in force: kills the allocating process in the event that crosses, when it is the account's largest"
-                } else {
-                    "not attached: no line is set"
-                }
-                .into(),
-                daemon: if self.limit_config.dry_run {
+                kernel: self.kernel_trigger(),
+                daemon: if !self.limit_config.triggers.daemon {
+                    "switched off in the configuration"
+                } else if self.limit_config.dry_run {
                     "dry run: decisions are recorded, nothing is sent"
                 } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
@@ -92,13 +96,43 @@ impl Guard {
                     "idle: no line is set and the machine guard is off"
                 }
                 .into(),
-                last_defence: "the kernel's own OOM killer, not arranged by this version".into(),
+                last_defence: self.last_defence.words(limits_on, self.limit_config.dry_run),
             },
             guards: self.guards(limits_on),
             accounts,
+            groups: Vec::new(),
             pressure: self.pressure(),
             kernel: self.kernel()?,
         })
+    }
+
+    /// What the kernel side does here, and what this kernel does not let it do.
+    fn kernel_trigger(&self) -> String {
+        let Some(attached) = &self.attached else {
+            return "not attached: no line is set".into();
+        };
+        if !self.limit_config.triggers.kernel {
+            return "switched off in the configuration: crossings are only reported".into();
+        }
+        if self.limit_config.dry_run {
+            return "dry run: crossings are recorded, nothing is sent".into();
+        }
+        let meta = attached.limits.meta();
+        let mut told = if meta.signals_others {
+            "in force: kills the account's largest process in the event that crosses, asleep or not"
+                .to_owned()
+        } else {
+            "in force: kills the allocating process in the event that crosses when it is the account's largest; another \
+             one is killed by the daemon (before Linux 6.13 the kernel cannot), and the allocating one when no daemon \
+             answers"
+                .to_owned()
+        };
+        if meta.task_caches {
+            told.push_str(
+                "; page counts that threads keep to themselves (before Linux 6.2) are read after each fault",
+            );
+        }
+        told
     }
 
     fn guards(&self, limits_on: bool) -> Guards {
@@ -111,7 +145,10 @@ impl Guard {
             incidents: self.ledger.recorded(guard),
             last_incident: self.ledger.last_id(guard),
         };
+        let (kernel, programs) = self.obituary.words();
+        let (incidents, last) = (self.ledger.recorded(Side::Kernel), self.ledger.last_id(Side::Kernel));
         Guards {
+            others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
             limits: view(limits_on, dying_lines, Side::Limits),
             pressure: view(self.machine.is_some(), dying_machine, Side::Pressure),
             own: OwnView {
@@ -120,6 +157,7 @@ impl Guard {
                 wake_ups: Some(self.wake_ups),
                 incidents_lost: Some(self.ledger.lost()),
                 protected: u64::try_from(self.shield.len()).ok(),
+                reap_lowest_bytes_per_second: self.flights.rates().lowest(),
             },
         }
     }
@@ -145,7 +183,14 @@ impl Guard {
             term_at_swap_bytes: share(swap_total, config.map(|config| config.term.swap.0)),
             kill_at_mem_bytes: share(programs, config.map(|config| config.kill.memory.0)),
             kill_at_swap_bytes: share(swap_total, config.map(|config| config.kill.swap.0)),
+            selection: self.machine.as_ref().map(|machine| self.selection(machine)),
         }
+    }
+
+    fn selection(&self, machine: &MachineGuard) -> Selection {
+        let now = self.kernel.now();
+        let ready = machine.ready_since(now).map(|taken| now.0.saturating_sub(taken.0));
+        Selection { from: machine.source().map(String::from), ready_ns: ready, last: machine.effort() }
     }
 
     fn kernel(&mut self) -> Result<Kernel, Refusal> {
@@ -193,7 +238,11 @@ impl Guard {
             attached: true,
             pin: Some(self.pins.root().display().to_string()),
             schema: Some(attached.limits.meta().schema),
-            programs: PROGRAMS.map(String::from).to_vec(),
+            programs: PROGRAMS
+                .into_iter()
+                .chain(attached.limits.meta().task_caches.then_some("fexit/handle_mm_fault"))
+                .map(String::from)
+                .collect(),
             map_bytes: maps.iter().map(|map| map.bytes).sum(),
             maps,
             records_dropped: Some(counters.records_dropped),

@@ -208,7 +208,7 @@ impl Log {
     }
 
     /// Adds an outcome to what the next commit writes.
-    pub(super) fn push_outcome(&mut self, outcome: &record::Outcome) -> io::Result<()> {
+    pub(super) fn push_outcome(&mut self, outcome: &mut record::Outcome) -> io::Result<()> {
         record::encode_outcome(&mut self.pending, outcome)?;
         self.pending_records = self.pending_records.saturating_add(1);
         Ok(())

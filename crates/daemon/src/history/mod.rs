@@ -14,15 +14,20 @@ use std::{
 };
 use thiserror::Error;
 
+mod journal;
 mod log;
 mod reader;
 pub mod record;
 mod store;
 mod writer;
 
+pub use journal::Journal;
+pub(crate) use journal::{Draft, Inheritance};
 pub use log::Repaired;
 pub use reader::{PAGE_MAX, Pages, Query, Reader};
 pub use record::Outcome;
+#[cfg(test)]
+pub(crate) use writer::Recorded;
 pub use writer::{Counts, QUEUE_MAX, Writer};
 
 /// How much is kept.
@@ -131,6 +136,19 @@ impl History {
         caps: Caps,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
     ) -> Result<Self, HistoryError> {
+        Self::open_with_journal(folder, caps, None, enrich)
+    }
+
+    /// Likewise; with a journal, what is recorded and not written yet outlives this process.
+    ///
+    /// # Errors
+    /// As [`History::open`].
+    pub fn open_with_journal(
+        folder: &Path,
+        caps: Caps,
+        journal: Option<Journal>,
+        enrich: impl FnMut(&mut Incident) + Send + 'static,
+    ) -> Result<Self, HistoryError> {
         crate::state::prepare_folder(folder)?;
         let log::OpenedLog { log, repaired, next_id } = log::Log::open(folder, caps.max_bytes)?;
         let (sender, receiver) = mpsc::sync_channel(QUEUE_MAX);
@@ -144,7 +162,7 @@ impl History {
         })
         .map_err(HistoryError::io("start the thread that writes", folder))?;
         let reader = Reader::new(store::path(folder), Arc::clone(&shared), sender.clone());
-        Ok(Self { writer: Writer::new(sender, shared), reader, next_id, repaired })
+        Ok(Self { writer: Writer::new(sender, shared, journal), reader, next_id, repaired })
     }
 }
 

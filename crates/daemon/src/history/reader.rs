@@ -28,7 +28,7 @@ pub struct Query {
 }
 
 /// Answers queries. Its connection is opened by the first one and stays open until [`Reader::close`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Reader {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -40,7 +40,7 @@ impl Reader {
         Self { path, shared, sender }
     }
 
-    /// The newest incidents of those asked for, oldest first.
+    /// The newest incidents of those asked for, oldest first, without their courses.
     ///
     /// # Errors
     /// [`HistoryError::Building`], [`HistoryError::Unusable`] or [`HistoryError::Query`].
@@ -53,13 +53,13 @@ impl Reader {
         self.ask(|connection| store::newest(connection, range, query.limit.min(PAGE_MAX)))
     }
 
-    /// All incidents since a time, oldest first, in pages of at most `page` ([`PAGE_MAX`] at most).
+    /// All incidents since a time, oldest first, without their courses, in pages of at most `page` ([`PAGE_MAX`] at most).
     #[must_use]
     pub const fn pages(&self, since: Option<Timestamp>, page: usize) -> Pages<'_> {
         Pages { reader: self, since, page, after: Some(0) }
     }
 
-    /// One incident.
+    /// One incident, with its course.
     ///
     /// # Errors
     /// As [`Reader::query`].
@@ -67,15 +67,15 @@ impl Reader {
         self.ask(|connection| store::by_id(connection, id))
     }
 
-    /// The newest incident.
+    /// The newest incident, with its course.
     ///
     /// # Errors
     /// As [`Reader::query`].
     pub fn last(&self) -> Result<Option<Incident>, HistoryError> {
-        Ok(self.query(&Query { limit: 1, ..Query::default() })?.pop())
+        self.ask(store::last)
     }
 
-    /// The newest incident that has this process among its victims.
+    /// The newest incident that has this process among its victims, with its course.
     ///
     /// # Errors
     /// As [`Reader::query`].

@@ -4,7 +4,10 @@
 //! everything behind it, `incident` or `outcome`, the incident's id, and the JSON of the value. No byte of a line is a
 //! control character, whatever a process calls itself, so that `grep`, `tail` and a terminal are safe to use on it.
 
-use plimsoll_policy::incident::{Incident, Victim};
+use plimsoll_policy::{
+    human::is_hazardous,
+    incident::{Course, Incident, Victim, origin::Origin},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 use std::io::{self, Write};
@@ -26,9 +29,14 @@ const CGROUP_MAX_BYTES: usize = 1024;
 const COMM_MAX_BYTES: usize = 64;
 const REASON_MAX_BYTES: usize = 1024;
 const VICTIMS_MAX: usize = 16;
+/// A report of the kernel in words has some hundred.
+const SUMMARY_MAX_BYTES: usize = 8192;
+const ADVICE_MAX: usize = 3;
+/// Samples of an incident's course, of the account and of the machine each: what five minutes and a tail can come to.
+const SAMPLES_MAX: usize = 400;
 
 /// What became known of an incident after it was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Which incident.
     pub id: u64,
@@ -36,11 +44,17 @@ pub struct Outcome {
     pub signal_to_freed_ns: Option<u64>,
     /// What the victim gave back; `None`: nothing new is known.
     pub freed_bytes: Option<u64>,
+    /// How the course of memory went on; `None`: nothing new is known. Versions before this field pass over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub course: Option<Course>,
 }
 
 impl Outcome {
-    /// Writes what is known over what the incident says.
+    /// Writes what is known over what the incident says, and goes on with its course.
     pub fn apply(self, incident: &mut Incident) {
+        if let Some(later) = self.course {
+            incident.course.get_or_insert_default().go_on(later);
+        }
         incident.signal_to_freed_ns = self.signal_to_freed_ns.or(incident.signal_to_freed_ns);
         incident.freed_bytes = self.freed_bytes.or(incident.freed_bytes);
     }
@@ -52,7 +66,7 @@ pub enum Record {
     /// An incident, as far as it was known when it was written.
     Incident(Box<Incident>),
     /// What became known later.
-    Outcome(Outcome),
+    Outcome(Box<Outcome>),
 }
 
 /// Why a line is not a record.
@@ -163,7 +177,8 @@ impl Checked<'_> {
             }
             Kind::Outcome => {
                 let outcome: Outcome = serde_json::from_slice(self.json).map_err(failed)?;
-                (Record::Outcome(outcome), outcome.id)
+                let id = outcome.id;
+                (Record::Outcome(Box::new(outcome)), id)
             }
         };
         if id == self.id {
@@ -199,12 +214,13 @@ pub fn encode_incident(buffer: &mut Vec<u8>, incident: &mut Incident) -> io::Res
     push_line(buffer, Kind::Incident, incident.id, &json)
 }
 
-/// Appends the outcome's line, newline included, to `buffer`.
+/// Appends the outcome's line, newline included, to `buffer`. A course out of all proportion is shortened first.
 ///
 /// # Errors
 /// As [`encode_incident`].
-pub fn encode_outcome(buffer: &mut Vec<u8>, outcome: &Outcome) -> io::Result<()> {
-    push_line(buffer, Kind::Outcome, outcome.id, &to_json(outcome)?)
+pub fn encode_outcome(buffer: &mut Vec<u8>, outcome: &mut Outcome) -> io::Result<()> {
+    outcome.course.iter_mut().for_each(|course| course.keep_newest(SAMPLES_MAX));
+    push_line(buffer, Kind::Outcome, outcome.id, &to_json(&*outcome)?)
 }
 
 /// The JSON of a value without a control character in it.
@@ -232,14 +248,14 @@ fn push_line(buffer: &mut Vec<u8>, kind: Kind, id: u64, json: &[u8]) -> io::Resu
 /// Leaves room for version, checksum, kind and id.
 const JSON_MAX_BYTES: usize = RECORD_MAX_BYTES - 64;
 
-/// The JSON of the incident, after as many cuts as it takes: first the peers, then command lines, then victims.
-/// 16 victims with a
-/// cgroup of 1 KiB, each byte of which becomes six, stay under the 256 KiB.
+/// The JSON of the incident, after as many cuts as it takes: first the peers, then command lines, then its course, then
+/// victims. 16 victims with a cgroup of 1 KiB and an origin of 17 KiB, each byte of which becomes six, stay under the 256 KiB.
 fn fit(incident: &mut Incident) -> io::Result<Vec<u8>> {
-    let cuts: [fn(&mut Incident); 4] = [
+    let cuts: [fn(&mut Incident); 5] = [
         |_| {},
         |incident| incident.peers.clear(),
         |incident| incident.victims.iter_mut().for_each(|victim| victim.cmdline = None),
+        |incident| incident.course = None,
         |incident| incident.victims.truncate(VICTIMS_MAX),
     ];
     for cut in cuts {
@@ -254,12 +270,31 @@ fn fit(incident: &mut Incident) -> io::Result<Vec<u8>> {
 
 fn shorten_strings(incident: &mut Incident) {
     shorten(&mut incident.reason, REASON_MAX_BYTES);
+    if let Some(origin) = &mut incident.origin {
+        shorten_origin(origin);
+    }
+    incident.course.iter_mut().for_each(|course| course.keep_newest(SAMPLES_MAX));
     let Incident { victims, peers, .. } = incident;
     for Victim { comm, cmdline, cgroup, .. } in victims.iter_mut().chain(peers) {
         shorten(comm, COMM_MAX_BYTES);
         cmdline.iter_mut().for_each(|text| shorten(text, CMDLINE_MAX_BYTES));
         cgroup.iter_mut().for_each(|text| shorten(text, CGROUP_MAX_BYTES));
     }
+}
+
+fn shorten_origin(origin: &mut Origin) {
+    let Origin { cgroup, container, invoker, gfp, cause, summary, advice, .. } = origin;
+    advice.truncate(ADVICE_MAX);
+    let words = [gfp, cause].into_iter().flatten().chain(advice);
+    words.for_each(|text| shorten(text, REASON_MAX_BYTES));
+    let paths = cgroup.iter_mut().chain(
+        container
+            .iter_mut()
+            .flat_map(|one| [&mut one.runtime, &mut one.id, &mut one.pod].into_iter().flatten()),
+    );
+    paths.for_each(|text| shorten(text, CGROUP_MAX_BYTES));
+    invoker.iter_mut().for_each(|one| shorten(&mut one.comm, COMM_MAX_BYTES));
+    summary.iter_mut().for_each(|text| shorten(text, SUMMARY_MAX_BYTES));
 }
 
 fn shorten(text: &mut String, max_bytes: usize) {
@@ -273,11 +308,6 @@ fn shorten(text: &mut String, max_bytes: usize) {
 /// JSON with everything escaped that a terminal might obey: serde_json leaves DEL, the C1 controls and the characters
 /// that turn the direction of writing as they are.
 struct Printable;
-
-fn is_hazardous(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 impl Formatter for Printable {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {

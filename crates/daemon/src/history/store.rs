@@ -8,8 +8,12 @@ use super::{
     log::{self, Lines},
     record::{self, Outcome, Record},
 };
-use plimsoll_policy::{incident::Incident, units::Pid};
+use plimsoll_policy::{
+    incident::{Course, Incident},
+    units::Pid,
+};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
+use serde::de::DeserializeOwned;
 use std::{
     fs::{self, File, OpenOptions},
     io,
@@ -19,14 +23,18 @@ use std::{
 use thiserror::Error;
 
 /// Counts up with every change of [`SCHEMA`]; a database of any other version is built again.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE incident(id INTEGER PRIMARY KEY, time_us INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE course(incident_id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
 CREATE INDEX incident_time ON incident(time_us);
 CREATE TABLE victim(pid INTEGER NOT NULL, incident_id INTEGER NOT NULL, PRIMARY KEY(pid, incident_id)) STRICT, WITHOUT ROWID;
 CREATE INDEX victim_incident ON victim(incident_id);
-CREATE TRIGGER forget AFTER DELETE ON incident BEGIN DELETE FROM victim WHERE incident_id = old.id; END;
+CREATE TRIGGER forget AFTER DELETE ON incident BEGIN
+    DELETE FROM victim WHERE incident_id = old.id;
+    DELETE FROM course WHERE incident_id = old.id;
+END;
 CREATE TABLE taken_in(only INTEGER PRIMARY KEY CHECK(only = 1), start INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 ";
 
@@ -253,17 +261,17 @@ fn take_in(
         let Ok(checked) = record::check(line.bytes) else { continue };
         part.taken = part.taken.saturating_add(1);
         last = Some((line.start, checked.checksum));
-        match (checked.decode(), core::str::from_utf8(checked.json)) {
-            (Ok(Record::Incident(incident)), Ok(body)) => {
-                part.replaced = part.replaced.saturating_add(insert(transaction, &incident, body)?);
+        match checked.decode() {
+            Ok(Record::Incident(incident)) => {
+                part.replaced = part.replaced.saturating_add(insert(transaction, &incident)?);
                 part.added = part.added.saturating_add(1);
             }
-            (Ok(Record::Outcome(outcome)), _) => {
-                if !complete(transaction, outcome)? {
+            Ok(Record::Outcome(outcome)) => {
+                if !complete(transaction, *outcome)? {
                     part.unmatched = part.unmatched.saturating_add(1);
                 }
             }
-            (Ok(Record::Incident(_)) | Err(_), _) => part.undecodable = part.undecodable.saturating_add(1),
+            Err(_) => part.undecodable = part.undecodable.saturating_add(1),
         }
     }
     if let Some((start, checksum)) = last {
@@ -275,13 +283,34 @@ fn take_in(
     Ok(part)
 }
 
+/// The course of an incident is beside it: lists of incidents are read without.
+fn parts(incident: &Incident) -> Result<(String, Option<String>), StoreError> {
+    let text = |json: io::Result<Vec<u8>>| {
+        let json = json.map_err(HistoryError::io("encode", Path::new("an incident")))?;
+        String::from_utf8(json).map_err(|error| StoreError::Damaged(error.to_string()))
+    };
+    let course = incident.course.as_ref().map(record::to_json).map(text).transpose()?;
+    let bare = Incident { course: None, ..incident.clone() };
+    Ok((text(record::to_json(&bare))?, course))
+}
+
+fn set_course(transaction: &Transaction<'_>, id: i64, course: Option<&str>) -> rusqlite::Result<()> {
+    if let Some(course) = course {
+        let sql = "INSERT OR REPLACE INTO course(incident_id, body) VALUES (?1, ?2)";
+        transaction.execute(sql, params![id, course])?;
+    }
+    Ok(())
+}
+
 /// Returns how many incidents of the same id it took the place of.
-fn insert(transaction: &Transaction<'_>, incident: &Incident, body: &str) -> rusqlite::Result<u64> {
+fn insert(transaction: &Transaction<'_>, incident: &Incident) -> Result<u64, StoreError> {
+    let (body, course) = parts(incident)?;
     // Checked by the record's decoder to fit.
     let id = i64::try_from(incident.id).unwrap_or(i64::MAX);
     let replaced = transaction.execute("DELETE FROM incident WHERE id = ?1", [id])?;
     let sql = "INSERT INTO incident(id, time_us, body) VALUES (?1, ?2, ?3)";
     transaction.execute(sql, params![id, incident.time.as_microsecond(), body])?;
+    set_course(transaction, id, course.as_deref())?;
     for victim in &incident.victims {
         let sql = "INSERT OR IGNORE INTO victim(pid, incident_id) VALUES (?1, ?2)";
         transaction.execute(sql, params![victim.pid.0, id])?;
@@ -293,30 +322,49 @@ fn insert(transaction: &Transaction<'_>, incident: &Incident, body: &str) -> rus
 fn complete(transaction: &Transaction<'_>, outcome: Outcome) -> Result<bool, StoreError> {
     let Some(mut incident) = by_id(transaction, outcome.id)? else { return Ok(false) };
     outcome.apply(&mut incident);
-    let body = record::to_json(&incident).map_err(HistoryError::io("encode", Path::new("an incident")))?;
-    let body = String::from_utf8(body).map_err(|error| StoreError::Damaged(error.to_string()))?;
-    let id = i64::try_from(outcome.id).unwrap_or(i64::MAX);
+    let (body, course) = parts(&incident)?;
+    let id = i64::try_from(incident.id).unwrap_or(i64::MAX);
+    set_course(transaction, id, course.as_deref())?;
     transaction.execute("UPDATE incident SET body = ?2 WHERE id = ?1", params![id, body])?;
     Ok(true)
 }
 
 fn incident(row: &Row<'_>) -> rusqlite::Result<Incident> {
-    let body: String = row.get(0)?;
-    serde_json::from_str(&body).map_err(|error| {
+    decoded(&row.get::<_, String>(0)?)
+}
+
+/// Of a row of [`WHOLE`].
+fn whole(row: &Row<'_>) -> rusqlite::Result<Incident> {
+    let course: Option<Course> =
+        row.get::<_, Option<String>>(1)?.map(|body| decoded::<Course>(&body)).transpose()?;
+    Ok(Incident { course, ..incident(row)? })
+}
+
+fn decoded<T: DeserializeOwned>(body: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(body).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     })
 }
 
-/// The incident of this id.
+/// An incident with its course.
+const WHOLE: &str =
+    "SELECT incident.body, course.body FROM incident LEFT JOIN course ON course.incident_id = id";
+
+/// The incident of this id, with its course.
 pub(super) fn by_id(connection: &Connection, id: u64) -> rusqlite::Result<Option<Incident>> {
     let Ok(id) = i64::try_from(id) else { return Ok(None) };
-    connection.query_row("SELECT body FROM incident WHERE id = ?1", [id], incident).optional()
+    connection.query_row(&format!("{WHOLE} WHERE id = ?1"), [id], whole).optional()
 }
 
-/// The last incident that has this process among its victims.
+/// The newest incident, with its course.
+pub(super) fn last(connection: &Connection) -> rusqlite::Result<Option<Incident>> {
+    connection.query_row(&format!("{WHOLE} ORDER BY id DESC LIMIT 1"), [], whole).optional()
+}
+
+/// The last incident that has this process among its victims, with its course.
 pub(super) fn by_pid(connection: &Connection, pid: Pid) -> rusqlite::Result<Option<Incident>> {
-    let sql = "SELECT body FROM incident WHERE id = (SELECT max(incident_id) FROM victim WHERE pid = ?1)";
-    connection.query_row(sql, [pid.0], incident).optional()
+    let sql = format!("{WHOLE} WHERE id = (SELECT max(incident_id) FROM victim WHERE pid = ?1)");
+    connection.query_row(&sql, [pid.0], whole).optional()
 }
 
 /// Which incidents, by id: `after < id < before`, and no earlier than the first one at or after `since_us`.
@@ -330,12 +378,12 @@ pub(super) struct Range {
 const IN_RANGE: &str = "SELECT body FROM incident WHERE id > ?1 AND id < ?2 \
                         AND id >= (SELECT min(id) FROM incident WHERE time_us >= ?3)";
 
-/// The oldest of a range, oldest first.
+/// The oldest of a range, oldest first, without their courses.
 pub(super) fn oldest(connection: &Connection, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {
     select(connection, &format!("{IN_RANGE} ORDER BY id LIMIT ?4"), range, limit)
 }
 
-/// The newest of a range, oldest first.
+/// The newest of a range, oldest first, without their courses.
 pub(super) fn newest(connection: &Connection, range: Range, limit: usize) -> rusqlite::Result<Vec<Incident>> {
     let mut found = select(connection, &format!("{IN_RANGE} ORDER BY id DESC LIMIT ?4"), range, limit)?;
     found.reverse();

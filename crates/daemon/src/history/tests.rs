@@ -1,4 +1,6 @@
 use super::*;
+
+mod course;
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
@@ -39,6 +41,7 @@ pub(super) fn incident(id: u64) -> Incident {
         cmdline: Some("/usr/bin/hog --size 1G".to_owned()),
         cgroup: Some("/user.slice/user-60001.slice".to_owned()),
         usage_bytes: 300 << 20,
+        weight_permille: None,
     };
     Incident {
         id,
@@ -52,11 +55,14 @@ pub(super) fn incident(id: u64) -> Incident {
         hard_bytes: Some(256 << 20),
         overshoot_bytes: 44 << 20,
         requested_bytes: None,
+        unrecorded: None,
         cross_to_signal_ns: Some(9_000),
         signal_to_freed_ns: None,
         freed_bytes: None,
         reason: "over-hard-limit-largest".to_owned(),
         peers: vec![victim(2), victim(3)],
+        origin: None,
+        course: None,
     }
 }
 
@@ -129,7 +135,7 @@ fn what_was_recorded_is_found_by_id_pid_time_and_page() {
 fn outcomes_complete_their_incidents_whenever_they_come() {
     let folder = tempfile::tempdir().unwrap();
     let history = open(folder.path());
-    let told = |id, ns, bytes| Outcome { id, signal_to_freed_ns: ns, freed_bytes: bytes };
+    let told = |id, ns, bytes| Outcome { id, signal_to_freed_ns: ns, freed_bytes: bytes, course: None };
     history.writer.record(incident(1));
     history.writer.outcome(told(1, Some(11), None));
     history.writer.record(incident(2));
@@ -221,7 +227,12 @@ fn after(change: impl FnOnce(&Path)) -> (tempfile::TempDir, History) {
     let folder = tempfile::tempdir().unwrap();
     let history = open(folder.path());
     record(&history, 1..=300);
-    history.writer.outcome(Outcome { id: 300, signal_to_freed_ns: Some(1), freed_bytes: Some(2) });
+    history.writer.outcome(Outcome {
+        id: 300,
+        signal_to_freed_ns: Some(1),
+        freed_bytes: Some(2),
+        course: None,
+    });
     history.writer.close(SOON).unwrap();
     change(folder.path());
     let history = open(folder.path());
@@ -258,7 +269,7 @@ fn a_missing_database_is_built_from_the_log() {
 
 #[test]
 fn a_database_of_another_schema_is_built_again() {
-    for version in [0, 2] {
+    for version in [0, 1, 3] {
         let (_folder, history) = after(|folder| execute(folder, &format!("PRAGMA user_version = {version}")));
         assert_whole(&history, 1);
     }
@@ -266,7 +277,7 @@ fn a_database_of_another_schema_is_built_again() {
 
 #[test]
 fn a_database_without_its_tables_is_built_again() {
-    for table in ["incident", "victim", "taken_in"] {
+    for table in ["incident", "victim", "course", "taken_in"] {
         let (_folder, history) = after(|folder| execute(folder, &format!("DROP TABLE {table}")));
         // What only outcomes and new incidents touch shows when the next one comes.
         record(&history, [301]);
@@ -320,7 +331,12 @@ fn a_database_that_lags_behind_the_log_catches_up() {
     let (folder, history) =
         after(|folder| fs::copy(store::path(folder), folder.join("old")).map(drop).unwrap());
     record(&history, 301..=350);
-    history.writer.outcome(Outcome { id: 5, signal_to_freed_ns: Some(5), freed_bytes: Some(5) });
+    history.writer.outcome(Outcome {
+        id: 5,
+        signal_to_freed_ns: Some(5),
+        freed_bytes: Some(5),
+        course: None,
+    });
     history.writer.close(SOON).unwrap();
     store::remove(folder.path()).unwrap();
     fs::rename(folder.path().join("old"), store::path(folder.path())).unwrap();
@@ -413,7 +429,7 @@ fn what_is_added_to_an_incident_is_added_before_it_is_written() {
     })
     .unwrap();
     record(&history, 1..=2);
-    history.writer.outcome(Outcome { id: 1, signal_to_freed_ns: Some(1), freed_bytes: None });
+    history.writer.outcome(Outcome { id: 1, signal_to_freed_ns: Some(1), ..Outcome::default() });
     history.writer.flush(SOON).unwrap();
     for id in 1..=2 {
         let found = history.reader.by_id(id).unwrap().unwrap();

@@ -1,12 +1,13 @@
 //! The thread that writes, and the handle that feeds it.
 
 use super::{
-    Caps, Gate, HistoryError, Shared,
+    Caps, Gate, HistoryError, Journal, Shared,
     log::{BATCH_MAX_BYTES, Log},
     record::Outcome,
     store::{self, Store, StoreError},
 };
 use plimsoll_policy::incident::Incident;
+use plimsoll_sys::bpf::Note;
 use std::{
     fmt, io,
     sync::{
@@ -18,8 +19,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Records that may wait; with their incidents a few hundred KiB.
-pub const QUEUE_MAX: usize = 512;
+/// Records that may wait, with their incidents less than a MiB: more than the ring buffer holds.
+pub const QUEUE_MAX: usize = 1024;
 
 /// The deepest stack seen is that of SQLite, which asks for less than 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
@@ -27,8 +28,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// What the queue carries.
 #[derive(Debug)]
 pub(super) enum Message {
-    Incident(Box<Incident>),
-    Outcome(Outcome),
+    /// With its note, which is let go of when the log has it.
+    Incident(Box<Incident>, Option<Note>),
+    Outcome(Box<Outcome>),
     /// A reader found the database damaged.
     Rebuild,
     /// Answered when everything before it is on the disk and in the database.
@@ -61,21 +63,37 @@ pub struct Counts {
 pub struct Writer {
     sender: SyncSender<Message>,
     shared: Arc<Shared>,
+    journal: Option<Journal>,
 }
 
 impl Writer {
-    pub(super) const fn new(sender: SyncSender<Message>, shared: Arc<Shared>) -> Self {
-        Self { sender, shared }
+    pub(super) const fn new(
+        sender: SyncSender<Message>,
+        shared: Arc<Shared>,
+        journal: Option<Journal>,
+    ) -> Self {
+        Self { sender, shared, journal }
     }
 
     /// Records an incident. Never waits: when the queue is full, the incident is dropped and counted.
     pub fn record(&self, incident: Incident) {
-        self.send(Message::Incident(Box::new(incident)));
+        let note = self.journal.as_ref().and_then(|journal| journal.done(&incident));
+        self.send(Message::Incident(Box::new(incident), note));
+    }
+
+    /// Records what an earlier daemon noted and did not come to write.
+    pub(crate) fn inherit(&self, incident: Incident, note: Note) {
+        self.send(Message::Incident(Box::new(incident), Some(note)));
+    }
+
+    /// Where intentions are noted.
+    pub(crate) const fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// Records what became known of an incident later. Never waits, as [`Writer::record`].
     pub fn outcome(&self, outcome: Outcome) {
-        self.send(Message::Outcome(outcome));
+        self.send(Message::Outcome(Box::new(outcome)));
     }
 
     /// Records that found the queue full, or the history closed.
@@ -153,6 +171,28 @@ impl Writer {
     }
 }
 
+/// What a [`Writer`] was given, where no thread takes it: for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Recorded(Receiver<Message>);
+
+#[cfg(test)]
+impl Recorded {
+    /// A writer and what it is given; more than `room` of it is dropped and counted, as ever.
+    pub(crate) fn by_a_writer(room: usize) -> (Writer, Self) {
+        let (sender, receiver) = sync_channel(room);
+        (Writer::new(sender, Arc::default(), None), Self(receiver))
+    }
+
+    /// The next incident; what became known of one later is passed over.
+    pub(crate) fn next_incident(&self) -> Option<Incident> {
+        self.0.try_iter().find_map(|message| match message {
+            Message::Incident(incident, _) => Some(*incident),
+            Message::Outcome(_) | Message::Rebuild | Message::Flush(_) | Message::Stop(_) => None,
+        })
+    }
+}
+
 fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
@@ -183,6 +223,7 @@ pub(super) fn spawn(work: Work) -> io::Result<()> {
 /// One drained queue.
 #[derive(Debug, Default)]
 struct Batch {
+    notes: Vec<Note>,
     answers: Vec<SyncSender<()>>,
     rebuild: bool,
     stop: bool,
@@ -205,8 +246,9 @@ fn run(mut work: Work) {
     work.update(&mut store, false, None);
     // Without a timeout: nothing to write, no wake-up. An error: every sender is gone.
     while let Ok(first) = work.receiver.recv() {
-        let batch = work.drain(first);
+        let mut batch = work.drain(first);
         let first_id = work.write();
+        batch.notes.clear();
         work.update(&mut store, batch.rebuild, first_id);
         if batch.stop {
             last = batch;
@@ -218,7 +260,7 @@ fn run(mut work: Work) {
     drop(store);
     let Work { log, receiver, shared, .. } = work;
     let unread =
-        receiver.try_iter().filter(|message| matches!(message, Message::Incident(_) | Message::Outcome(_)));
+        receiver.try_iter().filter(|message| matches!(message, Message::Incident(..) | Message::Outcome(_)));
     add(&shared.counters.dropped, unread.count() as u64);
     drop((log, receiver));
     // Only now: who waits for the end may open the same files again at once.
@@ -243,11 +285,12 @@ impl Work {
 
     fn take(&mut self, message: Message, batch: &mut Batch) {
         let pushed = match message {
-            Message::Incident(mut incident) => {
+            Message::Incident(mut incident, note) => {
+                batch.notes.extend(note);
                 (self.enrich)(&mut incident);
                 self.log.push_incident(&mut incident)
             }
-            Message::Outcome(outcome) => self.log.push_outcome(&outcome),
+            Message::Outcome(mut outcome) => self.log.push_outcome(&mut outcome),
             Message::Rebuild => {
                 batch.rebuild = true;
                 Ok(())

@@ -1,6 +1,8 @@
 use super::*;
 use std::{collections::BTreeMap, os::unix::fs::symlink};
 
+const NEW_FILE_NAME: &str = "limits.json.new";
+
 type Lines = BTreeMap<String, u64>;
 
 fn lines() -> Lines {

@@ -1,6 +1,7 @@
-use super::{bytes, escaped, quoted, span};
+use super::{bytes, escaped, quoted, shown, shown_whole, span};
 use crate::units::{Bytes, Nanos};
 use proptest::proptest;
+use std::format;
 
 #[test]
 fn sizes_come_in_the_unit_that_suits_them() {
@@ -20,6 +21,14 @@ fn sizes_come_in_the_unit_that_suits_them() {
     for (size, text) in cases {
         assert_eq!(bytes(Bytes(size)), text);
     }
+}
+
+#[test]
+fn what_was_made_printable_is_escaped_no_second_time() {
+    assert_eq!(quoted(r"a\x1b"), r#""a\\x1b""#);
+    assert_eq!(shown(r#"a\x1b'"\\"#), r#""a\x1b'\"\\""#);
+    assert_eq!(shown(&"x".repeat(70)), format!("\"{}...\"", "x".repeat(64)));
+    assert_eq!(shown_whole("/a\u{1b}\u{202e}\\x2d"), r"/a\u{1b}\u{202e}\x2d");
 }
 
 #[test]

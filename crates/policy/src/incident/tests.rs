@@ -20,6 +20,7 @@ pub(crate) fn process(pid: u32, uid: u32, comm: &str, mib: u64) -> Victim {
         cmdline: Some(String::from("cmd --secret")),
         cgroup: Some(String::from("/user.slice")),
         usage_bytes: mib << 20,
+        weight_permille: None,
     }
 }
 
@@ -37,11 +38,14 @@ pub(crate) fn incident() -> Incident {
         hard_bytes: Some(256 << 20),
         overshoot_bytes: 4096,
         requested_bytes: Some(4096),
+        unrecorded: None,
         cross_to_signal_ns: Some(3_210),
         signal_to_freed_ns: Some(12_000_000),
         freed_bytes: Some(250 << 20),
         reason: Reason::OverHardLimitLargest.to_string(),
         peers: vec![process(7001, 1000, "node", 3), process(7002, 1000, "bash", 1)],
+        origin: None,
+        course: None,
     }
 }
 
@@ -54,13 +58,16 @@ fn history_json_has_the_fields_that_scripts_rely_on() {
         "victims": [{"pid": 7378, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "python3",
             "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 262_144_000}],
         "usage_bytes": 268_439_552, "hard_bytes": 268_435_456, "overshoot_bytes": 4096,
-        "requested_bytes": 4096, "cross_to_signal_ns": 3210, "signal_to_freed_ns": 12_000_000,
+        "requested_bytes": 4096,
+        "unrecorded": null, "cross_to_signal_ns": 3210, "signal_to_freed_ns": 12_000_000,
         "freed_bytes": 262_144_000, "reason": "over-hard-limit-largest",
         "peers": [
             {"pid": 7001, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "node",
              "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 3_145_728},
             {"pid": 7002, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "bash",
              "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 1_048_576}],
+        "origin": null,
+        "course": null,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_value::<Incident>(json).unwrap(), incident());
@@ -72,6 +79,7 @@ fn what_is_not_known_is_null_and_never_left_out() {
         account: None,
         hard_bytes: None,
         requested_bytes: None,
+        unrecorded: None,
         cross_to_signal_ns: None,
         signal_to_freed_ns: None,
         freed_bytes: None,
@@ -82,6 +90,7 @@ fn what_is_not_known_is_null_and_never_left_out() {
         "account",
         "hard_bytes",
         "requested_bytes",
+        "unrecorded",
         "cross_to_signal_ns",
         "signal_to_freed_ns",
         "freed_bytes",

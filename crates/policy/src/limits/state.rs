@@ -19,7 +19,7 @@ pub struct InFlight {
     pub stage: Stage,
     /// When that stage began.
     pub since: Nanos,
-    /// Found dying, not signalled by the daemon: forgotten as soon as it is no longer listed.
+    /// Found dying, not signalled by the daemon: forgotten as soon as it is no longer listed so.
     pub adopted: bool,
 }
 
@@ -88,11 +88,11 @@ impl LimitState {
     #[must_use]
     pub fn next_deadline(&self, config: &LimitConfig) -> Option<Nanos> {
         let flights = self.in_flight.iter().filter_map(|flight| match flight.stage {
-            Stage::Term => Some(after(flight.since, config.term_grace)),
-            Stage::Kill => Some(after(flight.since, config.kill_deadline)),
+            Stage::Term => Some(flight.since.saturating_add(config.term_grace)),
+            Stage::Kill => Some(flight.since.saturating_add(config.kill_deadline)),
             Stage::Overdue => None,
         });
-        let refusals = self.refusals.iter().map(|refusal| after(refusal.since, config.kill_deadline));
+        let refusals = self.refusals.iter().map(|refusal| refusal.since.saturating_add(config.kill_deadline));
         flights.chain(refusals).min()
     }
 
@@ -154,20 +154,27 @@ impl LimitState {
             }
         }
         for flight in &mut self.in_flight {
-            if flight.stage == Stage::Kill && now >= after(flight.since, config.kill_deadline) {
+            if flight.stage == Stage::Kill && now >= flight.since.saturating_add(config.kill_deadline) {
                 *flight = InFlight { stage: Stage::Overdue, since: now, ..*flight };
             }
         }
         let listed = |victim| candidates.iter().any(|one| one.id() == victim);
-        self.in_flight
-            .retain(|flight| listed(flight.victim) || !(flight.adopted || flight.stage == Stage::Overdue));
-        self.refusals.retain(|refusal| now < after(refusal.since, config.kill_deadline));
+        // By exec a process leaves the memory that was found dying, and lives.
+        let dies =
+            |victim| candidates.iter().any(|one| one.id() == victim && one.standing == Standing::Dying);
+        self.in_flight.retain(|flight| match (flight.adopted, flight.stage) {
+            (true, _) => dies(flight.victim),
+            (false, Stage::Overdue) => listed(flight.victim),
+            (false, Stage::Term | Stage::Kill) => true,
+        });
+        self.refusals.retain(|refusal| now < refusal.since.saturating_add(config.kill_deadline));
     }
 
     /// The first victim whose grace period is over.
     pub(super) fn term_overdue(&self, config: &LimitConfig, now: Nanos) -> Option<InFlight> {
-        let overdue =
-            |flight: &&InFlight| flight.stage == Stage::Term && now >= after(flight.since, config.term_grace);
+        let overdue = |flight: &&InFlight| {
+            flight.stage == Stage::Term && now >= flight.since.saturating_add(config.term_grace)
+        };
         self.in_flight.iter().find(overdue).copied()
     }
 
@@ -223,9 +230,4 @@ impl LimitState {
     fn leaving(&self, victim: VictimId) -> bool {
         self.stage(victim).is_some_and(|stage| stage != Stage::Overdue)
     }
-}
-
-/// The end of a span that begins at `since`.
-fn after(since: Nanos, span: Nanos) -> Nanos {
-    Nanos(since.0.saturating_add(span.0))
 }

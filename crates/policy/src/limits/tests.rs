@@ -3,7 +3,7 @@ use crate::{
     account::Action,
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Protection, Standing},
+    selection::{Candidate, Doubt, Protection, Standing, Weight},
     units::{Nanos, Pages, Pid, Uid},
     victim::{Signal, SignalFault, SignalOutcome, Stage, VictimId},
 };
@@ -21,6 +21,8 @@ pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(1000),
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Free,
     }
 }
@@ -184,6 +186,15 @@ fn a_process_found_dying_is_adopted_and_forgotten_when_gone() {
     assert_eq!(killed(&guard.step(&account(&[dying, candidate(11, 50)]), 5)), Some(11));
     assert_eq!(guard.step(&account(&[candidate(11, 50)]), 6), LimitAction::Far { usage: Pages(50) });
     assert_eq!(guard.stages(), []);
+}
+
+#[test]
+fn a_process_that_left_the_memory_it_was_found_dying_in_is_not_waited_for() {
+    let mut guard = Guard::new();
+    let dying = Candidate { standing: Standing::Dying, ..candidate(10, 60) };
+    assert_eq!(guard.step(&account(&[dying, candidate(11, 50)]), 0), LimitAction::None);
+    // By exec: the same process, in memory of its own.
+    assert_eq!(killed(&guard.step(&account(&[candidate(10, 60), candidate(11, 50)]), 5)), Some(10));
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! All lines together, and the rule of which one counts.
 
 use super::{
-    BTreeMap, BTreeSet, Bytes, HARD_BYTES_MIN, Line, LineError, PageSize, Pages, Place, Resolved, Source,
-    StoredLine, Target, Uid, UidRange, Vec, validate,
+    BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, Line, LineError, Members, Membership, PageSize, Pages,
+    Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
 };
 use crate::permission::ROOT;
+use alloc::sync::Arc;
+use core::cmp::Reverse;
 
 /// Every line there is: from the configuration, from the state folder, and users' own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,6 +15,8 @@ pub struct LineBook {
     config: BTreeMap<Target, Line>,
     state: BTreeMap<Target, Line>,
     own: BTreeMap<Uid, Line>,
+    /// Shared: a book is copied for each change, and groups can be large.
+    members: Arc<Members>,
 }
 
 /// What [`LineBook::clear`] found.
@@ -45,6 +49,23 @@ impl LineBook {
         self.config = lines.into_iter().collect();
     }
 
+    /// Takes over who is in which group, in the place of what was known before.
+    pub fn replace_members(&mut self, members: Members) {
+        self.members = Arc::new(members);
+    }
+
+    /// Who is in a group, where it was ever looked for.
+    #[must_use]
+    pub fn membership(&self, gid: Gid) -> Option<&Membership> {
+        self.members.get(&gid)
+    }
+
+    /// Whether a user is known to be in a group.
+    #[must_use]
+    pub fn is_member(&self, uid: Uid, gid: Gid) -> bool {
+        self.members.get(&gid).is_some_and(|membership| membership.uids.contains(&uid))
+    }
+
     /// Puts a line into its place and returns the one that was there. Permission and validity are the caller's to
     /// check, with [`crate::permission::may`] and [`validate`].
     pub fn set(&mut self, place: Place, line: Line) -> Option<Line> {
@@ -59,7 +80,9 @@ impl LineBook {
     pub fn clear(&mut self, place: Place) -> Cleared {
         let (removed, target) = match place {
             Place::Own(uid) => return Self::cleared(self.own.remove(&uid).is_some()),
-            Place::Administrator(target @ Target::Default) => (self.state.remove(&target).is_some(), target),
+            Place::Administrator(target @ (Target::Default | Target::Group(_))) => {
+                (self.state.remove(&target).is_some(), target)
+            }
             Place::Administrator(target @ Target::User(uid)) => {
                 let own = self.own.remove(&uid).is_some();
                 (self.state.remove(&target).is_some() || own, target)
@@ -88,15 +111,37 @@ impl LineBook {
         state.or_else(|| self.config.get(&target).map(|line| (line, Source::Config)))
     }
 
-    /// The users that have a line of their own or from the administrator, by number; not those of `default`.
+    /// The users that have a line of their own or from the administrator, by number; not those of `default` and of
+    /// groups.
     #[must_use]
     pub fn explicit_uids(&self) -> BTreeSet<Uid> {
-        let targets = self.config.keys().chain(self.state.keys());
-        let users = targets.filter_map(|target| match target {
-            Target::User(uid) => Some(*uid),
-            Target::Default => None,
+        let users = self.targets().filter_map(|target| match target {
+            Target::User(uid) => Some(uid),
+            Target::Group(_) | Target::Default => None,
         });
         users.chain(self.own.keys().copied()).collect()
+    }
+
+    /// The groups that have a line.
+    #[must_use]
+    pub fn gids(&self) -> BTreeSet<Gid> {
+        let groups = self.targets().filter_map(|target| match target {
+            Target::Group(gid) => Some(gid),
+            Target::User(_) | Target::Default => None,
+        });
+        groups.collect()
+    }
+
+    /// The known members of all groups that have a line.
+    #[must_use]
+    pub fn member_uids(&self) -> BTreeSet<Uid> {
+        let memberships = self.gids().into_iter().filter_map(|gid| self.membership(gid));
+        memberships.flat_map(|membership| &membership.uids).copied().collect()
+    }
+
+    /// What the administrator drew a line for; some twice.
+    fn targets(&self) -> impl Iterator<Item = Target> {
+        self.config.keys().chain(self.state.keys()).copied()
     }
 
     /// No line at all: nothing has to be attached.
@@ -120,7 +165,8 @@ impl LineBook {
         }
     }
 
-    /// The line the administrator gave a user, by number or by `default`: what the user's own line may not exceed.
+    /// The line the administrator gave a user, by number, through a group or by `default`: what the user's own line may
+    /// not exceed.
     #[must_use]
     pub fn resolve_administrators(
         &self,
@@ -128,19 +174,26 @@ impl LineBook {
         mem_total: Bytes,
         page_size: PageSize,
     ) -> Option<Resolved> {
-        let target = Target::User(uid);
-        let resolve = |target| {
-            let (line, source) = self.administrators(target)?;
-            resolve_line(line, (source, Place::Administrator(target)), mem_total, page_size)
+        let resolve = |target| self.resolve_target(target, mem_total, page_size);
+        let of_groups = || {
+            let theirs = self.members.iter().filter(|(_, membership)| membership.uids.contains(&uid));
+            theirs.filter_map(|(gid, _)| resolve(Target::Group(*gid))).reduce(more_generous)
         };
-        resolve(target).or_else(|| if self.range.contains(uid) { resolve(Target::Default) } else { None })
+        let default = || if self.range.contains(uid) { resolve(Target::Default) } else { None };
+        resolve(Target::User(uid)).or_else(of_groups).or_else(default)
     }
 
     /// The `default` line in force for [`LineBook::range`].
     #[must_use]
     pub fn resolve_default(&self, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
-        let (line, source) = self.administrators(Target::Default)?;
-        resolve_line(line, (source, Place::Administrator(Target::Default)), mem_total, page_size)
+        self.resolve_target(Target::Default, mem_total, page_size)
+    }
+
+    /// The administrator's line of one target, whoever it applies to.
+    #[must_use]
+    pub fn resolve_target(&self, target: Target, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+        let (line, source) = self.administrators(target)?;
+        resolve_line(line, (source, Place::Administrator(target)), mem_total, page_size)
     }
 
     /// Lines of the state folder that this machine would refuse today, because its RAM changed or the file was edited.
@@ -168,8 +221,8 @@ impl LineBook {
         state.chain(own).collect()
     }
 
-    /// Takes over what the state file kept. Returns the entries that nobody could have set (a user's for another or
-    /// for `default`), which are left out.
+    /// Takes over what the state file kept. Returns the entries that nobody could have set (a user's for another, for a
+    /// group or for `default`), which are left out.
     pub fn load_stored(&mut self, lines: impl IntoIterator<Item = StoredLine>) -> Vec<StoredLine> {
         let mut refused = Vec::new();
         for stored in lines {
@@ -182,6 +235,13 @@ impl LineBook {
         }
         refused
     }
+}
+
+/// Of two groups' lines the one with the larger hard limit; where they are the same, with the larger soft limit, then
+/// with the milder action, then the first.
+fn more_generous(first: Resolved, second: Resolved) -> Resolved {
+    let generosity = |line: &Resolved| (line.hard, line.soft, Reverse(line.action.strictness()));
+    if generosity(&second) > generosity(&first) { second } else { first }
 }
 
 /// A user's own lower line under the administrator's: it may not weaken what the other says.

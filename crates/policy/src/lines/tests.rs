@@ -1,3 +1,5 @@
+mod groups;
+
 use super::{
     Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, Place, Resolved, StoredLine, Target, UidRange,
     validate,
@@ -5,7 +7,7 @@ use super::{
 use crate::{
     account::{Action, Source},
     size::Size,
-    units::{Bytes, PageSize, Pages, Uid},
+    units::{Bytes, Gid, PageSize, Pages, Uid},
 };
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy};
 use std::{
@@ -269,12 +271,17 @@ fn a_line_too_small_is_never_in_force() {
 
 #[test]
 fn a_target_reads_back_from_its_text_and_nothing_else_does() {
-    for target in [Target::Default, ALICES] {
+    for target in [Target::Default, ALICES, Target::Group(Gid(50)), Target::Group(Gid(0))] {
         assert_eq!(target.to_string().parse(), Ok(target));
     }
-    for bad in ["", "alice", "user:", "user:-1", "user:4294967295", "Default"] {
+    for bad in
+        ["", "alice", "user:", "user:-1", "user:4294967295", "Default", "@50", "group:", "group:4294967295"]
+    {
         let error = bad.parse::<Target>().unwrap_err();
-        assert_eq!(error.to_string(), std::format!("'{bad}' is neither 'default' nor 'user:' and a uid"));
+        assert_eq!(
+            error.to_string(),
+            std::format!("'{bad}' is none of 'default', 'user:' and a uid, 'group:' and a gid")
+        );
     }
 }
 

@@ -10,6 +10,10 @@ use alloc::vec::Vec;
 /// After a decision that sent nothing (nobody to kill, dry run), the same one is made again after 10 s.
 const HOLD: Nanos = Nanos(10_000_000_000);
 
+/// How long what a victim gave back may wait in the lists of single CPUs: the kernel empties them after some seconds
+/// without use (`vmstat_update`, every second, mm/vmstat.c), or when others ask for memory.
+const WAITING: Nanos = Nanos(5_000_000_000);
+
 /// How many processes that must not be selected are remembered; the oldest gives way. Allocated once.
 const SKIPS_MAX: usize = 64;
 
@@ -49,11 +53,25 @@ pub struct MachineState {
     skips: Vec<Skip>,
     hold: Option<(Signal, Nanos)>,
     fault: Option<MachineFault>,
+    /// This shortage has been told.
+    pub(super) noticed: bool,
+    /// When a victim's memory came back last.
+    freed: Option<Nanos>,
+    /// When room was made last.
+    pub(super) reclaimed: Option<Nanos>,
 }
 
 impl Default for MachineState {
     fn default() -> Self {
-        Self { stage: MachineStage::Idle, skips: Vec::with_capacity(SKIPS_MAX), hold: None, fault: None }
+        Self {
+            stage: MachineStage::Idle,
+            skips: Vec::with_capacity(SKIPS_MAX),
+            hold: None,
+            fault: None,
+            noticed: false,
+            freed: None,
+            reclaimed: None,
+        }
     }
 }
 
@@ -72,16 +90,27 @@ impl MachineState {
             SignalOutcome::Sent(Signal::Kill) => self.stage = MachineStage::Killed { victim, since: now },
             SignalOutcome::Failed(_) => {
                 self.forget(victim);
-                self.skip(Skip { victim, until: Some(after(now, config.kill_deadline)) });
+                self.skip(Skip { victim, until: Some(now.saturating_add(config.kill_deadline)) });
             }
-            SignalOutcome::Vanished | SignalOutcome::Freed => self.forget(victim),
+            SignalOutcome::Vanished => self.forget(victim),
+            SignalOutcome::Freed => {
+                self.freed = Some(now);
+                self.forget(victim);
+            }
         }
+    }
+
+    /// Whether freed memory may still wait in lists that no figure of the machine's shows: for 5 s after a victim's end. Not
+    /// counted, a second victim would die for what the first one gave back (Linux 6.7 and later keep hundreds of MiB so).
+    #[must_use]
+    pub fn counts_waiting(&self, now: Nanos) -> bool {
+        self.freed.is_some_and(|freed| now < freed.saturating_add(WAITING))
     }
 
     /// A decision was told and nothing sent: do not ask for the same again for 10 s, unless the shortage ends first or
     /// gets worse.
     pub const fn hold(&mut self, signal: Signal, now: Nanos) {
-        self.hold = Some((signal, after(now, HOLD)));
+        self.hold = Some((signal, now.saturating_add(HOLD)));
     }
 
     /// When to decide again at the latest.
@@ -89,8 +118,8 @@ impl MachineState {
     pub const fn next_deadline(&self, config: &MachineConfig) -> Option<Nanos> {
         match self.stage {
             MachineStage::Idle => None,
-            MachineStage::Termed { since, .. } => Some(after(since, config.term_grace)),
-            MachineStage::Killed { since, .. } => Some(after(since, config.kill_deadline)),
+            MachineStage::Termed { since, .. } => Some(since.saturating_add(config.term_grace)),
+            MachineStage::Killed { since, .. } => Some(since.saturating_add(config.kill_deadline)),
         }
     }
 
@@ -101,7 +130,7 @@ impl MachineState {
             self.hold = None;
         }
         if let MachineStage::Killed { victim, since } = self.stage
-            && now >= after(since, config.kill_deadline)
+            && now >= since.saturating_add(config.kill_deadline)
         {
             self.stage = MachineStage::Idle;
             self.skip(Skip { victim, until: None });
@@ -122,7 +151,9 @@ impl MachineState {
         core::mem::replace(&mut self.fault, fault) == fault
     }
 
-    pub(super) fn skipped(&self, victim: VictimId) -> bool {
+    /// Whether a process is not to be selected now: a signal to it failed a moment ago, or did not end it.
+    #[must_use]
+    pub fn skipped(&self, victim: VictimId) -> bool {
         self.skips.iter().any(|skip| skip.victim == victim)
     }
 
@@ -148,9 +179,4 @@ impl MachineState {
             MachineStage::Idle | MachineStage::Termed { .. } | MachineStage::Killed { .. } => {}
         }
     }
-}
-
-/// The end of a span that begins at `since`.
-const fn after(since: Nanos, span: Nanos) -> Nanos {
-    Nanos(since.0.saturating_add(span.0))
 }

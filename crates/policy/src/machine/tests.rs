@@ -5,12 +5,13 @@ use super::{
 use crate::{
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Protection, Standing},
+    selection::{Candidate, Doubt, Protection, Standing, Weight},
     units::{Bytes, Nanos, PageSize, Pages, Pid, Uid},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
 use proptest::{prop_assert, proptest};
 
+mod mild;
 mod worlds;
 
 const MIB: u64 = 1 << 20;
@@ -24,6 +25,8 @@ fn reading(available_mib: u64, anon_mib: u64, swap_total_mib: u64, swap_free_mib
         anon: known(anon_mib),
         swap_total: known(swap_total_mib),
         swap_free: known(swap_free_mib),
+        shared: known(0),
+        waiting: Reading::Absent,
     }
 }
 
@@ -38,6 +41,8 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(1000),
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Free,
     }
 }
@@ -323,6 +328,8 @@ proptest! {
         let known = |bytes| Reading::Known(Bytes(bytes));
         let reading = MachineReading {
             mem_available: known(available), anon: known(anon), swap_total: known(total), swap_free: known(free),
+            shared: Reading::Absent,
+            waiting: Reading::Absent,
         };
         let (_, action, sleep) = decide(&reading, &MachineConfig::default(), MachineState::default(), Nanos(0));
         if let MachineAction::Select(shortage) = action {

@@ -1,18 +1,20 @@
-use super::{ROOT, Refused, Request, may, redact, visible};
+use super::{ROOT, Refused, Request, group_visible, may, redact, visible};
 use crate::{
-    account::{Account, AccountView, Action, Source},
+    account::{Account, AccountView, Action, GroupView, Source},
     incident::{
-        Incident,
+        Course, Incident, UsageSample,
         tests::{incident, process},
     },
-    lines::{Line, LineBook, Place, Target, UidRange},
-    units::{Bytes, PageSize, Uid},
+    lines::{Line, LineBook, Members, Membership, Place, Target, UidRange},
+    units::{Bytes, Gid, PageSize, Uid},
 };
 use std::{string::ToString, vec};
 
 const RAM: Bytes = Bytes(8 << 30);
 const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
+/// Alice is in it.
+const STAFF: Gid = Gid(50);
 
 fn line(hard: &str, action: Action) -> Line {
     Line { hard: hard.parse().unwrap(), soft: None, action }
@@ -23,6 +25,8 @@ fn ask(peer: Uid, request: Request, administrators: &[(Target, Line)]) -> Result
     for (target, line) in administrators {
         book.set(Place::Administrator(*target), *line);
     }
+    let staff = Membership { uids: [ALICE].into(), doubt: None };
+    book.replace_members(Members::from([(STAFF, staff)]));
     may(peer, &request, &book, RAM, PageSize::from_bytes(4096).unwrap())
 }
 
@@ -33,8 +37,9 @@ fn set(target: Target, hard: &str, action: Action, now: bool) -> Request {
 #[test]
 fn root_may_everything() {
     let administrators = [(Target::User(ALICE), line("1G", Action::Kill))];
-    for target in [Target::Default, Target::User(ALICE), Target::User(ROOT)] {
+    for target in [Target::Default, Target::Group(STAFF), Target::User(ALICE), Target::User(ROOT)] {
         for request in [
+            Request::ReadGroup(Gid(51)),
             set(target, "2G", Action::Notify, true),
             Request::ClearLine { target },
             Request::ReadAccount(Account::User(ALICE)),
@@ -51,6 +56,7 @@ fn anyone_reads_what_concerns_them() {
         Request::ReadStatus,
         Request::ReadDefault,
         Request::ReadIncidents,
+        Request::ReadGroup(STAFF),
         Request::ReadAccount(Account::User(ALICE)),
     ] {
         assert_eq!(ask(ALICE, request, &[]), Ok(()));
@@ -66,6 +72,10 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
         (Request::ClearLine { target: bobs }, Refused::NotYourAccount { target: bobs }),
         (set(Target::Default, "1M", Action::Kill, false), Refused::DefaultLine),
         (Request::ClearLine { target: Target::Default }, Refused::DefaultLine),
+        (set(Target::Group(STAFF), "1M", Action::Kill, false), Refused::GroupLine),
+        (set(Target::Group(STAFF), "1M", Action::Kill, true), Refused::GroupLine),
+        (Request::ClearLine { target: Target::Group(STAFF) }, Refused::GroupLine),
+        (Request::ReadGroup(Gid(51)), Refused::NotYourGroup(Gid(51))),
         (
             set(Target::User(ROOT), "1M", Action::Kill, true),
             Refused::NotYourAccount { target: Target::User(ROOT) },
@@ -80,7 +90,8 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
 #[test]
 fn a_user_sets_a_line_up_to_the_administrators_and_not_a_page_more() {
     let own = Target::User(ALICE);
-    for administrators in [[(own, line("1G", Action::Kill))], [(Target::Default, line("1G", Action::Kill))]] {
+    for target in [own, Target::Group(STAFF), Target::Default] {
+        let administrators = [(target, line("1G", Action::Kill))];
         for (hard, now) in [("512M", false), ("512M", true), ("1G", false), ("12.5%", false)] {
             assert_eq!(ask(ALICE, set(own, hard, Action::Kill, now), &administrators), Ok(()), "{hard}");
         }
@@ -135,6 +146,9 @@ fn a_line_is_put_only_where_its_setter_may_put_it() {
     assert_eq!(Place::of(ALICE, alices), Some(Place::Own(ALICE)));
     assert_eq!(Place::of(BOB, alices), None);
     assert_eq!(Place::of(ALICE, Target::Default), None);
+    assert_eq!(Place::of(ALICE, Target::Group(STAFF)), None);
+    assert_eq!(Place::of(ROOT, Target::Group(STAFF)).map(Place::set_by), Some(ROOT));
+    assert_eq!(Place::Own(ALICE).set_by(), ALICE);
 }
 
 #[test]
@@ -151,8 +165,29 @@ fn accounts_are_shown_to_their_user_and_root() {
         near: false,
         processes: 0,
         source: Source::State,
+        target: None,
+        set_by: None,
     };
     assert!(visible(&view, ALICE) && visible(&view, ROOT) && !visible(&view, BOB));
+}
+
+#[test]
+fn a_groups_line_is_shown_to_its_members_and_root() {
+    let view = GroupView {
+        account: Target::Group(STAFF),
+        name: None,
+        hard_bytes: 1,
+        soft_bytes: 1,
+        action: Action::Kill,
+        source: Source::Config,
+        members: 1,
+        doubt: None,
+    };
+    let mut book = LineBook::new(UidRange::default());
+    assert!(group_visible(&view, ROOT, &book) && !group_visible(&view, ALICE, &book));
+    let staff = Membership { uids: [ALICE].into(), doubt: None };
+    book.replace_members(Members::from([(STAFF, staff)]));
+    assert!(group_visible(&view, ALICE, &book) && !group_visible(&view, BOB, &book));
 }
 
 fn mixed() -> Incident {
@@ -187,4 +222,59 @@ fn the_machines_incidents_are_everyones_without_other_peoples_command_lines() {
 fn a_process_of_another_user_in_ones_own_account_is_concealed_too() {
     let foreign = Incident { victims: vec![process(1, 1001, "b", 1)], ..incident() };
     assert_eq!(redact(&foreign, ALICE).unwrap().victims[0].cmdline, None);
+}
+
+#[test]
+fn what_the_kernel_s_log_says_is_for_who_lost_a_process() {
+    use crate::incident::origin::{Killer, Origin};
+    let origin = Origin {
+        cgroup: Some("/user.slice/a.scope".into()),
+        container: crate::container::container_of("/lxc/web"),
+        summary: Some("a secret".into()),
+        advice: vec!["another".into()],
+        ..Origin::of(Killer::Kernel)
+    };
+    let machine = Incident { origin: Some(origin.clone()), ..mixed() };
+    let own = redact(&machine, machine.victims[0].uid).unwrap().origin;
+    assert_eq!(own, Some(origin));
+    let other = redact(&machine, Uid(4_242)).unwrap().origin.unwrap();
+    assert_eq!(other, Origin::of(Killer::Kernel));
+}
+
+#[test]
+fn whose_slice_systemd_oomd_took_reads_which_cgroup_it_was() {
+    use crate::incident::origin::{Killer, Origin};
+    let origin = Origin {
+        cgroup: Some("/user.slice/user-1000.slice/app.scope".into()),
+        summary: Some("due to memory pressure".into()),
+        ..Origin::of(Killer::SystemdOomd)
+    };
+    let whole = Incident { victims: vec![], origin: Some(origin.clone()), ..incident() };
+    assert_eq!(whole.account, Some(Account::User(ALICE)));
+    assert_eq!(redact(&whole, ALICE).unwrap().origin, Some(origin.clone()));
+    assert_eq!(redact(&whole, BOB), None);
+    // The machine's is everybody's to see, and the cgroup nobody's.
+    let machine = Incident { account: None, ..whole };
+    assert_eq!(redact(&machine, ALICE).unwrap().origin, Some(Origin::of(Killer::SystemdOomd)));
+}
+
+#[test]
+fn how_another_user_s_account_grew_is_not_shown_and_the_machine_is() {
+    let course = Course {
+        account: vec![UsageSample { at_ms: -1000, usage_bytes: 5, line_bytes: Some(9) }],
+        mem_total_bytes: Some(64),
+        ..Course::default()
+    };
+    let told = |victim: u32, peer: u32| {
+        let victims = vec![process(1, victim, "b", 1)];
+        let incident = Incident { victims, course: Some(course.clone()), ..incident() };
+        redact(&incident, Uid(peer)).unwrap().course.unwrap()
+    };
+    assert_eq!(told(1001, 0), course);
+    assert_eq!(told(1001, 1000), course, "their own account");
+    assert_eq!(
+        told(1001, 1001),
+        Course { account: vec![], ..course.clone() },
+        "their process, another's account"
+    );
 }

@@ -1,6 +1,6 @@
 //! The best few of many, in order, without allocating: selection runs when memory is short.
 
-use super::{Candidate, Standing, order};
+use super::{Candidate, Doubt, Standing, Weight, order};
 use crate::{
     reading::Reading,
     units::{Pid, Uid},
@@ -14,6 +14,8 @@ const NOBODY: Candidate = Candidate {
     uid: Uid(0),
     mm: 0,
     usage: Reading::Absent,
+    weight: Weight::NEUTRAL,
+    doubt: Doubt::NONE,
     standing: Standing::Dying,
 };
 
@@ -29,7 +31,7 @@ impl<const N: usize> Shortlist<N> {
     pub const EMPTY: Self = Self { places: [NOBODY; N], taken: 0 };
 
     /// Puts a candidate into its place; the last one falls out where all places are taken.
-    pub(super) fn offer(&mut self, candidate: Candidate) {
+    pub(crate) fn offer(&mut self, candidate: Candidate) {
         let place =
             self.iter().position(|one| order(&candidate, one) == Ordering::Less).unwrap_or(self.taken);
         let grown = self.taken.saturating_add(1).min(N);

@@ -1,4 +1,6 @@
-use super::{Candidate, PEERS_MAX, Protection, Standing, VICTIMS_MAX, rank, select};
+use super::{
+    Candidate, Doubt, PEERS_MAX, Protection, Standing, VICTIMS_MAX, Weight, own_share, rank, select,
+};
 use crate::{
     reading::Reading,
     units::{Pages, Pid, Uid},
@@ -6,18 +8,20 @@ use crate::{
 use proptest::{prelude::any, prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy};
 use std::vec::Vec;
 
-fn candidate(pid: u32, pages: u64) -> Candidate {
+pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
     Candidate {
         pid: Pid(pid),
         start_ns: 100,
         uid: Uid(1000),
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Free,
     }
 }
 
-fn pids(candidates: &[Candidate]) -> Vec<u32> {
+pub(super) fn pids(candidates: &[Candidate]) -> Vec<u32> {
     candidates.iter().map(|one| one.pid.0).collect()
 }
 
@@ -95,6 +99,8 @@ fn whoever_shares_memory_with_the_protected_is_shielded() {
         (10..30).map(|pid| Candidate { mm: 7, ..candidate(pid, 100) }).collect();
     shielded.push(Candidate {
         mm: 7,
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Protected(Protection::Executable),
         ..candidate(40, 100)
     });
@@ -146,6 +152,17 @@ fn nobody_to_select_still_shows_who_was_there() {
     assert_eq!(pids(&selection.peers), [30]);
 }
 
+#[test]
+fn shared_memory_counts_by_its_part_of_what_there_is() {
+    // A hundred workers of a database, each with all of 8 GiB mapped, beside a hog of 1 GiB.
+    let (each, all) = (Pages(2 << 20), Pages(100 * (2 << 20)));
+    assert_eq!(own_share(each, Some(Pages(2 << 20)), all), Pages((2 << 20) / 100));
+    assert_eq!(own_share(each, Some(each), each), each);
+    assert_eq!(own_share(each, None, all), each);
+    assert_eq!(own_share(Pages(0), Some(Pages(0)), Pages(0)), Pages(0));
+    assert_eq!(own_share(Pages(5), Some(Pages(0)), Pages(5)), Pages(0));
+}
+
 /// The rule again, written without a thought for speed.
 fn plainly(candidates: &[Candidate]) -> Vec<u32> {
     let protected = |one: &Candidate| one.pid.0 <= 1 || matches!(one.standing, Standing::Protected(_));
@@ -189,6 +206,8 @@ fn any_candidates() -> impl Strategy<Value = Vec<Candidate>> {
                 start_ns,
                 mm,
                 usage,
+                weight: Weight::NEUTRAL,
+                doubt: Doubt::NONE,
                 standing,
                 ..candidate(pid, 0)
             })

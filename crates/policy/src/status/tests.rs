@@ -1,4 +1,7 @@
-use super::{Doctor, Feature, GuardView, Guards, Kernel, MapView, OwnView, Pressure, Status, Triggers};
+use super::{
+    Doctor, Feature, GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort,
+    Status, Triggers,
+};
 use std::{string::String, vec, vec::Vec};
 
 fn guard() -> GuardView {
@@ -22,9 +25,12 @@ fn status() -> Status {
                 wake_ups: None,
                 incidents_lost: Some(0),
                 protected: None,
+                reap_lowest_bytes_per_second: None,
             },
+            others: None,
         },
         accounts: Vec::new(),
+        groups: vec![],
         pressure: Pressure {
             mem_total_bytes: Some(4 << 30),
             mem_available_bytes: None,
@@ -35,6 +41,11 @@ fn status() -> Status {
             term_at_swap_bytes: None,
             kill_at_mem_bytes: None,
             kill_at_swap_bytes: None,
+            selection: Some(Selection {
+                from: Some(String::from("programs")),
+                ready_ns: None,
+                last: Some(SelectionEffort { processes: 300, looks: 2, age_ns: 400_000 }),
+            }),
         },
         kernel: Kernel {
             release: Some(String::from("6.12.0")),
@@ -60,10 +71,11 @@ fn status() -> Status {
 fn status_has_the_top_level_fields_that_scripts_rely_on() {
     let json = serde_json::to_value(status()).unwrap();
     let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
-    assert_eq!(fields, ["accounts", "daemon", "guards", "kernel", "pressure", "triggers"]);
+    assert_eq!(fields, ["accounts", "daemon", "groups", "guards", "kernel", "pressure", "triggers"]);
     assert_eq!(json["triggers"]["last-defence"], "the kernel's own OOM killer");
     assert_eq!(json["pressure"]["swap_total_bytes"], 0);
     assert!(json["pressure"]["mem_available_bytes"].is_null());
+    assert_eq!(json["pressure"]["selection"]["last"]["looks"], 2);
     assert_eq!(serde_json::from_value::<Status>(json).unwrap(), status());
 }
 

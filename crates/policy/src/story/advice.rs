@@ -15,19 +15,17 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
             "see the documentation of the version that recorded this incident.",
         )]);
     };
-    let raise = match (incident.account, reader) {
-        (Some(Account::User(uid)), Reader::Administrator) => {
-            format!("give the user a higher line: plimsoll limit set {uid} SIZE.")
-        }
-        _ => String::from(
-            "ask the administrator for a higher line; 'plimsoll limit show' shows the present one.",
-        ),
-    };
+    let raise = higher(incident, reader);
     match reason {
         Reason::OverHardLimitLargest
+        | Reason::OverHardLimitOther
         | Reason::OverHardLimitSelected
         | Reason::OverHardLimitTerm
         | Reason::TermDeadlinePassed => Vec::from([lighter(incident), raise]),
+        Reason::LastDefenceMemoryMax | Reason::LastDefenceOutOfMemory => Vec::from([
+            String::from("look at what is in force and why it did not act: plimsoll status."),
+            raise,
+        ]),
         Reason::OverHardLimitUnanswered => Vec::from([
             String::from(
                 "check that the daemon runs (plimsoll status): it did not answer in time to choose the \
@@ -57,16 +55,40 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
                 },
             ])
         }
+        Reason::MachineLowMemoryNotice => Vec::from([String::from(
+            "end what is not needed, or close some of it, before something is ended.",
+        )]),
         Reason::MachineOnlyProtectedLeft => {
             Vec::from([String::from("protect less, or give the machine more memory or swap.")])
         }
+        Reason::ActionsNotRecorded => Vec::from([String::from(
+            "see that the daemon is started again at once when it ends (systemctl status plimsoll).",
+        )]),
+        Reason::KernelOutOfMemory
+        | Reason::KernelCgroupLimit
+        | Reason::KernelNodesFull
+        | Reason::KernelOomKill
+        | Reason::KernelKillsNotRecorded
+        | Reason::SystemdOomdKill
+        | Reason::EarlyoomKill => super::origin::advice(incident, reason, reader),
         Reason::SignalFailed => Vec::from([String::from(
             "see 'plimsoll doctor' for what the daemon may not do here; it needs CAP_KILL.",
         )]),
     }
 }
 
-fn lighter(incident: &Incident) -> String {
+fn higher(incident: &Incident, reader: Reader) -> String {
+    match (incident.account, reader) {
+        (Some(Account::User(uid)), Reader::Administrator) => {
+            format!("give the user a higher line: plimsoll limit set {uid} SIZE.")
+        }
+        _ => String::from(
+            "ask the administrator for a higher line; 'plimsoll limit show' shows the present one.",
+        ),
+    }
+}
+
+pub(super) fn lighter(incident: &Incident) -> String {
     match incident.action {
         Outcome::Notify => String::from("nothing: this was a dry run; without it the process would be gone."),
         Outcome::Kill | Outcome::Term | Outcome::Deny | Outcome::Refuse => {

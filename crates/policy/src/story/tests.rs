@@ -1,7 +1,7 @@
 use super::{Reader, line, story};
 use crate::{
     incident::{
-        Guard, Incident, Outcome, Trigger,
+        Guard, Incident, Outcome, Trigger, Victim,
         tests::{incident, process},
     },
     reason::Reason,
@@ -28,11 +28,21 @@ fn a_kill_is_one_journal_line_with_all_its_numbers_in_order() {
 }
 
 #[test]
+fn what_the_kernel_did_by_itself_is_told_as_the_kernels() {
+    let incident = Incident { trigger: Trigger::LastDefence, ..because(Reason::LastDefenceMemoryMax) };
+    let text = line(&incident);
+    assert!(text.starts_with("plimsoll: the kernel's OOM killer ended process 7378 uid 1000"), "{text}");
+    let nobody = line(&Incident { victims: Vec::new(), ..incident });
+    assert!(nobody.starts_with("plimsoll: the kernel's OOM killer ended a process: usage"), "{nobody}");
+}
+
+#[test]
 fn what_is_not_known_is_left_out_of_the_line() {
     let unknown = Incident {
         account: None,
         hard_bytes: None,
         requested_bytes: None,
+        unrecorded: None,
         cross_to_signal_ns: None,
         signal_to_freed_ns: None,
         freed_bytes: None,
@@ -115,6 +125,16 @@ fn the_machines_shortage_is_told_as_the_machines() {
 }
 
 #[test]
+fn why_a_smaller_one_paid_is_told_by_what_each_counts() {
+    let avoided = Victim { weight_permille: Some(250), ..process(8, 1000, "compositor", 900) };
+    let preferred = Victim { weight_permille: Some(1305), ..process(7378, 1000, "tab", 250) };
+    let text =
+        story(&Incident { victims: vec![preferred], peers: vec![avoided], ..incident() }, None, Reader::User);
+    assert!(text.contains("it was using 250.0 MiB, counting 130.5 %."), "{text}");
+    assert!(text.contains("with 900.0 MiB, counting 25 %."), "{text}");
+}
+
+#[test]
 fn a_larger_process_that_was_left_alone_is_named_as_such() {
     let peers = vec![process(1, 0, "init", 300), process(9, 1000, "vi", 2)];
     let text = story(&Incident { peers, ..incident() }, None, Reader::User);
@@ -176,3 +196,5 @@ proptest! {
         assert_eq!(text.lines().count(), 8);
     }
 }
+
+mod origin;

@@ -1,5 +1,5 @@
 use super::{Who, WhoError};
-use crate::units::Uid;
+use crate::units::{Gid, Uid};
 use proptest::proptest;
 use std::string::{String, ToString};
 
@@ -20,6 +20,10 @@ fn every_documented_form_is_read() {
         ("user:default", named("default")),
         ("default", Who::Default),
         ("@staff", Who::Group("staff".to_string())),
+        ("@domain users", Who::Group("domain users".to_string())),
+        ("group:staff", Who::Group("staff".to_string())),
+        ("@50", Who::Gid(Gid(50))),
+        ("group:0", Who::Gid(Gid(0))),
         ("job:7", Who::Job("7".to_string())),
         ("cgroup:/user.slice/a", Who::Cgroup("/user.slice/a".to_string())),
         ("system", Who::System),
@@ -35,9 +39,16 @@ fn what_names_nobody_is_refused() {
     for number in ["4294967295", "99999999999999999999", "user:4294967296"] {
         assert!(matches!(number.parse::<Who>(), Err(WhoError::UidRange(_))), "{number}");
     }
+    for number in ["@4294967295", "group:99999999999999999999"] {
+        let error = number.parse::<Who>().unwrap_err();
+        assert!(matches!(error, WhoError::GidRange(_)) && error.to_string().starts_with("gid '"), "{number}");
+    }
     let long = "a".repeat(256);
     for text in [
         "@",
+        "@@staff",
+        "@-1",
+        "group:",
         "job:",
         "cgroup:",
         "cgroup:relative",
@@ -56,15 +67,17 @@ fn what_names_nobody_is_refused() {
 }
 
 #[test]
-fn only_users_and_default_are_served() {
-    for text in ["alice", "1000", "default"] {
+fn users_groups_and_default_are_served_and_nobody_else() {
+    for text in ["alice", "1000", "default", "@staff", "@50"] {
         assert_eq!(text.parse::<Who>().unwrap().supported(), Ok(()));
     }
-    for text in ["@staff", "job:7", "cgroup:/x", "system"] {
+    for text in ["job:7", "cgroup:/x", "system"] {
         let error = text.parse::<Who>().unwrap().supported().unwrap_err();
         assert_eq!(
             error.to_string(),
-            std::format!("'{text}' is not available in this version; give a user name, a uid or 'default'")
+            std::format!(
+                "'{text}' is not available in this version; give a user name, a uid, @group or 'default'"
+            )
         );
     }
 }
@@ -77,7 +90,7 @@ fn a_hostile_name_is_escaped_in_the_error() {
 
 proptest! {
     #[test]
-    fn whatever_is_read_reads_back_from_what_is_shown(text in "(user:|@|job:|cgroup:/)?[a-z0-9 .@:/-]{0,12}") {
+    fn whatever_is_read_reads_back_from_what_is_shown(text in "(user:|@|group:|job:|cgroup:/)?[a-z0-9 .@:/-]{0,12}") {
         if let Ok(who) = text.parse::<Who>() {
             assert_eq!(who.to_string().parse(), Ok(who));
         }

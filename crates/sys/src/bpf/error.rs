@@ -51,6 +51,17 @@ pub enum BpfError {
     /// The scan of all tasks failed.
     #[error("scan of all tasks: {0}")]
     Scan(io::Error),
+    /// A program could not be attached to its tracepoint.
+    #[error("attaching {program}: {source}")]
+    Attach {
+        /// Its name.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// This kernel does not take a program that is needed for it: something else has to do.
+    #[error("this kernel takes no program for the {0}: `plimsoll doctor` says what is used in its place")]
+    Missing(&'static str),
     /// The ring buffer could not be opened or read.
     #[error("ring buffer: {0}")]
     Events(String),

@@ -7,7 +7,10 @@ use super::{
     pins::{Meta, PinState, Pins},
     program::SyscallProgram,
 };
-use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_policy::{
+    selection::Weight,
+    units::{Pages, Pid, Uid},
+};
 use plimsoll_wire::abi;
 use std::{
     fs::File,
@@ -91,12 +94,15 @@ pub struct AccountFacts {
     pub signal: u32,
     /// Made from the default line.
     pub from_default: bool,
+    /// What copy-on-write could still add to usage.
+    pub copyable: Pages,
     /// Victims taken by the programs.
     pub kills: u32,
 }
 
 /// A tracked address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags, as the programs keep them")]
 pub struct AddressSpace {
     /// Opaque key.
     pub mm: u64,
@@ -106,18 +112,54 @@ pub struct AddressSpace {
     pub pid: Pid,
     /// Its start since boot in nanoseconds.
     pub start_ns: u64,
-    /// Real uid.
+    /// Real uid of the process.
     pub uid: Uid,
+    /// Whose account it is charged to: not `uid` where that is a subordinate one.
+    pub user: Uid,
+    /// The family that it shares pages with since a fork; 0: none.
+    pub family: u64,
     /// Pages charged to the account for it alone.
     pub own: Pages,
     /// Pages it has from a fork, charged to its family.
     pub shared: Pages,
-    /// Never a victim.
+    /// At most so many of its family's copies are its own.
+    pub copied: Pages,
+    /// Never a victim, by its executable.
     pub protected: bool,
-    /// A signal that ends it was sent.
+    /// Never a victim, as [`Limits::weigh`] said.
+    pub never: bool,
+    /// What each of its pages counts, as [`Limits::weigh`] said of it or of what it was forked from; `None`: as neutral.
+    pub weight: Option<Weight>,
+    /// A signal that ends it was sent, or nobody runs in it any more.
     pub dying: bool,
+    /// Nobody runs in it any more.
+    pub left: bool,
     /// Dying for longer than the deadline.
     pub expired: bool,
+    /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
+    pub tracked_ns: u64,
+    /// The last scan that found a living task of it, or that had begun when it was entered.
+    pub scan: u32,
+}
+
+/// Processes that share pages since a fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FamilyFacts {
+    /// Charged for them, once.
+    pub pages: Pages,
+    /// What they would be charged if nothing were shared any more.
+    pub shares: Pages,
+}
+
+/// What of its family's copies may be one member's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopiesPart {
+    /// The address space.
+    pub mm: u64,
+    /// Its process.
+    pub pid: Pid,
+    /// At most so many.
+    pub copied: Pages,
 }
 
 /// A living process that uses a dying address space.
@@ -144,6 +186,25 @@ pub enum VictimMark {
     Spared,
 }
 
+/// What a process counts, and of which program of it that is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weighing {
+    /// The address space.
+    pub mm: u64,
+    /// [`AddressSpace::tracked_ns`].
+    pub tracked_ns: u64,
+    /// Its process.
+    pub pid: Pid,
+    /// The process's start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Its real uid when that was found out.
+    pub uid: Uid,
+    /// What each of its pages counts.
+    pub weight: Weight,
+    /// It is never a victim.
+    pub never: bool,
+}
+
 /// How full one map is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapFacts {
@@ -159,10 +220,13 @@ pub struct MapFacts {
 #[derive(Debug)]
 pub struct Limits {
     pins: Pins,
+    /// Those whose place these are to take.
+    replaces: Option<Pins>,
     meta: Meta,
     accounts: Map,
     uid_accounts: Map,
     mms: Map,
+    families: Map,
     protected_cgroups: Map,
     others: Vec<Map>,
     begin_scan: SyscallProgram,
@@ -171,8 +235,14 @@ pub struct Limits {
     line_clear: SyscallProgram,
     default_set: SyscallProgram,
     mark_victim: SyscallProgram,
+    weigh: SyscallProgram,
     answer: SyscallProgram,
+    actions_told: SyscallProgram,
     read_counters: SyscallProgram,
+    copies_set: SyscallProgram,
+    measured: SyscallProgram,
+    verify: SyscallProgram,
+    attend: SyscallProgram,
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -242,6 +312,7 @@ impl Limits {
         }
         Ok(Self {
             pins: pins.clone(),
+            replaces: None,
             meta,
             account_value: vec![0; accounts.value_bytes()],
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
@@ -250,7 +321,8 @@ impl Limits {
             uid_accounts: map("uid_accounts")?,
             protected_cgroups: map("protected_cgroups")?,
             mms,
-            others: ["families", "protected_exes", "records", "cpu_offsets", "bss"]
+            families: map("families")?,
+            others: ["protected_exes", "records", "cpu_offsets", "bss"]
                 .into_iter()
                 .map(map)
                 .collect::<Result<_, _>>()?,
@@ -260,9 +332,39 @@ impl Limits {
             line_clear: program("line_clear")?,
             default_set: program("default_set")?,
             mark_victim: program("mark_victim")?,
+            weigh: program("weigh")?,
             answer: program("answer")?,
+            actions_told: program("actions_told")?,
             read_counters: program("read_counters")?,
+            copies_set: program("copies_set")?,
+            measured: program("measured")?,
+            verify: program("verify")?,
+            attend: program("attend")?,
         })
+    }
+
+    /// Opens what was loaded beside the pins to take their place, or else what is pinned.
+    ///
+    /// # Errors
+    /// As [`Limits::open`].
+    pub fn open_latest(pins: &Pins) -> Result<Self, BpfError> {
+        let beside = pins.beside();
+        if !beside.root().exists() {
+            return Self::open(pins);
+        }
+        Ok(Self { replaces: Some(pins.clone()), ..Self::open(&beside)? })
+    }
+
+    /// Puts these in force alone, in the place of those that they were loaded beside; where there are none, nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`]; then the next daemon brings it to an end.
+    pub fn take_place(&mut self) -> Result<(), BpfError> {
+        if let Some(replaced) = self.replaces.take() {
+            replaced.replace()?;
+            self.pins = replaced;
+        }
+        Ok(())
     }
 
     /// What the maps were made for.
@@ -341,13 +443,13 @@ impl Limits {
     }
 
     /// Walks all tasks once: enters what is not tracked, settles every counter, shows `holding` each living process that
-    /// uses a dying address space. Then removes address spaces that two scans did not find alive; returns how many.
+    /// uses a dying address space. Returns the scan's number: see [`AddressSpace::scan`].
     ///
     /// # Errors
     /// [`BpfError`] when a step fails.
-    pub fn scan(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+    pub fn walk(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
         const HOLDER_BYTES: usize = size_of::<abi::plimsoll_holder>();
-        self.begin_scan.run_bare()?;
+        let number = self.begin_scan.run_bare()?;
         let mut iterator = File::open(self.pins.link("scan")).map_err(BpfError::Scan)?;
         // Whole entries at a time, so that none is split between two reads.
         let room = self.values.len() - self.values.len() % HOLDER_BYTES;
@@ -364,6 +466,14 @@ impl Limits {
                 Err(error) => return Err(BpfError::Scan(error)),
             }
         }
+        Ok(number)
+    }
+
+    /// Removes address spaces that two walks did not find alive; returns how many.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn sweep(&self) -> Result<u32, BpfError> {
         let mut context = abi::plimsoll_sweep::default();
         self.sweep.run(&mut context)?;
         Ok(context.removed)
@@ -389,6 +499,26 @@ impl Limits {
         Ok(context.result == 0)
     }
 
+    /// Says what a process counts when its account's largest is looked for. False when it is not tracked any more, runs
+    /// another program or is another user's by now: then nothing is said of anybody.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_weight {
+            mm: weighing.mm,
+            start_ns: weighing.start_ns,
+            tracked_ns: weighing.tracked_ns,
+            tgid: weighing.pid.0,
+            uid: weighing.uid.0,
+            weight: u32::from(weighing.weight.permille()),
+            never: u32::from(weighing.never),
+            ..Default::default()
+        };
+        self.weigh.run(&mut context)?;
+        Ok(context.result == 0)
+    }
+
     /// Answers an account that asked, and tells until when it need not ask again; 0: as usual.
     ///
     /// # Errors
@@ -397,6 +527,77 @@ impl Limits {
         let mut context = abi::plimsoll_answer { hold_until_ns, account, result: 0 };
         self.answer.run(&mut context)?;
         if context.result == 0 { Ok(()) } else { Err(self.answer.error(context.result)) }
+    }
+
+    /// Finds, among all that an account is charged for, what nobody runs in any more, and counts it as dying.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn verify(&self, account: u32) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_of_account { account, result: 0 };
+        self.verify.run(&mut context)?;
+        if context.result == 0 { Ok(()) } else { Err(self.verify.error(context.result)) }
+    }
+
+    /// Tells the programs that this process is the daemon: it answers, until its end, which they notice. `kernel_trigger`:
+    /// they take victims themselves; else they only ask.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_attend { kernel_trigger: u32::from(kernel_trigger), result: 0 };
+        self.attend.run(&mut context).map(|_| ())
+    }
+
+    /// Charges what a family's members were found to have copied of the pages that they share since a fork. `parts`: of
+    /// each member at most so many are its own, and go with it. False: the family has ended.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
+        let one = |mm: u64, pid: Pid, pages: Pages| {
+            let mut context = abi::plimsoll_copies {
+                family,
+                mm,
+                pages: wire_pages(pages),
+                tgid: pid.0,
+                ..Default::default()
+            };
+            self.copies_set.run(&mut context)?;
+            Ok(context.result == 0)
+        };
+        for part in parts {
+            // One that has left meanwhile took nothing of the family's with it.
+            let _still_there: bool = one(part.mm, part.pid, part.copied)?;
+        }
+        one(0, Pid(0), copied)
+    }
+
+    /// One family; `None` when it has ended.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when the map cannot be read.
+    pub fn family(&self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {
+        let mut value = [0; size_of::<abi::plimsoll_family>()];
+        let found = self.families.read(&family.to_ne_bytes(), &mut value)?;
+        Ok(found.then(|| FamilyFacts {
+            pages: pages(wire_u64!(&value, plimsoll_family, pages).cast_signed()),
+            shares: pages(wire_u64!(&value, plimsoll_family, shares).cast_signed()),
+        }))
+    }
+
+    /// Whether copy-on-write may still bring an account near its line. When it may not, the programs tell when it may
+    /// again.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn measure_again(&self, account: u32) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_of_account { account, result: 0 };
+        self.measured.run(&mut context)?;
+        match context.result {
+            0 | 1 => Ok(context.result == 1),
+            error => Err(self.measured.error(error)),
+        }
     }
 
     /// Processes in these cgroups (v2 ids), and in cgroups below them, are never taken by the kernel side.
@@ -475,10 +676,18 @@ impl Limits {
         Ok(counters)
     }
 
+    /// So many of the programs' actions whose records were lost ([`abi::plimsoll_counters::actions_dropped`]) were told of.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn actions_told(&self, count: u64) -> Result<(), BpfError> {
+        self.actions_told.run(&mut abi::plimsoll_told { count }).map(|_| ())
+    }
+
     /// Every map: its size and the kernel memory it takes.
     #[must_use]
     pub fn maps(&self) -> Vec<MapFacts> {
-        [&self.mms, &self.accounts, &self.uid_accounts]
+        [&self.mms, &self.accounts, &self.uid_accounts, &self.families]
             .into_iter()
             .chain(&self.others)
             .map(|map| MapFacts {
@@ -517,6 +726,7 @@ fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         unanswered_ns: (unanswered != 0).then_some(unanswered),
         signal: wire_u32!(value, plimsoll_account, signal),
         from_default: wire_u32!(value, plimsoll_account, from_default) != 0,
+        copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
         kills: wire_u32!(value, plimsoll_account, kills),
     }
 }
@@ -532,10 +742,18 @@ fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         pid: Pid(wire_u32!(value, plimsoll_mm, tgid)),
         start_ns: wire_u64!(value, plimsoll_mm, start_ns),
         uid: Uid(wire_u32!(value, plimsoll_mm, uid)),
+        user: Uid(wire_u32!(value, plimsoll_mm, user)),
+        family: wire_u64!(value, plimsoll_mm, family),
         own: pages(own),
         shared: pages(wire_u64!(value, plimsoll_mm, shared_pages).cast_signed()),
+        copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
         protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
+        never: flags & abi::PLIMSOLL_MM_NEVER != 0,
+        weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
         dying: flags & abi::PLIMSOLL_MM_DYING != 0,
+        left: flags & abi::PLIMSOLL_MM_LEFT != 0,
         expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
+        tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
+        scan: wire_u32!(value, plimsoll_mm, scan),
     }
 }

@@ -2,21 +2,30 @@
 
 use super::{
     error::BpfError,
-    pins::{PinState, Pins},
+    pins::{BUILD, LAYOUT, PinState, Pins},
     protect::ExeKey,
+    types::Features,
 };
+use crate::probe::in_initial_pid_namespace;
 use libbpf_rs::{
-    Link, MapCore as _, MapFlags, OpenMapMut, OpenObject, ProgramInput,
+    Link, MapCore as _, MapFlags, MapHandle, OpenMapMut, OpenObject, ProgramInput,
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 use plimsoll_wire::abi;
 use std::{
+    ffi::OsStr,
+    fs,
     mem::{MaybeUninit, offset_of},
+    os::fd::AsFd as _,
     path::Path,
 };
 
 /// As in `bpf/limits/maps.h`.
 const BLANK_PINNED: u32 = 1;
+
+/// What a thread keeps to itself before it tells: `TASK_RSS_EVENTS_THRESH` faults and the one that finds it passed
+/// (mm/memory.c, 6.1), a page each. A process is taken to have two threads that do.
+const TASK_CACHE_PAGES: u32 = 2 * 65;
 
 #[expect(
     warnings,
@@ -76,12 +85,12 @@ pub struct LoadOptions {
     pub first_user_uid: u32,
 }
 
-fn load_error(error: &libbpf_rs::Error) -> BpfError {
+pub(super) fn load_error(error: &libbpf_rs::Error) -> BpfError {
     // One line: libbpf's causes, outermost first; its own log went to standard error.
     BpfError::Load(format!("{error:#}").lines().collect::<Vec<_>>().join("; "))
 }
 
-fn pin_error(path: &Path, error: &libbpf_rs::Error) -> BpfError {
+pub(super) fn pin_error(path: &Path, error: &libbpf_rs::Error) -> BpfError {
     BpfError::Pin { path: path.to_path_buf(), operation: "pin", cause: format!("{error:#}") }
 }
 
@@ -96,7 +105,7 @@ fn value_bytes(cpus: u32, slots: u32) -> u32 {
     u32::try_from(size_of::<abi::plimsoll_mm>()).unwrap_or(u32::MAX).saturating_add(remainders)
 }
 
-fn set_entries(map: &mut OpenMapMut<'_>, entries: u32) -> Result<(), BpfError> {
+pub(super) fn set_entries(map: &mut OpenMapMut<'_>, entries: u32) -> Result<(), BpfError> {
     map.set_max_entries(entries).map_err(|error| load_error(&error))
 }
 
@@ -109,7 +118,7 @@ pub fn load(options: &LoadOptions) -> Result<(), BpfError> {
     match options.pins.state()? {
         PinState::Absent => {}
         PinState::Partial => {
-            options.pins.remove()?;
+            options.pins.remove_programs()?;
         }
         PinState::Ours(meta) => {
             return Err(BpfError::Load(format!("already loaded, for {} processes", meta.processes_max)));
@@ -123,9 +132,23 @@ pub fn load(options: &LoadOptions) -> Result<(), BpfError> {
         }
     }
     let loaded = load_into(options);
+    undo_unless(loaded, options)
+}
+
+/// Loads these programs beside others, which stay in force, to go on with their maps. [`Pins::replace`] puts them in force
+/// alone. Until then both are attached: whoever sees a change first charges it, and the other finds none.
+///
+/// # Errors
+/// As [`load`]; nothing is left of it then.
+pub fn load_beside(options: &LoadOptions) -> Result<(), BpfError> {
+    let beside = LoadOptions { pins: options.pins.beside(), ..options.clone() };
+    undo_unless(load_onto(&beside, &options.pins), &beside)
+}
+
+fn undo_unless(loaded: Result<(), BpfError>, options: &LoadOptions) -> Result<(), BpfError> {
     if loaded.is_err() {
         // The first error is the one to tell; what could not be removed is Partial to the next daemon.
-        if let Err(error) = options.pins.remove() {
+        if let Err(error) = options.pins.remove_programs() {
             return loaded.map_err(|first| BpfError::Load(format!("{first}; and then {error}")));
         }
     }
@@ -138,23 +161,46 @@ pub fn load(options: &LoadOptions) -> Result<(), BpfError> {
 /// [`BpfError::Load`] when the kernel refuses.
 pub fn verify(options: &LoadOptions) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
-    let skel = load_sized(options, &mut storage)?;
-    fill(&skel, options)
+    let kernel = features()?;
+    let skel = load_sized(options, kernel, None, &mut storage)?;
+    fill(&skel, options, kernel)
 }
 
 fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
-    let mut skel = load_sized(options, &mut storage)?;
-    fill(&skel, options)?;
+    let kernel = features()?;
+    let mut skel = load_sized(options, kernel, None, &mut storage)?;
+    fill(&skel, options, kernel)?;
     options.pins.create_directories()?;
-    pin_maps(&mut skel, &options.pins)?;
-    pin_programs(&mut skel, &options.pins)?;
+    pin_maps(&mut skel, &options.pins, kernel)?;
+    put_in_force(&mut skel, options)
+}
+
+fn load_onto(options: &LoadOptions, old: &Pins) -> Result<(), BpfError> {
+    let mut storage = MaybeUninit::uninit();
+    let mut skel = load_sized(options, features()?, Some(old), &mut storage)?;
+    protect(&skel, options)?;
+    options.pins.create_directories()?;
+    // There are none of its own.
+    let maps = options.pins.root().join("maps");
+    fs::remove_dir(&maps).map_err(|error| BpfError::Pin {
+        path: maps.clone(),
+        operation: "remove",
+        cause: error.to_string(),
+    })?;
+    put_in_force(&mut skel, options)
+}
+
+fn put_in_force(skel: &mut skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
+    pin_programs(skel, &options.pins)?;
     skel.attach().map_err(|error| load_error(&error))?;
-    pin_links(&mut skel, &options.pins)
+    pin_links(skel, &options.pins)
 }
 
 fn load_sized<'a>(
     options: &LoadOptions,
+    kernel: Features,
+    maps_of: Option<&Pins>,
     storage: &'a mut MaybeUninit<OpenObject>,
 ) -> Result<skeleton::LimitsSkel<'a>, BpfError> {
     let mut open =
@@ -168,6 +214,13 @@ fn load_sized<'a>(
     rodata.charged_members = options.members.mask();
     rodata.loose_pages_per_mm = loose_pages(cpus, slots);
     rodata.first_user_uid = options.first_user_uid;
+    if kernel.task_caches {
+        rodata.task_caches = true;
+        rodata.loose_pages_per_mm = TASK_CACHE_PAGES;
+    } else {
+        open.progs.on_fault.set_autoload(false);
+        open.maps.cached.set_autocreate(false).map_err(|error| load_error(&error))?;
+    }
     let bytes = value_bytes(cpus, slots);
     for map in [&mut open.maps.mms, &mut open.maps.blank] {
         map.set_value_size(bytes).map_err(|error| load_error(&error))?;
@@ -175,25 +228,71 @@ fn load_sized<'a>(
     set_entries(&mut open.maps.mms, options.processes_max)?;
     set_entries(&mut open.maps.families, options.processes_max)?;
     set_entries(&mut open.maps.cpu_offsets, cpus)?;
-    for map in [&mut open.maps.accounts, &mut open.maps.uid_accounts, &mut open.maps.free_accounts] {
+    for map in [&mut open.maps.accounts, &mut open.maps.uid_accounts] {
         set_entries(map, options.accounts_max)?;
+    }
+    if let Some(old) = maps_of {
+        reuse_maps(&mut open, old, kernel)?;
     }
     open.load().map_err(|error| load_error(&error))
 }
 
-fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
+/// The name that a map is pinned by; `None` for constants, which are part of the programs, and for what is made only
+/// where threads keep page counts to themselves. libbpf puts a piece of the object's name before a section's; bpffs
+/// allows no dots.
+fn pinned_name(name: &OsStr, kernel: Features) -> Option<String> {
+    let name = name.to_string_lossy();
+    match name.rsplit_once('.') {
+        Some((_, "rodata")) => None,
+        Some((_, section)) => Some(section.to_owned()),
+        None if name == "cached" && !kernel.task_caches => None,
+        None => Some(name.into_owned()),
+    }
+}
+
+fn reuse_maps(open: &mut skeleton::OpenLimitsSkel<'_>, old: &Pins, kernel: Features) -> Result<(), BpfError> {
+    for mut map in open.open_object_mut().maps_mut() {
+        let Some(name) = pinned_name(map.name(), kernel) else {
+            continue;
+        };
+        let pinned = MapHandle::from_pinned_path(old.map(&name)).map_err(|error| load_error(&error))?;
+        let is_same = pinned.map_type() == map.map_type()
+            && pinned.key_size() == map.key_size()
+            && pinned.value_size() == map.value_size()
+            && pinned.max_entries() == map.max_entries();
+        if !is_same {
+            return Err(BpfError::Load(format!("the pinned map {name} is not as these programs need it")));
+        }
+        map.reuse_fd(pinned.as_fd()).map_err(|error| load_error(&error))?;
+    }
+    Ok(())
+}
+
+fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions, kernel: Features) -> Result<(), BpfError> {
     let outcome =
         skel.progs.find_cpu_offsets.test_run(ProgramInput::default()).map_err(|error| load_error(&error))?;
     if outcome.return_value != 0 {
         return Err(BpfError::Load(format!("finding per-CPU offsets failed with {}", outcome.return_value)));
     }
-    // Highest first, so that account 1 is taken first; account 0 is nobody's.
-    for account in (1..options.accounts_max).rev() {
-        skel.maps
-            .free_accounts
-            .update(&[], &account.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| load_error(&error))?;
-    }
+    protect(skel, options)?;
+    fill_nobody(skel)?;
+    fill_blanks(skel, options)?;
+    let words = [
+        abi::PLIMSOLL_SCHEMA,
+        options.cpus,
+        options.members.slots(),
+        options.members.mask(),
+        options.processes_max,
+        options.accounts_max,
+        flags(kernel),
+        0,
+    ];
+    let meta =
+        [words.map(u32::to_ne_bytes).concat(), [BUILD, LAYOUT].map(u64::to_ne_bytes).concat()].concat();
+    skel.maps.meta.update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY).map_err(|error| load_error(&error))
+}
+
+fn protect(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
     let of = |exes: &[ExeKey], whose: u32| -> Result<(), BpfError> {
         exes.iter()
             .try_for_each(|exe| {
@@ -202,20 +301,29 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), Bp
             .map_err(|error| load_error(&error))
     };
     of(&options.protected_of_system, abi::PLIMSOLL_EXE_OF_SYSTEM)?;
-    of(&options.protected, abi::PLIMSOLL_EXE_OF_ANYBODY)?;
-    fill_nobody(skel)?;
-    fill_blanks(skel, options)?;
-    let meta = [
-        abi::PLIMSOLL_SCHEMA,
-        options.cpus,
-        options.members.slots(),
-        options.members.mask(),
-        options.processes_max,
-        options.accounts_max,
-    ]
-    .map(u32::to_ne_bytes)
-    .concat();
-    skel.maps.meta.update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY).map_err(|error| load_error(&error))
+    of(&options.protected, abi::PLIMSOLL_EXE_OF_ANYBODY)
+}
+
+/// In any other, process numbers are not those of the kernel's records.
+pub(super) fn require_initial_pid_namespace() -> Result<(), BpfError> {
+    match in_initial_pid_namespace() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(BpfError::Load("this is a pid namespace of its own, with numbers of its own".into()))
+        }
+        Err(error) => Err(BpfError::Load(format!("/proc/self/ns/pid: {error}"))),
+    }
+}
+
+pub(super) fn features() -> Result<Features, BpfError> {
+    Features::read().map_err(BpfError::Load)
+}
+
+/// As `meta` tells them.
+fn flags(kernel: Features) -> u32 {
+    let flag = |has: bool, flag: u32| if has { flag } else { 0 };
+    flag(kernel.task_caches, abi::PLIMSOLL_FEATURE_TASK_CACHES)
+        | flag(kernel.signals_others, abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS)
 }
 
 /// Account 0 takes what is nobody's: no line, so that nothing about it is ever near.
@@ -250,16 +358,10 @@ fn fill_blanks(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result
         .map_err(|error| load_error(&error))
 }
 
-fn pin_maps(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), BpfError> {
-    for map in skel.object_mut().maps_mut() {
-        let mut map = map;
-        let name = map.name().to_string_lossy().into_owned();
-        // libbpf puts a piece of the object's name before a section's; bpffs allows no dots.
-        let name = match name.rsplit_once('.') {
-            // Constants are part of the programs.
-            Some((_, "rodata")) => continue,
-            Some((_, section)) => section.to_owned(),
-            None => name,
+fn pin_maps(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins, kernel: Features) -> Result<(), BpfError> {
+    for mut map in skel.object_mut().maps_mut() {
+        let Some(name) = pinned_name(map.name(), kernel) else {
+            continue;
         };
         let path = pins.map(&name);
         map.pin(&path).map_err(|error| pin_error(&path, &error))?;
@@ -276,8 +378,14 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
         &mut programs.line_clear,
         &mut programs.default_set,
         &mut programs.mark_victim,
+        &mut programs.weigh,
         &mut programs.answer,
+        &mut programs.actions_told,
         &mut programs.read_counters,
+        &mut programs.copies_set,
+        &mut programs.measured,
+        &mut programs.verify,
+        &mut programs.attend,
     ] {
         let path = pins.program(&program.name().to_string_lossy());
         program.pin(&path).map_err(|error| pin_error(&path, &error))?;
@@ -287,17 +395,22 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
 
 fn pin_links(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), BpfError> {
     let links = &mut skel.links;
-    let all: [(&str, &mut Option<Link>); 5] = [
+    let all: [(&str, &mut Option<Link>); 6] = [
         ("scan", &mut links.scan),
         ("on_exit_mmap", &mut links.on_exit_mmap),
         ("on_fork", &mut links.on_fork),
         ("on_exec", &mut links.on_exec),
+        ("on_fault", &mut links.on_fault),
         ("on_rss_stat", &mut links.on_rss_stat),
     ];
     for (name, link) in all {
         let path = pins.link(name);
-        let link = link.as_mut().ok_or_else(|| BpfError::Load(format!("{name} was not attached")))?;
-        link.pin(&path).map_err(|error| pin_error(&path, &error))?;
+        match link {
+            Some(link) => link.pin(&path).map_err(|error| pin_error(&path, &error))?,
+            // Only where threads keep page counts to themselves.
+            None if name == "on_fault" => {}
+            None => return Err(BpfError::Load(format!("{name} was not attached"))),
+        }
     }
     Ok(())
 }

@@ -17,6 +17,17 @@ pub(super) struct Map {
     name: &'static str,
 }
 
+/// `bpf_map_lookup_batch` or one of its kin.
+type BatchOperation = unsafe extern "C" fn(
+    i32,
+    *mut core::ffi::c_void,
+    *mut core::ffi::c_void,
+    *mut core::ffi::c_void,
+    *mut core::ffi::c_void,
+    *mut u32,
+    *const libbpf_sys::bpf_map_batch_opts,
+) -> i32;
+
 fn outcome(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(()) }
 }
@@ -85,6 +96,26 @@ impl Map {
         keys: &mut [u8],
         values: &mut [u8],
     ) -> Result<(usize, Option<u64>), BpfError> {
+        self.batch(libbpf_sys::bpf_map_lookup_batch, cursor, keys, values)
+    }
+
+    /// As [`Map::read_batch`], and takes the entries out of the map.
+    pub(super) fn take_batch(
+        &self,
+        cursor: Option<u64>,
+        keys: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(usize, Option<u64>), BpfError> {
+        self.batch(libbpf_sys::bpf_map_lookup_and_delete_batch, cursor, keys, values)
+    }
+
+    fn batch(
+        &self,
+        operation: BatchOperation,
+        cursor: Option<u64>,
+        keys: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(usize, Option<u64>), BpfError> {
         let room = (keys.len() / self.handle.key_size() as usize).min(values.len() / self.value_bytes());
         let mut count = u32::try_from(room).unwrap_or(u32::MAX);
         let mut cursor_in = cursor.unwrap_or_default();
@@ -92,7 +123,7 @@ impl Map {
         let start = if cursor.is_some() { (&raw mut cursor_in).cast() } else { std::ptr::null_mut() };
         // SAFETY: `count` entries fit both slices; the cursors are 8 bytes, as long as the longest key read so.
         let result = unsafe {
-            libbpf_sys::bpf_map_lookup_batch(
+            operation(
                 self.handle.as_fd().as_raw_fd(),
                 start,
                 (&raw mut cursor_out).cast(),

@@ -1,20 +1,33 @@
 //! The limits programs: loaded and pinned by a short-lived child ([`load`]), used through their pins by the daemon
-//! ([`Limits`]), which therefore never parses the kernel's type information nor holds libbpf's copy of it.
+//! ([`Limits`]), which therefore never parses the kernel's type information nor holds libbpf's copy of it. And those that
+//! victims are selected by, in the same way ([`Selector`]).
 
+mod build_pins;
 mod error;
 mod events;
+mod journal;
 mod limits;
+mod link;
 mod load;
 mod map;
+mod oom;
 mod pins;
 mod program;
 mod protect;
+mod ring;
+mod select;
+mod shared;
+pub(crate) mod types;
 
 pub use error::BpfError;
 pub use events::Events;
+pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use limits::{
-    AccountFacts, AddressSpace, DefaultLine, Enforce, Holder, Limits, LineSet, MapFacts, VictimMark,
+    AccountFacts, AddressSpace, CopiesPart, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet,
+    MapFacts, VictimMark, Weighing,
 };
-pub use load::{LoadOptions, Members, load, verify};
+pub use load::{LoadOptions, Members, load, load_beside, verify};
+pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
 pub use protect::ExeKey;
+pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};

@@ -2,6 +2,10 @@
 //!
 //! `maps/`, `programs/` and `links/` below it. Links are pinned last and removed first, so a directory with links is
 //! complete, and one without enforces nothing.
+//!
+//! What is to take their place is pinned in `loading/`, while they stay in force. When that is complete it is renamed to
+//! `next/`: from then on whoever finds it removes what it replaces and moves it there. So a crash at any moment leaves
+//! either the old in force, or the new.
 
 use super::{error::BpfError, map::Map};
 use plimsoll_wire::abi;
@@ -29,6 +33,41 @@ pub struct Meta {
     pub processes_max: u32,
     /// Accounts.
     pub accounts_max: u32,
+    /// The programs can take a process other than the one whose event crossed (Linux 6.13).
+    pub signals_others: bool,
+    /// Threads keep page counts to themselves, which are read after each fault (Linux 6.1).
+    pub task_caches: bool,
+    /// Tells the programs from those of another build.
+    pub build: u64,
+    /// Tells the maps from those of another layout.
+    pub layout: u64,
+}
+
+impl Meta {
+    /// Whether the programs are those of this plimsoll.
+    #[must_use]
+    pub fn is_this_build(&self) -> bool {
+        self.build == BUILD
+    }
+
+    /// Whether the programs of this plimsoll can go on with the maps.
+    #[must_use]
+    pub fn is_this_layout(&self) -> bool {
+        self.layout == LAYOUT
+    }
+}
+
+pub(super) const BUILD: u64 = number(env!("PLIMSOLL_BPF_BUILD"));
+pub(super) const LAYOUT: u64 = number(env!("PLIMSOLL_BPF_LAYOUT"));
+
+/// The number that build.rs wrote.
+pub(super) const fn number(digits: &str) -> u64 {
+    let (mut rest, mut value) = (digits.as_bytes(), 0_u64);
+    while let [digit, more @ ..] = rest {
+        value = value.wrapping_mul(10).wrapping_add((*digit - b'0') as u64);
+        rest = more;
+    }
+    value
 }
 
 /// What a pin directory holds.
@@ -44,7 +83,7 @@ pub enum PinState {
     Foreign(u32),
 }
 
-fn cause(path: &Path, operation: &'static str, error: &dyn std::fmt::Display) -> BpfError {
+pub(super) fn cause(path: &Path, operation: &'static str, error: &dyn std::fmt::Display) -> BpfError {
     BpfError::Pin { path: path.to_path_buf(), operation, cause: error.to_string() }
 }
 
@@ -71,6 +110,11 @@ impl Pins {
 
     pub(super) fn link(&self, name: &str) -> PathBuf {
         self.root.join("links").join(name)
+    }
+
+    /// Beside the others: it outlives the programs, as long as a daemon has something to say.
+    pub(super) fn journal(&self) -> PathBuf {
+        self.root.join("journal")
     }
 
     pub(super) fn create_directories(&self) -> Result<(), BpfError> {
@@ -111,38 +155,156 @@ impl Pins {
                 .copied()
                 .map(u32::from_ne_bytes)
         };
-        let (Some(schema), Some(cpus), Some(charged_members), Some(processes_max), Some(accounts_max)) =
-            (word(0), word(1), word(3), word(4), word(5))
-        else {
-            return Ok(PinState::Foreign(0));
-        };
+        let long =
+            |index: usize| Some(u64::from(word(index)?) | u64::from(word(index.saturating_add(1))?) << 32);
+        let schema = word(0).unwrap_or_default();
         if schema != abi::PLIMSOLL_SCHEMA {
             return Ok(PinState::Foreign(schema));
         }
-        Ok(PinState::Ours(Meta { schema, cpus, charged_members, processes_max, accounts_max }))
+        let read = || {
+            Some(Meta {
+                schema,
+                cpus: word(1)?,
+                charged_members: word(3)?,
+                processes_max: word(4)?,
+                accounts_max: word(5)?,
+                signals_others: word(6)? & abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS != 0,
+                task_caches: word(6)? & abi::PLIMSOLL_FEATURE_TASK_CACHES != 0,
+                build: long(8)?,
+                layout: long(10)?,
+            })
+        };
+        Ok(read().map_or(PinState::Foreign(schema), PinState::Ours))
     }
 
-    /// Removes every pin, links first: from then on nothing is enforced and nothing is attached. The directory itself
-    /// stays: it is what a daemon locks. Returns whether anything was there.
+    /// Where what is to take the place of these is made.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::new(&self.root.join("loading"))
+    }
+
+    fn next(&self) -> Self {
+        Self::new(&self.root.join("next"))
+    }
+
+    /// Brings to an end what an earlier process had begun: what it had not completed goes, what it had is in force.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`]
+    pub fn settle(&self) -> Result<(), BpfError> {
+        self.beside().remove_folder()?;
+        if self.next().root.exists() {
+            self.promote()?;
+            // Whoever made them is not known.
+            self.sign(0)?;
+        }
+        Ok(())
+    }
+
+    /// What was made beside takes the place of these: links first, then what they hold. Maps stay where the new
+    /// programs go on with them.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`]; [`Pins::settle`] goes on from there.
+    pub fn replace(&self) -> Result<(), BpfError> {
+        let (from, to) = (self.beside().root, self.next().root);
+        fs::rename(&from, &to).map_err(|error| cause(&from, "rename", &error))?;
+        self.promote()?;
+        // Last: where the old number stays, the next daemon loads again.
+        self.sign(BUILD)
+    }
+
+    /// Writes down which build the programs are of.
+    fn sign(&self, build: u64) -> Result<(), BpfError> {
+        let meta = Map::open(&self.map("meta"), "meta")?;
+        let (key, mut value) = (0_u32.to_ne_bytes(), vec![0; meta.value_bytes()]);
+        meta.read(&key, &mut value)?;
+        let place = core::mem::offset_of!(abi::plimsoll_meta, build);
+        for (place, byte) in value.iter_mut().skip(place).zip(build.to_ne_bytes()) {
+            *place = byte;
+        }
+        meta.write(&key, &value)
+    }
+
+    fn promote(&self) -> Result<(), BpfError> {
+        let next = self.next();
+        for name in FOLDERS {
+            let (from, to) = (next.root.join(name), self.root.join(name));
+            if from.exists() {
+                remove_entries(&to)?;
+                fs::rename(&from, &to).map_err(|error| cause(&from, "rename", &error))?;
+            }
+        }
+        fs::remove_dir(&next.root).map_err(|error| cause(&next.root, "remove", &error))
+    }
+
+    /// Removes the programs, and the folder.
+    fn remove_folder(&self) -> Result<(), BpfError> {
+        self.remove_programs()?;
+        match fs::remove_dir(&self.root) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cause(&self.root, "remove", &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes every pin, the journal too. The directory itself stays: it is what a daemon locks. Returns whether
+    /// programs were there.
     ///
     /// # Errors
     /// [`BpfError::Pin`] for the first pin that could not be removed.
     pub fn remove(&self) -> Result<bool, BpfError> {
+        // Those in force first, then those that would have taken their place.
+        let mut removed = self.remove_programs()?;
+        for other in [self.beside(), self.next()] {
+            removed |= other.root.exists();
+            other.remove_folder()?;
+        }
+        self.remove_journal()?;
+        Ok(removed)
+    }
+
+    /// Removes the journal: for whoever has made it and has nothing in it.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`]
+    pub fn remove_journal(&self) -> Result<(), BpfError> {
+        let journal = self.journal();
+        match fs::remove_file(&journal) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cause(&journal, "remove", &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes the programs and their maps, links first: from then on nothing is enforced and nothing is attached.
+    /// Returns whether anything was there.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] for the first pin that could not be removed.
+    pub fn remove_programs(&self) -> Result<bool, BpfError> {
         let mut removed = false;
-        for name in ["links", "programs", "maps"] {
-            let directory = self.root.join(name);
-            let entries = match fs::read_dir(&directory) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(cause(&directory, "read", &error)),
-            };
-            for entry in entries {
-                let path = entry.map_err(|error| cause(&directory, "read", &error))?.path();
-                fs::remove_file(&path).map_err(|error| cause(&path, "remove", &error))?;
-                removed = true;
-            }
-            fs::remove_dir(&directory).map_err(|error| cause(&directory, "remove", &error))?;
+        for name in FOLDERS {
+            removed |= remove_entries(&self.root.join(name))?;
         }
         Ok(removed)
     }
+}
+
+/// Links first: without them nothing is in force.
+const FOLDERS: [&str; 3] = ["links", "programs", "maps"];
+
+/// Removes a folder with what is in it; whether there was anything.
+pub(super) fn remove_entries(directory: &Path) -> Result<bool, BpfError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(cause(directory, "read", &error)),
+    };
+    let mut removed = false;
+    for entry in entries {
+        let path = entry.map_err(|error| cause(directory, "read", &error))?.path();
+        fs::remove_file(&path).map_err(|error| cause(&path, "remove", &error))?;
+        removed = true;
+    }
+    fs::remove_dir(directory).map_err(|error| cause(directory, "remove", &error))?;
+    Ok(removed)
 }

@@ -1,24 +1,24 @@
-//! What the limits programs need of the kernel.
+//! What our programs need of the kernel.
 
 use super::{
     Answer,
     program::{self, Hook},
 };
 use crate::{
-    bpf::{self, BpfError, LoadOptions, Members, Pins},
+    bpf::{
+        self, BpfError, LoadOptions, Members, OomKills, Pins, Selector,
+        types::{BTF_FILE, Counters, counters_of, find},
+    },
     process::possible_cpus,
 };
 use libbpf_rs::{
-    btf::{Btf, BtfKind, TypeId, types::Array, types::Composite},
+    btf::{Btf, BtfKind},
     libbpf_sys, set_print,
 };
 use std::{io, path::Path};
 
 /// The tracepoints that the programs hang on.
 pub const TRACEPOINTS: [&str; 4] = ["rss_stat", "exit_mmap", "sched_process_fork", "sched_process_exec"];
-
-/// Where the kernel tells its types.
-const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 
 const NEEDS_ROOT: &str = "loading a program needs root (CAP_BPF and CAP_PERFMON)";
 
@@ -45,8 +45,14 @@ pub struct BpfFacts {
     pub send_signal: Answer,
     /// The kernel function `bpf_send_signal_task`: to another process (Linux 6.13).
     pub send_signal_task: Answer,
+    /// The kernel function `bpf_task_from_pid` (Linux 6.2).
+    pub task_from_pid: Answer,
     /// The limits programs as a whole pass this kernel's verifier.
     pub limits_programs: Answer,
+    /// Those that victims are selected by do.
+    pub selection_programs: Answer,
+    /// The one that tells of the kernel's own kills does.
+    pub kills_program: Answer,
 }
 
 /// Tries everything. Takes a second at most, and some tens of megabytes for that long: not for the daemon.
@@ -72,7 +78,13 @@ fn probe() -> BpfFacts {
         } else {
             Answer::Absent(format!("no {BTF_FILE}; types were found elsewhere"))
         },
-        percpu_counters: percpu_counters(&types),
+        percpu_counters: match counters_of(&types) {
+            Ok(Counters::PerCpu) => Answer::Present,
+            Ok(Counters::PerTask) => Answer::Absent(
+                "page counters are kept per thread and told late, as before Linux 6.2".to_owned(),
+            ),
+            Err(why) => Answer::Unknown(why),
+        },
         typed_tracepoints: loader.attaches("sched_process_exec"),
         tracepoints,
         rdonly_cast: loader.rdonly_cast(),
@@ -81,7 +93,10 @@ fn probe() -> BpfFacts {
         ring_buffer: loader.asked(|| program::has_map(libbpf_sys::BPF_MAP_TYPE_RINGBUF)),
         send_signal: loader.helper(libbpf_sys::BPF_FUNC_send_signal),
         send_signal_task: loader.send_signal_task(),
+        task_from_pid: loader.task_from_pid(),
         limits_programs: loader.limits_programs(),
+        selection_programs: loader.verified(Selector::verify),
+        kills_program: loader.verified(OomKills::verify),
     }
 }
 
@@ -100,7 +115,10 @@ fn without_types(why: &str) -> BpfFacts {
         ring_buffer: trial.asked(|| program::has_map(libbpf_sys::BPF_MAP_TYPE_RINGBUF)),
         send_signal: trial.helper(libbpf_sys::BPF_FUNC_send_signal),
         send_signal_task: absent(),
+        task_from_pid: absent(),
         limits_programs: absent(),
+        selection_programs: absent(),
+        kills_program: absent(),
     }
 }
 
@@ -211,6 +229,12 @@ impl<'a> Trial<'a> {
         self.kfunc("bpf_send_signal_task", "sched_process_exec", |kfunc| Some(program::signals_task(kfunc)))
     }
 
+    fn task_from_pid(&self) -> Answer {
+        self.kfunc("bpf_task_from_pid", "sched_process_exec", |kfunc| {
+            Some(program::finds_task(kfunc, self.number(BtfKind::Func, "bpf_task_release")?))
+        })
+    }
+
     fn task_iterator(&self) -> Answer {
         self.typed(BtfKind::Func, "bpf_iter_task", |target| {
             self.loads(Hook::Iterator(target), &program::empty())
@@ -218,6 +242,23 @@ impl<'a> Trial<'a> {
     }
 
     fn limits_programs(&self) -> Answer {
+        self.verified(|cpus| {
+            bpf::verify(&LoadOptions {
+                // Nothing is pinned.
+                pins: Pins::new(Path::new("")),
+                cpus,
+                processes_max: 64,
+                accounts_max: 8,
+                members: Members::Anon,
+                protected: Vec::new(),
+                protected_of_system: Vec::new(),
+                first_user_uid: 1000,
+            })
+        })
+    }
+
+    /// Programs as a whole, for this machine's possible CPUs.
+    fn verified(&self, verify: impl Fn(u32) -> Result<(), BpfError>) -> Answer {
         if self.may_load != Answer::Present {
             return self.may_load.clone();
         }
@@ -225,73 +266,11 @@ impl<'a> Trial<'a> {
             Ok(cpus) => cpus,
             Err(error) => return Answer::Unknown(error.to_string()),
         };
-        let options = LoadOptions {
-            // Nothing is pinned.
-            pins: Pins::new(Path::new("")),
-            cpus,
-            processes_max: 64,
-            accounts_max: 8,
-            members: Members::Anon,
-            protected: Vec::new(),
-            protected_of_system: Vec::new(),
-            first_user_uid: 1000,
-        };
-        match bpf::verify(&options) {
+        match verify(cpus) {
             Ok(()) => Answer::Present,
             // Without the advice to ask us.
             Err(BpfError::Load(why)) => Answer::Absent(why),
             Err(error) => Answer::Absent(error.to_string()),
         }
     }
-}
-
-#[expect(unsafe_code, reason = "libbpf-rs finds types by name alone, and names are shared between kinds")]
-fn find(types: &Btf<'static>, kind: BtfKind, name: &str) -> Option<TypeId> {
-    use libbpf_rs::AsRawLibbpf as _;
-    let name = std::ffi::CString::new(name).ok()?;
-    // SAFETY: the list of types and the name outlive the call.
-    let number = unsafe {
-        libbpf_sys::btf__find_by_name_kind(types.as_libbpf_object().as_ptr(), name.as_ptr(), kind as u32)
-    };
-    u32::try_from(number).ok().filter(|number| *number > 0).map(TypeId::from)
-}
-
-/// Whether `mm_struct.rss_stat` is an array of per-CPU counters, one for each kind of page.
-fn percpu_counters(types: &Btf<'static>) -> Answer {
-    let Some(member) = find(types, BtfKind::Struct, "mm_struct")
-        .and_then(|mm| types.type_by_id::<Composite<'_>>(mm))
-        .and_then(|mm| member(types, &mm, "rss_stat", ANONYMOUS_DEPTH_MAX))
-    else {
-        return Answer::Absent("the kernel's mm_struct has no rss_stat".to_owned());
-    };
-    let element = types.type_by_id::<Array<'_>>(member).and_then(|array| {
-        let name = array.contained_type().skip_mods_and_typedefs().name()?.to_str()?;
-        Some((name.to_owned(), array.capacity()))
-    });
-    Answer::of(
-        element == Some(("percpu_counter".to_owned(), 4)),
-        "page counters are kept per thread and told late, as before Linux 6.2",
-    )
-}
-
-/// How deep members without a name are looked into; the kernel nests two.
-const ANONYMOUS_DEPTH_MAX: u32 = 4;
-
-/// The type of a member, also of those in structures without a name.
-fn member(types: &Btf<'static>, of: &Composite<'_>, name: &str, depth: u32) -> Option<TypeId> {
-    for index in 0..of.len() {
-        let one = of.get(index)?;
-        let own = one.name.and_then(|name| name.to_str()).unwrap_or_default();
-        if own == name {
-            return Some(one.ty);
-        }
-        if own.is_empty()
-            && depth > 0
-            && let Some(inner) = types.type_by_id::<Composite<'_>>(one.ty)
-            && let Some(found) = member(types, &inner, name, depth.saturating_sub(1))
-        {
-            return Some(found);
-        }
-    }
-    None
 }

@@ -1,10 +1,13 @@
 //! What the daemon needs of the kernel besides BPF, and what the machine has.
 
 use super::Answer;
-use crate::process::{BPFFS_PATH, PidFd, ProcRoot, Reap, is_bpffs};
+use crate::{
+    kernel_log::{KMSG_PATH, KernelLog},
+    process::{BPFFS_PATH, PidFd, ProcRoot, Reap, is_bpffs},
+};
 use plimsoll_policy::units::{Bytes, Pid};
 use plimsoll_wire::text::parse_mount;
-use rustix::thread::CapabilitySet;
+use rustix::{process::geteuid, thread::CapabilitySet};
 use std::{
     fs, io,
     os::{
@@ -30,8 +33,12 @@ pub struct MachineFacts {
     pub process_mrelease: Answer,
     /// Pressure stall information of memory.
     pub pressure: Answer,
+    /// The kernel's log can be read.
+    pub kernel_log: Answer,
     /// The memory controller of cgroup v2.
     pub memory_controller: Answer,
+    /// systemd is the init.
+    pub systemd: Answer,
     /// The multi-generational LRU, and it is on.
     pub multi_gen_lru: Answer,
     /// There is swap space.
@@ -49,7 +56,15 @@ pub fn probe_machine() -> MachineFacts {
         pidfd: pidfd(),
         process_mrelease: process_mrelease(),
         pressure: pressure(Path::new("/proc/pressure/memory")),
+        kernel_log: match KernelLog::open() {
+            Ok(_log) => Answer::Present,
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && !geteuid().is_root() => {
+                Answer::Unknown(format!("{KMSG_PATH}: it needs root (CAP_SYSLOG)"))
+            }
+            Err(error) => Answer::Absent(format!("{KMSG_PATH}: {error}")),
+        },
         memory_controller: memory_controller(),
+        systemd: systemd(Path::new("/run/systemd/system")),
         multi_gen_lru: multi_gen_lru(Path::new("/sys/kernel/mm/lru_gen/enabled")),
         swap: swap(),
         capabilities: capabilities(),
@@ -152,6 +167,11 @@ fn memory_controller() -> Answer {
         controllers.is_ok_and(|list| list.split_ascii_whitespace().any(|controller| controller == "memory"))
     };
     Answer::of(mounts.any(lists), "cgroup v2 is mounted without it: version 1 has it, or it is switched off")
+}
+
+/// As `sd_booted(3)` tells it.
+fn systemd(folder: &Path) -> Answer {
+    Answer::of(folder.is_dir(), "another init runs here, or none")
 }
 
 fn multi_gen_lru(file: &Path) -> Answer {

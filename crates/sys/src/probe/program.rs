@@ -8,8 +8,11 @@ use std::{
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
 };
 
-/// Opcodes (include/uapi/linux/bpf.h): 64-bit move of a constant, 64-bit load, call, exit.
+/// Opcodes (include/uapi/linux/bpf.h): 64-bit move of a constant and of a register, 64-bit load, jump if equal to a
+/// constant, call, exit.
 const MOVE: u8 = 0xb7;
+const COPY: u8 = 0xbf;
+const JUMP_EQUAL: u8 = 0x15;
 const LOAD: u8 = 0x79;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
@@ -65,6 +68,20 @@ pub(super) fn signals_task(kfunc: u32) -> Vec<libbpf_sys::bpf_insn> {
         instruction(MOVE, (3, 0), 1),
         instruction(MOVE, (4, 0), 0),
         instruction(CALL, (0, KFUNC), kfunc),
+    ];
+    call.into_iter().chain(ending()).collect()
+}
+
+/// Calls `bpf_task_from_pid(1)`, and gives back what it found. Only ever verified, never run.
+pub(super) fn finds_task(from_pid: u32, release: u32) -> Vec<libbpf_sys::bpf_insn> {
+    let mut past_the_release = instruction(JUMP_EQUAL, (0, 0), 0);
+    past_the_release.off = 2;
+    let call = [
+        instruction(MOVE, (1, 0), 1),
+        instruction(CALL, (0, KFUNC), from_pid),
+        past_the_release,
+        instruction(COPY, (1, 0), 0),
+        instruction(CALL, (0, KFUNC), release),
     ];
     call.into_iter().chain(ending()).collect()
 }

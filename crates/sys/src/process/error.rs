@@ -83,6 +83,27 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
+    /// Whether the process is there and this was not found out for want of something of the machine's or of ours, or was not
+    /// understood: it is not to be taken for missing.
+    ///
+    /// Of what else the kernel may say, a good part is in the hands of whoever is looked at: a path too long to be told
+    /// (`ENAMETOOLONG`), an executable on a file system of their own that does not answer (`ENOTCONN`, `EIO`). Nobody is to
+    /// be out of reach by that.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        use rustix::io::Errno as E;
+        let want = |errno: Errno| {
+            [E::MFILE, E::NFILE, E::NOMEM, E::AGAIN, E::INTR]
+                .into_iter()
+                .any(|want| Errno::from(want) == errno)
+        };
+        match self {
+            Self::Unreadable { .. } => true,
+            Self::Failed { errno, .. } => want(*errno),
+            Self::Vanished(_) | Self::Denied { .. } | Self::Unsupported { .. } => false,
+        }
+    }
+
     /// Sorts what the kernel said about a process.
     pub(super) fn of_process(pid: Pid, operation: &'static str, errno: rustix::io::Errno) -> Self {
         match errno {

@@ -2,7 +2,7 @@
 
 use super::{ProcRoot, ProcessError, Subject};
 use plimsoll_policy::units::{Bytes, PageSize};
-use plimsoll_wire::text::{KernelVersion, WireError, parse_cpu_possible, parse_osrelease};
+use plimsoll_wire::text::{KernelVersion, WireError, parse_cpu_possible, parse_oom_kills, parse_osrelease};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::path::Path;
 
@@ -66,6 +66,15 @@ pub fn mem_total() -> Result<Bytes, ProcessError> {
 pub fn possible_cpus() -> Result<u32, ProcessError> {
     let text = read_file("/sys/devices/system/cpu/possible", "read the possible CPUs")?;
     parse_cpu_possible(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+}
+
+/// How many processes the kernel's own OOM killer has ended since boot; `None` on a kernel that does not count them.
+///
+/// # Errors
+/// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn oom_kills() -> Result<Option<u64>, ProcessError> {
+    let text = read_file("/proc/vmstat", "read /proc/vmstat")?;
+    parse_oom_kills(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
 }
 
 /// The running kernel's version.

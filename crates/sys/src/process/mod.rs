@@ -6,27 +6,43 @@
 //! (`stat`, `status`) need no lock of the process's address space; `cmdline` and `smaps_rollup` wait for one, and
 //! belong to threads that may wait.
 
+mod adjust;
 mod bpffs;
+mod child;
+mod cpu_tree;
+mod cpus;
 mod error;
+mod expedite;
+mod freezer;
 mod machine;
 mod mrelease;
 mod own;
+mod pageout;
 mod pidfd;
+mod portrait;
 mod reaper;
 mod root;
 mod scan;
+mod urgency;
+mod v1_tree;
 
+pub use adjust::{HeldFolder, without_sys_resource};
 pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
+pub use child::spawn_bound;
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
-    clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, page_size, possible_cpus, tick_ns,
+    clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, oom_kills, page_size, possible_cpus,
+    tick_ns,
 };
 pub use mrelease::Reap;
-pub use own::{MemoryLock, OomScore, lock_memory, set_oom_score_adj_self};
+pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score_adj_self};
+pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
-pub use reaper::{Priority, REAPER_QUEUE_MAX, ReapReport, Reaper};
+pub use portrait::Portrait;
+pub use reaper::{Holdings, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
 pub use root::{ExeIdentity, ProcRoot};
 pub use scan::{Memory, Process, ScanCounts};
+pub use urgency::{Priority, raise_decider};
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

@@ -1,5 +1,5 @@
-//! `process_mrelease(2)`: to free a dying process's memory from outside.
-#![expect(unsafe_code, reason = "no safe wrapper of process_mrelease(2) exists")]
+//! `process_mrelease(2)`: to free a dying process's memory from outside; and what else of pidfds has no wrapper.
+#![expect(unsafe_code, reason = "no safe wrapper of process_mrelease(2) and of signal 0 by pidfd exists")]
 
 use super::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,7 +11,7 @@ pub enum Reap {
     Reaped,
     /// Part of it is still mapped: somebody held the address space (`EAGAIN`). Worth another try.
     StillMapped,
-    /// There is no address space left to free (`ESRCH`): the process exited by itself.
+    /// It has let go of its address space (`ESRCH`): it is freeing that itself, or has done so.
     AlreadyGone,
     /// The kernel is older than 5.15, or a filter forbids the call (`ENOSYS`): the process frees its memory itself.
     Unsupported,
@@ -43,4 +43,14 @@ pub(super) fn process_mrelease(pidfd: BorrowedFd<'_>) -> Reap {
             None => return Reap::Failed(Errno(libc::EIO)),
         }
     }
+}
+
+/// Whether the process behind `pidfd` has not been waited for: asked by signal 0, which is never delivered.
+pub(super) fn has_number(pidfd: BorrowedFd<'_>) -> bool {
+    let no_details = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: pidfd_send_signal(pidfd, 0, NULL, 0) takes no details to read; the descriptor is open for as long as it is
+    // borrowed. Signal 0 is a question.
+    let result =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), 0, no_details, 0_u32) };
+    result == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }

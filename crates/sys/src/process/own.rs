@@ -1,7 +1,10 @@
 //! What the daemon arranges for itself, so that it still runs when memory is short.
 
 use super::Errno;
-use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::{
+    mm::{MlockAllFlags, mlockall},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use std::{fs, path::Path};
 
 const OWN_OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
@@ -63,6 +66,19 @@ fn write_adjustment(path: &Path, adjustment: i32) -> OomScore {
             None => OomScore::Failed(Errno(libc::EIO)),
         },
     }
+}
+
+/// Raises how many descriptors this process may have open (`RLIMIT_NOFILE`) to the most it may raise it to, and gives that
+/// number; `None`: any. Each victim takes one until it is gone, and the soft limit is 1024 wherever nobody raised it.
+///
+/// # Errors
+/// By what the kernel says; the old limit stays.
+pub fn raise_open_files() -> Result<Option<u64>, Errno> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    }
+    Ok(limit.maximum)
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! One process, held so that its number cannot come to mean another.
 
-use super::{Errno, ProcRoot, ProcessError, Reap, Subject, mrelease::process_mrelease, tick_ns};
+use super::{
+    Errno, ProcRoot, ProcessError, Reap, Subject,
+    mrelease::{has_number, process_mrelease},
+    tick_ns,
+};
 use plimsoll_policy::{units::Pid, victim::Signal};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -113,6 +117,11 @@ impl PidFd {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(errno) => Err(ProcessError::of_process(self.pid, "wait for the exit", errno)),
         }
+    }
+
+    /// Whether it has not been waited for: its number is still its own.
+    pub(super) fn has_number(&self) -> bool {
+        has_number(self.fd.as_fd())
     }
 
     /// Frees its memory from outside (`process_mrelease(2)`). Only after SIGKILL was sent: the kernel refuses before

@@ -1,160 +1,280 @@
-//! A thread that frees the memory of killed processes, so that nobody else has to wait for it.
+//! Threads that free the memory of killed processes, so that nobody else has to wait for it.
+//!
+//! Each victim is one thread's from its turn to its end. First its memory (`process_mrelease(2)`), at once: as long as
+//! it has not let go of its address space, it can be freed from outside, beside its own exit. Then the victim itself is
+//! made urgent, so that the rest of its exit takes no longer than it must ([`super::expedite`]). With a large one an
+//! idle thread helps: two free one address space nearly twice as fast as one. While a victim is on its way out, its
+//! thread takes the next.
+//!
+//! Nothing here is part of the decision: [`Reaper::submit`] takes no lock and waits for nothing. No thread has a timer
+//! while there is no victim.
 
-use super::{PidFd, Reap, clock_monotonic_ns};
-use rustix::process::setpriority_process;
+mod early;
+mod queue;
+mod report;
+mod worker;
+
+pub use report::{Holdings, ReapReport};
+
+use super::{PidFd, Priority, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
+use plimsoll_policy::reap::Rates;
+use queue::Queue;
 use std::{
     fmt, io,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
     sync::{
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    thread::{Builder, JoinHandle},
+    thread::Builder,
     time::Duration,
 };
+use worker::Worker;
 
 /// Victims that can wait their turn. One account has one victim at a time, so this many accounts crossed their lines
 /// at once before one is refused; a refused victim frees its memory itself.
 pub const REAPER_QUEUE_MAX: usize = 64;
 
-/// Waits between tries, in milliseconds: 63 in all, then the victim is left to itself. The address space is held for
-/// the length of a page fault or an `mmap`; and a signal sent from inside the kernel may arrive a tick after its
-/// record did.
-const RETRY_WAITS_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+/// Freeing is bound by the memory bus from a few CPUs on, and each thread is real-time: the rest is for others.
+const THREADS_MAX: usize = 4;
 
-/// The most urgent that an ordinary thread can be.
-const URGENT_NICE: i32 = -20;
+/// One may wait for a lock of its victim's address space for as long as the victim sleeps uninterruptibly; then the
+/// other goes on.
+const THREADS_MIN: usize = 2;
 
-/// The thread needs little stack; the default of 2 MiB would count where all memory is locked.
+/// The threads need little stack; the default of 2 MiB would count where all memory is locked.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// What became of one victim.
-#[derive(Debug)]
-pub struct ReapReport {
-    /// What the submitter called it.
-    pub tag: u64,
-    /// The victim, handed back.
-    pub pidfd: PidFd,
-    /// How the last try ended.
-    pub result: Reap,
-    /// Tries, at least 1.
-    pub attempts: u32,
-    /// From its turn to its end, retries included, in nanoseconds; the time in the queue is not in it.
-    pub took_ns: u64,
+/// How long [`Reaper::stop`] waits for victims that do not die.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How a [`Reaper`] is made.
+#[derive(Debug, Clone)]
+pub struct ReaperOptions {
+    /// How many threads; `None`: as many as there are CPUs to run on, 2 to 4.
+    pub threads: Option<NonZeroUsize>,
+    /// What was seen before, for instance by the daemon's predecessor.
+    pub rates: Rates,
+    /// Where the v1 freezer is mounted, if it is.
+    pub freezer: PathBuf,
+    /// Where the v1 cpu controller is mounted, if it is.
+    pub cpu_tree: PathBuf,
 }
 
-/// How urgent the thread is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
-    /// Nice -20: it runs before ordinary programs, also before the one it frees.
-    Raised,
-    /// As its starter: `CAP_SYS_NICE` is missing.
-    Unchanged,
+impl Default for ReaperOptions {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            rates: Rates::new(),
+            freezer: v1_tree::mounted(freezer::FREEZER),
+            cpu_tree: v1_tree::mounted(cpu_tree::CPU),
+        }
+    }
 }
 
-/// The thread's handle. It sleeps without a timer until something is submitted. When the handle is dropped, the thread
-/// finishes what is queued and ends by itself; [`Reaper::stop`] waits for that.
+/// The threads' handle. They sleep without a timer until something is submitted. When the handle is dropped, they finish
+/// what is queued and end by themselves; [`Reaper::stop`] waits for that.
 pub struct Reaper {
-    queue: SyncSender<Job>,
-    refused: AtomicU64,
+    queue: Arc<Queue>,
     priority: Priority,
-    thread: JoinHandle<()>,
+    threads: usize,
+    rates: Arc<SharedRates>,
+    /// In a lock only so that the handle can be shared.
+    ended: Mutex<Receiver<()>>,
 }
 
-struct Job {
-    pidfd: PidFd,
-    tag: u64,
+/// Hands victims to a [`Reaper`] that somebody else has, for as long as it is there; the default one never is.
+#[derive(Debug, Clone, Default)]
+pub struct ReaperHandle {
+    queue: Weak<Queue>,
+}
+
+impl ReaperHandle {
+    /// As [`Reaper::submit`].
+    ///
+    /// # Errors
+    /// The victim itself, also when the reaper has been stopped.
+    pub fn submit(&self, victim: PidFd, tag: u64) -> Result<(), PidFd> {
+        match self.queue.upgrade() {
+            Some(queue) => queue.submit(victim, tag),
+            None => Err(victim),
+        }
+    }
+}
+
+/// The rates, for the threads that write them and for whoever reads them.
+#[derive(Debug)]
+struct SharedRates {
+    /// Bytes a second; 0: none was seen.
+    lowest: AtomicU64,
+    all: Mutex<Rates>,
+}
+
+impl SharedRates {
+    fn new(rates: Rates) -> Self {
+        Self { lowest: AtomicU64::new(rates.lowest().unwrap_or(0)), all: Mutex::new(rates) }
+    }
+
+    fn record(&self, bytes: u64, took_ns: u64) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.record(bytes, took_ns);
+        self.lowest.store(all.lowest().unwrap_or(0), Ordering::Relaxed);
+    }
 }
 
 impl Reaper {
-    /// Starts the thread. `report` is called on it, once for each victim taken: whatever it does delays the next
-    /// victim, so let it only pass the report on.
+    /// Starts the threads with [`ReaperOptions::default`].
     ///
     /// # Errors
-    /// When the kernel cannot start another thread.
-    pub fn spawn(report: impl FnMut(ReapReport) + Send + 'static) -> io::Result<Self> {
-        let (queue, jobs) = sync_channel(REAPER_QUEUE_MAX);
-        let (tell, told) = sync_channel(1);
-        let thread = Builder::new().name("reaper".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-            // Without a pid, this sets the priority of the calling thread alone.
-            let priority = match setpriority_process(None, URGENT_NICE) {
-                Ok(()) => Priority::Raised,
-                Err(_unprivileged) => Priority::Unchanged,
-            };
-            if tell.send(priority).is_ok() {
-                run(&jobs, report);
-            }
-        })?;
-        let priority = told.recv().map_err(io::Error::other)?;
-        Ok(Self { queue, refused: AtomicU64::new(0), priority, thread })
+    /// As [`Reaper::spawn_with`].
+    pub fn spawn(report: impl Fn(ReapReport) + Send + Sync + 'static) -> io::Result<Self> {
+        Self::spawn_with(ReaperOptions::default(), report)
     }
 
-    /// Hands over a victim that SIGKILL was sent to. Never waits: when the queue is full (or the thread has died) the
-    /// victim comes back at once, and is counted.
+    /// Starts the threads, on the fastest CPUs that the caller may use. `report` is called on them, once for each
+    /// victim taken: whatever it does delays other victims, so let it only pass the report on.
+    ///
+    /// # Errors
+    /// When the kernel cannot start another thread, or there is no `/proc`.
+    pub fn spawn_with(
+        options: ReaperOptions,
+        report: impl Fn(ReapReport) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let cpus = cpus::fastest_allowed();
+        let threads = options.threads.map_or_else(
+            || {
+                let usable = cpus.and_then(|cpus| usize::try_from(cpus.count()).ok());
+                usable.unwrap_or(THREADS_MIN).clamp(THREADS_MIN, THREADS_MAX)
+            },
+            NonZeroUsize::get,
+        );
+        let (queue, taker) = Queue::new(REAPER_QUEUE_MAX, threads)?;
+        let taker = Arc::new(taker);
+        let report: Arc<dyn Fn(ReapReport) + Send + Sync> = Arc::new(report);
+        let rates = Arc::new(SharedRates::new(options.rates.clone()));
+        let (end, ended) = channel();
+        let mut priority = Priority::Unchanged;
+        for _ in 0..threads {
+            let root =
+                ProcRoot::open(Path::new("/proc")).map_err(|error: ProcessError| io::Error::other(error))?;
+            let worker = Worker::new(root, Arc::clone(&taker), cpus, &options);
+            priority = start(worker, Arc::clone(&report), Arc::clone(&rates), end.clone())?;
+        }
+        Ok(Self { queue: Arc::new(queue), priority, threads, rates, ended: Mutex::new(ended) })
+    }
+
+    /// Announces a process that the caller is about to send SIGKILL to, and will hand over with [`Reaper::submit`] then: a
+    /// thread is awake and asks for its memory when the signal arrives. For large victims: one that runs lets go of its address
+    /// space before a sleeping thread is there. Does nothing to a process that is not killed, and ends after 0.5 ms. Never
+    /// waits; when all threads have one already, or there are no descriptors left, nothing is lost but time.
+    pub fn expect(&self, victim: &PidFd) {
+        self.queue.expect(victim);
+    }
+
+    /// Hands over a victim that SIGKILL was sent to. Never waits: when the queue is full (or all threads have died) the
+    /// victim comes back at once, and is counted. A thread that it wakes may push the caller from its CPU: see
+    /// [`super::raise_decider`].
     ///
     /// # Errors
     /// The victim itself, which will have to free its memory without help.
     pub fn submit(&self, pidfd: PidFd, tag: u64) -> Result<(), PidFd> {
-        self.queue.try_send(Job { pidfd, tag }).map_err(|refusal| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refusal;
-            job.pidfd
-        })
+        self.queue.submit(pidfd, tag)
+    }
+
+    /// For another thread that kills.
+    #[must_use]
+    pub fn handle(&self) -> ReaperHandle {
+        ReaperHandle { queue: Arc::downgrade(&self.queue) }
     }
 
     /// How many victims [`Reaper::submit`] gave back.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.queue.refused.load(Ordering::Relaxed)
     }
 
-    /// How urgent the thread is.
+    /// How urgent the threads are.
     #[must_use]
     pub const fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// Lets the thread finish what is queued, and waits for it.
+    /// How many threads there are.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The lowest rate at which memory came back, in bytes a second, since the first that was passed in with
+    /// [`ReaperOptions::rates`]; `None`: no victim was large enough to measure yet. Takes no lock.
+    #[must_use]
+    pub fn lowest_rate(&self) -> Option<u64> {
+        Some(self.rates.lowest.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
+    }
+
+    /// All that is known of the rates, for telling and for keeping. Takes a lock that the threads hold for a moment.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        self.rates.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets the threads finish what is queued, and waits for them; but not longer than 5 s for victims that do not die.
     ///
     /// # Errors
-    /// When the thread, which is to say `report`, has panicked.
+    /// When a thread, which is to say `report`, has panicked, or is still waiting for its victim.
     pub fn stop(self) -> io::Result<()> {
         drop(self.queue);
-        self.thread.join().map_err(|_panic| io::Error::other("the reaper thread has panicked"))
+        let ended = self.ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..self.threads {
+            match ended.recv_timeout(STOP_DEADLINE) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(io::Error::other("a reaper thread still waits for its victim"));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("a reaper thread has panicked"));
+                }
+            }
+        }
+        Ok(())
     }
+}
+
+/// Starts one thread, and tells how urgent it is.
+fn start(
+    worker: Worker,
+    report: Arc<dyn Fn(ReapReport) + Send + Sync>,
+    rates: Arc<SharedRates>,
+    end: Sender<()>,
+) -> io::Result<Priority> {
+    let (tell, told) = channel();
+    // Not joined: one that waits for its victim's lock would keep the daemon from stopping.
+    Builder::new().name("reaper".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        let mut worker = worker;
+        if tell.send(worker.settle_in()).is_ok() {
+            worker.run(|one: ReapReport| {
+                if let Some((bytes, took_ns)) = one.measured() {
+                    rates.record(bytes, took_ns);
+                }
+                report(one);
+            });
+        }
+        // Nobody listens when the handle was dropped rather than stopped.
+        end.send(()).ok();
+    })?;
+    told.recv().map_err(io::Error::other)
 }
 
 impl fmt::Debug for Reaper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reaper").field("priority", &self.priority).field("refused", &self.refused()).finish()
+        f.debug_struct("Reaper")
+            .field("threads", &self.threads)
+            .field("priority", &self.priority)
+            .field("refused", &self.refused())
+            .finish_non_exhaustive()
     }
-}
-
-fn run(jobs: &Receiver<Job>, mut report: impl FnMut(ReapReport)) {
-    for Job { pidfd, tag } in jobs {
-        let start_ns = clock_monotonic_ns();
-        let (result, attempts) = reap_patiently(&pidfd);
-        let took_ns = clock_monotonic_ns().saturating_sub(start_ns);
-        report(ReapReport { tag, pidfd, result, attempts, took_ns });
-    }
-}
-
-/// Tries until the memory is free or the waits are used up. Between tries it waits for the exit itself, so that a
-/// victim that goes by itself costs no further try.
-fn reap_patiently(pidfd: &PidFd) -> (Reap, u32) {
-    let mut attempts = 1;
-    let mut result = pidfd.reap();
-    for wait_ms in RETRY_WAITS_MS {
-        match result {
-            Reap::StillMapped | Reap::NotDying => {}
-            Reap::Reaped | Reap::AlreadyGone | Reap::Unsupported | Reap::Failed(_) => break,
-        }
-        if pidfd.wait_exit(Duration::from_millis(wait_ms)) == Ok(true) {
-            return (Reap::AlreadyGone, attempts);
-        }
-        attempts = attempts.saturating_add(1);
-        result = pidfd.reap();
-    }
-    (result, attempts)
 }
 
 #[cfg(test)]

@@ -1,16 +1,22 @@
 //! `/proc`, opened once.
 
 use super::{Errno, ProcessError, Subject, scan};
-use plimsoll_policy::units::{Pid, Uid};
+use plimsoll_policy::units::{Pages, Pid, Uid};
 use plimsoll_wire::text::{
-    Meminfo, Printable, SmapsRollup, Stat, WireError, parse_cgroup, parse_meminfo, parse_smaps_rollup,
-    parse_stat, printable_cmdline,
+    Membership, Meminfo, Pressure, Printable, SmapsRollup, Stat, WireError, Zoneinfo, parse_cgroup,
+    parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm, printable_cmdline,
 };
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, openat, statat},
+    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statat, statx},
     io::read,
+    path::Arg,
 };
-use std::{ffi::CStr, io::Write, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::CStr,
+    io::Write,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
 /// Room for the longest file read whole: `cgroup` has a path of at most 4,096 bytes for each of some 13 hierarchies.
 /// Only the pages that a file reaches become resident.
@@ -79,6 +85,22 @@ impl ProcRoot {
         parse_meminfo(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
     }
 
+    /// Reads `/proc/pressure/memory`; `None` on a kernel that does not measure stalls: built without PSI, or started with
+    /// `psi=0`. It waits for whoever adds the numbers up (`avgs_lock`, `psi_show` in kernel/sched/psi.c): not for the
+    /// kill path.
+    ///
+    /// # Errors
+    /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
+    pub fn read_memory_pressure(&mut self) -> Result<Option<Pressure>, ProcessError> {
+        match self.files.read_at(c"pressure/memory") {
+            Ok(text) => parse_pressure(text)
+                .map(Some)
+                .map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error }),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => Err(ProcessError::of_machine("read /proc/pressure/memory", errno)),
+        }
+    }
+
     /// The cgroup path of a process, as [`Printable`] text (see [`plimsoll_wire::text::Membership::path`] for which
     /// of several); `None` on a kernel without cgroups.
     ///
@@ -88,6 +110,56 @@ impl ProcRoot {
         let text = self.files.read(pid, "cgroup", "read the cgroup")?;
         let membership = parse_cgroup(text).map_err(|error| unreadable(pid, error))?;
         Ok(membership.path().map(|path| Printable(path).to_string()))
+    }
+
+    /// Where a process is in the cgroup v2 tree, as [`crate::cgroup::CgroupRoot::cgroup`] takes it; `None` on a
+    /// kernel without that tree. Raw bytes. Kernels up to 6.10 wait for the `cgroup_mutex` here, which whoever
+    /// makes a cgroup holds while memory is found for it: not for the kill path.
+    ///
+    /// # Errors
+    /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
+    pub fn unified_cgroup(&mut self, pid: Pid) -> Result<Option<Box<[u8]>>, ProcessError> {
+        self.membership(pid).map(|membership| membership.unified.map(Into::into))
+    }
+
+    fn membership(&mut self, pid: Pid) -> Result<Membership<'_>, ProcessError> {
+        let text = self.files.read(pid, "cgroup", "read the cgroup")?;
+        parse_cgroup(text).map_err(|error| unreadable(pid, error))
+    }
+
+    /// Shows `use_path` the path of a process in the tree of the v1 freezer; `None` where there is no such tree.
+    pub(super) fn freezer_cgroup<T>(
+        &mut self,
+        pid: Pid,
+        use_path: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, ProcessError> {
+        Ok(self.membership(pid)?.freezer.and_then(use_path))
+    }
+
+    /// As [`ProcRoot::freezer_cgroup`], in the tree of the v1 cpu controller.
+    pub(super) fn cpu_cgroup<T>(
+        &mut self,
+        pid: Pid,
+        use_path: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, ProcessError> {
+        Ok(self.membership(pid)?.cpu.and_then(use_path))
+    }
+
+    /// The memory that waits in the lists of single CPUs: freed, and in no figure of [`ProcRoot::read_meminfo`]. A
+    /// machine with many CPUs has a long file; it is read in pieces, and nothing is allocated.
+    ///
+    /// # Errors
+    /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
+    pub fn read_zoneinfo(&mut self) -> Result<Zoneinfo, ProcessError> {
+        let failed = |errno| ProcessError::of_machine("read /proc/zoneinfo", errno);
+        let file = open_file(&self.files.dir, c"zoneinfo").map_err(failed)?;
+        let mut zoneinfo = Zoneinfo::default();
+        for_each_line(&file, &mut self.files.text, failed, |line| {
+            zoneinfo
+                .take_line(line)
+                .map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+        })?;
+        Ok(zoneinfo)
     }
 
     /// The command line of a process as safe text (see [`printable_cmdline`]); `None` where it has none. Waits for
@@ -120,13 +192,8 @@ impl ProcRoot {
     /// By what the kernel says; [`ProcessError::Denied`] without `CAP_SYS_PTRACE` over it.
     pub fn exe_identity(&self, pid: Pid) -> Result<Option<ExeIdentity>, ProcessError> {
         let path = EntryPath::new(pid, "exe")?;
-        match statat(&self.files.dir, path.name(), AtFlags::empty()) {
-            Ok(stat) => Ok(Some(ExeIdentity {
-                device: stat.st_dev,
-                inode: stat.st_ino,
-                owner: Uid(stat.st_uid),
-                mode: stat.st_mode,
-            })),
+        match identify(&self.files.dir, path.name()) {
+            Ok(identity) => Ok(Some(identity)),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) if self.files.exists(pid)? => Ok(None),
             Err(errno) => Err(ProcessError::of_process(pid, "find the executable", errno)),
         }
@@ -143,6 +210,19 @@ impl ProcRoot {
             .map_err(|errno| ProcessError::of_process(pid, "read stat", errno))?;
         parse_stat(text).map(|stat| stat.start_ticks).map_err(|error| unreadable(pid, error))
     }
+}
+
+/// What a file is, as far as the kernel knows without asking: one on a FUSE or network file system whose server does not
+/// answer would keep whoever asks waiting.
+pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, rustix::io::Errno> {
+    let wanted = StatxFlags::INO | StatxFlags::UID | StatxFlags::MODE | StatxFlags::TYPE;
+    let stat = statx(dir, path, AtFlags::STATX_DONT_SYNC, wanted)?;
+    Ok(ExeIdentity {
+        device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+        owner: Uid(stat.stx_uid),
+        mode: u32::from(stat.stx_mode),
+    })
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -182,6 +262,15 @@ impl Files {
     pub(super) fn stat(&mut self, pid: Pid) -> Result<Stat, ProcessError> {
         let text = self.read(pid, "stat", "read stat")?;
         parse_stat(text).map_err(|error| unreadable(pid, error))
+    }
+
+    /// Resident minus shared pages by `/proc/PID/statm`: about what it has in anonymous memory, at a tenth of the price of
+    /// `status`. `None` where it has no address space any more.
+    pub(super) fn anonymous_about(&mut self, pid: Pid) -> Result<Option<Pages>, ProcessError> {
+        let text = self.read(pid, "statm", "read statm")?;
+        let statm = parse_statm(text).map_err(|error| unreadable(pid, error))?;
+        let anonymous = statm.anonymous();
+        Ok((statm.resident.0 > 0).then_some(anonymous))
     }
 
     /// Whether the number is in use.
@@ -230,7 +319,7 @@ pub(super) fn open_file(dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, rustix::i
 
 /// Reads until a read leaves room: the kernel formats each of these files in one piece, so asking again for the end
 /// would only cost a system call. `EFBIG` when the buffer is full.
-fn read_whole<'text>(
+pub(super) fn read_whole<'text>(
     dir: &OwnedFd,
     name: &CStr,
     text: &'text mut [u8],
@@ -238,6 +327,37 @@ fn read_whole<'text>(
     let file = open_file(dir, name)?;
     let length = rustix::io::retry_on_intr(|| read(&file, &mut *text))?;
     if length < text.len() { Ok(text.get(..length).unwrap_or(&[])) } else { Err(rustix::io::Errno::FBIG) }
+}
+
+/// Reads to the end of the file and shows each line, whole; one longer than the buffer is an error. A read gives whole
+/// records of such a file, fewer than fit: only an empty one is the end.
+fn for_each_line(
+    file: &OwnedFd,
+    text: &mut [u8],
+    failed: impl Fn(rustix::io::Errno) -> ProcessError,
+    mut show: impl FnMut(&[u8]) -> Result<(), ProcessError>,
+) -> Result<(), ProcessError> {
+    let mut held = 0;
+    loop {
+        let room = text.get_mut(held..).unwrap_or(&mut []);
+        if room.is_empty() {
+            return Err(failed(rustix::io::Errno::FBIG));
+        }
+        let got = rustix::io::retry_on_intr(|| read(file, &mut *room)).map_err(&failed)?;
+        let filled = held.saturating_add(got);
+        let mut rest = text.get(..filled).unwrap_or(&[]);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+            show(line)?;
+            rest = after.get(1..).unwrap_or(&[]);
+        }
+        let left = rest.len();
+        if got == 0 {
+            return if left == 0 { Ok(()) } else { show(text.get(..left).unwrap_or(&[])) };
+        }
+        text.copy_within(filled.saturating_sub(left)..filled, 0);
+        held = left;
+    }
 }
 
 #[cfg(test)]

@@ -29,10 +29,12 @@ pub struct Memory {
     pub anonymous: Pages,
     /// Anonymous pages in swap.
     pub swapped: Pages,
+    /// Resident pages of shared memory (shmem, tmpfs, memfd) that it has mapped.
+    pub shared: Pages,
 }
 
 impl Memory {
-    /// Both together: what an account is charged.
+    /// The first two together: what an account is charged.
     #[must_use]
     pub const fn usage(&self) -> Pages {
         Pages(self.anonymous.0.saturating_add(self.swapped.0))
@@ -62,6 +64,8 @@ pub struct Process {
     pub comm: Comm,
     /// Its threads, the leader included.
     pub threads: u64,
+    /// Processor time that it has used, in clock ticks ([`super::tick_ns`]).
+    pub cpu_ticks: u64,
 }
 
 impl Process {
@@ -170,7 +174,7 @@ const fn add_one(count: &mut u64) {
 }
 
 /// A folder name that is a process number.
-fn number(name: &CStr) -> Option<Pid> {
+pub(super) fn number(name: &CStr) -> Option<Pid> {
     let name = name.to_str().ok()?;
     name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok().map(Pid))?
 }
@@ -189,6 +193,7 @@ impl Files {
             dying: false,
             comm: stat.comm,
             threads: stat.threads,
+            cpu_ticks: stat.cpu_ticks,
         };
         // A kernel thread has no memory and is root's: nothing more to ask.
         if bare.kernel_thread {
@@ -213,7 +218,7 @@ impl Files {
 
     /// Reads a `status` in pieces of the buffer's size. Its `Groups` line can be longer than any buffer (65,536
     /// groups, which the owner of a user namespace can have): such a line is passed over, what follows is not lost.
-    fn status(&mut self, pid: Pid, path: EntryPath) -> Result<Status, ProcessError> {
+    pub(super) fn status(&mut self, pid: Pid, path: EntryPath) -> Result<Status, ProcessError> {
         let failed = |errno| ProcessError::of_process(pid, "read status", errno);
         let file = open_file(&self.dir, path.name()).map_err(failed)?;
         let mut status = Status::default();
@@ -272,12 +277,14 @@ impl Files {
 
 fn memory_of(status: &Status) -> Reading<Memory> {
     let pages = |bytes: Bytes| page_size().to_pages(bytes);
-    match (status.rss_anonymous, status.swap) {
-        (Some(anonymous), Some(swap)) => {
-            Reading::Known(Memory { anonymous: pages(anonymous), swapped: pages(swap) })
-        }
-        (None, None) => Reading::Absent,
-        (Some(_), None) | (None, Some(_)) => Reading::Unreadable,
+    match (status.rss_anonymous, status.swap, status.rss_shmem) {
+        (Some(anonymous), Some(swap), Some(shared)) => Reading::Known(Memory {
+            anonymous: pages(anonymous),
+            swapped: pages(swap),
+            shared: pages(shared),
+        }),
+        (None, None, None) => Reading::Absent,
+        _ => Reading::Unreadable,
     }
 }
 

@@ -26,7 +26,7 @@ fn bytes_of(record: abi::plimsoll_record) -> Vec<u8> {
     }
     bytes.extend(record.signal_error.to_ne_bytes());
     bytes.extend(record.args_bytes.to_ne_bytes());
-    bytes.extend(record.pad.to_ne_bytes());
+    bytes.extend(record.weight.to_ne_bytes());
     bytes.extend(record.comm);
     bytes.extend(record.args);
     bytes
@@ -52,7 +52,7 @@ fn acted() -> abi::plimsoll_record {
         dying_pages: 0,
         cgroup_id: 0,
         signal_error: 0,
-        pad: 0,
+        weight: 250,
         comm: [0; 16],
         args: [0; 128],
     };
@@ -71,6 +71,7 @@ fn every_field_of_a_record_arrives_where_it_was_written() {
     assert!(record.largest && !record.unanswered && !record.mm_shared);
     assert_eq!(record.process.pid, Pid(4_242));
     assert_eq!((record.process.start_ns, record.process.pages), (77, Pages(65_000)));
+    assert_eq!(record.process.weight.permille(), 250);
     assert_eq!(record.process.comm.as_deref(), Some("hog\\x0a"));
     assert_eq!(record.process.cmdline.as_deref(), Some("hog -m"));
     assert_eq!(record.process.cgroup_id, None);

@@ -15,6 +15,10 @@ pub struct Membership<'a> {
     pub unified: Option<&'a [u8]>,
     /// In the tree of the v1 memory controller.
     pub memory: Option<&'a [u8]>,
+    /// In the tree of the v1 freezer.
+    pub freezer: Option<&'a [u8]>,
+    /// In the tree of the v1 cpu controller.
+    pub cpu: Option<&'a [u8]>,
 }
 
 impl<'a> Membership<'a> {
@@ -45,8 +49,15 @@ pub fn parse_cgroup(text: &[u8]) -> Result<Membership<'_>, WireError> {
             .ok_or_else(|| WireError::malformed(FILE, "line", "hierarchy:controllers:/path", line))?;
         if hierarchy == b"0" && controllers.is_empty() {
             membership.unified.get_or_insert(path);
-        } else if controllers.split(|byte| *byte == b',').any(|name| name == b"memory") {
-            membership.memory.get_or_insert(path);
+            continue;
+        }
+        for name in controllers.split(|byte| *byte == b',') {
+            match name {
+                b"memory" => _ = membership.memory.get_or_insert(path),
+                b"cpu" => _ = membership.cpu.get_or_insert(path),
+                b"freezer" => _ = membership.freezer.get_or_insert(path),
+                _ => {}
+            }
         }
     }
     Ok(membership)

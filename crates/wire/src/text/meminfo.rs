@@ -19,6 +19,8 @@ pub struct Meminfo {
     pub mem_available: Option<Bytes>,
     /// `AnonPages`: mapped anonymous memory.
     pub anonymous: Option<Bytes>,
+    /// `Shmem`: shared memory, tmpfs included.
+    pub shared: Option<Bytes>,
     /// All swap space.
     pub swap_total: Option<Bytes>,
     /// Unused swap space.
@@ -47,6 +49,7 @@ impl Meminfo {
             b"MemFree" => Some(("MemFree", &mut self.mem_free)),
             b"MemAvailable" => Some(("MemAvailable", &mut self.mem_available)),
             b"AnonPages" => Some(("AnonPages", &mut self.anonymous)),
+            b"Shmem" => Some(("Shmem", &mut self.shared)),
             b"SwapTotal" => Some(("SwapTotal", &mut self.swap_total)),
             b"SwapFree" => Some(("SwapFree", &mut self.swap_free)),
             _ => None,

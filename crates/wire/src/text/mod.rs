@@ -1,4 +1,5 @@
-//! The kernel's text, read: `/proc`, `/sys`, PSI and cgroup files, each as `fn(&[u8]) -> Result`.
+//! The kernel's text, read: `/proc`, `/sys`, PSI and cgroup files, each as `fn(&[u8]) -> Result`; and the machine's own
+//! lists of users and groups.
 //!
 //! Nothing here opens a file, and nothing trusts one: any process chooses the bytes of its name, its command line
 //! and often of its cgroup path. A line that this kernel does not have is `None`, never 0; a line that is there and
@@ -13,13 +14,19 @@ macro_rules! capture {
     };
 }
 
+mod accounts;
 mod cgroup;
+mod cgroup_files;
 mod cmdline;
 mod comm;
 mod cpus;
 mod error;
-mod field;
+pub(crate) mod field;
+mod kernel_log;
 mod kernel_version;
+mod killers;
+mod maps;
+mod memcg;
 mod meminfo;
 mod mountinfo;
 mod pressure;
@@ -29,13 +36,28 @@ mod stat;
 mod statm;
 mod status;
 mod target;
+mod zoneinfo;
 
+pub use accounts::{GroupEntry, PasswdEntry, group_entries, passwd_entries};
 pub use cgroup::{Membership, parse_cgroup};
+pub use cgroup_files::{
+    CgroupEvents, CgroupType, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,
+    parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
+};
 pub use cmdline::{CMDLINE_BYTES_MAX, printable_cmdline};
 pub use comm::{COMM_BYTES_MAX, Comm, parse_comm};
-pub use cpus::{CPUS_MAX, parse_cpu_possible};
+pub use cpus::{CPUS_MAX, parse_cpu_online, parse_cpu_possible};
 pub use error::{Excerpt, WireError};
+pub(crate) use kernel_log::escaped_byte;
+pub use kernel_log::{
+    KernelRecord, KilledLine, ReportPart, ReportSpan, find_report, parse_kernel_record, parse_killed_line,
+};
 pub use kernel_version::{KernelVersion, parse_osrelease};
+pub use killers::{EarlyoomLine, OomdLine, parse_earlyoom_line, parse_oomd_line};
+pub use maps::{Mapping, parse_mapping};
+pub use memcg::{
+    MemoryEvents, MemoryStat, parse_memory_events, parse_memory_max, parse_memory_stat, parse_oom_kills,
+};
 pub use meminfo::{Meminfo, parse_meminfo};
 pub use mountinfo::{Mount, has_bpffs_at, parse_mount, topmost_mount_at};
 pub use pressure::{Pressure, PressureLine, parse_pressure};
@@ -44,4 +66,6 @@ pub use smaps_rollup::{SmapsRollup, parse_smaps_rollup};
 pub use stat::{ProcessState, Stat, parse_stat};
 pub use statm::{Statm, parse_statm};
 pub use status::{Status, parse_status};
+pub(crate) use target::is_safe_to_show;
 pub use target::{FUZZ_TARGETS, FuzzTarget};
+pub use zoneinfo::{Zoneinfo, parse_zoneinfo};

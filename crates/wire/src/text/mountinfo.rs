@@ -10,6 +10,8 @@ const FILE: &str = "/proc/self/mountinfo";
 /// One mount. Raw bytes, as the kernel escapes them (`\040` for a space).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mount<'a> {
+    /// Which folder of the filesystem is seen there: `/` for the whole of it.
+    pub root: &'a [u8],
     /// Where it is mounted.
     pub mount_point: &'a [u8],
     /// Its options at that place, comma-separated.
@@ -24,8 +26,9 @@ pub struct Mount<'a> {
 /// [`WireError::Missing`] when the line ends before the filesystem's type.
 pub fn parse_mount(line: &[u8]) -> Result<Mount<'_>, WireError> {
     let mut words = words(line);
-    // mount id, parent id, major:minor and root come first.
-    let mount_point = words.nth(4).ok_or(WireError::missing(FILE, "mount point"))?;
+    // mount id, parent id and major:minor come first.
+    let root = words.nth(3).ok_or(WireError::missing(FILE, "root"))?;
+    let mount_point = words.next().ok_or(WireError::missing(FILE, "mount point"))?;
     let options = words.next().ok_or(WireError::missing(FILE, "mount options"))?;
     // Any number of optional fields, then a lone hyphen.
     let filesystem = words
@@ -33,7 +36,7 @@ pub fn parse_mount(line: &[u8]) -> Result<Mount<'_>, WireError> {
         .skip_while(|word| *word != b"-")
         .nth(1)
         .ok_or(WireError::missing(FILE, "filesystem type"))?;
-    Ok(Mount { mount_point, options, filesystem })
+    Ok(Mount { root, mount_point, options, filesystem })
 }
 
 /// The mount that is seen at `path`: the last one there covers the others. `None` where nothing is mounted at

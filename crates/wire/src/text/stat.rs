@@ -68,6 +68,8 @@ pub struct Stat {
     pub parent: Pid,
     /// The leading thread's `PF_` flags.
     pub flags: u32,
+    /// Processor time of all its threads, in user and in kernel mode, in clock ticks.
+    pub cpu_ticks: u64,
     /// Threads it has, the leader included; 0 once it has been reaped.
     pub threads: u64,
     /// When it started, in clock ticks since boot (`start_boottime`, rounded down).
@@ -121,8 +123,10 @@ pub fn parse_stat(text: &[u8]) -> Result<Stat, WireError> {
         parent: Pid(fields.number_u32("ppid", 0)?),
         // 4 -> 9: past pgrp, session, tty_nr, tpgid.
         flags: fields.number_u32("flags", 4)?,
-        // 9 -> 20: past minflt, cminflt, majflt, cmajflt, utime, stime, cutime, cstime, priority, nice.
-        threads: fields.number("num_threads", 10)?,
+        // 9 -> 14: past minflt, cminflt, majflt, cmajflt; 15 follows.
+        cpu_ticks: fields.number("utime", 4)?.saturating_add(fields.number("stime", 0)?),
+        // 15 -> 20: past cutime, cstime, priority, nice.
+        threads: fields.number("num_threads", 4)?,
         // 20 -> 22: past itrealvalue.
         start_ticks: fields.number("starttime", 1)?,
     })

@@ -26,8 +26,16 @@ pub struct Status {
     pub rss_anonymous: Option<Bytes>,
     /// Resident shared memory, tmpfs included (since 4.5).
     pub rss_shmem: Option<Bytes>,
+    /// Resident pages of files (since 4.5).
+    pub rss_file: Option<Bytes>,
     /// Anonymous memory in swap.
     pub swap: Option<Bytes>,
+    /// Locked memory (`VmLck`), resident or not.
+    pub locked: Option<Bytes>,
+    /// Huge pages of hugetlbfs (`HugetlbPages`, since 4.4).
+    pub hugetlb: Option<Bytes>,
+    /// A core is being written (since 4.15).
+    pub core_dumping: Option<bool>,
     /// Signals waiting for the leading thread, signal n as bit n - 1 (`SigPnd`).
     pub thread_pending: Option<u64>,
     /// Signals waiting for the process (`ShdPnd`).
@@ -65,11 +73,25 @@ impl Status {
             }
             b"RssAnon" => set_kilobytes(&mut self.rss_anonymous, FILE, "RssAnon", value),
             b"RssShmem" => set_kilobytes(&mut self.rss_shmem, FILE, "RssShmem", value),
+            b"RssFile" => set_kilobytes(&mut self.rss_file, FILE, "RssFile", value),
+            b"VmLck" => set_kilobytes(&mut self.locked, FILE, "VmLck", value),
+            b"HugetlbPages" => set_kilobytes(&mut self.hugetlb, FILE, "HugetlbPages", value),
+            b"CoreDumping" => self.take_core_dumping(value),
             b"VmSwap" => set_kilobytes(&mut self.swap, FILE, "VmSwap", value),
             b"SigPnd" => set_mask(&mut self.thread_pending, "SigPnd", value),
             b"ShdPnd" => set_mask(&mut self.process_pending, "ShdPnd", value),
             _ => Ok(()),
         }
+    }
+
+    fn take_core_dumping(&mut self, value: &[u8]) -> Result<(), WireError> {
+        let dumping = match value {
+            b"0" => false,
+            b"1" => true,
+            _ => return Err(WireError::malformed(FILE, "CoreDumping", "0 or 1", value)),
+        };
+        self.core_dumping.get_or_insert(dumping);
+        Ok(())
     }
 
     fn take_uids(&mut self, value: &[u8]) -> Result<(), WireError> {

@@ -1,9 +1,13 @@
 //! Every reader of this module behind one signature, for the fuzzers.
 
 use super::{
-    CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, WireError, has_bpffs_at, parse_cgroup, parse_comm,
-    parse_cpu_possible, parse_meminfo, parse_osrelease, parse_pressure, parse_smaps_rollup, parse_stat,
-    parse_statm, parse_status, printable_cmdline,
+    CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, ReportPart, WireError, find_report, group_entries,
+    has_bpffs_at, parse_cgroup, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,
+    parse_cgroup_type, parse_comm, parse_cpu_online, parse_cpu_possible, parse_earlyoom_line,
+    parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events,
+    parse_memory_max, parse_memory_stat, parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line,
+    parse_oomd_mark, parse_osrelease, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm,
+    parse_status, parse_zoneinfo, passwd_entries, printable_cmdline,
 };
 
 /// One reader and what must hold of it for any bytes.
@@ -15,24 +19,35 @@ pub struct FuzzTarget {
     pub check: fn(bytes: &[u8]) -> Result<(), &'static str>,
 }
 
-/// All readers of [`crate::text`]. The libFuzzer targets and the test that runs without libFuzzer both go through
+/// All readers of [`crate::text`], and [`crate::oom`].
+///
+/// The libFuzzer targets and the test that runs without libFuzzer both go through
 /// this table, so that neither can leave one out.
 pub const FUZZ_TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "cgroup", check: check_cgroup },
+    FuzzTarget { name: "cgroup_files", check: check_cgroup_files },
     FuzzTarget { name: "cmdline", check: check_cmdline },
     FuzzTarget { name: "comm", check: check_comm },
     FuzzTarget { name: "cpu_possible", check: check_cpu_possible },
+    FuzzTarget { name: "group", check: check_group },
+    FuzzTarget { name: "kernel_log", check: check_kernel_log },
+    FuzzTarget { name: "killers", check: check_killers },
+    FuzzTarget { name: "maps", check: check_maps },
+    FuzzTarget { name: "memcg", check: check_memcg },
     FuzzTarget { name: "meminfo", check: |bytes| shows_safely(parse_meminfo(bytes)) },
     FuzzTarget { name: "mountinfo", check: |bytes| shows_safely(has_bpffs_at(bytes, b"/sys/fs/bpf")) },
+    FuzzTarget { name: "oom", check: crate::oom::check },
     FuzzTarget { name: "osrelease", check: |bytes| shows_safely(parse_osrelease(bytes)) },
+    FuzzTarget { name: "passwd", check: check_passwd },
     FuzzTarget { name: "pressure", check: |bytes| shows_safely(parse_pressure(bytes)) },
     FuzzTarget { name: "smaps_rollup", check: |bytes| shows_safely(parse_smaps_rollup(bytes)) },
     FuzzTarget { name: "stat", check: check_stat },
     FuzzTarget { name: "statm", check: |bytes| shows_safely(parse_statm(bytes)) },
     FuzzTarget { name: "status", check: |bytes| shows_safely(parse_status(bytes)) },
+    FuzzTarget { name: "zoneinfo", check: |bytes| shows_safely(parse_zoneinfo(bytes)) },
 ];
 
-fn is_safe_to_show(text: &str) -> bool {
+pub(crate) fn is_safe_to_show(text: &str) -> bool {
     text.chars().all(|character| !character.is_control() && !matches!(character, '\u{200b}'..='\u{206f}'))
 }
 
@@ -64,6 +79,84 @@ fn check_cmdline(bytes: &[u8]) -> Result<(), &'static str> {
     }
 }
 
+/// One input for all small files of a cgroup and the marks on it.
+fn check_cgroup_files(bytes: &[u8]) -> Result<(), &'static str> {
+    shows_safely(parse_cgroup_events(bytes))?;
+    shows_safely(parse_cgroup_type(bytes))?;
+    shows_safely(parse_cgroup_number("memory.current", bytes))?;
+    shows_safely(parse_oom_group(bytes))?;
+    shows_safely(parse_oomd_mark(bytes))?;
+    shows_safely(parse_oomd_count(bytes))?;
+    for line in bytes.split(|byte| *byte == b'\n') {
+        match parse_cgroup_process(line) {
+            Ok(Some(pid)) if pid.0 == 0 || i32::try_from(pid.0).is_err() => {
+                return Err("a process that no signal can be sent to");
+            }
+            result => shows_safely(result)?,
+        }
+    }
+    Ok(())
+}
+
+/// One input for a log: each line a record, and the text of one.
+fn check_kernel_log(bytes: &[u8]) -> Result<(), &'static str> {
+    let lines = || bytes.split(|byte| *byte == b'\n');
+    let mut last = None;
+    for line in lines() {
+        shows_safely(parse_kernel_record(line))?;
+        let killed = parse_killed_line(line);
+        if killed.as_ref().is_some_and(|killed| killed.comm.len() > line.len()) {
+            return Err("a name longer than its line");
+        }
+        last = killed.map(|killed| killed.thread).or(last);
+    }
+    let Some(thread) = last else {
+        return Ok(());
+    };
+    match find_report(lines().map(ReportPart::of), thread) {
+        None => Err("a kill that was read and not found"),
+        Some(span) if span.first.is_some_and(|first| first >= span.killed) => {
+            Err("a report that ends before it begins")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn check_killers(bytes: &[u8]) -> Result<(), &'static str> {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        if parse_oomd_line(line).is_some_and(|read| !read.cgroup.starts_with(b"/")) {
+            return Err("a cgroup that is no path");
+        }
+        if parse_earlyoom_line(line).is_some_and(|read| read.pid.0 == 0 || read.comm.len() > 15) {
+            return Err("a process that nobody can have signalled");
+        }
+    }
+    Ok(())
+}
+
+fn check_maps(bytes: &[u8]) -> Result<(), &'static str> {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        match parse_mapping(line) {
+            Ok(mapping) if mapping.start > mapping.end => return Err("a mapping ends before it begins"),
+            result => shows_safely(result)?,
+        }
+    }
+    Ok(())
+}
+
+/// One input for all memory files of a cgroup: each is a text of keys and numbers.
+fn check_memcg(bytes: &[u8]) -> Result<(), &'static str> {
+    shows_safely(parse_memory_max(bytes))?;
+    shows_safely(parse_memory_events(bytes))?;
+    shows_safely(parse_oom_kills(bytes))?;
+    match parse_memory_stat(bytes) {
+        Ok(stat) if stat.held().is_some_and(|held| Some(held) < stat.anon) => {
+            Err("less is held than there is anonymous memory")
+        }
+        other => shows_safely(other),
+    }
+}
+
 fn check_comm(bytes: &[u8]) -> Result<(), &'static str> {
     match parse_comm(bytes) {
         Ok(comm) => check_name(&comm),
@@ -72,9 +165,34 @@ fn check_comm(bytes: &[u8]) -> Result<(), &'static str> {
 }
 
 fn check_cpu_possible(bytes: &[u8]) -> Result<(), &'static str> {
-    match parse_cpu_possible(bytes) {
-        Ok(count) if count == 0 || count > CPUS_MAX => Err("a count of CPUs is out of its range"),
-        result => shows_safely(result),
+    match (parse_cpu_possible(bytes), parse_cpu_online(bytes)) {
+        (Ok(count), _) if count == 0 || count > CPUS_MAX => Err("a count of CPUs is out of its range"),
+        (Ok(_), Ok(0)) => Err("a list of no CPUs"),
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) => Err("the two readers of one list differ"),
+        (result, online) => shows_safely(result).and(shows_safely(online)),
+    }
+}
+
+fn check_group(bytes: &[u8]) -> Result<(), &'static str> {
+    let breaks = |name: &[u8]| name.is_empty() || name.contains(&b'\n') || name.contains(&b':');
+    for group in group_entries(bytes) {
+        if group.gid.0 == u32::MAX
+            || breaks(group.name)
+            || group.members().any(|name| breaks(name) || name.contains(&b','))
+        {
+            return Err("a group that no line of the file can name");
+        }
+    }
+    Ok(())
+}
+
+fn check_passwd(bytes: &[u8]) -> Result<(), &'static str> {
+    let breaks = |name: &[u8]| name.is_empty() || name.contains(&b'\n') || name.contains(&b':');
+    match passwd_entries(bytes)
+        .find(|user| user.uid.0 == u32::MAX || user.gid.0 == u32::MAX || breaks(user.name))
+    {
+        Some(_) => Err("a user that no line of the file can name"),
+        None => Ok(()),
     }
 }
 

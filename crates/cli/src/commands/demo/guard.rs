@@ -172,7 +172,7 @@ impl Guard {
         self.pidfd.send_signal(Signal::Kill).ok();
         drop(self.child.wait());
         if self.folder.is_absolute() {
-            drop(stop_guarding(&places(&self.folder).pin));
+            drop(stop_guarding(&places(&self.folder).pin, &places(&self.folder).state));
             drop(fs::remove_dir_all(&self.folder));
         }
     }

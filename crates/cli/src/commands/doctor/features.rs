@@ -43,6 +43,8 @@ pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     let mut features = for_everything(machine);
     features.extend(for_lines(bpf, machine));
     features.extend(capabilities(machine));
+    features.extend(for_selection(bpf));
+    features.extend(for_the_history(bpf, machine));
     features.extend(for_less(bpf, machine));
     features
 }
@@ -83,12 +85,6 @@ fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         ),
         line_feature("BTF", &bpf.btf, "fitting the programs to this kernel's structures", btf),
         line_feature(
-            "per-CPU page counters",
-            &bpf.percpu_counters,
-            "usage that is exact at each event (Linux 6.2)",
-            STOCK_KERNEL,
-        ),
-        line_feature(
             "typed tracepoint programs",
             &bpf.typed_tracepoints,
             "running in the very event, with its arguments",
@@ -101,12 +97,6 @@ fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         },
     ));
     features.extend([
-        line_feature(
-            "bpf_rdonly_cast",
-            &bpf.rdonly_cast,
-            "reading another CPU's part of a counter",
-            STOCK_KERNEL,
-        ),
         line_feature("bpf_loop", &bpf.bpf_loop, "summing a counter over any number of CPUs", STOCK_KERNEL),
         line_feature(
             "task iterator",
@@ -157,15 +147,63 @@ fn capabilities(machine: &MachineFacts) -> Vec<Feature> {
     KEPT.iter().map(one).collect()
 }
 
-fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
-    let optional = |name: &str, answer: &Answer, used_for, fallback| Feature {
+/// What is not needed, as something else does in its place.
+fn optional(name: &str, answer: &Answer, used_for: &'static str, fallback: &'static str) -> Feature {
+    Feature {
         name: name.to_owned(),
         answer: answer.clone(),
         used_for,
         fallback,
         needed_by: Part::Nothing,
         remedy: "",
-    };
+    }
+}
+
+/// What victims are selected by.
+fn for_selection(bpf: &BpfFacts) -> Vec<Feature> {
+    // The first of TRACEPOINTS; the program on it is one of the selection programs.
+    let [rss_stat, ..] = &bpf.tracepoints;
+    vec![
+        optional(
+            "selection programs",
+            &bpf.selection_programs,
+            "what a victim is chosen by: all processes in one walk, some ten times as fast as /proc",
+            "/proc is read, process by process",
+        ),
+        optional(
+            "bpf_task_from_pid",
+            &bpf.task_from_pid,
+            "exact memory of the few that the choice is between (Linux 6.2)",
+            "an iterator over each of them, which takes longer",
+        ),
+        optional(
+            "rss_stat watch",
+            rss_stat,
+            "who grows past the largest, between two walks, while the machine is near its threshold",
+            "every choice begins with a walk",
+        ),
+    ]
+}
+
+/// What tells of kills that are not ours.
+fn for_the_history(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+    vec![
+        optional(
+            "oom/mark_victim program",
+            &bpf.kills_program,
+            "the kernel's own kills in the history, with victim, usage and cgroup",
+            "those that the last defence arranged are told, others are not",
+        ),
+        optional(
+            "kernel log",
+            &machine.kernel_log,
+            "why the kernel killed: who asked for what, and what was free",
+            "its kills are told without a cause",
+        ),
+    ]
+}
+
+fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     vec![
         optional(
             "BPF filesystem",
@@ -182,8 +220,20 @@ fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         optional(
             "bpf_send_signal_task",
             &bpf.send_signal_task,
-            "killing another process from the kernel (not by this version: the daemon does it by pidfd)",
-            "the daemon does it by pidfd",
+            "killing the largest process in the event that crosses though another one allocates (Linux 6.13)",
+            "the daemon does it by pidfd; with no daemon alive the allocating process is taken",
+        ),
+        optional(
+            "per-CPU page counters",
+            &bpf.percpu_counters,
+            "usage that is exact at each event (Linux 6.2)",
+            "what each thread keeps to itself is read after its faults (fexit) while an account is near its line",
+        ),
+        optional(
+            "bpf_rdonly_cast",
+            &bpf.rdonly_cast,
+            "reading another CPU's part of a counter (Linux 6.2)",
+            "nothing, and nothing is missed before 6.2: there are no such parts",
         ),
         optional(
             "swap",
@@ -200,8 +250,14 @@ fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         optional(
             "cgroup v2 memory controller",
             &machine.memory_controller,
-            "nothing in this version: lines are for users",
-            "nothing, and nothing is missed in this version",
+            "the last defence: memory.max above the line on users' slices, with systemd",
+            "oom_score_adj of the largest process of each user near the line",
+        ),
+        optional(
+            "systemd",
+            &machine.systemd,
+            "the last defence: setting memory.max on users' slices",
+            "oom_score_adj of the largest process of each user near the line",
         ),
         optional(
             "multi-generational LRU",

@@ -7,26 +7,27 @@ use crate::{
 };
 use plimsoll_daemon::api::{control::DefaultView, message::Limits};
 use plimsoll_policy::{
-    account::{AccountView, Action, Source},
+    account::{AccountView, Action, GroupView, Source},
     human,
-    units::Bytes,
+    lines::Target,
+    units::{Bytes, Uid},
 };
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// One element of `limit show --json`: an account, or the `default` line in the same words, with `null` for what only
-/// an account has.
+/// One element of `limit show --json`: an account, or the line of a group or of `default` in the same words, with `null`
+/// for what only an account has.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Entry {
     Account(AccountView),
-    Default(DefaultEntry),
+    Shared(SharedEntry),
 }
 
-/// The `default` line.
+/// The line of a group, or the `default` one.
 #[derive(Debug, Serialize)]
-pub(super) struct DefaultEntry {
-    account: &'static str,
+pub(super) struct SharedEntry {
+    account: Target,
     name: Option<String>,
     usage_bytes: Option<u64>,
     reserved_bytes: Option<u64>,
@@ -37,31 +38,60 @@ pub(super) struct DefaultEntry {
     near: Option<bool>,
     processes: Option<u64>,
     source: Source,
-    uid_min: u32,
-    uid_max: u32,
+    #[serde(flatten)]
+    whom: Whom,
 }
 
-/// Lines as `--json` has them, accounts with their names.
+/// Whom such a line is for.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Whom {
+    Members { members: u64, doubt: Option<String> },
+    Range { uid_min: u32, uid_max: u32 },
+}
+
+impl SharedEntry {
+    fn of_group(view: GroupView) -> Self {
+        Self {
+            account: view.account,
+            name: view.name,
+            soft_bytes: view.soft_bytes,
+            hard_bytes: view.hard_bytes,
+            action: view.action,
+            source: view.source,
+            whom: Whom::Members { members: view.members, doubt: view.doubt },
+            usage_bytes: None,
+            reserved_bytes: None,
+            effective_bytes: None,
+            near: None,
+            processes: None,
+        }
+    }
+
+    fn of_default(line: &DefaultView) -> Self {
+        Self {
+            account: Target::Default,
+            name: None,
+            soft_bytes: line.soft_bytes,
+            hard_bytes: line.hard_bytes,
+            action: line.action,
+            source: line.source,
+            whom: Whom::Range { uid_min: line.uid_min, uid_max: line.uid_max },
+            usage_bytes: None,
+            reserved_bytes: None,
+            effective_bytes: None,
+            near: None,
+            processes: None,
+        }
+    }
+}
+
+/// Lines as `--json` has them, accounts and groups with their names.
 pub(super) fn entries(limits: &Limits, names: &mut Names) -> Vec<Entry> {
     let accounts = limits.accounts.iter().map(|view| Entry::Account(names.fill_in(view)));
     let mut entries: Vec<_> = accounts.collect();
-    entries.extend(limits.default.as_ref().map(|line| {
-        Entry::Default(DefaultEntry {
-            account: "default",
-            name: None,
-            usage_bytes: None,
-            reserved_bytes: None,
-            soft_bytes: line.soft_bytes,
-            hard_bytes: line.hard_bytes,
-            effective_bytes: None,
-            action: line.action,
-            near: None,
-            processes: None,
-            source: line.source,
-            uid_min: line.uid_min,
-            uid_max: line.uid_max,
-        })
-    }));
+    let groups = limits.groups.iter().map(|view| SharedEntry::of_group(names.fill_in_group(view)));
+    entries.extend(groups.chain(limits.default.as_ref().map(SharedEntry::of_default)).map(Entry::Shared));
     entries
 }
 
@@ -72,17 +102,33 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
+/// Where an account's line comes from: where it is kept, and whose it is when it is not the administrator's for this very
+/// user.
+fn provenance(view: &AccountView, names: &mut Names) -> String {
+    let kept = source(view.source);
+    match (view.target, view.set_by) {
+        (Some(target @ Target::Group(_)), _) => format!("{kept}, {}", group(target, names)),
+        (Some(Target::Default), _) => format!("{kept}, default"),
+        (Some(Target::User(_)), Some(Uid(1..))) => format!("{kept}, by the user"),
+        (Some(Target::User(_)) | None, _) => kept.to_owned(),
+    }
+}
+
+/// A group as it is written on the command line: by its name, where it has one.
+fn group(target: Target, names: &mut Names) -> String {
+    match (names.of_group(target), target) {
+        (Some(name), _) => format!("@{}", human::escaped(&name)),
+        (None, Target::Group(gid)) => format!("@{gid}"),
+        (None, Target::User(_) | Target::Default) => target.to_string(),
+    }
+}
+
 fn size(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| human::bytes(Bytes(bytes)))
 }
 
 /// A table of lines.
-pub(crate) fn list(
-    out: &mut dyn Write,
-    accounts: &[AccountView],
-    default: Option<&DefaultView>,
-    names: &mut Names,
-) -> io::Result<()> {
+pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> io::Result<()> {
     let mut table = Table::new([
         ("ACCOUNT", Align::Left),
         ("NAME", Align::Left),
@@ -95,7 +141,7 @@ pub(crate) fn list(
         ("NEAR", Align::Left),
         ("FROM", Align::Left),
     ]);
-    for view in accounts {
+    for view in &limits.accounts {
         let name = names.of(view.account).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
         table.row([
             view.account.to_string(),
@@ -107,14 +153,24 @@ pub(crate) fn list(
             view.action.to_string(),
             view.processes.to_string(),
             if view.near { "near" } else { "no" }.to_owned(),
-            source(view.source).to_owned(),
+            provenance(view, names),
         ]);
     }
-    if let Some(line) = default {
+    let groups = limits.groups.iter().map(|view| {
+        let members = output::counted(view.members, "member", "members");
+        let whom = format!("{}, {members}", group(view.account, names));
+        (SharedEntry::of_group(view.clone()), whom)
+    });
+    let groups: Vec<_> = groups.collect();
+    let default = limits
+        .default
+        .iter()
+        .map(|line| (SharedEntry::of_default(line), format!("uids {}-{}", line.uid_min, line.uid_max)));
+    for (line, whom) in groups.into_iter().chain(default) {
         let none = || "-".to_owned();
         table.row([
-            "default".to_owned(),
-            format!("uids {}-{}", line.uid_min, line.uid_max),
+            line.account.to_string(),
+            whom,
             none(),
             size(Some(line.soft_bytes)),
             size(Some(line.hard_bytes)),
@@ -128,10 +184,21 @@ pub(crate) fn list(
     table.write(out)
 }
 
+/// Which groups' members are not all known, and why.
+pub(crate) fn doubts(out: &mut dyn Write, groups: &[GroupView], names: &mut Names) -> io::Result<()> {
+    for view in groups {
+        if let Some(doubt) = &view.doubt {
+            writeln!(out, "Note: members of {}: {}.", group(view.account, names), output::printable(doubt))?;
+        }
+    }
+    Ok(())
+}
+
 /// What holds after a line was drawn, a sentence each.
 pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
-    let mut sentences: Vec<_> = limits
-        .accounts
+    // A group's line is told as the group's: its members' accounts are for `limit show`.
+    let accounts = if limits.groups.is_empty() { limits.accounts.as_slice() } else { &[] };
+    let mut sentences: Vec<_> = accounts
         .iter()
         .map(|view| {
             let name = names
@@ -155,9 +222,26 @@ pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
             sentence
         })
         .collect();
+    sentences.extend(limits.groups.iter().map(|view| {
+        let name = names
+            .of_group(view.account)
+            .map_or_else(String::new, |name| format!(" ({})", human::escaped(&name)));
+        let mut sentence = format!(
+            "{}{name}: hard {}, soft {}, action {}; for each of {} without a line of their own.",
+            view.account,
+            size(Some(view.hard_bytes)),
+            size(Some(view.soft_bytes)),
+            view.action,
+            output::counted(view.members, "member", "members"),
+        );
+        if let Some(doubt) = &view.doubt {
+            sentence.push_str(&format!(" Not all is known: {}.", output::printable(doubt)));
+        }
+        sentence
+    }));
     sentences.extend(limits.default.as_ref().map(|line| {
         format!(
-            "default: hard {}, soft {}, action {}; for uids {} to {} without a line of their own.",
+            "default: hard {}, soft {}, action {}; for uids {} to {} without a line of their own or of a group.",
             size(Some(line.hard_bytes)),
             size(Some(line.soft_bytes)),
             line.action,

@@ -1,14 +1,14 @@
-use super::{SetArguments, list, request, show, soft_size};
+use super::{SetArguments, doubts, list, request, show, soft_size};
 use crate::{
     exit::{Exit, Failure},
     names::Names,
 };
 use plimsoll_daemon::api::{control::DefaultView, message::Limits};
 use plimsoll_policy::{
-    account::{Account, AccountView, Action, Source},
+    account::{Account, AccountView, Action, GroupView, Source},
     lines::Target,
     size::Size,
-    units::Uid,
+    units::{Gid, Uid},
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,21 @@ fn view(uid: u32) -> AccountView {
         near: false,
         processes: 3,
         source: Source::State,
+        target: Some(Target::User(Uid(uid))),
+        set_by: Some(Uid(0)),
+    }
+}
+
+fn root_group(doubt: Option<&str>) -> GroupView {
+    GroupView {
+        account: Target::Group(Gid(0)),
+        name: None,
+        hard_bytes: 3 << 30,
+        soft_bytes: 2 << 30,
+        action: Action::Notify,
+        source: Source::State,
+        members: 2,
+        doubt: doubt.map(str::to_owned),
     }
 }
 
@@ -47,7 +62,7 @@ fn limits() -> Limits {
         uid_min: 1000,
         uid_max: 60_000,
     };
-    Limits { accounts: vec![view(0), near], default: Some(default) }
+    Limits { accounts: vec![view(0), near], groups: vec![root_group(None)], default: Some(default) }
 }
 
 #[test]
@@ -89,7 +104,9 @@ fn bad_input_is_bad_usage_in_one_line_and_an_unknown_user_a_failure() {
         (set("root", "-1"), Exit::Usage, "negative"),
         (set("root", "101%"), Exit::Usage, "101%"),
         (soft("x"), Exit::Usage, "'x'"),
-        (set("@staff", "1G"), Exit::Usage, "@staff"),
+        (set("@nogroup-of-that-name", "1G"), Exit::Usage, "nogroup-of-that-name"),
+        (set("@4294967295", "1G"), Exit::Usage, "gid '4294967295'"),
+        (set("job:7", "1G"), Exit::Usage, "job:7"),
         (set("4294967295", "1G"), Exit::Usage, "4294967295"),
         (set("nobody-of-that-name", "1G"), Exit::Failed, "nobody-of-that-name"),
     ] {
@@ -103,12 +120,13 @@ fn bad_input_is_bad_usage_in_one_line_and_an_unknown_user_a_failure() {
 fn the_table_is_aligned_and_says_where_each_line_comes_from() {
     let mut out = Vec::new();
     let limits = limits();
-    list(&mut out, &limits.accounts, limits.default.as_ref(), &mut Names::default()).unwrap();
+    list(&mut out, &limits, &mut Names::default()).unwrap();
     let expected = "\
-ACCOUNT     NAME               USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
-user:0      root             7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            3  no    limit set
-user:60789  -                7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            1  near  configuration
-default     uids 1000-60000        -    1.0 GiB  2.0 GiB         -  term            -  -     configuration
+ACCOUNT     NAME                USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
+user:0      root              7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            3  no    limit set
+user:60789  -                 7.0 MiB  900.0 MiB  1.0 GiB   1.0 GiB  kill            1  near  configuration
+group:0     @root, 2 members        -    2.0 GiB  3.0 GiB         -  notify          -  -     limit set
+default     uids 1000-60000         -    1.0 GiB  2.0 GiB         -  term            -  -     configuration
 ";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
@@ -137,13 +155,20 @@ fn every_entry_of_the_json_list_has_the_fields_scripts_rely_on() {
     }
     assert_eq!((&list[0]["account"], &list[0]["name"]), (&json!("user:0"), &json!("root")));
     assert_eq!((&list[1]["name"], &list[1]["source"]), (&Value::Null, &json!("config")));
-    assert_eq!((&list[2]["account"], &list[2]["usage_bytes"]), (&json!("default"), &Value::Null));
+    assert_eq!((&list[1]["target"], &list[1]["set_by"]), (&json!("user:60789"), &json!(0)));
+    assert_eq!((&list[2]["account"], &list[2]["name"]), (&json!("group:0"), &json!("root")));
+    assert_eq!((&list[2]["members"], &list[2]["doubt"]), (&json!(2), &Value::Null));
+    assert_eq!((&list[3]["account"], &list[3]["usage_bytes"]), (&json!("default"), &Value::Null));
+    assert_eq!(list[3]["uid_min"], json!(1000));
 }
 
 #[test]
 fn a_line_below_usage_is_explained() {
     let above = AccountView { usage_bytes: 3 << 30, effective_bytes: Some(3 << 30), processes: 1, ..view(0) };
-    let told = show::sentences(&Limits { accounts: vec![above], default: None }, &mut Names::default());
+    let told = show::sentences(
+        &Limits { accounts: vec![above], groups: vec![], default: None },
+        &mut Names::default(),
+    );
     assert_eq!(
         told,
         [
@@ -151,10 +176,50 @@ fn a_line_below_usage_is_explained() {
           3.0 GiB is in force until usage falls; enforce it at once with --now."
         ]
     );
-    let told = show::sentences(&limits(), &mut Names::default());
+    let told = show::sentences(&Limits { groups: vec![], ..limits() }, &mut Names::default());
     assert!(!told[0].contains("--now"), "{told:?}");
     assert!(
         told[2].starts_with("default: hard 2.0 GiB") && told[2].contains("uids 1000 to 60000"),
         "{told:?}"
+    );
+}
+
+#[test]
+fn a_groups_line_is_told_as_the_groups_with_what_is_not_known() {
+    let drawn = |doubt| Limits { groups: vec![root_group(doubt)], default: None, ..limits() };
+    let known = "group:0 (root): hard 3.0 GiB, soft 2.0 GiB, action notify; for each of 2 members without a line of their own.";
+    assert_eq!(show::sentences(&drawn(None), &mut Names::default()), [known]);
+    let doubted = format!("{known} Not all is known: they are silent.");
+    assert_eq!(show::sentences(&drawn(Some("they are silent")), &mut Names::default()), [doubted]);
+    let mut out = Vec::new();
+    doubts(&mut out, &drawn(Some("they are silent")).groups, &mut Names::default()).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "Note: members of @root: they are silent.\n");
+}
+
+#[test]
+fn every_account_says_through_whom_it_has_its_line() {
+    let through = |target, set_by| AccountView { target, set_by, ..view(60_789) };
+    let accounts = vec![
+        through(Some(Target::User(Uid(60_789))), Some(Uid(0))),
+        through(Some(Target::User(Uid(60_789))), Some(Uid(60_789))),
+        through(Some(Target::Group(Gid(0))), Some(Uid(0))),
+        through(Some(Target::Group(Gid(60_789))), Some(Uid(0))),
+        through(Some(Target::Default), Some(Uid(0))),
+        through(None, None),
+    ];
+    let mut out = Vec::new();
+    list(&mut out, &Limits { accounts, groups: vec![], default: None }, &mut Names::default()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let from: Vec<_> = text.lines().skip(1).map(|line| line.split_once("no    ").unwrap().1).collect();
+    assert_eq!(
+        from,
+        [
+            "limit set",
+            "limit set, by the user",
+            "limit set, @root",
+            "limit set, @60789",
+            "limit set, default",
+            "limit set"
+        ]
     );
 }

@@ -1,9 +1,10 @@
 use super::{duration, not_running, show, without_a_daemon};
 use crate::names::Names;
 use plimsoll_policy::{
-    account::{Account, AccountView, Action, Source},
-    status::{MapView, Status},
-    units::Uid,
+    account::{Account, AccountView, Action, GroupView, Source},
+    lines::Target,
+    status::{MapView, OthersView, Status},
+    units::{Gid, Uid},
 };
 use serde_json::{Value, json};
 
@@ -42,6 +43,18 @@ fn running() -> Status {
         near: false,
         processes: 3,
         source: Source::State,
+        target: Some(Target::Group(Gid(0))),
+        set_by: Some(Uid(0)),
+    }];
+    status.groups = vec![GroupView {
+        account: Target::Group(Gid(0)),
+        name: None,
+        hard_bytes: 1 << 30,
+        soft_bytes: 900 << 20,
+        action: Action::Kill,
+        source: Source::State,
+        members: 2,
+        doubt: Some("the name services did not answer within 3 s".to_owned()),
     }];
     status
 }
@@ -70,11 +83,29 @@ Memory: 4.0 GiB available of 8.0 GiB; swap not known.
   SIGTERM at 800.0 MiB available or less, when free swap is 0 bytes or less too.
 Kernel: 6.12.0; attached: rss_stat, exit; pinned in /sys/fs/bpf/plimsoll.
 Note: 3 records from the kernel were dropped (ring full).
+Note: members of @root: the name services did not answer within 3 s.
 
-ACCOUNT  NAME    USAGE  SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
-user:0   root  7.0 MiB     -  1.0 GiB   1.0 GiB  kill            3  no    limit set
+ACCOUNT  NAME                USAGE       SOFT     HARD  IN FORCE  ACTION  PROCESSES  NEAR  FROM
+user:0   root              7.0 MiB          -  1.0 GiB   1.0 GiB  kill            3  no    limit set, @root
+group:0  @root, 2 members        -  900.0 MiB  1.0 GiB         -  kill            -  -     limit set
 ";
     assert_eq!(shown(&running()), expected);
+}
+
+#[test]
+fn how_others_kills_are_heard_of_is_told_where_it_is_known() {
+    let mut status = running();
+    assert!(!shown(&status).contains("Kills by"));
+    status.guards.others = Some(OthersView {
+        kernel: "on: told".to_owned(),
+        programs: "none: nobody".to_owned(),
+        ..OthersView::default()
+    });
+    let text = shown(&status);
+    assert!(
+        text.contains("Kills by the kernel: on: told.\nKills by other programs: none: nobody.\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -92,6 +123,7 @@ fn swap_is_told_where_there_is_any() {
 fn no_account_says_what_to_do_and_a_full_map_is_told() {
     let mut status = running();
     status.accounts.clear();
+    status.groups.clear();
     let map = MapView { name: "accounts".to_owned(), used: None, max: 1024, full: Some(2), bytes: None };
     status.kernel.maps = vec![map];
     let text = shown(&status);

@@ -1,5 +1,7 @@
 //! The methods, called directly: who may do what, and what each sees of it.
 
+mod groups;
+
 use super::{Fault, PAGE_INCIDENTS, Plimsoll};
 use crate::api::{
     control::Refusal,

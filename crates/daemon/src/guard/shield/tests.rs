@@ -1,8 +1,10 @@
 use super::*;
 use plimsoll_policy::{
     reading::Reading,
+    selection::{Doubt, Weight},
     units::{Pages, Pid, Uid},
 };
+use plimsoll_sys::process::{Errno, Subject};
 
 fn candidate(pid: u32, pages: u64) -> Candidate {
     Candidate {
@@ -11,42 +13,55 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(60_001),
         mm: 0,
         usage: Reading::Known(Pages(pages)),
+        weight: Weight::NEUTRAL,
+        doubt: Doubt::NONE,
         standing: Standing::Free,
     }
 }
 
 #[test]
 fn a_cgroup_covers_itself_and_what_is_below_but_no_namesake() {
-    assert!(is_within("/system.slice/ssh.service", "/system.slice"));
-    assert!(is_within("/system.slice", "/system.slice"));
-    assert!(!is_within("/system.slice2/x", "/system.slice"));
-    assert!(!is_within("/user.slice", "/system.slice"));
+    assert!(is_within(b"/system.slice/ssh.service", b"/system.slice"));
+    assert!(is_within(b"/system.slice", b"/system.slice"));
+    assert!(!is_within(b"/system.slice2/x", b"/system.slice"));
+    assert!(!is_within(b"/user.slice", b"/system.slice"));
+}
+
+fn own_exe() -> ExeIdentity {
+    let own = std::fs::metadata("/proc/self/exe").unwrap();
+    ExeIdentity { device: own.dev(), inode: own.ino(), owner: Uid(0), mode: 0o755 }
+}
+
+fn protecting(of_system: bool) -> Shield {
+    let exe = own_exe();
+    let executables = HashMap::from([((exe.device, exe.inode), of_system)]);
+    Shield { executables, first_user: Uid(1000), ..Shield::default() }
 }
 
 #[test]
-fn a_process_is_protected_by_its_executable_and_not_by_its_name() {
-    let own = std::fs::metadata("/proc/self/exe").unwrap();
-    let proc = ProcRoot::open(Path::new("/proc")).unwrap();
-    let shield =
-        Shield { executables: HashMap::from([((own.dev(), own.ino()), false)]), ..Shield::default() };
-    let mut candidates = [candidate(std::process::id(), 10), candidate(1, 5)];
-    shield.by_executable(&proc, &mut candidates);
-    let owner_may_protect = own.uid() == 0 && own.mode() & 0o022 == 0;
-    let expected =
-        if owner_may_protect { Standing::Protected(Protection::Executable) } else { Standing::Free };
-    assert_eq!(candidates[0].standing, expected);
-    assert_eq!(candidates[1].standing, Standing::Free);
+fn a_process_is_protected_by_its_executable_if_only_root_writes_it() {
+    let shield = protecting(false);
+    let by = |exe| shield.protection(Uid(1000), exe, None);
+    assert_eq!(by(Some(own_exe())), Some(Protection::Executable));
+    assert_eq!(by(Some(ExeIdentity { mode: 0o775, ..own_exe() })), None);
+    assert_eq!(by(Some(ExeIdentity { owner: Uid(1000), ..own_exe() })), None);
+    assert_eq!(by(Some(ExeIdentity { inode: 1, ..own_exe() })), None);
+    assert_eq!(by(None), None);
 }
 
 #[test]
 fn a_program_of_the_login_path_protects_system_users_only() {
-    let own = std::fs::metadata("/proc/self/exe").unwrap();
-    let proc = ProcRoot::open(Path::new("/proc")).unwrap();
-    let executables = HashMap::from([((own.dev(), own.ino()), true)]);
-    let shield = Shield { executables, first_user: Uid(1000), ..Shield::default() };
-    let mut candidates = [candidate(std::process::id(), 10)];
-    shield.by_executable(&proc, &mut candidates);
-    assert_eq!(candidates[0].standing, Standing::Free);
+    let shield = protecting(true);
+    assert_eq!(shield.protection(Uid(999), Some(own_exe()), None), Some(Protection::Executable));
+    assert_eq!(shield.protection(Uid(1000), Some(own_exe()), None), None);
+}
+
+#[test]
+fn a_process_is_protected_by_its_cgroup() {
+    let shield = Shield { cgroups: vec!["/system.slice/db.service".into()], ..Shield::default() };
+    let by = |path: &[u8]| shield.protection(Uid(1000), None, Some(path));
+    assert_eq!(by(b"/system.slice/db.service/worker"), Some(Protection::Cgroup));
+    assert_eq!(by(b"/system.slice/db.service2"), None);
 }
 
 #[test]
@@ -61,4 +76,17 @@ fn as_many_are_looked_up_as_it_takes_to_find_those_that_selection_can_reach() {
     assert_eq!(asked, 100 + VICTIMS_MAX);
     let free = candidates.iter().find(|one| one.standing == Standing::Free).unwrap();
     assert_eq!(free.usage, Reading::Known(Pages(99)));
+}
+
+#[test]
+fn one_whose_cgroup_could_not_be_read_is_not_taken_for_unprotected() {
+    let shield = Shield { cgroups: vec!["/db.service".into()], ..Shield::default() };
+    let subject = Subject::Process(Pid(7));
+    let failed = ProcessError::Failed { operation: "read cgroup", subject, errno: Errno(24) };
+    assert!(shield.may_cover(Err(failed)) && shield.may_cover(Ok(Some("/db.service/x".into()))));
+    // Nobody is out of reach by a path that is too long to be told.
+    let too_long = ProcessError::Failed { operation: "read cgroup", subject, errno: Errno(36) };
+    assert!(!shield.may_cover(Err(too_long)));
+    let others = [Ok(None), Ok(Some("/web.service".into())), Err(ProcessError::Vanished(Pid(7)))];
+    assert!(others.into_iter().all(|cgroup| !shield.may_cover(cgroup)));
 }

@@ -31,7 +31,7 @@ fn a_new_log_starts_with_id_1_and_a_reopened_one_goes_on() {
     let mut opened = open(folder.path());
     assert_eq!((opened.next_id, opened.repaired), (1, Repaired::default()));
     write(&mut opened.log, 1..=3);
-    opened.log.push_outcome(&Outcome { id: 2, signal_to_freed_ns: None, freed_bytes: None }).unwrap();
+    opened.log.push_outcome(&mut Outcome { id: 2, ..Outcome::default() }).unwrap();
     opened.log.commit().unwrap();
     drop(opened);
     let opened = open(folder.path());

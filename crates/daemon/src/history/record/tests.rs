@@ -1,5 +1,6 @@
 use super::*;
 use crate::history::tests::{HOSTILE, incident};
+use plimsoll_policy::incident::{MachineSample, UsageSample};
 use proptest::prelude::*;
 
 fn line(incident: &Incident) -> Vec<u8> {
@@ -12,8 +13,8 @@ fn line(incident: &Incident) -> Vec<u8> {
 #[test]
 fn a_line_looks_as_documented() {
     let mut buffer = Vec::new();
-    let outcome = Outcome { id: 7, signal_to_freed_ns: Some(12), freed_bytes: None };
-    encode_outcome(&mut buffer, &outcome).unwrap();
+    let mut outcome = Outcome { id: 7, signal_to_freed_ns: Some(12), ..Outcome::default() };
+    encode_outcome(&mut buffer, &mut outcome).unwrap();
     let body = "outcome 7 {\"id\":7,\"signal_to_freed_ns\":12,\"freed_bytes\":null}";
     // The checksum is what Python's zlib.crc32 says of the body.
     assert_eq!(String::from_utf8(buffer).unwrap(), format!("plimsoll1 f5c27c86 {body}\n"));
@@ -107,8 +108,7 @@ fn ids_that_sqlite_cannot_hold_are_refused_and_leave_the_buffer_alone() {
     let mut buffer = b"before".to_vec();
     for id in [0, ID_MAX + 1, u64::MAX] {
         encode_incident(&mut buffer, &mut incident(id)).unwrap_err();
-        encode_outcome(&mut buffer, &Outcome { id, signal_to_freed_ns: None, freed_bytes: None })
-            .unwrap_err();
+        encode_outcome(&mut buffer, &mut Outcome { id, ..Outcome::default() }).unwrap_err();
     }
     assert_eq!(buffer, b"before");
 }
@@ -138,7 +138,7 @@ fn an_incident_out_of_all_proportion_is_cut_down_to_what_fits() {
 fn an_outcome_adds_what_it_knows_and_nothing_else() {
     let mut told = incident(1);
     (told.signal_to_freed_ns, told.freed_bytes) = (None, Some(5));
-    Outcome { id: 1, signal_to_freed_ns: Some(3), freed_bytes: None }.apply(&mut told);
+    Outcome { id: 1, signal_to_freed_ns: Some(3), ..Outcome::default() }.apply(&mut told);
     assert_eq!((told.signal_to_freed_ns, told.freed_bytes), (Some(3), Some(5)));
 }
 
@@ -162,4 +162,66 @@ proptest! {
         before.reason = reason;
         prop_assert_eq!(decode(&line(&before)), Ok(Record::Incident(Box::new(before))));
     }
+}
+
+fn course(samples: i64) -> Course {
+    let at = |second: i64| second * 1000;
+    Course {
+        account: (-samples..0)
+            .map(|second| UsageSample {
+                at_ms: at(second),
+                usage_bytes: u64::MAX,
+                line_bytes: Some(u64::MAX),
+            })
+            .collect(),
+        machine: (-samples..0)
+            .map(|second| MachineSample {
+                at_ms: at(second),
+                mem_available_bytes: Some(u64::MAX),
+                anon_bytes: Some(u64::MAX),
+                swap_free_bytes: Some(u64::MAX),
+                some_permille: Some(1000),
+                full_permille: Some(1000),
+            })
+            .collect(),
+        mem_total_bytes: Some(u64::MAX),
+        swap_total_bytes: Some(u64::MAX),
+    }
+}
+
+#[test]
+fn records_of_before_there_was_a_course_are_read_as_without_one() {
+    let json = serde_json::to_value(incident(7)).unwrap();
+    let mut old = json.as_object().unwrap().clone();
+    assert_eq!(old.remove("course"), Some(serde_json::Value::Null));
+    let line = with_checksum(&format!("incident 7 {}", serde_json::Value::Object(old)));
+    assert_eq!(decode(&line), Ok(Record::Incident(Box::new(incident(7)))));
+}
+
+#[test]
+fn the_longest_course_there_can_be_fits_into_a_record_and_a_longer_one_loses_its_oldest_samples() {
+    let mut whole = Incident { course: Some(course(400)), ..incident(3) };
+    let line_of_whole = line(&whole);
+    assert!(line_of_whole.len() < RECORD_MAX_BYTES / 2, "{}", line_of_whole.len());
+    assert_eq!(decode(&line_of_whole), Ok(Record::Incident(Box::new(whole.clone()))));
+    whole.course = Some(course(5000));
+    let Ok(Record::Incident(cut)) = decode(&line(&whole)) else { panic!("it does not come back") };
+    assert_eq!(cut.course, Some(course(400)));
+    let mut buffer = Vec::new();
+    let mut outcome = Outcome { id: 3, course: Some(course(5000)), ..Outcome::default() };
+    encode_outcome(&mut buffer, &mut outcome).unwrap();
+    assert!(buffer.len() < RECORD_MAX_BYTES / 2);
+}
+
+#[test]
+fn an_outcome_goes_on_with_the_course() {
+    let mut told = Incident { course: Some(course(2)), ..incident(1) };
+    let after = UsageSample { at_ms: 900, usage_bytes: 1, line_bytes: None };
+    let later = Course { account: vec![after], ..Course::default() };
+    Outcome { id: 1, course: Some(later), ..Outcome::default() }.apply(&mut told);
+    let account = told.course.unwrap().account;
+    assert_eq!((account.len(), account[2]), (3, after));
+    let mut without = incident(1);
+    Outcome { id: 1, ..Outcome::default() }.apply(&mut without);
+    assert_eq!(without, incident(1));
 }

@@ -18,7 +18,7 @@ const HARD: u64 = 3;
 const SOFT: u64 = 2;
 
 fn config() -> LimitConfig {
-    LimitConfig { kill_deadline: Nanos(DEADLINE), term_grace: Nanos(GRACE), dry_run: false }
+    LimitConfig { kill_deadline: Nanos(DEADLINE), term_grace: Nanos(GRACE), ..LimitConfig::default() }
 }
 
 /// What the model knows of one process.

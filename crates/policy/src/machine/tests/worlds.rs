@@ -122,6 +122,9 @@ fn check(world: &World, level: Option<Option<Signal>>, action: MachineAction, se
             assert_eq!(level, None, "only what is missing is reported");
             seen.reports += 1;
         }
+        MachineAction::Notice { .. } | MachineAction::Reclaim { .. } => {
+            panic!("no level here is one of them alone")
+        }
         MachineAction::Rest => {
             let held = world.held.is_some_and(|(signal, _)| short.is_some_and(|short| signal >= short));
             assert!(short.is_none() || world.model != Model::Nobody || held, "a shortage is acted on");
@@ -140,7 +143,10 @@ fn follow(world: &World, action: MachineAction, depth: u32, seen: &mut Seen) {
     let (victim, signal) = match action {
         MachineAction::Select(shortage) => (id(world.next_pid), shortage.signal),
         MachineAction::Escalate { victim, .. } => (victim, Signal::Kill),
-        MachineAction::Rest | MachineAction::Report(_) => {
+        MachineAction::Rest
+        | MachineAction::Report(_)
+        | MachineAction::Notice { .. }
+        | MachineAction::Reclaim { .. } => {
             explore(world, depth - 1, seen);
             if let Some(victim) = victim_of(&world.state) {
                 explore(&told(world, victim, SignalOutcome::Freed), depth - 1, seen);

@@ -22,3 +22,12 @@ fn memory_that_is_locked_shows_in_the_status() {
     assert_ne!(locked.trim(), "0 kB");
     rustix::mm::munlockall().unwrap();
 }
+
+#[test]
+fn as_many_files_may_be_open_as_may_be() {
+    let before = getrlimit(Resource::Nofile);
+    let lower = before.current.map(|current| current - 1);
+    setrlimit(Resource::Nofile, Rlimit { current: lower, ..before }).unwrap();
+    assert_eq!(raise_open_files(), Ok(before.maximum));
+    assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
+}

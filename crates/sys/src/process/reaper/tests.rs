@@ -1,7 +1,14 @@
 use super::*;
-use crate::process::testing::{Guest, wait_for_exit};
+use crate::process::testing::{CpuGroup, Freezer, Guest, wait_for_exit};
+use crate::process::{Reap, urgency::schedule_of};
 use plimsoll_policy::victim::Signal;
-use std::{fs, path::PathBuf, sync::mpsc::channel, thread};
+use plimsoll_policy::{
+    reap::Hindrance,
+    units::{Bytes, Pid},
+};
+use std::{fs, process::Command, thread, time::Instant};
+
+mod hindrances;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -30,9 +37,13 @@ fn a_process_that_was_not_killed_is_tried_a_few_times_and_left_alone() {
     reaper.submit(guest.pidfd(), 1).unwrap();
     let report = told.recv_timeout(PATIENCE).unwrap();
     assert_eq!(report.result, Reap::NotDying);
-    assert_eq!(usize::try_from(report.attempts).unwrap(), RETRY_WAITS_MS.len() + 1);
+    assert_eq!(usize::try_from(report.attempts).unwrap(), worker::RETRY_WAITS_MS.len() + 1);
+    assert!(report.found.contains(Hindrance::NotKilled), "{report:?}");
+    assert_eq!(report.back_ns, None);
     assert!(report.took_ns >= 63_000_000, "{} ns", report.took_ns);
     assert_eq!(report.pidfd.has_exited(), Ok(false));
+    let untouched = schedule_of(Some(guest.pid())).unwrap();
+    assert!(!untouched.is_urgent(), "{untouched:?}");
 }
 
 #[test]
@@ -45,7 +56,7 @@ fn a_kill_that_arrives_after_the_victim_was_handed_over_is_still_served() {
     guest.pidfd().send_signal(Signal::Kill).unwrap();
     let report = told.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(report.result, Reap::Reaped | Reap::AlreadyGone), "{report:?}");
-    assert!(report.attempts > 1, "{report:?}");
+    assert!(report.attempts > 1 && report.exited, "{report:?}");
 }
 
 #[test]
@@ -57,9 +68,10 @@ fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
     let (entered, inside) = channel();
     let (release, released) = channel::<()>();
     let (count, counted) = channel();
-    let reaper = Reaper::spawn(move |report| {
+    let released = Mutex::new(released);
+    let reaper = Reaper::spawn_with(with_threads(1), move |report| {
         entered.send(()).unwrap();
-        released.recv().unwrap_err();
+        released.lock().unwrap().recv().unwrap_err();
         count.send(report.tag).unwrap();
     })
     .unwrap();
@@ -79,36 +91,290 @@ fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
 }
 
 #[test]
-fn an_idle_reaper_never_wakes_and_is_more_urgent_than_others() {
-    let guest = Guest::asleep();
+fn idle_threads_never_wake_and_are_real_time() {
+    let reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
+    if reaper.priority() != Priority::RealTime {
+        println!(
+            "SKIPPED: idle_threads_never_wake_and_are_real_time: no CAP_SYS_NICE, or a cgroup without it"
+        );
+        return;
+    }
+    let own: Vec<Pid> = reapers();
+    assert!(own.len() >= 3 && own.iter().all(|thread| schedule_of(Some(*thread)).unwrap().is_urgent()));
+    // They may still be on their way to sleep; and those of other tests come and go.
+    let wakeups = || -> Vec<String> {
+        let status = |thread: &Pid| fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok();
+        let line =
+            |text: String| text.lines().find(|line| line.starts_with("voluntary_ctxt")).map(str::to_owned);
+        own.iter().filter_map(status).filter_map(line).collect()
+    };
+    let start = Instant::now();
+    let (mut settled, mut since) = (wakeups(), start);
+    while since.elapsed() < Duration::from_millis(400) {
+        thread::sleep(Duration::from_millis(20));
+        if wakeups() != settled {
+            (settled, since) = (wakeups(), Instant::now());
+        }
+        assert!(start.elapsed() < PATIENCE, "they wake again and again");
+    }
+}
+
+/// The threads of this process that are called so.
+fn reapers() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let is_one = |path: &std::path::Path| fs::read(path.join("comm")).is_ok_and(|name| name == b"reaper\n");
+    let number = |name: std::ffi::OsString| name.to_str().unwrap().parse().map(Pid).unwrap();
+    entries.filter(|entry| is_one(&entry.path())).map(|entry| number(entry.file_name())).collect()
+}
+
+fn with_threads(threads: usize) -> ReaperOptions {
+    ReaperOptions { threads: NonZeroUsize::new(threads), ..ReaperOptions::default() }
+}
+
+fn reap_one(guest: &Guest) -> (ReapReport, Rates) {
+    reap_this(guest.pidfd())
+}
+
+fn reap_this(victim: PidFd) -> (ReapReport, Rates) {
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    victim.send_signal(Signal::Kill).unwrap();
+    reaper.submit(victim, 7).unwrap();
+    let report = told.recv_timeout(PATIENCE).unwrap();
+    let rates = reaper.rates();
+    assert_eq!(reaper.lowest_rate(), rates.lowest());
+    reaper.stop().unwrap();
+    (report, rates)
+}
+
+#[test]
+fn several_victims_at_once_are_each_freed_and_reported_once() {
+    let guests: Vec<Guest> = (0..8).map(|_| Guest::holding(16)).collect();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    for (guest, tag) in guests.iter().zip(0..) {
+        guest.pidfd().send_signal(Signal::Kill).unwrap();
+        reaper.submit(guest.pidfd(), tag).unwrap();
+    }
+    reaper.stop().unwrap();
+    let mut tags: Vec<u64> = told
+        .iter()
+        .map(|report| {
+            assert!(report.exited && report.left.is_none_or(|left| left == Bytes(0)), "{report:?}");
+            report.tag
+        })
+        .collect();
+    tags.sort_unstable();
+    assert!(tags.iter().copied().eq(0..8), "{tags:?}");
+}
+
+#[test]
+fn a_zombie_and_one_that_was_waited_for_are_reported_at_once() {
+    let mut guest = Guest::asleep();
     let pidfd = guest.pidfd();
     pidfd.send_signal(Signal::Kill).unwrap();
     wait_for_exit(&pidfd);
     let (tell, told) = channel();
-    let reaper = Reaper::spawn(move |_| {
-        tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
-    })
-    .unwrap();
-    assert_eq!(reaper.priority(), Priority::Raised);
-    reaper.submit(pidfd, 0).unwrap();
-    let thread = PathBuf::from("/proc").join(told.recv_timeout(PATIENCE).unwrap());
-    let stat = fs::read_to_string(thread.join("stat")).unwrap();
-    let nice = stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap();
-    assert_eq!(nice, URGENT_NICE.to_string());
-    // It may still be on its way to sleep.
-    let wakeups = || {
-        let status = fs::read_to_string(thread.join("status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-        line.to_owned()
-    };
-    let start = std::time::Instant::now();
-    let mut settled = wakeups();
-    let mut since = start;
-    while since.elapsed() < Duration::from_millis(400) {
-        thread::sleep(Duration::from_millis(20));
-        if wakeups() != settled {
-            (settled, since) = (wakeups(), std::time::Instant::now());
-        }
-        assert!(start.elapsed() < PATIENCE, "it wakes again and again");
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    reaper.submit(pidfd.try_clone().unwrap(), 1).unwrap();
+    let zombie: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    guest.bury();
+    reaper.submit(pidfd, 2).unwrap();
+    let gone: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    for report in [zombie, gone] {
+        assert!(report.exited && report.result == Reap::AlreadyGone, "{report:?}");
+        assert_eq!((report.held, report.left, report.measured()), (None, None, None));
+        assert!(report.found.is_empty(), "{report:?}");
     }
+}
+
+#[test]
+fn a_stopped_victim_is_gone_like_any_other() {
+    let guest = Guest::holding(16);
+    let stopped = Command::new("kill").args(["-STOP", &guest.pid().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    guest.wait_until("it is stopped", |root, pid| {
+        root.process(pid).unwrap().state == plimsoll_wire::text::ProcessState::Stopped
+    });
+    let (report, _) = reap_one(&guest);
+    assert!(report.exited && report.left.is_none_or(|left| left == Bytes(0)), "{report:?}");
+}
+
+#[test]
+fn memory_shared_with_a_living_process_is_said_and_left_alone() {
+    // clone(CLONE_VM | CLONE_VFORK | SIGCHLD): the parent waits for a child that has its memory and sleeps.
+    let clone = if cfg!(target_arch = "x86_64") { "56" } else { "220" };
+    let Some(freezer) = Freezer::make("shared") else {
+        println!(
+            "SKIPPED: memory_shared_with_a_living_process_is_said_and_left_alone: no v1 freezer that can be written"
+        );
+        return;
+    };
+    let script = format!("$x = 'x' x 16777216; syscall({clone}, 0x4100 | 17, 0, 0, 0, 0); sleep 60");
+    let guest = Guest::start(Command::new("perl").args(["-e", &script]));
+    let child = || {
+        let path = format!("/proc/{0}/task/{0}/children", guest.pid());
+        fs::read_to_string(path).unwrap().trim().parse().map(Pid).ok()
+    };
+    let start = Instant::now();
+    let child = loop {
+        match child() {
+            Some(child) => break PidFd::open(child).unwrap(),
+            None => assert!(start.elapsed() < PATIENCE, "it has no child"),
+        }
+    };
+    // The child is the victim: frozen, so that it cannot let go of the memory before it is looked at.
+    freezer.freeze(&[child.pid()]);
+    let (report, rates) = reap_this(child.try_clone().unwrap());
+    assert_eq!(report.result, Reap::NotDying);
+    assert!(report.exited && report.found.contains(Hindrance::SharedSpace), "{report:?}");
+    let held = report.held.unwrap().anonymous;
+    assert!(held > Bytes(16 << 20), "{report:?}");
+    assert_eq!((report.left, report.back_ns, rates.count()), (Some(held), None, 0));
+}
+
+#[test]
+fn a_frozen_victim_is_freed_and_thawed_alone_and_its_rate_is_kept() {
+    // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
+    let (guest, beside) = (Guest::holding(192), Guest::asleep());
+    let Some(freezer) = Freezer::make("reap") else {
+        println!(
+            "SKIPPED: a_frozen_victim_is_freed_and_thawed_alone_and_its_rate_is_kept: no v1 freezer that can be written"
+        );
+        return;
+    };
+    freezer.freeze(&[guest.pid(), beside.pid()]);
+    let (report, rates) = reap_one(&guest);
+    assert_eq!(report.result, Reap::Reaped);
+    assert!(report.held.unwrap().anonymous >= Bytes(192 << 20), "{report:?}");
+    assert!(report.exited && report.left == Some(Bytes(0)), "{report:?}");
+    assert!(
+        report.found.contains(Hindrance::Frozen) && report.lifted.contains(Hindrance::Frozen),
+        "{report:?}"
+    );
+    assert_eq!((rates.count(), rates.lowest()), (1, report.rate()));
+    assert!(report.rate().is_some());
+    assert!(freezer.holds(beside.pid()));
+}
+
+#[test]
+fn a_frozen_victim_that_cannot_be_thawed_is_freed_and_reported_at_the_deadline() {
+    // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
+    let guest = Guest::holding(64);
+    let Some(freezer) = Freezer::make("deadline") else {
+        println!(
+            "SKIPPED: a_frozen_victim_that_cannot_be_thawed_is_freed_and_reported_at_the_deadline: no v1 freezer that can be written"
+        );
+        return;
+    };
+    freezer.freeze(&[guest.pid()]);
+    let (tell, told) = channel();
+    let options = ReaperOptions { freezer: "/nonexistent".into(), ..ReaperOptions::default() };
+    let reaper = Reaper::spawn_with(options, move |report| tell.send(report).unwrap()).unwrap();
+    guest.pidfd().send_signal(Signal::Kill).unwrap();
+    reaper.submit(guest.pidfd(), 7).unwrap();
+    let other = Guest::holding(8);
+    other.pidfd().send_signal(Signal::Kill).unwrap();
+    reaper.submit(other.pidfd(), 8).unwrap();
+    let first: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(first.tag, 8, "one that does not die kept the others waiting");
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(!report.exited && report.found.contains(Hindrance::Uninterruptible), "{report:?}");
+    assert_eq!((report.result, report.left), (Reap::Reaped, Some(Bytes(0))));
+    assert!(report.rate().is_some() && report.took_ns >= 2_000_000_000, "{report:?}");
+    reaper.stop().unwrap();
+}
+
+#[test]
+fn without_the_right_to_it_victims_are_freed_all_the_same() {
+    let guest = Guest::holding(16);
+    let (report, priority) = thread::spawn(move || {
+        let now = rustix::thread::capabilities(None).unwrap();
+        let effective = now.effective.difference(rustix::thread::CapabilitySet::SYS_NICE);
+        rustix::thread::set_capabilities(None, rustix::thread::CapabilitySets { effective, ..now }).unwrap();
+        let (tell, told) = channel();
+        let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+        guest.pidfd().send_signal(Signal::Kill).unwrap();
+        reaper.submit(guest.pidfd(), 7).unwrap();
+        let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+        let priority = reaper.priority();
+        reaper.stop().unwrap();
+        (report, priority)
+    })
+    .join()
+    .unwrap();
+    assert_eq!(priority, Priority::Unchanged);
+    assert!(report.exited && matches!(report.result, Reap::Reaped | Reap::AlreadyGone), "{report:?}");
+}
+
+#[test]
+fn the_rates_that_were_kept_are_gone_on_with() {
+    let mut rates = Rates::new();
+    let kept = rates.record(64 << 20, 1_000_000_000);
+    let reaper = Reaper::spawn_with(ReaperOptions { rates, ..ReaperOptions::default() }, |_| ()).unwrap();
+    assert_eq!(reaper.lowest_rate(), kept);
+    assert_eq!(reaper.rates().count(), 1);
+}
+
+#[test]
+fn one_that_was_announced_and_is_not_killed_is_left_alone() {
+    let guest = Guest::asleep();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    reaper.expect(&guest.pidfd());
+    // Announced again and again, it keeps nobody from others.
+    let other = Guest::holding(8);
+    (0..8).for_each(|_| reaper.expect(&guest.pidfd()));
+    other.pidfd().send_signal(Signal::Kill).unwrap();
+    reaper.submit(other.pidfd(), 3).unwrap();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(report.tag == 3 && report.exited, "{report:?}");
+    reaper.stop().unwrap();
+    assert!(told.recv().is_err(), "nobody else was handed over");
+    assert_eq!(guest.pidfd().has_exited(), Ok(false));
+    assert!(!schedule_of(Some(guest.pid())).unwrap().is_urgent());
+}
+
+#[test]
+fn what_was_freed_before_the_victim_was_handed_over_is_reported_with_it() {
+    // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
+    let guest = Guest::holding(96);
+    let Some(freezer) = Freezer::make("early") else {
+        println!(
+            "SKIPPED: what_was_freed_before_the_victim_was_handed_over_is_reported_with_it: no v1 freezer that can be written"
+        );
+        return;
+    };
+    freezer.freeze(&[guest.pid()]);
+    guest.pidfd().send_signal(Signal::Kill).unwrap();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn_with(with_threads(1), move |report| tell.send(report).unwrap()).unwrap();
+    reaper.expect(&guest.pidfd());
+    guest.wait_until("its memory is back", |root, pid| {
+        root.process(pid).unwrap().usage().known().is_some_and(|usage| usage.0 < 1024)
+    });
+    reaper.submit(guest.pidfd(), 7).unwrap();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(report.exited && report.result == Reap::Reaped, "{report:?}");
+    assert!(report.held.unwrap().anonymous >= Bytes(96 << 20), "{report:?}");
+    assert!(report.rate().is_some() && report.queued_ns == 0, "{report:?}");
+    reaper.stop().unwrap();
+}
+
+#[test]
+fn one_whose_cpu_cgroup_holds_it_is_moved_out_and_made_real_time() {
+    let name = "one_whose_cpu_cgroup_holds_it_is_moved_out_and_made_real_time";
+    // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
+    let guest = Guest::holding(16);
+    let (Some(group), Some(freezer)) = (CpuGroup::make(name), Freezer::make("group")) else {
+        println!("SKIPPED: {name}: no v1 cpu controller or freezer to hold it with");
+        return;
+    };
+    group.take(guest.pid());
+    // So that it cannot begin to exit before it is looked at.
+    freezer.freeze(&[guest.pid()]);
+    let (report, _) = reap_one(&guest);
+    assert!(report.found.contains(Hindrance::CpuGroup) && report.exited, "{report:?}");
+    assert!(report.lifted.contains(Hindrance::CpuGroup), "{report:?}");
+    assert!(!report.found.contains(Hindrance::Denied), "{report:?}");
 }

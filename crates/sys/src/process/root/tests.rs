@@ -1,5 +1,8 @@
 use super::*;
-use crate::process::testing::{Guest, proc_root};
+use crate::process::{
+    page_size,
+    testing::{Guest, proc_root},
+};
 use plimsoll_policy::units::Bytes;
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -110,4 +113,22 @@ fn errors_are_sorted_by_what_to_do_next() {
         sorted(rustix::io::Errno::MFILE).to_string(),
         "could not read status of process 9: Too many open files (os error 24)"
     );
+}
+
+#[test]
+fn the_memory_in_the_lists_of_single_cpus_is_read_in_pieces_of_any_size() {
+    let waiting = proc_root().read_zoneinfo().unwrap().waiting().unwrap();
+    assert!(page_size().to_bytes(waiting) < proc_root().read_meminfo().unwrap().mem_total.unwrap());
+    let file = open_file(&proc_root().files.dir, c"zoneinfo").unwrap();
+    let mut lines = 0;
+    let failed = |errno| ProcessError::of_machine("read", errno);
+    for_each_line(&file, &mut [0; 4096 + 256], failed, |_| {
+        lines += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert!(lines > 50, "{lines}");
+    // A buffer that no line fits in is found out.
+    let file = open_file(&proc_root().files.dir, c"meminfo").unwrap();
+    assert!(for_each_line(&file, &mut [0; 16], failed, |_| Ok(())).is_err());
 }

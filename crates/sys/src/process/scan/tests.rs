@@ -122,7 +122,9 @@ fn add(folder: &Path, pid: u32, stat: &str, status: &str) {
 }
 
 fn memory_lines(kib: u64) -> String {
-    format!("RssAnon:\t{kib} kB\nVmSwap:\t64 kB\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n")
+    format!(
+        "RssAnon:\t{kib} kB\nRssShmem:\t16 kB\nVmSwap:\t64 kB\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
+    )
 }
 
 #[test]
@@ -138,6 +140,7 @@ fn a_program_cannot_hide_its_memory_behind_a_long_list_of_groups() {
         let expected = Memory {
             anonymous: page_size().to_pages(Bytes(8192 << 10)),
             swapped: page_size().to_pages(Bytes(64 << 10)),
+            shared: page_size().to_pages(Bytes(16 << 10)),
         };
         assert_eq!(process.memory, Reading::Known(expected), "groups of {length} bytes");
     }

@@ -22,3 +22,12 @@ fn anything_but_numbers_and_rising_ranges_is_an_error() {
         assert!(parse_cpu_possible(text.as_bytes()).is_err(), "'{text}'");
     }
 }
+
+#[test]
+fn running_cpus_are_counted_without_the_holes() {
+    assert_eq!(parse_cpu_online(capture!("cpu_possible/two")), Ok(2));
+    assert_eq!(parse_cpu_online(b"0-3,8\n"), Ok(5));
+    assert_eq!(parse_cpu_online(b"5"), Ok(1));
+    parse_cpu_online(b"").unwrap_err();
+    parse_cpu_online(b"3-1").unwrap_err();
+}

@@ -9,6 +9,7 @@ fn a_capture_of_a_sleeping_process_is_read() {
         state: ProcessState::Sleeping,
         parent: Pid(27_000),
         flags: 4_194_304,
+        cpu_ticks: 0,
         threads: 1,
         start_ticks: 234_730,
     };

@@ -11,7 +11,11 @@ fn a_capture_of_a_sleeping_process_is_read() {
         state: Some(ProcessState::Sleeping),
         rss_anonymous: Some(Bytes(92 * 1024)),
         rss_shmem: Some(Bytes(0)),
+        rss_file: Some(Bytes(1420 * 1024)),
         swap: Some(Bytes(0)),
+        locked: Some(Bytes(0)),
+        hugetlb: Some(Bytes(0)),
+        core_dumping: Some(false),
         thread_pending: Some(0),
         process_pending: Some(0),
     };
@@ -76,4 +80,12 @@ fn lines_that_cannot_be_understood_are_errors() {
         assert!(parse_status(text.as_bytes()).is_err(), "{line}");
     }
     assert_eq!(parse_status(b"Name:\tx\n"), Err(WireError::missing(FILE, "Uid")));
+}
+
+#[test]
+fn a_core_that_is_being_written_is_seen() {
+    let dumping = |value: &str| parse_status(format!("Uid:\t1\t1\t1\t1\nCoreDumping:\t{value}\n").as_bytes());
+    assert_eq!(dumping("1").unwrap().core_dumping, Some(true));
+    assert_eq!(dumping("0").unwrap().core_dumping, Some(false));
+    assert!(matches!(dumping("2"), Err(WireError::Malformed { field: "CoreDumping", .. })));
 }

@@ -26,7 +26,8 @@ fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
     let program = daemon.folder.path().join("another-user");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    command
         .args(["api::server::tests::another_user::speak_for_another_user", "--exact", "--nocapture"])
         .env_clear()
         .env("PLIMSOLL_TEST_SOCKET", &daemon.socket)
@@ -34,9 +35,16 @@ fn as_another_user(daemon: &Daemon, requests: &[Value]) -> (Uid, Vec<Value>) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .uid(ALICE.0)
-        .gid(ALICE.0)
-        .spawn()
-        .unwrap();
+        .gid(ALICE.0);
+    // A test beside this one that forks while the copy is written holds it open until its exec.
+    let mut child = loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            spawned => break spawned.unwrap(),
+        }
+    };
     let mut input = child.stdin.take().unwrap();
     for request in requests {
         writeln!(input, "{request}").unwrap();

@@ -1,0 +1,179 @@
+//! `reap`: how fast a killed process's memory comes back, by itself and with the reaper's help.
+//!
+//! Needs no guard: the reaper of the daemon is used as it is. Plain and expedited kills are interleaved. Eight victims at
+//! once are freed by one thread and by as many as the daemon has.
+
+mod kills;
+mod load;
+
+use crate::{
+    BenchError, Options,
+    report::{BenchReport, Series},
+};
+use kills::{Kill, Reapers, kill_all};
+use load::{Hogs, Quota};
+
+const MIB: u64 = 1 << 20;
+
+/// How a victim is throttled; the word that the workload `victim-held` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Throttle {
+    None,
+    Idle,
+    Nice,
+    /// 1 % of one CPU.
+    Quota,
+    /// The least share of the CPU that a cgroup can have.
+    Shares,
+}
+
+/// One case: how the victims are throttled, beside how much load, and how many kills a round.
+struct Case {
+    name: &'static str,
+    throttle: Throttle,
+    loaded: bool,
+    bytes: u64,
+    rounds: (usize, usize),
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "unthrottled", throttle: Throttle::None, loaded: false, bytes: 1024 * MIB, rounds: (15, 2) },
+    Case {
+        name: "unthrottled, loaded",
+        throttle: Throttle::None,
+        loaded: true,
+        bytes: 256 * MIB,
+        rounds: (7, 1),
+    },
+    Case { name: "SCHED_IDLE", throttle: Throttle::Idle, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
+    Case { name: "nice 19", throttle: Throttle::Nice, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
+    Case { name: "least share", throttle: Throttle::Shares, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
+    Case { name: "1 % quota", throttle: Throttle::Quota, loaded: false, bytes: 256 * MIB, rounds: (7, 1) },
+];
+
+/// Victims of the last case, 128 MiB each.
+const EIGHT: usize = 8;
+
+/// Runs all cases.
+///
+/// # Errors
+/// A workload or the reaper fails.
+pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
+    let reapers = Reapers::start()?;
+    report.note(format!(
+        "the pool has {} threads, {:?}; rates are anonymous bytes a second, from the signal to the exit (pidfd readable)",
+        reapers.threads(),
+        reapers.priority()
+    ));
+    for case in CASES.iter().filter(|case| options.wants(case.name)) {
+        run_case(options, &reapers, case, report)?;
+    }
+    if options.wants("eight") {
+        eight_at_once(options, &reapers, Throttle::None, report)?;
+        eight_at_once(options, &reapers, Throttle::Idle, report)?;
+    }
+    let (reached, handed) = reapers.reached();
+    report.note(format!("{reached} of {handed} victims were reached before they had let go of their memory"));
+    note_lists(report);
+    let submits = reapers.submit_micros();
+    for (variant, figures) in [("decider", &submits.decider), ("ordinary caller", &submits.ordinary)] {
+        if !figures.is_empty() {
+            report.add_row("submit", Series { variant, figures }, "us");
+        }
+    }
+    Ok(())
+}
+
+/// Plain and expedited kills in turns. A throttled case has an unthrottled expedited kill beside them, in the same load.
+fn run_case(
+    options: &Options,
+    reapers: &Reapers,
+    case: &Case,
+    report: &mut BenchReport,
+) -> Result<(), BenchError> {
+    let bytes = if options.quick { 64 * MIB } else { case.bytes };
+    let grouped = matches!(case.throttle, Throttle::Quota | Throttle::Shares);
+    if grouped && Quota::make(case.throttle)?.is_none() {
+        report.note(format!("{}: no cpu controller that can be written here: see it in the lab", case.name));
+        return Ok(());
+    }
+    let _hogs = if case.loaded { Some(Hogs::start(options)?) } else { None };
+    let own = [(case.throttle, bytes)];
+    let free = [(Throttle::None, bytes)];
+    let (mut plain, mut expedited, mut unthrottled) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..options.sized(case.rounds.0, case.rounds.1) {
+        let one = |victims, by: Kill, rates: &mut Vec<f64>| -> Result<(), BenchError> {
+            // Anew for each: what the last victim used beyond its quota is not the next one's debt.
+            let quota = if grouped { Quota::make(case.throttle)? } else { None };
+            rates.push(kill_all(options, reapers, victims, by, quota.as_ref())?);
+            Ok(())
+        };
+        if round % 2 == 0 {
+            one(&own, Kill::Plain, &mut plain)?;
+            one(&own, Kill::Pool, &mut expedited)?;
+        } else {
+            one(&own, Kill::Pool, &mut expedited)?;
+            one(&own, Kill::Plain, &mut plain)?;
+        }
+        if case.throttle != Throttle::None {
+            one(&free, Kill::Pool, &mut unthrottled)?;
+        }
+    }
+    let plain = Series { variant: "plain", figures: &plain };
+    let expedited = Series { variant: "expedited", figures: &expedited };
+    for series in [plain, expedited] {
+        report.add_row(case.name, series, "MB/s");
+    }
+    report.add_ratio(case.name, expedited, plain);
+    if case.throttle != Throttle::None {
+        let unthrottled = Series { variant: "expedited, unthrottled", figures: &unthrottled };
+        report.add_row(case.name, unthrottled, "MB/s");
+        report.add_ratio(case.name, expedited, unthrottled);
+    }
+    Ok(())
+}
+
+/// Those that run free themselves beside the one thread: both CPUs of a small machine are at work either way. Those at
+/// `SCHED_IDLE` beside busy programs do not, and what the pool adds is seen. Plain, these take minutes.
+fn eight_at_once(
+    options: &Options,
+    reapers: &Reapers,
+    throttle: Throttle,
+    report: &mut BenchReport,
+) -> Result<(), BenchError> {
+    let bytes = if options.quick { 16 * MIB } else { 128 * MIB };
+    let victims = [(throttle, bytes); EIGHT];
+    let idle = throttle == Throttle::Idle;
+    let _hogs = if idle { Some(Hogs::start(options)?) } else { None };
+    let (name, rounds) = if idle { ("eight, SCHED_IDLE", 9) } else { ("eight", 15) };
+    let (mut plain, mut one, mut pool) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..options.sized(rounds, 1) {
+        if !idle {
+            plain.push(kill_all(options, reapers, &victims, Kill::Plain, None)?);
+        }
+        one.push(kill_all(options, reapers, &victims, Kill::One, None)?);
+        pool.push(kill_all(options, reapers, &victims, Kill::Pool, None)?);
+    }
+    let series = |variant, figures| Series { variant, figures };
+    let (plain, one, pool) = (series("plain", &plain), series("one thread", &one), series("pool", &pool));
+    for series in [plain, one, pool].into_iter().filter(|series| !series.figures.is_empty()) {
+        report.add_row(name, series, "MB/s");
+    }
+    report.add_ratio(name, pool, one);
+    if !idle {
+        report.add_ratio(name, pool, plain);
+    }
+    Ok(())
+}
+
+/// What lies in the lists of single CPUs after all that: freed, and not in MemFree.
+fn note_lists(report: &mut BenchReport) {
+    let waiting = plimsoll_sys::process::ProcRoot::open(std::path::Path::new("/proc"))
+        .and_then(|mut root| root.read_zoneinfo())
+        .map(|zoneinfo| zoneinfo.waiting());
+    match waiting {
+        Ok(Some(pages)) => report.note(format!("{pages} pages wait in the lists of single CPUs afterwards")),
+        Ok(None) => report.note("the lists of single CPUs are not shown here"),
+        Err(error) => report.note(format!("the lists of single CPUs: {error}")),
+    }
+}

@@ -1,0 +1,86 @@
+//! What victims of `reap` are throttled by: busy processes, and a cgroup with a CPU quota.
+
+use super::Throttle;
+use crate::{BenchError, Options, child::Workload};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// A test user; the victims are another's.
+const HOG_UID: u32 = 60_031;
+
+/// Two for each CPU.
+const HOGS_A_CPU: usize = 2;
+
+/// Processes that want the CPU all the time; they end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Hogs {
+    _hogs: Vec<Workload>,
+}
+
+impl Hogs {
+    pub(super) fn start(options: &Options) -> Result<Self, BenchError> {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(32);
+        let arguments = ["busy".to_owned(), HOG_UID.to_string()];
+        let hogs = (0..cpus * HOGS_A_CPU).map(|_| Workload::start(&options.workload, &arguments));
+        Ok(Self { _hogs: hogs.collect::<Result<_, _>>()? })
+    }
+}
+
+/// A cgroup that may use 1 % of one CPU, or has the least share of it.
+#[derive(Debug)]
+pub(super) struct Quota {
+    folder: PathBuf,
+}
+
+impl Quota {
+    /// `None` where there is no cpu controller that can be written.
+    pub(super) fn make(throttle: Throttle) -> Result<Option<Self>, BenchError> {
+        let name = format!("plimsoll-bench-{}", std::process::id());
+        let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
+        let (root, settings): (_, &[(&str, &str)]) = if v1.join("cpu.cfs_quota_us").exists() {
+            match throttle {
+                Throttle::Shares => (v1, &[("cpu.shares", "2")]),
+                Throttle::None | Throttle::Idle | Throttle::Nice | Throttle::Quota => {
+                    (v1, &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "1000")])
+                }
+            }
+        } else if v2.join("cgroup.subtree_control").exists() {
+            // In force already, or refused: then `cpu.max` is missing below.
+            fs::write(v2.join("cgroup.subtree_control"), "+cpu").ok();
+            match throttle {
+                Throttle::Shares => (v2, &[("cpu.weight", "1")]),
+                Throttle::None | Throttle::Idle | Throttle::Nice | Throttle::Quota => {
+                    (v2, &[("cpu.max", "1000 100000")])
+                }
+            }
+        } else {
+            return Ok(None);
+        };
+        let folder = root.join(name);
+        if let Err(error) = fs::create_dir(&folder) {
+            return if error.kind() == io::ErrorKind::AlreadyExists {
+                Err(BenchError::io(format!("create {}", folder.display()))(error))
+            } else {
+                Ok(None)
+            };
+        }
+        let quota = Self { folder };
+        let refused = settings.iter().any(|(file, value)| fs::write(quota.folder.join(file), value).is_err());
+        Ok((!refused).then_some(quota))
+    }
+
+    /// Puts a process under it.
+    pub(super) fn hold(&self, pid: u32) -> Result<(), BenchError> {
+        let file = self.folder.join("cgroup.procs");
+        fs::write(&file, pid.to_string()).map_err(BenchError::io(format!("write {}", file.display())))
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        // Its victims are dead and waited for; a folder that is left is empty.
+        fs::remove_dir(&self.folder).ok();
+    }
+}

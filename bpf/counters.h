@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Where the kernel keeps a process's page counters, read without its help. Since Linux 6.2 a counter is a percpu_counter:
+ * a shared count, and a remainder on each CPU; 6.1 has a shared count, and each thread keeps to itself what its last 64
+ * faults added.
+ */
+#ifndef PLIMSOLL_COUNTERS_H
+#define PLIMSOLL_COUNTERS_H
+
+/* Set before load, constants to the verifier. */
+const volatile __u32 nr_cpus = 1;        /* possible CPUs */
+const volatile bool task_caches = false; /* Linux 6.1 */
+
+/* Where each CPU's copy of per-CPU data lies, as an offset from the first: filled by find_cpu_offsets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} cpu_offsets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} anchor SEC(".maps");
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
+
+/* Where the shared count of a member is, and its per-CPU remainders; members are constants to the verifier. */
+#define COUNT_OF(mm, member)                                                                              \
+	(task_caches ? (volatile __s64 *)&((struct mm_struct___61 *)(mm))->rss_stat.count[member].counter \
+		     : (volatile __s64 *)&(mm)->rss_stat[member].count)
+#define REMAINDERS_OF(mm, member) (task_caches ? 0 : (__u64)(mm)->rss_stat[member].counters)
+#define CACHE_OF(task, member) (((struct task_struct___61 *)(task))->rss_stat.count[member])
+
+/* A per-CPU remainder of a percpu_counter, from the counter's base and the CPU's offset. */
+static __always_inline __s32 read_remainder(__u64 counters_base, __u64 offset)
+{
+	struct refcount_struct *cell =
+		bpf_rdonly_cast((void *)(counters_base + offset), bpf_core_type_id_kernel(struct refcount_struct));
+
+	return *(volatile int *)&cell->refs.counter;
+}
+
+/* 6.1's verifier knows no array of atomic_long_t: read as any kernel memory. */
+static __always_inline __s64 read_count(volatile __s64 *count)
+{
+	__s64 now = 0;
+
+	if (!task_caches)
+		return *count;
+	bpf_probe_read_kernel(&now, sizeof(now), (const void *)count);
+	return now;
+}
+
+/*
+ * CONFIG_KALLSYMS_ALL is not everywhere, so __per_cpu_offset cannot be had by name. The copies of a per-CPU array's
+ * value lie at the array's own per-CPU pointer plus that offset; their difference is it. Pointers become numbers by
+ * a store to the map and a load from it.
+ */
+struct find_offsets {
+	__u64 base;
+	__s32 result;
+};
+
+/* A callback, because 6.12's verifier walks a loop of our own round by round and gives up. */
+static long find_offset(__u32 cpu, struct find_offsets *find)
+{
+	__u32 zero = 0;
+	void *copy = bpf_map_lookup_percpu_elem(&anchor, &zero, cpu);
+	volatile __u64 *cell = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+
+	if (!copy || !cell) {
+		find->result = -ENOENT;
+		return 1;
+	}
+	*(void *volatile *)cell = copy;
+	*cell -= find->base;
+	return 0;
+}
+
+SEC("syscall")
+int find_cpu_offsets(void *ctx)
+{
+	struct find_offsets find = {};
+	volatile __u64 *cell;
+	__u32 zero = 0;
+	__u64 map;
+
+	cell = bpf_map_lookup_elem(&cpu_offsets, &zero);
+	if (!cell)
+		return -ENOENT;
+	*(void *volatile *)cell = &anchor;
+	map = *cell;
+	bpf_probe_read_kernel(&find.base, sizeof(find.base),
+			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
+	bpf_loop(nr_cpus, find_offset, &find, 0);
+	return find.result;
+}
+
+#endif

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* What user space calls: lines drawn and cleared, victims marked, copies charged, counters read. */
+#ifndef PLIMSOLL_LIMITS_CALLS_H
+#define PLIMSOLL_LIMITS_CALLS_H
+
+SEC("syscall")
+int begin_scan(void *ctx)
+{
+	__u64 now = bpf_ktime_get_ns(), then = scan_ns;
+
+	__sync_fetch_and_add(&walk_id, 1);
+	if (now - then >= scan_apart_ns && __sync_val_compare_and_swap(&scan_ns, then, now) == then)
+		__sync_fetch_and_add(&scan_id, 1);
+	return scan_id;
+}
+
+static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
+{
+	/* Two scans, not too close to each other, without a living task of it: its exit event was lost. */
+	if (sweep->scan - e->scan < 2)
+		return 0;
+	if (e->flags & PLIMSOLL_MM_GONE) {
+		/* Settled, and left over by a deletion that failed. */
+		forget(*key, (struct mm_struct *)*key);
+		return 0;
+	}
+	if (!pin(e, *key))
+		return 0;
+	settle_gone(e);
+	unpin(e, *key, (struct mm_struct *)*key);
+	count_one(&counters.phantoms);
+	sweep->removed++;
+	return 0;
+}
+
+/* Usage falls without an event of its own when a scan settles it, or a lost exit is swept: nobody else would notice. */
+static long leave_near_one(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, void *unused)
+{
+	becomes_far(a);
+	return 0;
+}
+
+SEC("syscall")
+int sweep(struct plimsoll_sweep *ctx)
+{
+	struct plimsoll_sweep local = { .scan = scan_id };
+
+	bpf_for_each_map_elem(&mms, sweep_one, &local, 0);
+	bpf_for_each_map_elem(&accounts, leave_near_one, 0, 0);
+	ctx->scan = local.scan;
+	ctx->removed = local.removed;
+	return 0;
+}
+
+/* Draws a user's line, or moves it. */
+SEC("syscall")
+int line_set(struct plimsoll_line_set *ctx)
+{
+	__u32 uid = ctx->uid, index = 0, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__s64 hard = ctx->hard_pages;
+	struct plimsoll_account *a;
+	bool fresh = !known;
+	__s64 reach;
+
+	ctx->result = -ENOSPC;
+	if (known)
+		index = *known;
+	else
+		index = claim_account();
+	if (index == PLIMSOLL_NOBODY)
+		return 0;
+	a = account_at(index);
+	if (!a)
+		return 0;
+	a->uid = uid;
+	a->signal = ctx->signal;
+	a->from_default = ctx->from_default;
+	if (fresh) {
+		a->usage_pages = 0;
+		a->effective_pages = PLIMSOLL_NO_LINE;
+	}
+	a->soft_pages = ctx->soft_pages;
+	a->hard_pages = hard;
+	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
+	reach = a->usage_pages;
+	if (need_exact(a))
+		reach += (__s64)a->processes * loose_pages_per_mm;
+	if (ctx->enforce == PLIMSOLL_LINE_RATCHET)
+		a->effective_pages = reach > hard ? reach : hard;
+	else
+		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
+	a->hold_until_ns = 0;
+	a->notified = 0;
+	if (fresh) {
+		if (bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
+			__sync_lock_test_and_set(&a->in_use, 0);
+			return 0;
+		}
+		if (!ctx->from_default)
+			__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], 1);
+	}
+	ctx->account = index;
+	ctx->result = 0;
+	return 0;
+}
+
+static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
+{
+	if (word_account(e->word) != *account || !pin(e, *key))
+		return 0;
+	settle_gone(e);
+	unpin(e, *key, (struct mm_struct *)*key);
+	return 0;
+}
+
+static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
+{
+	if (f->account == *account)
+		f->account = PLIMSOLL_NOBODY;
+	return 0;
+}
+
+/* Takes a user's line away and stops tracking its processes. */
+SEC("syscall")
+int line_clear(struct plimsoll_line_clear *ctx)
+{
+	__u32 uid = ctx->uid, index, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	/* Somebody's until the very end: a CPU that takes it in between would find it half cleared. */
+	struct plimsoll_account *a, empty = { .in_use = 1 };
+
+	ctx->result = -ENOENT;
+	if (!known)
+		return 0;
+	index = *known;
+	a = account_at(index);
+	if (!a)
+		return 0;
+	if (!a->from_default)
+		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], -1);
+	ctx->result = bpf_map_delete_elem(&uid_accounts, &uid);
+	bpf_for_each_map_elem(&mms, release_one, &index, 0);
+	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
+	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
+	if (a->exact)
+		__sync_fetch_and_add(&exact_gate[uid % UID_GATE_SLOTS], -1);
+	bpf_map_update_elem(&accounts, &index, &empty, BPF_ANY);
+	__sync_lock_test_and_set(&a->in_use, 0);
+	return 0;
+}
+
+/*
+ * Whether the process that an entry names runs in another address space by now (vfork, then exec): who runs in this one
+ * the next walk tells. A leader that has ended before its threads has none.
+ */
+static __always_inline bool runs_elsewhere(struct plimsoll_mm *e)
+{
+	struct task_struct *task;
+	bool elsewhere;
+
+	if (!bpf_ksym_exists(bpf_task_from_pid))
+		return false;
+	task = bpf_task_from_pid(e->tgid);
+	if (!task)
+		return false;
+	elsewhere = task->mm && (__u64)task->mm != e->mm;
+	bpf_task_release(task);
+	return elsewhere;
+}
+
+/* Both sides select and act on their own: who claims first has the victim, and the other finds that none is needed. */
+static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	/* Nobody's any more: not a victim, and no reason for one. */
+	if (note_left(a->index, e->mm) || runs_elsewhere(e))
+		return -ESRCH;
+	/* Until the daemon answers, which is after its signal. */
+	a->unanswered_ns = bpf_ktime_get_ns();
+	if (!claim_for(a, e)) {
+		a->unanswered_ns = 0;
+		return -EAGAIN;
+	}
+	mark_dying(e, a);
+	__sync_lock_test_and_set(&a->taking, 0);
+	return 0;
+}
+
+static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
+{
+	if (mark == PLIMSOLL_VICTIM_DYING)
+		return mark_claimed(e, a);
+	if (mark == PLIMSOLL_VICTIM_EXPIRED)
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	take_back_dying(e, a);
+	return 0;
+}
+
+/* A victim that user space is about to signal, that could not be signalled, or that did not end in time. */
+SEC("syscall")
+int mark_victim(struct plimsoll_victim *ctx)
+{
+	__u64 key = ctx->mm;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+
+	ctx->result = -ESRCH;
+	if (!e || !pin(e, key))
+		return 0;
+	a = account_at(word_account(e->word));
+	if (a && e->tgid == ctx->tgid)
+		ctx->result = mark(e, a, ctx->mark);
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+/* In one step, so that nobody who is never to be one is a victim in between. */
+static __always_inline int set_weight(struct plimsoll_mm *e, __u32 said)
+{
+	__u32 flags;
+	int i;
+
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		flags = e->flags;
+		if (__sync_val_compare_and_swap(&e->flags, flags, (flags & ~PLIMSOLL_MM_JUDGEMENT) | said) == flags)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/* What user space found that a process counts: of this process, this user, this program, or of nobody. */
+SEC("syscall")
+int weigh(struct plimsoll_weight *ctx)
+{
+	__u32 said = PLIMSOLL_MM_JUDGED | ctx->weight << PLIMSOLL_MM_WEIGHT_SHIFT;
+	__u64 key = ctx->mm;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+
+	ctx->result = -EINVAL;
+	if (!ctx->weight || ctx->weight > PLIMSOLL_WEIGHT_MAX)
+		return 0;
+	ctx->result = -ESRCH;
+	if (!e || !pin(e, key))
+		return 0;
+	if (e->tgid == ctx->tgid && e->start_ns == ctx->start_ns && e->tracked_ns == ctx->tracked_ns &&
+	    e->uid == ctx->uid && !runs_elsewhere(e)) {
+		ctx->result = set_weight(e, ctx->never ? said | PLIMSOLL_MM_NEVER : said);
+		/* It became another user's meanwhile: that one's processes are judged anew. */
+		if (e->uid != ctx->uid) {
+			forget_judgement(e);
+			ctx->result = -ESRCH;
+		}
+		a = account_at(word_account(e->word));
+		/* It may weigh more than before; who weighs less is found out when it would be taken. */
+		if (a && a->near)
+			note_largest(a->index, key);
+	}
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+SEC("syscall")
+int answer(struct plimsoll_answer *ctx)
+{
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	ctx->result = -EINVAL;
+	if (!a)
+		return 0;
+	a->hold_until_ns = ctx->hold_until_ns;
+	a->unanswered_ns = 0;
+	ctx->result = 0;
+	return 0;
+}
+
+/* So many of the actions without a record were told of. */
+SEC("syscall")
+int actions_told(struct plimsoll_told *ctx)
+{
+	__sync_fetch_and_add(&counters.actions_dropped, -ctx->count);
+	return 0;
+}
+
+/*
+ * What user space found copied. A member's part first, then the family's sum: usage changes by what that differs from
+ * the one before. No event comes with it: user space judges what becomes of it.
+ */
+SEC("syscall")
+int copies_set(struct plimsoll_copies *ctx)
+{
+	__u64 key = ctx->mm, family = ctx->family;
+	struct plimsoll_family *f;
+	struct plimsoll_account *a;
+	struct plimsoll_mm *e;
+
+	ctx->result = -ESRCH;
+	if (key) {
+		e = bpf_map_lookup_elem(&mms, &key);
+		if (!e || !pin(e, key))
+			return 0;
+		if (e->tgid == ctx->tgid && e->family == family) {
+			__sync_lock_test_and_set(&e->copied_pages, ctx->pages);
+			ctx->result = 0;
+		}
+		unpin(e, key, (struct mm_struct *)key);
+		return 0;
+	}
+	/* As a member for that long: it cannot end meanwhile, nor become another family. */
+	if (!join_one(family))
+		return 0;
+	f = bpf_map_lookup_elem(&families, &family);
+	if (!f)
+		return 0;
+	a = account_at(f->account);
+	if (a)
+		account_add(a, ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages));
+	ctx->result = 0;
+	leave_one(f, family);
+	return 0;
+}
+
+SEC("syscall")
+int measured(struct plimsoll_of_account *ctx)
+{
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	ctx->result = -EINVAL;
+	if (!a)
+		return 0;
+	__sync_lock_test_and_set(&a->measured, 0);
+	ctx->result = may_copy(a);
+	return 0;
+}
+
+/*
+ * Before user space selects: what nobody runs in any more is found among all that the account is charged for, and its
+ * largest anew.
+ */
+SEC("syscall")
+int verify(struct plimsoll_of_account *ctx)
+{
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	ctx->result = -EINVAL;
+	if (!a)
+		return 0;
+	a->nobody_ns = 0;
+	find_largest(a->index);
+	ctx->result = 0;
+	return 0;
+}
+
+/* The daemon is there: its end is noticed by the end of its address space. */
+SEC("syscall")
+int attend(struct plimsoll_attend *ctx)
+{
+	daemon_mm = (__u64)bpf_get_current_task_btf()->mm;
+	kernel_trigger = ctx->kernel_trigger;
+	ctx->result = 0;
+	return 0;
+}
+
+SEC("syscall")
+int default_set(struct plimsoll_default *ctx)
+{
+	default_line = *ctx;
+	return 0;
+}
+
+SEC("syscall")
+int read_counters(struct plimsoll_counters *ctx)
+{
+	*ctx = counters;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the selection programs tell user space: one record for each process that has memory. This header is the contract;
+ * Rust gets it through bindgen. The pins are named after a hash of the programs, so no version number is needed here.
+ *
+ * Amounts are pages of the machine's own size unless a name says otherwise; start times are CLOCK_BOOTTIME.
+ */
+#ifndef PLIMSOLL_WIRE_SELECT_H
+#define PLIMSOLL_WIRE_SELECT_H
+
+#include "counters.h"
+#include "types.h"
+
+/* plimsoll_task.flags */
+#define PLIMSOLL_TASK_DYING 1u           /* SIGKILL is pending, or the whole process is exiting */
+#define PLIMSOLL_TASK_DUMPING 2u         /* it is writing a core dump: dying, but slowly */
+#define PLIMSOLL_TASK_LEADER_EXITED 4u   /* its leading thread has exited: the memory is that of the others */
+#define PLIMSOLL_TASK_UNINTERRUPTIBLE 8u /* its thread sleeps in a way that no signal ends, SIGKILL neither */
+#define PLIMSOLL_TASK_STOPPED 16u        /* its thread is stopped, by a signal or a tracer */
+#define PLIMSOLL_TASK_OOM_VICTIM 32u     /* the kernel's OOM killer has chosen it */
+#define PLIMSOLL_TASK_VFORK_CHILD 64u    /* it runs in its parent's memory, until it calls exec or exits */
+#define PLIMSOLL_TASK_EXACT 128u         /* the counts are exact; else they are the shared counts alone */
+#define PLIMSOLL_TASK_FLAGS 255u
+
+#define PLIMSOLL_TASK_COMM_BYTES 16
+
+/* One process. */
+struct plimsoll_task {
+	__u64 start_ns;                /* of its leader */
+	__u64 mm;                      /* opaque; the same for all processes that use the same memory */
+	__u64 cgroup_id;               /* in the cgroup v2 hierarchy */
+	__s64 pages[PLIMSOLL_MEMBERS]; /* one CPU's release may be seen before another's charge: below 0 */
+	__u64 mapped_pages;            /* total_vm: at least what it can have touched */
+	__u64 table_bytes;             /* its page tables */
+	__u32 tgid;
+	__u32 parent;
+	__u32 uid; /* real, in the initial user namespace */
+	__s32 oom_score_adj;
+	__u32 threads;
+	__u32 mm_users; /* tasks that use the memory, threads among them; now and then a reader more */
+	__u32 flags;
+	__u32 execs; /* its calls of exec, counted on from its parent's, modulo 2^32: another number is another program */
+	__u8 comm[PLIMSOLL_TASK_COMM_BYTES]; /* of its leader */
+};
+
+/*
+ * Argument of measure, and what measure_task writes; result: 0, -ESRCH (no such process, or no memory), -EAGAIN (it was
+ * changing its memory).
+ */
+struct plimsoll_measure {
+	struct plimsoll_task task; /* out */
+	__u32 tgid;
+	__s32 result;
+};
+
+/* Argument of watch_set. */
+struct plimsoll_watch {
+	__s64 floor_pages; /* from here on a process is noted; below 0: as it is */
+	__u64 lost;        /* out: notes that found no room since the last call */
+};
+
+/* The value of `grown`, by its memory's key. */
+struct plimsoll_grown {
+	__u64 start_ns;
+	__u32 tgid;
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
+_Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");
+_Static_assert(sizeof(struct plimsoll_grown) == 16, "plimsoll_grown");
+
+#endif

@@ -1,0 +1,46 @@
+//! The kernel's own buffer.
+
+use super::cannot_read;
+use crate::exit::Failure;
+use nix::{errno::Errno, fcntl::OFlag};
+use plimsoll_wire::oom::Parser;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+};
+
+/// Each read gives one record; 8 KiB is what the kernel makes of the longest (`CONSOLE_EXT_LOG_MAX`,
+/// `PRINTK_MESSAGE_MAX`).
+const RECORD_BYTES_MAX: usize = 16 << 10;
+
+/// Reads what is there, and waits for nothing.
+pub(super) fn read(parser: &mut Parser) -> Result<(), Failure> {
+    let mut kmsg = open().map_err(|error| refused(&error))?;
+    let mut record = vec![0; RECORD_BYTES_MAX];
+    loop {
+        match kmsg.read(&mut record) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                let record = record.get(..length).unwrap_or_default();
+                // What follows the first line are the record's own properties.
+                parser.line(record.split(|byte| *byte == b'\n').next().unwrap_or_default());
+            }
+            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::EAGAIN) => return Ok(()),
+                // The record was overwritten meanwhile; the next one is the oldest there is.
+                Some(Errno::EPIPE | Errno::EINTR) => {}
+                _ => return Err(refused(&error)),
+            },
+        }
+    }
+}
+
+fn open() -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open("/dev/kmsg")
+}
+
+fn refused(error: &io::Error) -> Failure {
+    let instead = "run as root (kernel.dmesg_restrict), or give a file";
+    cannot_read("the kernel's buffer, /dev/kmsg", error, instead)
+}

@@ -1,0 +1,395 @@
+//! The control socket attacked by a user of this machine, against a real daemon: it goes on answering the others, it goes
+//! on killing in time, and it is no larger afterwards.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+use support::{SOON, World, program::Program, until};
+
+/// Who attacks.
+const MALLORY: u32 = 60_130;
+/// Who only wants an answer.
+const BYSTANDER: u32 = 60_131;
+/// Whose line is crossed meanwhile.
+const HOG: u32 = 60_132;
+
+/// How long an answer may take on a machine whose CPUs the attackers use up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// The programs take the allocating process when the daemon owes an answer for longer.
+const UNANSWERED_NS: u64 = 100_000_000;
+
+/// What a daemon may keep of an attack, in KiB: stacks and arenas of threads that have ended.
+const KEPT_KIB_MAX: u64 = 24 * 1024;
+
+/// Before every attack: how to connect, and how to send a message and take its answer.
+const CALLS: &str = r#"
+import json, socket, threading
+PATH = os.environ["PLIMSOLL_SOCKET"]
+def connect():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(PATH)
+    s.settimeout(6)
+    return s
+def take(s):
+    answer = b""
+    while not answer.endswith(b"\0"):
+        piece = s.recv(65536)
+        if not piece: break
+        answer += piece
+    return answer
+def ask(s, message):
+    s.sendall(message + b"\0")
+    return take(s)
+def call(method, parameters={}, **flags):
+    return json.dumps({"method": "io.plimsoll." + method, "parameters": parameters, **flags}).encode()
+"#;
+
+fn attack(world: &World, user: u32, script: &str) -> Program {
+    let mut command = world.as_user(user, support::program::PYTHON);
+    let prelude = "import os, signal, sys, time\nsignal.alarm(120)\ndef say(*w): print(*w, flush=True)\n\
+                   def hear(): return sys.stdin.readline().strip()\n";
+    command.args(["-c", &format!("{prelude}{CALLS}{script}")]).env("PLIMSOLL_SOCKET", world.path("socket"));
+    Program::of(command)
+}
+
+/// What the daemon has open, and its resident memory in KiB.
+fn size(world: &World) -> (usize, u64) {
+    let pid = world.daemon_pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    (fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), kib)
+}
+
+/// Its size when it has been asked everything once.
+fn at_rest(world: &World) -> (usize, u64) {
+    world.status();
+    world.history();
+    let mut last = size(world);
+    until("its size is steady", SOON, || {
+        std::thread::sleep(Duration::from_millis(50));
+        let before = std::mem::replace(&mut last, size(world));
+        (last.0 == before.0).then_some(last)
+    })
+}
+
+/// What it has open, by name.
+fn open_files(world: &World) -> Vec<String> {
+    let folder = format!("/proc/{}/fd", world.daemon_pid());
+    let links = fs::read_dir(folder).unwrap().map_while(Result::ok);
+    links.filter_map(|one| fs::read_link(one.path()).ok()).map(|to| to.display().to_string()).collect()
+}
+
+/// Everything that was taken is given back.
+#[track_caller]
+fn assert_small_again(world: &World, before: (usize, u64)) {
+    let end = Instant::now() + Duration::from_secs(40);
+    while size(world).0 > before.0 {
+        assert!(Instant::now() < end, "it had {} open and has {:?}", before.0, open_files(world));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (_, kib) = size(world);
+    assert!(kib <= before.1 + KEPT_KIB_MAX, "it had {} KiB and has {kib}", before.1);
+    println!("resident {} KiB before, {kib} KiB after", before.1);
+}
+
+/// Both root and another user are answered in bounded time; the longest wait.
+#[track_caller]
+fn assert_answers(world: &World, times: usize) -> Duration {
+    let mut asked = attack(
+        world,
+        BYSTANDER,
+        "while hear():\n    t = time.monotonic()\n    answer = ask(connect(), call('ShowLimits'))\n    \
+         say(int((time.monotonic() - t) * 1e6), answer.rstrip(b'\\0').decode())\n",
+    );
+    let mut longest = Duration::ZERO;
+    for _ in 0..times {
+        let began = Instant::now();
+        world.status();
+        longest = longest.max(began.elapsed());
+        asked.tell("go");
+        let line = asked.line();
+        let (microseconds, answer) = line.split_once(' ').unwrap();
+        assert!(answer.contains("\"accounts\""), "{answer}");
+        longest = longest.max(Duration::from_micros(microseconds.parse().unwrap()));
+        assert!(longest <= ANSWER_WITHIN, "an answer took {longest:?}");
+    }
+    longest
+}
+
+/// A small process crosses the line of a user whose largest sleeps: the daemon has to kill the largest, in time.
+#[track_caller]
+fn assert_kills_in_time(world: &World) {
+    let known = world.history().len();
+    let mut sleeper = world.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n");
+    sleeper.stage("ready");
+    let mut small = world.workload(HOG, "bloat", &["--mebibytes=20", "--no-thp"]);
+    sleeper.killed();
+    let incident = world.incidents(known + 1)[known].clone();
+    assert_eq!(incident["victims"][0]["pid"], sleeper.pid(), "{incident}");
+    let took = incident["cross_to_signal_ns"].as_u64().unwrap();
+    println!("from crossing to signal {} us", took / 1000);
+    assert!(took < UNANSWERED_NS, "from crossing to signal it took {took} ns");
+    small.stop();
+}
+
+#[test]
+fn a_flood_by_one_user_keeps_nobody_else_waiting_and_no_kill() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    // Those who keep a seat each and ask without end, and those who knock without end.
+    let askers = "def hammer(message):\n    while True:\n        try:\n            s = connect()\n            \
+         while ask(s, message): pass\n        except OSError: pass\n\
+         for m in [call('Status'), call('ShowLimits'), call('History'), call('GetIncident')] * 2:\n    \
+         threading.Thread(target=hammer, args=[m], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+    let knockers = "say('ready')\nwhile True:\n    try: connect().close()\n    except OSError: pass\n";
+    let mut floods: Vec<Program> =
+        [askers, askers, knockers, knockers].map(|script| attack(&world, MALLORY, script)).into();
+    floods.iter_mut().for_each(|flood| drop(flood.stage("ready")));
+    println!("longest answer under flood {:?}", assert_answers(&world, 10));
+    assert_kills_in_time(&world);
+    drop(floods);
+    assert_small_again(&world, before);
+}
+
+#[test]
+fn a_user_who_redraws_the_own_line_without_end_holds_nobody_up() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    let script = "def hammer(n):\n    while True:\n        try:\n            s = connect()\n            \
+         while True:\n                \
+         n += 1\n                \
+         ask(s, call('SetLimit', {'who': 'user:60130', 'hard': str(n % 64 + 64) + 'M'}))\n                \
+         ask(s, call('ClearLimit', {'who': 'user:60130'}))\n        except OSError: pass\n\
+         for n in range(8): threading.Thread(target=hammer, args=[n], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+    let mut flood = attack(&world, MALLORY, script);
+    flood.stage("ready");
+    println!("longest answer {:?}", assert_answers(&world, 10));
+    let began = Instant::now();
+    world.limit(HOG, "55M", &[]);
+    world.limit(HOG, "56M", &[]);
+    println!("two lines by root {:?}", began.elapsed());
+    assert!(began.elapsed() < ANSWER_WITHIN, "{:?}", began.elapsed());
+    assert_kills_in_time(&world);
+    drop(flood);
+    assert_small_again(&world, before);
+}
+
+#[test]
+fn clients_that_stop_half_way_keep_nobody_out() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    let script = "held = []\ndef hold(what):\n    for _ in range(60):\n        try:\n            s = connect()\n            \
+         s.sendall(what)\n            held.append(s)\n        except OSError: pass\n\
+         hold(b'')\nhold(b'{')\nhold(b'{\"method\":\"io.plimsoll.Status\"')\n\
+         hold((call('History', more=True) + b'\\0') * 500)\nhold((call('Status', more=True) + b'\\0') * 500)\n\
+         say('ready', len(held))\ntime.sleep(100)\n";
+    let mut halves = attack(&world, MALLORY, script);
+    println!("held open: {}", halves.stage("ready"));
+    println!("longest answer {:?}", assert_answers(&world, 5));
+    assert_kills_in_time(&world);
+    // A seat is given back also while its client holds on.
+    until("the silent ones are cut", Duration::from_secs(60), || (size(&world).0 <= before.0).then_some(()));
+    assert_answers(&world, 1);
+    drop(halves);
+    assert_small_again(&world, before);
+}
+
+/// Sent as they are by a user; the daemon answers with an error or closes, and lives.
+fn malformed() -> Vec<Vec<u8>> {
+    let deep =
+        |open: &str, close: &str, levels: usize| format!("{}{}", open.repeat(levels), close.repeat(levels));
+    let status = |more: &str| format!("{{\"method\":\"io.plimsoll.Status\"{more}}}");
+    let mut all: Vec<Vec<u8>> = [
+        String::new(),
+        "\0".into(),
+        "nonsense".into(),
+        "null".into(),
+        "[]".into(),
+        "{}".into(),
+        "{\"method\":7}".into(),
+        "{\"method\":\"\"}".into(),
+        "{\"method\":\"io.plimsoll.\"}".into(),
+        "{\"method\":\"io.plimsoll.Explode\"}".into(),
+        "{\"method\":\"io.other.Status\"}".into(),
+        "{\"method\":\"org.varlink.service.Explode\"}".into(),
+        deep("[", "]", 30_000),
+        deep("{\"a\":", "}", 5_000),
+        status(&format!(",\"parameters\":{}", deep("[", "]", 20_000))),
+        status(",\"method\":\"io.plimsoll.ClearLimit\""),
+        status(",\"parameters\":{\"a\":1}"),
+        status(",\"upgrade\":true"),
+        status(",\"more\":7"),
+        status(",\"oneway\":\"yes\""),
+        "{\"method\":\"io.plimsoll.History\",\"parameters\":{\"limit\":99999999999999999999999999}}".into(),
+        "{\"method\":\"io.plimsoll.History\",\"parameters\":{\"limit\":1e308}}".into(),
+        "{\"method\":\"io.plimsoll.History\",\"parameters\":{\"limit\":-1}}".into(),
+        "{\"method\":\"io.plimsoll.History\",\"parameters\":{\"since\":\"9999999-99-99\"}}".into(),
+        "{\"method\":\"io.plimsoll.GetIncident\",\"parameters\":{\"id\":18446744073709551615}}".into(),
+        "{\"method\":\"io.plimsoll.GetIncident\",\"parameters\":{\"id\":1,\"id\":2}}".into(),
+        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60130\",\"hard\":\"1e999\"}}".into(),
+        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:4294967295\",\"hard\":\"1G\"}}".into(),
+        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60130\\u0000\",\"hard\":\"1G\"}}".into(),
+        "{\"method\":\"\\ud800\"}".into(),
+        format!("{{\"method\":\"{}\"}}", "A".repeat(60_000)),
+        format!("{{\"method\":\"io.plimsoll.Status\",\"parameters\":{{{}}}}}", "\"k\":0,".repeat(8_000) + "\"k\":0"),
+    ]
+    .into_iter()
+    .map(String::into_bytes)
+    .collect();
+    all.push(b"\xff\xfe\xfd".to_vec());
+    all.push(b"{\"method\":\"\xc3\x28\"}".to_vec());
+    all.push(vec![b' '; 70_000]);
+    all.push(vec![b'['; 1 << 20]);
+    all
+}
+
+#[test]
+fn malformed_messages_are_refused_and_change_nothing() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    let lines = world.accounts();
+    for (number, message) in malformed().iter().enumerate() {
+        fs::write(world.path(&format!("message-{number}")), message).unwrap();
+    }
+    let folder = world.path("");
+    let script = format!(
+        "for n in range({count}):\n    with open('{folder}/message-' + str(n), 'rb') as f: message = f.read()\n    \
+         try:\n        s = connect()\n        answer = ask(s, message)\n    except OSError as error: answer = b'closed'\n    \
+         say(n, answer.rstrip(b'\\0').decode()[:300].replace('\\n', ' ') or 'nothing')\n",
+        count = malformed().len(),
+        folder = folder.display(),
+    );
+    let mut caller = attack(&world, MALLORY, &script);
+    for (number, message) in malformed().iter().enumerate() {
+        let answer = caller.stage(&format!("{number} "));
+        let shown = String::from_utf8_lossy(&message[..message.len().min(80)]).into_owned();
+        // The members of Status's parameters are refused, not looked at; whoever asks twice is told once.
+        let refused = answer.contains("\"error\"") || answer == "closed" || answer == "nothing";
+        assert!(refused, "'{shown}' is answered '{answer}'");
+        assert!(!answer.contains("Internal"), "'{shown}' is answered '{answer}'");
+    }
+    assert_eq!(world.accounts(), lines);
+    assert_answers(&world, 2);
+    assert_kills_in_time(&world);
+    assert_small_again(&world, before);
+}
+
+#[test]
+fn what_is_another_users_is_refused_however_it_is_asked_for() {
+    let world = world!();
+    world.limit(BYSTANDER, "200M", &[]);
+    world.limit(HOG, "56M", &[]);
+    assert_kills_in_time(&world);
+    let lines = world
+        .accounts()
+        .iter()
+        .map(|one| (one["account"].clone(), one["hard_bytes"].clone()))
+        .collect::<Vec<_>>();
+    let mut caller = attack(
+        &world,
+        MALLORY,
+        "s = connect()\nwhile True:\n    m = hear().encode()\n    \
+        if b'oneway' in m:\n        s.sendall(m + b'\\0')\n        m = call('Status')\n    \
+        say(ask(s, m).rstrip(b'\\0').decode())\n",
+    );
+    let mut ask = |method: &str, parameters: Value, oneway: bool| -> Value {
+        let mut message = json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters});
+        if oneway {
+            message["oneway"] = json!(true);
+        }
+        caller.tell(&message.to_string());
+        serde_json::from_str(&caller.line()).unwrap()
+    };
+    for who in ["user:60131", "user:60132", "user:0", "default"] {
+        for (method, parameters) in [
+            ("SetLimit", json!({"who": who, "hard": "1M", "now": true})),
+            ("SetLimit", json!({"who": who, "hard": "900M"})),
+            ("ClearLimit", json!({"who": who})),
+        ] {
+            let answer = ask(method, parameters.clone(), false);
+            assert_eq!(answer["error"], "io.plimsoll.NotPermitted", "{method} {parameters}");
+            ask(method, parameters, true);
+        }
+    }
+    for who in ["user:60131", "user:60132", "user:0"] {
+        assert_eq!(
+            ask("ShowLimits", json!({"who": who}), false)["error"],
+            "io.plimsoll.NotPermitted",
+            "{who}"
+        );
+    }
+    assert_eq!(ask("ShowLimits", json!({}), false)["parameters"]["accounts"], json!([]));
+    assert_eq!(ask("Status", json!({}), false)["parameters"]["accounts"], json!([]));
+    let history = ask("History", json!({}), false);
+    assert_eq!(history["parameters"]["incidents"], json!([]), "{history}");
+    let all = world.history();
+    let (id, pid) = (all[0]["id"].clone(), all[0]["victims"][0]["pid"].clone());
+    for which in [json!({"id": id}), json!({"pid": pid}), json!({})] {
+        let answer = ask("GetIncident", which, false);
+        assert_eq!(answer["error"], "io.plimsoll.NotFound", "{answer}");
+    }
+    let after = world
+        .accounts()
+        .iter()
+        .map(|one| (one["account"].clone(), one["hard_bytes"].clone()))
+        .collect::<Vec<_>>();
+    assert_eq!(after, lines);
+}
+
+#[test]
+fn peers_that_die_in_the_middle_leave_nothing_behind() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    // Each child dies of SIGKILL in the middle of something: half a message, a question, a change of its line.
+    let script = "what = [b'{\"meth', call('Status') + b'\\0', call('History') + b'\\0' + call('Status')[:9],\n    \
+        call('SetLimit', {'who': 'user:60130', 'hard': '90M'}) + b'\\0', call('ClearLimit', {'who': 'user:60130'}) + b'\\0']\n\
+        for n in range(300):\n    child = os.fork()\n    if not child:\n        \
+        try: connect().sendall(what[n % len(what)])\n        \
+        except OSError: pass\n        os.kill(os.getpid(), signal.SIGKILL)\n    os.waitpid(child, 0)\nsay('done')\n";
+    let mut dying = attack(&world, MALLORY, script);
+    dying.stage("done");
+    assert_answers(&world, 2);
+    assert_kills_in_time(&world);
+    assert_small_again(&world, before);
+}
+
+#[test]
+fn many_large_messages_at_once_do_not_make_the_daemon_large() {
+    let world = world!();
+    world.limit(HOG, "56M", &[]);
+    world.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&world);
+    // What becomes largest in memory: many small values.
+    let script = "big = b'{\"method\":\"io.plimsoll.Status\",\"parameters\":{\"a\":[' + b'[],' * 20000 + b'0]}}'\n\
+        def throw():\n    for _ in range(200):\n        try: ask(connect(), big)\n        except OSError: pass\n\
+        all = [threading.Thread(target=throw) for _ in range(8)]\n\
+        for t in all: t.start()\nfor t in all: t.join()\nsay('done')\n";
+    let mut floods: Vec<Program> = (0..2).map(|_| attack(&world, MALLORY, script)).collect();
+    floods.iter_mut().for_each(|flood| drop(flood.stage("done")));
+    assert_answers(&world, 2);
+    assert_kills_in_time(&world);
+    assert_small_again(&world, before);
+}

@@ -1,0 +1,33 @@
+//! What `/proc/meminfo` and `/proc/zoneinfo` are made to tell.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+/// Of a machine with 1 GiB in programs: plenty, at the SIGTERM threshold (10 %), at the SIGKILL threshold (5 %).
+pub const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0 };
+pub const SHORT: Memory = Memory { available_mib: 90, ..PLENTY };
+pub const DIRE: Memory = Memory { available_mib: 30, ..PLENTY };
+
+/// What `/proc/meminfo` is made to tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    pub available_mib: u64,
+    pub swap_free_mib: u64,
+    pub swap_total_mib: u64,
+}
+
+impl Memory {
+    /// Always as many bytes, so that it can be written over in one go.
+    pub fn text(self) -> String {
+        let line = |name: &str, mib: u64| format!("{name}{:>12} kB\n", mib * 1024);
+        line("MemTotal:    ", 8192)
+            + &line("MemFree:     ", self.available_mib)
+            + &line("MemAvailable:", self.available_mib)
+            + &line("AnonPages:   ", 1024)
+            + &line("SwapTotal:   ", self.swap_total_mib)
+            + &line("SwapFree:    ", self.swap_free_mib)
+    }
+}
+
+/// What `/proc/zoneinfo` is made to tell: so many pages wait in the lists of single CPUs.
+pub fn waiting(pages: u64) -> String {
+    format!("Node 0, zone   Normal\n  pagesets\n    cpu: 0\n              count: {pages:>9}\n")
+}

@@ -1,0 +1,235 @@
+//! A pid namespace with a daemon in it that can see and signal nobody else, and a `/proc/meminfo` that tells what the test
+//! wants.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+mod memory;
+
+pub use memory::*;
+
+use crate::support::{
+    SOON,
+    program::{PYTHON, Program},
+    until,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{Seek as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// The user whose processes are at stake: of no other suite, whose cleaning up ends all of a user.
+pub const ALICE: u32 = 60_153;
+
+/// The pid namespace, with a daemon in it.
+pub struct Cell {
+    pub folder: TempDir,
+    pub init_pid: u32,
+    _outside: Program,
+    _daemon: Program,
+}
+
+/// Starts a cell for the test it is written in, or returns with the reason why not.
+macro_rules! cell {
+    ($config:expr) => {{ cell!($config, &[]) }};
+    ($config:expr, $options:expr) => {{
+        fn here() {}
+        let name = core::any::type_name_of_val(&here).rsplit("::").nth(1).unwrap_or("unnamed");
+        match $crate::cell::Cell::start(name, $config, $options) {
+            Some(cell) => cell,
+            None => return,
+        }
+    }};
+}
+
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--mount", "--fork", "--kill-child=KILL", "--mount-proc"]);
+    command
+}
+
+/// The only child of a process.
+fn child_of(parent: u32) -> Option<u32> {
+    let is_child = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status
+            .lines()
+            .any(|line| line.strip_prefix("PPid:").is_some_and(|ppid| ppid.trim() == parent.to_string()))
+    };
+    let pids =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != parent).find(is_child)
+}
+
+impl Cell {
+    pub fn start(test: &str, config: &str, options: &[&str]) -> Option<Self> {
+        if !unshare().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            println!("\nSKIPPED: {test}: no pid namespace can be made here, which needs root");
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let meminfo = folder.path().join("meminfo");
+        fs::write(&meminfo, PLENTY.text()).unwrap();
+        fs::set_permissions(&meminfo, fs::Permissions::from_mode(0o666)).unwrap();
+        fs::write(folder.path().join("zoneinfo"), waiting(0)).unwrap();
+        fs::write(folder.path().join("plimsoll.toml"), config).unwrap();
+        let mut init = unshare();
+        let script = "mount --bind \"$1\" /proc/meminfo && mount --bind \"$2\" /proc/zoneinfo && echo ready && exec sleep 100";
+        init.args(["sh", "-c", script, "sh"]).arg(&meminfo).arg(folder.path().join("zoneinfo"));
+        let mut outside = Program::of(init);
+        outside.stage("ready");
+        let init_pid = child_of(outside.pid()).expect("the namespace has its first process");
+        let daemon = Program::of(daemon(folder.path(), init_pid, options));
+        let cell = Self { folder, init_pid, _outside: outside, _daemon: daemon };
+        until("the daemon answers", SOON, || cell.json(&["status"]));
+        Some(cell)
+    }
+
+    /// Makes the machine as short of memory as that.
+    pub fn is(&self, memory: Memory) {
+        self.tells(&memory.text());
+    }
+
+    /// So many pages wait in the lists of single CPUs.
+    pub fn waits(&self, pages: u64) {
+        self.write("zoneinfo", &waiting(pages));
+    }
+
+    pub fn tells(&self, meminfo: &str) {
+        self.write("meminfo", meminfo);
+    }
+
+    /// Written over in place: the mount is of this very file.
+    fn write(&self, name: &str, text: &str) {
+        let mut file = fs::OpenOptions::new().write(true).open(self.folder.path().join(name)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let end = file.stream_position().unwrap();
+        file.set_len(end).unwrap();
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let output = command
+            .args(arguments)
+            .env("PLIMSOLL_SOCKET", self.folder.path().join("socket"))
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Option<Value> {
+        let (code, stdout, _) = self.run(&[arguments, &["--json"]].concat());
+        (code == 0).then(|| serde_json::from_str(&stdout).unwrap())
+    }
+
+    pub fn history(&self) -> Vec<Value> {
+        self.json(&["history"]).unwrap().as_array().unwrap().clone()
+    }
+
+    #[track_caller]
+    pub fn incidents(&self, at_least: usize) -> Vec<Value> {
+        until(&format!("{at_least} incidents"), SOON, || {
+            Some(self.history()).filter(|all| all.len() >= at_least)
+        })
+    }
+
+    /// Has the daemon read its configuration again.
+    pub fn reload(&self) {
+        let daemon = child_of(self._daemon.pid()).unwrap_or(self._daemon.pid());
+        let pid = i32::try_from(daemon).ok().and_then(rustix::process::Pid::from_raw).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// A Python process inside that holds so much; `on_term` is what it does at SIGTERM. Gives its number there.
+    pub fn process(&self, mebibytes: u32, on_term: &str) -> (Program, u64) {
+        let script = format!(
+            "import os, signal, sys, time\nsignal.alarm(60)\n\
+             def relieve():\n    f = os.open({meminfo:?}, os.O_WRONLY)\n    os.write(f, {plenty:?}.encode())\n\
+             def leave(*_):\n    relieve()\n    print('asked', flush=True)\n    os._exit(7)\n\
+             signal.signal(signal.SIGTERM, {on_term})\n\
+             memory = bytearray(b'x') * ({mebibytes} << 20)\nprint('holds', os.getpid(), flush=True)\n\
+             while True: time.sleep(1)\n",
+            meminfo = self.folder.path().join("meminfo"),
+            plenty = PLENTY.text(),
+        );
+        let mut command = inside(self.init_pid);
+        command.args([
+            "setpriv",
+            "--reuid",
+            &ALICE.to_string(),
+            "--clear-groups",
+            "--",
+            PYTHON,
+            "-c",
+            &script,
+        ]);
+        let mut program = Program::of(command);
+        let pid = program.stage("holds").parse().unwrap();
+        (program, pid)
+    }
+
+    /// Nothing happens for a while in which it would have.
+    pub fn assert_quiet(&self, incidents: usize, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            assert_eq!(self.history().len(), incidents, "{:#?}", self.history());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the daemon's log:\n{}", self.log());
+        }
+        drop(fs::remove_dir(pin_of(self.folder.path())));
+    }
+}
+
+/// A command inside the namespace whose first process is known outside by that number.
+pub fn inside(init_pid: u32) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &init_pid.to_string(), "--pid", "--mount", "--"]);
+    command
+}
+
+/// Where programs would be pinned, if there were any.
+pub fn pin_of(folder: &Path) -> PathBuf {
+    Path::new("/sys/fs/bpf").join(folder.file_name().unwrap())
+}
+
+fn daemon(folder: &Path, init_pid: u32, options: &[&str]) -> Command {
+    let place = |name: &str| -> PathBuf { folder.join(name) };
+    let log = fs::File::create(place("log")).unwrap();
+    let mut command = inside(init_pid);
+    command.arg(env!("CARGO_BIN_EXE_plimsoll")).arg("daemon").arg("--config").arg(place("plimsoll.toml"));
+    command.arg("--state").arg(place("state")).arg("--socket").arg(place("socket"));
+    command.arg("--pin").arg(pin_of(folder)).args(options).stderr(log);
+    command
+}
+
+#[track_caller]
+pub fn assert_incident(incident: &Value, action: &str, reason: &str, victim: u64) {
+    assert_eq!(
+        (&incident["guard"], &incident["trigger"]),
+        (&"pressure".into(), &"daemon".into()),
+        "{incident}"
+    );
+    assert_eq!((&incident["action"], &incident["reason"]), (&action.into(), &reason.into()), "{incident}");
+    assert_eq!(
+        (&incident["account"], &incident["victims"][0]["pid"]),
+        (&Value::Null, &victim.into()),
+        "{incident}"
+    );
+}

@@ -1,0 +1,285 @@
+//! Kills of the kernel's own OOM killer come into the history: real ones, at limits of small cgroups.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::units::Pid;
+use plimsoll_sys::kernel_log::KernelLog;
+use plimsoll_wire::text::{ReportPart, find_report};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::{
+    fs,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use support::{SOON, World, cage::Cage, program::Program, until};
+
+/// One user of these tests.
+const FAY: u32 = 60_640;
+/// Another.
+const GUS: u32 = 60_641;
+
+/// Takes more than any limit of these tests when it is told to, and no more than 64 MiB.
+const HOG: &str = "say('ready')\nhear()\nmemory = bytearray(b'x') * (64 << 20)\nsay('alive')\nhear()\n";
+
+/// Enough for the interpreter, and a kill costs the machine no more.
+const LIMIT_MIB: u32 = 16;
+
+fn hog(world: &World, user: u32, cage: &Cage) -> Program {
+    let mut hog = world.python(user, HOG);
+    hog.stage("ready");
+    cage.take(hog.pid());
+    hog
+}
+
+/// The kernel's kills are heard of from then on.
+#[track_caller]
+fn hears(world: &World) {
+    until("kills of the kernel are heard of", SOON, || {
+        let words = world.status()["guards"]["others"]["kernel"].as_str().unwrap().to_owned();
+        assert!(!words.starts_with("not heard"), "{words}");
+        words.starts_with("on: ").then_some(())
+    });
+}
+
+fn of_pid(history: &[Value], pid: u32) -> Vec<Value> {
+    let ours = |one: &&Value| one["victims"].as_array().unwrap().iter().any(|victim| victim["pid"] == pid);
+    history.iter().filter(ours).cloned().collect()
+}
+
+/// The one incident of a process.
+#[track_caller]
+fn incident(world: &World, pid: u32) -> Value {
+    until("the kill is in the history", SOON, || {
+        let found = of_pid(&world.history(), pid);
+        assert!(found.len() <= 1, "{found:?}");
+        found.into_iter().next()
+    })
+}
+
+#[track_caller]
+fn assert_told(one: &Value, pid: u32, user: u32, cage: &Cage) {
+    assert_eq!(
+        (&one["guard"], &one["trigger"], &one["action"]),
+        (&"kernel".into(), &"kernel".into(), &"kill".into())
+    );
+    let victim = &one["victims"][0];
+    assert_eq!((&victim["pid"], &victim["uid"]), (&pid.into(), &user.into()), "{one}");
+    assert_eq!(
+        (victim["comm"].as_str(), victim["cgroup"].as_str()),
+        (Some("python3"), Some(cage.path())),
+        "{one}"
+    );
+    let usage = victim["usage_bytes"].as_u64().unwrap() >> 20;
+    // What it had before it was moved there is charged where it was.
+    assert!((4..=2 * u64::from(LIMIT_MIB)).contains(&usage), "{one}");
+    assert!(victim["start_ns"].as_u64().unwrap() > 0, "{one}");
+}
+
+#[test]
+fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
+    let world = world!();
+    let Some(cage) = Cage::of("a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why", "one", LIMIT_MIB)
+    else {
+        return;
+    };
+    hears(&world);
+    let mut hog = hog(&world, FAY, &cage);
+    let pid = hog.pid();
+    hog.tell("now");
+    hog.killed();
+    let one = incident(&world, pid);
+    assert_told(&one, pid, FAY, &cage);
+    assert_eq!(one["account"], format!("user:{FAY}"));
+    assert_eq!(one["origin"]["invoker"]["pid"], pid);
+    if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
+        assert_eq!(
+            (&one["reason"], &one["origin"]["scope"]),
+            (&"kernel-cgroup-limit".into(), &"cgroup".into()),
+            "{one}"
+        );
+        assert_eq!(
+            (&one["origin"]["cgroup"], &one["origin"]["cause"]),
+            (&cage.path().into(), &"memcg-limit".into())
+        );
+        assert_eq!(one["origin"]["order"], 0);
+        let story = world.ok(&["why", &format!("pid:{pid}")]);
+        assert!(story.contains(&format!("the cgroup {} was at its memory limit", cage.path())), "{story}");
+        assert!(story.contains("was killed; it held"), "{story}");
+    }
+    // One line for the journal, as for any kill.
+    until("the journal has it", SOON, || {
+        world.log().contains("the kernel's OOM killer ended process").then_some(())
+    });
+}
+
+#[test]
+fn a_user_sees_their_own_and_nobody_else_s() {
+    let world = world!();
+    let Some(cage) = Cage::of("a_user_sees_their_own_and_nobody_else_s", "two", LIMIT_MIB) else { return };
+    hears(&world);
+    let mut hog = hog(&world, FAY, &cage);
+    let pid = hog.pid();
+    hog.tell("now");
+    hog.killed();
+    incident(&world, pid);
+    let seen = |user: u32| {
+        let (code, told, error) = world.run_as(user, &["history", "--json"]);
+        assert_eq!(code, 0, "{error}");
+        of_pid(serde_json::from_str::<Value>(&told).unwrap().as_array().unwrap(), pid)
+    };
+    assert_eq!(seen(FAY)[0]["origin"]["cgroup"], incident(&world, pid)["origin"]["cgroup"]);
+    assert!(seen(GUS).is_empty());
+}
+
+/// What the kernel's log has of these processes since it was opened: whether there is a whole report, or only the line that
+/// names each. Empty where it cannot be read.
+fn reported(log: Option<KernelLog>, pids: &[u32]) -> Vec<(u32, bool)> {
+    let mut parts = Vec::new();
+    if let Some(mut log) = log {
+        log.read(|record| parts.extend(record.by_kernel.then(|| ReportPart::of(record.text)))).unwrap();
+    }
+    let find =
+        |pid: u32| find_report(parts.iter().copied(), Pid(pid)).map(|span| (pid, span.first.is_some()));
+    pids.iter().filter_map(|pid| find(*pid)).collect()
+}
+
+/// Each has scope and cause as far as the kernel wrote them, whichever others died at the same time.
+#[track_caller]
+fn assert_reasons(history: &[Value], reported: &[(u32, bool)]) {
+    for (pid, whole) in reported {
+        let found = of_pid(history, *pid);
+        let origin = &found[0]["origin"];
+        assert_eq!(
+            (&found[0]["reason"], &origin["scope"]),
+            (&"kernel-cgroup-limit".into(), &"cgroup".into())
+        );
+        // What this test read too late may have been overwritten for it alone.
+        if *whole {
+            assert_eq!(origin["cause"], "memcg-limit", "{origin}");
+            assert_eq!(origin["cgroup"], found[0]["victims"][0]["cgroup"], "the report of another");
+        }
+    }
+}
+
+/// Has so many killed at once; how long after its kill each was seen in the history, and of how many the kernel wrote a
+/// report.
+fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, usize)> {
+    let cages: Option<Vec<Cage>> = (0..count)
+        .map(|index| Cage::of("twenty_kills_at_once_are_all_told", &format!("{names}{index}"), LIMIT_MIB))
+        .collect();
+    let cages = cages?;
+    let mut hogs: Vec<Program> = cages.iter().map(|cage| hog(world, FAY, cage)).collect();
+    let kernel_log = KernelLog::open().ok();
+    for hog in &mut hogs {
+        hog.tell("now");
+    }
+    let mut delays: Vec<Option<Duration>> = vec![None; count];
+    // The log is what the history is made of; reading it costs nobody time.
+    until("all are in the log", SOON * 3, || {
+        let log = fs::read_to_string(world.path("state/incidents.log")).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        for (hog, delay) in hogs.iter().zip(&mut delays) {
+            let mark = format!("\"victims\":[{{\"pid\":{},", hog.pid());
+            if let (Some(line), None) = (log.lines().find(|line| line.contains(&mark)), &delay) {
+                let json = line.splitn(5, ' ').last().unwrap();
+                *delay = Some(now.saturating_sub(written(&serde_json::from_str(json).unwrap())));
+            }
+        }
+        delays.iter().all(Option::is_some).then_some(())
+    });
+    let pids: Vec<u32> = hogs.iter().map(Program::pid).collect();
+    // The log is written before the history is, and who else died meanwhile is in there, too.
+    let history = until("all are in the history", SOON, || {
+        Some(world.history()).filter(|history| pids.iter().all(|pid| !of_pid(history, *pid).is_empty()))
+    });
+    let mut whole = 0;
+    if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
+        let reported = reported(kernel_log, &pids);
+        assert_reasons(&history, &reported);
+        whole = reported.iter().filter(|(_, whole)| *whole).count();
+    }
+    for (hog, cage) in hogs.iter_mut().zip(&cages) {
+        hog.killed();
+        let found = of_pid(&history, hog.pid());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_told(&found[0], hog.pid(), FAY, cage);
+    }
+    Some((delays.into_iter().collect::<Option<_>>()?, whole))
+}
+
+fn written(incident: &Value) -> Duration {
+    let time: jiff::Timestamp = incident["time"].as_str().unwrap().parse().unwrap();
+    Duration::from_nanos(time.as_nanosecond().try_into().unwrap())
+}
+
+#[test]
+fn twenty_kills_at_once_are_all_told() {
+    let world = world!();
+    hears(&world);
+    let (mut delays, mut reports) = (Vec::new(), 0);
+    for round in 0..support::fewer(5) {
+        let Some((these, whole)) = at_once(&world, 20, &format!("r{round}-")) else { return };
+        delays.extend(these);
+        reports += whole;
+    }
+    delays.sort();
+    println!(
+        "{} kills, {reports} with a report of the kernel's: in the history after {:?} (median), {:?} (longest)",
+        delays.len(),
+        delays[delays.len() / 2],
+        delays[delays.len() - 1]
+    );
+}
+
+#[test]
+fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
+    let mut world = world!();
+    let name = "kills_made_while_no_daemon_lived_are_told_once_by_the_next_one";
+    let Some(cage) = Cage::of(name, "dead", LIMIT_MIB) else { return };
+    hears(&world);
+    let mut before = hog(&world, FAY, &cage);
+    before.tell("now");
+    before.killed();
+    incident(&world, before.pid());
+    world.end_daemon(Signal::KILL);
+    let mut meanwhile = hog(&world, GUS, &cage);
+    let pid = meanwhile.pid();
+    meanwhile.tell("now");
+    meanwhile.killed();
+    world.launch();
+    assert_told(&incident(&world, pid), pid, GUS, &cage);
+    // And again: neither is told a second time.
+    world.end_daemon(Signal::KILL);
+    world.launch();
+    hears(&world);
+    let mut after = hog(&world, FAY, &cage);
+    after.tell("now");
+    after.killed();
+    incident(&world, after.pid());
+    assert_eq!(world.history().len(), 3, "{:?}", world.history());
+}
+
+#[test]
+fn a_clean_stop_leaves_no_program_behind() {
+    let mut world = world!();
+    hears(&world);
+    assert!(world.pin().join("oom").exists());
+    assert!(world.end_daemon(Signal::TERM).success());
+    assert!(!world.pin().exists());
+}
+
+/// No kernel here is so old that it would be used: at least each takes it.
+#[test]
+fn the_program_for_kernels_that_tell_but_a_number_passes_every_verifier() {
+    // Root, and one at a time.
+    let world = world!();
+    let cpus = plimsoll_sys::process::possible_cpus().unwrap();
+    plimsoll_sys::bpf::OomKills::verify_for_numbers(cpus).unwrap();
+    drop(world);
+}

@@ -1,0 +1,356 @@
+//! Rules, marks and `oom_score_adj` at a user's line: who is killed by what they make of sizes, by the kernel side and by the
+//! daemon alike, and what becomes of it at exec, at fork, at a reload and when the daemon dies.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::units::Pid;
+use plimsoll_sys::bpf::AddressSpace;
+use rustix::{
+    fs::{XattrFlags, setxattr},
+    process::Signal,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+use support::{
+    ALICE, SOON, World,
+    program::{PYTHON, Program, workloads},
+    until,
+};
+
+/// Near from the first few MiB on, so that everybody is judged long before the line is crossed.
+const SOFT: &[&str] = &["--soft=4M"];
+
+impl World {
+    /// A copy of a workload by this name, in a folder and a file that only root can write.
+    fn copy(&self, workload: &str, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::copy(workloads().join(workload), &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Holds so much asleep under this name.
+    fn chill(&self, name: &str, mebibytes: u32) -> Program {
+        self.owns(ALICE);
+        let mut command = self.as_user(ALICE, self.copy("chill", name));
+        command.args([format!("--mebibytes={mebibytes}"), "--no-thp".to_owned()]);
+        let mut program = Program::of(command);
+        program.stage("ready");
+        program
+    }
+
+    /// Grows to so much, and holds it.
+    fn bloat(&self, mebibytes: u32) -> Program {
+        let size = format!("--mebibytes={mebibytes}");
+        self.workload(ALICE, "bloat", &[&size, "--no-thp", "--rate=200"])
+    }
+
+    /// As the programs have it.
+    fn space(&self, pid: u32) -> Option<AddressSpace> {
+        let mut found = None;
+        self.maps()
+            .address_spaces(|space| {
+                if space.pid == Pid(pid) && !space.left {
+                    found = Some(*space);
+                }
+            })
+            .unwrap();
+        found
+    }
+
+    /// Waits until the programs know that it counts so much, and whether it is never taken.
+    #[track_caller]
+    fn counts(&self, pid: u32, permille: u16, never: bool) {
+        until(&format!("{pid} counts {permille}, never: {never}"), SOON, || {
+            let space = self.space(pid)?;
+            (space.weight?.permille() == permille && space.never == never).then_some(())
+        });
+    }
+
+    fn configure(&self, config: &str) {
+        fs::write(self.path("plimsoll.toml"), format!("[machine]\nenabled = false\n{config}")).unwrap();
+    }
+
+    fn reload(&self, config: &str) {
+        let before = self.log().matches("configuration reloaded").count();
+        self.configure(config);
+        self.signal(Signal::HUP);
+        until("it is reloaded", SOON, || {
+            (self.log().matches("configuration reloaded").count() > before).then_some(())
+        });
+    }
+}
+
+fn rule(effect: &str, what: &str) -> String {
+    format!("[[rules]]\neffect = \"{effect}\"\n{what}\n")
+}
+
+fn victim(incident: &Value) -> u32 {
+    u32::try_from(incident["victims"][0]["pid"].as_u64().unwrap()).unwrap()
+}
+
+#[track_caller]
+fn assert_taken(incident: &Value, trigger: &str, pid: u32) {
+    assert_eq!((incident["trigger"].as_str().unwrap(), victim(incident)), (trigger, pid), "{incident}");
+    assert_eq!(incident["action"], "kill", "{incident}");
+}
+
+/// The avoided sleeper of 48 MiB counts 12, and the other sleeper of 24 MiB goes when a third of 12 crosses.
+fn the_next_in_size_goes(world: &World, trigger: &str) {
+    let mut avoided = world.chill("compositor", 48);
+    let mut hog = world.chill("hog", 24);
+    world.counts(avoided.pid(), 250, false);
+    world.counts(hog.pid(), 1000, false);
+    let mut worker = world.bloat(12);
+    hog.killed();
+    worker.stage("ready");
+    worker.stage("full");
+    let incidents = world.incidents(1);
+    assert_taken(&incidents[0], trigger, hog.pid());
+    assert!(avoided.runs() && worker.runs());
+    // Why the smaller one: its peer is larger, and counts less.
+    let peer = incidents[0]["peers"].as_array().unwrap().iter().find(|one| one["pid"] == avoided.pid());
+    assert_eq!(peer.map(|one| &one["weight_permille"]), Some(&250.into()), "{}", incidents[0]);
+    assert_eq!(incidents[0]["victims"][0].get("weight_permille"), None, "{}", incidents[0]);
+    let told = world.ok(&["why"]);
+    assert!(told.contains("counting 25 %"), "{told}");
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn an_avoided_one_lives_and_the_next_is_killed_in_the_very_event() {
+    let world = world!(&rule("avoid", "exe = \"*/compositor\""));
+    world.limit(ALICE, "80M", SOFT);
+    let (trigger, _) = world.for_another();
+    the_next_in_size_goes(&world, trigger);
+}
+
+#[test]
+fn the_daemon_chooses_as_the_kernel_side_does() {
+    let world =
+        world!(&format!("[limits]\ntriggers = [\"daemon\"]\n{}", rule("avoid", "exe = \"*/compositor\"")));
+    world.limit(ALICE, "80M", SOFT);
+    the_next_in_size_goes(&world, "daemon");
+}
+
+#[test]
+fn a_preferred_one_goes_before_one_of_three_times_its_size() {
+    let world = world!(&rule("prefer", "comm = \"tab-*\""));
+    world.limit(ALICE, "64M", SOFT);
+    let (trigger, _) = world.for_another();
+    let mut editor = world.chill("editor", 42);
+    let mut tab = world.chill("tab-7", 14);
+    world.counts(tab.pid(), 4000, false);
+    let mut worker = world.bloat(12);
+    tab.killed();
+    worker.stage("ready");
+    worker.stage("full");
+    let incidents = world.incidents(1);
+    assert_taken(&incidents[0], trigger, tab.pid());
+    assert_eq!(incidents[0]["victims"][0]["weight_permille"], 4000, "{}", incidents[0]);
+    assert!(editor.runs());
+    assert_eq!(world.history().len(), 1);
+}
+
+#[test]
+fn one_that_a_rule_never_lets_go_is_left_when_only_it_is_left() {
+    let world = world!(&rule("never", "exe = \"*/database\""));
+    world.limit(ALICE, "48M", SOFT);
+    let mut database = world.chill("database", 40);
+    world.counts(database.pid(), 1000, true);
+    let mut crossing = world.bloat(24);
+    crossing.killed();
+    assert_taken(&world.incidents(1)[0], "in-kernel", crossing.pid());
+    // And by its own allocation: nobody else is left.
+    database.stop();
+    let mut database = grown_by_word(&world);
+    world.counts(database.pid(), 1000, true);
+    database.tell("grow");
+    database.stage("full");
+    let incidents = world.incidents(2);
+    assert_eq!(incidents[1]["reason"], "over-hard-limit-only-protected-left", "{}", incidents[1]);
+    assert!(database.runs());
+}
+
+/// Holds 16 MiB as `database`, and 64 when it is told to: however long it takes until it is judged.
+fn grown_by_word(world: &World) -> Program {
+    let mut command = world.as_user(ALICE, world.copy(PYTHON, "database"));
+    command.args([
+        "-c",
+        "import sys, time\n\
+         held = b'x' * (16 << 20)\n\
+         print('ready', flush=True)\n\
+         sys.stdin.readline()\n\
+         more = b'x' * (48 << 20)\n\
+         print('full', flush=True)\n\
+         time.sleep(60)\n",
+    ]);
+    let mut program = Program::of(command);
+    program.stage("ready");
+    program
+}
+
+#[test]
+fn a_command_line_that_a_rule_asks_for_is_read_and_counts() {
+    let world = world!(&rule("avoid", "cmdline = \"*--mebibytes=48*\""));
+    world.limit(ALICE, "80M", SOFT);
+    let (trigger, _) = world.for_another();
+    the_next_in_size_goes(&world, trigger);
+}
+
+#[test]
+fn oom_score_adj_is_a_preference_and_not_what_we_made_of_it() {
+    let world = world!();
+    world.limit(ALICE, "80M", SOFT);
+    let mut large = world.chill("large", 30);
+    // The last defence has raised it by now or does soon: that says nothing about it.
+    let mut asked_for = world.chill("preferred", 20);
+    fs::write(format!("/proc/{}/oom_score_adj", asked_for.pid()), "900").unwrap();
+    world.counts(asked_for.pid(), 1900, false);
+    until("the largest is raised", SOON, || {
+        let adj = fs::read_to_string(format!("/proc/{}/oom_score_adj", large.pid())).ok()?;
+        (adj.trim() != "0").then_some(())
+    });
+    world.counts(large.pid(), 1000, false);
+    let mut worker = world.bloat(36);
+    asked_for.killed();
+    worker.stage("ready");
+    worker.stage("full");
+    assert_eq!(victim(&world.incidents(1)[0]), asked_for.pid());
+    assert!(large.runs());
+}
+
+/// A cgroup of the test's own in the v2 hierarchy; gone with it.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// `None` where there is no such hierarchy.
+    fn new(name: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let root = mounts.lines().find(|line| line.contains(" cgroup2 "))?.split(' ').nth(1)?;
+        let path = Path::new(root).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Some(Self(path))
+    }
+
+    fn mark(&self, name: &str, owner: u32) {
+        chown(&self.0, Some(owner), None).unwrap();
+        setxattr(&self.0, name, b"1", XattrFlags::empty()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
+    }
+}
+
+#[test]
+fn marks_count_as_root_sets_them_and_a_users_own_within_bounds() {
+    let world = world!();
+    world.limit(ALICE, "128M", SOFT);
+    let Some(cgroup) = Cgroup::new("plimsoll-test-marks") else {
+        println!(
+            "\nSKIPPED: marks_count_as_root_sets_them_and_a_users_own_within_bounds: no cgroup v2 is mounted"
+        );
+        return;
+    };
+    let mut one = world.chill("one", 40);
+    world.counts(one.pid(), 1000, false);
+    // Nothing tells of a mark: it is seen when those who could come first are judged again.
+    fs::write(cgroup.0.join("cgroup.procs"), one.pid().to_string()).unwrap();
+    cgroup.mark("user.oomd_omit", ALICE);
+    world.counts(one.pid(), 500, false);
+    cgroup.mark("user.oomd_omit", 0);
+    world.counts(one.pid(), 1000, true);
+    one.stop();
+}
+
+/// Holds 30 MiB, and does what it is told: forks, or becomes another program.
+fn python(world: &World, next: &Path) -> Program {
+    let mut program = world.python(
+        ALICE,
+        &format!(
+            "import os, sys\n\
+             held = bytearray(30 << 20)\n\
+             for at in range(0, len(held), 4096): held[at] = 1\n\
+             say('ready')\n\
+             while True:\n\
+             \x20   line = sys.stdin.readline().strip()\n\
+             \x20   if line == 'fork':\n\
+             \x20       child = os.fork()\n\
+             \x20       while not child: __import__('time').sleep(60)\n\
+             \x20       say('child', child)\n\
+             \x20   else:\n\
+             \x20       os.execv('{next}', ['{next}', '--mebibytes=30', '--no-thp'])\n",
+            next = next.display()
+        ),
+    );
+    program.stage("ready");
+    program
+}
+
+#[test]
+fn a_forked_child_counts_what_its_parent_does_and_another_program_is_judged_anew() {
+    let world = world!(&rule("avoid", "comm = \"python*\""));
+    world.limit(ALICE, "72M", SOFT);
+    let next = world.copy("chill", "plain");
+    let mut program = python(&world, &next);
+    world.counts(program.pid(), 250, false);
+    // Nobody judges now.
+    world.signal(Signal::STOP);
+    program.tell("fork");
+    let child: u32 = program.stage("child").parse().unwrap();
+    let space = until("it is known", SOON, || world.space(child));
+    assert_eq!(space.weight.map(|weight| weight.permille()), Some(250), "{space:?}");
+    program.tell("exec");
+    program.stage("ready");
+    let space = until("it is known", SOON, || world.space(program.pid()));
+    assert_eq!((space.weight, space.never), (None, false), "{space:?}");
+    world.signal(Signal::CONT);
+    world.counts(program.pid(), 1000, false);
+}
+
+#[test]
+fn rules_that_are_read_again_judge_everybody_anew() {
+    let avoid = rule("avoid", "comm = \"compositor\"");
+    let world = world!(&avoid);
+    world.limit(ALICE, "128M", SOFT);
+    let one = world.chill("compositor", 48);
+    world.counts(one.pid(), 250, false);
+    world.reload(&rule("never", "exe = \"*/compositor\""));
+    world.counts(one.pid(), 1000, true);
+    world.reload(&rule("prefer", "exe = \"*/compositor\""));
+    world.counts(one.pid(), 4000, false);
+    world.reload("");
+    world.counts(one.pid(), 1000, false);
+}
+
+#[test]
+fn what_was_said_holds_when_the_daemon_is_dead_and_the_next_one_judges_anew() {
+    let mut world = world!(&rule("avoid", "exe = \"*/compositor\""));
+    world.limit(ALICE, "80M", SOFT);
+    let mut avoided = world.chill("compositor", 48);
+    world.counts(avoided.pid(), 250, false);
+    world.end_daemon(Signal::KILL);
+    // It is the largest as weighed, so that it is taken on every kernel.
+    let mut crossing = world.bloat(64);
+    crossing.killed();
+    assert!(avoided.runs());
+    world.configure(&rule("prefer", "exe = \"*/compositor\""));
+    world.launch();
+    world.counts(avoided.pid(), 4000, false);
+    let incidents = world.incidents(1);
+    assert_taken(&incidents[0], "in-kernel", crossing.pid());
+    assert_eq!(incidents.len(), 1);
+}

@@ -1,0 +1,363 @@
+//! Cgroups with a memory controller, and swap to push memory out to: in the guests of the lab only.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::{
+    reading::Reading,
+    units::{Bytes, Pid},
+};
+use plimsoll_sys::{
+    cgroup::{Cgroup, CgroupErrorKind, CgroupRoot, KillMeans, KillOrders, Killer, ReclaimEnd, ReclaimOrder},
+    process::{PageOutEnd, PageOutOrder, PidFd, ProcRoot, Reap, kernel_version, page_size},
+};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use support::{
+    SOON,
+    guest::{self, Swap},
+    slowness, until,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Longer than any of this takes under emulation.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Takes so many MiB, in a mapping of their own, says so, and then the sum of what is in them each time it is asked.
+const HOLDER: &str = "import mmap, signal, sys\n\
+    signal.alarm(500)\n\
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS\n\
+    memory = mmap.mmap(-1, int(sys.argv[1]) << 20, flags=private)\n\
+    memory.madvise(mmap.MADV_NOHUGEPAGE)\n\
+    if len(sys.argv) > 2:\n\
+    \x20   import ctypes\n\
+    \x20   start = ctypes.addressof(ctypes.c_char.from_buffer(memory))\n\
+    \x20   assert ctypes.CDLL(None).mlock(ctypes.c_void_p(start), ctypes.c_size_t(8 << 20)) == 0\n\
+    for page in range(0, len(memory), 4096): memory[page] = 1 + page // 4096 % 251\n\
+    print('ready', flush=True)\n\
+    for line in sys.stdin: print(sum(memory[page] for page in range(0, len(memory), 4096)), flush=True)\n";
+
+/// What [`HOLDER`] says for 64 MiB.
+fn sum_of(mebibytes: u64) -> u64 {
+    (0..mebibytes * 256).map(|page| 1 + page % 251).sum()
+}
+
+/// A program that holds memory; killed and waited for at the end.
+struct Holder(Child);
+
+impl Holder {
+    fn start(folder: &Folder, arguments: &[&str]) -> Self {
+        // In its cgroup before it takes anything.
+        let script = "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\"";
+        let child = Command::new("sh")
+            .args(["-c", script, folder.0.to_str().unwrap(), HOLDER])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut holder = Self(child);
+        assert_eq!(holder.hear(), "ready");
+        holder
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn sum(&mut self) -> u64 {
+        self.0.stdin.as_mut().unwrap().write_all(b"sum\n").unwrap();
+        self.hear().parse().unwrap()
+    }
+
+    fn pidfd(&self) -> PidFd {
+        PidFd::open(Pid(self.0.id())).unwrap()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A cgroup of a test's own, removed at its end; those in it must be made, and go, after and before it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make(name: &str) -> Self {
+        let path = Path::new("/sys/fs/cgroup").join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn inner(&self, name: &str) -> Self {
+        fs::write(self.0.join("cgroup.subtree_control"), "+memory").unwrap();
+        let path = self.0.join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    fn open(&self, root: &CgroupRoot) -> Cgroup {
+        let path = self.0.strip_prefix("/sys/fs/cgroup").unwrap();
+        root.cgroup(path.as_os_str().as_encoded_bytes()).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::write(self.0.join("cgroup.kill"), "1"));
+        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
+    }
+}
+
+fn known(reading: Reading<Bytes>) -> u64 {
+    reading.known().unwrap().0
+}
+
+const RECLAIM: ReclaimOrder = ReclaimOrder { bytes: Bytes(48 * MIB), swappiness: None, budget: LONG };
+
+#[test]
+fn a_cgroup_tells_its_memory_its_swap_and_whether_it_is_killed_whole() {
+    if guest::disk("a_cgroup_tells_its_memory_its_swap_and_whether_it_is_killed_whole").is_none() {
+        return;
+    }
+    let root = CgroupRoot::open().unwrap();
+    assert!(root.has_memory());
+    let folder = Folder::make("plimsoll-test-facts");
+    let _holder = Holder::start(&folder, &["32"]);
+    let facts = folder.open(&root).facts().unwrap();
+    assert!(known(facts.memory) >= 32 * MIB, "{facts:?}");
+    assert_eq!(facts.swap, Reading::Known(Bytes(0)));
+    assert_eq!((facts.oom_group, facts.threads), (Reading::Known(false), Reading::Known(1)));
+    let stat = folder.open(&root).memory_stat().known().unwrap();
+    assert!(stat.anon.unwrap().0 >= 32 * MIB && stat.shmem == Some(Bytes(0)), "{stat:?}");
+    folder.set("memory.oom.group", "1");
+    assert_eq!(folder.open(&root).oom_group(), Reading::Known(true));
+}
+
+#[test]
+fn reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody() {
+    if guest::disk("reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody").is_none() {
+        return;
+    }
+    let _swap = Swap::compressed(256);
+    let root = CgroupRoot::open().unwrap();
+    let folder = Folder::make("plimsoll-test-reclaim");
+    let mut holder = Holder::start(&folder, &["64"]);
+    let cgroup = folder.open(&root);
+    let nothing = cgroup.reclaim(&ReclaimOrder { budget: Duration::ZERO, ..RECLAIM }).unwrap();
+    assert_eq!((nothing.end, nothing.freed), (ReclaimEnd::Stopped, Bytes(0)));
+    assert_eq!(cgroup.facts().unwrap().swap, Reading::Known(Bytes(0)));
+    let reclaim = cgroup.reclaim(&RECLAIM).unwrap();
+    println!("{reclaim:?}");
+    assert_eq!(reclaim.end, ReclaimEnd::Whole);
+    assert_eq!(reclaim.freed, RECLAIM.bytes);
+    // What it cost to swap, the kernel's own memory, is charged to it, too.
+    assert!(known(reclaim.before) - known(reclaim.after) >= 40 * MIB, "{reclaim:?}");
+    assert!(known(cgroup.facts().unwrap().swap) >= 40 * MIB);
+    assert_eq!(holder.sum(), sum_of(64));
+}
+
+#[test]
+fn reclaim_without_swap_takes_no_memory_of_programs_and_says_so() {
+    if guest::disk("reclaim_without_swap_takes_no_memory_of_programs_and_says_so").is_none() {
+        return;
+    }
+    let root = CgroupRoot::open().unwrap();
+    let folder = Folder::make("plimsoll-test-noswap");
+    let _holder = Holder::start(&folder, &["64"]);
+    let reclaim = folder.open(&root).reclaim(&RECLAIM).unwrap();
+    println!("{reclaim:?}");
+    assert_eq!(reclaim.end, ReclaimEnd::Exhausted);
+    assert!(known(reclaim.after) >= 64 * MIB, "{reclaim:?}");
+}
+
+#[test]
+fn how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it() {
+    if guest::disk("how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it").is_none() {
+        return;
+    }
+    let _swap = Swap::compressed(256);
+    let root = CgroupRoot::open().unwrap();
+    let folder = Folder::make("plimsoll-test-swappiness");
+    let _holder = Holder::start(&folder, &["64"]);
+    let order = ReclaimOrder { swappiness: Some(200), ..RECLAIM };
+    let reclaim = folder.open(&root).reclaim(&order);
+    println!("{reclaim:?}");
+    let kernel = kernel_version().unwrap();
+    if (kernel.major, kernel.minor) >= (6, 12) {
+        assert_eq!(reclaim.unwrap().end, ReclaimEnd::Whole);
+    } else {
+        assert!(matches!(reclaim.unwrap_err().kind, CgroupErrorKind::Unsupported(_)));
+    }
+}
+
+#[test]
+fn one_idle_process_is_paged_out_and_comes_back_whole() {
+    if guest::disk("one_idle_process_is_paged_out_and_comes_back_whole").is_none() {
+        return;
+    }
+    let _swap = Swap::compressed(256);
+    let folder = Folder::make("plimsoll-test-pageout");
+    let mut holder = Holder::start(&folder, &["64"]);
+    let mut root = ProcRoot::open(Path::new("/proc")).unwrap();
+    let order = PageOutOrder { bytes: Bytes(512 * MIB), budget: LONG };
+    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    println!("{done:?}");
+    assert_eq!((done.end, done.refused), (PageOutEnd::Whole, 0));
+    let pages = 56 * MIB / page_size().bytes().0;
+    let (before, after) = (done.before.known().unwrap(), done.after.known().unwrap());
+    assert!(before.anonymous.0 - after.anonymous.0 >= pages, "{done:?}");
+    assert!(after.swapped.0 - before.swapped.0 >= pages, "{done:?}");
+    // Its stack, and little else: the heap of Python alone has more.
+    assert!(after.anonymous.0 <= 3 * MIB / page_size().bytes().0, "{done:?}");
+    assert_eq!(holder.sum(), sum_of(64));
+    let order = PageOutOrder { bytes: Bytes(16 * MIB), budget: LONG };
+    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    assert_eq!((done.end, done.advised), (PageOutEnd::Bytes, Bytes(16 * MIB)));
+}
+
+#[test]
+fn memory_that_is_locked_stays_and_the_rest_is_paged_out() {
+    if guest::disk("memory_that_is_locked_stays_and_the_rest_is_paged_out").is_none() {
+        return;
+    }
+    let _swap = Swap::compressed(256);
+    let folder = Folder::make("plimsoll-test-locked");
+    let holder = Holder::start(&folder, &["40", "locked"]);
+    let mut root = ProcRoot::open(Path::new("/proc")).unwrap();
+    let order = PageOutOrder { bytes: Bytes(512 * MIB), budget: LONG };
+    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    println!("{done:?}");
+    assert_eq!((done.end, done.refused), (PageOutEnd::Whole, 1));
+    let after = done.after.known().unwrap();
+    let pages = |mebibytes: u64| mebibytes * MIB / page_size().bytes().0;
+    assert!(after.anonymous.0 >= pages(8), "{done:?}");
+    assert!(after.swapped.0 >= pages(28), "{done:?}");
+}
+
+#[test]
+fn the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it() {
+    if guest::disk("the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it").is_none() {
+        return;
+    }
+    let root = CgroupRoot::open().unwrap();
+    let outer = Folder::make("plimsoll-test-group");
+    let other = outer.inner("other");
+    let middle = outer.inner("middle");
+    let innermost = middle.inner("innermost");
+    let cgroup = innermost.open(&root);
+    let group = |domain: Option<&Cgroup>| root.oom_group_of(&cgroup, domain).unwrap().map(|found| found.id());
+    assert_eq!(group(None), None);
+    innermost.set("memory.oom.group", "1");
+    assert_eq!(group(None), Some(cgroup.id()));
+    outer.set("memory.oom.group", "1");
+    assert_eq!(group(None), Some(outer.open(&root).id()));
+    assert_eq!(group(Some(&middle.open(&root))), Some(cgroup.id()));
+    assert_eq!(group(Some(&other.open(&root))), None);
+    // The outer one is out of memory: the bystander in it goes, too.
+    let mut bystander = Holder::start(&other, &["8"]);
+    let mut hog = Holder::start(&innermost, &["24"]);
+    outer.set("memory.max", "48M");
+    let mut second = Command::new("sh")
+        .args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\""])
+        .args([innermost.0.to_str().unwrap(), HOLDER, "64"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    second.wait().unwrap();
+    until("the hog is dead", SOON, || hog.0.try_wait().unwrap());
+    until("the bystander is dead", SOON, || bystander.0.try_wait().unwrap());
+    let events = fs::read_to_string(outer.0.join("memory.events")).unwrap();
+    assert!(events.contains("oom_group_kill 1"), "{events}");
+}
+
+#[test]
+fn a_killed_cgroup_gives_its_memory_back_through_the_held_ones() {
+    if guest::disk("a_killed_cgroup_gives_its_memory_back_through_the_held_ones").is_none() {
+        return;
+    }
+    let root = CgroupRoot::open().unwrap();
+    let folder = Folder::make("plimsoll-test-kill");
+    let large = Holder::start(&folder, &["64"]);
+    let _small = Holder::start(&folder, &["8"]);
+    let cgroup = folder.open(&root);
+    let watch = cgroup.watch().unwrap();
+    let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();
+    let orders = KillOrders { reaper: None, hold: 1, patience: LONG, dry_run: false };
+    let killed = Killer::new().kill(&cgroup, &mut proc, &orders, &mut |_, _| false).unwrap();
+    assert_eq!((killed.processes, killed.means), (2, KillMeans::Whole));
+    assert_eq!(killed.largest.len(), 1);
+    let held = &killed.largest[0].pidfd;
+    assert_eq!(held.pid(), Pid(large.0.id()));
+    let reaped = held.reap();
+    assert!(matches!(reaped, Reap::Reaped | Reap::AlreadyGone | Reap::StillMapped), "{reaped:?}");
+    until("it is empty", SOON, || (!watch.read().unwrap().populated).then_some(()));
+    until("its memory is back", SOON, || (known(cgroup.memory_current()) < 8 * MIB).then_some(()));
+}
+
+#[test]
+fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
+    if guest::disk("a_storm_of_forks_dies_one_by_one_where_somebody_is_spared").is_none() {
+        return;
+    }
+    let root = CgroupRoot::open().unwrap();
+    let folder = Folder::make("plimsoll-test-storm");
+    folder.set("pids.max", "64");
+    let spared = Holder::start(&folder, &["1"]);
+    // Each forks as soon as it runs, and exits when it has; those that cannot fork try again. It ends by itself.
+    let storm = "import os, signal, sys\n\
+        signal.alarm(200)\n\
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n\
+        for chain in range(12):\n\
+        \x20   if os.fork() == 0:\n\
+        \x20       for link in range(200000):\n\
+        \x20           try:\n\
+        \x20               if os.fork() > 0: os._exit(0)\n\
+        \x20           except BlockingIOError: pass\n\
+        \x20       os._exit(0)\n\
+        print('ready', flush=True)\n\
+        signal.pause()\n";
+    let script = "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\"";
+    let mut first = Command::new("sh")
+        .args(["-c", script, folder.0.to_str().unwrap(), storm])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(first.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let cgroup = folder.open(&root);
+    let spare = [Pid(spared.0.id())];
+    let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();
+    let patience = Duration::from_secs(10) * slowness();
+    let orders = KillOrders { reaper: None, hold: 0, patience, dry_run: false };
+    let mut spares = |_: &mut ProcRoot, pid: Pid| spare.contains(&pid);
+    let killed = Killer::new().kill(&cgroup, &mut proc, &orders, &mut spares).unwrap();
+    println!("{killed:?}");
+    assert!(matches!(killed.means, KillMeans::Each { emptied: true, .. }), "{killed:?}");
+    assert!(!spared.pidfd().has_exited().unwrap());
+    let listed = fs::read_to_string(folder.0.join("cgroup.procs")).unwrap();
+    assert_eq!(listed.trim(), spared.0.id().to_string());
+    first.wait().unwrap();
+}

@@ -1,0 +1,60 @@
+//! What a stock kernel offers, and what is said where it offers less: in the guests of the lab only, as any other machine
+//! may have been made differently.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use serde_json::Value;
+use std::process::Command;
+use support::{ALICE, guest};
+
+/// Whether `doctor` finds a feature here.
+fn has(feature: &str) -> bool {
+    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["doctor", "--json"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let features = told["features"].as_array().unwrap();
+    let found =
+        features.iter().find(|one| one["name"] == feature).unwrap_or_else(|| panic!("no '{feature}'"));
+    found["present"].as_bool().unwrap()
+}
+
+#[test]
+fn a_stock_kernel_that_counts_per_cpu_takes_all_programs() {
+    let name = "a_stock_kernel_that_counts_per_cpu_takes_all_programs";
+    if guest::disk(name).is_none() {
+        return;
+    }
+    if !has("per-CPU page counters") {
+        println!("\nSKIPPED: {name}: this kernel counts per thread, as before Linux 6.2");
+        return;
+    }
+    for feature in
+        ["limits programs", "bpf_loop", "task iterator", "process_mrelease", "cgroup v2 memory controller"]
+    {
+        assert!(has(feature), "'{feature}' is not here");
+    }
+}
+
+#[test]
+fn a_kernel_that_takes_no_programs_refuses_lines_in_one_line() {
+    let name = "a_kernel_that_takes_no_programs_refuses_lines_in_one_line";
+    if guest::disk(name).is_none() {
+        return;
+    }
+    if has("limits programs") {
+        println!("\nSKIPPED: {name}: this kernel takes them");
+        return;
+    }
+    let world = world!();
+    let (code, stdout, stderr) = world.run(&["limit", "set", &ALICE.to_string(), "64M"]);
+    assert_eq!((code, stdout.as_str(), stderr.lines().count()), (1, "", 1), "{stderr}");
+    assert!(stderr.starts_with("plimsoll: "), "{stderr}");
+    assert!(world.accounts().is_empty());
+    assert_eq!(world.status()["daemon"], true);
+}

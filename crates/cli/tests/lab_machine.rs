@@ -1,0 +1,116 @@
+//! The machine guard on a whole machine, with the selection programs of the real kernel: in the guests of the lab only, because
+//! it chooses among all there are.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+#[path = "cell/memory.rs"]
+mod memory;
+mod support;
+
+use memory::{DIRE, Memory, PLENTY, waiting};
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use support::{
+    ALICE, SOON, World,
+    guest::{self, command},
+    program::Program,
+    until,
+};
+
+/// A `/proc/meminfo` that tells what the test wants, for the whole guest; and nothing waits in the lists of single CPUs, which
+/// would count as available after a kill.
+struct Meminfo(PathBuf);
+
+impl Meminfo {
+    fn over(world: &World) -> Self {
+        for (name, text) in [("zoneinfo", waiting(0)), ("meminfo", PLENTY.text())] {
+            fs::write(world.path(name), text).unwrap();
+            command("mount", &["--bind", world.path(name).to_str().unwrap(), &format!("/proc/{name}")]);
+        }
+        Self(world.path("meminfo"))
+    }
+
+    /// Written over in place: the mount is of this very file.
+    fn is(&self, memory: Memory) {
+        let mut file = fs::OpenOptions::new().write(true).open(&self.0).unwrap();
+        file.write_all(memory.text().as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Meminfo {
+    fn drop(&mut self) {
+        drop(Command::new("umount").args(["/proc/meminfo", "/proc/zoneinfo"]).status());
+    }
+}
+
+/// Takes so much, and more or less of it when it is told.
+const HOLDS: &str = "private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS\n\
+    memory = mmap.mmap(-1, 256 << 20, flags=private)\n\
+    memory.madvise(mmap.MADV_NOHUGEPAGE)\n\
+    while True:\n\
+    \x20   mebibytes = int(hear())\n\
+    \x20   memory.madvise(mmap.MADV_DONTNEED)\n\
+    \x20   for page in range(0, mebibytes << 20, 4096): memory[page] = 1\n\
+    \x20   say('has')\n";
+
+fn has(program: &mut Program, mebibytes: u32) {
+    program.tell(&mebibytes.to_string());
+    program.stage("has");
+}
+
+fn selection(world: &World) -> Value {
+    world.status()["pressure"]["selection"].clone()
+}
+
+#[test]
+fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right_after_the_world_changed() {
+    const NAME: &str = "two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right_after_the_world_changed";
+    if guest::disk(NAME).is_none() {
+        return;
+    }
+    // Whoever else there is in a guest: nothing makes room when the hogs are gone.
+    let mut others = vec![std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_plimsoll").into()];
+    others.extend(["bash", "timeout", "setsid", "sleep"].map(|name| Path::new("/usr/bin").join(name)));
+    let protect = format!("[protect]\nexe = {others:?}\n");
+    let world = world!(&protect);
+    let meminfo = Meminfo::over(&world);
+    let config = format!("[machine]\nnotice = false\nreclaim = false\n{protect}");
+    fs::write(world.path("plimsoll.toml"), config).unwrap();
+    world.signal(rustix::process::Signal::HUP);
+    until("it is reloaded", SOON, || world.log().contains("configuration reloaded").then_some(()));
+    let holder = |mebibytes| {
+        let mut program = world.python(ALICE, HOLDS);
+        has(&mut program, mebibytes);
+        program
+    };
+    let _spare = holder(8);
+    let (mut first, mut second, mut third) = (holder(160), holder(100), holder(60));
+    meminfo.is(Memory { available_mib: 165, ..PLENTY });
+    until("the list comes from the programs", SOON, || {
+        let selection = selection(&world);
+        (selection["from"] == "programs" && !selection["ready_ns"].is_null()).then_some(())
+    });
+    // One shrinks, which nobody notes before the next list; one grows, which is noted.
+    has(&mut second, 1);
+    has(&mut third, 120);
+    meminfo.is(DIRE);
+    let incidents = world.incidents(2);
+    meminfo.is(PLENTY);
+    let victims: Vec<_> =
+        incidents.iter().take(2).map(|one| one["victims"][0]["pid"].as_u64().unwrap()).collect();
+    assert_eq!(victims, [u64::from(first.pid()), u64::from(third.pid())], "{incidents:?}");
+    first.killed();
+    third.killed();
+    let last = &selection(&world)["last"];
+    let (processes, looks) = (last["processes"].as_u64().unwrap(), last["looks"].as_u64().unwrap());
+    assert!(processes >= 3 && looks <= processes, "{last}");
+}

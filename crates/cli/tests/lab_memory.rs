@@ -1,0 +1,213 @@
+//! Lines on machines that swap, limit memory by cgroup, or run out of it altogether: in the guests of the lab only.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use std::fs;
+use support::{
+    ALICE, BOB, CAROL, SOON, World, exact,
+    guest::{self, Cgroup, Swap},
+    program::Program,
+    until,
+};
+
+/// Takes 40 MiB; pushes them out, takes them in again, and takes 40 more, as it is told.
+const SWAPPED: &str = "private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS\n\
+    memory = mmap.mmap(-1, 40 << 20, flags=private)\n\
+    memory.madvise(mmap.MADV_NOHUGEPAGE)\n\
+    def touch(memory):\n\
+    \x20   for page in range(0, len(memory), 4096): memory[page] = 1 + page % 251\n\
+    touch(memory)\n\
+    say('touched')\n\
+    while True:\n\
+    \x20   told = hear()\n\
+    \x20   if told == 'out': memory.madvise(21)\n\
+    \x20   elif told == 'in': assert sum(memory[page] for page in range(0, len(memory), 4096)) > 0\n\
+    \x20   elif told == 'more': touch(mmap.mmap(-1, 40 << 20, flags=private))\n\
+    \x20   say('done')\n";
+
+/// Pages of a process that are in swap.
+fn swapped_pages(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:")).unwrap();
+    exact::pages_of_kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+/// Pushes a program's memory out until most of it is in swap.
+fn push_out(program: &mut Program) {
+    let pid = program.pid();
+    until("it is swapped out", SOON, || {
+        program.tell("out");
+        program.stage("done");
+        (swapped_pages(pid) > exact::pages_of_kib(30 << 10)).then_some(())
+    });
+}
+
+/// Usage and the kernel's own count, with part of it in swap: before 6.2 the kernel tells the last pages of a thread late.
+#[track_caller]
+fn assert_exact(world: &World, program: &Program) {
+    let mut seen = (0, 0);
+    let equal = || {
+        seen = (world.usage_pages(ALICE), exact::process_pages(program.pid()).unwrap());
+        (seen.0 == seen.1).then_some(())
+    };
+    until("usage is exact", SOON, equal);
+}
+
+/// A program near its line goes out to swap and comes back, three times.
+fn swaps_at_the_line(world: &World) {
+    world.limit(ALICE, "56M", &["--soft", "32M"]);
+    let mut program = world.python(ALICE, SWAPPED);
+    program.stage("touched");
+    for _ in 0..3 {
+        push_out(&mut program);
+        assert_exact(world, &program);
+        program.tell("in");
+        program.stage("done");
+        assert_exact(world, &program);
+    }
+    assert!(program.runs());
+    assert!(world.history().is_empty(), "{:?}", world.history());
+}
+
+#[test]
+fn swap_in_at_the_line_counts_a_page_once_and_kills_nobody() {
+    let Some(disk) = guest::disk("swap_in_at_the_line_counts_a_page_once_and_kills_nobody") else { return };
+    let world = world!();
+    let _swap = Swap::on(disk);
+    swaps_at_the_line(&world);
+}
+
+#[test]
+fn compressed_swap_counts_as_any_other() {
+    if guest::disk("compressed_swap_counts_as_any_other").is_none() {
+        return;
+    }
+    let world = world!();
+    let _swap = Swap::compressed(256);
+    swaps_at_the_line(&world);
+}
+
+#[test]
+fn pages_in_swap_stay_charged_and_the_line_holds_with_them() {
+    let Some(disk) = guest::disk("pages_in_swap_stay_charged_and_the_line_holds_with_them") else { return };
+    let world = world!();
+    let _swap = Swap::on(disk);
+    world.limit(ALICE, "64M", &[]);
+    let mut program = world.python(ALICE, SWAPPED);
+    program.stage("touched");
+    push_out(&mut program);
+    let swapped = swapped_pages(program.pid());
+    assert!(world.usage_pages(ALICE) >= swapped, "{swapped} pages in swap");
+    // In memory there would be room for it.
+    program.tell("more");
+    program.killed();
+    let incidents = world.incidents(1);
+    assert_eq!((incidents.len(), &incidents[0]["action"]), (1, &"kill".into()), "{incidents:?}");
+    until("nothing is left", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+}
+
+#[test]
+fn the_line_acts_before_the_memory_max_of_the_victim_s_cgroup() {
+    if guest::disk("the_line_acts_before_the_memory_max_of_the_victim_s_cgroup").is_none() {
+        return;
+    }
+    let world = world!();
+    let cgroup = Cgroup::with_memory_max("plimsoll-test-wide", "256M");
+    world.limit(ALICE, "64M", &[]);
+    let mut program = world.python(ALICE, SWAPPED);
+    program.stage("touched");
+    cgroup.take(program.pid());
+    assert_exact(&world, &program);
+    program.tell("more");
+    program.killed();
+    assert_eq!(world.incidents(1).len(), 1);
+    assert_eq!(cgroup.oom_kills(), 0);
+}
+
+#[test]
+fn whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kernel_s() {
+    if guest::disk("whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kernel_s")
+        .is_none()
+    {
+        return;
+    }
+    let world = world!();
+    let cgroup = Cgroup::with_memory_max("plimsoll-test-narrow", "24M");
+    world.limit(ALICE, "256M", &[]);
+    let mut program = world.python(ALICE, SWAPPED);
+    program.stage("touched");
+    // Charged where it was before: what it takes from now on is the cgroup's.
+    cgroup.take(program.pid());
+    program.tell("more");
+    program.killed();
+    assert_eq!(cgroup.oom_kills(), 1);
+    until("nothing is left", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    let told = world.incidents(1);
+    assert_eq!(
+        (told.len(), &told[0]["guard"], &told[0]["origin"]["scope"]),
+        (1, &"kernel".into(), &"cgroup".into())
+    );
+}
+
+#[test]
+fn the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it() {
+    if guest::disk("the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it").is_none() {
+        return;
+    }
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut small = world.python(BOB, "say('ready')\nhear()\n");
+    small.stage("ready");
+    // More than the machine has, by a user without a line; huge pages, or it would take minutes here.
+    let mut hog = world.python(
+        CAROL,
+        "open('/proc/self/oom_score_adj', 'w').write('500')\n\
+         unreserved = 0x4000\n\
+         memory = mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved)\n\
+         memory.madvise(mmap.MADV_HUGEPAGE)\n\
+         say('ready')\n\
+         hear()\n\
+         for page in range(0, len(memory), 65536): memory[page] = 1\n",
+    );
+    hog.stage("ready");
+    let daemon = world.daemon_pid();
+    hog.tell("");
+    hog.end_within(SOON * 3);
+    hog.killed();
+    let kills = fs::read_to_string("/proc/vmstat").unwrap();
+    assert!(kills.lines().any(|line| line.starts_with("oom_kill ") && !line.ends_with(" 0")), "{kills}");
+    assert_eq!((world.daemon_pid(), world.status()["daemon"].clone()), (daemon, true.into()));
+    assert!(small.runs());
+    let told = until("the kernel's kill is told", SOON, || {
+        world.history().into_iter().find(|one| one["victims"][0]["pid"] == hog.pid())
+    });
+    assert_eq!(
+        (&told["guard"], &told["reason"]),
+        (&"kernel".into(), &"kernel-out-of-memory".into()),
+        "{told}"
+    );
+    assert_eq!(
+        (&told["account"], &told["origin"]["scope"]),
+        (&serde_json::Value::Null, &"machine".into()),
+        "{told}"
+    );
+    let (victim, cause) = (&told["victims"][0], &told["origin"]["cause"]);
+    assert_eq!(
+        (&victim["uid"], &victim["comm"], cause),
+        (&CAROL.into(), &"python3".into(), &"exhausted".into()),
+        "{told}"
+    );
+    println!("{}", world.ok(&["why", "-v", &format!("pid:{}", hog.pid())]));
+    let so_far = world.history().len();
+    let mut program = world.python(ALICE, SWAPPED);
+    program.stage("touched");
+    assert_exact(&world, &program);
+    program.tell("more");
+    program.killed();
+    assert_eq!(world.incidents(so_far + 1).len(), so_far + 1);
+}

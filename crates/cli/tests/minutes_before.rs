@@ -1,0 +1,146 @@
+//! What came before a kill and after it, as `why` and `report` tell it: on this machine, with real programs.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use serde_json::Value;
+use std::time::Duration;
+use support::{ALICE, BOB, SOON, World, until};
+
+/// Longer than an incident's course goes on.
+const TAIL: Duration = Duration::from_secs(40);
+
+/// Takes a MiB whenever it hears a line, and says so.
+const HOG: &str = "held = []\n\
+    while hear():\n\
+    \x20   held.append(bytearray(b'x') * (1 << 20))\n\
+    \x20   say('took', len(held))\n";
+
+fn wake_ups(world: &World) -> u64 {
+    world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap()
+}
+
+/// Whether the guard wakes up for nothing but questions: two times for each, which has all tasks walked. A timer of a second
+/// would come three times as well.
+fn sleeps(world: &World) -> Option<()> {
+    let before = wake_ups(world);
+    std::thread::sleep(Duration::from_millis(3200));
+    let times = wake_ups(world) - before;
+    (times <= 2).then_some(())
+}
+
+fn samples(incident: &Value, of: &str) -> Vec<(i64, u64)> {
+    let size = if of == "account" { "usage_bytes" } else { "mem_available_bytes" };
+    let all = incident["course"][of].as_array().unwrap();
+    all.iter().map(|one| (one["at_ms"].as_i64().unwrap(), one[size].as_u64().unwrap())).collect()
+}
+
+/// A kill of a program that grew past a line of 64 MiB over some seconds, near it from 8 MiB on.
+fn grown(world: &World) {
+    world.limit(ALICE, "64M", &["--soft", "8M"]);
+    let mut hog = world.python(ALICE, HOG);
+    hog.tell("go");
+    hog.stage("took");
+    // As slowly as the samples come: two of them lie between its beginning and its end.
+    let pause = Duration::from_millis(80);
+    for _ in 0..62 {
+        until("it takes one more", SOON, || {
+            std::thread::sleep(pause);
+            hog.tell("go");
+            Some(())
+        });
+        if !hog.runs() {
+            break;
+        }
+    }
+    hog.killed();
+    world.incidents(1);
+}
+
+#[test]
+fn growth_before_a_kill_and_what_came_after_it_are_told() {
+    let world = world!();
+    grown(&world);
+    let incident = world.json(&["why", "last"]);
+    let account = samples(&incident, "account");
+    let before: Vec<_> = account.iter().filter(|(at, _)| *at < 0).collect();
+    assert!(before.len() >= 3, "{incident}");
+    assert!(before.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 <= two[1].1), "{incident}");
+    assert!(before.iter().all(|(_, usage)| *usage <= 64 << 20), "{incident}");
+    assert!(!samples(&incident, "machine").is_empty(), "{incident}");
+    let text = world.ok(&["why", "last"]);
+    assert!(text.contains("Usage grew from ") && text.contains(" to 64.0 MiB in the last "), "{text}");
+    // A list is told without.
+    assert_eq!(world.history()[0]["course"], Value::Null);
+    let told = until("what came after is known", TAIL, || {
+        let told = world.json(&["why", "last"]);
+        samples(&told, "account").iter().any(|(at, _)| *at > 8000).then_some(told)
+    });
+    let account = samples(&told, "account");
+    assert!(account.last().unwrap().1 < 16 << 20, "{told}");
+    assert!(account.windows(2).all(|two| two[0].0 < two[1].0), "{told}");
+    assert!(told["story"]["after"].as_array().unwrap().iter().any(|one| {
+        let text = one.as_str().unwrap();
+        text.starts_with("After ") && text.contains(" usage was ")
+    }));
+    // Then nothing is near, and nobody looks any more.
+    until("it sleeps again", SOON, || sleeps(&world));
+}
+
+#[test]
+fn a_report_shows_growth_and_belongs_to_who_asked() {
+    let world = world!();
+    grown(&world);
+    let page = world.ok(&["report", "last", "-o", "-"]);
+    for part in [
+        "<!DOCTYPE html>",
+        "was killed",
+        "Usage grew from ",
+        "Usage and the line",
+        "class=\"row first\"",
+        "taken",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    let path = world.path("a.html");
+    let name = path.to_str().unwrap();
+    world.ok(&["report", "1", "-o", name]);
+    let (code, _, error) = world.run(&["report", "1", "--output", name]);
+    assert_eq!((code, error.contains("is there already")), (1, true), "{error}");
+    world.ok(&["report", "1", "-o", name, "--force"]);
+    let (code, _, error) = world.run(&["report", "99", "-o", "-"]);
+    assert_eq!((code, error.contains("there is no incident 99")), (1, true), "{error}");
+    // Its owner may see it, another may not.
+    let (code, own, error) = world.run_as(ALICE, &["report", "1", "-o", "-"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(own.contains("Usage and the line"), "{own}");
+    world.owns(BOB);
+    for arguments in [["report", "1", "-o", "-"].as_slice(), &["why", "1"], &["why", "last"]] {
+        let (code, told, error) = world.run_as(BOB, arguments);
+        assert_eq!((code, told.as_str()), (1, ""), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn an_idle_line_wakes_nobody_up_and_samples_nothing() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut idle = world.python(ALICE, "say('ready')\nhear()\n");
+    idle.stage("ready");
+    until("it sleeps", SOON, || sleeps(&world));
+    idle.tell("end");
+    // What comes all at once has no minutes before.
+    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
+    hog.killed();
+    let incident = world.incidents(1).remove(0);
+    let told = world.json(&["why", &incident["id"].to_string()]);
+    let before = told["course"]["account"]
+        .as_array()
+        .map_or(0, |all| all.iter().filter(|one| one["at_ms"].as_i64() < Some(-1000)).count());
+    assert_eq!(before, 0, "{told}");
+}

@@ -1,0 +1,96 @@
+//! What only a guest of the lab has, and what may be done to no other machine.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The serial number that `lab/boot.sh` gives the disk to swap to: the mark of a guest.
+const DISK: &str = "plimsoll-swap";
+
+/// The guest's disk; `None` elsewhere, which is said.
+pub fn disk(test: &str) -> Option<PathBuf> {
+    let found = fs::read_dir("/sys/block").unwrap().flatten().find(|block| {
+        fs::read_to_string(block.path().join("serial")).is_ok_and(|serial| serial.trim() == DISK)
+    });
+    if found.is_none() {
+        println!(
+            "\nSKIPPED: {test}: it changes the whole machine, so only a guest of the lab runs it (make lab)"
+        );
+    }
+    Some(Path::new("/dev").join(found?.file_name()))
+}
+
+/// Runs a command as root; it must succeed.
+#[track_caller]
+pub fn command(program: &str, arguments: &[&str]) {
+    let output =
+        Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Swap space, in use until this is dropped.
+#[derive(Debug)]
+pub struct Swap {
+    device: PathBuf,
+}
+
+impl Swap {
+    /// To this device.
+    pub fn on(device: PathBuf) -> Self {
+        let path = device.to_str().unwrap();
+        command("mkswap", &[path]);
+        command("swapon", &[path]);
+        Self { device }
+    }
+
+    /// Into compressed memory.
+    pub fn compressed(mebibytes: u32) -> Self {
+        fs::write("/sys/block/zram0/disksize", format!("{mebibytes}M")).unwrap();
+        Self::on(PathBuf::from("/dev/zram0"))
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        command("swapoff", &[self.device.to_str().unwrap()]);
+        if self.device.ends_with("zram0") {
+            fs::write("/sys/block/zram0/reset", "1").unwrap();
+        }
+    }
+}
+
+/// A cgroup of a test's own below the root, removed when dropped.
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// With this `memory.max`.
+    pub fn with_memory_max(name: &str, memory_max: &str) -> Self {
+        let cgroup = Self(Path::new("/sys/fs/cgroup").join(name));
+        fs::create_dir(&cgroup.0).unwrap();
+        fs::write(cgroup.0.join("memory.max"), memory_max).unwrap();
+        cgroup
+    }
+
+    /// Moves a process there.
+    pub fn take(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// Processes that the kernel's OOM killer took from it.
+    pub fn oom_kills(&self) -> u64 {
+        let events = fs::read_to_string(self.0.join("memory.events")).unwrap();
+        events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // What still runs there is its test's, and ends with it.
+        drop(fs::write(self.0.join("cgroup.kill"), "1"));
+        let emptied = || fs::remove_dir(&self.0).ok();
+        super::until("the cgroup is empty", super::SOON, emptied);
+    }
+}

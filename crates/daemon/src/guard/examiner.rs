@@ -1,0 +1,147 @@
+//! Judges processes of accounts that are near their line, by rules, marks and `oom_score_adj`: on a thread of its own, because
+//! a process's cgroup and the path of its executable can make whoever looks at them wait.
+
+use super::{
+    census::{Court, Subject},
+    folders::{cgroup_not_known, is_passing},
+    host::mark_in,
+    last_defence::Originals,
+    request::{Caller, Request},
+    shield::Shield,
+};
+use plimsoll_policy::{
+    preference::{Judgement, Mark, Rules},
+    units::Uid,
+    victim::VictimId,
+};
+use plimsoll_sys::{
+    cgroup::{CgroupError, CgroupRoot},
+    process::{HeldFolder, Portrait, ProcRoot, ProcessError},
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+/// Processes of one account judged at a time, some fifty microseconds each: the first of them are soon heard of.
+pub(crate) const CASES_MAX: usize = 64;
+
+/// Accounts that wait their turn.
+const QUEUE_MAX: usize = 8;
+
+/// A process to be judged, and which of the programs that it has run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) id: VictimId,
+    pub(crate) mm: u64,
+    /// As [`plimsoll_sys::bpf::AddressSpace::tracked_ns`].
+    pub(crate) tracked_ns: u64,
+    /// As far as it was read.
+    pub(crate) cmdline: Option<Arc<str>>,
+}
+
+/// What one account has to be judged.
+#[derive(Debug)]
+pub(crate) struct Docket {
+    pub(crate) user: Uid,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) shield: Arc<Shield>,
+    pub(crate) rules: Arc<Rules>,
+}
+
+/// What came of one case.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) case: Case,
+    /// Its real uid when it was looked at.
+    pub(crate) uid: Uid,
+    pub(crate) judgement: Judgement,
+}
+
+/// What came of a docket; who could not be looked at is not in it.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) user: Uid,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// By what they were judged: it may be out of force by now.
+    pub(crate) rules: Arc<Rules>,
+}
+
+/// Has processes judged.
+#[derive(Debug)]
+pub(crate) struct Examiner {
+    requests: SyncSender<Docket>,
+}
+
+impl Examiner {
+    /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
+    pub(crate) fn start(mut proc: ProcRoot, originals: Originals, caller: Caller) -> io::Result<Self> {
+        let (requests, queue): (_, Receiver<Docket>) = sync_channel(QUEUE_MAX);
+        thread::Builder::new().name("examiner".into()).spawn(move || {
+            let mut portrait = Portrait::default();
+            for docket in queue {
+                let findings = examine(docket, &mut proc, &originals, &mut portrait);
+                if caller.send(Request::Examined(findings)).is_err() {
+                    // The guard is busy: it asks again when it has waited long enough.
+                }
+            }
+        })?;
+        Ok(Self { requests })
+    }
+
+    /// One whose cases somebody else judges.
+    #[cfg(test)]
+    pub(crate) fn by_another() -> (Self, Receiver<Docket>) {
+        let (requests, queue) = sync_channel(QUEUE_MAX);
+        (Self { requests }, queue)
+    }
+
+    /// Hands a docket over; false where there is no room for it. Never waits.
+    pub(crate) fn ask(&self, docket: Docket) -> bool {
+        self.requests.try_send(docket).is_ok()
+    }
+}
+
+fn examine(docket: Docket, proc: &mut ProcRoot, originals: &Originals, portrait: &mut Portrait) -> Findings {
+    let Docket { user, cases, shield, rules } = docket;
+    let court = Court { shield: &shield, rules: &rules, originals };
+    let root = match CgroupRoot::open() {
+        Ok(root) => Some(root),
+        // Whoever is marked there would be taken for unmarked.
+        Err(error) if is_passing(&error) => return Findings { user, verdicts: Vec::new(), rules },
+        Err(_not_to_be_had) => None,
+    };
+    // Who has gone has no verdict; who, or whose cgroup, cannot be looked at stays as they are, and is asked about again.
+    let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
+    let judged = cases.into_iter().filter_map(|case| judge(case, proc, court, (&marks, portrait)).ok());
+    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules) }
+}
+
+/// Tells the mark on the cgroup at a path.
+type Marks<'a> = dyn Fn(&[u8]) -> Result<Option<Mark>, CgroupError> + 'a;
+
+/// All that is read is of the process that is held; that it still runs the same program is made sure of by whoever writes
+/// the verdict down.
+fn judge(
+    case: Case,
+    proc: &mut ProcRoot,
+    court: Court<'_>,
+    (marks, portrait): (&Marks<'_>, &mut Portrait),
+) -> Result<Verdict, ProcessError> {
+    let held = HeldFolder::open(proc, case.id)?;
+    held.portray(None, portrait)?;
+    let process = proc.process(case.id.pid)?;
+    // Held until here: whoever has this number is who was portrayed.
+    held.oom_score_adj()?;
+    let mark = portrait.cgroup().map_or(Ok(None), marks);
+    let mark = mark.map_err(|_what_it_was| cgroup_not_known(case.id.pid))?;
+    let judgement = court.judge(&Subject::of(&process, mark, case.cmdline.as_deref()), portrait);
+    Ok(Verdict { case, uid: process.uid, judgement })
+}
+
+#[cfg(test)]
+mod tests;

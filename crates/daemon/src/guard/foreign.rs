@@ -1,0 +1,70 @@
+//! Kills that were not ours, written down: the guard numbers incidents, and adds what it alone knows of an account.
+
+use super::{
+    Guard,
+    kernel::{Kernel, Programs as _},
+    ledger::{Entry, Occasion},
+};
+use crate::obituary::{Death, Deceased};
+use plimsoll_policy::{
+    account::Account,
+    incident::{Guard as Side, Outcome, Trigger},
+    units::{Bytes, Pages},
+    victim::Signal,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+impl<K: Kernel> Guard<K> {
+    /// Unless it was written down before.
+    pub(super) fn record_once(&mut self, deceased: Deceased, written: &AtomicBool) {
+        // Only this thread sets it.
+        if !written.swap(true, Ordering::Relaxed) {
+            self.record_deceased(deceased);
+        }
+    }
+
+    pub(super) fn record_deceased(&mut self, deceased: Deceased) {
+        match deceased {
+            Deceased::Known(death) => self.record_death(*death),
+            Deceased::Arranged(deed) => self.record_last_defence(&deed),
+            Deceased::Unrecorded(count) => self.ledger.unrecorded_of_kernel(count),
+        }
+    }
+
+    fn record_death(&mut self, death: Death) {
+        let signal = match death.action {
+            Outcome::Term => Signal::Term,
+            Outcome::Kill | Outcome::Deny | Outcome::Notify | Outcome::Refuse => Signal::Kill,
+        };
+        // An earlier daemon wrote it down, and died before it gave the kernel's record back.
+        if death.id().is_some_and(|id| self.ledger.inherited(id, signal).is_some()) {
+            return;
+        }
+        let Death { time, account, reason, victims, origin, arranged, .. } = death;
+        let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
+        let held = self.ledger.page_size().to_pages(Bytes(held));
+        let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
+        let line = account.and_then(|Account::User(uid)| {
+            self.attached.as_mut().and_then(|attached| attached.limits.account(uid).ok().flatten())
+        });
+        let followed = line.is_some();
+        let line = line.filter(|_| arranged.is_some());
+        let entry = Entry {
+            occasion: Occasion {
+                account,
+                guard: if arranged.is_some() { Side::Limits } else { Side::Kernel },
+                trigger: if arranged.is_some() { Trigger::LastDefence } else { Trigger::Kernel },
+                signal: Some(signal),
+                crossed: Some(time),
+                signalled: None,
+            },
+            reason,
+            // The account's may be back by now: then what its victim held says more.
+            usage: line.map_or(Pages(0), |line| line.usage).max(held),
+            hard: line.map(|line| line.effective.unwrap_or(line.hard)),
+            victims,
+            peers: Vec::new(),
+        };
+        self.ledger.record_foreign(entry, origin, followed);
+    }
+}

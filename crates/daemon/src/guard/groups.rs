@@ -1,0 +1,259 @@
+//! Ends the cgroup of a victim: on threads of their own, because the kernel makes whoever kills a cgroup wait for others that
+//! change the tree of cgroups, and one with somebody to spare in it takes up to a second. Few, for most of such a wait is for
+//! one lock of the kernel.
+
+mod marks;
+
+use super::{
+    census::{Court, Subject},
+    host::mark_in,
+    last_defence::Originals,
+    report::Journal,
+    shield::Shield,
+};
+use marks::{Marks, mark_unit_of};
+use plimsoll_policy::{
+    human::escaped,
+    preference::{Mark, Rules},
+    selection::{Protection, Standing},
+    units::{Nanos, Pid},
+    victim::VictimId,
+};
+use plimsoll_sys::{
+    cgroup::{CgroupError, CgroupId, CgroupRoot, KillOrders, Killer},
+    process::{HeldFolder, Portrait, ProcRoot, Process, ProcessError, ReaperHandle, clock_monotonic_ns},
+};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+pub(crate) use marks::UnitMark;
+
+/// Cgroups that can wait their turn.
+const QUEUE_MAX: usize = 16;
+
+/// Cgroups that are ended at the same time.
+const THREADS: usize = 3;
+
+/// Their threads need little stack.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// How many of the largest processes go to the reaper; the others free their memory themselves.
+const HELD_MAX: usize = 16;
+
+/// How long to go on signalling one by one, where somebody is spared or the kernel cannot kill them together.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// An order this old is not carried out: the cgroup may have been made again, or the shortage be over.
+const ORDER_AGE_MAX: Nanos = Nanos(2_000_000_000);
+
+/// A cgroup, by path and by what tells it from a later one of the same path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Its path from the root of the hierarchy.
+    pub(crate) path: Vec<u8>,
+    /// Its id.
+    pub(crate) id: CgroupId,
+}
+
+/// A cgroup that is to end.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Which.
+    pub(crate) cgroup: Group,
+    /// When that was decided.
+    pub(crate) ordered: Nanos,
+    /// Who in it lives on.
+    pub(crate) shield: Arc<Shield>,
+    /// As the shield.
+    pub(crate) rules: Arc<Rules>,
+    /// As the shield.
+    pub(crate) originals: Originals,
+    /// Only says what would be done.
+    pub(crate) dry_run: bool,
+}
+
+/// Has cgroups ended.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    orders: SyncSender<Order>,
+    marks: Marks,
+    /// Orders that are not carried out yet.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Groups {
+    /// Starts the threads; they sleep until there is an order.
+    pub(crate) fn start(journal: &Journal, reaper: &ReaperHandle) -> io::Result<Self> {
+        let (orders, queue): (_, Receiver<Order>) = sync_channel(QUEUE_MAX);
+        let (queue, waiting) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..THREADS {
+            let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
+            let mut hand = Hand { killer: Killer::new(), proc, reaper: reaper.clone() };
+            let (queue, done, journal) = (Arc::clone(&queue), Arc::clone(&waiting), journal.clone());
+            // Whoever waits for an order has the lock; the others wait for it.
+            let next = move || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            thread::Builder::new().name("groups".into()).stack_size(STACK_BYTES).spawn(move || {
+                while let Ok(order) = next() {
+                    journal.line(told(&order, hand.end(&order)));
+                    done.fetch_sub(1, Ordering::Release);
+                }
+            })?;
+        }
+        let marks = Marks::start()?;
+        Ok(Self { orders, marks, waiting })
+    }
+
+    /// One that ends nothing.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self { orders: sync_channel(0).0, marks: Marks::mute(), waiting: Arc::default() }
+    }
+
+    /// As if an order were being carried out, or not any more.
+    #[cfg(test)]
+    pub(crate) fn occupy(&self, busy: bool) {
+        self.waiting.store(usize::from(busy), Ordering::Release);
+    }
+
+    /// Gives an order; false where there is no room for it. Never waits.
+    pub(crate) fn order(&self, order: Order) -> bool {
+        self.waiting.fetch_add(1, Ordering::Release);
+        let taken = self.orders.try_send(order).is_ok();
+        if !taken {
+            self.waiting.fetch_sub(1, Ordering::Release);
+        }
+        taken
+    }
+
+    /// Whether some orders are not carried out yet.
+    pub(crate) fn busy(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Has a unit marked, so that the service manager does not take its end for a crash. Waits for 20 ms at most, and not
+    /// at all while an earlier one is held up: who is to be killed is killed, marked or not. Whether it is told in time.
+    pub(crate) fn mark(&self, unit: UnitMark) -> bool {
+        self.marks.set(unit)
+    }
+}
+
+fn told(order: &Order, ended: Result<Ended, String>) -> String {
+    let cgroup = escaped(&String::from_utf8_lossy(&order.cgroup.path));
+    match ended {
+        Ok(Ended { processes, spared, .. }) if order.dry_run => {
+            format!(
+                "dry run: would have killed {processes} processes of cgroup {cgroup}, {spared} of it spared"
+            )
+        }
+        Ok(Ended { processes, spared, took }) => format!(
+            "killed {processes} processes of cgroup {cgroup} with the victim, {spared} of it spared, in {} us",
+            took.0 / 1000
+        ),
+        Err(error) => format!("cgroup {cgroup} was not killed with its victim: {error}"),
+    }
+}
+
+struct Ended {
+    processes: u64,
+    spared: u64,
+    took: Nanos,
+}
+
+/// What one thread ends cgroups with.
+struct Hand {
+    killer: Killer,
+    proc: ProcRoot,
+    reaper: ReaperHandle,
+}
+
+impl Hand {
+    fn end(&mut self, order: &Order) -> Result<Ended, String> {
+        let failed = |error: CgroupError| error.to_string();
+        let began = clock_monotonic_ns();
+        if began.saturating_sub(order.ordered.0) > ORDER_AGE_MAX.0 {
+            return Err("that was decided too long ago".to_owned());
+        }
+        let root = CgroupRoot::open().map_err(failed)?;
+        let cgroup = root.cgroup(&order.cgroup.path).map_err(failed)?;
+        if cgroup.id() != order.cgroup.id {
+            return Err("it was made again meanwhile".to_owned());
+        }
+        let court = Court { shield: &order.shield, rules: &order.rules, originals: &order.originals };
+        let orders = KillOrders {
+            reaper: Some(&self.reaper),
+            hold: HELD_MAX,
+            patience: PATIENCE,
+            dry_run: order.dry_run,
+        };
+        let mut portrait = Portrait::default();
+        let mut spares = |proc: &mut ProcRoot, pid| spares(&root, proc, pid, (court, &mut portrait));
+        let killed = self.killer.kill(&cgroup, &mut self.proc, &orders, &mut spares).map_err(failed)?;
+        let took = Nanos(clock_monotonic_ns().saturating_sub(began));
+        if !order.dry_run {
+            // The guard has had it noted that this begins.
+            mark_unit_of(&root, &cgroup, true, Some(killed.processes));
+        }
+        Ok(Ended { processes: killed.processes, spared: killed.spared, took })
+    }
+}
+
+/// Whether somebody in a cgroup is never selected. Whoever cannot be looked at is taken for one of these.
+fn spares(
+    root: &CgroupRoot,
+    proc: &mut ProcRoot,
+    pid: Pid,
+    (court, portrait): (Court<'_>, &mut Portrait),
+) -> bool {
+    let portrayed = proc.process(pid).and_then(|process| {
+        let held = HeldFolder::open(proc, VictimId { pid, start_ns: process.start_ns })?;
+        held.portray(None, portrait)?;
+        Ok(process)
+    });
+    match portrayed {
+        Ok(process) => match portrait.cgroup().map(|path| mark_in(root, path)).transpose() {
+            Ok(mark) => {
+                matches!(court.standing(&process, portrait, mark.flatten()), Standing::Protected(_))
+            }
+            Err(_) => true,
+        },
+        Err(ProcessError::Vanished(_)) => false,
+        Err(_) => true,
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// Of a process that is not in any list.
+    pub(super) const fn of(process: &'a Process, mark: Option<Mark>, cmdline: Option<&'a str>) -> Self {
+        Self {
+            id: VictimId { pid: process.pid, start_ns: process.start_ns },
+            uid: process.uid,
+            comm: &process.comm,
+            parent: process.parent,
+            oom_score_adj: None,
+            cmdline,
+            mark,
+        }
+    }
+}
+
+impl Court<'_> {
+    /// The standing of a process that is not in any list.
+    fn standing(&self, process: &Process, portrait: &Portrait, mark: Option<Mark>) -> Standing {
+        if process.pid.0 <= 1 {
+            return Standing::Protected(Protection::Init);
+        }
+        self.judge(&Subject::of(process, mark, None), portrait).standing()
+    }
+}
+
+#[cfg(test)]
+mod tests;

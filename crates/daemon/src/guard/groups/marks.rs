@@ -1,0 +1,129 @@
+//! Tells the service manager of kills in its units, by marks on their cgroups ([`plimsoll_sys::cgroup`]). A thread of its own
+//! sets them, in the order in which that was asked, because whoever lists or changes a cgroup's folder holds that up for as
+//! long as they like.
+
+use plimsoll_sys::{
+    cgroup::{Cgroup, CgroupRoot},
+    process::raise_decider,
+};
+use std::{
+    cell::RefCell,
+    io,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+/// Marks that can wait their turn.
+const QUEUE_MAX: usize = 16;
+
+/// Its thread needs little stack.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// How long the guard waits for a mark: as a rule that takes some fifty microseconds.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What the service manager is told of a unit.
+#[derive(Debug, Clone)]
+pub(crate) struct UnitMark {
+    /// A cgroup of the unit.
+    pub(crate) cgroup: Vec<u8>,
+    /// Only where this cgroup is all of the unit.
+    pub(crate) whole: bool,
+    /// How many were killed; `None`: a kill begins.
+    pub(crate) killed: Option<u64>,
+}
+
+/// Sets one mark, and may take as long as the kernel likes.
+type Marker = dyn FnMut(&UnitMark) + Send;
+
+/// Has units marked.
+#[derive(Debug)]
+pub(super) struct Marks {
+    asked: SyncSender<(UnitMark, SyncSender<()>)>,
+    /// The one that the guard waited for in vain last: until it is set, nobody waits for another.
+    late: RefCell<Option<Receiver<()>>>,
+    patience: Duration,
+}
+
+impl Marks {
+    /// Starts the thread; it sleeps until it is asked.
+    pub(super) fn start() -> io::Result<Self> {
+        // Held: to look for it among the mounts waits for whoever mounts.
+        let mut root = CgroupRoot::open().ok();
+        Self::with(Box::new(move |unit| mark(&mut root, unit)), PATIENCE)
+    }
+
+    fn with(mut marker: Box<Marker>, patience: Duration) -> io::Result<Self> {
+        let (asked, queue) = sync_channel::<(UnitMark, SyncSender<()>)>(QUEUE_MAX);
+        thread::Builder::new().name("unit-marks".into()).stack_size(STACK_BYTES).spawn(move || {
+            // Who asks is waiting, and as urgent as that: behind the reapers and what is dying, which are real-time, too, it
+            // would be set when the victim is gone.
+            let _whatever_it_is = raise_decider();
+            for (unit, heard) in queue {
+                marker(&unit);
+                if heard.try_send(()).is_err() {
+                    // Whoever asked is not waiting any more.
+                }
+            }
+        })?;
+        Ok(Self { asked, late: RefCell::default(), patience })
+    }
+
+    /// One that marks nothing.
+    #[cfg(test)]
+    pub(super) fn mute() -> Self {
+        Self { asked: sync_channel(0).0, late: RefCell::default(), patience: PATIENCE }
+    }
+
+    /// Has a unit marked; that a kill begins is waited for. Whether the service manager is told in time: who is to be killed
+    /// is killed, marked or not.
+    pub(super) fn set(&self, unit: UnitMark) -> bool {
+        let (heard, marked) = sync_channel(1);
+        let begins = unit.killed.is_none();
+        if self.asked.try_send((unit, heard)).is_err() {
+            return false;
+        }
+        if !begins {
+            return true;
+        }
+        let mut late = self.late.borrow_mut();
+        if late.as_ref().is_some_and(|earlier| earlier.try_recv() == Err(TryRecvError::Empty)) {
+            return false;
+        }
+        *late = None;
+        match marked.recv_timeout(self.patience) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                *late = Some(marked);
+                false
+            }
+        }
+    }
+}
+
+fn mark(root: &mut Option<CgroupRoot>, unit: &UnitMark) {
+    if root.is_none() {
+        *root = CgroupRoot::open().ok();
+    }
+    if let Some(root) = root
+        && let Ok(own) = root.cgroup(&unit.cgroup)
+    {
+        mark_unit_of(root, &own, unit.whole, unit.killed);
+    }
+}
+
+/// As [`UnitMark`] says, for a cgroup that is held.
+pub(super) fn mark_unit_of(root: &CgroupRoot, own: &Cgroup, whole: bool, killed: Option<u64>) {
+    let unit = root.unit_of(own).ok().flatten().filter(|unit| !whole || unit.id() == own.id());
+    let marked = unit.map(|unit| match killed {
+        None => unit.note_oom_kill_begins(),
+        Some(processes) => unit.note_oom_kill(processes),
+    });
+    if let Some(Err(_)) = marked {
+        // The unit has gone, or somebody wrote something else there: the result will be `signal`, as without us.
+    }
+}
+
+#[cfg(test)]
+mod tests;

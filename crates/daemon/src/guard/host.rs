@@ -1,0 +1,397 @@
+//! The machine's own kernel, behind what the guard asks of one.
+
+use super::{
+    folders::{Folders, Found, Key, cgroup_not_known, is_passing},
+    groups::Group,
+    kernel::{Held, Kernel, Programs, Reaps, Records},
+    population::{Growth, NotKnown, Population, Seen, Source},
+};
+use plimsoll_policy::{
+    permission::ROOT,
+    preference::{Mark, Scope, Wish},
+    reading::Reading,
+    reap::Rates,
+    selection::Standing,
+    units::{Nanos, Pages, Pid, Uid},
+    victim::{Signal, VictimId},
+};
+use plimsoll_sys::{
+    bpf::{
+        AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, Events, FamilyFacts, Holder, Limits,
+        LineSet, MapFacts, Measured, Meta, Pins, Selector, VictimMark, Weighing,
+    },
+    cgroup::{Cgroup, CgroupError, CgroupRoot, Marks, SetBy},
+    process::{
+        HeldFolder, PidFd, Portrait, ProcRoot, Process, ProcessError, Reaper, ScanCounts, clock_monotonic_ns,
+        kernel_version,
+    },
+};
+use plimsoll_wire::{abi, record::Record, task::TaskFacts, text::Meminfo};
+use std::io;
+
+/// `/proc`, and what is faster than it where this kernel has it.
+#[derive(Debug)]
+pub(crate) struct Host {
+    proc: ProcRoot,
+    selector: Option<Selector>,
+    folders: Folders,
+    /// Reading where a process is waits for whoever makes a cgroup: up to Linux 6.10.
+    cgroup_file_waits: bool,
+}
+
+/// Since this version `/proc/PID/cgroup` takes no lock that others hold while they wait for memory.
+const CGROUP_FILE_IS_FREE: (u32, u32) = (6, 11);
+
+impl Host {
+    /// `other`: another way to the same `/proc`, for the thread that looks at cgroups.
+    pub(crate) fn new(proc: ProcRoot, other: ProcRoot) -> io::Result<Self> {
+        let free =
+            kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
+        let folders = Folders::start(CgroupRoot::open().ok(), other)?;
+        Ok(Self { proc, selector: None, folders, cgroup_file_waits: !free })
+    }
+
+    /// Where a process is that is not known to be in any cgroup but the root of the v2 hierarchy: another may tell more.
+    fn portray_elsewhere(
+        &mut self,
+        held: &HeldFolder,
+        id: VictimId,
+        into: &mut Portrait,
+    ) -> Result<(), ProcessError> {
+        if !self.cgroup_file_waits {
+            return held.portray(None, into);
+        }
+        match self.folders.find(&Key::Process(id)) {
+            Some(Found::Path(path)) => held.portray(Some(path), into),
+            Some(Found::Folder(_) | Found::Nothing) => held.portray(Some(b""), into),
+            None => Err(cgroup_not_known(id.pid)),
+        }
+    }
+}
+
+/// The mark that counts: one that anybody could have made does not.
+fn mark(marks: &Marks) -> Option<Mark> {
+    let by = |set: Option<SetBy>, wish| match set? {
+        SetBy::Root => Some(Mark { wish, owner: ROOT }),
+        SetBy::Owner(owner) => Some(Mark { wish, owner }),
+        SetBy::Anybody => None,
+    };
+    by(marks.omit, Wish::Omit).or_else(|| by(marks.avoid, Wish::Avoid))
+}
+
+/// The mark on the cgroup at this path, or on its unit; `None` also where no cgroup of the v2 hierarchy is there. An error: it
+/// could not be found out, and nobody in it is to be taken for unmarked.
+pub(super) fn mark_in(root: &CgroupRoot, cgroup: &[u8]) -> Result<Option<Mark>, CgroupError> {
+    match root.cgroup(cgroup) {
+        Ok(own) => mark_of(root, &own),
+        Err(error) if is_passing(&error) => Err(error),
+        Err(_nothing_there) => Ok(None),
+    }
+}
+
+/// The mark on a cgroup, or on its unit: the service manager writes it there, whatever is below that. Where marks may not be
+/// read at all there are none: else nobody could ever be selected. Where it has gone it is an error.
+pub(super) fn mark_of(root: &CgroupRoot, own: &Cgroup) -> Result<Option<Mark>, CgroupError> {
+    let read = |cgroup: &Cgroup| cgroup.marks().map(|marks| mark(&marks)).or_else(unless_it_stays(None));
+    if let Some(mark) = read(own)? {
+        return Ok(Some(mark));
+    }
+    root.unit_of(own).or_else(unless_it_stays(None))?.map_or(Ok(None), |unit| read(&unit))
+}
+
+/// What stands for what this machine does not let us find out, now or later.
+pub(super) fn unless_it_stays<T>(missing: T) -> impl FnOnce(CgroupError) -> Result<T, CgroupError> {
+    |error| if error.is_gone() || is_passing(&error) { Err(error) } else { Ok(missing) }
+}
+
+/// As the selection programs tell it.
+fn seen(facts: &TaskFacts) -> Seen {
+    let private = Pages(facts.anonymous.0.saturating_add(facts.swapped.0));
+    let errors = facts.errors;
+    Seen {
+        id: VictimId { pid: facts.pid, start_ns: facts.start_ns },
+        parent: facts.parent,
+        uid: facts.uid,
+        mm: facts.mm,
+        private: Reading::Known(private),
+        shared: facts.shared,
+        // Of two counts and a third.
+        error: Pages(errors.anonymous.0.saturating_mul(2).saturating_add(errors.mapped.0)),
+        ceiling: facts.mapped,
+        oom_score_adj: i16::try_from(facts.oom_score_adj).ok(),
+        standing: if facts.dying || facts.oom_victim { Standing::Dying } else { Standing::Free },
+        cgroup_id: Some(facts.cgroup_id),
+        execs: Some(facts.execs),
+        comm: facts.comm,
+    }
+}
+
+impl Population for Host {
+    fn now(&self) -> Nanos {
+        Nanos(clock_monotonic_ns())
+    }
+
+    fn begin_decision(&mut self) {
+        self.folders.begin();
+    }
+
+    fn own_pid(&self) -> Pid {
+        Pid(std::process::id())
+    }
+
+    fn census(&mut self, mut visit: impl FnMut(&Seen)) -> Result<Source, ProcessError> {
+        if let Some(selector) = &mut self.selector
+            && selector.sweep(|facts| visit(&seen(facts))).is_ok()
+        {
+            return Ok(Source::Programs);
+        }
+        self.proc.processes(|process| visit(&Seen::from(process))).map(|_| Source::Proc)
+    }
+
+    fn look_closely(&mut self, id: VictimId) -> Option<Seen> {
+        if let Some(selector) = &mut self.selector {
+            let mut found = None;
+            let measured = selector.measure(&[id], |_, measured| found = Some(measured));
+            match (measured, found) {
+                (Ok(()), Some(Measured::Known(facts))) => return Some(Seen { id, ..seen(&facts) }),
+                (Ok(()), Some(Measured::Another | Measured::Gone)) => return None,
+                (Ok(()), None) | (Err(_), _) => {}
+            }
+        }
+        Seen::again(&self.proc.process(id.pid).ok()?, id)
+    }
+
+    fn portray(
+        &mut self,
+        id: VictimId,
+        cgroup_id: Option<u64>,
+        into: &mut Portrait,
+    ) -> Result<bool, ProcessError> {
+        let held = HeldFolder::open(&self.proc, id)?;
+        match cgroup_id.map(|cgroup| self.folders.find(&Key::Id(cgroup))) {
+            Some(Some(Found::Folder(folder))) if folder.own.path != b"/" => {
+                held.portray(Some(&folder.own.path), into).map(|()| true)
+            }
+            Some(None) => Err(cgroup_not_known(id.pid)),
+            Some(Some(_)) | None => self.portray_elsewhere(&held, id, into).map(|()| false),
+        }
+    }
+
+    fn mark_of(&mut self, cgroup: &[u8], id: Option<u64>) -> Result<Option<Mark>, NotKnown> {
+        Ok(self.folders.at_path(cgroup, id)?.and_then(|folder| folder.mark))
+    }
+
+    fn group_of(&mut self, cgroup: &[u8], id: Option<u64>, scope: Scope) -> Result<Option<Group>, NotKnown> {
+        Ok(self.folders.at_path(cgroup, id)?.and_then(|folder| match scope {
+            Scope::Cgroup => Some(folder.own.clone()),
+            Scope::Process | Scope::Tree => folder.oom_group.clone(),
+        }))
+    }
+
+    fn watch(&mut self, floor: Pages) -> bool {
+        self.selector.as_mut().is_some_and(|selector| selector.watch(floor).is_ok())
+    }
+
+    fn grown(&mut self, mut visit: impl FnMut(Growth)) -> Option<bool> {
+        let selector = self.selector.as_mut()?;
+        let counts = selector.grown(|grown| visit(Growth { id: grown.id, mm: grown.mm })).ok()?;
+        Some(counts.lost == 0)
+    }
+
+    fn unwatch(&mut self) {
+        if let Some(selector) = &mut self.selector
+            && selector.unwatch().is_err()
+        {
+            // It is detached all the same.
+        }
+    }
+
+    fn equip(&mut self, selector: Selector) {
+        self.selector = Some(selector);
+    }
+}
+
+impl Kernel for Host {
+    type Held = PidFd;
+    type Reaper = Reaper;
+    type Programs = Limits;
+    type Records = Events;
+
+    fn adopt(&self, pins: &Pins) -> Result<(Limits, Events), BpfError> {
+        let limits = Limits::open_latest(pins)?;
+        let events = limits.events()?;
+        Ok((limits, events))
+    }
+
+    fn adopt_replaced(&self, pins: &Pins) -> Option<(Limits, Events)> {
+        // Those of another version cannot be read.
+        let limits = pins.beside().root().exists().then(|| Limits::open(pins).ok())??;
+        let events = limits.events().ok()?;
+        Some((limits, events))
+    }
+
+    fn remove(&self, pins: &Pins) -> Result<bool, BpfError> {
+        pins.remove_programs()
+    }
+
+    fn hold(&self, pid: Pid, start_ns: u64) -> Result<PidFd, ProcessError> {
+        PidFd::open_verified(&self.proc, pid, start_ns)
+    }
+
+    fn process(&mut self, pid: Pid) -> Result<Process, ProcessError> {
+        self.proc.process(pid)
+    }
+
+    fn processes(&mut self, visit: impl FnMut(&Process)) -> Result<ScanCounts, ProcessError> {
+        self.proc.processes(visit)
+    }
+
+    fn cgroup(&mut self, pid: Pid) -> Result<Option<String>, ProcessError> {
+        self.proc.cgroup(pid)
+    }
+
+    fn waiting_pages(&mut self) -> Reading<Pages> {
+        match self.proc.read_zoneinfo() {
+            Ok(zones) => zones.waiting().map_or(Reading::Absent, Reading::Known),
+            Err(_) => Reading::Unreadable,
+        }
+    }
+
+    fn read_meminfo(&mut self) -> Result<Meminfo, ProcessError> {
+        self.proc.read_meminfo()
+    }
+}
+
+impl Held for PidFd {
+    fn try_clone(&self) -> Result<Self, ProcessError> {
+        Self::try_clone(self)
+    }
+
+    fn send_signal(&self, signal: Signal) -> Result<(), ProcessError> {
+        Self::send_signal(self, signal)
+    }
+
+    fn has_exited(&self) -> Result<bool, ProcessError> {
+        Self::has_exited(self)
+    }
+}
+
+impl Reaps for Reaper {
+    type Held = PidFd;
+
+    fn expect(&self, victim: &PidFd) {
+        Self::expect(self, victim);
+    }
+
+    fn submit(&self, victim: PidFd, tag: u64) -> Result<(), PidFd> {
+        Self::submit(self, victim, tag)
+    }
+
+    fn rates(&self) -> Rates {
+        Self::rates(self)
+    }
+
+    fn stop(self) -> io::Result<()> {
+        Self::stop(self)
+    }
+}
+
+impl Programs for Limits {
+    fn meta(&self) -> Meta {
+        Self::meta(self)
+    }
+
+    fn counters(&self) -> Result<abi::plimsoll_counters, BpfError> {
+        Self::counters(self)
+    }
+
+    fn maps(&self) -> Vec<MapFacts> {
+        Self::maps(self)
+    }
+
+    fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
+        Self::account(self, uid)
+    }
+
+    fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
+        Self::accounts(self)
+    }
+
+    fn address_spaces(&mut self, visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError> {
+        Self::address_spaces(self, visit)
+    }
+
+    fn walk(&mut self, holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+        Self::walk(self, holding)
+    }
+
+    fn sweep(&self) -> Result<u32, BpfError> {
+        Self::sweep(self)
+    }
+
+    fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError> {
+        Self::mark(self, mm, pid, mark)
+    }
+
+    fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError> {
+        Self::weigh(self, weighing)
+    }
+
+    fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
+        Self::answer(self, account, hold_until_ns)
+    }
+
+    fn actions_told(&self, count: u64) -> Result<(), BpfError> {
+        Self::actions_told(self, count)
+    }
+
+    fn take_place(&mut self) -> Result<(), BpfError> {
+        Self::take_place(self)
+    }
+
+    fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
+        Self::set_line(self, line)
+    }
+
+    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
+        Self::clear_line(self, uid)
+    }
+
+    fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError> {
+        Self::set_default(self, line)
+    }
+
+    fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
+        Self::protect_cgroups(self, ids)
+    }
+
+    fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {
+        Self::attend(self, kernel_trigger)
+    }
+
+    fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {
+        Self::family(self, family)
+    }
+
+    fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
+        Self::set_copies(self, family, copied, parts)
+    }
+
+    fn measure_again(&self, account: u32) -> Result<bool, BpfError> {
+        Self::measure_again(self, account)
+    }
+
+    fn verify(&self, account: u32) -> Result<(), BpfError> {
+        Self::verify(self, account)
+    }
+}
+
+impl Records for Events {
+    fn next_record(&mut self) -> Result<Option<Record>, BpfError> {
+        Self::next_record(self)
+    }
+
+    fn undecodable(&self) -> u64 {
+        Self::undecodable(self)
+    }
+}

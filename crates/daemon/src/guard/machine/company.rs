@@ -1,0 +1,159 @@
+//! Those who go with a victim: told to the service manager, signalled after it, or in a dry run only named.
+
+use super::MachineGuard;
+use crate::guard::{
+    acting::{Signalled, signal_candidate},
+    census::{Belonging, Company, TREE_MAX, Tree},
+    groups::{Group, Order, UnitMark},
+    hands::Hands,
+    kernel::Kernel,
+};
+use plimsoll_policy::{
+    human::escaped,
+    incident::Victim,
+    selection::{Candidate, Decision},
+    victim::{Signal, SignalOutcome, VictimId},
+};
+use std::sync::Arc;
+
+/// What the service manager is told before the first signal, so that it does not take the end for a crash; `None`: nothing.
+fn beginning(belonging: &Belonging) -> Option<UnitMark> {
+    let Belonging { cgroup, child_of_init, company } = belonging;
+    match (company, cgroup) {
+        (Company::Cgroup(group), _) => {
+            Some(UnitMark { cgroup: group.path.clone(), whole: true, killed: None })
+        }
+        // The manager does not hear of the end of any other, and would blame the unit's own end on it later.
+        (Company::Nobody | Company::Tree(_), Some(cgroup)) if *child_of_init => {
+            Some(UnitMark { cgroup: cgroup.clone(), whole: false, killed: None })
+        }
+        (Company::Nobody | Company::Tree(_), _) => None,
+    }
+}
+
+fn order<K: Kernel>(group: &Group, dry_run: bool, hands: &mut Hands<'_, K>) {
+    let (shield, rules) = (Arc::clone(hands.shield), Arc::clone(hands.rules));
+    let (cgroup, originals) = (group.clone(), hands.originals.clone());
+    let order = Order { cgroup, ordered: hands.now(), shield, rules, originals, dry_run };
+    if !hands.groups.order(order) {
+        hands.notices.say("a cgroup was not killed with its victim: too many wait their turn");
+    }
+}
+
+/// Before the first signal: the service manager is told.
+pub(super) fn announce<K: Kernel>(belonging: &Belonging, hands: &mut Hands<'_, K>) {
+    if let Some(unit) = beginning(belonging)
+        && !hands.groups.mark(unit.clone())
+    {
+        let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
+        hands.notices.say(format_args!(
+            "systemd may hear too late why a process of {unit} was killed: the result of the unit may be signal"
+        ));
+    }
+}
+
+impl MachineGuard {
+    /// After the victim's signal, and only if it got one: the rest of its tree; or everybody else of a cgroup that goes whole
+    /// is given to the thread that ends cgroups.
+    pub(super) fn end_together<K: Kernel>(
+        &mut self,
+        belonging: &Belonging,
+        hands: &mut Hands<'_, K>,
+    ) -> Vec<Signalled<K>> {
+        let mut sent = Vec::new();
+        match &belonging.company {
+            Company::Nobody => {}
+            Company::Tree(tree) => {
+                let tree = self.of_this_moment(tree, hands);
+                let before = self.census.unlooked();
+                for id in tree.members {
+                    sent.extend(self.end_one(id, hands));
+                }
+                let missed = self.census.unlooked().saturating_sub(before);
+                if missed > 0 {
+                    hands.notices.say(format_args!(
+                        "of a victim's tree {missed} processes could not be looked at and were not ended"
+                    ));
+                }
+                if tree.left > 0 {
+                    hands.notices.say(format_args!(
+                        "of a victim's tree {TREE_MAX} processes were ended and {} more were not",
+                        tree.left
+                    ));
+                }
+            }
+            Company::Cgroup(group) => {
+                order(group, false, hands);
+                // Who is in it is known to the thread that ends it.
+                self.census.spoil();
+            }
+        }
+        if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
+            let killed = u64::try_from(sent.len()).unwrap_or(u64::MAX).saturating_add(1);
+            if !hands.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
+                // The number is for systemd's log alone.
+            }
+        }
+        sent
+    }
+
+    /// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
+    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, hands: &mut Hands<'_, K>) -> Tree {
+        let mut tree = tree.clone();
+        if let Err(error) = self.list(hands) {
+            hands.notices.once("machine guard", &error);
+            hands.notices.say("of a victim's tree nobody else was ended: processes could not be listed");
+            return Tree::default();
+        }
+        tree.left = 0;
+        self.census.follow(&mut tree);
+        tree
+    }
+
+    fn end_one<K: Kernel>(&mut self, id: VictimId, hands: &mut Hands<'_, K>) -> Option<Signalled<K>> {
+        let court = hands.court();
+        let candidate = self.census.endable(id, hands.kernel, court)?;
+        // The victim itself, and those of its memory: they were signalled first.
+        if hands.flights.find(id).is_some() || self.state.skipped(id) {
+            return None;
+        }
+        let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
+        match outcome {
+            SignalOutcome::Sent(_) => Some(Signalled { candidate, pidfd, moment, _note: None }),
+            SignalOutcome::Failed(_) => {
+                hands.notices.signal_failed(candidate.pid, Signal::Kill);
+                None
+            }
+            SignalOutcome::Vanished | SignalOutcome::Freed => None,
+        }
+    }
+
+    /// What a dry run says would have been done, step by step: whoever would have been signalled, in that order.
+    pub(super) fn rehearse<K: Kernel>(
+        &mut self,
+        decision: &Decision,
+        signal: Signal,
+        belonging: &Option<Belonging>,
+        hands: &mut Hands<'_, K>,
+    ) -> Vec<Victim> {
+        let mut ends: Vec<Candidate> = decision.together().copied().collect();
+        if let (true, Signal::Kill, Some(belonging)) = (decision.dry_run, signal, belonging) {
+            if let Some(unit) = beginning(belonging) {
+                let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
+                hands.notices.say(format_args!("dry run: would have marked the unit of {unit} for systemd"));
+            }
+            match &belonging.company {
+                Company::Nobody => {}
+                Company::Tree(tree) => {
+                    let (tree, court) = (self.of_this_moment(tree, hands), hands.court());
+                    for id in tree.members {
+                        let known = ends.iter().any(|one| one.id() == id);
+                        ends.extend(self.census.endable(id, hands.kernel, court).filter(|_| !known));
+                    }
+                }
+                Company::Cgroup(group) => order(group, true, hands),
+            }
+        }
+        ends.iter().map(|candidate| hands.ledger.victim(candidate)).collect()
+    }
+}

@@ -1,0 +1,155 @@
+//! Moves pages that are not in use to swap before memory runs out: on a thread of its own, because it takes as long as
+//! the disk does.
+
+use super::report::Journal;
+use plimsoll_policy::{
+    human::bytes,
+    units::{Bytes, Pid},
+    victim::VictimId,
+};
+use plimsoll_sys::{
+    cgroup::{CgroupErrorKind, CgroupRoot, ReclaimOrder},
+    process::{PageOutOrder, PidFd, ProcRoot, Process, page_size},
+};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+    time::Duration,
+};
+
+/// How long one asking may take: the guard asks every 2 s.
+const BUDGET: Duration = Duration::from_secs(2);
+
+/// As `memory.reclaim` takes it where it does (6.12 and later): the most there is, anonymous pages before those of files.
+const ANONYMOUS_FIRST: u8 = 200;
+
+/// Whoever has less is not worth the walk over their mappings.
+const WORTH_BYTES: Bytes = Bytes(16 << 20);
+
+/// Processes paged out at one asking.
+const PROCESSES_MAX: usize = 8;
+
+/// Has memory reclaimed, one asking at a time.
+#[derive(Debug)]
+pub(crate) struct Reclaimer {
+    requests: SyncSender<Bytes>,
+}
+
+impl Reclaimer {
+    /// Starts the thread; it sleeps until it is asked.
+    pub(crate) fn start(proc: ProcRoot, journal: Journal) -> io::Result<Self> {
+        let (requests, queue) = sync_channel(1);
+        thread::Builder::new().name("reclaimer".into()).spawn(move || serve(&queue, proc, &journal))?;
+        Ok(Self { requests })
+    }
+
+    /// One that does nothing.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self { requests: sync_channel(0).0 }
+    }
+
+    /// Asks for so much; false while it is still busy with what was asked before. Never waits.
+    pub(crate) fn ask(&self, bytes: Bytes) -> bool {
+        self.requests.try_send(bytes).is_ok()
+    }
+}
+
+fn serve(queue: &Receiver<Bytes>, mut proc: ProcRoot, journal: &Journal) {
+    let mut idle = Idle::default();
+    for asked in queue {
+        let line = match of_all(asked) {
+            Ok(freed) => {
+                format!("memory runs short: {} of the least used pages were reclaimed", bytes(freed))
+            }
+            Err(why) => match idle.page_out(&mut proc, asked) {
+                Some((0, _)) | None => format!("memory runs short, and nothing was reclaimed: {why}"),
+                Some((count, freed)) => format!(
+                    "memory runs short: {} of {count} idle processes were moved to swap ({why})",
+                    bytes(freed)
+                ),
+            },
+        };
+        journal.line(line);
+    }
+}
+
+/// The kernel's own choice among all pages (`memory.reclaim` of the root cgroup, 5.19).
+fn of_all(asked: Bytes) -> Result<Bytes, String> {
+    let told = |error: plimsoll_sys::cgroup::CgroupError| error.to_string();
+    let root = CgroupRoot::open().and_then(|root| root.cgroup(b"/")).map_err(told)?;
+    // Page cache counts as available already: giving it up makes no room.
+    let order = ReclaimOrder { bytes: asked, swappiness: Some(ANONYMOUS_FIRST), budget: BUDGET };
+    let done = match root.reclaim(&order) {
+        Err(error) if matches!(error.kind, CgroupErrorKind::Unsupported(_)) => {
+            root.reclaim(&ReclaimOrder { swappiness: None, ..order })
+        }
+        done => done,
+    };
+    done.map(|done| done.freed).map_err(told)
+}
+
+/// Who used no processor time between two askings.
+#[derive(Debug, Default)]
+struct Idle {
+    seen: BTreeMap<Pid, (u64, u64)>,
+}
+
+impl Idle {
+    /// Moves the largest idle processes to swap: how many, and how much of them. `None`: there is no list of processes.
+    fn page_out(&mut self, proc: &mut ProcRoot, asked: Bytes) -> Option<(usize, Bytes)> {
+        let mut left = asked;
+        let mut count = 0_usize;
+        for id in self.largest(proc)? {
+            if left == Bytes(0) || count == PROCESSES_MAX {
+                break;
+            }
+            let Ok(pidfd) = PidFd::open_verified(proc, id.pid, id.start_ns) else {
+                continue;
+            };
+            let order = PageOutOrder { bytes: left, budget: BUDGET / 8 };
+            // One that cannot be paged out leaves it to the next.
+            let Ok(done) = proc.page_out(&pidfd, &order) else {
+                continue;
+            };
+            let before = done.before.latest().map(|memory| memory.anonymous).unwrap_or_default();
+            let after = done.after.latest().map(|memory| memory.anonymous).unwrap_or(before);
+            let moved = page_size().to_bytes(before.saturating_sub(after));
+            left = left.saturating_sub(moved);
+            count = count.saturating_add(usize::from(moved > Bytes(0)));
+        }
+        Some((count, asked.saturating_sub(left)))
+    }
+
+    /// Those who were there at the last asking and have not run since, the largest first.
+    fn largest(&mut self, proc: &mut ProcRoot) -> Option<Vec<VictimId>> {
+        let mut now = BTreeMap::new();
+        let mut idle = Vec::new();
+        let worth = page_size().to_pages(WORTH_BYTES);
+        proc.processes(|process| {
+            let Some(resident) = resident(process).filter(|resident| *resident >= worth.0) else {
+                return;
+            };
+            let ran = (process.start_ns, process.cpu_ticks);
+            if self.seen.get(&process.pid) == Some(&ran) {
+                idle.push((resident, VictimId { pid: process.pid, start_ns: process.start_ns }));
+            }
+            now.insert(process.pid, ran);
+        })
+        .ok()?;
+        self.seen = now;
+        idle.sort_unstable_by(|a, b| b.cmp(a));
+        Some(idle.into_iter().map(|(_, id)| id).collect())
+    }
+}
+
+/// What could go to swap.
+fn resident(process: &Process) -> Option<u64> {
+    let dying = process.dying || process.pid == Pid(std::process::id());
+    process.memory.known().filter(|_| !dying).map(|memory| memory.anonymous.0)
+}
+
+#[cfg(test)]
+mod tests;

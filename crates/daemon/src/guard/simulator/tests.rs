@@ -1,0 +1,98 @@
+use super::{
+    Simulation, Told, simulate,
+    world::{DAEMON, Process},
+};
+use plimsoll_policy::{
+    selection::Weight,
+    units::{Nanos, Pages, Pid, Uid},
+};
+use plimsoll_wire::record::{Record, RecordKind, RecordProcess};
+
+/// Seeds of one run, and steps of each.
+const SEEDS: u64 = 80;
+const STEPS: u64 = 3_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: '{text}' is no number")))
+}
+
+#[test]
+fn whatever_happens_the_guard_kills_who_it_must_and_nobody_else() {
+    let steps = number("PLIMSOLL_SIM_STEPS").unwrap_or(STEPS);
+    let seeds = number("PLIMSOLL_SIM_SEED").map_or(1..SEEDS + 1, |seed| seed..seed + 1);
+    let mut all = Told::default();
+    for seed in seeds {
+        let told = std::panic::catch_unwind(|| simulate(seed, steps)).unwrap_or_else(|cause| {
+            eprintln!("simulator: PLIMSOLL_SIM_SEED={seed} PLIMSOLL_SIM_STEPS={steps} shows this again");
+            std::panic::resume_unwind(cause)
+        });
+        all.signals += told.signals;
+        all.crashes += told.crashes;
+    }
+    println!("{all:?}");
+}
+
+/// The programs' own kill of a process that counts more than its size.
+fn acted(pid: u32, process: &Process) -> Record {
+    let mm = process.mm.unwrap();
+    Record {
+        kind: RecordKind::Acted,
+        time: Nanos(1),
+        signal_time: Some(Nanos(2)),
+        uid: Uid(process.uid),
+        usage: Pages(9000),
+        hard: Pages(8000),
+        effective: Pages(8000),
+        dying: Pages(0),
+        charged: Pages(1),
+        process: RecordProcess {
+            mm,
+            pid: Pid(pid),
+            start_ns: process.start_ns,
+            pages: Pages(100),
+            weight: Weight::from_permille(4000).unwrap(),
+            cgroup_id: None,
+            comm: None,
+            cmdline: None,
+        },
+        signal: 9,
+        signal_errno: None,
+        largest: true,
+        other: true,
+        unanswered: false,
+        mm_shared: false,
+    }
+}
+
+#[test]
+fn a_victim_of_the_programs_is_reaped_before_its_peers_are_listed_and_those_of_a_storm_are_listed_once() {
+    let mut simulation = Simulation::new(7);
+    simulation.world().faults.reaper_full = 0;
+    simulation.start_daemon();
+    // They start others; nobody but the daemon runs from here on.
+    for _ in 0..300 {
+        simulation.world().happen();
+    }
+    simulation.world().faults.between = 0;
+    let mut guard = simulation.guard.take().unwrap();
+    guard.take_records();
+    {
+        let mut world = simulation.world();
+        let known = &world.accounting.by_uid;
+        let is_victim = |pid: &u32, one: &Process| {
+            *pid > DAEMON && known.contains_key(&one.uid) && one.mm.is_some() && !one.killed
+        };
+        let victims = world.processes.iter().filter(|(pid, one)| is_victim(pid, one)).take(3);
+        let records: Vec<Record> = victims.map(|(pid, one)| acted(*pid, one)).collect();
+        assert_eq!(records.len(), 3, "too few run");
+        world.accounting.ring.extend(records);
+        world.listings = 0;
+        world.handed_over.clear();
+    }
+    guard.take_records();
+    let world = simulation.world();
+    assert_eq!((world.handed_over.len(), world.handed_over[0]), (3, 0), "listings before each");
+    assert_eq!(world.listings, 1);
+}

@@ -1,0 +1,177 @@
+//! Kills that are not ours come into the history here: a thread of its own puts together what the kernel told at
+//! `oom/mark_victim`, what its log says, what the last defence knows and what other killers write to the journal. It may wait
+//! for all of them; the guard thread only writes down what comes out, and is asked for nothing else.
+//!
+//! With nobody killed nothing here runs: the thread sleeps until the ring of victims, or a word, wakes it.
+
+mod batch;
+mod death;
+mod followed;
+mod log_window;
+mod worker;
+
+pub(crate) use death::{Death, Deceased};
+pub(crate) use followed::Sources;
+pub(crate) use worker::Ground;
+
+use crate::guard::LastDefenceDeed;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use plimsoll_sys::bpf::OomKills;
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    time::Duration,
+};
+
+/// Words waiting for the thread.
+const QUEUE_MAX: usize = 64;
+
+/// How long a clean stop waits for the thread: longer than it gathers facts of a kill.
+const STOP_MAX: Duration = Duration::from_secs(6);
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Word {
+    /// The program is there.
+    Equip(Box<OomKills>),
+    /// The last defence has seen that the kernel took somebody.
+    Deed(LastDefenceDeed),
+    /// Another killer took somebody.
+    Foreign(Box<Death>),
+    Stop,
+}
+
+/// What is in force, in words, for `status`.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Victims are told by the kernel.
+    told: AtomicBool,
+    kernel: Mutex<String>,
+    programs: Mutex<String>,
+    /// The guard ends.
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    fn set(place: &Mutex<String>, words: String) {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    fn get(place: &Mutex<String>) -> String {
+        place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How to reach the thread; clone it for each place that has something to tell it.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller {
+    words: SyncSender<Word>,
+    bell: Arc<EventFd>,
+    shared: Arc<Shared>,
+}
+
+impl Teller {
+    /// Hands over the program, once it is loaded.
+    pub(crate) fn equip(&self, kills: OomKills) {
+        self.send_waiting(Word::Equip(Box::new(kills)));
+    }
+
+    /// Says why there is no program.
+    pub(crate) fn cannot(&self, why: &str) {
+        Shared::set(&self.shared.kernel, format!("not heard of: {why}"));
+    }
+
+    /// Tells of what another killer did. Waits for room.
+    fn foreign(&self, death: Death) {
+        self.send_waiting(Word::Foreign(Box::new(death)));
+    }
+
+    fn say_programs(&self, words: String) {
+        Shared::set(&self.shared.programs, words);
+    }
+
+    fn send_waiting(&self, word: Word) {
+        if self.words.send(word).is_ok() {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        if self.bell.write(1).is_err() {
+            // It rings already, and is readable until it is read: a second ring adds nothing.
+        }
+    }
+}
+
+/// The guard's end.
+#[derive(Debug)]
+pub(crate) struct Obituary {
+    teller: Teller,
+    /// What the thread had not brought to the guard when it was stopped.
+    rest: Option<Receiver<Vec<Deceased>>>,
+}
+
+impl Obituary {
+    /// Starts the thread.
+    pub(crate) fn start(ground: Ground) -> io::Result<Self> {
+        let (words, queue) = sync_channel(QUEUE_MAX);
+        let bell =
+            Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let shared = Arc::new(Shared::default());
+        Shared::set(&shared.kernel, "not yet heard of: the program is being loaded".to_owned());
+        let (sender, rest) = sync_channel(1);
+        let teller = Teller { words, bell, shared };
+        match ground.sources.clone() {
+            Ok(sources) => followed::start(sources, teller.clone(), ground.journal.clone())?,
+            Err(why) => teller.say_programs(why),
+        }
+        worker::spawn(ground, queue, Arc::clone(&teller.bell), Arc::clone(&teller.shared), sender)?;
+        Ok(Self { teller, rest: Some(rest) })
+    }
+
+    /// One that hears of nothing.
+    #[cfg(test)]
+    pub(crate) fn absent() -> Self {
+        let bell = Arc::new(EventFd::new().expect("an event descriptor can be made"));
+        let teller = Teller { words: sync_channel(0).0, bell, shared: Arc::default() };
+        Self { teller, rest: None }
+    }
+
+    pub(crate) fn teller(&self) -> Teller {
+        self.teller.clone()
+    }
+
+    /// Has the last defence's deed told together with what the kernel tells of it. Never waits. It comes back where
+    /// the kernel tells nothing, or the thread is behind: then it is all that is known.
+    pub(crate) fn hear(&self, deed: LastDefenceDeed) -> Option<LastDefenceDeed> {
+        if !self.teller.shared.told.load(Ordering::Relaxed) {
+            return Some(deed);
+        }
+        let behind = self.teller.words.try_send(Word::Deed(deed)).is_err();
+        if !behind {
+            self.teller.ring();
+        }
+        behind.then_some(deed)
+    }
+
+    /// How the kernel's kills are heard of, and other programs'.
+    pub(crate) fn words(&self) -> (String, String) {
+        (Shared::get(&self.teller.shared.kernel), Shared::get(&self.teller.shared.programs))
+    }
+
+    /// Ends the thread. What it was told and had not brought to the guard comes back, to be written down.
+    pub(crate) fn stop(&mut self) -> Vec<Deceased> {
+        let Some(rest) = self.rest.take() else {
+            return Vec::new();
+        };
+        self.teller.shared.stopping.store(true, Ordering::Relaxed);
+        if self.teller.words.try_send(Word::Stop).is_ok() {
+            self.teller.ring();
+        }
+        rest.recv_timeout(STOP_MAX).unwrap_or_default()
+    }
+}

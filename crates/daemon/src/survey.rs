@@ -1,0 +1,105 @@
+//! How much of what forked processes share they have copied: read by a thread of its own, because the kernel walks
+//! their page tables for it, and waits for whoever holds them.
+
+use crate::guard::{Caller, Request};
+use plimsoll_policy::{
+    units::{Nanos, PageSize, Pages, Pid, Uid},
+    victim::VictimId,
+};
+use plimsoll_sys::process::{ProcRoot, ProcessError, clock_monotonic_ns, tick_ns};
+use std::{
+    io,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+/// Processes read in one survey. More are left out: what they copied is then not charged.
+pub(crate) const MEMBERS_MAX: usize = 1024;
+
+/// One member of a family, as its charge was before it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) user: Uid,
+    pub(crate) family: u64,
+    pub(crate) mm: u64,
+    pub(crate) pid: Pid,
+    pub(crate) start_ns: u64,
+    pub(crate) own: Pages,
+}
+
+impl Member {
+    const fn id(&self) -> VictimId {
+        VictimId { pid: self.pid, start_ns: self.start_ns }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Each member that could be read, and its anonymous and swapped pages, each parted among those who have it.
+    pub(crate) members: Vec<(Member, Pages)>,
+    /// How long it took.
+    pub(crate) took: Nanos,
+}
+
+/// Has surveys made, one at a time.
+#[derive(Debug)]
+pub(crate) struct Surveyor {
+    requests: SyncSender<Vec<Member>>,
+}
+
+impl Surveyor {
+    /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
+    pub(crate) fn start(mut proc: ProcRoot, page_size: PageSize, caller: Caller) -> io::Result<Self> {
+        let (requests, queue): (_, Receiver<Vec<Member>>) = sync_channel(1);
+        thread::Builder::new().name("surveyor".into()).spawn(move || {
+            for members in queue {
+                let survey = read(&mut proc, page_size, members);
+                if caller.send(Request::Surveyed(survey)).is_err() {
+                    // The guard is busy: it asks again when it has waited long enough.
+                }
+            }
+        })?;
+        Ok(Self { requests })
+    }
+
+    /// One that answers nothing.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self { requests: sync_channel(0).0 }
+    }
+
+    /// Asks for a survey; false while one is waiting already.
+    pub(crate) fn ask(&self, members: Vec<Member>) -> bool {
+        self.requests.try_send(members).is_ok()
+    }
+}
+
+fn read(proc: &mut ProcRoot, page_size: PageSize, members: Vec<Member>) -> Survey {
+    let began = clock_monotonic_ns();
+    let found = members.into_iter().filter_map(|member| {
+        let pages = proportional(proc, page_size, member.id()).ok().flatten()?;
+        Some((member, pages))
+    });
+    let members = found.collect();
+    Survey { members, took: Nanos(clock_monotonic_ns().saturating_sub(began)) }
+}
+
+/// `None`: it has no memory any more, or this kernel does not tell (before 5.4).
+fn proportional(
+    proc: &mut ProcRoot,
+    page_size: PageSize,
+    id: VictimId,
+) -> Result<Option<Pages>, ProcessError> {
+    let rollup = proc.smaps_rollup(id.pid)?;
+    // After the reading: a process that started by then cannot have been what was read.
+    let start_ns = proc.start_ticks(id.pid)?.saturating_mul(tick_ns());
+    if start_ns != id.start_ns.saturating_sub(id.start_ns.checked_rem(tick_ns()).unwrap_or_default()) {
+        return Err(ProcessError::Vanished(id.pid));
+    }
+    Ok(rollup.and_then(|rollup| {
+        let anonymous = rollup.proportional_anonymous?;
+        let swapped = rollup.proportional_swap.unwrap_or_default();
+        Some(Pages(page_size.to_pages(anonymous).0.saturating_add(page_size.to_pages(swapped).0)))
+    }))
+}

@@ -1,0 +1,41 @@
+//! What copy-on-write added to a family of forked processes, worked out from readings: no event of the kernel tells it.
+//!
+//! A family is charged once for what its members share since a fork, and each member for what it allocated since. A
+//! page that a member writes to becomes its own copy without any counter changing. The kernel's proportional sizes
+//! (`Pss_Anon`, `SwapPss`) part each page among those who map it, so their sum over the family is what it really
+//! holds; what that has beyond the charges are copies.
+
+use crate::units::Pages;
+
+/// One member, as far as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Anonymous and swapped pages, each parted among those who have it.
+    pub proportional: Pages,
+    /// What it is charged for itself: the larger of the charges before and after the reading, so that what it
+    /// allocated meanwhile is never taken for a copy.
+    pub own: Pages,
+}
+
+impl Member {
+    /// What it holds of the family's pages, its copies among them: at most so many copies go when it goes.
+    #[must_use]
+    pub fn part(&self) -> Pages {
+        self.proportional.saturating_sub(self.own)
+    }
+}
+
+/// The copies in a family that is charged `charged` for what it shares and could hold `shares` if every member had copied
+/// everything. Members that could not be read make it less, never more.
+#[must_use]
+pub fn copied(charged: Pages, shares: Pages, members: &[Member]) -> Pages {
+    let sum = |pick: fn(&Member) -> Pages| {
+        members.iter().fold(Pages(0), |sum, member| Pages(sum.0.saturating_add(pick(member).0)))
+    };
+    let held = sum(|member| member.proportional);
+    let own = sum(|member| member.own);
+    held.saturating_sub(own).saturating_sub(charged).min(shares.saturating_sub(charged))
+}
+
+#[cfg(test)]
+mod tests;

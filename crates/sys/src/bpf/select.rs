@@ -1,0 +1,265 @@
+//! The facts that a victim is selected by, straight from the kernel: all processes with approximate counts in one walk,
+//! exact counts of a few, and notice of who grows past a floor.
+//!
+//! [`Selector::load`] belongs into the loader's child; [`Selector::open`] is light. Between calls nothing runs: the walk is
+//! a pinned link without a tracepoint, and the only tracepoint is attached from [`Selector::watch`] to
+//! [`Selector::unwatch`], or to the end of this process.
+
+mod load;
+mod measure;
+mod watch;
+
+pub use measure::Measured;
+pub use watch::{Grown, GrownCounts};
+
+use super::{
+    build_pins::BuildPins,
+    error::BpfError,
+    link::{begin_walk, open_pinned},
+    map::Map,
+    pins::number,
+    program::SyscallProgram,
+};
+use measure::{Measure, judge};
+use plimsoll_policy::{units::Pages, victim::VictimId};
+use plimsoll_wire::{
+    abi,
+    task::{Looseness, TaskFacts, decode},
+    text::parse_cpu_online,
+};
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::FileExt as _,
+    },
+    path::Path,
+};
+use watch::Watch;
+
+/// Tells the programs from those of another build.
+const BUILD: u64 = number(env!("PLIMSOLL_SELECT_BUILD"));
+
+/// A pin that is there where threads keep counts to themselves: of the program that Linux 6.1 needs.
+const PER_THREAD: &str = "per_thread";
+
+fn pins(root: &Path) -> BuildPins {
+    BuildPins::below(root, "select", BUILD)
+}
+
+/// What the kernel gives at once at most: `seq->size` of kernel/bpf/bpf_iter.c, eight pages of 4 KiB.
+const RECORDS_BYTES: usize = 32 * 1024;
+
+const RECORD_BYTES: usize = size_of::<abi::plimsoll_task>();
+
+/// What this kernel takes of the programs. Sweeps are always there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offers {
+    /// [`Selector::measure`] works.
+    pub measures: bool,
+    /// [`Selector::watch`] works.
+    pub watches: bool,
+    /// What the kernel said of a program that it refused.
+    pub refused: Option<String>,
+}
+
+/// What a sweep met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SweepCounts {
+    /// Shown to the visitor.
+    pub visited: u64,
+    /// Dropped because no process can be like that: a fault of ours.
+    pub undecodable: u64,
+}
+
+/// The pinned programs, and the buffers for what they tell: made once, so that nothing else allocates.
+#[derive(Debug)]
+pub struct Selector {
+    sweep: OwnedFd,
+    measure: Option<Measure>,
+    watch: Option<Watch>,
+    /// Before Linux 6.2 threads keep counts to themselves; since then CPUs do, of which this file tells how many run.
+    online: Option<File>,
+    records: Vec<u8>,
+}
+
+impl Selector {
+    /// Loads and pins below `root/select`, for a machine of `cpus` possible CPUs, unless this build's programs are there.
+    /// Those of other builds go. Heavy: for the loader's child.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] when the kernel refuses even the sweep, or this is no initial pid namespace, where the numbers
+    /// would not be ours; [`BpfError::Pin`].
+    pub fn load(root: &Path, cpus: u32) -> Result<Offers, BpfError> {
+        load::load(&pins(root), cpus)
+    }
+
+    /// Has the kernel verify all programs, and lets go of them.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] when the kernel refuses one.
+    pub fn verify(cpus: u32) -> Result<(), BpfError> {
+        load::verify(cpus)
+    }
+
+    /// Removes all pins below `root/select`, of whichever build. Returns whether there were any.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] for the first that could not be removed.
+    pub fn remove(root: &Path) -> Result<bool, BpfError> {
+        pins(root).remove_all()
+    }
+
+    /// Opens what [`Selector::load`] pinned.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when this build's programs are not there.
+    pub fn open(root: &Path) -> Result<Self, BpfError> {
+        let pins = pins(root);
+        let missing = |path: &Path, error: &io::Error| super::pins::cause(path, "open", error);
+        let opened = |name| open_pinned(&pins.path(name)).map_err(|error| missing(&pins.path(name), &error));
+        let measure = if pins.has("measure") {
+            Some(Measure::Call(SyscallProgram::open(&pins.path("measure"), "measure")?))
+        } else if pins.has("measure_task") {
+            Some(Measure::Iterate(opened("measure_task")?))
+        } else {
+            None
+        };
+        let watch = if pins.has("on_growth") {
+            let set = SyscallProgram::open(&pins.path("watch_set"), "watch_set")?;
+            Some(Watch::new(opened("on_growth")?, set, Map::open(&pins.path("grown"), "grown")?))
+        } else {
+            None
+        };
+        let online = if pins.has(PER_THREAD) {
+            None
+        } else {
+            let path = Path::new("/sys/devices/system/cpu/online");
+            Some(File::open(path).map_err(|error| missing(path, &error))?)
+        };
+        Ok(Self {
+            sweep: opened("sweep_tasks")?,
+            measure,
+            watch,
+            online,
+            records: vec![0; RECORDS_BYTES - RECORDS_BYTES % RECORD_BYTES],
+        })
+    }
+
+    /// What of it works here.
+    #[must_use]
+    pub const fn offers(&self) -> Offers {
+        Offers { measures: self.measure.is_some(), watches: self.watch.is_some(), refused: None }
+    }
+
+    /// Shows every process that has memory to `visit`, once, in order of number; kernel threads and zombies have none. One
+    /// that is forked meanwhile may be missed. Counts are approximate ([`TaskFacts::errors`]). Allocates nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Scan`] when the walk cannot be begun or read.
+    pub fn sweep(&mut self, mut visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
+        let looseness = self.looseness()?;
+        let walk = begin_walk(self.sweep.as_fd()).map_err(BpfError::Scan)?;
+        let mut counts = SweepCounts::default();
+        loop {
+            let got = read_on(&walk, &mut self.records)?;
+            if got == 0 {
+                return Ok(counts);
+            }
+            for record in self.records.get(..got).unwrap_or_default().chunks(RECORD_BYTES) {
+                match decode(record, looseness) {
+                    Ok(facts) => {
+                        counts.visited = counts.visited.saturating_add(1);
+                        visit(&facts);
+                    }
+                    Err(_ours) => counts.undecodable = counts.undecodable.saturating_add(1),
+                }
+            }
+        }
+    }
+
+    /// Shows each of these processes to `visit`, in this order, with exact counts. Costs microseconds for each, however many
+    /// others there are; grows with the machine's CPUs. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Missing`] where the kernel takes no program for it, [`BpfError::Run`] when it fails; those before were
+    /// shown.
+    pub fn measure(
+        &mut self,
+        ids: &[VictimId],
+        mut visit: impl FnMut(VictimId, Measured),
+    ) -> Result<(), BpfError> {
+        let looseness = self.looseness()?;
+        let measure = self.measure.as_ref().ok_or(BpfError::Missing("exact counts of a process"))?;
+        for id in ids {
+            visit(*id, judge(*id, measure.facts(id.pid, looseness)?));
+        }
+        Ok(())
+    }
+
+    /// From here on notes which processes are seen with `floor` pages or more of anonymous, swapped and shared memory, by
+    /// their approximate counts at their own changes; every process below it pays for three loads and a comparison. A
+    /// sweep *after* this call and [`Selector::grown`] together tell all who may be there. Called again it moves the floor.
+    /// A floor below [`TaskFacts::errors`] means little: so many pages may not show in the counts.
+    ///
+    /// # Errors
+    /// [`BpfError::Missing`] where the kernel takes no program for it; [`BpfError::Attach`], [`BpfError::Run`].
+    pub fn watch(&mut self, floor: Pages) -> Result<(), BpfError> {
+        self.watch.as_mut().ok_or(BpfError::Missing("notice of growing processes"))?.begin(floor)
+    }
+
+    /// Whether a watch is on.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_on)
+    }
+
+    /// Shows each process that was noted since the last call to `visit`, and forgets it: one that goes on changing is noted
+    /// again. Who it is may have ended, or the same memory be used by others as well. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`], [`BpfError::Run`].
+    pub fn grown(&mut self, visit: impl FnMut(Grown)) -> Result<GrownCounts, BpfError> {
+        self.watch.as_mut().map_or(Ok(GrownCounts::default()), |watch| watch.take(visit))
+    }
+
+    /// Detaches the program. What was noted until now can still be had with [`Selector::grown`].
+    ///
+    /// # Errors
+    /// [`BpfError::Run`]; it is detached all the same.
+    pub fn unwatch(&mut self) -> Result<(), BpfError> {
+        self.watch.as_mut().map_or(Ok(()), Watch::end)
+    }
+
+    fn looseness(&self) -> Result<Looseness, BpfError> {
+        looseness(self.online.as_ref())
+    }
+}
+
+/// How far approximate counts may be off; `online` tells the CPUs that run, where it is they who keep counts to themselves.
+pub(super) fn looseness(online: Option<&File>) -> Result<Looseness, BpfError> {
+    let Some(file) = online else {
+        return Ok(Looseness::PerThread);
+    };
+    // A page is the most that the kernel tells: a list that was cut would count too few.
+    let mut text = [0; 4096];
+    let length = file.read_at(&mut text, 0).map_err(BpfError::Scan)?;
+    let online = parse_cpu_online(text.get(..length).unwrap_or_default())
+        .map_err(|error| BpfError::Scan(io::Error::other(error)))?;
+    Ok(Looseness::PerCpu { online })
+}
+
+/// Goes on with a walk. The kernel pauses a long one (kernel/bpf/bpf_iter.c: `MAX_ITER_OBJECTS`) until it is read again.
+fn read_on(walk: &OwnedFd, room: &mut [u8]) -> Result<usize, BpfError> {
+    loop {
+        match rustix::io::read(walk, &mut *room) {
+            Ok(got) => return Ok(got),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(BpfError::Scan(errno.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Exact counts of one process at a time: by a call where the kernel finds a task by its number, else by an iterator over that
+//! task alone.
+
+use super::{
+    super::{
+        error::BpfError,
+        link::{begin_walk, iterate_task},
+        program::SyscallProgram,
+    },
+    RECORD_BYTES, read_on,
+};
+use crate::process::tick_ns;
+use plimsoll_policy::{units::Pid, victim::VictimId};
+use plimsoll_wire::{
+    abi,
+    task::{Looseness, TaskFacts, decode},
+};
+use std::{
+    io,
+    mem::offset_of,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+const MEASURE_BYTES: usize = size_of::<abi::plimsoll_measure>();
+
+/// A process that changes its memory while it is measured (exec, the exit of the thread that was looked at) is measured
+/// again, so often.
+const MEASURE_TRIES: u32 = 4;
+
+/// What became of a process that was to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measured {
+    /// It lives. [`TaskFacts::errors`] is 0, unless its counts were folded again and again meanwhile (then they are as
+    /// good as a sweep's), or, on Linux 6.1, other processes share its memory.
+    Known(TaskFacts),
+    /// Its number belongs to another process by now.
+    Another,
+    /// There is no such process, or only its number is left.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(super) enum Measure {
+    Call(SyscallProgram),
+    Iterate(OwnedFd),
+}
+
+impl Measure {
+    /// `None`: there is no such process, or it has no memory.
+    pub(super) fn facts(&self, pid: Pid, looseness: Looseness) -> Result<Option<TaskFacts>, BpfError> {
+        let mut answer = [0; MEASURE_BYTES];
+        for _ in 0..MEASURE_TRIES {
+            if !self.ask(pid, &mut answer)? {
+                return Ok(None);
+            }
+            let result =
+                answer.get(offset_of!(abi::plimsoll_measure, result)..).and_then(<[u8]>::first_chunk);
+            match result.copied().map_or(0, i32::from_ne_bytes).saturating_neg() {
+                0 => {
+                    return decode(answer.get(..RECORD_BYTES).unwrap_or_default(), looseness)
+                        .map(Some)
+                        .map_err(|error| failed(io::Error::other(error)));
+                }
+                libc::ESRCH => return Ok(None),
+                libc::EAGAIN => {}
+                errno => return Err(failed(io::Error::from_raw_os_error(errno))),
+            }
+        }
+        Err(failed(io::Error::from_raw_os_error(libc::EAGAIN)))
+    }
+
+    /// False: no answer, as there is no such task.
+    fn ask(&self, pid: Pid, answer: &mut [u8; MEASURE_BYTES]) -> Result<bool, BpfError> {
+        match self {
+            Self::Call(program) => {
+                let number = answer.get_mut(offset_of!(abi::plimsoll_measure, tgid)..).unwrap_or_default();
+                for (place, byte) in number.iter_mut().zip(pid.0.to_ne_bytes()) {
+                    *place = byte;
+                }
+                program.run(answer).map(|_| true)
+            }
+            Self::Iterate(program) => {
+                let link = match iterate_task(program.as_fd(), pid.0) {
+                    Ok(link) => link,
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+                    Err(error) => return Err(failed(error)),
+                };
+                let walk = begin_walk(link.as_fd()).map_err(failed)?;
+                read_on(&walk, answer).map(|got| got == MEASURE_BYTES)
+            }
+        }
+    }
+}
+
+fn failed(source: io::Error) -> BpfError {
+    BpfError::Run { program: "measure", source }
+}
+
+/// Start times of `/proc` are in clock ticks: compared as [`crate::process::PidFd::open_verified`] does.
+pub(super) fn judge(id: VictimId, facts: Option<TaskFacts>) -> Measured {
+    let ticks = |start_ns: u64| start_ns.checked_div(tick_ns()).unwrap_or(start_ns);
+    match facts {
+        Some(facts) if ticks(facts.start_ns) == ticks(id.start_ns) => Measured::Known(facts),
+        Some(_) => Measured::Another,
+        None => Measured::Gone,
+    }
+}

@@ -1,0 +1,58 @@
+use super::{HeldFolder, without_sys_resource};
+use crate::process::{
+    ProcessError,
+    testing::{Guest, proc_root},
+};
+use plimsoll_policy::victim::VictimId;
+use rustix::thread::{CapabilitySet, capabilities};
+
+fn id(guest: &Guest) -> VictimId {
+    VictimId { pid: guest.pid(), start_ns: guest.start_ns() }
+}
+
+#[test]
+fn a_child_is_raised_and_put_back_without_any_capability() {
+    let guest = Guest::asleep();
+    std::thread::spawn(move || {
+        without_sys_resource().unwrap();
+        let held = HeldFolder::open(&proc_root(), id(&guest)).unwrap();
+        let before = held.oom_score_adj().unwrap();
+        held.set_oom_score_adj(before + 300).unwrap();
+        assert_eq!(held.oom_score_adj().unwrap(), before + 300);
+        held.set_oom_score_adj(before).unwrap();
+        assert_eq!(held.oom_score_adj().unwrap(), before);
+        let lower = held.set_oom_score_adj(before - 1);
+        assert!(matches!(lower, Err(ProcessError::Denied { .. })), "{lower:?}");
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_process_of_another_start_time_is_not_held() {
+    let guest = Guest::asleep();
+    let later = VictimId { start_ns: guest.start_ns() + 50_000_000, ..id(&guest) };
+    let other = HeldFolder::open(&proc_root(), later);
+    assert!(matches!(other, Err(ProcessError::Vanished(_))), "{other:?}");
+}
+
+#[test]
+fn a_folder_that_is_held_reaches_no_later_process_of_the_same_number() {
+    let mut guest = Guest::asleep();
+    let held = HeldFolder::open(&proc_root(), id(&guest)).unwrap();
+    guest.bury();
+    assert!(matches!(held.oom_score_adj(), Err(ProcessError::Vanished(_))));
+    assert!(matches!(held.set_oom_score_adj(500), Err(ProcessError::Vanished(_))));
+}
+
+#[test]
+fn only_the_calling_thread_goes_without() {
+    let had = capabilities(None).unwrap();
+    std::thread::spawn(|| {
+        without_sys_resource().unwrap();
+        assert!(!capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_RESOURCE));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(capabilities(None).unwrap(), had);
+}

@@ -1,0 +1,373 @@
+//! One thread of the reaper.
+
+use super::{
+    super::{
+        PidFd, Priority, ProcRoot, Reap, clock_monotonic_ns,
+        cpu_tree::leave,
+        expedite::{Lifted, expedite},
+        freezer::thaw,
+        page_size,
+        root::EntryPath,
+        urgency::{self, FREEING_LEVEL},
+    },
+    ReaperOptions,
+    early::Early,
+    queue::{Job, Taker, Work},
+    report::{Holdings, ReapReport},
+};
+use plimsoll_policy::{
+    reap::{Hindrance, Hindrances},
+    units::Bytes,
+};
+use plimsoll_wire::text::{ProcessState, Status};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::CpuSet,
+};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+/// Waits between tries, in milliseconds: 63 in all, after which one that was not killed is left to itself. A signal
+/// that was sent from inside the kernel may arrive a tick after its record did.
+pub(super) const RETRY_WAITS_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+
+/// From this try on (7 ms after the first) it is looked at closer: an unhindered victim of 256 MiB is gone by then.
+const LOOK_AT_ATTEMPT: u32 = 4;
+
+/// How long a killed victim is waited for: the report is made then, whether or not it is gone.
+const EXIT_DEADLINE_NS: u64 = 2_000_000_000;
+
+/// How often a victim that takes its time is looked at, once the waits are used up.
+const LINGER_NS: u64 = 64_000_000;
+
+/// From this size on another thread helps: a smaller one is free before the other has woken.
+pub(super) const HELP_BYTES_MIN: u64 = 128 << 20;
+
+/// Victims on their way out that one thread waits for; beyond, the oldest is reported as it stands.
+const LINGERING_MAX: usize = 16;
+
+/// One thread.
+pub(super) struct Worker {
+    root: ProcRoot,
+    taker: Arc<Taker>,
+    cpus: Option<CpuSet>,
+    freezer: PathBuf,
+    cpu_tree: PathBuf,
+}
+
+/// One victim, from its turn on.
+struct Case {
+    job: Job,
+    /// Another thread was at it before.
+    early: Option<Arc<Early>>,
+    turn_ns: u64,
+    /// When to look again.
+    next_ns: u64,
+    held: Option<Holdings>,
+    result: Reap,
+    attempts: u32,
+    /// SIGKILL is known to have reached it.
+    killed: bool,
+    expedited: bool,
+    looked: bool,
+    /// When `process_mrelease` said that all was free.
+    reaped_ns: Option<u64>,
+    found: Hindrances,
+    lifted: Hindrances,
+}
+
+impl Case {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.job.pidfd.as_fd()
+    }
+}
+
+impl Worker {
+    pub(super) fn new(
+        root: ProcRoot,
+        taker: Arc<Taker>,
+        cpus: Option<CpuSet>,
+        options: &ReaperOptions,
+    ) -> Self {
+        let (freezer, cpu_tree) = (options.freezer.clone(), options.cpu_tree.clone());
+        Self { root, taker, cpus, freezer, cpu_tree }
+    }
+
+    /// Makes the calling thread fit for the work.
+    pub(super) fn settle_in(&mut self) -> Priority {
+        if let Some(cpus) = &self.cpus {
+            // Refused where the CPUs that may be used have changed since they were read: it runs where it may.
+            rustix::thread::sched_setaffinity(None, cpus).ok();
+        }
+        urgency::raise_self(FREEING_LEVEL)
+    }
+
+    /// Works until nothing more comes and every victim is reported.
+    pub(super) fn run(&mut self, report: impl Fn(ReapReport)) {
+        let mut lingering: Vec<Case> = Vec::with_capacity(LINGERING_MAX);
+        let mut open = true;
+        while open || !lingering.is_empty() {
+            match if open { self.taker.take() } else { None } {
+                Some(Work::Reap(job)) => {
+                    let case = self.begin(job);
+                    if lingering.len() >= LINGERING_MAX {
+                        let oldest = lingering.remove(0);
+                        report(self.finish(oldest, false));
+                    }
+                    lingering.push(case);
+                }
+                // Whatever it says: the one that asked goes on in any case.
+                Some(Work::Help(pidfd)) => drop(pidfd.reap()),
+                Some(Work::Expect(pidfd)) => self.await_kill(&pidfd),
+                Some(Work::End) => open = false,
+                None => wait(open.then_some(&*self.taker), &lingering),
+            }
+            self.look_after(&mut lingering, &report);
+        }
+    }
+
+    /// Takes each victim a step further that has exited or whose time has come.
+    fn look_after(&mut self, lingering: &mut Vec<Case>, report: &impl Fn(ReapReport)) {
+        let mut index = 0;
+        while let Some(case) = lingering.get_mut(index) {
+            // The kernel out of memory: it will be asked again.
+            let exited = case.job.pidfd.has_exited().unwrap_or(false);
+            let over = exited || (clock_monotonic_ns() >= case.next_ns && self.go_on(case));
+            if over {
+                let case = lingering.remove(index);
+                report(self.finish(case, exited));
+            } else {
+                index = index.saturating_add(1);
+            }
+        }
+    }
+
+    /// Frees it as soon as it is killed. Whoever it is handed to helps, makes it urgent and reports.
+    fn await_kill(&mut self, pidfd: &PidFd) {
+        let early = Arc::new(Early::new(pidfd.pid(), self.anonymous(pidfd)));
+        self.taker.note_early(&early);
+        early.reap(pidfd);
+    }
+
+    /// What a victim has that comes back to everybody.
+    fn anonymous(&mut self, pidfd: &PidFd) -> Option<Bytes> {
+        match self.root.files.anonymous_about(pidfd.pid()) {
+            Ok(Some(pages)) if pidfd.has_number() => Some(page_size().to_bytes(pages)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// The first step: its memory, then itself.
+    fn begin(&mut self, job: Job) -> Case {
+        let turn_ns = clock_monotonic_ns();
+        let early = self.taker.take_early(job.pidfd.pid());
+        let anonymous = match &early {
+            Some(early) => early.anonymous,
+            None => self.anonymous(&job.pidfd),
+        };
+        if early.is_none() && anonymous.is_some_and(|bytes| bytes.0 >= HELP_BYTES_MIN) {
+            self.taker.ask_for_help(&job.pidfd);
+        }
+        let turn_ns = early.as_ref().map_or(turn_ns, |early| early.since_ns().min(turn_ns));
+        let mut case = Case {
+            job,
+            early,
+            turn_ns,
+            next_ns: 0,
+            held: anonymous.map(|anonymous| Holdings { anonymous, ..Holdings::default() }),
+            result: Reap::NotDying,
+            attempts: 0,
+            killed: false,
+            expedited: false,
+            looked: false,
+            reaped_ns: None,
+            found: Hindrances::NONE,
+            lifted: Hindrances::NONE,
+        };
+        self.try_to_reap(&mut case);
+        // What it held beside anonymous memory is still there, where its address space is.
+        let rest = self.status(&mut case).as_ref().and_then(Holdings::of);
+        if let (Some(held), Some(rest)) = (&mut case.held, rest) {
+            *held = Holdings { anonymous: held.anonymous, ..rest };
+        }
+        self.expedite(&mut case);
+        self.schedule(&mut case);
+        case
+    }
+
+    /// A later step; whether it was the last.
+    fn go_on(&mut self, case: &mut Case) -> bool {
+        if matches!(case.result, Reap::StillMapped | Reap::NotDying) {
+            self.try_to_reap(case);
+            if !case.killed {
+                self.status(case);
+            }
+            self.expedite(case);
+        } else {
+            case.attempts = case.attempts.saturating_add(1);
+        }
+        if case.attempts >= LOOK_AT_ATTEMPT && case.killed && !case.looked {
+            case.looked = true;
+            self.look_closer(case);
+        }
+        self.schedule(case);
+        let waited_ns = clock_monotonic_ns().saturating_sub(case.turn_ns);
+        let tried = usize::try_from(case.attempts).unwrap_or(usize::MAX) > RETRY_WAITS_MS.len();
+        if case.killed { waited_ns >= EXIT_DEADLINE_NS } else { tried }
+    }
+
+    fn try_to_reap(&self, case: &mut Case) {
+        case.attempts = case.attempts.saturating_add(1);
+        case.result = case.job.pidfd.reap();
+        match case.result {
+            Reap::Reaped => {
+                case.reaped_ns = Some(clock_monotonic_ns());
+                case.killed = true;
+            }
+            Reap::StillMapped | Reap::AlreadyGone => case.killed = true,
+            Reap::NotDying | Reap::Unsupported | Reap::Failed(_) => {}
+        }
+    }
+
+    /// Reads its status, and notes what it tells. `None` when it is gone.
+    fn status(&mut self, case: &mut Case) -> Option<Status> {
+        let pid = case.job.pidfd.pid();
+        let status = EntryPath::new(pid, "status").and_then(|path| self.root.files.status(pid, path)).ok()?;
+        if !case.job.pidfd.has_number() {
+            return None;
+        }
+        case.killed |= status.kill_is_pending();
+        let some = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| bytes.0 > 0);
+        let state = |wanted| status.state == Some(wanted);
+        case.found.insert_if(some(status.rss_shmem), Hindrance::SharedMemory);
+        case.found.insert_if(some(status.hugetlb), Hindrance::Hugetlb);
+        case.found.insert_if(some(status.locked), Hindrance::Locked);
+        case.found.insert_if(status.core_dumping == Some(true), Hindrance::CoreDump);
+        let stopped = state(ProcessState::Stopped) || state(ProcessState::Traced);
+        case.found.insert_if(stopped, Hindrance::Stopped);
+        Some(status)
+    }
+
+    /// Once it is known to be dying, and once only.
+    fn expedite(&mut self, case: &mut Case) {
+        if !case.killed || case.expedited || case.job.pidfd.has_exited().unwrap_or(false) {
+            return;
+        }
+        case.expedited = true;
+        let Some(first) = self.quicken(case) else { return };
+        if first.held_by_group {
+            case.found.insert(Hindrance::CpuGroup);
+            // By whether it can be real-time then: one that has begun to exit stays where it is.
+            if leave(&self.cpu_tree, &mut self.root, &case.job.pidfd).unwrap_or(false)
+                && self.quicken(case).is_some_and(|second| !second.held_by_group)
+            {
+                case.lifted.insert(Hindrance::CpuGroup);
+            }
+        }
+    }
+
+    /// `None`: it is gone, and nothing holds it.
+    fn quicken(&self, case: &mut Case) -> Option<Lifted> {
+        let all = expedite(&self.root.files, &case.job.pidfd, self.cpus.as_ref()).ok()?;
+        case.found.insert_all(all.found);
+        case.lifted.insert_all(all.lifted);
+        Some(all)
+    }
+
+    /// It should be gone, and is not.
+    fn look_closer(&mut self, case: &mut Case) {
+        let state = self.status(case).and_then(|status| status.state);
+        if state != Some(ProcessState::Uninterruptible) {
+            return;
+        }
+        match thaw(&self.freezer, &mut self.root, &case.job.pidfd) {
+            Ok(true) => {
+                case.found.insert(Hindrance::Frozen);
+                case.lifted.insert(Hindrance::Frozen);
+            }
+            Ok(false) => case.found.insert(Hindrance::Uninterruptible),
+            Err(_) => {
+                case.found.insert(Hindrance::Frozen);
+                case.found.insert(Hindrance::Denied);
+            }
+        }
+    }
+
+    fn schedule(&self, case: &mut Case) {
+        let tries = usize::try_from(case.attempts).unwrap_or(usize::MAX);
+        let wait_ms = tries.checked_sub(1).and_then(|index| RETRY_WAITS_MS.get(index));
+        let wait_ns = wait_ms.map_or(LINGER_NS, |wait_ms| wait_ms.saturating_mul(1_000_000));
+        case.next_ns = clock_monotonic_ns().saturating_add(wait_ns);
+    }
+
+    fn finish(&mut self, mut case: Case, exited: bool) -> ReapReport {
+        let end_ns = clock_monotonic_ns();
+        let shares = case.result == Reap::NotDying && case.killed;
+        if exited && !case.killed {
+            // It went between two tries.
+            case.result = Reap::AlreadyGone;
+        }
+        if case.result == Reap::AlreadyGone && case.early.as_ref().is_some_and(|early| early.has_freed()) {
+            case.result = Reap::Reaped;
+        }
+        // That nobody else has the address space is known only from a try that succeeded: once the victim has let go
+        // of it, nobody tells whether a living process goes on with it.
+        let left = match (exited, case.result) {
+            (true, Reap::Reaped | Reap::StillMapped) => Some(Bytes(0)),
+            // What a core was written of goes with its process.
+            (true, Reap::NotDying) if case.found.contains(Hindrance::CoreDump) => None,
+            (true, Reap::NotDying) => case.held.map(|held| held.anonymous),
+            (true, Reap::AlreadyGone | Reap::Unsupported | Reap::Failed(_)) => None,
+            (false, _) => self.status(&mut case).and_then(|status| status.rss_anonymous),
+        };
+        case.found.insert_if(shares && !case.found.contains(Hindrance::CoreDump), Hindrance::SharedSpace);
+        case.found.insert_if(!case.killed && !exited, Hindrance::NotKilled);
+        // SIGKILL wakes what is stopped.
+        case.lifted.insert_if(exited && case.found.contains(Hindrance::Stopped), Hindrance::Stopped);
+        // The end of its exit, where that was seen: what the victim unmapped itself, it may free a moment after.
+        let back_ns = if left == Some(Bytes(0)) && exited { Some(end_ns) } else { case.reaped_ns };
+        let Job { pidfd, tag, handed_ns } = case.job;
+        ReapReport {
+            tag,
+            pidfd,
+            result: case.result,
+            attempts: case.attempts,
+            queued_ns: case.turn_ns.saturating_sub(handed_ns),
+            took_ns: end_ns.saturating_sub(case.turn_ns),
+            exited,
+            held: case.held,
+            left,
+            back_ns: back_ns.map(|back_ns| back_ns.saturating_sub(case.turn_ns)),
+            found: case.found,
+            lifted: case.lifted,
+        }
+    }
+}
+
+/// Sleeps until something is handed over, a victim exits, or one's time has come; for ever where there is none.
+fn wait(taker: Option<&Taker>, lingering: &[Case]) {
+    let now_ns = clock_monotonic_ns();
+    let due_ns = lingering.iter().map(|case| case.next_ns.saturating_sub(now_ns)).min();
+    let timeout = due_ns.and_then(|due_ns| Timespec::try_from(Duration::from_nanos(due_ns)).ok());
+    // Without a timeout nobody lingers, and there is a queue to wait on: the loop would have ended otherwise.
+    let Some(first) = taker.map(|taker| taker.wake.as_fd()).or_else(|| lingering.first().map(Case::as_fd))
+    else {
+        return;
+    };
+    // The queue, or once more the first victim; then the victims. A place without one asks for nothing.
+    let mut watched: [PollFd<'_>; LINGERING_MAX + 1] = std::array::from_fn(|index| {
+        let victim = index.checked_sub(1).map(|index| lingering.get(index));
+        match victim {
+            None => PollFd::from_borrowed_fd(first, PollFlags::IN),
+            Some(Some(case)) => PollFd::from_borrowed_fd(case.as_fd(), PollFlags::IN),
+            Some(None) => PollFd::from_borrowed_fd(first, PollFlags::empty()),
+        }
+    });
+    let used = lingering.len().saturating_add(1);
+    // Interrupted or out of memory: the loop asks again.
+    poll(watched.get_mut(..used).unwrap_or(&mut []), timeout.as_ref()).ok();
+}

@@ -1,0 +1,121 @@
+//! `memory.*` of a cgroup v2 (Documentation/admin-guide/cgroup-v2.rst): its limit, what it holds, what happened to it.
+
+use super::{
+    WireError,
+    field::{decimal, lines, split_once},
+};
+use plimsoll_policy::{last_defence::slice::Max, units::Bytes};
+
+const STAT: &str = "memory.stat";
+const EVENTS: &str = "memory.events";
+
+/// Reads `memory.max`: a number of bytes, or `max`.
+///
+/// # Errors
+/// [`WireError::Malformed`] for anything else.
+pub fn parse_memory_max(text: &[u8]) -> Result<Max, WireError> {
+    match text.trim_ascii_end() {
+        b"max" => Ok(Max::Unlimited),
+        digits => decimal(digits)
+            .map(|bytes| Max::At(Bytes(bytes)))
+            .ok_or_else(|| WireError::malformed("memory.max", "limit", "a number of bytes or 'max'", digits)),
+    }
+}
+
+/// What of `memory.stat` tells how much reclaim cannot free. Bytes; `None` where this kernel has no such line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryStat {
+    /// Anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Shared memory and tmpfs.
+    pub shmem: Option<Bytes>,
+    /// Kernel memory, slabs included (since 5.18).
+    pub kernel: Option<Bytes>,
+    /// Slabs that reclaim can free.
+    pub slab_reclaimable: Option<Bytes>,
+    /// Buffers of the network.
+    pub sock: Option<Bytes>,
+}
+
+impl MemoryStat {
+    /// What reclaim cannot free, swap left out of it: swap may be full by then. `None` where the kernel does not tell.
+    #[must_use]
+    pub fn held(&self) -> Option<Bytes> {
+        let kernel = self.kernel?.saturating_sub(self.slab_reclaimable?);
+        Some(Bytes(
+            [self.anon?, self.shmem?, kernel, self.sock?]
+                .iter()
+                .fold(0, |sum, part| part.0.saturating_add(sum)),
+        ))
+    }
+}
+
+/// Reads `memory.stat`. Lines it does not know are skipped.
+///
+/// # Errors
+/// [`WireError::Malformed`] when a line that it knows holds no number; [`WireError::Missing`] when there is no `anon`,
+/// which every kernel has.
+pub fn parse_memory_stat(text: &[u8]) -> Result<MemoryStat, WireError> {
+    let mut stat = MemoryStat::default();
+    for (key, value) in keyed(text) {
+        let (field, slot) = match key {
+            b"anon" => ("anon", &mut stat.anon),
+            b"shmem" => ("shmem", &mut stat.shmem),
+            b"kernel" => ("kernel", &mut stat.kernel),
+            b"slab_reclaimable" => ("slab_reclaimable", &mut stat.slab_reclaimable),
+            b"sock" => ("sock", &mut stat.sock),
+            _ => continue,
+        };
+        slot.get_or_insert(Bytes(number(STAT, field, value)?));
+    }
+    stat.anon.map(|_| stat).ok_or(WireError::missing(STAT, "anon"))
+}
+
+/// What of `memory.events` or `memory.events.local` tells about the kernel's OOM killer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryEvents {
+    /// Times that usage was at the limit and an allocation was about to fail.
+    pub oom: u64,
+    /// Processes killed by any kind of OOM killer.
+    pub oom_kill: u64,
+}
+
+/// Reads `memory.events` or `memory.events.local`. Lines it does not know are skipped.
+///
+/// # Errors
+/// [`WireError::Malformed`] when a line that it knows holds no number; [`WireError::Missing`] when one of both is not
+/// there.
+pub fn parse_memory_events(text: &[u8]) -> Result<MemoryEvents, WireError> {
+    let (mut oom, mut oom_kill) = (None, None);
+    for (key, value) in keyed(text) {
+        match key {
+            b"oom" => _ = oom.get_or_insert(number(EVENTS, "oom", value)?),
+            b"oom_kill" => _ = oom_kill.get_or_insert(number(EVENTS, "oom_kill", value)?),
+            _ => {}
+        }
+    }
+    Ok(MemoryEvents {
+        oom: oom.ok_or(WireError::missing(EVENTS, "oom"))?,
+        oom_kill: oom_kill.ok_or(WireError::missing(EVENTS, "oom_kill"))?,
+    })
+}
+
+/// Reads how many processes the kernel's OOM killer has ended since boot, from `/proc/vmstat`; `None` before 4.13.
+///
+/// # Errors
+/// [`WireError::Malformed`] when the line holds no number.
+pub fn parse_oom_kills(text: &[u8]) -> Result<Option<u64>, WireError> {
+    let line = keyed(text).find(|(key, _)| *key == b"oom_kill");
+    line.map(|(_, value)| number("/proc/vmstat", "oom_kill", value)).transpose()
+}
+
+fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    lines(text).filter_map(|line| split_once(line, b' '))
+}
+
+fn number(file: &'static str, field: &'static str, value: &[u8]) -> Result<u64, WireError> {
+    decimal(value).ok_or_else(|| WireError::malformed(file, field, "a number that fits in 64 bits", value))
+}
+
+#[cfg(test)]
+mod tests;

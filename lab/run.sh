@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Builds the integration tests and runs them inside one kernel of kernels.conf.
+#
+#   lab/run.sh SERIES                        what kernels.conf says for it
+#   lab/run.sh SERIES kill_choice access     these test binaries; a name may be a pattern ('accounting_*')
+#   lab/run.sh SERIES kill_choice -- eight   with libtest's own arguments
+#   lab/run.sh SERIES sys -- process::       the unit tests of crates/sys
+#   lab/run.sh SERIES --command 'COMMAND'    a command as root in the tree, in the guest
+#   lab/run.sh SERIES --shell                a shell there
+#
+# The output is libtest's, with a line 'Running tests/NAME.rs' before each binary, much as cargo prints it. Exits 3 when the
+# kernel cannot be had or qemu is missing.
+set -uo pipefail
+shopt -s extglob
+cd "$(dirname "$0")/.." || exit 1
+
+# What emulation costs here: deadlines of the tests grow by this factor (crates/cli/tests/support).
+readonly slowness=10
+# For all tests of one kernel, and for one binary.
+readonly seconds_max=1800 binary_seconds_max=600
+readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers'
+
+die() {
+    printf 'lab: %s\n' "$1" >&2
+    exit "${2:-1}"
+}
+
+# Prints NAME PATH of each integration test of the command line, and of the unit tests of crates/sys, built.
+test_binaries() {
+    local log=target/lab/build-$series.log
+    {
+        cargo test --locked -p plimsoll --no-run --test '*' && cargo test --locked -p plimsoll-sys --no-run --lib
+    } >"$log" 2>&1 </dev/null || {
+        cat "$log" >&2
+        die "the tests do not build"
+    }
+    sed -n 's/^ *Executable tests\/\([^ ]*\)\.rs (\(.*\))$/\1 \2/p; s/^ *Executable unittests src\/lib\.rs (\(.*\))$/sys \1/p' "$log"
+}
+
+# Prints the guest's commands: each binary that one of the patterns names, where and as cargo would run it.
+test_commands() {
+    local arguments=$1 name path pattern wanted
+    shift
+    while read -r name path; do
+        wanted=no
+        for pattern in "$@"; do
+            # shellcheck disable=SC2053 # a pattern it is
+            [[ $name != $pattern ]] || wanted=yes
+        done
+        [ "$wanted" = yes ] || continue
+        printf 'run %q %q %s\n' "$name" "$PWD/$path" "$arguments"
+    done < <(test_binaries)
+}
+
+# What the guest runs before the commands.
+prelude() {
+    cat <<END
+cd $(printf '%q' "$PWD/crates/cli") || exit
+export PLIMSOLL_TEST_SLOWNESS=$slowness RUST_TEST_THREADS=1 RUST_BACKTRACE=0
+export PATH=\$PATH:$(printf '%q' "$PWD/target/tools/usr/bin") seconds_max=$binary_seconds_max
+. ../../lab/binaries.sh
+END
+}
+
+[ $# -ge 1 ] || die "usage: lab/run.sh SERIES [TEST... [-- ARGUMENT...] | --command COMMAND | --shell]" 2
+series=$1
+shift
+[ "$(uname -m)" = x86_64 ] || die "the guest runs this machine's programs: that needs x86-64, not $(uname -m)" 3
+command -v qemu-system-x86_64 >/dev/null || die "qemu-system-x86_64 is missing: run tools/setup.sh test" 3
+kernel=$(lab/fetch-kernel.sh "$series") || exit
+case ${1:-} in
+--shell) exec lab/boot.sh -i -t 86400 "$kernel" 'exec bash -i' ;;
+--command)
+    [ $# -eq 2 ] || die "--command takes one argument" 2
+    exec lab/boot.sh "$kernel" "$2"
+    ;;
+esac
+patterns=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    patterns+=("$1")
+    shift
+done
+[ $# -eq 0 ] || shift
+if [ ${#patterns[@]} -eq 0 ]; then
+    configured=$(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
+    [ "$configured" != all ] || configured=$everything
+    # Patterns are for test_commands, not for the shell.
+    set -f
+    # shellcheck disable=SC2206 # one word per pattern
+    patterns=(${configured//,/ })
+    set +f
+fi
+# What a guest, which writes nothing here, would have to build; one run at a time.
+exec 8>target/lab/build.lock
+flock 8
+make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workloads do not build"
+commands=$(test_commands "${*@Q}" "${patterns[@]}") || exit
+[ -n "$commands" ] || die "no test binary is called: ${patterns[*]}" 2
+exec 8>&-
+echo "lab: $(cat "$kernel/package")"
+began=$SECONDS
+lab/boot.sh -t $seconds_max "$kernel" "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
+status=$?
+# A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
+if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then
+    printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console"
+    [ "$status" -ne 0 ] || status=1
+fi
+echo "lab: $series took $((SECONDS - began)) s"
+exit "$status"

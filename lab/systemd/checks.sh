@@ -1,0 +1,389 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# The checks, in the guest: one line 'test NAME ... ok' or '... FAILED' each, as libtest prints them.
+#
+# shellcheck disable=SC2317,SC2329 # the checks are called by name
+set -u
+exec 2>&1
+readonly slice=user-1000.slice
+readonly folder=/sys/fs/cgroup/user.slice/$slice
+readonly drop_in=/run/systemd/system.control/$slice.d/50-MemoryMax.conf
+readonly record=/var/lib/plimsoll/last-defence.json
+readonly mib=1048576
+
+# Runs a command until it succeeds, at most a minute or two: everything is emulated here.
+until_so() {
+    local try
+    for try in $(seq 250); do
+        "$@" && return 0
+        sleep 0.2
+    done
+    echo "waited in vain ($try times): $*"
+    return 1
+}
+
+check() {
+    local said began=$SECONDS
+    if said=$("$1"); then
+        echo "test systemd::$1 ... ok"
+    else
+        printf '%s\n' "$said"
+        echo "test systemd::$1 ... FAILED"
+    fi
+    echo "lab: $1 took $((SECONDS - began)) s"
+}
+
+is() { [ "$1" = "$2" ] || { echo "'$1' and not '$2'" && return 1; }; }
+answers() { plimsoll status >/dev/null 2>&1; }
+start() { systemctl start plimsoll && until_so answers; }
+property() { systemctl show -p MemoryMax --value $slice; }
+in_force() { cat $folder/memory.max; }
+max_is() { [ "$(property)" = "$1" ] && { [ "$(in_force)" = "$1" ] || [ "$1 $(in_force)" = "infinity max" ]; }; }
+said() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["triggers"]["last-defence"])'; }
+heard() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["guards"]["others"]["kernel"])'; }
+hears() { case $(heard) in "on: "*"own report") ;; *) return 1 ;; esac; }
+last_incident() {
+    plimsoll history --json |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)[-1]["'"$1"'"])'
+}
+incidents_of() {
+    plimsoll history --json |
+        python3 -c 'import json, sys; print(sum(any(v["pid"] == '"$1"' for v in i["victims"]) for i in json.load(sys.stdin)))'
+}
+told() { plimsoll history --json | grep -c last-defence-memory-max; }
+# Without the unit's own restart.
+kill_it() {
+    mkdir -p /run/systemd/system/plimsoll.service.d
+    printf '[Service]\nRestart=no\n' >/run/systemd/system/plimsoll.service.d/restart.conf
+    systemctl daemon-reload
+    systemctl kill --signal=KILL plimsoll
+    until_so gone plimsoll
+}
+has_incident() { plimsoll history --json | grep -q "\"$1\""; }
+# In the user's slice, as the user: a name, then what take.py takes.
+take() {
+    local name=$1
+    shift
+    systemd-run --quiet --collect --slice=$slice --uid=alice --unit="$name" -p OOMPolicy=continue /lab/take.py "$@"
+}
+gone() { ! systemctl is-active --quiet "$1"; }
+end() { systemctl stop "$@" 2>/dev/null; }
+# 150 MiB and the least headroom, 256 MiB.
+readonly expected=$((406 * mib))
+
+the_unit_starts_and_is_out_of_the_oom_killers_reach() {
+    start || return 1
+    is "$(systemctl is-active plimsoll)" active || return 1
+    is "$(cat "/proc/$(systemctl show -p MainPID --value plimsoll)/oom_score_adj")" -1000 || return 1
+    case $(said) in idle:*) ;; *) said && return 1 ;; esac
+    # With all that the unit takes away, the kernel's log can be read.
+    until_so hears || { heard && return 1; }
+}
+
+a_line_sets_memory_max_above_it() {
+    plimsoll limit set alice 150M && until_so max_is $expected || return 1
+    case $(said) in "memory.max + oom_score_adj: 1 user slice has one"*) ;; *) said && return 1 ;; esac
+}
+
+a_line_that_moves_takes_it_along() {
+    plimsoll limit set alice 300M && until_so max_is $((556 * mib)) || return 1
+    plimsoll limit set alice 150M && until_so max_is $expected
+}
+
+# With CAP_SYS_RESOURCE, as the unit has it, a write that raises would move oom_score_adj_min too.
+a_process_that_was_raised_can_still_lower_itself() {
+    local heard
+    heard=$(systemd-run --quiet --wait --pipe --slice=$slice --uid=alice /lab/take.py 130 0 200) || return 1
+    printf '%s\n' "$heard"
+    [[ $heard == *"own 100" ]]
+}
+
+# Shared memory is in no line: neither the programs nor the daemon have anything to do.
+at_memory_max_the_kernel_takes_the_raised_process_and_history_tells() {
+    local pid
+    take small 12
+    take large 120 600
+    pid=$(systemctl show -p MainPID --value large)
+    until_so gone large && until_so has_incident last-defence-memory-max || return 1
+    is "$(last_incident trigger)" last-defence || return 1
+    [[ $(last_incident victims) == *"'pid': $pid,"* ]] || { last_incident victims && return 1; }
+    # What the kernel tells of it is in the same incident, and in no other.
+    [[ $(last_incident origin) == *"'scope': 'cgroup'"* ]] || { last_incident origin && return 1; }
+    is "$(incidents_of "$pid")" 1 || return 1
+    is "$(systemctl is-active small)" active || return 1
+    end small
+}
+
+with_the_other_triggers_switched_off_the_kernel_takes_the_largest() {
+    local pid
+    mkdir -p /etc/plimsoll/conf.d
+    printf '[limits]\ntriggers = ["last-defence"]\n' >/etc/plimsoll/conf.d/alone.toml
+    systemctl restart plimsoll && until_so answers && until_so max_is $expected || return 1
+    take small 12
+    take large 700
+    pid=$(systemctl show -p MainPID --value large)
+    until_so gone large || return 1
+    told_of_it() { plimsoll history --json | grep -q "\"pid\": $pid,"; }
+    until_so told_of_it || return 1
+    is "$(last_incident trigger)" last-defence || return 1
+    is "$(systemctl is-active small)" active || return 1
+    end small
+    rm /etc/plimsoll/conf.d/alone.toml
+    systemctl restart plimsoll && until_so answers
+}
+
+a_line_that_goes_puts_it_back_and_leaves_no_drop_in() {
+    plimsoll limit clear alice && until_so max_is infinity && [ ! -e $drop_in ]
+}
+
+a_daemon_that_was_killed_leaves_it_and_the_next_takes_it_over() {
+    plimsoll limit set alice 150M && until_so max_is $expected || return 1
+    local killed
+    killed=$(systemctl show -p MainPID --value plimsoll)
+    kill -9 "$killed"
+    restarted() { [ "$(systemctl show -p MainPID --value plimsoll)" != "$killed" ] && answers; }
+    until_so restarted && max_is $expected && [ -e $record ]
+}
+
+a_clean_stop_puts_it_back_and_leaves_no_trace() {
+    systemctl stop plimsoll && max_is infinity && [ ! -e $drop_in ] && [ ! -e $record ]
+}
+
+# The other two triggers are gone: the daemon is dead and the programs are removed.
+with_the_daemon_dead_and_the_programs_gone_the_line_still_ends_a_hog() {
+    start && until_so max_is $expected || return 1
+    local before
+    before=$(told)
+    kill_it
+    rm -r /sys/fs/bpf/plimsoll
+    max_is $expected || return 1
+    take small 12
+    take large 700
+    until_so gone large || return 1
+    grep -qx 'oom_kill [1-9][0-9]*' $folder/memory.events || return 1
+    is "$(systemctl is-active small)" active || return 1
+    end small
+    start || return 1
+    told_more() { [ "$(told)" -gt "$before" ]; }
+    until_so told_more
+}
+
+stop_guarding_puts_back_what_a_killed_daemon_left() {
+    max_is $expected || return 1
+    kill_it
+    max_is $expected || return 1
+    plimsoll daemon --stop-guarding && max_is infinity && [ ! -e $record ]
+}
+
+what_an_administrator_changed_since_is_left() {
+    start && until_so max_is $expected || return 1
+    systemctl set-property --runtime $slice MemoryMax=700M && until_so max_is $((700 * mib)) || return 1
+    systemctl stop plimsoll && max_is $((700 * mib))
+}
+
+an_administrators_lower_limit_is_never_raised() {
+    systemctl set-property --runtime $slice MemoryMax=200M && until_so max_is $((200 * mib)) || return 1
+    start || return 1
+    case $(said) in *"no slice of a user with a line has one now"*) ;; *) said && return 1 ;; esac
+    max_is $((200 * mib)) && systemctl stop plimsoll && max_is $((200 * mib))
+}
+
+# From here on the machine counts as short of memory as soon as less than two thirds of it are left: a hog of 600 MiB does.
+result() { systemctl show -p Result --value "$1"; }
+result_is() { [ "$(result "$1")" = "$2" ]; }
+has_result() { ! result_is "$1" success; }
+hog() {
+    local name=$1
+    shift
+    systemctl reset-failed "$name" 2>/dev/null
+    # Nobody's line is in the way.
+    systemd-run --quiet --uid=nobody --unit="$name" "$@"
+}
+guarded() {
+    # As the check before left it.
+    [ ! -e /etc/plimsoll/conf.d/machine.toml ] || ! answers || return 0
+    mkdir -p /etc/plimsoll/conf.d
+    printf '[machine]\nterm_memory = 66\nkill_memory = 66\nnotice = false\nreclaim = false\n' >/etc/plimsoll/conf.d/machine.toml
+    systemctl restart plimsoll && until_so answers
+}
+
+# What there is to know of a unit that did not end as it should.
+tell() {
+    echo "result of $1: $(result "$1")"
+    journalctl --unit="$1" --unit=plimsoll --lines=20 --output=short-monotonic --no-pager
+    plimsoll history
+}
+said_late() { journalctl --unit=plimsoll --since="@$2" --output=cat --no-pager | grep -q "hear too late .*/$1.service"; }
+
+# Emulated on a busy machine the mark may come too late, which is no fault as long as that is said.
+a_main_process_that_the_machine_guard_kills_makes_the_units_result_oom_kill() {
+    guarded || return 1
+    local try began
+    for try in 1 2 3; do
+        began=$(date +%s)
+        hog main-process /lab/take.py 600
+        until_so has_result main-process || { tell main-process && return 1; }
+        ! result_is main-process oom-kill || break
+        said_late main-process "$began" || { tell main-process && return 1; }
+    done
+    result_is main-process oom-kill || { echo "late $try times" && tell main-process && return 1; }
+    has_incident machine-low-memory-kill || { tell main-process && return 1; }
+    journalctl --unit=main-process --output=cat --no-pager | grep -q 'killed 1 process(es) in this unit' ||
+        { tell main-process && return 1; }
+}
+
+a_unit_that_goes_whole_has_that_result_too() {
+    guarded || return 1
+    # As a shell that forks two: OOMPolicy=kill sets memory.oom.group.
+    hog whole-unit -p OOMPolicy=kill /bin/sh -c '/lab/take.py 8 & /lab/take.py 600 & wait'
+    until_so result_is whole-unit oom-kill || { tell whole-unit && return 1; }
+    until_so has_ended whole-unit
+}
+has_ended() { ! grep -qs 'populated 1' "/sys/fs/cgroup/system.slice/$1.service/cgroup.events"; }
+
+a_workers_end_is_not_blamed_on_its_unit() {
+    guarded || return 1
+    hog worker -p OOMPolicy=stop /bin/sh -c '/lab/take.py 600; exec sleep 400'
+    killed_worker() { [ "$(systemctl show -p StatusErrno --value worker)" = 0 ] && ! pgrep -f 'take.py 600' >/dev/null; }
+    until_so killed_worker || return 1
+    is "$(systemctl is-active worker)" active || return 1
+    systemctl stop worker
+    result_is worker success || { result worker && return 1; }
+}
+
+# The real earlyoom and systemd-oomd, each started and ended by its own check.
+unit_of() { echo "/run/systemd/system/$1"; }
+others() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["guards"]["others"]["programs"])'; }
+follows() { case $(others) in "on: the journal of $1 is followed") ;; *) return 1 ;; esac; }
+# A word of Python about the incidents of one killer, which it finds in `them`.
+of_killer() {
+    plimsoll history --json | python3 -c '
+import json, sys
+them = [i for i in json.load(sys.stdin) if (i.get("origin") or {}).get("killer") == sys.argv[1]]
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+of_killer_is() { is "$(of_killer "$1" "$2")" "$3"; }
+has_more() { [ "$(of_killer "$1" 'len(them)')" -gt "$2" ]; }
+follower() { pgrep --parent "$(systemctl show -p MainPID --value plimsoll)" --exact journalctl; }
+followers() { pgrep --exact journalctl; }
+# With what is enabled or runs now.
+again() { rm -f /etc/plimsoll/conf.d/machine.toml && systemctl restart plimsoll && until_so answers; }
+with_earlyoom() {
+    mkdir -p "$(unit_of earlyoom.service.d)"
+    printf '[Service]\nExecStart=\nExecStart=/usr/bin/earlyoom -r 0 -m %s\n' "$1" >"$(unit_of earlyoom.service.d)/lab.conf"
+    systemctl daemon-reload
+    # Only running, not enabled.
+    systemctl start earlyoom && again && until_so follows earlyoom.service
+}
+without_earlyoom() {
+    end earlyoom
+    rm -r "$(unit_of earlyoom.service.d)"
+    systemctl daemon-reload
+}
+# Below this slice a unit is taken that has waited for memory for 1 % of two seconds, if pages are looked through for it:
+# without swap there are none.
+readonly zram=/sys/block/zram0
+with_oomd() {
+    echo 128M >$zram/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0 || return 1
+    mkdir -p /run/systemd/oomd.conf.d
+    printf '[OOM]\nDefaultMemoryPressureDurationSec=2s\n' >/run/systemd/oomd.conf.d/50-lab.conf
+    printf '[Slice]\nManagedOOMMemoryPressure=kill\nManagedOOMMemoryPressureLimit=1%%\n' >"$(unit_of pressed.slice)"
+    systemctl daemon-reload
+    systemctl enable --quiet --now systemd-oomd && again && until_so follows systemd-oomd.service
+}
+without_oomd() {
+    systemctl disable --quiet systemd-oomd
+    swapoff /dev/zram0
+    echo 1 >$zram/reset
+    end pressed.slice systemd-oomd.service systemd-oomd.socket
+    rm -r /run/systemd/oomd.conf.d "$(unit_of pressed.slice)"
+    systemctl daemon-reload
+}
+
+what_earlyoom_kills_is_in_the_history_with_whom() {
+    local status=0
+    { with_earlyoom 66,1 && earlyoom_kills; } || { status=1 && tell taken && others; }
+    without_earlyoom && return $status
+}
+earlyoom_kills() {
+    local pid before
+    before=$(of_killer earlyoom 'len(them)')
+    hog taken /lab/take.py 600
+    pid=$(systemctl show -p MainPID --value taken)
+    until_so has_more earlyoom "$before" || return 1
+    of_killer_is earlyoom '[(v["pid"], v["uid"], v["comm"]) for v in them[-1]["victims"]]' "[($pid, 65534, 'take.py')]" || return 1
+    of_killer_is earlyoom '(them[-1]["guard"], them[-1]["trigger"], them[-1]["action"])' "('kernel', 'kernel', 'term')" || return 1
+    of_killer_is earlyoom '200 < them[-1]["victims"][0]["usage_bytes"] >> 20 < 700' True || return 1
+    is "$(incidents_of "$pid")" 1 || return 1
+    local told
+    told=$(plimsoll why last)
+    printf '%s\n' "$told"
+    [[ $told == *earlyoom* && $told == *take.py* ]]
+}
+
+what_systemd_oomd_kills_is_in_the_history_with_its_cgroup() {
+    local status=0
+    { with_oomd && oomd_kills; } || { status=1 && tell taken && others && oomctl; }
+    without_oomd && return $status
+}
+oomd_kills() {
+    local before
+    before=$(of_killer systemd-oomd 'len(them)')
+    hog taken --slice=pressed.slice -p MemoryHigh=32M /lab/take.py 300
+    until_so has_more systemd-oomd "$before" || return 1
+    of_killer_is systemd-oomd 'them[-1]["origin"]["cgroup"]' /pressed.slice/taken.service || return 1
+    of_killer_is systemd-oomd '(them[-1]["victims"], them[-1]["action"], them[-1]["trigger"])' "([], 'kill', 'kernel')" || return 1
+    until_so result_is taken oom-kill || return 1
+    of_killer_is systemd-oomd 'len(them)' $((before + 1)) || return 1
+    local told
+    told=$(plimsoll why last)
+    printf '%s\n' "$told"
+    [[ $told == *systemd-oomd* && $told == */pressed.slice/taken.service* ]]
+}
+
+the_child_that_reads_the_journal_may_do_little_and_ends_with_the_daemon() {
+    local status=0
+    { with_earlyoom 2,1 && bound_child; } || { status=1 && others && ps -ef; }
+    rm -f "$(unit_of plimsoll.service.d)/lab.conf"
+    without_earlyoom && start && return $status
+}
+bound_child() {
+    until_so follower >/dev/null || return 1
+    local pid command
+    pid=$(follower)
+    is "$(cat "/proc/$pid/oom_score_adj")" 0 || return 1
+    is "$(ps -o ni= -p "$pid" | tr -d ' ')" 0 || return 1
+    # CAP_DAC_READ_SEARCH is 1 << 2.
+    is "$(grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs)' "/proc/$pid/status" | cut -f 2 | xargs)" \
+        "0000000000000000 0000000000000004 0000000000000004 0000000000000000 1" || return 1
+    # What was written since the daemon's start is shown to a child that starts only now.
+    systemctl restart earlyoom
+    mapfile -d "" -t command </proc/"$pid"/cmdline
+    until_so shows_earlyoom || { echo "${command[*]}" && return 1; }
+    # systemd would end what is left of the unit: it is not to have to.
+    mkdir -p "$(unit_of plimsoll.service.d)"
+    printf '[Service]\nKillMode=process\nRestart=no\n' >"$(unit_of plimsoll.service.d)/lab.conf"
+    systemctl daemon-reload
+    systemctl stop plimsoll && until_so no_follower || return 1
+    start && until_so follower >/dev/null || return 1
+    systemctl kill --kill-who=main --signal=KILL plimsoll
+    until_so gone plimsoll && until_so no_follower
+}
+shows_earlyoom() { timeout 5 "${command[@]}" | grep -q 'sending SIGTERM when mem'; }
+no_follower() { ! followers >/dev/null; }
+
+echo "kernel $(uname -r), $(systemctl --version | head -n 1)"
+echo "lab: systemd was up after $(cut -d. -f1 /proc/uptime) s"
+loginctl enable-linger alice
+until_so [ -e $folder/memory.max ]
+mapfile -t names < <(sed -n 's/^\([a-z]*_[a-z_]*_[a-z_]*\)() {$/\1/p' "$0")
+mapfile -t patterns < <(grep . /lab/patterns)
+for name in "${names[@]}"; do
+    for pattern in "${patterns[@]:-*}"; do
+        # shellcheck disable=SC2053 # a pattern it is
+        if [[ $name == $pattern ]]; then check "$name" && break; fi
+    done
+done
+journalctl --unit=plimsoll --output=cat --no-pager | sed 's/^/journal: /'
+echo 'plimsoll-lab: end'
