@@ -478,11 +478,15 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 	return false;
 }
 
-static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e)
+#define PLIMSOLL_MM_CLAIMED (PLIMSOLL_MM_DYING | PLIMSOLL_MM_SENT)
+
+/* `claim` is PLIMSOLL_MM_DYING; with PLIMSOLL_MM_SENT, which nobody sees without it, where the programs signal at once. */
+static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e, __u32 claim)
 {
 	if (!claim_victim(a))
 		return false;
-	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
+	/* Looked at first: one that the daemon claimed is not to look as if the programs had sent it something. */
+	if (!(e->flags & PLIMSOLL_MM_DYING) && !(__sync_fetch_and_or(&e->flags, claim) & PLIMSOLL_MM_DYING))
 		return true;
 	__sync_lock_test_and_set(&a->taking, 0);
 	return false;
@@ -496,7 +500,7 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 	ev->signal_error = error;
 	if (error) {
 		/* Nothing is dying that was not signalled. */
-		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
@@ -511,7 +515,7 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 /* The process whose event this is. */
 static __always_inline void take(struct event *ev)
 {
-	if (!claim_for(ev->account, ev->e))
+	if (!claim_for(ev->account, ev->e, PLIMSOLL_MM_CLAIMED))
 		return;
 	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
@@ -526,7 +530,7 @@ static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	if (account_at(word_account(e->word)) != a || !(e->flags & PLIMSOLL_MM_DYING) || e->flags & PLIMSOLL_MM_LEFT ||
 	    is_ending(*key) || !pin(e, *key))
 		return 0;
-	if (__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING)
+	if (__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED) & PLIMSOLL_MM_DYING)
 		take_back_dying(e, a);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
@@ -548,17 +552,23 @@ static __always_inline void check_claims(struct event *ev)
 	bpf_for_each_map_elem(&mms, revive_one, &a, 0);
 }
 
-/* A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event. */
+/*
+ * A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event. One
+ * that the programs sent may not have arrived: with interrupts off it waits for an interrupt of its own.
+ */
 static __always_inline void finish_claim(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 
-	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() || is_ending((__u64)ev->mm))
+	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() || is_ending((__u64)ev->mm) ||
+	    __sync_fetch_and_or(&ev->e->flags, PLIMSOLL_MM_SENT) & PLIMSOLL_MM_SENT)
 		return;
 	ev->time_ns = bpf_ktime_get_ns();
 	ev->signal_error = bpf_send_signal(SIGKILL);
-	if (ev->signal_error)
+	if (ev->signal_error) {
+		__sync_fetch_and_and(&ev->e->flags, ~PLIMSOLL_MM_SENT);
 		return;
+	}
 	ev->signal_ns = bpf_ktime_get_ns();
 	ev->flags |= PLIMSOLL_RECORD_LARGEST;
 	__sync_fetch_and_add(&a->kills, 1);
@@ -585,7 +595,7 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 	if (victim->start_boottime != e->start_ns || !mm || (__u64)mm != key || victim->flags & PF_EXITING ||
 	    in_protected_cgroup(victim))
 		return false;
-	if (!claim_for(ev->account, e))
+	if (!claim_for(ev->account, e, PLIMSOLL_MM_CLAIMED))
 		return true;
 	signalled(&done, e, bpf_send_signal_task(victim, ev->account->signal, PIDTYPE_TGID, 0));
 	if (done.signal_error)

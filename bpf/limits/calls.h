@@ -175,7 +175,7 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 		return -ESRCH;
 	/* Until the daemon answers, which is after its signal. */
 	a->unanswered_ns = bpf_ktime_get_ns();
-	if (!claim_for(a, e)) {
+	if (!claim_for(a, e, PLIMSOLL_MM_DYING)) {
 		a->unanswered_ns = 0;
 		return -EAGAIN;
 	}
@@ -190,7 +190,7 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 		return mark_claimed(e, a);
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
 	take_back_dying(e, a);
 	return 0;
 }

@@ -44,6 +44,7 @@
 #define PLIMSOLL_MM_LEFT 32u     /* no process runs in it any more, so its pages are on their way: counted as dying */
 #define PLIMSOLL_MM_NEVER 64u    /* never a victim: user space says so */
 #define PLIMSOLL_MM_JUDGED 128u  /* user space weighed it, or was told that it is among the largest */
+#define PLIMSOLL_MM_SENT 256u    /* ... by the programs; it may be on its way still */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
 /* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
