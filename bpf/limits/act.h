@@ -205,6 +205,7 @@ static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_ac
 
 	__sync_fetch_and_add(&e->dying_pages, pages);
 	__sync_fetch_and_add(&a->dying_pages, pages);
+	stop_living(e);
 	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
 	if (e->flags & PLIMSOLL_MM_GONE)
 		take_back_dying(e, a);
@@ -523,6 +524,13 @@ static __always_inline void take(struct event *ev)
 	emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 
+/* Nobody waits for it any more: what it would give back is not on its way. */
+static __always_inline void live_again(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	take_back_dying(e, a);
+	start_living(e);
+}
+
 static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
 {
 	struct plimsoll_account *a = *account;
@@ -531,7 +539,7 @@ static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	    is_ending(*key) || !pin(e, *key))
 		return 0;
 	if (__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED) & PLIMSOLL_MM_DYING)
-		take_back_dying(e, a);
+		live_again(e, a);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }

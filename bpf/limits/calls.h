@@ -191,7 +191,7 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
-	take_back_dying(e, a);
+	live_again(e, a);
 	return 0;
 }
 

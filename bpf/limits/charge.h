@@ -228,6 +228,24 @@ static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta
 	return usage;
 }
 
+/*
+ * What a family shares goes with its last member: it is dying while none of them lives. Whoever changes its charge or
+ * its living looks again after the exchange, so that the last to look has seen both.
+ */
+static __always_inline void settle_dying(struct plimsoll_family *f, struct plimsoll_account *a)
+{
+	__s64 dying;
+	int i;
+
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		dying = *(volatile __u32 *)&f->living ? 0 : *(volatile __s64 *)&f->pages;
+		if (dying == *(volatile __s64 *)&f->dying_pages)
+			return;
+		__sync_fetch_and_add(&a->dying_pages,
+				     dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
+	}
+}
+
 /* What copy-on-write could still add follows each change of a family's shares and of its charge. */
 static __always_inline void family_moved(struct plimsoll_account *a, __s64 shares, __s64 charged)
 {
@@ -273,6 +291,7 @@ static __noinline int give_up_shares(__u64 id, __s64 pages)
 	if (a) {
 		family_moved(a, 0, -over);
 		account_add(a, -over);
+		settle_dying(f, a);
 	}
 	return 0;
 }

@@ -262,6 +262,7 @@ static __always_inline void end_family(struct plimsoll_family *f, struct plimsol
 
 	family_moved(a, -shares, -charged);
 	account_add(a, -charged - (__s64)__sync_lock_test_and_set(&f->copied_pages, 0));
+	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
 }
 
 /* Takes away a family that nobody is a member of any more. */
@@ -282,6 +283,43 @@ static __always_inline void leave_one(struct plimsoll_family *f, __u64 id)
 		drop_family(f, id);
 }
 
+/* One living member more, or fewer, of a family that it is a member of. */
+static __always_inline void count_living(__u64 id, __u32 change)
+{
+	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+	struct plimsoll_account *a;
+
+	if (!f || f->id != id)
+		return;
+	__sync_fetch_and_add(&f->living, change);
+	a = account_at(f->account);
+	if (a)
+		settle_dying(f, a);
+}
+
+static __always_inline void stop_living(struct plimsoll_mm *e)
+{
+	count_living(__sync_lock_test_and_set(&e->living_in, 0), -1);
+}
+
+/* A member that nobody has signalled is among the living of its family: counted once, whoever says so. */
+static __noinline int start_living(struct plimsoll_mm *e)
+{
+	__u64 id = e->family, before;
+
+	if (!id || e->flags & PLIMSOLL_MM_DYING)
+		return 0;
+	before = __sync_lock_test_and_set(&e->living_in, id);
+	if (before != id) {
+		count_living(id, 1);
+		count_living(before, -1);
+	}
+	/* Taken meanwhile: whoever took it may have found it nowhere among the living. */
+	if (e->flags & PLIMSOLL_MM_DYING)
+		stop_living(e);
+	return 0;
+}
+
 /* Leaves the family. */
 static __always_inline void leave_family(struct plimsoll_mm *e)
 {
@@ -291,6 +329,7 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 	if (!id)
 		return;
 	/* While it is a member still: the family cannot end meanwhile. */
+	stop_living(e);
 	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));
 	give_up_copies(id, __sync_lock_test_and_set(&e->copied_pages, 0));
 	f = bpf_map_lookup_elem(&families, &id);
@@ -312,6 +351,7 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 		return 0;
 	/* Not a plain store: another thread may be forking, and have joined a new family already. */
 	__sync_val_compare_and_swap(&e->family, id, 0);
+	__sync_val_compare_and_swap(&e->living_in, id, 0);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
 	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
 	drop_family(f, id);
@@ -329,8 +369,13 @@ static __always_inline bool join_one(__u64 id)
 		members = f->members;
 		if (!members)
 			return false;
-		if (__sync_val_compare_and_swap(&f->members, members, members + 1) == members)
+		if (__sync_val_compare_and_swap(&f->members, members, members + 1) != members)
+			continue;
+		if (f->id == id)
 			return true;
+		/* It ended since it was found, and the memory is another family's. */
+		leave_one(f, f->id);
+		return false;
 	}
 	return false;
 }
@@ -348,6 +393,7 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 		return known;
 	fresh.shares = parent->shared_pages;
 	id = __sync_fetch_and_add(&next_family, 1) + 1;
+	fresh.id = id;
 	if (bpf_map_update_elem(&families, &id, &fresh, BPF_NOEXIST)) {
 		count_one(&counters.families_full);
 		return 0;
@@ -414,6 +460,8 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	}
 	__sync_fetch_and_add(&child->shared_pages, pages);
 	child->family = id;
+	start_living(child);
+	start_living(parent);
 	return true;
 }
 

@@ -73,6 +73,7 @@ struct plimsoll_mm {
 	__u32 scan; /* the last scan that saw a living task of it */
 	__u32 user; /* whose account is charged: uid, or the owner of the user namespace that uid is subordinate in */
 	__u32 walk; /* the last walk that saw who runs in it */
+	__u64 living_in; /* the family that counts it among its living; 0: none */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -80,8 +81,12 @@ struct plimsoll_family {
 	__s64 pages;        /* charged: never more than `shares` */
 	__s64 shares;       /* the sum of its members' shared_pages */
 	__s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
+	__s64 dying_pages;  /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
+	__u64 id;           /* its key: tells this use of the memory from the next */
 	__u32 members;
+	__u32 living; /* members that are not dying */
 	__u32 account;
+	__u32 pad;
 };
 
 /* So many of an account's largest processes are known while it is near. */
@@ -310,10 +315,10 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 128, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 136, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
-_Static_assert(sizeof(struct plimsoll_family) == 32, "plimsoll_family");
+_Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 
 #endif

@@ -19,6 +19,7 @@
  *   exec             the same process with a new image        leave        ends this thread alone
  *   setuid UID       the whole process                        rawuid UID   this thread alone
  *   userns, pidns    unshare                                  poke PID ADDRESS KIB   writes to another's memory
+ *   deaf             ignores SIGTERM, its children too
  *   exit             ends the process
  */
 #include "workload.h"
@@ -280,6 +281,8 @@ static const char *carry_out(const char *verb, const long long *numbers)
 		return unshare(CLONE_NEWPID) ? "unshare" : NULL;
 	if (strcmp(verb, "poke") == 0)
 		return poke(numbers);
+	if (strcmp(verb, "deaf") == 0)
+		return signal(SIGTERM, SIG_IGN) == SIG_ERR ? "signal" : NULL;
 	return change_memory(verb, (size_t)numbers[0] * 1024);
 }
 

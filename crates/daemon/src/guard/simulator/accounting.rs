@@ -84,6 +84,7 @@ impl Entry {
 pub(super) struct Family {
     pub(super) pages: i64,
     pub(super) shares: i64,
+    pub(super) dying: i64,
     pub(super) members: u32,
     pub(super) account: u32,
 }
@@ -237,6 +238,27 @@ impl Accounting {
             family.pages -= over;
             let account = family.account;
             self.account_add(account, -over);
+            self.settle_dying(id);
+        }
+    }
+
+    /// `settle_dying`: who lives in it is looked up, where the programs count.
+    pub(super) fn settle_dying(&mut self, id: u64) {
+        let lives = self.entries.values().any(|e| e.family == id && !e.is_dying());
+        let Some(family) = self.families.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut family.dying, if lives { 0 } else { family.pages });
+        let (account, change) = (family.account, family.dying - before);
+        if let Some(a) = self.account(account) {
+            a.dying += change;
+        }
+    }
+
+    /// `end_family`
+    fn end_family(&mut self, id: u64) {
+        let Some(Family { account, pages, dying, .. }) = self.families.remove(&id) else { return };
+        self.account_add(account, -pages);
+        if let Some(a) = self.account(account) {
+            a.dying -= dying;
         }
     }
 
@@ -272,25 +294,25 @@ impl Accounting {
         if id == 0 {
             return;
         }
+        self.settle_dying(id);
         self.give_up_shares(id, shared);
         let Some(family) = self.families.get_mut(&id) else { return };
         family.members -= 1;
         if family.members == 0 {
-            let Family { account, pages, .. } = *family;
-            self.account_add(account, -pages);
-            self.families.remove(&id);
+            self.end_family(id);
         }
     }
 
     pub(super) fn absorb_family(&mut self, key: u64) {
         let Some(e) = self.entries.get_mut(&key) else { return };
         let id = e.family;
-        let Some(Family { members: 1, pages, account, .. }) = self.families.get(&id).copied() else { return };
+        if self.families.get(&id).is_none_or(|family| family.members != 1) {
+            return;
+        }
         e.family = 0;
         let shared = std::mem::take(&mut e.shared);
-        self.families.remove(&id);
         self.charge(key, shared);
-        self.account_add(account, -pages);
+        self.end_family(id);
     }
 
     /// Ends the tracking of an address space.
@@ -331,6 +353,8 @@ impl Accounting {
             a.top = 0;
             a.unanswered = 0;
         }
+        let family = self.entries.get(&key).map_or(0, |e| e.family);
+        self.settle_dying(family);
     }
 
     pub(super) fn find_largest(&mut self, index: u32, now: u64) {

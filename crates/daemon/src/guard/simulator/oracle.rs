@@ -371,7 +371,8 @@ impl World {
         for (index, a) in self.accounting.accounts.iter().enumerate() {
             let dying =
                 self.accounting.entries.values().filter(|e| e.account as usize == index).map(Entry::dying);
-            let dying: i64 = dying.sum();
+            let families = self.accounting.families.values().filter(|f| f.account as usize == index);
+            let dying: i64 = dying.sum::<i64>() + families.map(|f| f.dying).sum::<i64>();
             if index != 0 && dying != a.dying {
                 let text = format!("uid {} counts {} pages as dying, its processes {dying}", a.uid, a.dying);
                 self.oracle.broken.get_or_insert(text);

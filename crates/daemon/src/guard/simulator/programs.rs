@@ -392,7 +392,7 @@ impl World {
         } else {
             accounting.next_family += 1;
             id = accounting.next_family;
-            let fresh = Family { pages: 0, shares: shared, members: 2, account: from };
+            let fresh = Family { pages: 0, shares: shared, dying: 0, members: 2, account: from };
             accounting.families.insert(id, fresh);
         }
         let family = accounting.families.get_mut(&id).unwrap();
@@ -425,6 +425,7 @@ impl World {
         }
         c.shared += pages;
         c.family = id;
+        accounting.settle_dying(id);
     }
 
     /// `tp_btf/sched_process_exec`.
@@ -481,7 +482,9 @@ impl World {
             self.oracle.forgotten(life);
             self.accounting.settle_gone(key);
         }
-        self.accounting.families.values_mut().filter(|f| f.account == index).for_each(|f| f.account = 0);
+        self.accounting.families.values_mut().filter(|f| f.account == index).for_each(|f| {
+            (f.account, f.dying) = (0, 0);
+        });
         self.accounting.accounts[index as usize] = super::accounting::Account::default();
         true
     }
@@ -509,10 +512,11 @@ impl World {
     pub(super) fn mark_victim(&mut self, mm: u64, pid: Pid, mark: VictimMark) -> bool {
         let Some(e) = self.accounting.entries.get(&mm).filter(|e| e.pid == pid.0) else { return false };
         let (index, flags, dying) = (e.account, e.flags, e.dying);
-        if index == 0 {
-            return false;
-        }
         if mark == VictimMark::Dying {
+            // Its user has no line any more.
+            if index == 0 {
+                return false;
+            }
             let life = e.life;
             let runs = |memory: &&super::world::Memory| memory.life == life && memory.users.contains(&pid.0);
             if self.memories.get(&mm).filter(runs).is_none() {
@@ -534,7 +538,11 @@ impl World {
         }
         e.flags &= !DYING;
         e.dying = 0;
-        self.accounting.accounts[index as usize].dying -= dying;
+        let family = e.family;
+        if let Some(a) = self.accounting.account(index) {
+            a.dying -= dying;
+        }
+        self.accounting.settle_dying(family);
         true
     }
 }

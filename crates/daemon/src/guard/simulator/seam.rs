@@ -197,10 +197,8 @@ impl Held for Hold {
 impl Reaps for Machine {
     type Held = Hold;
 
-    // Nobody in the simulated machine is large enough to be announced.
-    fn expect(&self, victim: &Hold) {
-        panic!("{} is announced", victim.pid);
-    }
+    // A reaper that is awake earlier changes nothing that is told here.
+    fn expect(&self, _: &Hold) {}
 
     fn submit(&self, victim: Hold, _: u64) -> Result<(), Hold> {
         let mut world = self.asked();
