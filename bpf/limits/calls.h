@@ -184,10 +184,13 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 	return 0;
 }
 
-static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, __u32 mark)
+static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, struct plimsoll_victim *ctx)
 {
+	__u32 mark = ctx->mark;
+
+	/* Another user's since it was selected: not this line's victim. */
 	if (mark == PLIMSOLL_VICTIM_DYING)
-		return mark_claimed(e, a);
+		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
@@ -208,7 +211,7 @@ int mark_victim(struct plimsoll_victim *ctx)
 		return 0;
 	a = account_at(word_account(e->word));
 	if (a && e->tgid == ctx->tgid)
-		ctx->result = mark(e, a, ctx->mark);
+		ctx->result = mark(e, a, ctx);
 	unpin(e, key, (struct mm_struct *)key);
 	return 0;
 }

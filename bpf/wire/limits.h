@@ -236,7 +236,7 @@ struct plimsoll_victim {
 	__u32 tgid;
 	__u32 mark; /* PLIMSOLL_VICTIM_* */
 	__s32 result;
-	__u32 pad;
+	__u32 account; /* of which it is to be the victim: PLIMSOLL_VICTIM_DYING */
 };
 
 /* What a process counts from here on. -ESRCH: it runs something else, or is another user's, by now. */

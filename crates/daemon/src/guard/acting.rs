@@ -53,7 +53,7 @@ impl<K: Kernel> Attached<K> {
         };
         for candidate in decision.together() {
             // First, so that the kernel side does not take another meanwhile; it may just have.
-            if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying)? {
+            if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying { account: account.index })? {
                 continue;
             }
             let note = hands.ledger.intend(&Intent {

@@ -178,8 +178,11 @@ pub struct Holder {
 /// What user space tells of a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VictimMark {
-    /// It is about to be sent a signal that ends it.
-    Dying,
+    /// It is about to be sent a signal that ends it, as the victim of the account with this [`AccountFacts::index`].
+    Dying {
+        /// Which account is over its line.
+        account: u32,
+    },
     /// It did not end before its deadline.
     Expired,
     /// The signal could not be sent.
@@ -479,8 +482,8 @@ impl Limits {
         Ok(context.removed)
     }
 
-    /// Marks a victim. False when it is not tracked any more; for [`VictimMark::Dying`] also when no victim is needed,
-    /// because the programs took one meanwhile: then none is to be signalled.
+    /// Marks a victim. False when it is not tracked any more; for [`VictimMark::Dying`] also when it is another user's by
+    /// now, or no victim is needed because the programs took one meanwhile: then none is to be signalled.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
@@ -488,8 +491,12 @@ impl Limits {
         let mut context = abi::plimsoll_victim {
             mm,
             tgid: pid.0,
+            account: match mark {
+                VictimMark::Dying { account } => account,
+                VictimMark::Expired | VictimMark::Spared => abi::PLIMSOLL_NOBODY,
+            },
             mark: match mark {
-                VictimMark::Dying => abi::PLIMSOLL_VICTIM_DYING,
+                VictimMark::Dying { .. } => abi::PLIMSOLL_VICTIM_DYING,
                 VictimMark::Expired => abi::PLIMSOLL_VICTIM_EXPIRED,
                 VictimMark::Spared => abi::PLIMSOLL_VICTIM_SPARED,
             },

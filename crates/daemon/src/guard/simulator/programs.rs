@@ -512,9 +512,8 @@ impl World {
     pub(super) fn mark_victim(&mut self, mm: u64, pid: Pid, mark: VictimMark) -> bool {
         let Some(e) = self.accounting.entries.get(&mm).filter(|e| e.pid == pid.0) else { return false };
         let (index, flags, dying) = (e.account, e.flags, e.dying);
-        if mark == VictimMark::Dying {
-            // Its user has no line any more.
-            if index == 0 {
+        if let VictimMark::Dying { account } = mark {
+            if index != account {
                 return false;
             }
             let life = e.life;
