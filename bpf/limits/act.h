@@ -100,6 +100,22 @@ static __always_inline bool is_ending(__u64 key)
 	return !owner || BPF_CORE_READ(owner, signal, flags) & SIGNAL_GROUP_EXIT;
 }
 
+/*
+ * Whether its process is in its own exit, and nobody else runs in it. Read of who may be gone as in is_ending. Taken for
+ * leaving by mistake, it is revived as a claim that nobody saw through.
+ */
+static __always_inline bool is_leaving(__u64 key)
+{
+	struct mm_struct *mm = (struct mm_struct *)key;
+	struct task_struct *owner;
+
+	if (!bpf_core_field_exists(mm->owner))
+		return false;
+	owner = BPF_CORE_READ(mm, owner);
+	return owner && (BPF_CORE_READ(owner, flags) & PF_EXITING || is_ending(key)) &&
+	       BPF_CORE_READ(mm, mm_users.counter) <= BPF_CORE_READ(owner, signal, nr_threads);
+}
+
 /* A killed daemon has been told so long before its address space is gone: nobody answers from then on. */
 static __always_inline bool daemon_lives(void)
 {
@@ -251,23 +267,28 @@ static __always_inline bool is_left(__u64 mm)
  * What follows up to `choose` are global functions, as is `tell`: each is verified once, not once per caller and path,
  * which took the verifier seconds. So they take numbers and look up what these stand for.
  *
- * Counts an address space that nobody runs in as dying: nobody has to be killed for memory that is on its way.
+ * Counts an address space that nobody runs in as dying: nobody has to be killed for memory that is on its way. With no
+ * daemon alive, to whom it is told that the largest cannot be taken, also one whose process is in its own exit: whoever
+ * allocates meanwhile would go in its place.
  */
 __noinline int note_left(__u32 account, __u64 key)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a = account_at(account);
-	bool left = false;
+	__u32 left = 0;
 
 	if (!a || !e || !pin(e, key))
 		return true;
-	if (account_at(word_account(e->word)) == a && is_left(key)) {
-		left = true;
-		if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
+	if (account_at(word_account(e->word)) == a) {
+		if (is_left(key))
+			left = PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING;
+		else if (!daemon_lives() && is_leaving(key))
+			left = PLIMSOLL_MM_DYING;
+		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
 			mark_dying(e, a);
 	}
 	unpin(e, key, (struct mm_struct *)key);
-	return left;
+	return left != 0;
 }
 
 struct search {
