@@ -310,12 +310,14 @@ fn draw_lines(world: &World) {
 
 /// Starts the threads of the storm.
 fn raise(world: &World, storm: &Arc<Storm>, seed: u64) -> Vec<JoinHandle<()>> {
+    // Before anything forks: a child that holds the copy open to write, until its exec, keeps others from running it.
+    let [setuidhop, bloat] = ["setuidhop", "bloat"].map(|name| path_of(world, name));
     let mut threads = vec![watch_lines(Arc::clone(storm), Pins::new(world.pin()))];
-    threads.push(keep_hopping(Arc::clone(storm), path_of(world, "setuidhop")));
+    threads.push(keep_hopping(Arc::clone(storm), setuidhop));
     for crossing in &CROSSINGS {
         for number in 0..crossing.at_once {
             let seed = seed.wrapping_mul(1000) + u64::from(crossing.user) * 10 + number;
-            threads.push(keep_crossing(Arc::clone(storm), path_of(world, "bloat"), crossing, seed));
+            threads.push(keep_crossing(Arc::clone(storm), bloat.clone(), crossing, seed));
         }
     }
     threads
