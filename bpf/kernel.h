@@ -176,6 +176,7 @@ struct sigpending {
 struct core_state;
 
 struct signal_struct {
+	atomic_t live;
 	int nr_threads;
 	unsigned int flags;
 	struct list_head thread_head;

@@ -101,19 +101,22 @@ static __always_inline bool is_ending(__u64 key)
 }
 
 /*
- * Whether its process is in its own exit, and nobody else runs in it. Read of who may be gone as in is_ending. Taken for
- * leaving by mistake, it is revived as a claim that nobody saw through.
+ * Whether its process is in its own exit, and nobody else runs in it; one that writes a core dump first may take any time.
+ * Read of who may be gone as in is_ending. Taken for leaving by mistake, it lives again: check_claims.
  */
 static __always_inline bool is_leaving(__u64 key)
 {
 	struct mm_struct *mm = (struct mm_struct *)key;
-	struct task_struct *owner;
+	struct signal_struct *signal;
+	int live;
 
 	if (!bpf_core_field_exists(mm->owner))
 		return false;
-	owner = BPF_CORE_READ(mm, owner);
-	return owner && (BPF_CORE_READ(owner, flags) & PF_EXITING || is_ending(key)) &&
-	       BPF_CORE_READ(mm, mm_users.counter) <= BPF_CORE_READ(owner, signal, nr_threads);
+	signal = BPF_CORE_READ(mm, owner, signal);
+	if (!signal || !(BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT) || BPF_CORE_READ(signal, core_state))
+		return false;
+	live = BPF_CORE_READ(signal, live.counter);
+	return BPF_CORE_READ(mm, mm_users.counter) <= (live > 0 ? live : 1);
 }
 
 /* A killed daemon has been told so long before its address space is gone: nobody answers from then on. */
@@ -221,7 +224,7 @@ static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_ac
 
 	__sync_fetch_and_add(&e->dying_pages, pages);
 	__sync_fetch_and_add(&a->dying_pages, pages);
-	stop_living(e);
+	settle_living(e);
 	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
 	if (e->flags & PLIMSOLL_MM_GONE)
 		take_back_dying(e, a);
@@ -282,7 +285,7 @@ __noinline int note_left(__u32 account, __u64 key)
 	if (account_at(word_account(e->word)) == a) {
 		if (is_left(key))
 			left = PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING;
-		else if (!daemon_lives() && is_leaving(key))
+		else if (a->signal == SIGKILL && !daemon_lives() && is_leaving(key))
 			left = PLIMSOLL_MM_DYING;
 		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
 			mark_dying(e, a);
@@ -500,18 +503,33 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 	return false;
 }
 
-#define PLIMSOLL_MM_CLAIMED (PLIMSOLL_MM_DYING | PLIMSOLL_MM_SENT)
-
-/* `claim` is PLIMSOLL_MM_DYING; with PLIMSOLL_MM_SENT, which nobody sees without it, where the programs signal at once. */
-static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e, __u32 claim)
+static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e)
 {
 	if (!claim_victim(a))
 		return false;
-	/* Looked at first: one that the daemon claimed is not to look as if the programs had sent it something. */
-	if (!(e->flags & PLIMSOLL_MM_DYING) && !(__sync_fetch_and_or(&e->flags, claim) & PLIMSOLL_MM_DYING))
+	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
 		return true;
 	__sync_lock_test_and_set(&a->taking, 0);
 	return false;
+}
+
+/*
+ * A signal from here waits for an interrupt where interrupts are off: noted before it is sent, so that the victim's next
+ * event does not send it again.
+ */
+static __always_inline void note_sent(struct plimsoll_account *a, struct plimsoll_mm *e, struct task_struct *victim)
+{
+	if (a->signal == SIGKILL)
+		e->sent = victim->tgid;
+}
+
+/* Nobody waits for it any more: what it would give back is not on its way. */
+static __always_inline void live_again(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	e->sent = 0;
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	take_back_dying(e, a);
+	settle_living(e);
 }
 
 /* Notes how the signal to a claimed victim went, and ends the claim. */
@@ -522,7 +540,7 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 	ev->signal_error = error;
 	if (error) {
 		/* Nothing is dying that was not signalled. */
-		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
+		live_again(e, a);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
@@ -537,19 +555,21 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 /* The process whose event this is. */
 static __always_inline void take(struct event *ev)
 {
-	if (!claim_for(ev->account, ev->e, PLIMSOLL_MM_CLAIMED))
+	if (!claim_for(ev->account, ev->e))
 		return;
+	note_sent(ev->account, ev->e, ev->task);
 	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 
-/* Nobody waits for it any more: what it would give back is not on its way. */
-static __always_inline void live_again(struct plimsoll_mm *e, struct plimsoll_account *a)
+/* Whether its process was sent a fatal signal, arrived or not. Another that uses the same memory was not. */
+static __always_inline bool may_be_ending(struct plimsoll_mm *e, __u64 key)
 {
-	take_back_dying(e, a);
-	start_living(e);
+	struct mm_struct *mm = (struct mm_struct *)key;
+
+	return is_ending(key) || (e->sent && e->sent == (__u32)BPF_CORE_READ(mm, owner, tgid));
 }
 
 static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
@@ -557,45 +577,56 @@ static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	struct plimsoll_account *a = *account;
 
 	if (account_at(word_account(e->word)) != a || !(e->flags & PLIMSOLL_MM_DYING) || e->flags & PLIMSOLL_MM_LEFT ||
-	    is_ending(*key) || !pin(e, *key))
+	    may_be_ending(e, *key) || !pin(e, *key))
 		return 0;
-	if (__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED) & PLIMSOLL_MM_DYING)
-		live_again(e, a);
+	live_again(e, a);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }
 
+/* Whether claims are to be looked at: unanswered for too long; with no daemon alive now and then, nobody else does. */
+static __always_inline bool claims_are_old(struct plimsoll_account *a)
+{
+	bool alone = !daemon_lives();
+	__u64 *clock = alone ? &a->asked_ns : &a->unanswered_ns, now = bpf_ktime_get_ns(), since = *clock;
+
+	return (since || alone) && (__s64)(now - since) > (__s64)unanswered_ns &&
+	       __sync_val_compare_and_swap(clock, since, alone ? now : 0) == since;
+}
+
 /*
- * The line is kept only by what is dying. A victim that the daemon claimed and did not live to signal is not dying: it
- * is living again when the claim has been unanswered for too long, so that the next event takes one. A victim that was
- * asked by SIGTERM may take its time.
+ * The line is kept only by what is dying. A victim that the daemon claimed and did not live to signal is not dying, nor
+ * one that only seemed to be leaving: it lives again, so that the next event takes one. A victim that was asked by
+ * SIGTERM may take its time.
  */
 static __always_inline void check_claims(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
-	__u64 since = a->unanswered_ns;
 
-	if (a->signal != SIGKILL || !since || (__s64)(bpf_ktime_get_ns() - since) <= (__s64)unanswered_ns ||
-	    __sync_val_compare_and_swap(&a->unanswered_ns, since, 0) != since)
+	if (a->signal != SIGKILL || !claims_are_old(a))
 		return;
 	bpf_for_each_map_elem(&mms, revive_one, &a, 0);
 }
 
 /*
- * A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event. One
- * that the programs sent may not have arrived: with interrupts off it waits for an interrupt of its own.
+ * A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event; so is
+ * another process than the victim that was sent one, in the same memory.
  */
 static __always_inline void finish_claim(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
+	__u32 sent;
 
-	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() || is_ending((__u64)ev->mm) ||
-	    __sync_fetch_and_or(&ev->e->flags, PLIMSOLL_MM_SENT) & PLIMSOLL_MM_SENT)
+	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() ||
+	    ev->task->signal->flags & SIGNAL_GROUP_EXIT)
+		return;
+	sent = __sync_lock_test_and_set(&ev->e->sent, ev->task->tgid);
+	if (sent == (__u32)ev->task->tgid)
 		return;
 	ev->time_ns = bpf_ktime_get_ns();
 	ev->signal_error = bpf_send_signal(SIGKILL);
 	if (ev->signal_error) {
-		__sync_fetch_and_and(&ev->e->flags, ~PLIMSOLL_MM_SENT);
+		__sync_val_compare_and_swap(&ev->e->sent, ev->task->tgid, sent);
 		return;
 	}
 	ev->signal_ns = bpf_ktime_get_ns();
@@ -624,8 +655,9 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 	if (victim->start_boottime != e->start_ns || !mm || (__u64)mm != key || victim->flags & PF_EXITING ||
 	    in_protected_cgroup(victim))
 		return false;
-	if (!claim_for(ev->account, e, PLIMSOLL_MM_CLAIMED))
+	if (!claim_for(ev->account, e))
 		return true;
+	note_sent(ev->account, e, victim);
 	signalled(&done, e, bpf_send_signal_task(victim, ev->account->signal, PIDTYPE_TGID, 0));
 	if (done.signal_error)
 		return false;

@@ -175,7 +175,7 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 		return -ESRCH;
 	/* Until the daemon answers, which is after its signal. */
 	a->unanswered_ns = bpf_ktime_get_ns();
-	if (!claim_for(a, e, PLIMSOLL_MM_DYING)) {
+	if (!claim_for(a, e)) {
 		a->unanswered_ns = 0;
 		return -EAGAIN;
 	}
@@ -193,7 +193,6 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CLAIMED);
 	live_again(e, a);
 	return 0;
 }

@@ -3,6 +3,9 @@
 #ifndef PLIMSOLL_LIMITS_TRACK_H
 #define PLIMSOLL_LIMITS_TRACK_H
 
+/* Each try that fails is another CPU's change of the same entry. */
+#define LIVING_TRIES 3
+
 /*
  * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
  * slack, so that usage hovering there does not flip it. Returns true when it became exact.
@@ -283,41 +286,67 @@ static __always_inline void leave_one(struct plimsoll_family *f, __u64 id)
 		drop_family(f, id);
 }
 
-/* One living member more, or fewer, of a family that it is a member of. */
+/* One more member of a family that has not ended. */
+static __always_inline bool join_one(__u64 id)
+{
+	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
+	__u32 members;
+	int i;
+
+	for (i = 0; f && i < SETTLE_TRIES; i++) {
+		members = f->members;
+		if (!members)
+			return false;
+		if (__sync_val_compare_and_swap(&f->members, members, members + 1) != members)
+			continue;
+		if (f->id == id)
+			return true;
+		/* It ended since it was found, and the memory is another family's. */
+		leave_one(f, f->id);
+		return false;
+	}
+	return false;
+}
+
+/* One living member more, or fewer. Joined for that long: it cannot end meanwhile, and be another family. */
 static __always_inline void count_living(__u64 id, __u32 change)
 {
-	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+	struct plimsoll_family *f;
 	struct plimsoll_account *a;
 
-	if (!f || f->id != id)
+	if (!id || !join_one(id))
+		return;
+	f = bpf_map_lookup_elem(&families, &id);
+	if (!f)
 		return;
 	__sync_fetch_and_add(&f->living, change);
 	a = account_at(f->account);
 	if (a)
 		settle_dying(f, a);
+	leave_one(f, id);
 }
 
-static __always_inline void stop_living(struct plimsoll_mm *e)
+/*
+ * A member that nobody has signalled is among the living of its family. Whoever changes what that depends on looks again
+ * after the exchange.
+ */
+static __always_inline void settle_living(struct plimsoll_mm *e)
 {
-	count_living(__sync_lock_test_and_set(&e->living_in, 0), -1);
-}
+	__u64 family, before;
+	int i;
 
-/* A member that nobody has signalled is among the living of its family: counted once, whoever says so. */
-static __noinline int start_living(struct plimsoll_mm *e)
-{
-	__u64 id = e->family, before;
-
-	if (!id || e->flags & PLIMSOLL_MM_DYING)
-		return 0;
-	before = __sync_lock_test_and_set(&e->living_in, id);
-	if (before != id) {
-		count_living(id, 1);
+	for (i = 0; i < LIVING_TRIES; i++) {
+		family = *(volatile __u32 *)&e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE) ?
+				 0 :
+				 *(volatile __u64 *)&e->family;
+		if (*(volatile __u64 *)&e->living_in == family)
+			return;
+		before = __sync_lock_test_and_set(&e->living_in, family);
+		if (before == family)
+			continue;
+		count_living(family, 1);
 		count_living(before, -1);
 	}
-	/* Taken meanwhile: whoever took it may have found it nowhere among the living. */
-	if (e->flags & PLIMSOLL_MM_DYING)
-		stop_living(e);
-	return 0;
 }
 
 /* Leaves the family. */
@@ -329,7 +358,7 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 	if (!id)
 		return;
 	/* While it is a member still: the family cannot end meanwhile. */
-	stop_living(e);
+	settle_living(e);
 	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));
 	give_up_copies(id, __sync_lock_test_and_set(&e->copied_pages, 0));
 	f = bpf_map_lookup_elem(&families, &id);
@@ -356,28 +385,6 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
 	drop_family(f, id);
 	return 0;
-}
-
-/* One more member of a family that has not ended. */
-static __always_inline bool join_one(__u64 id)
-{
-	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	__u32 members;
-	int i;
-
-	for (i = 0; f && i < SETTLE_TRIES; i++) {
-		members = f->members;
-		if (!members)
-			return false;
-		if (__sync_val_compare_and_swap(&f->members, members, members + 1) != members)
-			continue;
-		if (f->id == id)
-			return true;
-		/* It ended since it was found, and the memory is another family's. */
-		leave_one(f, f->id);
-		return false;
-	}
-	return false;
 }
 
 /*
@@ -460,8 +467,10 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	}
 	__sync_fetch_and_add(&child->shared_pages, pages);
 	child->family = id;
-	start_living(child);
-	start_living(parent);
+	settle_living(child);
+	settle_living(parent);
+	if (to)
+		settle_dying(f, to);
 	return true;
 }
 

@@ -44,7 +44,6 @@
 #define PLIMSOLL_MM_LEFT 32u     /* no process runs in it any more, so its pages are on their way: counted as dying */
 #define PLIMSOLL_MM_NEVER 64u    /* never a victim: user space says so */
 #define PLIMSOLL_MM_JUDGED 128u  /* user space weighed it, or was told that it is among the largest */
-#define PLIMSOLL_MM_SENT 256u    /* ... by the programs; it may be on its way still */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
 /* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
@@ -74,6 +73,8 @@ struct plimsoll_mm {
 	__u32 user; /* whose account is charged: uid, or the owner of the user namespace that uid is subordinate in */
 	__u32 walk; /* the last walk that saw who runs in it */
 	__u64 living_in; /* the family that counts it among its living; 0: none */
+	__u32 sent;      /* the process in it that the programs sent SIGKILL, which may be on its way still; 0: none */
+	__u32 pad;
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -315,7 +316,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 136, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 144, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");

@@ -134,6 +134,28 @@ fn all_processes_that_share_the_victim_s_memory_go_with_it() {
     assert_eq!(world.history().len(), 2);
 }
 
+/// A signal ends one process; with nobody to end the others, each goes when it wants more.
+#[test]
+fn with_no_daemon_alive_who_shares_the_memory_of_a_victim_goes_by_its_own_event() {
+    let mut world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    world.end_daemon(Signal::KILL);
+    for crosser in [1, 2] {
+        let leader = puppets.make(1, "start 60100");
+        let clone = puppets.make(1, "clone 2");
+        assert_eq!(puppets.attempt(crosser, "touch 65536").unwrap_err(), "gone");
+        assert_eq!(puppets.attempt(3 - crosser, "touch 65536").unwrap_err(), "gone");
+        until("both have ended", SOON, || {
+            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
+        });
+        until("nothing is charged", SOON, || (world.facts(ALICE).usage.0 == 0).then_some(()));
+    }
+    world.launch();
+    let all: Vec<u32> = world.incidents(4).iter().flat_map(victims).collect();
+    assert_eq!(all.len(), 4, "{all:?}");
+}
+
 #[test]
 fn sleeping_processes_that_share_their_memory_are_killed_together() {
     let world = world!();
