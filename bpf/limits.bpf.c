@@ -132,19 +132,22 @@ static __always_inline int judge(struct task_struct *task, struct mm_struct *mm,
 }
 
 /* An event done by somebody else than the process: reclaim, khugepaged, ptrace; its own last unmapping at exit. */
-static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e,
-					 int member)
+static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
 {
 	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e;
 
-	if (!task || !mm || !pin(e, key))
+	if (!task || !mm)
+		return 0;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !pin(e, key))
 		return 0;
 	judge(task, mm, e, settle_event(e, mm, member, false));
 	unpin(e, key, mm);
 	return 0;
 }
 
-/* An event of a tracked or limited process. Apart, so that all others pay for no stack of its size. */
+/* A tracked or limited process's own event. Apart, as the one above, so that all others pay for no stack of its size. */
 static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
 {
 	__u64 key = (__u64)mm;
@@ -154,12 +157,9 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e) {
-		if (task->mm == mm)
-			first_sight(task, mm, true);
+		first_sight(task, mm, true);
 		return 0;
 	}
-	if (task->mm != mm)
-		return on_remote_rss_stat(task, mm, e, member);
 	/* Still being made by another CPU: what this event changed is settled with the next. */
 	if (!e->word)
 		return 0;
@@ -193,7 +193,7 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	} else if (!mm_may_be_tracked(mm)) {
 		return 0;
 	}
-	return on_limited_rss_stat(task, mm, member);
+	return task->mm == mm ? on_limited_rss_stat(task, mm, member) : on_remote_rss_stat(task, mm, member);
 }
 
 /*
