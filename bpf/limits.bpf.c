@@ -18,9 +18,12 @@
 #include "counters.h"
 #include "limits/maps.h"
 #include "limits/charge.h"
+#include "limits/reserved.h"
 #include "limits/track.h"
+#include "limits/rank.h"
 #include "limits/act.h"
 #include "limits/calls.h"
+#include "limits/grants.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -34,7 +37,7 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 {
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
-	__s64 pages, usage;
+	__s64 pages, usage = 0;
 	__u32 account;
 
 	if (!task || !mm || task->flags & PF_KTHREAD)
@@ -51,6 +54,8 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 		__sync_fetch_and_add(&e->shared_pages, pages);
 	else
 		charge(e, pages, &usage);
+	if (a)
+		note_peak(a, usage);
 	if (a && a->near)
 		note_largest(a->index, e->mm);
 	/* One more whose remainders are not known: very many small ones must not pass the line unseen. */
@@ -102,15 +107,16 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm
 	return usage;
 }
 
-/* A change, charged and judged. */
-static __always_inline int judge(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 delta)
+/* A change, charged and judged; `touched`: see charge_as(). */
+static __always_inline int judge(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 delta,
+				 bool touched)
 {
 	struct plimsoll_account *a;
 	__s64 usage;
 
 	if (!delta)
 		return 0;
-	a = charge(e, delta, &usage);
+	a = charge_as(e, delta, &usage, touched);
 	if (!a)
 		return 0;
 	if ((!a->exact || delta < 0) && need_exact(a))
@@ -120,6 +126,7 @@ static __always_inline int judge(struct task_struct *task, struct mm_struct *mm,
 	if (a->exact && e->epoch != a->exact)
 		usage = settle_epoch(e, mm, a, usage);
 	if (delta > 0 && usage >= a->soft_pages) {
+		note_peak(a, usage);
 		/* Known to be near, by its largest, and under the line even with what is dying: nothing to do. */
 		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(e) <= a->floor_rank) &&
 		    usage <= a->effective_pages)
@@ -129,6 +136,15 @@ static __always_inline int judge(struct task_struct *task, struct mm_struct *mm,
 	if (delta < 0 && becomes_far(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
 	return 0;
+}
+
+/*
+ * A page that is swapped out is one anonymous page fewer and then one entry more: nothing was touched. The page that is
+ * swapped in cannot be told from one that is new; what it takes of a reservation is charged when that is used.
+ */
+static __always_inline bool is_touch(int member)
+{
+	return member != PLIMSOLL_MEMBER_SWAP;
 }
 
 /* An event done by somebody else than the process: reclaim, khugepaged, ptrace; its own last unmapping at exit. */
@@ -142,7 +158,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return 0;
-	judge(task, mm, e, settle_event(e, mm, member, false));
+	judge(task, mm, e, settle_event(e, mm, member, false), is_touch(member));
 	unpin(e, key, mm);
 	return 0;
 }
@@ -172,7 +188,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e);
-	return judge(task, mm, e, settle_event(e, mm, member, true));
+	return judge(task, mm, e, settle_event(e, mm, member, true), is_touch(member));
 }
 
 SEC("tp_btf/rss_stat")
@@ -214,7 +230,7 @@ static __noinline int on_limited_fault(struct task_struct *task, struct mm_struc
 	a = account_at(word_account(e->word));
 	if (!a || !a->exact)
 		return 0;
-	return judge(task, mm, e, settle_caches(task));
+	return judge(task, mm, e, settle_caches(task), true);
 }
 
 SEC("fexit/handle_mm_fault")
@@ -416,8 +432,10 @@ int scan(struct bpf_iter__task *ctx)
 	if (task_caches)
 		pages += settle_caches(task);
 	a = pages ? charge(e, pages, &usage) : 0;
-	if (a)
+	if (a) {
+		note_peak(a, usage);
 		need_exact(a);
+	}
 	/*
 	 * Who it was entered for may have left it: a vfork child that faulted first, and is another program by now, of
 	 * another user perhaps. Its process is who runs in it.

@@ -24,25 +24,6 @@ struct event {
 	__u32 flags;
 };
 
-static __always_inline __s64 pages_of(struct plimsoll_mm *e)
-{
-	return word_pages(e->word) + e->shared_pages;
-}
-
-/* Without its flag bits: neutral where nobody has said anything. */
-static __always_inline __u32 weight_of(struct plimsoll_mm *e)
-{
-	__u32 weight = e->flags >> PLIMSOLL_MM_WEIGHT_SHIFT;
-
-	return weight ? weight : PLIMSOLL_WEIGHT_NEUTRAL;
-}
-
-/* What processes are compared by. A page count that dips below 0 for an instant stays below. */
-static __always_inline __s64 rank_of(struct plimsoll_mm *e)
-{
-	return pages_of(e) * weight_of(e);
-}
-
 static __always_inline void fill_account(struct plimsoll_record *r, struct plimsoll_account *a, __s64 usage)
 {
 	r->signal = a->signal;
@@ -228,6 +209,8 @@ static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_ac
 	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
 	if (e->flags & PLIMSOLL_MM_GONE)
 		take_back_dying(e, a);
+	/* It touches nothing more, or is charged for it as dying. */
+	release_reserved(e);
 }
 
 /* Whether its cgroup (v2) or one above is protected; where that is too deep to tell, as if it were. */
@@ -339,13 +322,15 @@ static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 __noinline int find_largest(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
-	struct search search = { .account = a };
+	struct search search = { .account = a, .floor_rank = RANK_NONE };
 	__u64 now = bpf_ktime_get_ns(), key, found = 0;
 	struct plimsoll_mm *e;
 	int i;
 
 	if (!a || now - a->nobody_ns < search_again_ns)
 		return 0;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++)
+		search.rank[i] = RANK_NONE;
 	bpf_for_each_map_elem(&mms, search_one, &search, 0);
 	a->floor_rank = search.floor_rank;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
@@ -394,7 +379,7 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
 		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(known) : 0;
+		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(known) : RANK_NONE;
 		if (known_rank < least_rank) {
 			least = i;
 			least_key = key;
@@ -428,7 +413,7 @@ struct choice {
 
 static __always_inline struct choice largest_known(struct plimsoll_account *a)
 {
-	struct choice best = {};
+	struct choice best = { .rank = RANK_NONE };
 	struct plimsoll_mm *e;
 	__s64 rank;
 	__u64 key;
@@ -699,6 +684,12 @@ static __always_inline bool may_take_own(struct event *ev)
 	       !in_protected_cgroup(ev->task);
 }
 
+/* Whether it keeps to its grants, and somebody who does not could go, if not by this event. */
+static __always_inline bool goes_after_another(struct event *ev)
+{
+	return keeps_to_grants(ev->e) && largest_known(ev->account).rank >= 0;
+}
+
 /* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */
 static __always_inline bool take_largest(struct event *ev)
 {
@@ -738,7 +729,7 @@ static __always_inline void crossed(struct event *ev)
 	if (kernel_trigger) {
 		if (take_largest(ev))
 			return;
-		if (nobody_answers(ev) && may_take_own(ev)) {
+		if (nobody_answers(ev) && may_take_own(ev) && !goes_after_another(ev)) {
 			ev->flags |= PLIMSOLL_RECORD_UNANSWERED;
 			take(ev);
 			return;

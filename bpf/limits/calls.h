@@ -106,9 +106,15 @@ int line_set(struct plimsoll_line_set *ctx)
 
 static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
 {
-	if (word_account(e->word) != *account || !pin(e, *key))
+	bool charged = word_account(e->word) == *account;
+
+	if ((!charged && word_account(e->reserved) != *account) || !pin(e, *key))
 		return 0;
-	settle_gone(e);
+	if (charged)
+		settle_gone(e);
+	else
+		/* Of a process on its way to another account. */
+		release_reserved(e);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }

@@ -297,14 +297,37 @@ static __noinline int give_up_shares(__u64 id, __s64 pages)
 }
 
 /*
+ * Up to `pages` of what is reserved for an address space become used. Only while its account holds the reservation too: in
+ * the middle of a move to another one they are charged, and what is left of the reservation goes back when it is settled.
+ * Without a loop, so that any number of CPUs may take at once: who took more than there was puts that back.
+ */
+static __noinline __s64 take_reserved(struct plimsoll_mm *e, __u32 account, __s64 pages)
+{
+	__u64 reserved = e->reserved;
+	__s64 held;
+
+	if (word_pages(reserved) <= 0 || word_account(reserved) != account)
+		return 0;
+	reserved = __sync_fetch_and_add(&e->reserved, -pages);
+	held = word_pages(reserved);
+	if (held < 0 || word_account(reserved) != account)
+		held = 0;
+	if (held >= pages)
+		return pages;
+	__sync_fetch_and_add(&e->reserved, pages - held);
+	return held;
+}
+
+/*
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
- * longer inherited.
+ * longer inherited. `touched`: the process has just come to have them, so that they may be such as were reserved for it.
  */
-static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __s64 delta, __s64 *usage)
+static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e, __s64 delta, __s64 *usage,
+							  bool touched)
 {
 	__u64 old = __sync_fetch_and_add(&e->word, delta);
-	__s64 own = word_pages(old) + delta, shared;
+	__s64 own = word_pages(old) + delta, shared, taken = 0;
 	struct plimsoll_account *a;
 
 	if (own < 0 && (shared = e->shared_pages) > 0) {
@@ -320,12 +343,22 @@ static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __
 	a = account_at(word_account(old));
 	if (!a)
 		return 0;
-	*usage = account_add(a, delta);
+	if (touched && delta > 0 && e->flags & PLIMSOLL_MM_RESERVED) {
+		taken = take_reserved(e, word_account(old), delta);
+		__sync_fetch_and_add(&a->reserved_pages, -taken);
+	}
+	*usage = account_add(a, delta - taken);
 	if (e->flags & PLIMSOLL_MM_DYING) {
 		__sync_fetch_and_add(&e->dying_pages, delta);
 		__sync_fetch_and_add(&a->dying_pages, delta);
 	}
 	return a;
+}
+
+/* As charge_as(), of a sum over what may have been touched. */
+static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __s64 delta, __s64 *usage)
+{
+	return charge_as(e, delta, usage, true);
 }
 
 #endif

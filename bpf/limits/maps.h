@@ -15,6 +15,8 @@ const volatile __u32 slot_of_member[PLIMSOLL_MEMBERS] = { 2, 0, 1, 3 };
 const volatile __u32 loose_pages_per_mm = 128;
 /* Below it users are the system's: the login path protects theirs, not whatever somebody runs of it. */
 const volatile __u32 first_user_uid = 1000;
+/* What a process may have beyond its grants (stacks, libc) and still count as one that asked: 4 MiB, see rank.h. */
+const volatile __s64 allowance_pages = 1024;
 const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
 const volatile __u64 ask_again_ns = 2000000;
 const volatile __u64 search_again_ns = 1000000;

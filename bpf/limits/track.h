@@ -6,24 +6,36 @@
 /* Each try that fails is another CPU's change of the same entry. */
 #define LIVING_TRIES 3
 
+/* How far an account may be from its usage while it is not exact. */
+static __always_inline __s64 loose_pages(struct plimsoll_account *a)
+{
+	return (__s64)a->processes * loose_pages_per_mm;
+}
+
+/* From here on every event of the account is settled; false: it was so already. */
+static __always_inline bool become_exact(struct plimsoll_account *a)
+{
+	__u32 epoch = __sync_fetch_and_add(&next_epoch, 1) + 1;
+
+	if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
+		return false;
+	__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
+	return true;
+}
+
 /*
  * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
  * slack, so that usage hovering there does not flip it. Returns true when it became exact.
  */
 static __noinline bool need_exact(struct plimsoll_account *a)
 {
-	__s64 loose = (__s64)a->processes * loose_pages_per_mm, room = a->soft_pages - a->usage_pages - loose;
+	__s64 loose = loose_pages(a), room = a->soft_pages - a->usage_pages - loose;
 	__u32 epoch = a->exact;
 
 	if (a->soft_pages == PLIMSOLL_NO_LINE)
 		return false;
-	if (room <= 0 && !epoch) {
-		epoch = __sync_fetch_and_add(&next_epoch, 1) + 1;
-		if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
-			return false;
-		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
-		return true;
-	}
+	if (room <= 0 && !epoch)
+		return become_exact(a);
 	if (room > (a->soft_pages >> 6) + loose && epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
 		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
 	return false;
@@ -80,6 +92,10 @@ static long claim_if_free(__u32 before, __u32 *claimed)
 		return 0;
 	if (a) {
 		a->index = index;
+		/* A grant on its way while the account was cleared may have been taken back after that. */
+		a->usage_pages = 0;
+		a->reserved_pages = 0;
+		a->peak_pages = 0;
 		*claimed = index;
 	}
 	return 1;
@@ -229,6 +245,7 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->user = user_of(task);
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
+	e->reserved = PLIMSOLL_WORD_BIAS;
 	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 	__sync_fetch_and_add(&a->processes, 1);
 	count_one(&counters.tracked);
@@ -382,7 +399,8 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 	__sync_val_compare_and_swap(&e->family, id, 0);
 	__sync_val_compare_and_swap(&e->living_in, id, 0);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
-	charge(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage);
+	/* Nothing of it was touched just now: it takes no part of a reservation. */
+	charge_as(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage, false);
 	drop_family(f, id);
 	return 0;
 }
@@ -502,7 +520,7 @@ static __always_inline void inherit_weight(struct plimsoll_mm *e, struct plimsol
 		__sync_fetch_and_or(&e->flags, said);
 }
 
-/* Ends the tracking of an address space: its charge, what is dying of it and its share of a family go. */
+/* Ends the tracking of an address space: its charge, its reservation, what is dying of it, its share of a family go. */
 static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *e)
 {
 	struct plimsoll_account *a;
@@ -512,6 +530,7 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 		return 0;
 	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_WORD_BIAS);
 	a = account_at(word_account(word));
+	release_reserved(e);
 	leave_family(e);
 	if (!a)
 		return 0;
@@ -574,6 +593,7 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 			dying = e->dying_pages;
 			account_add(from, -own);
 			account_add(to, own);
+			move_reserved(e, index);
 			__sync_fetch_and_add(&from->dying_pages, -dying);
 			__sync_fetch_and_add(&to->dying_pages, dying);
 			__sync_fetch_and_add(&from->processes, -1);

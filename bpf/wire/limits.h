@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 3
+#define PLIMSOLL_SCHEMA 4
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -36,14 +36,15 @@
 #define PLIMSOLL_WORD_MASK ((1ULL << PLIMSOLL_WORD_SHIFT) - 1)
 
 /* plimsoll_mm.flags: bits, and in the top 16 what each page counts when the largest is looked for; 0: as neutral */
-#define PLIMSOLL_MM_PROTECTED 1u /* never a victim: its executable is on the protected list */
-#define PLIMSOLL_MM_DYING 2u     /* a signal that ends it was sent */
-#define PLIMSOLL_MM_EXPIRED 4u   /* dying for longer than the deadline: counted as living again, never chosen again */
-#define PLIMSOLL_MM_GONE 8u      /* settled; only its deletion is outstanding */
-#define PLIMSOLL_MM_LARGEST 16u  /* among its account's `largest` */
-#define PLIMSOLL_MM_LEFT 32u     /* no process runs in it any more, so its pages are on their way: counted as dying */
-#define PLIMSOLL_MM_NEVER 64u    /* never a victim: user space says so */
-#define PLIMSOLL_MM_JUDGED 128u  /* user space weighed it, or was told that it is among the largest */
+#define PLIMSOLL_MM_PROTECTED 1u  /* never a victim: its executable is on the protected list */
+#define PLIMSOLL_MM_DYING 2u      /* a signal that ends it was sent */
+#define PLIMSOLL_MM_EXPIRED 4u    /* dying for longer than the deadline: counted as living again, never chosen again */
+#define PLIMSOLL_MM_GONE 8u       /* settled; only its deletion is outstanding */
+#define PLIMSOLL_MM_LARGEST 16u   /* among its account's `largest` */
+#define PLIMSOLL_MM_LEFT 32u      /* no process runs in it any more, so its pages are on their way: counted as dying */
+#define PLIMSOLL_MM_NEVER 64u     /* never a victim: user space says so */
+#define PLIMSOLL_MM_JUDGED 128u   /* user space weighed it, or was told that it is among the largest */
+#define PLIMSOLL_MM_RESERVED 256u /* `reserved` may hold pages: an event looks there only then */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
 /* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
@@ -75,6 +76,12 @@ struct plimsoll_mm {
 	__u64 living_in; /* the family that counts it among its living; 0: none */
 	__u32 sent;      /* the process in it that the programs sent SIGKILL, which may be on its way still; 0: none */
 	__u32 pad;
+	/*
+	 * Granted and not touched yet, and the account whose usage that is part of: in one word, as `word` has them. A charge
+	 * takes from here first, so that a page moves from reserved to used and usage stays what it was.
+	 */
+	__u64 reserved;
+	__s64 granted_pages; /* what it holds by grants, touched or not: see rank.h */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -121,7 +128,11 @@ struct plimsoll_account {
 	__u32 taking;   /* a CPU is taking a victim */
 	__u32 measured; /* user space was told that copies could bring it near */
 	__u32 index;    /* its own number */
-	__u32 pad[6];
+
+	__s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
+	__s64 peak_pages; /* the largest usage seen at or above the soft limit, or at a grant, since the line was drawn */
+	__u32 settled;    /* the epoch of `exact` in which every address space was settled for a grant */
+	__u32 pad;
 };
 
 /* plimsoll_record.kind */
@@ -279,6 +290,42 @@ struct plimsoll_of_account {
 	__s32 result; /* measured: 1: measure again, 0: enough */
 };
 
+/*
+ * So many pages for a process, taken from what is left below hard_pages - headroom_pages in one step. -ENOSPC: they do not
+ * fit. -EAGAIN: usage is not known well enough to tell; once all tasks were walked it is. -ENOENT: no line is drawn for it.
+ * -ESRCH: it is not tracked, is dying, or runs something else by now.
+ */
+struct plimsoll_reserve {
+	__u64 mm;
+	__u64 start_ns;
+	__s64 pages;
+	__s64 headroom_pages;
+	__s64 usage_pages;    /* out: the account's, with what was granted */
+	__s64 hard_pages;     /* out */
+	__s64 reserved_pages; /* out: the account's */
+	__u32 tgid;
+	__s32 result;
+};
+
+/* What is asked of one process's grants: settle, give_up. -ESRCH: it is not tracked, or runs something else by now. */
+struct plimsoll_grant {
+	__u64 mm;
+	__u64 start_ns;
+	__s64 pages; /* give_up: so many are not held by a grant any more; settle: out, what went back */
+	__u32 tgid;
+	__s32 result;
+};
+
+/* The address space that a process runs in. -ESRCH: it is not tracked. */
+struct plimsoll_space {
+	__u64 mm;       /* out */
+	__u64 start_ns; /* out */
+	__u32 tgid;
+	__u32 uid;  /* out */
+	__u32 user; /* out */
+	__s32 result;
+};
+
 /* What the daemon tells about itself and wants: run by it, once it answers. */
 struct plimsoll_attend {
 	__u32 kernel_trigger; /* 0: the programs take nobody, they only ask */
@@ -316,7 +363,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 144, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 160, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");

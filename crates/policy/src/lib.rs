@@ -28,6 +28,7 @@ pub mod reading;
 pub mod reap;
 pub mod reason;
 pub mod recorder;
+pub mod reservation;
 pub mod selection;
 pub mod size;
 pub mod status;

@@ -8,6 +8,7 @@
 use crate::{
     reading::Reading,
     reason::Reason,
+    reservation::Tier,
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
@@ -79,6 +80,8 @@ pub struct Candidate {
     pub usage: Reading<Pages>,
     /// What each of its pages counts.
     pub weight: Weight,
+    /// All of the upper tier come before all of the lower one.
+    pub tier: Tier,
     /// What is not certain of all this.
     pub doubt: Doubt,
     /// Whether it may be selected.
@@ -158,8 +161,9 @@ pub struct Selection {
     pub protected: bool,
 }
 
-/// Those to be killed, best first, at most [`VICTIMS_MAX`]: the largest usage as weighed, then the youngest start, then the
-/// higher number, so that any two candidates have an order and the same facts always name the same victim.
+/// Those to be killed, best first, at most [`VICTIMS_MAX`]: the upper tier, in it the largest usage as weighed, then the
+/// youngest start, then the higher number, so that any two candidates have an order and the same facts always name the same
+/// victim.
 ///
 /// Stale usage counts as it was. Unreadable usage ranks last, after all that is known. Left out are: process 1, the
 /// protected and whoever shares an address space with them (killing would free nothing), the dying, those whose

@@ -15,6 +15,7 @@
 
 pub mod cage;
 pub mod exact;
+pub mod grants;
 pub mod guest;
 pub mod program;
 pub mod puppets;
@@ -24,7 +25,7 @@ use plimsoll_policy::{
     victim::Signal,
 };
 use plimsoll_sys::{
-    bpf::{AccountFacts, Limits, OomKills, Pins, Selector},
+    bpf::{AccountFacts, Grants, Limits, OomKills, Pins, Selector},
     process::{PidFd, ProcRoot},
 };
 use serde_json::Value;
@@ -282,6 +283,11 @@ impl World {
     /// The pinned maps as they are, past the daemon: nothing is settled by looking.
     pub fn maps(&self) -> Limits {
         Limits::open(&Pins::new(&self.pin)).unwrap()
+    }
+
+    /// Who answers those that ask for memory, past the daemon.
+    pub fn grants(&self) -> Grants {
+        Grants::open(&Pins::new(&self.pin)).unwrap()
     }
 
     /// A user's account as the maps have it now.

@@ -12,6 +12,7 @@ use plimsoll_policy::{
     incident::{Guard, Trigger, Victim},
     reading::Reading,
     reason::Reason,
+    reservation::Tier,
     selection::{Candidate, Decision, Doubt, Standing, Weight, select},
     units::Nanos,
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
@@ -120,6 +121,7 @@ impl<K: Kernel> Attached<K> {
                 mm: flight.mm,
                 usage: Reading::Known(flight.pages),
                 weight: Weight::NEUTRAL,
+                tier: Tier::Upper,
                 doubt: Doubt::NONE,
                 standing: Standing::Dying,
             })
@@ -303,6 +305,7 @@ impl<K: Kernel> Attached<K> {
             mm: space.mm,
             usage: Reading::Known(space.own),
             weight: Weight::NEUTRAL,
+            tier: Tier::Upper,
             doubt: Doubt::NONE,
             standing: Standing::Free,
         };
@@ -378,6 +381,7 @@ fn candidate_of(holder: &Holder) -> Candidate {
         mm: holder.mm,
         usage: Reading::Absent,
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Free,
     }

@@ -11,6 +11,7 @@ use plimsoll_policy::{
     account::Action,
     limits::LimitState,
     reading::Reading,
+    reservation::{ALLOWANCE, Tier},
     selection::{Candidate, Doubt, Protection, Standing},
     units::{Nanos, Pages, Uid},
 };
@@ -203,6 +204,7 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<(), BpfError> {
         let (own, candidates) = (hands.kernel.own_pid(), &mut self.candidates);
         let (walk, mut unseen) = (self.walk_number, false);
+        let allowance = hands.ledger.page_size().to_pages(ALLOWANCE);
         candidates.clear();
         let weights = &mut self.weights;
         weights.begin_list();
@@ -227,6 +229,7 @@ impl<K: Kernel> Attached<K> {
             } else {
                 Standing::Free
             };
+            let held = Pages(space.own.0.saturating_add(space.shared.0));
             // Who dies gives back what is its own; what it has from a fork others may have as well.
             let ending = space.dying || space.expired;
             let others = if ending { space.copied } else { space.shared };
@@ -238,6 +241,7 @@ impl<K: Kernel> Attached<K> {
                 mm: space.mm,
                 usage: Reading::Known(usage),
                 weight,
+                tier: Tier::of(held, space.granted, allowance),
                 doubt: Doubt::NONE,
                 standing,
             });

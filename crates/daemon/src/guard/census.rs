@@ -10,6 +10,7 @@ use crate::cmdlines::{Line, Wanted};
 use plimsoll_policy::{
     preference::{Exe, Facts, Judgement, Mark, Rules, adj_weight},
     reading::Reading,
+    reservation::Tier,
     selection::{Candidate, Doubt, Protection, Standing, WeightRange, order, own_share, unresolved},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
@@ -451,6 +452,7 @@ fn rough(seen: &Seen, own: Pid) -> Candidate {
         mm: seen.mm,
         usage: seen.private,
         weight: seen.oom_score_adj.map(|adj| adj_weight(adj, seen.uid)).unwrap_or_default(),
+        tier: Tier::Upper,
         doubt: Doubt { error: seen.error, ceiling: seen.ceiling, unjudged: standing == Standing::Free },
         standing,
     }

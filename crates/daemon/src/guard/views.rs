@@ -64,7 +64,7 @@ impl<K: TheKernel> Guard<K> {
             account: super::ledger::user(facts.uid),
             name: None,
             usage_bytes: bytes(facts.usage),
-            reserved_bytes: 0,
+            reserved_bytes: bytes(facts.reserved),
             soft_bytes: Some(bytes(facts.soft)),
             hard_bytes: Some(bytes(facts.hard)),
             effective_bytes: facts.effective.map(bytes),

@@ -3,6 +3,7 @@ use crate::{
     account::Action,
     reading::Reading,
     reason::Reason,
+    reservation::Tier,
     selection::{Candidate, Doubt, Protection, Standing, Weight},
     units::{Nanos, Pages, Pid, Uid},
     victim::{Signal, SignalFault, SignalOutcome, Stage, VictimId},
@@ -22,6 +23,7 @@ pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Free,
     }

@@ -5,6 +5,7 @@ use super::{
 use crate::{
     reading::Reading,
     reason::Reason,
+    reservation::Tier,
     selection::{Candidate, Doubt, Protection, Standing, Weight},
     units::{Bytes, Nanos, PageSize, Pages, Pid, Uid},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
@@ -42,6 +43,7 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Free,
     }

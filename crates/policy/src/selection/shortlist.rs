@@ -3,6 +3,7 @@
 use super::{Candidate, Doubt, Standing, Weight, order};
 use crate::{
     reading::Reading,
+    reservation::Tier,
     units::{Pid, Uid},
 };
 use core::{cmp::Ordering, fmt, ops::Deref};
@@ -15,6 +16,7 @@ const NOBODY: Candidate = Candidate {
     mm: 0,
     usage: Reading::Absent,
     weight: Weight::NEUTRAL,
+    tier: Tier::Upper,
     doubt: Doubt::NONE,
     standing: Standing::Dying,
 };

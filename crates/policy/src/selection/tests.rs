@@ -3,6 +3,7 @@ use super::{
 };
 use crate::{
     reading::Reading,
+    reservation::Tier,
     units::{Pages, Pid, Uid},
 };
 use proptest::{prelude::any, prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy};
@@ -16,6 +17,7 @@ pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Free,
     }
@@ -23,6 +25,17 @@ pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
 
 pub(super) fn pids(candidates: &[Candidate]) -> Vec<u32> {
     candidates.iter().map(|one| one.pid.0).collect()
+}
+
+#[test]
+fn who_keeps_to_its_grants_comes_after_everybody_else_however_much_it_has() {
+    let lower = |pid, pages| Candidate { tier: Tier::Lower, ..candidate(pid, pages) };
+    let world = [lower(10, 9000), candidate(11, 1), lower(12, 9001), candidate(13, 5)];
+    assert_eq!(pids(&rank(&world)), [13, 11, 12, 10]);
+    // As in the programs, whatever rules make of it.
+    let heavy = Candidate { weight: Weight::MAX, ..lower(14, 9000) };
+    let light = Candidate { weight: Weight::MIN, ..candidate(15, 1) };
+    assert_eq!(pids(&rank(&[heavy, light])), [15, 14]);
 }
 
 #[test]
@@ -100,6 +113,7 @@ fn whoever_shares_memory_with_the_protected_is_shielded() {
     shielded.push(Candidate {
         mm: 7,
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Protected(Protection::Executable),
         ..candidate(40, 100)
@@ -207,6 +221,7 @@ fn any_candidates() -> impl Strategy<Value = Vec<Candidate>> {
                 mm,
                 usage,
                 weight: Weight::NEUTRAL,
+                tier: Tier::Upper,
                 doubt: Doubt::NONE,
                 standing,
                 ..candidate(pid, 0)

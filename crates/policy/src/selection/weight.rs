@@ -1,7 +1,7 @@
 //! How much a process's memory counts when the largest is looked for.
 
 use super::Candidate;
-use crate::units::Pages;
+use crate::{reservation::Tier, units::Pages};
 use serde::{Deserialize, Serialize};
 
 /// What a page of a process counts in selection, in permille: 1000 is neutral, 2000 makes each page count twice.
@@ -32,8 +32,8 @@ impl Weight {
     }
 
     /// So many pages, weighed.
-    pub(super) fn of(self, pages: Pages) -> Score {
-        Score(u128::from(pages.0).saturating_mul(u128::from(self.0)))
+    fn of(self, pages: Pages) -> u128 {
+        u128::from(pages.0).saturating_mul(u128::from(self.0))
     }
 }
 
@@ -43,15 +43,18 @@ impl Default for Weight {
     }
 }
 
-/// Weighed pages, in thousandths: what candidates are compared by.
+/// What candidates are compared by: their tier, then weighed pages, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Score(u128);
+pub(super) struct Score {
+    tier: Tier,
+    weighed: u128,
+}
 
 impl Score {
     /// How many pages of this weight come to half of it; at least 1.
     pub(super) fn halved_at(self, weight: Weight) -> Pages {
         let double = u128::from(weight.0).saturating_mul(2);
-        let pages = self.0.checked_div(double).and_then(|pages| u64::try_from(pages).ok());
+        let pages = self.weighed.checked_div(double).and_then(|pages| u64::try_from(pages).ok());
         Pages(pages.unwrap_or(u64::MAX).max(1))
     }
 }
@@ -95,25 +98,29 @@ impl Doubt {
 impl Candidate {
     /// What it weighs; `None` where nothing is known of its usage.
     pub(super) fn score(&self) -> Option<Score> {
-        self.usage.latest().map(|usage| self.weight.of(usage))
+        self.usage.latest().map(|usage| self.scored(self.weight, usage))
     }
 
     /// The least that it may turn out to weigh: 0 where its usage is not known.
     pub(super) fn least(&self, range: WeightRange) -> Score {
         let usage = self.usage.latest().unwrap_or_default().saturating_sub(self.doubt.error);
-        self.weights(range).lightest.of(usage)
+        self.scored(self.weights(range).lightest, usage)
     }
 
     /// The most that it may turn out to weigh.
     pub(super) fn most(&self, range: WeightRange) -> Score {
         let usage = self.usage.latest().unwrap_or_default();
         let farthest = Pages(usage.0.saturating_add(self.doubt.error.0)).min(self.doubt.ceiling).max(usage);
-        self.weights(range).heaviest.of(farthest)
+        self.scored(self.weights(range).heaviest, farthest)
     }
 
     /// Whether something about it is left to find out.
     pub(super) const fn is_doubtful(&self) -> bool {
         self.doubt.unjudged || self.doubt.error.0 > 0
+    }
+
+    fn scored(&self, weight: Weight, pages: Pages) -> Score {
+        Score { tier: self.tier, weighed: weight.of(pages) }
     }
 
     fn weights(&self, range: WeightRange) -> WeightRange {

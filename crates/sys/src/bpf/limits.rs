@@ -3,6 +3,9 @@
 use super::{
     error::BpfError,
     events::Events,
+    facts::{
+        AccountFacts, AddressSpace, account_facts, address_space, pages, wire_pages, wire_u32, wire_u64,
+    },
     map::Map,
     pins::{Meta, PinState, Pins},
     program::SyscallProgram,
@@ -15,7 +18,6 @@ use plimsoll_wire::abi;
 use std::{
     fs::File,
     io::{self, Read as _},
-    mem::offset_of,
 };
 
 /// Entries read from the address-space map at once. A batch must hold the fullest hash bucket; 512 entries in one
@@ -63,83 +65,6 @@ pub struct DefaultLine {
     pub uid_min: Uid,
     /// Last uid it is for.
     pub uid_max: Uid,
-}
-
-/// An account as the programs keep it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccountFacts {
-    /// Its number.
-    pub index: u32,
-    /// Whose.
-    pub uid: Uid,
-    /// Charged now.
-    pub usage: Pages,
-    /// The line as set.
-    pub hard: Pages,
-    /// The soft limit.
-    pub soft: Pages,
-    /// The line in force; `None` while it is open.
-    pub effective: Option<Pages>,
-    /// Of usage, what is dying.
-    pub dying: Pages,
-    /// Address spaces.
-    pub processes: u32,
-    /// At or above the soft limit.
-    pub near: bool,
-    /// Every event is settled.
-    pub exact: bool,
-    /// Since when it waits for an answer, on `CLOCK_MONOTONIC`.
-    pub unanswered_ns: Option<u64>,
-    /// What crossing sends.
-    pub signal: u32,
-    /// Made from the default line.
-    pub from_default: bool,
-    /// What copy-on-write could still add to usage.
-    pub copyable: Pages,
-    /// Victims taken by the programs.
-    pub kills: u32,
-}
-
-/// A tracked address space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent flags, as the programs keep them")]
-pub struct AddressSpace {
-    /// Opaque key.
-    pub mm: u64,
-    /// The account's number.
-    pub account: u32,
-    /// Thread-group leader.
-    pub pid: Pid,
-    /// Its start since boot in nanoseconds.
-    pub start_ns: u64,
-    /// Real uid of the process.
-    pub uid: Uid,
-    /// Whose account it is charged to: not `uid` where that is a subordinate one.
-    pub user: Uid,
-    /// The family that it shares pages with since a fork; 0: none.
-    pub family: u64,
-    /// Pages charged to the account for it alone.
-    pub own: Pages,
-    /// Pages it has from a fork, charged to its family.
-    pub shared: Pages,
-    /// At most so many of its family's copies are its own.
-    pub copied: Pages,
-    /// Never a victim, by its executable.
-    pub protected: bool,
-    /// Never a victim, as [`Limits::weigh`] said.
-    pub never: bool,
-    /// What each of its pages counts, as [`Limits::weigh`] said of it or of what it was forked from; `None`: as neutral.
-    pub weight: Option<Weight>,
-    /// A signal that ends it was sent, or nobody runs in it any more.
-    pub dying: bool,
-    /// Nobody runs in it any more.
-    pub left: bool,
-    /// Dying for longer than the deadline.
-    pub expired: bool,
-    /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
-    pub tracked_ns: u64,
-    /// The last scan that found a living task of it, or that had begun when it was entered.
-    pub scan: u32,
 }
 
 /// Processes that share pages since a fork.
@@ -249,32 +174,6 @@ pub struct Limits {
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
-}
-
-fn field<const N: usize>(value: &[u8], offset: usize) -> [u8; N] {
-    // Values are as long as the wire structures, checked when the maps are opened and read.
-    value.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
-}
-
-macro_rules! wire_u32 {
-    ($value:expr, $structure:ident, $field:ident) => {
-        u32::from_ne_bytes(field($value, offset_of!(abi::$structure, $field)))
-    };
-}
-
-macro_rules! wire_u64 {
-    ($value:expr, $structure:ident, $field:ident) => {
-        u64::from_ne_bytes(field($value, offset_of!(abi::$structure, $field)))
-    };
-}
-
-/// A signed page count that may dip below 0 for an instant, when a release is seen before its charge.
-fn pages(raw: i64) -> Pages {
-    Pages(raw.max(0).unsigned_abs())
-}
-
-fn wire_pages(pages: Pages) -> i64 {
-    i64::try_from(pages.0).unwrap_or(i64::MAX)
 }
 
 impl Limits {
@@ -712,55 +611,5 @@ fn holder(value: &[u8]) -> Holder {
         pid: Pid(wire_u32!(value, plimsoll_holder, tgid)),
         start_ns: wire_u64!(value, plimsoll_holder, start_ns),
         uid: Uid(wire_u32!(value, plimsoll_holder, uid)),
-    }
-}
-
-fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
-    let signed = |raw: u64| pages(raw.cast_signed());
-    let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
-    let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
-    AccountFacts {
-        index,
-        uid: Uid(wire_u32!(value, plimsoll_account, uid)),
-        usage: signed(wire_u64!(value, plimsoll_account, usage_pages)),
-        hard: signed(wire_u64!(value, plimsoll_account, hard_pages)),
-        soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
-        effective: (effective != i64::MAX).then(|| pages(effective)),
-        dying: signed(wire_u64!(value, plimsoll_account, dying_pages)),
-        processes: wire_u32!(value, plimsoll_account, processes),
-        near: wire_u32!(value, plimsoll_account, near) != 0,
-        exact: wire_u32!(value, plimsoll_account, exact) != 0,
-        unanswered_ns: (unanswered != 0).then_some(unanswered),
-        signal: wire_u32!(value, plimsoll_account, signal),
-        from_default: wire_u32!(value, plimsoll_account, from_default) != 0,
-        copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
-        kills: wire_u32!(value, plimsoll_account, kills),
-    }
-}
-
-fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
-    let word = wire_u64!(value, plimsoll_mm, word);
-    let flags = wire_u32!(value, plimsoll_mm, flags);
-    let own =
-        (word & abi::PLIMSOLL_WORD_MASK).cast_signed().wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed());
-    AddressSpace {
-        mm,
-        account: u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),
-        pid: Pid(wire_u32!(value, plimsoll_mm, tgid)),
-        start_ns: wire_u64!(value, plimsoll_mm, start_ns),
-        uid: Uid(wire_u32!(value, plimsoll_mm, uid)),
-        user: Uid(wire_u32!(value, plimsoll_mm, user)),
-        family: wire_u64!(value, plimsoll_mm, family),
-        own: pages(own),
-        shared: pages(wire_u64!(value, plimsoll_mm, shared_pages).cast_signed()),
-        copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
-        protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
-        never: flags & abi::PLIMSOLL_MM_NEVER != 0,
-        weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
-        dying: flags & abi::PLIMSOLL_MM_DYING != 0,
-        left: flags & abi::PLIMSOLL_MM_LEFT != 0,
-        expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
-        tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
-        scan: wire_u32!(value, plimsoll_mm, scan),
     }
 }

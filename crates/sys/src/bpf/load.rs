@@ -2,15 +2,17 @@
 
 use super::{
     error::BpfError,
+    facts::wire_pages,
     pins::{BUILD, LAYOUT, PinState, Pins},
     protect::ExeKey,
     types::Features,
 };
-use crate::probe::in_initial_pid_namespace;
+use crate::{probe::in_initial_pid_namespace, process::page_size};
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapHandle, OpenMapMut, OpenObject, ProgramInput,
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
+use plimsoll_policy::reservation::ALLOWANCE;
 use plimsoll_wire::abi;
 use std::{
     ffi::OsStr,
@@ -214,6 +216,7 @@ fn load_sized<'a>(
     rodata.charged_members = options.members.mask();
     rodata.loose_pages_per_mm = loose_pages(cpus, slots);
     rodata.first_user_uid = options.first_user_uid;
+    rodata.allowance_pages = wire_pages(page_size().to_pages(ALLOWANCE));
     if kernel.task_caches {
         rodata.task_caches = true;
         rodata.loose_pages_per_mm = TASK_CACHE_PAGES;
@@ -386,6 +389,10 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
         &mut programs.measured,
         &mut programs.verify,
         &mut programs.attend,
+        &mut programs.reserve,
+        &mut programs.settle,
+        &mut programs.give_up,
+        &mut programs.find_space,
     ] {
         let path = pins.program(&program.name().to_string_lossy());
         program.pin(&path).map_err(|error| pin_error(&path, &error))?;

@@ -5,6 +5,8 @@
 mod build_pins;
 mod error;
 mod events;
+mod facts;
+mod grants;
 mod journal;
 mod limits;
 mod link;
@@ -21,10 +23,11 @@ pub(crate) mod types;
 
 pub use error::BpfError;
 pub use events::Events;
+pub use facts::{AccountFacts, AddressSpace};
+pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use limits::{
-    AccountFacts, AddressSpace, CopiesPart, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet,
-    MapFacts, VictimMark, Weighing,
+    CopiesPart, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark, Weighing,
 };
 pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use oom::{OomKills, OomOffers};

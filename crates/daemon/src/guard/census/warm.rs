@@ -5,6 +5,7 @@ use super::{Census, Court, Detail};
 use crate::guard::population::{Growth, Population};
 use plimsoll_policy::{
     reading::Reading,
+    reservation::Tier,
     selection::{Candidate, Doubt, Standing, Weight, floor_of_interest},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
@@ -93,6 +94,7 @@ fn newcomer(growth: Growth) -> Candidate {
         mm: growth.mm,
         usage: Reading::Known(Pages(0)),
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt { error: Pages(u64::MAX), ceiling: Pages(u64::MAX), unjudged: true },
         standing: Standing::Free,
     }

@@ -1,6 +1,7 @@
 use super::*;
 use plimsoll_policy::{
     reading::Reading,
+    reservation::Tier,
     selection::{Doubt, Weight},
     units::{Pages, Pid, Uid},
 };
@@ -14,6 +15,7 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         mm: 0,
         usage: Reading::Known(Pages(pages)),
         weight: Weight::NEUTRAL,
+        tier: Tier::Upper,
         doubt: Doubt::NONE,
         standing: Standing::Free,
     }

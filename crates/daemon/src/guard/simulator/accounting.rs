@@ -25,6 +25,10 @@ pub(super) const LOOSE_PAGES: i64 = 64;
 pub(super) const UNANSWERED_NS: u64 = 100_000_000;
 pub(super) const ASK_AGAIN_NS: u64 = 2_000_000;
 pub(super) const SEARCH_AGAIN_NS: u64 = 1_000_000;
+/// Below every rank; those of the lower tier are just above it (`bpf/limits/rank.h`).
+pub(super) const RANK_NONE: i64 = -(1 << 62);
+/// What a process may have beyond its grants and be in the lower tier.
+const ALLOWANCE_PAGES: i64 = 100;
 
 /// `struct plimsoll_mm`.
 #[derive(Debug, Clone)]
@@ -37,6 +41,9 @@ pub(super) struct Entry {
     pub(super) account: u32,
     pub(super) own: i64,
     pub(super) shared: i64,
+    /// Of the account's usage, granted and not touched yet.
+    pub(super) reserved: i64,
+    pub(super) granted: i64,
     pub(super) family: u64,
     /// What was seen of the kernel's counter.
     pub(super) seen: i64,
@@ -55,9 +62,17 @@ impl Entry {
         self.own + self.shared
     }
 
+    pub(super) const fn keeps_to_grants(&self) -> bool {
+        self.granted > 0 && self.pages() <= self.granted + ALLOWANCE_PAGES
+    }
+
     /// `rank_of`
     pub(super) fn rank(&self) -> i64 {
-        self.pages() * i64::from(self.weight.unwrap_or_default().permille())
+        let tier = if self.keeps_to_grants() { RANK_NONE } else { 0 };
+        match self.pages() {
+            1.. => tier + self.pages() * i64::from(self.weight.unwrap_or_default().permille()),
+            _ => RANK_NONE,
+        }
     }
 
     pub(super) const fn is_dying(&self) -> bool {
@@ -113,6 +128,8 @@ pub(super) struct Account {
     pub(super) notified: bool,
     pub(super) nobody: u64,
     pub(super) kills: u32,
+    pub(super) reserved: i64,
+    pub(super) peak: i64,
 }
 
 /// All maps.
@@ -262,7 +279,12 @@ impl Accounting {
         }
     }
 
-    pub(super) fn charge(&mut self, key: u64, mut delta: i64) -> Option<(u32, i64)> {
+    pub(super) fn charge(&mut self, key: u64, delta: i64) -> Option<(u32, i64)> {
+        self.charge_as(key, delta, true)
+    }
+
+    /// `charge_as`
+    fn charge_as(&mut self, key: u64, mut delta: i64, touched: bool) -> Option<(u32, i64)> {
         let e = self.entries.get_mut(&key)?;
         e.own += delta;
         if e.own < 0 && e.shared > 0 {
@@ -281,7 +303,8 @@ impl Accounting {
         if index == 0 {
             return None;
         }
-        let usage = self.account_add(index, delta);
+        let taken = if touched { self.take_reserved(key, delta) } else { 0 };
+        let usage = self.account_add(index, delta - taken);
         if dying {
             self.account(index)?.dying += delta;
         }
@@ -311,12 +334,13 @@ impl Accounting {
         }
         e.family = 0;
         let shared = std::mem::take(&mut e.shared);
-        self.charge(key, shared);
+        self.charge_as(key, shared, false);
         self.end_family(id);
     }
 
     /// Ends the tracking of an address space.
     pub(super) fn settle_gone(&mut self, key: u64) -> u32 {
+        self.release_reserved(key);
         self.leave_family(key);
         let Some(e) = self.entries.remove(&key) else { return 0 };
         if e.account == 0 {
@@ -355,6 +379,7 @@ impl Accounting {
         }
         let family = self.entries.get(&key).map_or(0, |e| e.family);
         self.settle_dying(family);
+        self.release_reserved(key);
     }
 
     pub(super) fn find_largest(&mut self, index: u32, now: u64) {
@@ -362,7 +387,7 @@ impl Accounting {
         if now.saturating_sub(a.nobody) < SEARCH_AGAIN_NS {
             return;
         }
-        let (mut top, mut top_rank, mut runner_up) = (0, 0, 0);
+        let (mut top, mut top_rank, mut runner_up) = (0, RANK_NONE, RANK_NONE);
         for (key, e) in &self.entries {
             if e.account != index || e.flags & NO_VICTIM != 0 {
                 continue;
@@ -405,7 +430,7 @@ impl Accounting {
         if flags & NO_VICTIM != 0 || top == 0 || top == mm || rank <= a.runner_up {
             return false;
         }
-        let top_rank = self.entries.get(&top).map_or(0, Entry::rank);
+        let top_rank = self.entries.get(&top).map_or(RANK_NONE, Entry::rank);
         let Some(a) = self.account(index) else { return false };
         if rank <= top_rank {
             a.runner_up = rank;
@@ -452,6 +477,8 @@ impl Accounting {
             from_default: a.from_default,
             copyable: Pages(0),
             kills: a.kills,
+            reserved: unsigned(a.reserved),
+            peak: unsigned(a.peak),
         }
     }
 
@@ -475,6 +502,8 @@ impl Accounting {
             expired: e.flags & EXPIRED != 0,
             tracked_ns: e.tracked,
             scan: e.scan,
+            reserved: unsigned(e.reserved),
+            granted: unsigned(e.granted),
         };
         self.entries.iter().map(space).collect()
     }

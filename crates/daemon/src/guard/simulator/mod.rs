@@ -5,6 +5,7 @@
 //! the kernel do what [`accounting`] does is proven by the integration tests.
 
 mod accounting;
+mod grants;
 mod oracle;
 mod programs;
 mod random;

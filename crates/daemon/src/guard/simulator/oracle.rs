@@ -177,7 +177,7 @@ impl World {
                     .get(mm)
                     .filter(|memory| memory.life == e.life)
                     .map_or(0, |m| m.pages - e.seen);
-                e.own + unsettled.max(0)
+                e.own + unsettled.max(e.reserved)
             })
             .sum();
         let families = self.accounting.families.iter().filter(|(id, family)| {
@@ -428,7 +428,7 @@ impl World {
             let another = claim.is_none() && self.oracle.waited_for.contains(&(e.pid, e.start_ns));
             e.account == account && !another && self.lives(**mm, e.life) && claim.is_none_or(stays)
         });
-        living.map(|(_, e)| e.own).sum()
+        living.map(|(_, e)| e.own + e.reserved).sum()
     }
 
     fn is_over(&self, index: u32) -> bool {
@@ -493,7 +493,12 @@ impl World {
     /// The end: everybody has gone.
     pub(super) fn nothing_is_left(&mut self) {
         let left = self.accounting.accounts.iter().enumerate().find(|(index, a)| {
-            *index != 0 && (a.usage != 0 || a.dying != 0 || (a.processes != 0 && a.uid != 0) || a.near)
+            *index != 0
+                && (a.usage != 0
+                    || a.reserved != 0
+                    || a.dying != 0
+                    || (a.processes != 0 && a.uid != 0)
+                    || a.near)
         });
         if let Some((_, a)) = left {
             let text = format!("left at the end: {a:?}");

@@ -2,8 +2,8 @@
 
 use super::{
     accounting::{
-        ASK_AGAIN_NS, DYING, EXPIRED, Entry, Event, Family, LEFT, NEVER, NO_LINE, PROTECTED, UNANSWERED_NS,
-        unsigned,
+        ASK_AGAIN_NS, DYING, EXPIRED, Entry, Event, Family, LEFT, NEVER, NO_LINE, PROTECTED, RANK_NONE,
+        UNANSWERED_NS, unsigned,
     },
     world::World,
 };
@@ -58,7 +58,7 @@ impl World {
         true
     }
 
-    fn tell(&mut self, mm: u64, account: u32, kind: RecordKind) {
+    pub(super) fn tell(&mut self, mm: u64, account: u32, kind: RecordKind) {
         let Some(usage) = self.accounting.account(account).map(|a| a.usage) else { return };
         let ev = Event { remote: true, ..self.event(0, mm, account, (usage, 0)) };
         self.emit(&ev, kind);
@@ -96,6 +96,8 @@ impl World {
             account,
             own: 0,
             shared: 0,
+            reserved: 0,
+            granted: 0,
             family: 0,
             seen: 0,
             flags: if protected { PROTECTED } else { 0 },
@@ -114,7 +116,7 @@ impl World {
     }
 
     /// What of its counter was not charged yet.
-    fn settle(&mut self, mm: u64) -> i64 {
+    pub(super) fn settle(&mut self, mm: u64) -> i64 {
         let Some(pages) = self.memories.get(&mm).map(|memory| memory.pages) else { return 0 };
         self.accounting.entries.get_mut(&mm).map_or(0, |e| pages - std::mem::replace(&mut e.seen, pages))
     }
@@ -232,7 +234,7 @@ impl World {
         } else if self.accounting.is_largest(ev) {
             ev.largest = true;
             self.take(ev);
-        } else if self.nobody_answers(ev) {
+        } else if self.nobody_answers(ev) && !self.goes_after_another(ev) {
             ev.unanswered = true;
             self.take(ev);
         } else {
@@ -243,6 +245,12 @@ impl World {
     fn nobody_answers(&self, ev: &Event) -> bool {
         let a = &self.accounting.accounts[ev.account as usize];
         a.unanswered != 0 && ev.time.saturating_sub(a.unanswered) > UNANSWERED_NS && ev.time >= a.hold_until
+    }
+
+    fn goes_after_another(&self, ev: &Event) -> bool {
+        let top = self.accounting.accounts[ev.account as usize].top;
+        let rank = |mm| self.accounting.entries.get(mm).map_or(RANK_NONE, Entry::rank);
+        self.accounting.entries[&ev.mm].keeps_to_grants() && rank(&top) >= 0
     }
 
     fn ask(&mut self, ev: &Event) {
@@ -282,8 +290,8 @@ impl World {
 
     fn follow_user(&mut self, pid: u32, mm: u64) {
         let Some(uid) = self.processes.get(&pid).map(|process| process.uid) else { return };
-        let Some((old, own, dying, known)) =
-            self.accounting.entries.get(&mm).map(|e| (e.account, e.own, e.dying, e.uid))
+        let Some((old, own, dying, known, reserved)) =
+            self.accounting.entries.get(&mm).map(|e| (e.account, e.own, e.dying, e.uid, e.reserved))
         else {
             return;
         };
@@ -303,8 +311,9 @@ impl World {
             return;
         }
         for (account, sign) in [(old, -1), (index, 1)] {
-            self.accounting.account_add(account, sign * own);
+            self.accounting.account_add(account, sign * (own + reserved));
             if let Some(a) = self.accounting.account(account) {
+                a.reserved += sign * reserved;
                 a.dying += sign * dying;
                 a.processes = a.processes.saturating_add_signed(if sign < 0 { -1 } else { 1 });
             }

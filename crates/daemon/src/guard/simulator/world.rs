@@ -210,6 +210,8 @@ impl World {
             81..85 => self.exit(pid),
             85..88 => self.wait_for_one(),
             88..91 if !self.ending => self.succeed(pid),
+            91..94 if !self.ending => self.ask_for_memory(pid),
+            94..97 => self.settle_grant(pid),
             _ => {
                 let idle = self.random.within(1_000, 3_000_000);
                 self.advance(idle);

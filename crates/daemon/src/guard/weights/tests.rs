@@ -2,6 +2,7 @@ use super::{CASES_MAX, Entry, Known, Tried, Weights};
 use plimsoll_policy::{
     preference::{Judge, Judgement, Scope},
     reading::Reading,
+    reservation::Tier,
     selection::{Candidate, Doubt, Standing, Weight},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
@@ -68,6 +69,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
                 mm,
                 usage: Reading::Known(Pages(mm * 100)),
                 weight: Weight::NEUTRAL,
+                tier: Tier::Upper,
                 doubt: Doubt::NONE,
                 standing: Standing::Free,
             };

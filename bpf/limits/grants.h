@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Memory promised before it is touched. A grant adds to its account's usage at once, if that stays below the line with
+ * room to spare; what the process then touches comes out of the grant, so that usage does not move; what is left when it
+ * says so, or when it ends, goes back. All of it is in the maps: no daemon has to live for that.
+ */
+#ifndef PLIMSOLL_LIMITS_GRANTS_H
+#define PLIMSOLL_LIMITS_GRANTS_H
+
+/* Other CPUs charge the account all the time; each try that fails is a charge that went through. */
+#define GRANT_TRIES 1000
+/* More than any machine has: what plimsoll_mm.reserved can hold several of. */
+#define GRANT_PAGES_MAX (1LL << 44)
+
+/*
+ * The counters of a pinned address space, by its key. Its end is told by an event that comes before it is freed, and
+ * marks the entry: what is read past that goes to an account that nobody has any more, and is no fault.
+ */
+static __always_inline struct mm_struct *mm_at(__u64 key)
+{
+	if (task_caches)
+		return (struct mm_struct *)key;
+	return bpf_rdonly_cast((void *)key, bpf_core_type_id_kernel(struct mm_struct));
+}
+
+/*
+ * Everything that the kernel counts of it is charged. Before Linux 6.2 all but what its threads keep to themselves: up to
+ * 64 pages each, and while its account is exact what they kept since their last fault, which is nothing.
+ */
+static __always_inline void settle_space(struct plimsoll_mm *e, __u64 key)
+{
+	__s64 pages = settle_all_cpus(e, mm_at(key)), usage;
+	struct plimsoll_account *a;
+
+	if (!pages)
+		return;
+	a = charge(e, pages, &usage);
+	if (a)
+		note_peak(a, usage);
+}
+
+static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
+{
+	struct plimsoll_account *a = *account;
+
+	if (!a || account_at(word_account(e->word)) != a || !pin(e, *key))
+		return 0;
+	e->epoch = a->exact;
+	settle_space(e, *key);
+	unpin(e, *key, (struct mm_struct *)*key);
+	return 0;
+}
+
+struct claim {
+	struct plimsoll_account *account;
+	__s64 pages;
+	__s64 limit; /* usage may become so much */
+	__s64 usage; /* the account's, after a claim that went through; else as it was */
+	int result;
+};
+
+static long claim_once(__u32 attempt, struct claim *claim)
+{
+	struct plimsoll_account *a = claim->account;
+
+	if (!a)
+		return 1;
+	claim->usage = a->usage_pages;
+	if (claim->usage + claim->pages > claim->limit) {
+		claim->result = -ENOSPC;
+		return 1;
+	}
+	if (__sync_val_compare_and_swap(&a->usage_pages, claim->usage, claim->usage + claim->pages) != claim->usage)
+		return 0;
+	claim->usage += claim->pages;
+	claim->result = 0;
+	return 1;
+}
+
+static __always_inline bool is_settled(struct plimsoll_account *a)
+{
+	return a->exact && a->settled == a->exact;
+}
+
+/*
+ * From here on every event of the account is settled; so is what each of its processes had before. Where threads keep
+ * counts to themselves only a walk of all tasks does that: whoever asks again has made one.
+ */
+static __noinline int settle_account(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u32 epoch;
+
+	if (!a)
+		return -EAGAIN;
+	become_exact(a);
+	epoch = a->exact;
+	if (!task_caches)
+		bpf_for_each_map_elem(&mms, settle_one, &a, 0);
+	/* An event may have found meanwhile that it need not be exact; then it is far from any limit that matters. */
+	a->settled = epoch;
+	return task_caches ? -EAGAIN : 0;
+}
+
+/*
+ * Takes `pages` of what is left below the limit. An account that is not settled may have, or be short of, what lies
+ * unsettled: within that distance of the limit it is settled first.
+ */
+static __always_inline int claim_pages(struct plimsoll_account *a, struct claim *claim, __s64 limit)
+{
+	__s64 loose = is_settled(a) ? 0 : loose_pages(a);
+
+	claim->result = -EAGAIN;
+	claim->limit = limit - loose;
+	bpf_loop(GRANT_TRIES, claim_once, claim, 0);
+	if (claim->result != -ENOSPC || !loose || claim->usage - loose + claim->pages > limit)
+		return claim->result;
+	if (settle_account(a->index))
+		return -EAGAIN;
+	claim->result = -EAGAIN;
+	claim->limit = limit;
+	bpf_loop(GRANT_TRIES, claim_once, claim, 0);
+	return claim->result;
+}
+
+/* What was claimed of an account is a process's, unless that one ends meanwhile. */
+static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 pages)
+{
+	__u64 reserved, given;
+	__s64 held;
+	int i;
+
+	__sync_fetch_and_add(&a->reserved_pages, pages);
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		reserved = e->reserved;
+		held = word_pages(reserved);
+		if (held > 0 && word_account(reserved) != a->index) {
+			/* Left behind by a move to another account. */
+			release_reserved(e);
+			continue;
+		}
+		given = ((reserved + pages) & PLIMSOLL_WORD_MASK) | (__u64)a->index << PLIMSOLL_WORD_SHIFT;
+		if (__sync_val_compare_and_swap(&e->reserved, reserved, given) == reserved)
+			break;
+	}
+	if (i == SETTLE_TRIES) {
+		__sync_fetch_and_add(&a->reserved_pages, -pages);
+		account_add(a, -pages);
+		return -EAGAIN;
+	}
+	__sync_fetch_and_add(&e->granted_pages, pages);
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_RESERVED);
+	/* Another account's since it was looked whose it is; or nobody's, and its end may have found nothing to give back. */
+	move_reserved(e, word_account(e->word));
+	if (!(e->flags & (PLIMSOLL_MM_GONE | PLIMSOLL_MM_DYING)))
+		return 0;
+	release_reserved(e);
+	return -ESRCH;
+}
+
+/* A grant can bring an account near, as an event can. */
+static __always_inline void granted(struct plimsoll_account *a, __u64 key, __s64 usage)
+{
+	if (usage > a->peak_pages)
+		raise_peak(a->index, usage);
+	if (need_exact(a))
+		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
+	if (usage < a->soft_pages || a->near || __sync_val_compare_and_swap(&a->near, 0, 1))
+		return;
+	a->nobody_ns = 0;
+	find_largest(a->index);
+	tell(a->index, key, PLIMSOLL_RECORD_NEAR);
+}
+
+/*
+ * Whether its process is another user's by now, which no event has told yet: a walk does. What is read of a process that
+ * ends meanwhile may be anything: at worst one walk too many.
+ */
+static __always_inline bool changed_user(struct plimsoll_mm *e)
+{
+	struct task_struct *task;
+	bool changed;
+
+	if (!bpf_ksym_exists(bpf_task_from_pid))
+		return false;
+	task = bpf_task_from_pid(e->tgid);
+	if (!task)
+		return false;
+	changed = uid_of(task) != e->uid;
+	bpf_task_release(task);
+	return changed;
+}
+
+static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimsoll_reserve *ctx)
+{
+	struct plimsoll_account *a;
+	struct claim claim = { .pages = ctx->pages };
+	__s64 hard;
+	int result;
+
+	if (e->flags & PLIMSOLL_MM_DYING || runs_elsewhere(e))
+		return -ESRCH;
+	if (changed_user(e))
+		return -EAGAIN;
+	/* What it has touched before is no part of this grant. */
+	settle_space(e, key);
+	a = account_at(word_account(e->word));
+	if (!a || a->index == PLIMSOLL_NOBODY || a->hard_pages == PLIMSOLL_NO_LINE)
+		return -ENOENT;
+	hard = a->hard_pages;
+	ctx->hard_pages = hard;
+	/* What already runs is still being entered: usage is not known. */
+	if (a->effective_pages == PLIMSOLL_NO_LINE)
+		return -EAGAIN;
+	claim.account = a;
+	result = claim_pages(a, &claim, hard - ctx->headroom_pages);
+	ctx->usage_pages = claim.usage;
+	ctx->reserved_pages = a->reserved_pages;
+	if (result)
+		return result;
+	result = hand_over(e, a, claim.pages);
+	ctx->reserved_pages = a->reserved_pages;
+	if (!result)
+		granted(a, key, claim.usage);
+	return result;
+}
+
+/* The entry of a key, pinned, while the process that it was asked for runs in it. */
+static __always_inline struct plimsoll_mm *pin_of(__u64 key, __u32 tgid, __u64 start_ns)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+
+	if (!e || !pin(e, key))
+		return 0;
+	if (e->tgid == tgid && e->start_ns == start_ns)
+		return e;
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+SEC("syscall")
+int reserve(struct plimsoll_reserve *ctx)
+{
+	__u64 key = ctx->mm;
+	struct plimsoll_mm *e;
+
+	ctx->result = -EINVAL;
+	if (ctx->pages <= 0 || ctx->pages > GRANT_PAGES_MAX || ctx->headroom_pages < 0)
+		return 0;
+	ctx->result = -ESRCH;
+	e = pin_of(key, ctx->tgid, ctx->start_ns);
+	if (!e)
+		return 0;
+	ctx->result = grant(e, key, ctx);
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+/* Not below 0: what is told as given back is the process's word. */
+static __always_inline void lower_granted(struct plimsoll_mm *e, __s64 pages)
+{
+	__s64 granted, less;
+	int i;
+
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		granted = e->granted_pages;
+		less = pages < granted ? granted - pages : 0;
+		if (__sync_val_compare_and_swap(&e->granted_pages, granted, less) == granted)
+			return;
+	}
+}
+
+/* Without an event: whoever holds less by grants may now weigh more than all others. */
+static __always_inline void weighs_more(struct plimsoll_mm *e, __u64 key)
+{
+	struct plimsoll_account *a = account_at(word_account(e->word));
+
+	if (a && a->near)
+		note_largest(a->index, key);
+}
+
+/*
+ * The process has touched what it was granted, or does not want it: what is left of its reservations goes back. That was
+ * no grant then: who asks, does not touch and takes pages without asking is like everybody else.
+ */
+SEC("syscall")
+int settle(struct plimsoll_grant *ctx)
+{
+	__u64 key = ctx->mm;
+	struct plimsoll_mm *e = pin_of(key, ctx->tgid, ctx->start_ns);
+	struct plimsoll_account *a;
+
+	ctx->pages = 0;
+	ctx->result = -ESRCH;
+	if (!e)
+		return 0;
+	settle_space(e, key);
+	ctx->pages = release_reserved(e);
+	ctx->result = 0;
+	if (ctx->pages) {
+		lower_granted(e, ctx->pages);
+		weighs_more(e, key);
+	}
+	a = account_at(word_account(e->word));
+	if (a) {
+		if (need_exact(a))
+			tell(a->index, key, PLIMSOLL_RECORD_EXACT);
+		if (becomes_far(a))
+			tell(a->index, key, PLIMSOLL_RECORD_FAR);
+	}
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+/* So many pages are no longer held by grants: they were given back to the kernel, or are anybody's pages from now on. */
+SEC("syscall")
+int give_up(struct plimsoll_grant *ctx)
+{
+	__u64 key = ctx->mm;
+	struct plimsoll_mm *e;
+
+	ctx->result = -EINVAL;
+	if (ctx->pages < 0)
+		return 0;
+	ctx->result = -ESRCH;
+	e = pin_of(key, ctx->tgid, ctx->start_ns);
+	if (!e)
+		return 0;
+	lower_granted(e, ctx->pages);
+	weighs_more(e, key);
+	ctx->result = 0;
+	unpin(e, key, (struct mm_struct *)key);
+	return 0;
+}
+
+/* Whether it is the entry looked for; what is told of it goes to `space`. */
+static __always_inline bool is_space_of(struct plimsoll_mm *e, __u64 key, struct plimsoll_space *space)
+{
+	bool found = false;
+
+	if (!e || e->tgid != space->tgid || !pin(e, key))
+		return false;
+	if (e->tgid == space->tgid && !runs_elsewhere(e)) {
+		space->mm = key;
+		space->start_ns = e->start_ns;
+		space->uid = e->uid;
+		space->user = e->user;
+		space->result = 0;
+		found = true;
+	}
+	unpin(e, key, (struct mm_struct *)key);
+	return found;
+}
+
+static long find_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_space *space)
+{
+	return is_space_of(e, *key, space);
+}
+
+/* By its process; by a search of all where that cannot be asked (Linux 6.1) or ended before its threads. */
+SEC("syscall")
+int find_space(struct plimsoll_space *ctx)
+{
+	struct plimsoll_space space = { .tgid = ctx->tgid, .result = -ESRCH };
+	struct task_struct *task;
+	__u64 key = 0;
+
+	if (bpf_ksym_exists(bpf_task_from_pid)) {
+		task = bpf_task_from_pid(space.tgid);
+		if (task) {
+			key = (__u64)task->mm;
+			bpf_task_release(task);
+		}
+	}
+	if (key)
+		is_space_of(bpf_map_lookup_elem(&mms, &key), key, &space);
+	else
+		bpf_for_each_map_elem(&mms, find_one, &space, 0);
+	*ctx = space;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,365 @@
+//! Memory granted before it is touched: usage to the page, whoever dies, forks or changes its user in between.
+#![expect(
+    clippy::tests_outside_test_module,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::units::{Pages, Pid};
+use plimsoll_sys::bpf::Reserved;
+use rustix::process::Signal;
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use support::{
+    ALICE, BOB, SOON, World, exact, fewer,
+    grants::{granted, headroom, nothing_is_left, pages, space},
+    program::Program,
+    until,
+};
+
+/// Maps two areas, touches one of them from a thread of its own beside the other, and says when both are done.
+const TWO_THREADS: &str = "import threading\n\
+    def area(kib):\n\
+    \x20   m = mmap.mmap(-1, kib << 10, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+    \x20   m.madvise(15)\n\
+    \x20   return m, (ctypes.c_char * len(m)).from_buffer(m)\n\
+    granted, plain = area(8192), area(4096)\n\
+    def touch(one): ctypes.memset(one[1], 1, len(one[0]))\n\
+    say('ready')\n\
+    while hear() == 'go':\n\
+    \x20   threads = [threading.Thread(target=touch, args=(one,)) for one in (granted, plain)]\n\
+    \x20   [t.start() for t in threads]; [t.join() for t in threads]\n\
+    \x20   say('touched')\n\
+    hear()\n";
+
+fn reserved(world: &World, user: u32) -> Pages {
+    world.facts(user).reserved
+}
+
+#[test]
+fn granted_pages_that_are_touched_move_from_reserved_to_used_and_usage_stays() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    let space = space(&mut grants, pid);
+    let before = world.usage_pages(ALICE);
+    assert_eq!(before, exact::process_pages(pid).unwrap());
+
+    granted(&grants, &space, pages(8192));
+    assert_eq!(world.usage_pages(ALICE), before + pages(8192).0);
+    let account = world.account(ALICE).unwrap();
+    assert_eq!(account["reserved_bytes"].as_u64(), Some(8 << 20), "{account}");
+    let mut outstanding = Vec::new();
+    grants.outstanding(|space, pages| outstanding.push((*space, pages))).unwrap();
+    assert_eq!(outstanding, [(space, pages(8192))]);
+
+    puppets.tell(1, "reserve 8192");
+    puppets.tell(1, "write");
+    // All but the page tables' companions, which nobody counts: a stack page or two may have come from the grant too.
+    let used = world.usage_pages(ALICE);
+    assert!((before + pages(8192).0..=before + pages(8192).0 + 2).contains(&used), "{used} after {before}");
+    grants.settle(&space).unwrap();
+    assert_eq!(reserved(&world, ALICE), Pages(0));
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(pid).unwrap());
+    puppets.tell(1, "exit");
+    nothing_is_left(&world, ALICE);
+}
+
+#[test]
+fn what_is_not_touched_goes_back_exactly_and_was_no_grant() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    let space = space(&mut grants, pid);
+    let mut kept = Pages(0);
+    for round in 0..fewer(50) {
+        let touched = u64::from(round % 8) * 128;
+        granted(&grants, &space, pages(4096));
+        puppets.tell(1, &format!("reserve {}", touched.max(4)));
+        if touched > 0 {
+            puppets.tell(1, "write");
+        }
+        let back = grants.settle(&space).unwrap();
+        let most = pages(4096 - touched);
+        assert!(back <= most && back.0 + 4 >= most.0, "{back} of {most} went back");
+        kept.0 += pages(4096).0 - back.0;
+        assert_eq!(reserved(&world, ALICE), Pages(0));
+        assert_eq!(world.facts(ALICE).usage.0, exact::process_pages(pid).unwrap());
+        puppets.tell(1, "free");
+    }
+    let mut holds = Vec::new();
+    world.maps().address_spaces(|one| holds.push(one.granted)).unwrap();
+    assert_eq!(holds, [kept], "what it touched is what it holds by grants");
+    assert_eq!(grants.settle(&space).unwrap(), Pages(0));
+}
+
+#[test]
+fn plain_allocation_in_another_thread_meanwhile_changes_nothing_about_the_sum() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    for _ in 0..fewer(10) {
+        let mut program = world.python(ALICE, TWO_THREADS);
+        program.stage("ready");
+        let pid = program.pid();
+        let space = space(&mut grants, pid);
+        granted(&grants, &space, pages(8192));
+        program.tell("go");
+        program.stage("touched");
+        let before = world.usage_pages(ALICE);
+        assert_eq!(reserved(&world, ALICE), Pages(0), "there were more pages than the grant");
+        assert_eq!(before, exact::process_pages(pid).unwrap());
+        assert_eq!(grants.settle(&space).unwrap(), Pages(0));
+        assert_eq!(world.usage_pages(ALICE), before);
+        program.stop();
+        nothing_is_left(&world, ALICE);
+    }
+}
+
+#[test]
+fn who_dies_between_grant_and_settlement_leaves_nothing_reserved() {
+    let mut world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    for round in 0..fewer(20) {
+        let mut program = world.python(ALICE, TWO_THREADS);
+        program.stage("ready");
+        let space = space(&mut grants, program.pid());
+        granted(&grants, &space, pages(16_384));
+        granted(&grants, &space, pages(1024));
+        if round % 2 == 0 {
+            program.tell("go");
+        }
+        program.stop();
+        nothing_is_left(&world, ALICE);
+        assert_eq!(grants.reserve(&space, pages(4), Pages(0)).unwrap(), Reserved::Gone);
+        assert_eq!(grants.settle(&space).unwrap(), Pages(0));
+    }
+    // No daemon has to live for that, and the next one finds what is still outstanding.
+    let mut dies = world.python(ALICE, TWO_THREADS);
+    let mut stays = world.python(ALICE, TWO_THREADS);
+    [&mut dies, &mut stays].into_iter().for_each(|one| drop(one.stage("ready")));
+    let [dying, staying] = [dies.pid(), stays.pid()].map(|pid| space(&mut grants, pid));
+    granted(&grants, &dying, pages(8192));
+    granted(&grants, &staying, pages(4096));
+    world.end_daemon(Signal::KILL);
+    dies.stop();
+    until("the dead process's reservation is back", SOON, || {
+        (reserved(&world, ALICE) == pages(4096)).then_some(())
+    });
+    world.launch();
+    assert_eq!(reserved(&world, ALICE), pages(4096));
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(stays.pid()).unwrap() + pages(4096).0);
+    let mut left = Vec::new();
+    world.grants().outstanding(|space, pages| left.push((space.pid.0, pages))).unwrap();
+    assert_eq!(left, [(stays.pid(), pages(4096))]);
+    stays.stop();
+    nothing_is_left(&world, ALICE);
+}
+
+#[test]
+fn whoever_is_killed_while_it_is_granted_memory_leaves_nothing_in_a_storm() {
+    let mut world = world!();
+    world.limit(ALICE, "512M", &[]);
+    for round in 0..fewer(8) {
+        let mut crowd: Vec<Program> =
+            (0..12).map(|_| world.workload(ALICE, "chill", &["--mebibytes=1"])).collect();
+        crowd.iter_mut().for_each(|one| drop(one.stage("ready")));
+        let pids: Vec<u32> = crowd.iter().map(Program::pid).collect();
+        let over = AtomicBool::new(false);
+        let mut grants = world.grants();
+        let given: u64 = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let mut given = 0;
+                while !over.load(Ordering::Relaxed) {
+                    for pid in &pids {
+                        let Some(space) = grants.find(Pid(*pid)).unwrap() else { continue };
+                        for _ in 0..3 {
+                            let answer = grants.reserve(&space, pages(64), headroom()).unwrap();
+                            given += u64::from(matches!(answer, Reserved::Granted { .. }));
+                        }
+                        if pid % 2 == 0 {
+                            grants.settle(&space).unwrap();
+                        }
+                    }
+                }
+                given
+            });
+            for (index, one) in crowd.iter_mut().enumerate() {
+                if round % 2 == 1 && index == 6 {
+                    world.end_daemon(Signal::KILL);
+                }
+                one.stop();
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            over.store(true, Ordering::Relaxed);
+            asking.join().unwrap()
+        });
+        assert!(given > 0);
+        nothing_is_left(&world, ALICE);
+        if round % 2 == 1 {
+            world.launch();
+        }
+    }
+    let mut left = 0;
+    world.grants().outstanding(|_, _| left += 1).unwrap();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn all_that_was_granted_is_touched_by_several_threads_at_once_and_the_line_holds() {
+    let world = world!();
+    world.limit(ALICE, "96M", &[]);
+    let mut grants = world.grants();
+    let hard = pages(96 << 10);
+    for _ in 0..fewer(5) {
+        let mut program = world.python(
+            ALICE,
+            "import threading\n\
+             m = mmap.mmap(-1, 96 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm.madvise(15)\n\
+             b = ctypes.addressof((ctypes.c_char * len(m)).from_buffer(m))\nsay('ready')\n\
+             share = int(hear()) // 4\n\
+             def touch(n): ctypes.memset(b + n * share, 1, share)\n\
+             threads = [threading.Thread(target=touch, args=(n,)) for n in range(4)]\n\
+             [t.start() for t in threads]; [t.join() for t in threads]\nsay('touched')\nhear()\n",
+        );
+        program.stage("ready");
+        let space = space(&mut grants, program.pid());
+        let room = Pages(hard.0 - headroom().0 - exact::process_pages(program.pid()).unwrap());
+        let usage = granted(&grants, &space, room);
+        assert_eq!(usage, Pages(hard.0 - headroom().0));
+        program.tell(&(room.0 / 4 * 4 * exact::page_bytes()).to_string());
+        program.stage("touched");
+        grants.settle(&space).unwrap();
+        let facts = world.facts(ALICE);
+        assert_eq!((facts.usage.0, facts.reserved.0), (exact::process_pages(program.pid()).unwrap(), 0));
+        // The threads' stacks and the like are all that came besides.
+        assert!(facts.peak.0 - usage.0 <= 256, "{facts:?}");
+        program.stop();
+        nothing_is_left(&world, ALICE);
+    }
+    assert_eq!(world.history().len(), 0);
+}
+
+#[test]
+fn a_request_is_granted_to_the_very_page_and_refused_one_page_further() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    puppets.tell(1, "touch 5000");
+    let space = space(&mut grants, pid);
+    let hard = pages(64 << 10);
+    for _ in 0..fewer(20) {
+        // Far from its line the account is not settled: that is the programs' to see to.
+        puppets.tell(1, "touch 40");
+        let used = exact::process_pages(pid).unwrap();
+        let room = Pages(hard.0 - headroom().0 - used);
+        let refused = grants.reserve(&space, Pages(room.0 + 1), headroom()).unwrap();
+        assert_eq!(refused, Reserved::Over { usage: Pages(used), hard });
+        let given = grants.reserve(&space, room, headroom()).unwrap();
+        assert_eq!(given, Reserved::Granted { usage: Pages(hard.0 - headroom().0) });
+        assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over { .. }));
+        assert_eq!(world.facts(ALICE).peak, Pages(hard.0 - headroom().0));
+        assert_eq!(grants.settle(&space).unwrap(), room);
+        puppets.tell(1, "free");
+    }
+    assert_eq!(world.history().len(), 0);
+    // Below the headroom nothing is granted, and without a line there is nothing to grant from. Another's line keeps
+    // the programs in force.
+    world.limit(BOB, "64M", &[]);
+    world.limit(ALICE, "2M", &[]);
+    assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over { .. }));
+    world.ok(&["limit", "clear", "60100"]);
+    assert_eq!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Gone);
+}
+
+#[test]
+fn of_eight_that_ask_at_once_no_two_get_the_same_pages() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let limit = pages(64 << 10).0 - headroom().0;
+    let mut puppets = world.puppets(&[ALICE]);
+    let pids: Vec<u32> = (1..=8).map(|slot| puppets.make(slot, "start 60100")).collect();
+    for round in 0..u64::from(fewer(10)) {
+        let step = Pages(7 + round);
+        let start = Barrier::new(pids.len());
+        let given: u64 = std::thread::scope(|scope| {
+            let ask = |pid: u32| {
+                let (mut grants, start) = (world.grants(), &start);
+                scope.spawn(move || {
+                    let space = space(&mut grants, pid);
+                    start.wait();
+                    let mut given = 0;
+                    while let Reserved::Granted { usage } = grants.reserve(&space, step, headroom()).unwrap()
+                    {
+                        assert!(usage.0 <= limit, "{usage} of {limit}");
+                        given += step.0;
+                    }
+                    given
+                })
+            };
+            let asking: Vec<_> = pids.iter().map(|pid| ask(*pid)).collect();
+            asking.into_iter().map(|one| one.join().unwrap()).sum()
+        });
+        let facts = world.facts(ALICE);
+        assert_eq!(facts.reserved, Pages(given));
+        let used: u64 = pids.iter().map(|pid| exact::process_pages(*pid).unwrap()).sum();
+        assert_eq!(facts.usage.0, used + given);
+        assert!(facts.usage.0 <= limit && facts.usage.0 + step.0 > limit, "{facts:?}, {limit}");
+        assert!(facts.peak.0 <= limit, "{facts:?}");
+        let mut grants = world.grants();
+        let spaces: Vec<_> = pids.iter().map(|pid| space(&mut grants, *pid)).collect();
+        let back: u64 = spaces.iter().map(|one| grants.settle(one).unwrap().0).sum();
+        assert_eq!(back, given);
+        assert_eq!(world.facts(ALICE).usage.0, used);
+    }
+    assert_eq!(world.history().len(), 0);
+}
+
+#[test]
+fn a_reservation_follows_its_process_to_another_user_and_no_child_gets_it() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    world.limit(BOB, "128M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE, BOB]);
+    let pid = puppets.make(1, "hop 60100");
+    puppets.tell(1, "touch 4096");
+    let space = space(&mut grants, pid);
+    granted(&grants, &space, pages(8192));
+    let child = puppets.make(1, "fork 2");
+    let family = world.usage_pages(ALICE);
+    puppets.tell(2, "touch 2048");
+    assert_eq!(reserved(&world, ALICE), pages(8192));
+    assert!(world.usage_pages(ALICE) >= family + pages(2048).0, "what the child touches is its own");
+    puppets.tell(2, "exit");
+    assert!(exact::process_pages(child).is_none());
+
+    puppets.tell(1, "setuid 60101");
+    puppets.tell(1, "touch 64");
+    world.usage_pages(ALICE);
+    let (before, after) = (world.facts(ALICE), world.facts(BOB));
+    assert_eq!((before.usage, before.reserved), (Pages(0), Pages(0)));
+    assert!(after.reserved.0 + 32 >= pages(8192).0, "{after:?}");
+    assert_eq!(after.usage.0, exact::process_pages(pid).unwrap() + after.reserved.0);
+    puppets.tell(1, "reserve 8192");
+    puppets.tell(1, "write");
+    grants.settle(&space).unwrap();
+    assert_eq!(reserved(&world, BOB), Pages(0));
+    assert_eq!(world.usage_pages(BOB), exact::process_pages(pid).unwrap());
+    puppets.tell(1, "exit");
+    nothing_is_left(&world, ALICE);
+    nothing_is_left(&world, BOB);
+}

@@ -1,0 +1,39 @@
+use super::{Tier, fits, room};
+use crate::units::Pages;
+use proptest::{prop_assert_eq, proptest};
+
+mod worlds;
+
+#[test]
+fn a_request_is_granted_up_to_the_line_less_the_headroom_and_not_a_page_more() {
+    let fits = |usage, request| fits(Pages(usage), Pages(request), Pages(10), Pages(100));
+    assert!(fits(80, 10));
+    assert!(!fits(80, 11));
+    assert!(!fits(91, 1));
+    assert!(!fits(u64::MAX, 1));
+    assert!(!fits(1, u64::MAX));
+}
+
+#[test]
+fn who_asked_for_a_page_and_took_a_thousand_is_like_everybody_else() {
+    let tier = |pages, granted| Tier::of(Pages(pages), Pages(granted), Pages(50));
+    assert_eq!(tier(1000, 1), Tier::Upper);
+    assert_eq!(tier(1051, 1000), Tier::Upper);
+    assert_eq!(tier(1050, 1000), Tier::Lower);
+    assert_eq!(tier(10, 0), Tier::Upper);
+    assert_eq!(tier(10, u64::MAX), Tier::Lower);
+}
+
+proptest! {
+    #[test]
+    fn what_there_is_room_for_is_granted_and_no_more(
+        usage in 0_u64..2000,
+        headroom in 0_u64..200,
+        hard in 0_u64..2000,
+    ) {
+        let room = room(Pages(usage), Pages(headroom), Pages(hard));
+        let granted = |pages| fits(Pages(usage), Pages(pages), Pages(headroom), Pages(hard));
+        prop_assert_eq!(granted(room.0), usage + headroom <= hard || room.0 > 0);
+        prop_assert_eq!(granted(room.0 + 1), false);
+    }
+}

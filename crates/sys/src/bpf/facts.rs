@@ -1,0 +1,184 @@
+//! What the programs' maps say of accounts and address spaces, decoded.
+
+use plimsoll_policy::{
+    selection::Weight,
+    units::{Pages, Pid, Uid},
+};
+use plimsoll_wire::abi;
+
+/// An account as the programs keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountFacts {
+    /// Its number.
+    pub index: u32,
+    /// Whose.
+    pub uid: Uid,
+    /// Charged now.
+    pub usage: Pages,
+    /// The line as set.
+    pub hard: Pages,
+    /// The soft limit.
+    pub soft: Pages,
+    /// The line in force; `None` while it is open.
+    pub effective: Option<Pages>,
+    /// Of usage, what is dying.
+    pub dying: Pages,
+    /// Address spaces.
+    pub processes: u32,
+    /// At or above the soft limit.
+    pub near: bool,
+    /// Every event is settled.
+    pub exact: bool,
+    /// Since when it waits for an answer, on `CLOCK_MONOTONIC`.
+    pub unanswered_ns: Option<u64>,
+    /// What crossing sends.
+    pub signal: u32,
+    /// Made from the default line.
+    pub from_default: bool,
+    /// What copy-on-write could still add to usage.
+    pub copyable: Pages,
+    /// Victims taken by the programs.
+    pub kills: u32,
+    /// Of usage, what was granted and is not touched yet.
+    pub reserved: Pages,
+    /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
+    pub peak: Pages,
+}
+
+/// A tracked address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags, as the programs keep them")]
+pub struct AddressSpace {
+    /// Opaque key.
+    pub mm: u64,
+    /// The account's number.
+    pub account: u32,
+    /// Thread-group leader.
+    pub pid: Pid,
+    /// Its start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Real uid of the process.
+    pub uid: Uid,
+    /// Whose account it is charged to: not `uid` where that is a subordinate one.
+    pub user: Uid,
+    /// The family that it shares pages with since a fork; 0: none.
+    pub family: u64,
+    /// Pages charged to the account for it alone.
+    pub own: Pages,
+    /// Pages it has from a fork, charged to its family.
+    pub shared: Pages,
+    /// At most so many of its family's copies are its own.
+    pub copied: Pages,
+    /// Never a victim, by its executable.
+    pub protected: bool,
+    /// Never a victim, as [`super::Limits::weigh`] said.
+    pub never: bool,
+    /// What each of its pages counts, as [`super::Limits::weigh`] said of it or of what it was forked from; `None`: as neutral.
+    pub weight: Option<Weight>,
+    /// A signal that ends it was sent, or nobody runs in it any more.
+    pub dying: bool,
+    /// Nobody runs in it any more.
+    pub left: bool,
+    /// Dying for longer than the deadline.
+    pub expired: bool,
+    /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
+    pub tracked_ns: u64,
+    /// The last scan that found a living task of it, or that had begun when it was entered.
+    pub scan: u32,
+    /// Granted to it and not touched yet.
+    pub reserved: Pages,
+    /// What it holds by grants, touched or not.
+    pub granted: Pages,
+}
+
+pub(super) fn field<const N: usize>(value: &[u8], offset: usize) -> [u8; N] {
+    // Values are as long as the wire structures, checked when the maps are opened and read.
+    value.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+macro_rules! wire_u32 {
+    ($value:expr, $structure:ident, $field:ident) => {
+        u32::from_ne_bytes($crate::bpf::facts::field(
+            $value,
+            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
+        ))
+    };
+}
+
+macro_rules! wire_u64 {
+    ($value:expr, $structure:ident, $field:ident) => {
+        u64::from_ne_bytes($crate::bpf::facts::field(
+            $value,
+            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
+        ))
+    };
+}
+
+pub(super) use {wire_u32, wire_u64};
+
+/// A signed page count that may dip below 0 for an instant, when a release is seen before its charge.
+pub(super) fn pages(raw: i64) -> Pages {
+    Pages(raw.max(0).unsigned_abs())
+}
+
+pub(super) fn wire_pages(pages: Pages) -> i64 {
+    i64::try_from(pages.0).unwrap_or(i64::MAX)
+}
+
+pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
+    let signed = |raw: u64| pages(raw.cast_signed());
+    let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
+    let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
+    AccountFacts {
+        index,
+        uid: Uid(wire_u32!(value, plimsoll_account, uid)),
+        usage: signed(wire_u64!(value, plimsoll_account, usage_pages)),
+        hard: signed(wire_u64!(value, plimsoll_account, hard_pages)),
+        soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
+        effective: (effective != i64::MAX).then(|| pages(effective)),
+        dying: signed(wire_u64!(value, plimsoll_account, dying_pages)),
+        processes: wire_u32!(value, plimsoll_account, processes),
+        near: wire_u32!(value, plimsoll_account, near) != 0,
+        exact: wire_u32!(value, plimsoll_account, exact) != 0,
+        unanswered_ns: (unanswered != 0).then_some(unanswered),
+        signal: wire_u32!(value, plimsoll_account, signal),
+        from_default: wire_u32!(value, plimsoll_account, from_default) != 0,
+        copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
+        kills: wire_u32!(value, plimsoll_account, kills),
+        reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),
+        peak: signed(wire_u64!(value, plimsoll_account, peak_pages)),
+    }
+}
+
+/// The pages in a word that also names an account.
+fn word_pages(word: u64) -> Pages {
+    let biased = (word & abi::PLIMSOLL_WORD_MASK).cast_signed();
+    pages(biased.wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed()))
+}
+
+pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
+    let word = wire_u64!(value, plimsoll_mm, word);
+    let flags = wire_u32!(value, plimsoll_mm, flags);
+    AddressSpace {
+        mm,
+        account: u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),
+        pid: Pid(wire_u32!(value, plimsoll_mm, tgid)),
+        start_ns: wire_u64!(value, plimsoll_mm, start_ns),
+        uid: Uid(wire_u32!(value, plimsoll_mm, uid)),
+        user: Uid(wire_u32!(value, plimsoll_mm, user)),
+        family: wire_u64!(value, plimsoll_mm, family),
+        own: word_pages(word),
+        shared: pages(wire_u64!(value, plimsoll_mm, shared_pages).cast_signed()),
+        copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
+        protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
+        never: flags & abi::PLIMSOLL_MM_NEVER != 0,
+        weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
+        dying: flags & abi::PLIMSOLL_MM_DYING != 0,
+        left: flags & abi::PLIMSOLL_MM_LEFT != 0,
+        expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
+        tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
+        scan: wire_u32!(value, plimsoll_mm, scan),
+        reserved: word_pages(wire_u64!(value, plimsoll_mm, reserved)),
+        granted: pages(wire_u64!(value, plimsoll_mm, granted_pages).cast_signed()),
+    }
+}

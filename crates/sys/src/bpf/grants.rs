@@ -1,0 +1,256 @@
+//! Memory promised before it is touched, through the pins: a handle of its own for whoever answers those that ask.
+
+use super::{
+    error::BpfError,
+    facts::{AccountFacts, account_facts, address_space, wire_pages},
+    map::Map,
+    pins::{PinState, Pins},
+    program::SyscallProgram,
+};
+use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_wire::abi;
+
+/// As [`super::Limits`] reads them: a batch must hold the fullest hash bucket.
+const BATCH_ENTRIES: usize = 512;
+
+/// The address space that a living process runs in, as it is tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Space {
+    /// Opaque key.
+    pub mm: u64,
+    /// Thread-group leader.
+    pub pid: Pid,
+    /// Its start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Real uid of the process.
+    pub uid: Uid,
+    /// Whose account it is charged to: not `uid` where that is a subordinate one.
+    pub user: Uid,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    /// Granted.
+    Granted {
+        /// Of the account, what was granted included.
+        usage: Pages,
+    },
+    /// It does not fit below the line.
+    Over {
+        /// Of the account.
+        usage: Pages,
+        /// Its line.
+        hard: Pages,
+    },
+    /// What the account uses is not known well enough to tell: walk all tasks ([`super::Limits::walk`]) and ask again.
+    Inexact,
+    /// No line is drawn for whoever it is charged to.
+    NoLine,
+    /// It is not tracked, is dying, or its process runs something else by now.
+    Gone,
+}
+
+/// An account as whoever asks for memory sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantAccount {
+    /// Charged now, reservations among it.
+    pub usage: Pages,
+    /// Granted and not touched yet.
+    pub reserved: Pages,
+    /// The soft limit.
+    pub soft: Pages,
+    /// The line as set.
+    pub hard: Pages,
+    /// The line in force; `None` while it is open.
+    pub effective: Option<Pages>,
+    /// At or above the soft limit.
+    pub near: bool,
+    /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
+    pub peak: Pages,
+}
+
+impl From<AccountFacts> for GrantAccount {
+    fn from(facts: AccountFacts) -> Self {
+        let AccountFacts { usage, reserved, soft, hard, effective, near, peak, .. } = facts;
+        Self { usage, reserved, soft, hard, effective, near, peak }
+    }
+}
+
+/// The programs in force, for grants.
+#[derive(Debug)]
+pub struct Grants {
+    accounts: Map,
+    uid_accounts: Map,
+    mms: Map,
+    reserve: SyscallProgram,
+    settle: SyscallProgram,
+    give_up: SyscallProgram,
+    find_space: SyscallProgram,
+    account_value: Vec<u8>,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Grants {
+    /// Opens what is pinned. These programs and maps are what it goes on with: when the last line is cleared nothing is in
+    /// force any more, and what is loaded for the next one has maps of its own, so that it has to be opened again.
+    ///
+    /// # Errors
+    /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
+    pub fn open(pins: &Pins) -> Result<Self, BpfError> {
+        match pins.state()? {
+            PinState::Ours(_) => {}
+            PinState::Foreign(found) => {
+                return Err(BpfError::Schema {
+                    path: pins.root().to_path_buf(),
+                    found,
+                    expected: abi::PLIMSOLL_SCHEMA,
+                });
+            }
+            PinState::Absent | PinState::Partial => {
+                return Err(BpfError::Pin {
+                    path: pins.root().to_path_buf(),
+                    operation: "open",
+                    cause: "nothing is in force there".into(),
+                });
+            }
+        }
+        let map = |name: &'static str| Map::open(&pins.map(name), name);
+        let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
+        let (accounts, mms) = (map("accounts")?, map("mms")?);
+        Ok(Self {
+            account_value: vec![0; accounts.value_bytes()],
+            keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
+            values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
+            accounts,
+            uid_accounts: map("uid_accounts")?,
+            mms,
+            reserve: program("reserve")?,
+            settle: program("settle")?,
+            give_up: program("give_up")?,
+            find_space: program("find_space")?,
+        })
+    }
+
+    /// The address space of a process; `None` when it is not tracked: it is gone, or nobody drew a line for its user.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn find(&mut self, pid: Pid) -> Result<Option<Space>, BpfError> {
+        let mut context = abi::plimsoll_space { tgid: pid.0, ..Default::default() };
+        self.find_space.run(&mut context)?;
+        Ok((context.result == 0).then_some(Space {
+            mm: context.mm,
+            pid,
+            start_ns: context.start_ns,
+            uid: Uid(context.uid),
+            user: Uid(context.user),
+        }))
+    }
+
+    /// Grants `pages` if the account's usage, they included, stays at or below its line less `headroom`. In one step: of
+    /// all that ask at once no two get the same pages.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails, `EINVAL` for 0 pages or more than any machine has.
+    pub fn reserve(&self, space: &Space, pages: Pages, headroom: Pages) -> Result<Reserved, BpfError> {
+        let mut context = abi::plimsoll_reserve {
+            mm: space.mm,
+            start_ns: space.start_ns,
+            pages: wire_pages(pages),
+            headroom_pages: wire_pages(headroom),
+            tgid: space.pid.0,
+            ..Default::default()
+        };
+        self.reserve.run(&mut context)?;
+        let out = super::facts::pages;
+        match context.result.saturating_neg() {
+            0 => Ok(Reserved::Granted { usage: out(context.usage_pages) }),
+            libc::ENOSPC => {
+                Ok(Reserved::Over { usage: out(context.usage_pages), hard: out(context.hard_pages) })
+            }
+            libc::EAGAIN => Ok(Reserved::Inexact),
+            libc::ENOENT => Ok(Reserved::NoLine),
+            libc::ESRCH => Ok(Reserved::Gone),
+            _ => Err(self.reserve.error(context.result)),
+        }
+    }
+
+    /// Gives back what the process has not touched of its grants, and tells how much that was: those pages are not held by
+    /// a grant then. 0 also where the process is gone, whose end has given back all.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn settle(&self, space: &Space) -> Result<Pages, BpfError> {
+        let context = Self::run(&self.settle, space, Pages(0))?;
+        Ok(super::facts::pages(context.pages))
+    }
+
+    /// So many of the process's pages are not held by a grant any more. Nothing where it is gone.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn give_up(&self, space: &Space, pages: Pages) -> Result<(), BpfError> {
+        Self::run(&self.give_up, space, pages).map(|_| ())
+    }
+
+    fn run(program: &SyscallProgram, space: &Space, pages: Pages) -> Result<abi::plimsoll_grant, BpfError> {
+        let mut context = abi::plimsoll_grant {
+            mm: space.mm,
+            start_ns: space.start_ns,
+            pages: wire_pages(pages),
+            tgid: space.pid.0,
+            result: 0,
+        };
+        program.run(&mut context)?;
+        match context.result.saturating_neg() {
+            0 | libc::ESRCH => Ok(context),
+            _ => Err(program.error(context.result)),
+        }
+    }
+
+    /// One user's account; `None` when it has none. Far from the line its usage lags behind the kernel's counters.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when a map cannot be read.
+    pub fn account(&mut self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
+        let mut index = [0; 4];
+        if !self.uid_accounts.read(&uid.0.to_ne_bytes(), &mut index)?
+            || !self.accounts.read(&index, &mut self.account_value)?
+        {
+            return Ok(None);
+        }
+        Ok(Some(account_facts(u32::from_ne_bytes(index), &self.account_value).into()))
+    }
+
+    /// Shows `visit` each address space that was granted pages and has not touched all of them, and how many are left.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when the map cannot be read.
+    pub fn outstanding(&mut self, mut visit: impl FnMut(&Space, Pages)) -> Result<(), BpfError> {
+        let bytes = self.mms.value_bytes();
+        let mut cursor = None;
+        loop {
+            let (count, next) = self.mms.read_batch(cursor, &mut self.keys, &mut self.values)?;
+            let keys = self.keys.as_chunks::<8>().0.iter();
+            for (key, value) in keys.zip(self.values.chunks_exact(bytes)).take(count) {
+                let one = address_space(u64::from_ne_bytes(*key), value);
+                if one.reserved > Pages(0) {
+                    let space = Space {
+                        mm: one.mm,
+                        pid: one.pid,
+                        start_ns: one.start_ns,
+                        uid: one.uid,
+                        user: one.user,
+                    };
+                    visit(&space, one.reserved);
+                }
+            }
+            match next {
+                Some(_) => cursor = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
