@@ -223,6 +223,7 @@ impl Desk {
                 machine: settings.machine,
                 last_defence: settings.last_defence,
                 rules: settings.rules,
+                headroom: settings.headroom,
                 reply,
             })
             .map_err(|refusal| refusal.to_string())?;

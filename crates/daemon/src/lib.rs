@@ -6,6 +6,7 @@
 mod biography;
 mod cmdlines;
 mod control;
+mod coordinator;
 pub mod directory;
 mod guard;
 mod obituary;

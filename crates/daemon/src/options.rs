@@ -8,6 +8,8 @@ pub const CONFIG_FILE: &str = "/etc/plimsoll/plimsoll.toml";
 pub const STATE_FOLDER: &str = "/var/lib/plimsoll";
 /// The control socket.
 pub const CONTROL_SOCKET: &str = "/run/plimsoll/control.sock";
+/// The name of the tmalloc socket beside the control socket, where it is not put elsewhere.
+pub const TMALLOC_SOCKET_NAME: &str = "tmalloc.sock";
 /// The folder on a bpffs that programs and maps are pinned in.
 pub const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 
@@ -21,6 +23,8 @@ pub struct DaemonOptions {
     pub state: PathBuf,
     /// The control socket.
     pub socket: PathBuf,
+    /// The tmalloc socket; `None`: beside the control socket.
+    pub tmalloc_socket: Option<PathBuf>,
     /// The pin folder.
     pub pin: PathBuf,
     /// Decide and record, but send no signal.
@@ -35,9 +39,18 @@ impl Default for DaemonOptions {
             config: CONFIG_FILE.into(),
             state: STATE_FOLDER.into(),
             socket: CONTROL_SOCKET.into(),
+            tmalloc_socket: None,
             pin: PIN_FOLDER.into(),
             dry_run: false,
             keep: false,
         }
+    }
+}
+
+impl DaemonOptions {
+    /// Where tmalloc's socket goes: daemons with different control sockets have different ones of these, too.
+    #[must_use]
+    pub fn tmalloc_socket(&self) -> PathBuf {
+        self.tmalloc_socket.clone().unwrap_or_else(|| self.socket.with_file_name(TMALLOC_SOCKET_NAME))
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     cmdlines::CommandLines,
     config::{self, Config, Places},
     control::{Desk, Parts},
+    coordinator::{self, Exchange},
     directory::{Directory, Known, Wanted},
     guard::{
         Arrangements, Caller, Change, Examiner, Groups, Guard, Host, Journal, LastDefence, LastDefenceGround,
@@ -102,6 +103,8 @@ struct Staff {
     /// Loads the selection programs, and ends.
     equipper: Option<JoinHandle<()>>,
     caller: Caller,
+    /// Between the guard and whoever answers those that ask for memory.
+    grants: Exchange,
     desk: Arc<Desk>,
     journal: Journal,
     writer: Writer,
@@ -119,7 +122,8 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     let ground = lay_ground(options)?;
     let book = Arc::clone(&ground.book);
     let loader = Loader::new(&ground.pins, &ground.config);
-    let (mut guard, staff) =
+    let headroom = ground.settings.headroom;
+    let (mut guard, mut staff) =
         start(options, ground, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;
     begin(&mut guard, &book, &loader, staff.lock.is_some());
     let server = match Server::start(&options.socket, Arc::<Desk>::clone(&staff.desk)) {
@@ -132,6 +136,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         }
     };
     harden(&mut guard);
+    let grants = start_coordinator(&mut guard, options, headroom, &mut staff);
     look_up_members(&staff);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
@@ -140,6 +145,9 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     ));
     let outcome = guard.run().map_err(failed);
     server.stop();
+    if let Some(grants) = grants {
+        grants.stop();
+    }
     outcome.and(end(guard, options, options.keep, staff))
 }
 
@@ -245,8 +253,8 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
             drop(pins.remove_journal());
         }
     })?;
-    let inheritance = inherit(found, history.next_id, proc()?);
     let (mailbox, caller) = mailbox().map_err(failed)?;
+    let grants = Exchange::new().map_err(failed)?;
     let desk = Arc::new(Desk::new(Parts {
         caller: caller.clone(),
         book: ground.book,
@@ -298,11 +306,12 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         groups,
         reclaimer: Reclaimer::start(proc()?, journal.clone()).map_err(failed)?,
         surveyor: Surveyor::start(proc()?, page_size(), caller.clone()).map_err(failed)?,
+        coordinator: grants.teller(),
     });
-    guard.inherit(inheritance);
+    guard.inherit(inherit(found, history.next_id, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
-    Ok((guard, Staff { equipper, caller, desk, journal, writer: history.writer, lock }))
+    Ok((guard, Staff { equipper, caller, grants, desk, journal, writer: history.writer, lock }))
 }
 
 fn start_last_defence(
@@ -344,6 +353,32 @@ fn start_obituary(
 }
 
 /// What is noted there survives this daemon; where there can be no pins, nothing does.
+/// Starts whoever answers those that ask for memory. Lines are guarded without it, too.
+fn start_coordinator(
+    guard: &mut Guard,
+    options: &DaemonOptions,
+    headroom: Bytes,
+    staff: &mut Staff,
+) -> Option<coordinator::Running> {
+    let socket = options.tmalloc_socket();
+    let setup = coordinator::Setup {
+        socket: &socket,
+        pins: Pins::new(&options.pin),
+        headroom,
+        caller: staff.caller.clone(),
+        exchange: &mut staff.grants,
+        journal: staff.journal.clone(),
+    };
+    match coordinator::start(setup) {
+        Ok(running) => Some(running),
+        Err(why) => {
+            guard.say(&format!("no memory is granted ahead (tmalloc): {why}"));
+            staff.grants.teller().give_up(why);
+            None
+        }
+    }
+}
+
 fn open_notebook(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<Notebook>, Vec<Found>) {
     if !pinnable {
         return (None, Vec::new());
@@ -396,7 +431,7 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
 
 /// Ends guarding, then writes what there is to write, then removes what would have survived a crash until then.
 fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Result<(), RunError> {
-    let Staff { equipper, caller, desk, journal, writer, lock } = staff;
+    let Staff { equipper, caller, desk, journal, writer, lock, .. } = staff;
     let rates = guard.rates();
     if rates.count() > 0
         && let Err(why) = reaped::keep(&options.state, &rates)

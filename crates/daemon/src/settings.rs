@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) machine: Option<MachineConfig>,
     pub(crate) last_defence: LastDefenceConfig,
     pub(crate) rules: Rules,
+    /// What grants leave free under each line.
+    pub(crate) headroom: Bytes,
     pub(crate) lines: Vec<(Target, Line)>,
     /// Lines whose names stand for nobody knows whom, and why: they are not in force.
     pub(crate) left_out: Vec<String>,
@@ -47,6 +49,7 @@ impl Settings {
             machine: machine(&config.machine, dry_run)?,
             last_defence: last_defence(config, dry_run),
             rules: config.rules.clone(),
+            headroom: config.tmalloc.headroom,
             lines: lines(&config.limits, mem_total, known, &mut left_out)?,
             left_out,
         })

@@ -50,6 +50,28 @@ pub struct Guards {
     /// How kills that others make are heard of; `None` where that is not told.
     #[serde(default)]
     pub others: Option<OthersView>,
+    /// Memory that is asked for before it is used; `None` where that is not told.
+    #[serde(default)]
+    pub tmalloc: Option<TmallocView>,
+}
+
+/// Who answers processes that ask for memory before they use it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TmallocView {
+    /// In a few words: `on`, or why not.
+    pub state: String,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests that wait for room.
+    pub waiting: u64,
+    /// Requests that were granted since the daemon started.
+    pub granted: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Incidents since the daemon started; one can stand for many refusals.
+    pub incidents: u64,
+    /// The last incident's number.
+    pub last_incident: Option<u64>,
 }
 
 /// How kills that are not ours come into the history.

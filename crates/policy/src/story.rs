@@ -227,11 +227,14 @@ fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> 
 }
 
 fn deed(incident: &Incident, reason: Option<Reason>) -> String {
+    let deed = Deed::of(incident, reason);
     let why = reason.map_or_else(
-        || format!("Reason: {}.", crate::human::escaped(&incident.reason)),
+        || {
+            let word = if deed == Deed::Refused { "Used, asked for and allowed" } else { "Reason" };
+            format!("{word}: {}.", crate::human::escaped(&incident.reason))
+        },
         |reason| String::from(reason.sentence()),
     );
-    let deed = Deed::of(incident, reason);
     let Some(first) = incident.victims.first() else { return why };
     let more = match incident.victims.len() {
         0 | 1 => String::new(),
@@ -309,7 +312,9 @@ fn timing(incident: &Incident) -> Option<String> {
 }
 
 fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
-    let known = if reason.is_some() { "" } else { " (not known to this version)" };
+    // A refusal's is its numbers.
+    let refused = incident.action == Outcome::Refuse;
+    let known = if reason.is_some() || refused { "" } else { " (not known to this version)" };
     let mut lines = Vec::from([format!(
         "Incident {}: trigger {}, reason {}{known}.",
         incident.id,
@@ -317,7 +322,8 @@ fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
         crate::human::escaped(&incident.reason)
     )]);
     if let Some(requested) = incident.requested_bytes {
-        lines.push(format!("The crossing request asked for {}.", bytes(Bytes(requested))));
+        let which = if refused { "refused" } else { "crossing" };
+        lines.push(format!("The {which} request asked for {}.", bytes(Bytes(requested))));
     }
     for victim in &incident.victims {
         let part = |name: &str, text: &Option<String>| {

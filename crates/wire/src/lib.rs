@@ -7,3 +7,4 @@ pub mod oom;
 pub mod record;
 pub mod task;
 pub mod text;
+pub mod tmalloc;

@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// The folder of lines that were set, and of incidents.
     #[arg(long, value_name = "DIR", default_value = STATE_FOLDER)]
     state: PathBuf,
+    /// The socket that programs ask for memory on [default: tmalloc.sock beside the control socket]
+    #[arg(long, value_name = "SOCKET")]
+    tmalloc_socket: Option<PathBuf>,
     /// The folder on a bpffs in which programs and maps stay when the daemon crashes.
     #[arg(long, value_name = "DIR", default_value = PIN_FOLDER)]
     pin: PathBuf,
@@ -34,8 +37,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The same as the daemon takes it.
     pub(crate) fn options(self, socket: PathBuf) -> DaemonOptions {
-        let Self { config, state, pin, dry_run, keep, stop_guarding: _ } = self;
-        DaemonOptions { config, state, socket, pin, dry_run, keep }
+        let Self { config, state, tmalloc_socket, pin, dry_run, keep, stop_guarding: _ } = self;
+        DaemonOptions { config, state, socket, tmalloc_socket, pin, dry_run, keep }
     }
 }
 

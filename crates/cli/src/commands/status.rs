@@ -14,7 +14,7 @@ use plimsoll_daemon::api::{
 };
 use plimsoll_policy::{
     human,
-    status::{GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, Triggers},
+    status::{GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, TmallocView, Triggers},
     units::Bytes,
 };
 use serde_json::Value;
@@ -107,6 +107,7 @@ fn without_a_daemon() -> Status {
                 reap_lowest_bytes_per_second: None,
             },
             others: None,
+            tmalloc: None,
         },
         accounts: Vec::new(),
         groups: Vec::new(),
@@ -137,7 +138,7 @@ fn without_a_daemon() -> Status {
 }
 
 fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<()> {
-    let Guards { limits, pressure, own, others } = &status.guards;
+    let Guards { limits, pressure, own, others, tmalloc } = &status.guards;
     writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
 
     let mut triggers = Table::new([("TRIGGER", Align::Left), ("STATE", Align::Left)]);
@@ -165,6 +166,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
             guard.last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
         ]);
     }
+    if let Some(tmalloc) = tmalloc {
+        guards.row(grants(tmalloc));
+    }
     guards.write(out)?;
     writeln!(out)?;
 
@@ -182,6 +186,23 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
         let (accounts, groups) = (status.accounts.clone(), status.groups.clone());
         limit::list(out, &Limits { accounts, groups, default: None }, names)
     }
+}
+
+/// Who answers processes that ask for memory, as a guard that kills nobody.
+fn grants(tmalloc: &TmallocView) -> [String; 5] {
+    let TmallocView { state, connections, waiting, granted, refused, incidents, last_incident } = tmalloc;
+    let busy = if *connections == 0 && *granted == 0 && *refused == 0 {
+        String::new()
+    } else {
+        format!(", {connections} connections, {granted} granted, {refused} refused, {waiting} waiting")
+    };
+    [
+        "tmalloc".to_owned(),
+        format!("{}{busy}", output::printable(state)),
+        "-".to_owned(),
+        incidents.to_string(),
+        last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+    ]
 }
 
 /// How what is not ours comes into the history.

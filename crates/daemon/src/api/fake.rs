@@ -172,6 +172,7 @@ impl Control for Fake {
                     reap_lowest_bytes_per_second: None,
                 },
                 others: None,
+                tmalloc: None,
             },
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),

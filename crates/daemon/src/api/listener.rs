@@ -1,15 +1,18 @@
-//! The control socket in the file system: one live daemon on it, a dead one's leftovers replaced.
+//! A socket in the file system, the control API's or tmalloc's: one live daemon on it, a dead one's leftovers replaced.
 
 use nix::{
     fcntl::{Flock, FlockArg},
-    sys::socket::{Backlog, listen},
+    sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket},
 };
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
-    os::unix::{
-        fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-        net::{UnixListener, UnixStream},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+            net::UnixListener,
+        },
     },
     path::{Path, PathBuf},
 };
@@ -23,18 +26,49 @@ const FOLDER_MODE: u32 = 0o755;
 /// asks for 128, which one user can fill from a loop.
 const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
 
-/// Why the control socket cannot be opened.
+/// Which socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The control API's: a stream.
+    Control,
+    /// tmalloc's: messages.
+    Tmalloc,
+}
+
+impl Purpose {
+    const fn kind(self) -> SockType {
+        match self {
+            Self::Control => SockType::Stream,
+            Self::Tmalloc => SockType::SeqPacket,
+        }
+    }
+
+    /// The option that moves it.
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Control => "--socket",
+            Self::Tmalloc => "--tmalloc-socket",
+        }
+    }
+}
+
+/// Why a socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// A daemon serves this socket.
     #[error(
-        "a daemon is already running on '{socket}'; stop it first, or give this one another place with --socket",
-        socket = .0.display()
+        "a daemon is already running on '{socket}'; stop it first, or give this one another place with {option}",
+        socket = .0.display(),
+        option = .1.option()
     )]
-    AlreadyRunning(PathBuf),
+    AlreadyRunning(PathBuf, Purpose),
     /// Something that is no socket has the name. It is never removed.
-    #[error("'{path}' is in the way and is not a socket; remove it or choose another --socket", path = .0.display())]
-    NotASocket(PathBuf),
+    #[error(
+        "'{path}' is in the way and is not a socket; remove it or choose another {option}",
+        path = .0.display(),
+        option = .1.option()
+    )]
+    NotASocket(PathBuf, Purpose),
     /// The file system refused.
     #[error("cannot {doing} '{path}': {error}", path = .path.display())]
     Io {
@@ -55,7 +89,7 @@ fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError
 
 /// The open socket. While it lives no other daemon opens the same path; dropping it removes the file.
 #[derive(Debug)]
-pub struct ControlSocket {
+pub struct ServedSocket {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the socket file, so that a successor's is not removed.
@@ -65,23 +99,26 @@ pub struct ControlSocket {
     _lock: Flock<File>,
 }
 
-impl ControlSocket {
-    /// Opens `socket`, making its folder (mode 0755) when it is missing. The file gets mode 0666.
+impl ServedSocket {
+    /// Opens the socket at `path`, making its folder (mode 0755) when it is missing. The file gets mode 0666.
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn open(socket: &Path) -> Result<Self, ListenError> {
-        make_folder(socket)?;
-        let lock = lock_beside(socket)?;
-        clear_stale(socket)?;
-        let listener = UnixListener::bind(socket).map_err(at("open the control socket", socket))?;
-        fs::set_permissions(socket, Permissions::from_mode(SOCKET_MODE))
-            .map_err(at("open to all users the control socket", socket))?;
-        listen(&listener, BACKLOG)
-            .map_err(|errno| at("listen on the control socket", socket)(errno.into()))?;
-        listener.set_nonblocking(true).map_err(at("set up the control socket", socket))?;
-        let file = fs::symlink_metadata(socket).map_err(at("look at the control socket", socket))?;
-        Ok(Self { listener, path: socket.to_owned(), identity: (file.dev(), file.ino()), _lock: lock })
+    pub fn open(path: &Path, purpose: Purpose) -> Result<Self, ListenError> {
+        make_folder(path)?;
+        let lock = lock_beside(path, purpose)?;
+        clear_stale(path, purpose)?;
+        let bound = new_socket(purpose).and_then(|fd| {
+            bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+            Ok(UnixListener::from(fd))
+        });
+        let listener = bound.map_err(|errno| at("open the socket", path)(errno.into()))?;
+        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
+            .map_err(at("open to all users the socket", path))?;
+        listen(&listener, BACKLOG).map_err(|errno| at("listen on the socket", path)(errno.into()))?;
+        listener.set_nonblocking(true).map_err(at("set up the socket", path))?;
+        let file = fs::symlink_metadata(path).map_err(at("look at the socket", path))?;
+        Ok(Self { listener, path: path.to_owned(), identity: (file.dev(), file.ino()), _lock: lock })
     }
 
     /// The listener; it never blocks.
@@ -91,7 +128,7 @@ impl ControlSocket {
     }
 }
 
-impl Drop for ControlSocket {
+impl Drop for ServedSocket {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.identity && file.file_type().is_socket());
@@ -100,6 +137,10 @@ impl Drop for ControlSocket {
             drop(fs::remove_file(&self.path));
         }
     }
+}
+
+fn new_socket(purpose: Purpose) -> nix::Result<OwnedFd> {
+    socket(AddressFamily::Unix, purpose.kind(), SockFlag::SOCK_CLOEXEC, None)
 }
 
 fn make_folder(socket: &Path) -> Result<(), ListenError> {
@@ -117,7 +158,7 @@ fn make_folder(socket: &Path) -> Result<(), ListenError> {
 
 /// The lock file `SOCKET.lock`. Only its owner may open it: a lock that any user could take would let any user keep
 /// the daemon from starting.
-fn lock_beside(socket: &Path) -> Result<Flock<File>, ListenError> {
+fn lock_beside(socket: &Path, purpose: Purpose) -> Result<Flock<File>, ListenError> {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
     let path = PathBuf::from(name);
@@ -131,7 +172,7 @@ fn lock_beside(socket: &Path) -> Result<Flock<File>, ListenError> {
         .map_err(at("open the lock file", &path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_file, errno)| {
         if errno == nix::errno::Errno::EWOULDBLOCK {
-            ListenError::AlreadyRunning(socket.to_owned())
+            ListenError::AlreadyRunning(socket.to_owned(), purpose)
         } else {
             at("lock", &path)(errno.into())
         }
@@ -139,21 +180,25 @@ fn lock_beside(socket: &Path) -> Result<Flock<File>, ListenError> {
 }
 
 /// Removes the socket file of a daemon that died. Called with the lock held.
-fn clear_stale(socket: &Path) -> Result<(), ListenError> {
-    let file = match fs::symlink_metadata(socket) {
+fn clear_stale(path: &Path, purpose: Purpose) -> Result<(), ListenError> {
+    let file = match fs::symlink_metadata(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(at("look at", socket)(error)),
+        Err(error) => return Err(at("look at", path)(error)),
     };
     if !file.file_type().is_socket() {
-        return Err(ListenError::NotASocket(socket.to_owned()));
+        return Err(ListenError::NotASocket(path.to_owned(), purpose));
     }
-    match UnixStream::connect(socket) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(socket).map_err(at("remove the stale socket", socket))
+    let tried = new_socket(purpose).and_then(|fd| connect(fd.as_raw_fd(), &UnixAddr::new(path)?));
+    match tried {
+        Err(nix::errno::Errno::ECONNREFUSED) => {
+            fs::remove_file(path).map_err(at("remove the stale socket", path))
         }
-        Ok(_) => Err(ListenError::AlreadyRunning(socket.to_owned())),
-        Err(error) => Err(at("find out who serves", socket)(error)),
+        // A live one of the other kind is somebody's, too.
+        Ok(()) | Err(nix::errno::Errno::EPROTOTYPE) => {
+            Err(ListenError::AlreadyRunning(path.to_owned(), purpose))
+        }
+        Err(errno) => Err(at("find out who serves", path)(errno.into())),
     }
 }
 

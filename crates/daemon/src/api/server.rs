@@ -5,7 +5,7 @@ use super::{
     control::Control,
     dialogue::{self, Next},
     frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
-    listener::{ControlSocket, ListenError},
+    listener::{ListenError, Purpose, ServedSocket},
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
@@ -117,7 +117,7 @@ impl Server {
         control: Arc<dyn Control>,
         allowance: Allowance,
     ) -> Result<Self, StartError> {
-        let socket = ControlSocket::open(socket)?;
+        let socket = ServedSocket::open(socket, Purpose::Control)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?);
         let seats = Seats::new(allowance.seats);
@@ -174,7 +174,7 @@ impl Drop for Server {
 }
 
 struct Acceptor {
-    socket: ControlSocket,
+    socket: ServedSocket,
     stop: Arc<EventFd>,
     seats: Arc<Seats>,
     tally: Arc<Tally>,

@@ -1,7 +1,7 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
 use super::{
-    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect,
+    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect, Tmalloc,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -24,6 +24,7 @@ const DAY_MS: u64 = 86_400_000;
 const PID_MAX: u64 = 1 << 22;
 const HISTORY_MIN_BYTES: u64 = 1 << 20;
 const HISTORY_MAX_BYTES: u64 = 1 << 40;
+const GRANT_HEADROOM_MAX_BYTES: u64 = 1 << 40;
 
 /// A whole number within bounds that the message names.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +95,21 @@ impl<'de> Deserialize<'de> for HistorySize {
             }
             size @ (Size::Bytes(_) | Size::OfRam(_)) => {
                 Err(D::Error::custom(format!("{size} is out of range; allowed is 1M to 1T")))
+            }
+        }
+    }
+}
+
+/// What grants leave free; a share of RAM would mean nothing under a small line.
+#[derive(Debug, Clone, Copy)]
+struct GrantHeadroom(Bytes);
+
+impl<'de> Deserialize<'de> for GrantHeadroom {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Size::deserialize(deserializer)? {
+            Size::Bytes(bytes) if bytes.0 <= GRANT_HEADROOM_MAX_BYTES => Ok(Self(bytes)),
+            size @ (Size::Bytes(_) | Size::OfRam(_)) => {
+                Err(D::Error::custom(format!("{size} is out of range; allowed is 0 to 1T")))
             }
         }
     }
@@ -259,6 +275,7 @@ section!(RawHistory {
     max_age_days: Within<1, 36_500>,
     max_incidents: Within<1, 10_000_000>,
 });
+section!(RawTmalloc { headroom: GrantHeadroom });
 section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_536>, });
 
 /// One file, or several laid over each other.
@@ -270,6 +287,7 @@ pub(super) struct Raw {
     last_defence: RawLastDefence,
     protect: RawProtect,
     history: RawHistory,
+    tmalloc: RawTmalloc,
     maps: RawMaps,
     rules: Vec<CheckedRule>,
 }
@@ -301,6 +319,7 @@ impl Raw {
         self.last_defence.overlay(later.last_defence);
         self.protect.overlay(later.protect);
         self.history.overlay(later.history);
+        self.tmalloc.overlay(later.tmalloc);
         self.maps.overlay(later.maps);
     }
 
@@ -312,6 +331,7 @@ impl Raw {
             last_defence: self.last_defence.resolve(),
             protect: self.protect.resolve(),
             history: self.history.resolve(),
+            tmalloc: self.tmalloc.resolve(),
             maps: self.maps.resolve(),
             rules: rules(self.rules)?,
         })
@@ -441,6 +461,13 @@ impl RawHistory {
             max_age_days: self.max_age_days.map_or(default.max_age_days, Within::as_u32),
             max_incidents: self.max_incidents.map_or(default.max_incidents, |number| number.0),
         }
+    }
+}
+
+impl RawTmalloc {
+    fn resolve(self) -> Tmalloc {
+        let default = Tmalloc::default();
+        Tmalloc { headroom: self.headroom.map_or(default.headroom, |headroom| headroom.0) }
     }
 }
 

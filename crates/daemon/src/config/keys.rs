@@ -98,6 +98,9 @@ pub const KEYS: &[Key] = keys! {
     history.max_incidents: "1 to 10000000", "incidents", Some("100000"), "10000",
         "Of more incidents than this the oldest are forgotten.";
 
+    tmalloc.headroom: "0 to 1T", "SIZE", Some("\"1M\""), "\"4M\"",
+        "What grants of memory leave free under each line, for stacks, libc and what a program allocates without asking: it is granted what stays at or under `hard` less this.";
+
     maps.max_processes: "0 to 4194304", "address spaces", Some("0"), "20000",
         "How many address spaces of limited users can be accounted at the same time; 0 chooses by the machine's size.";
     maps.max_accounts: "1 to 65536", "accounts", Some("1024"), "256",

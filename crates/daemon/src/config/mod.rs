@@ -120,6 +120,8 @@ pub struct Config {
     pub protect: Protect,
     /// `[history]`
     pub history: History,
+    /// `[tmalloc]`
+    pub tmalloc: Tmalloc,
     /// `[maps]`
     pub maps: Maps,
     /// `[[rules]]`
@@ -222,6 +224,20 @@ pub struct History {
 impl Default for History {
     fn default() -> Self {
         Self { max_bytes: Bytes(64 << 20), max_age_days: 180, max_incidents: 100_000 }
+    }
+}
+
+/// `[tmalloc]`: memory that is asked for before it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tmalloc {
+    /// What grants leave free under each line.
+    pub headroom: Bytes,
+}
+
+impl Default for Tmalloc {
+    /// Stacks, libc and what a program allocates without asking come to some hundred KiB in each of a few processes.
+    fn default() -> Self {
+        Self { headroom: Bytes(1 << 20) }
     }
 }
 

@@ -148,6 +148,11 @@ impl<K: Kernel> Attached<K> {
         self.last_scan_ago(now).0 <= SCAN_EVERY.0.max(self.walk_took.0.saturating_mul(WALK_REST))
     }
 
+    /// Whether the last walk was so long ago that another one takes little of this thread's time.
+    pub(crate) fn has_rested(&self, now: Nanos) -> bool {
+        self.last_scan_ago(now).0 >= self.walk_took.0.saturating_mul(WALK_REST)
+    }
+
     /// How long ago the last scan ended.
     pub(crate) fn last_scan_ago(&self, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.scanned.0))

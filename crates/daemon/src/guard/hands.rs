@@ -12,7 +12,7 @@ use super::{
     report::Notices,
     shield::Shield,
 };
-use crate::{biography::Biographer, cmdlines::CommandLines, survey::Surveyor};
+use crate::{biography::Biographer, cmdlines::CommandLines, coordinator::Teller, survey::Surveyor};
 use plimsoll_policy::{limits::LimitConfig, preference::Rules, units::Nanos};
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ pub(crate) struct Hands<'a, K: Kernel> {
     pub(crate) last_defence: &'a mut LastDefence,
     pub(crate) originals: &'a Originals,
     pub(crate) examiner: &'a Examiner,
+    pub(crate) coordinator: &'a Teller,
     pub(crate) config: LimitConfig,
 }
 

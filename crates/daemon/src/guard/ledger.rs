@@ -1,6 +1,9 @@
 //! Numbers incidents and hands them to the history, which writes them in its own time.
 
-use crate::history::{Draft, Inheritance, Outcome as LaterFacts, Writer};
+use crate::{
+    coordinator::Refused,
+    history::{Draft, Inheritance, Outcome as LaterFacts, Writer},
+};
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
@@ -66,8 +69,9 @@ pub(crate) struct Ledger {
     writer: Writer,
     next_id: u64,
     page_size: PageSize,
-    /// Of the limits guard, of our others, of those that are not ours: how many, and the last.
+    /// Of the limits guard, of refusals, of our others, of those that are not ours: how many, and the last.
     limits: Tally,
+    refusals: Tally,
     others: Tally,
     foreign: Tally,
     inheritance: Inheritance,
@@ -88,6 +92,7 @@ impl Ledger {
             next_id,
             page_size,
             limits: Tally::default(),
+            refusals: Tally::default(),
             others: Tally::default(),
             foreign: Tally::default(),
             inheritance: Inheritance::default(),
@@ -165,7 +170,8 @@ impl Ledger {
         match guard {
             Guard::Limits => self.limits,
             Guard::Kernel => self.foreign,
-            Guard::Pressure | Guard::Workingset | Guard::Tmalloc => self.others,
+            Guard::Tmalloc => self.refusals,
+            Guard::Pressure | Guard::Workingset => self.others,
         }
     }
 
@@ -247,14 +253,7 @@ impl Ledger {
 
     fn write(&mut self, entry: Entry, details: Details) -> u64 {
         let Entry { occasion, reason, usage, hard, victims, peers } = entry;
-        let id = self.next_id;
-        self.next_id = id.saturating_add(1);
-        let tally = match occasion.guard {
-            Guard::Limits => &mut self.limits,
-            Guard::Kernel => &mut self.foreign,
-            Guard::Pressure | Guard::Workingset | Guard::Tmalloc => &mut self.others,
-        };
-        *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };
+        let id = self.number(occasion.guard);
         let bytes = |pages| self.page_size.to_bytes(pages).0;
         self.writer.record(Incident {
             id,
@@ -284,6 +283,50 @@ impl Ledger {
             let account = occasion.account.filter(|_| !details.unfollowed);
             self.trails.begin(id, account, occasion.crossed.or(occasion.signalled));
         }
+        id
+    }
+
+    /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
+    pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
+        let bytes = |pages| self.page_size.to_bytes(pages).0;
+        let reason = refused.numbers(self.page_size);
+        let (usage_bytes, hard_bytes) = (bytes(refused.usage), bytes(refused.hard));
+        let requested_bytes = Some(bytes(refused.requested));
+        let id = self.number(Guard::Tmalloc);
+        self.writer.record(Incident {
+            id,
+            time: Timestamp::now(),
+            account: Some(user(refused.user)),
+            guard: Guard::Tmalloc,
+            trigger: Trigger::Daemon,
+            action: Outcome::Refuse,
+            victims: Vec::from([victim]),
+            usage_bytes,
+            hard_bytes: Some(hard_bytes),
+            overshoot_bytes: 0,
+            requested_bytes,
+            unrecorded: None,
+            cross_to_signal_ns: None,
+            signal_to_freed_ns: None,
+            freed_bytes: None,
+            reason,
+            peers: Vec::new(),
+            origin: None,
+            course: None,
+        });
+    }
+
+    /// The number of the next incident, which is counted for this guard.
+    fn number(&mut self, guard: Guard) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        let tally = match guard {
+            Guard::Limits => &mut self.limits,
+            Guard::Kernel => &mut self.foreign,
+            Guard::Tmalloc => &mut self.refusals,
+            Guard::Pressure | Guard::Workingset => &mut self.others,
+        };
+        *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };
         id
     }
 

@@ -7,6 +7,7 @@ use super::{
     kernel::{Kernel, Programs as _, Records as _},
     last_defence::{LineFacts, NearFacts},
 };
+use crate::coordinator::Word;
 use plimsoll_policy::{
     account::Action,
     limits::{LimitAction, Snapshot, decide},
@@ -73,6 +74,7 @@ impl<K: Kernel> Attached<K> {
                 let lost = counters.records_dropped.saturating_add(self.events.undecodable());
                 if core::mem::replace(&mut self.lost, lost) != lost {
                     self.hasten_scan();
+                    hands.coordinator.lose();
                 }
             }
             Err(error) => hands.notices.once("records", &error),
@@ -90,8 +92,12 @@ impl<K: Kernel> Attached<K> {
                 self.weights.want(record.uid);
                 Ok(())
             }
-            RecordKind::Near => self.on_near(record.uid, hands),
+            RecordKind::Near => {
+                hands.coordinator.tell(Word::Moved(record.uid));
+                self.on_near(record.uid, hands)
+            }
             RecordKind::Far => {
+                hands.coordinator.tell(Word::Moved(record.uid));
                 self.near.remove(&record.uid);
                 self.early.forget(record.uid);
                 self.weights.forget_all_but(&self.near);

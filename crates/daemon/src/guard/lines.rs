@@ -6,7 +6,7 @@ use super::{
     kernel::{Kernel, Programs as _},
     request::Change,
 };
-use crate::api::control::Refusal;
+use crate::{api::control::Refusal, coordinator::Word};
 use plimsoll_policy::{
     account::Action,
     lines::{LineBook, Place, Resolved, Target},
@@ -48,6 +48,7 @@ impl<K: Kernel> Guard<K> {
                 }
             }
         }
+        self.coordinator.tell(Word::Lines);
         drawn.map_err(|error| refused(&error))
     }
 

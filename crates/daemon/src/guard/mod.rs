@@ -13,6 +13,7 @@ mod examiner;
 mod flights;
 mod folders;
 mod foreign;
+mod grants;
 mod groups;
 mod hands;
 mod host;
@@ -45,8 +46,13 @@ pub(crate) use request::{Caller, Change, Mailbox, Request, mailbox};
 pub(crate) use shield::Shield;
 
 use crate::{
-    biography::Biographer, cmdlines::CommandLines, history::Inheritance, obituary::Obituary,
-    sampler::Sampler, survey::Surveyor,
+    biography::Biographer,
+    cmdlines::CommandLines,
+    coordinator::{Teller, Word},
+    history::Inheritance,
+    obituary::Obituary,
+    sampler::Sampler,
+    survey::Surveyor,
 };
 use attached::Attached;
 use flights::{Flights, Owner};
@@ -111,6 +117,7 @@ pub(crate) struct Setup<K: Kernel = Host> {
     pub(crate) sampler: Sampler,
     pub(crate) examiner: Examiner,
     pub(crate) originals: Originals,
+    pub(crate) coordinator: Teller,
 }
 
 impl<K: Kernel> std::fmt::Debug for Setup<K> {
@@ -155,6 +162,7 @@ pub(crate) struct Guard<K: Kernel = Host> {
     sampler: Sampler,
     examiner: Examiner,
     originals: Originals,
+    coordinator: Teller,
     wake_ups: u64,
     stopping: bool,
 }
@@ -176,6 +184,7 @@ macro_rules! hands {
             cmdlines: &$guard.cmdlines,
             last_defence: &mut $guard.last_defence,
             originals: &$guard.originals,
+            coordinator: &$guard.coordinator,
             examiner: &$guard.examiner,
             config: $guard.limit_config,
         }
@@ -262,6 +271,7 @@ impl<K: Kernel> Guard<K> {
             sampler: setup.sampler,
             examiner: setup.examiner,
             originals: setup.originals,
+            coordinator: setup.coordinator,
             wake_ups: 0,
             stopping: false,
         }
@@ -375,7 +385,8 @@ impl<K: Kernel> Guard<K> {
                     self.notices.once("copies", &error);
                 }
             }
-            Request::Configure { limits, machine, last_defence, rules, reply } => {
+            Request::Configure { limits, machine, last_defence, rules, headroom, reply } => {
+                self.coordinator.tell(Word::Headroom(headroom));
                 self.limit_config = limits;
                 if let Some(machine) = self.machine.as_mut().filter(|_| *self.rules != rules) {
                     machine.judge_anew();
@@ -418,6 +429,8 @@ impl<K: Kernel> Guard<K> {
                 self.record_once(deceased, &written);
                 reply.send(Ok(()));
             }
+            Request::Refused(refused) => self.record_refusal(&refused),
+            Request::Walk => self.walk_for_grants(),
             Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
             Request::Status { asker, reply } => reply.send(self.status(asker)),
         }

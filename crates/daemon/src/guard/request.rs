@@ -2,6 +2,7 @@
 
 use super::{examiner::Findings, last_defence::Deed};
 use crate::cmdlines::Found;
+use crate::coordinator::Refused;
 use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::{
@@ -12,7 +13,7 @@ use plimsoll_policy::{
     machine::MachineConfig,
     preference::Rules,
     status::Status,
-    units::Uid,
+    units::{Bytes, Uid},
 };
 use plimsoll_sys::bpf::Selector;
 use std::{
@@ -64,6 +65,8 @@ pub(crate) enum Request {
         machine: Option<MachineConfig>,
         last_defence: LastDefenceConfig,
         rules: Rules,
+        /// What grants leave free under each line.
+        headroom: Bytes,
         reply: Reply<Result<(), Refusal>>,
     },
     /// Accounts with a line.
@@ -81,6 +84,10 @@ pub(crate) enum Request {
     Equip(Box<Selector>),
     /// What forked processes were found to have copied.
     Surveyed(Survey),
+    /// A request for memory was refused.
+    Refused(Refused),
+    /// The coordinator has to know what accounts use exactly: all tasks are walked, and it is told.
+    Walk,
     /// Everything.
     Status { asker: Uid, reply: Reply<Result<Status, Refusal>> },
 }

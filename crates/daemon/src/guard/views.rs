@@ -6,14 +6,18 @@ use super::{
     kernel::{Kernel as TheKernel, Programs as _, Records as _},
     machine::MachineGuard,
 };
-use crate::api::control::Refusal;
+use crate::{
+    api::control::Refusal,
+    coordinator::{Shown, Tally},
+};
 use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
     account::AccountView,
     machine::MachineReading,
     permission::ROOT,
     status::{
-        GuardView, Guards, Kernel, MapView, OthersView, OwnView, Pressure, Selection, Status, Triggers,
+        GuardView, Guards, Kernel, MapView, OthersView, OwnView, Pressure, Selection, Status, TmallocView,
+        Triggers,
     },
     units::{Bytes, Nanos, Uid},
 };
@@ -149,6 +153,7 @@ impl<K: TheKernel> Guard<K> {
         let (incidents, last) = (self.ledger.recorded(Side::Kernel), self.ledger.last_id(Side::Kernel));
         Guards {
             others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
+            tmalloc: Some(self.tmalloc()),
             limits: view(limits_on, dying_lines, Side::Limits),
             pressure: view(self.machine.is_some(), dying_machine, Side::Pressure),
             own: OwnView {
@@ -159,6 +164,23 @@ impl<K: TheKernel> Guard<K> {
                 protected: u64::try_from(self.shield.len()).ok(),
                 reap_lowest_bytes_per_second: self.flights.rates().lowest(),
             },
+        }
+    }
+
+    fn tmalloc(&self) -> TmallocView {
+        let (state, tally) = match self.coordinator.shown() {
+            Shown::On(tally) => (String::from("on"), tally),
+            Shown::Starting => (String::from("starting"), Tally::default()),
+            Shown::Off(why) => (format!("off: {why}"), Tally::default()),
+        };
+        TmallocView {
+            state,
+            connections: tally.connections,
+            waiting: tally.waiting,
+            granted: tally.granted,
+            refused: tally.refused,
+            incidents: self.ledger.recorded(Side::Tmalloc),
+            last_incident: self.ledger.last_id(Side::Tmalloc),
         }
     }
 

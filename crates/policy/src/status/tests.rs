@@ -28,6 +28,7 @@ fn status() -> Status {
                 reap_lowest_bytes_per_second: None,
             },
             others: None,
+            tmalloc: None,
         },
         accounts: Vec::new(),
         groups: vec![],

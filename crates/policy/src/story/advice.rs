@@ -10,11 +10,7 @@ use alloc::{format, string::String, vec::Vec};
 
 /// The advice for an incident, the likelier first.
 pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader) -> Vec<String> {
-    let Some(reason) = reason else {
-        return Vec::from([String::from(
-            "see the documentation of the version that recorded this incident.",
-        )]);
-    };
+    let Some(reason) = reason else { return without_reason(incident, reader) };
     let raise = higher(incident, reader);
     match reason {
         Reason::OverHardLimitLargest
@@ -74,6 +70,21 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::SignalFailed => Vec::from([String::from(
             "see 'plimsoll doctor' for what the daemon may not do here; it needs CAP_KILL.",
         )]),
+    }
+}
+
+/// A refusal goes by numbers, not by a reason; any other incident without one is a later version's.
+fn without_reason(incident: &Incident, reader: Reader) -> Vec<String> {
+    match incident.action {
+        Outcome::Refuse => Vec::from([
+            String::from(
+                "have the program ask for less, or wait until others give memory back (tmalloc_wait).",
+            ),
+            higher(incident, reader),
+        ]),
+        Outcome::Kill | Outcome::Term | Outcome::Deny | Outcome::Notify => {
+            Vec::from([String::from("see the documentation of the version that recorded this incident.")])
+        }
     }
 }
 

@@ -198,3 +198,31 @@ proptest! {
 }
 
 mod origin;
+
+#[test]
+fn a_refusal_is_told_by_its_numbers_and_what_to_do() {
+    let refused = Incident {
+        guard: Guard::Tmalloc,
+        trigger: Trigger::Daemon,
+        action: Outcome::Refuse,
+        usage_bytes: 240 << 20,
+        overshoot_bytes: 0,
+        requested_bytes: Some(32 << 20),
+        cross_to_signal_ns: None,
+        signal_to_freed_ns: None,
+        freed_bytes: None,
+        reason: String::from("240+32>255 MiB"),
+        peers: Vec::new(),
+        ..incident()
+    };
+    let told = story(&refused, None, Reader::Administrator);
+    for part in [
+        "Process 7378 (\"python3\") had a reservation refused; it was using 250.0 MiB. Used, asked for and allowed: 240+32>255 MiB.",
+        "The refused request asked for 32.0 MiB.",
+        "What to do: have the program ask for less",
+        "Or: give the user a higher line: plimsoll limit set 1000 SIZE.",
+    ] {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+    assert!(!told.contains("not known"), "{told}");
+}

@@ -52,6 +52,28 @@ pub fn group_entries(text: &[u8]) -> impl Iterator<Item = GroupEntry<'_>> {
     })
 }
 
+/// One range of subordinate uids, as `/etc/subuid` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubordinateEntry<'a> {
+    /// The name of whose they are, or the uid in digits.
+    pub owner: &'a [u8],
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+}
+
+/// The ranges of `/etc/subuid`, in its order. Lines that are no ranges, or reach past the last uid, are left out.
+pub fn subordinate_entries(text: &[u8]) -> impl Iterator<Item = SubordinateEntry<'_>> {
+    entries(text).filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let owner = fields.next()?;
+        let (first, count) = (number(fields.next()?)?, number(fields.next()?)?);
+        let last = first.checked_add(count.checked_sub(1)?)?;
+        Some(SubordinateEntry { owner, first, last })
+    })
+}
+
 fn entries(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = lines(text).map(<[u8]>::trim_ascii);
     lines.filter(|line| !matches!(line.first(), None | Some(b'#' | b'+' | b'-' | b':')))

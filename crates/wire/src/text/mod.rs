@@ -38,7 +38,9 @@ mod status;
 mod target;
 mod zoneinfo;
 
-pub use accounts::{GroupEntry, PasswdEntry, group_entries, passwd_entries};
+pub use accounts::{
+    GroupEntry, PasswdEntry, SubordinateEntry, group_entries, passwd_entries, subordinate_entries,
+};
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{
     CgroupEvents, CgroupType, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,

@@ -58,6 +58,7 @@ pub(super) struct Guard {
 fn places(folder: &Path) -> DaemonOptions {
     let name = folder.file_name().unwrap_or_default();
     DaemonOptions {
+        tmalloc_socket: None,
         config: folder.join("plimsoll.toml"),
         state: folder.join("state"),
         socket: folder.join("socket"),

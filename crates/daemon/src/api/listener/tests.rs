@@ -1,4 +1,4 @@
-use super::{ControlSocket, ListenError};
+use super::{ListenError, Purpose, ServedSocket};
 use std::{
     fs,
     os::unix::{
@@ -11,7 +11,7 @@ use std::{
 fn the_folder_is_made_and_everyone_may_reach_the_socket() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("run/control.sock");
-    let _socket = ControlSocket::open(&path).unwrap();
+    let _socket = ServedSocket::open(&path, Purpose::Control).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     assert_eq!(fs::metadata(place.path().join("run")).unwrap().permissions().mode() & 0o7777, 0o755);
     let lock = fs::metadata(place.path().join("run/control.sock.lock")).unwrap();
@@ -22,9 +22,9 @@ fn the_folder_is_made_and_everyone_may_reach_the_socket() {
 fn a_second_daemon_on_the_same_socket_is_told_and_the_first_one_goes_on() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("control.sock");
-    let first = ControlSocket::open(&path).unwrap();
-    let refused = ControlSocket::open(&path).unwrap_err();
-    assert!(matches!(&refused, ListenError::AlreadyRunning(at) if *at == path), "{refused}");
+    let first = ServedSocket::open(&path, Purpose::Control).unwrap();
+    let refused = ServedSocket::open(&path, Purpose::Control).unwrap_err();
+    assert!(matches!(&refused, ListenError::AlreadyRunning(at, _) if *at == path), "{refused}");
     assert!(!refused.to_string().contains('\n'));
     UnixStream::connect(&path).unwrap();
     drop(first);
@@ -35,7 +35,7 @@ fn a_live_server_that_holds_no_lock_is_not_replaced_either() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("control.sock");
     let _other = UnixListener::bind(&path).unwrap();
-    assert!(matches!(ControlSocket::open(&path), Err(ListenError::AlreadyRunning(_))));
+    assert!(matches!(ServedSocket::open(&path, Purpose::Control), Err(ListenError::AlreadyRunning(..))));
     UnixStream::connect(&path).unwrap();
 }
 
@@ -45,7 +45,7 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     let path = place.path().join("control.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "a closed listener leaves its file");
-    let _socket = ControlSocket::open(&path).unwrap();
+    let _socket = ServedSocket::open(&path, Purpose::Control).unwrap();
     UnixStream::connect(&path).unwrap();
 }
 
@@ -54,7 +54,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("control.sock");
     fs::write(&path, "precious").unwrap();
-    assert!(matches!(ControlSocket::open(&path), Err(ListenError::NotASocket(_))));
+    assert!(matches!(ServedSocket::open(&path, Purpose::Control), Err(ListenError::NotASocket(..))));
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
@@ -62,11 +62,11 @@ fn a_file_that_is_no_socket_is_left_alone() {
 fn closing_removes_the_socket_but_never_a_successors() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("control.sock");
-    let socket = ControlSocket::open(&path).unwrap();
+    let socket = ServedSocket::open(&path, Purpose::Control).unwrap();
     drop(socket);
     assert!(!path.exists());
 
-    let socket = ControlSocket::open(&path).unwrap();
+    let socket = ServedSocket::open(&path, Purpose::Control).unwrap();
     fs::rename(&path, place.path().join("kept")).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
@@ -78,6 +78,6 @@ fn closing_removes_the_socket_but_never_a_successors() {
 fn a_path_too_long_for_a_socket_is_one_clear_line() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x".repeat(120));
-    let error = ControlSocket::open(&path).unwrap_err().to_string();
-    assert!(error.contains("open the control socket") && !error.contains('\n'), "{error}");
+    let error = ServedSocket::open(&path, Purpose::Control).unwrap_err().to_string();
+    assert!(error.contains("open the socket") && !error.contains('\n'), "{error}");
 }

@@ -169,6 +169,7 @@ impl Simulation {
             originals: Originals::default(),
             last_defence: LastDefence::absent(),
             obituary: Obituary::absent(),
+            coordinator: crate::coordinator::Teller::mute(),
         });
         {
             let mut world = self.world();

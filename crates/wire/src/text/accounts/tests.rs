@@ -1,4 +1,4 @@
-use super::{GroupEntry, group_entries, passwd_entries};
+use super::{GroupEntry, group_entries, passwd_entries, subordinate_entries};
 use plimsoll_policy::units::{Gid, Uid};
 
 fn users(text: &[u8]) -> Vec<(&[u8], u32, u32)> {
@@ -53,4 +53,11 @@ fn names_are_bytes_and_stay_as_they_are() {
         (group.name, group.members().collect::<Vec<_>>()),
         (&b"domain users"[..], vec![&b"\xff"[..], b"a b\0"])
     );
+}
+
+#[test]
+fn ranges_of_subordinate_uids_that_are_none_are_left_out() {
+    let text = b"alice:100000:65536\n#x:1:1\n1000:7:1\nb:1\nc:1:0\nd:4294967290:10\ne:x:1\nf:5:2";
+    let ranges: Vec<_> = subordinate_entries(text).map(|one| (one.owner, one.first, one.last)).collect();
+    assert_eq!(ranges, [(&b"alice"[..], 100_000, 165_535), (b"1000", 7, 7), (b"f", 5, 6)]);
 }

@@ -433,6 +433,7 @@ impl Guarded {
             examiner: &Examiner::by_another().0,
             originals: &Originals::default(),
             last_defence: &mut LastDefence::absent(),
+            coordinator: &crate::coordinator::Teller::mute(),
             config: LimitConfig::default(),
         };
         self.guard.tend(&mut hands);

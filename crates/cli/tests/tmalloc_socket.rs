@@ -1,0 +1,368 @@
+//! The tmalloc socket of a real daemon, spoken to by processes of other users: what fits is granted, what does not is refused
+//! and in the history, a daemon that is killed loses nothing, and whoever misbehaves harms only itself.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_sys::bpf::AccountFacts;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+use support::{SOON, World, program::Program, until};
+
+/// Who asks for memory.
+const USER: u32 = 60_200;
+/// Somebody else, with a line too.
+const OTHER: u32 = 60_201;
+/// Who misbehaves.
+const MALLORY: u32 = 60_202;
+
+const MIB: u64 = 1 << 20;
+
+/// Before every client: how to connect, and how to ask.
+const CLIENT: &str = r#"
+import mmap, os, select, signal, socket, struct, sys, threading, time
+signal.alarm(120)
+PATH = os.environ["PLIMSOLL_TMALLOC_SOCKET"]
+MIB = 1 << 20
+HELLO, RESERVE, SETTLED, GAVE_BACK, RECALLED, CANCEL, HEADROOM = 1, 2, 3, 4, 5, 6, 7
+WELCOME, GRANTED, REFUSED, RECALL, SOFT, HEADROOM_IS, FAULT = 129, 130, 131, 132, 133, 134, 135
+FOREVER = 2**64 - 1
+def say(*w): print(*w, flush=True)
+def hear(): return sys.stdin.readline().strip()
+def send(s, kind, seq=0, a=0, b=0, c=0): s.send(struct.pack("=IIQQQ", kind, seq, a, b, c))
+def take(s):
+    message = s.recv(64)
+    return struct.unpack("=IIQQQ", message) if len(message) == 32 else (0, 0, 0, 0, 0)
+def raw():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(20)
+    s.connect(PATH)
+    return s
+def connect(watch=0):
+    s = raw()
+    send(s, HELLO, 0, 1, watch)
+    welcome = take(s)
+    assert welcome[0] == WELCOME and welcome[3] == mmap.PAGESIZE, welcome
+    return s
+def reserve(s, size, wait=0, seq=1):
+    send(s, RESERVE, seq, size, wait)
+    return take(s)
+def populate(size):
+    m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    m.madvise(23)
+    return m
+"#;
+
+fn client(world: &World, user: u32, script: &str) -> Program {
+    let mut command = world.as_user(user, support::program::PYTHON);
+    command.args(["-c", &format!("{CLIENT}{script}")]);
+    command.env("PLIMSOLL_TMALLOC_SOCKET", world.path("tmalloc.sock"));
+    Program::of(command)
+}
+
+/// A line of which nobody is killed here, whatever the client's own memory.
+fn draw(world: &World, user: u32, mebibytes: u64) {
+    world.limit(user, &format!("{mebibytes}M"), &["--action", "kill"]);
+}
+
+fn reserved(world: &World, user: u32) -> u64 {
+    world.account(user).unwrap()["reserved_bytes"].as_u64().unwrap()
+}
+
+#[track_caller]
+fn nothing_reserved(world: &World, user: u32) {
+    until("nothing is reserved", SOON, || (reserved(world, user) == 0).then_some(()));
+}
+
+fn refusals(world: &World) -> Vec<Value> {
+    world.history().into_iter().filter(|one| one["guard"] == "tmalloc").collect()
+}
+
+#[track_caller]
+fn nobody_was_killed(world: &World) {
+    let killed: Vec<Value> = world.history().into_iter().filter(|one| one["action"] == "kill").collect();
+    assert!(killed.is_empty(), "{killed:#?}");
+}
+
+#[test]
+fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
+    let world = world!();
+    draw(&world, USER, 64);
+    let mut asker = client(
+        &world,
+        USER,
+        "s = connect()\nsay('ready')\nhear()\nsay(*reserve(s, 16 * MIB))\nhear()\nm = populate(16 * MIB)\nsend(s, SETTLED)\n\
+         say('settled')\n\
+         hear()\nsay(*reserve(s, 60 * MIB))\nhear()\n",
+    );
+    assert_eq!(asker.line(), "ready");
+    let before = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
+    asker.tell("");
+    assert_eq!(asker.line(), format!("130 1 {} 0 0", 16 * MIB));
+    assert_eq!(reserved(&world, USER), 16 * MIB);
+    asker.tell("");
+    assert_eq!(asker.line(), "settled");
+    nothing_reserved(&world, USER);
+    let after = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
+    assert!(after - before >= 16 * MIB && after - before < 17 * MIB, "{before} and then {after}");
+    asker.tell("");
+    let told = asker.line();
+    let fields: Vec<u64> = told.split(' ').map(|field| field.parse().unwrap()).collect();
+    assert_eq!((fields[0], fields[2], fields[4]), (131, 1, 63 * MIB), "{told}");
+    let incident = until("the refusal is recorded", SOON, || refusals(&world).first().cloned());
+    assert_eq!(
+        (&incident["action"], &incident["trigger"], &incident["account"]),
+        (&"refuse".into(), &"daemon".into(), &format!("user:{USER}").into())
+    );
+    assert_eq!(incident["requested_bytes"], 60 * MIB);
+    assert_eq!(
+        (incident["hard_bytes"].as_u64(), incident["usage_bytes"].as_u64()),
+        (Some(64 * MIB), Some(fields[3]))
+    );
+    assert_eq!(incident["victims"][0]["pid"], asker.pid());
+    let numbers = format!("{}+{}>{} KiB", fields[3] / 1024, 60 * 1024, 63 * 1024);
+    assert_eq!(incident["reason"], numbers);
+    let story = world.ok(&["why", &incident["id"].to_string()]);
+    assert!(story.contains(&numbers), "{story}");
+    let state = &world.status()["guards"]["tmalloc"];
+    assert_eq!((&state["state"], &state["granted"], &state["refused"]), (&"on".into(), &1.into(), &1.into()));
+    nobody_was_killed(&world);
+}
+
+#[test]
+fn a_user_without_a_line_is_told_so_and_granted_everything() {
+    let world = world!();
+    let script = "s = raw()\nsend(s, HELLO, 0, 1)\nsay(take(s)[4])\nsay(reserve(s, 1 << 50)[0])\nsend(s, HEADROOM, 9)\n\
+                  say(*take(s))\nhear()\nsay(reserve(s, 1 << 50)[0])\n";
+    let mut asker = client(&world, USER, script);
+    assert_eq!((asker.line(), asker.line()), ("0".to_owned(), "130".to_owned()));
+    assert_eq!(asker.line(), format!("134 9 {} 0 0", u64::MAX));
+    // One that is drawn later holds for connections that were there before.
+    draw(&world, USER, 64);
+    asker.tell("");
+    assert_eq!(asker.line(), "131");
+}
+
+#[test]
+fn many_that_ask_for_more_than_there_is_all_hear_of_it_and_nobody_dies() {
+    let world = world!();
+    draw(&world, USER, 96);
+    let script = "s = connect()\nkept = []\nsay('ready')\nhear()\nwhile True:\n    kind = reserve(s, 65536)[0]\n    \
+                  if kind != GRANTED: break\n    kept.append(populate(65536))\n    send(s, SETTLED)\nsay(len(kept))\nhear()\n";
+    let mut askers: Vec<Program> = (0..4).map(|_| client(&world, USER, script)).collect();
+    askers.iter_mut().for_each(|one| assert_eq!(one.line(), "ready"));
+    askers.iter_mut().for_each(|one| one.tell(""));
+    let pieces: u64 = askers.iter_mut().map(|one| one.line().parse::<u64>().unwrap()).sum();
+    let AccountFacts { peak, hard, .. } = world.facts(USER);
+    println!("{pieces} pieces of 64 KiB; the most that was used: {peak} of {hard} pages");
+    assert!(pieces * 65_536 > 32 * MIB, "{pieces} pieces");
+    assert!(peak <= hard, "{peak} pages of {hard}");
+    nothing_reserved(&world, USER);
+    for asker in &mut askers {
+        asker.tell("");
+        assert!(asker.end().success());
+    }
+    nobody_was_killed(&world);
+}
+
+#[test]
+fn who_waits_gets_what_others_leave_in_the_order_of_arrival() {
+    let world = world!();
+    draw(&world, USER, 96);
+    let holding =
+        "s = connect()\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\nhear()\n";
+    let mut holder = client(&world, USER, holding);
+    assert_eq!(holder.line(), "130");
+    let waiting = "s = connect()\nsend(s, RESERVE, 5, SIZE * MIB, FOREVER)\nsay('asked')\nsay(*take(s)[:2])\n\
+                   m = populate(SIZE * MIB)\nsend(s, SETTLED)\nsay('has')\nhear()\n";
+    let mut large = client(&world, USER, &waiting.replace("SIZE", "40"));
+    assert_eq!(large.line(), "asked");
+    let mut timed = client(&world, USER, "s = connect()\nsay(reserve(s, 40 * MIB, 300)[:3])\n");
+    assert_eq!(timed.line(), "(131, 1, 2)");
+    assert_eq!(world.status()["guards"]["tmalloc"]["waiting"], 1);
+    holder.tell("");
+    assert_eq!((large.line(), large.line()), ("130 5".to_owned(), "has".to_owned()));
+    nothing_reserved(&world, USER);
+    nobody_was_killed(&world);
+}
+
+#[test]
+fn idle_memory_of_one_process_is_called_back_for_another() {
+    let world = world!();
+    draw(&world, USER, 96);
+    let idle = "s = connect()\nw = connect(1)\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\n\
+                say('idle')\n\
+                kind, seq, want, _, _ = take(w)\n\
+                while kind != RECALL: kind, seq, want, _, _ = take(w)\nm.madvise(mmap.MADV_DONTNEED)\n\
+                send(w, RECALLED, seq, 48 * MIB)\nsay(kind, want > 0)\nhear()\n";
+    let mut idle = client(&world, USER, idle);
+    assert_eq!((idle.line(), idle.line()), ("130".to_owned(), "idle".to_owned()));
+    let mut asker = client(
+        &world,
+        USER,
+        "s = connect()\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\nsay('has')\nhear()\n",
+    );
+    assert_eq!((asker.line(), asker.line()), ("130".to_owned(), "has".to_owned()));
+    assert_eq!(idle.line(), "132 True");
+    assert!(refusals(&world).is_empty());
+    nobody_was_killed(&world);
+}
+
+#[test]
+fn watchers_hear_that_the_soft_limit_is_reached_and_left() {
+    let world = world!();
+    world.limit(USER, "128M", &["--soft", "48M"]);
+    let mut watcher =
+        client(&world, USER, "w = connect(1)\nsay('ready')\nsay(*take(w)[:3:2])\nsay(*take(w)[:3:2])\n");
+    assert_eq!(watcher.line(), "ready");
+    let mut user = client(
+        &world,
+        USER,
+        "say('ready')\nhear()\nm = populate(60 * MIB)\nhear()\nm.close()\nsay('gone')\nhear()\n",
+    );
+    assert_eq!(user.line(), "ready");
+    user.tell("");
+    assert_eq!(watcher.line(), "133 1");
+    user.tell("");
+    assert_eq!(user.line(), "gone");
+    assert_eq!(watcher.line(), "133 0");
+}
+
+#[test]
+fn a_daemon_that_is_killed_loses_no_reservation_and_leaves_none() {
+    let mut world = world!();
+    draw(&world, USER, 96);
+    let back = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\ns = connect()\nm = populate(8 * MIB)\nsend(s, SETTLED)\n\
+                say(reserve(s, MIB)[0])\nsend(s, SETTLED)\nsay('settled')\nhear()\n";
+    let ends = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\n";
+    let silent = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\nhear()\n";
+    let mut clients = [back, ends, silent].map(|script| client(&world, USER, script));
+    clients.iter_mut().for_each(|one| assert_eq!(one.line(), "130"));
+    assert_eq!(reserved(&world, USER), 24 * MIB);
+    world.end_daemon(Signal::KILL);
+    // One ends while nobody is there.
+    clients[1].tell("");
+    assert!(clients[1].end().success());
+    world.launch();
+    let began = Instant::now();
+    assert_eq!(reserved(&world, USER), 16 * MIB);
+    clients[0].tell("");
+    assert_eq!((clients[0].line(), clients[0].line()), ("130".to_owned(), "settled".to_owned()));
+    until("the first one's is settled", SOON, || (reserved(&world, USER) == 8 * MIB).then_some(()));
+    // The one that does not come back has ten seconds.
+    until("the last one's is settled", Duration::from_secs(15), || {
+        (reserved(&world, USER) == 0).then_some(())
+    });
+    assert!(began.elapsed() > Duration::from_secs(8), "after {:?}", began.elapsed());
+    nobody_was_killed(&world);
+}
+
+/// Measures how long grants take it, each time it is told to.
+const BYSTANDER: &str = r"
+s = connect()
+say('ready')
+while hear():
+    worst = 0
+    for n in range(300):
+        began = time.monotonic()
+        assert reserve(s, 65536)[0] == GRANTED
+        worst = max(worst, time.monotonic() - began)
+        send(s, SETTLED)
+    say(int(worst * 1e6))
+";
+
+const ATTACKS: [&str; 4] = [
+    // Bytes of any length.
+    r"
+import random
+say('on')
+while True:
+    try:
+        s = raw()
+        for _ in range(4): s.send(os.urandom(random.choice([1, 31, 32, 33, 4096])))
+        s.close()
+    except OSError: pass
+",
+    // As many connections as there are to be had, which say nothing.
+    r"
+say('on')
+held = []
+while True:
+    try: held.append(raw())
+    except OSError: time.sleep(0.01)
+    if len(held) > 400: held.clear()
+",
+    // Questions without end, whose answers nobody reads.
+    r"
+say('on')
+while True:
+    try:
+        s = connect()
+        s.settimeout(5)
+        while True: send(s, HEADROOM)
+    except (OSError, AssertionError): pass
+",
+    // What it does not hold is given back, what was not recalled is answered, again and again.
+    r"
+say('on')
+while True:
+    try:
+        s = connect()
+        for _ in range(1000):
+            send(s, GAVE_BACK, 0, 2**64 - 4096)
+            send(s, RECALLED, 7, 2**63)
+            send(s, SETTLED)
+            send(s, CANCEL, 3)
+    except (OSError, AssertionError): pass
+",
+];
+
+#[test]
+fn garbage_and_floods_disturb_nobody_else() {
+    let world = world!();
+    draw(&world, USER, 96);
+    draw(&world, OTHER, 96);
+    let mut bystander = client(&world, OTHER, BYSTANDER);
+    assert_eq!(bystander.line(), "ready");
+    let open = || fs::read_dir(format!("/proc/{}/fd", world.daemon_pid())).unwrap().count();
+    let before = open();
+    let mut attackers: Vec<Program> = ATTACKS
+        .iter()
+        .flat_map(|script| [client(&world, MALLORY, script), client(&world, USER, script)])
+        .collect();
+    attackers.iter_mut().for_each(|one| assert_eq!(one.line(), "on"));
+    for _ in 0..3 {
+        bystander.tell("again");
+        let worst: u64 = bystander.line().parse().unwrap();
+        println!("the longest of 300 grants took {worst} us among {} attackers", attackers.len());
+        assert!(worst < 3_000_000, "{worst} us");
+    }
+    world.status();
+    drop(attackers);
+    until("everything is closed", Duration::from_secs(15), || (open() <= before).then_some(()));
+    nothing_reserved(&world, OTHER);
+    nobody_was_killed(&world);
+}
+
+#[test]
+fn a_stopped_daemon_takes_its_socket_with_it() {
+    let mut world = world!();
+    assert!(world.path("tmalloc.sock").exists());
+    assert!(world.end_daemon(Signal::TERM).success());
+    assert!(!world.path("tmalloc.sock").exists());
+    // One that was killed does not, and the next takes its place.
+    world.launch();
+    world.end_daemon(Signal::KILL);
+    assert!(world.path("tmalloc.sock").exists());
+    world.launch();
+    assert_eq!(world.status()["guards"]["tmalloc"]["state"], "on");
+}

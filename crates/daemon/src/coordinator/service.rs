@@ -1,0 +1,368 @@
+//! The coordinator's thread: sockets and pidfds in one `epoll`, everything decided by [`Coordinator`].
+//!
+//! Nothing here waits for a client: what a socket does not take at once closes it. Each connection has a few messages read
+//! in its turn, so that one that talks without end holds the others up by a turn at most.
+
+use super::{
+    desk::ConnectionId,
+    owners::Owners,
+    state::{Coordinator, Effect, Fault, Guest, Terms},
+    words::{Shown, Word, Words},
+};
+use crate::{
+    api::{listener::ServedSocket, peer::Peer},
+    guard::{Caller, Notices, Request as GuardRequest},
+};
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout},
+        socket::{getsockopt, sockopt::PeerPidfd},
+    },
+};
+use plimsoll_policy::units::{Nanos, Pid};
+use plimsoll_sys::{
+    bpf::{Grants, PinState, Pins},
+    process::{ProcRoot, clock_monotonic_ns},
+};
+use plimsoll_wire::tmalloc::{MESSAGE_BYTES, MessageError, Reply, Request};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
+
+/// Messages that are read of one connection in its turn.
+const MESSAGES_PER_TURN: usize = 4;
+/// Connections that are taken in one turn.
+const ACCEPTS_PER_TURN: usize = 16;
+/// Events that are taken at once.
+const EVENTS_MAX: usize = 64;
+/// How long the listener is left alone when there is no descriptor or memory for another connection.
+const ACCEPT_PAUSE: Nanos = Nanos(100_000_000);
+
+/// What an event is about, in the 64 bits that `epoll` keeps with a descriptor. Connections count up from 0.
+const LISTENER: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+/// The rest is the number of a process.
+const PROCESS: u64 = 1 << 63;
+
+/// What the thread is given.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) socket: ServedSocket,
+    pub(super) pins: Pins,
+    pub(super) proc: ProcRoot,
+    pub(super) caller: Caller,
+    pub(super) notices: Notices,
+    pub(super) words: Words,
+    pub(super) terms: Terms,
+}
+
+/// A connection as it was when it was taken.
+#[derive(Debug)]
+struct Line {
+    stream: UnixStream,
+    peer: Peer,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Service {
+    ground: Ground,
+    epoll: Epoll,
+    coordinator: Coordinator<Grants>,
+    owners: Owners,
+    lines: BTreeMap<ConnectionId, Line>,
+    /// The processes that have said HELLO, held.
+    held: BTreeMap<Pid, OwnedFd>,
+    next_id: u64,
+    /// Until then nobody is taken.
+    closed_until: Option<Nanos>,
+    stopping: bool,
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
+
+impl Service {
+    pub(super) fn new(ground: Ground) -> io::Result<Self> {
+        let epoll = Epoll::new(nix::sys::epoll::EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(ground.socket.listener(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        epoll.add(&ground.words, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
+        Ok(Self {
+            epoll,
+            coordinator: Coordinator::new(ground.terms),
+            owners: Owners::of_machine(),
+            lines: BTreeMap::new(),
+            held: BTreeMap::new(),
+            next_id: 0,
+            closed_until: None,
+            stopping: false,
+            ground,
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) {
+        self.adopt();
+        while !self.stopping {
+            self.ground.words.show(Shown::On(self.coordinator.tally()));
+            if let Err(errno) = self.turn() {
+                let why = format!("epoll: {errno}");
+                self.ground.notices.say(format_args!("grants of memory are answered no more: {why}"));
+                return self.ground.words.show(Shown::Off(why));
+            }
+        }
+    }
+
+    /// One turn of the loop.
+    fn turn(&mut self) -> nix::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS_MAX];
+        let count = match self.epoll.wait(&mut events, self.timeout()) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno),
+        };
+        for event in events.iter().take(count) {
+            match event.data() {
+                LISTENER => self.accept(),
+                BELL => self.listen(),
+                process if process & PROCESS != 0 => {
+                    if let Ok(number) = u32::try_from(process & !PROCESS) {
+                        self.ended(Pid(number));
+                    }
+                }
+                id => self.read(ConnectionId(id)),
+            }
+            self.carry_out();
+        }
+        if self.closed_until.is_some_and(|until| until <= now()) {
+            self.closed_until = None;
+            self.epoll.add(self.ground.socket.listener(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        }
+        self.coordinator.tick(now());
+        self.carry_out();
+        Ok(())
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        let due = [self.coordinator.next_deadline(), self.closed_until].into_iter().flatten().min();
+        let Some(due) = due else { return EpollTimeout::NONE };
+        // Rounded up: an early turn would find nothing due, and come back for it.
+        let milliseconds = due.0.saturating_sub(now().0).div_ceil(1_000_000);
+        EpollTimeout::try_from(milliseconds).unwrap_or(EpollTimeout::MAX)
+    }
+
+    /// What the guard has to say.
+    fn listen(&mut self) {
+        self.ground.words.hush();
+        while let Some(word) = self.ground.words.next() {
+            match word {
+                Word::Lines => self.adopt(),
+                Word::Moved(user) => self.coordinator.moved(user, now()),
+                Word::Walked => self.coordinator.walked(now()),
+                Word::Headroom(headroom) => {
+                    self.ground.terms.headroom = headroom;
+                    self.coordinator.configure(self.ground.terms, now());
+                }
+            }
+        }
+        self.stopping |= self.ground.words.stopped();
+        if self.ground.words.lost() {
+            self.adopt();
+            self.coordinator.walked(now());
+        }
+    }
+
+    /// Takes over what is pinned now.
+    fn adopt(&mut self) {
+        self.owners = Owners::of_machine();
+        let opened = self.ground.pins.state().and_then(|state| match state {
+            PinState::Ours(_) => Grants::open(&self.ground.pins).map(Some),
+            PinState::Absent | PinState::Partial | PinState::Foreign(_) => Ok(None),
+        });
+        let grants = opened.unwrap_or_else(|error| {
+            self.ground.notices.once("tmalloc", &error);
+            None
+        });
+        self.coordinator.adopt(grants, now());
+        self.carry_out();
+    }
+
+    /// Takes those who wait at the door.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let stream = match self.ground.socket.listener().accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+                        self.close_door(&error);
+                    }
+                    return;
+                }
+            };
+            let id = ConnectionId(self.next_id);
+            self.next_id = self.next_id.saturating_add(1);
+            if let Err(error) = self.take(id, stream) {
+                self.ground.notices.once("tmalloc", &format_args!("a connection was not taken: {error}"));
+            }
+        }
+    }
+
+    fn close_door(&mut self, why: &io::Error) {
+        self.ground.notices.once("tmalloc", &format_args!("connections have to wait: {why}"));
+        // Level-triggered: without this the loop would spin until there is a descriptor.
+        if self.epoll.delete(self.ground.socket.listener()).is_ok() {
+            self.closed_until = Some(now().saturating_add(ACCEPT_PAUSE));
+        }
+    }
+
+    fn take(&mut self, id: ConnectionId, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let peer = Peer::of(&stream)?;
+        if let Err(fault) = self.coordinator.connect(id, self.owners.owner(peer.uid), now()) {
+            return say(&stream, Reply::Fault { errno: fault.errno() });
+        }
+        if let Err(errno) = self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0)) {
+            self.coordinator.disconnect(id, now());
+            return Err(errno.into());
+        }
+        self.lines.insert(id, Line { stream, peer });
+        Ok(())
+    }
+
+    /// Reads a few messages of a connection.
+    fn read(&mut self, id: ConnectionId) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(line) = self.lines.get(&id) else { return };
+            // One byte more than a message has, to tell a longer one.
+            let mut message = [0; MESSAGE_BYTES + 1];
+            let length = match (&line.stream).read(&mut message) {
+                Ok(0) => return self.lose(id),
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return self.lose(id),
+            };
+            let bytes = message.get(..length).unwrap_or_default();
+            match Request::decode(bytes, self.ground.terms.page_size) {
+                Ok(Request::Hello { watch }) if self.coordinator.process_of(id).is_none() => {
+                    self.hello(id, watch);
+                }
+                Ok(request) => self.coordinator.message(id, request, now()),
+                Err(MessageError::Version(_)) => self.coordinator.close(id, Fault::Version, now()),
+                Err(_) => self.coordinator.close(id, Fault::Protocol, now()),
+            }
+            self.carry_out();
+        }
+    }
+
+    /// A connection says whose it is by being whose it is.
+    fn hello(&mut self, id: ConnectionId, watch: bool) {
+        let Some(line) = self.lines.get(&id) else { return };
+        let named = getsockopt(&line.stream, PeerPidfd);
+        let peer = line.peer;
+        let Some((pid, pidfd, doubtful)) = self.identify(peer, named) else {
+            return self.coordinator.close(id, Fault::Stranger, now());
+        };
+        // An earlier process with this number, of whose end nothing was heard yet.
+        if self.held.get(&pid).is_some_and(has_exited) {
+            self.ended(pid);
+        }
+        if !self.held.contains_key(&pid) {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, PROCESS | u64::from(pid.0));
+            if let Err(errno) = self.epoll.add(&pidfd, event) {
+                self.ground.notices.once("tmalloc", &format_args!("process {pid} cannot be held: {errno}"));
+                return self.coordinator.close(id, Fault::Stranger, now());
+            }
+            self.held.insert(pid, pidfd);
+        }
+        self.coordinator.hello(id, Guest { pid, watch, doubtful }, now());
+    }
+
+    /// The process at the other end, held, and whether it may be another that got its number since it connected: before
+    /// Linux 6.5 the kernel gives the number only, and what tells the two apart is their user.
+    fn identify(&mut self, peer: Peer, named: nix::Result<OwnedFd>) -> Option<(Pid, OwnedFd, bool)> {
+        let pid = peer.pid?;
+        match named {
+            Ok(pidfd) => return (!has_exited(&pidfd)).then_some((pid, pidfd, false)),
+            Err(Errno::ENOPROTOOPT) => {}
+            Err(_) => return None,
+        }
+        let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw)?;
+        let pidfd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;
+        let same_user = self.ground.proc.process(pid).is_ok_and(|process| process.uid == peer.uid);
+        Some((pid, pidfd, !same_user))
+    }
+
+    fn ended(&mut self, pid: Pid) {
+        let Some(pidfd) = self.held.remove(&pid) else { return };
+        // Closing it takes it out of the epoll, too, but for a copy, of which there is none.
+        drop(pidfd);
+        self.coordinator.process_ended(pid, now());
+        self.carry_out();
+    }
+
+    /// A connection has ended from the other side.
+    fn lose(&mut self, id: ConnectionId) {
+        self.lines.remove(&id);
+        self.coordinator.disconnect(id, now());
+    }
+
+    /// Does what was decided.
+    fn carry_out(&mut self) {
+        loop {
+            let effects = self.coordinator.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.carry_out_one(effect));
+        }
+    }
+
+    fn carry_out_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(id, reply) => {
+                let sent = self.lines.get(&id).map(|line| say(&line.stream, reply));
+                // Whoever does not read is not waited for.
+                if sent.is_some_and(|sent| sent.is_err()) {
+                    self.lose(id);
+                }
+            }
+            Effect::Close(id, fault) => {
+                if let (Some(line), Some(fault)) = (self.lines.remove(&id), fault) {
+                    // One that does not take it learns from the closing alone.
+                    drop(say(&line.stream, Reply::Fault { errno: fault.errno() }));
+                }
+            }
+            Effect::Forget(pid) => drop(self.held.remove(&pid)),
+            Effect::Record(refused) => {
+                if self.ground.caller.send(GuardRequest::Refused(refused)).is_err() {
+                    self.coordinator.unrecorded(refused, now());
+                }
+            }
+            Effect::Walk => {
+                if self.ground.caller.send(GuardRequest::Walk).is_err() {
+                    self.coordinator.walked(now());
+                }
+            }
+            Effect::Trouble(error) => self.ground.notices.once("tmalloc", &error),
+        }
+    }
+}
+
+fn say(mut stream: &UnixStream, reply: Reply) -> io::Result<()> {
+    stream.write_all(&reply.encode())
+}
+
+fn has_exited(pidfd: &OwnedFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut polled = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}

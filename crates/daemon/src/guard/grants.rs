@@ -1,0 +1,36 @@
+//! What the coordinator asks of the guard: to write refusals down, and to have accounts counted exactly.
+
+use super::{Guard, kernel::Kernel};
+use crate::coordinator::{Refused, Word};
+use plimsoll_policy::{incident::Victim, units::Pages};
+
+impl<K: Kernel> Guard<K> {
+    /// Writes a refusal down, with what the process holds as far as `/proc` tells.
+    pub(super) fn record_refusal(&mut self, refused: &Refused) {
+        let page_size = self.page_size();
+        let held = self.kernel.process(refused.pid).ok().and_then(|process| process.usage().known());
+        let victim = Victim {
+            pid: refused.pid,
+            start_ns: refused.start_ns,
+            uid: refused.uid,
+            comm: String::new(),
+            cmdline: None,
+            cgroup: None,
+            usage_bytes: page_size.to_bytes(held.unwrap_or(Pages(0))).0,
+            weight_permille: None,
+        };
+        self.ledger.record_refusal(refused, victim);
+    }
+
+    /// Walks all tasks, so that every counter is settled, and tells the coordinator. Where a walk takes long, the last one
+    /// has to do for a while.
+    pub(super) fn walk_for_grants(&mut self) {
+        let now = self.kernel.now();
+        if let Some(attached) = self.attached.as_mut().filter(|attached| attached.has_rested(now))
+            && let Err(error) = attached.scan(&self.kernel)
+        {
+            self.notices.once("limits", &error);
+        }
+        self.coordinator.tell(Word::Walked);
+    }
+}
