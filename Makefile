@@ -11,13 +11,17 @@ ARGS ?=
 NAME ?= faults latency overshoot accuracy select
 
 program := target/release/plimsoll
+library := target/release/libtmalloc
 bindir := $(PREFIX)/bin
+libdir := $(PREFIX)/lib
+includedir := $(PREFIX)/include
 unitdir := $(PREFIX)/lib/systemd/system
 mandir := $(PREFIX)/share/man
 bashdir := $(PREFIX)/share/bash-completion/completions
 zshdir := $(PREFIX)/share/zsh/site-functions
 fishdir := $(PREFIX)/share/fish/vendor_completions.d
 sudo := $(if $(filter-out 0,$(shell id -u)),sudo)
+version = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 cfiles = $(shell find bpf lab crates -name '*.[ch]')
 
 SHELL := /bin/bash
@@ -36,8 +40,8 @@ run: build ## guard this machine, in the foreground, until Ctrl-C
 test: setup-test ## every check and every test; log in target/test.log
 	@tools/test.sh all
 
-build: setup ## the release program
-	cargo build --locked --release -p plimsoll
+build: setup ## the release program and library
+	cargo build --locked --release -p plimsoll -p plimsoll-tmalloc
 
 setup:
 	@tools/setup.sh build
@@ -86,6 +90,15 @@ install: ## into PREFIX (/usr/local), after `make build`
 	mkdir -p $(DESTDIR)$(unitdir)
 	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/plimsoll.service >$(DESTDIR)$(unitdir)/plimsoll.service
 	chmod 644 $(DESTDIR)$(unitdir)/plimsoll.service
+	mkdir -p $(DESTDIR)$(libdir)/pkgconfig
+	crates/tmalloc/link.sh $(library).a $(DESTDIR)$(libdir)/libtmalloc.so.$(version)
+	ln -sf libtmalloc.so.$(version) $(DESTDIR)$(libdir)/libtmalloc.so.0
+	ln -sf libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so
+	install -D -m 644 $(library).a $(DESTDIR)$(libdir)/libtmalloc.a
+	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(includedir)/tmalloc.h
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
+	chmod 644 $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
+	install -D -m 644 crates/tmalloc/man/tmalloc.3 $(DESTDIR)$(mandir)/man3/tmalloc.3
 	@echo "installed. To guard from every boot on: systemctl daemon-reload && systemctl enable --now plimsoll"
 
 uninstall: ## stop guarding and remove what install put there; settings and history stay
@@ -97,6 +110,9 @@ uninstall: ## stop guarding and remove what install put there; settings and hist
 	fi
 	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service
 	rm -f $(DESTDIR)$(mandir)/man1/plimsoll.1 $(DESTDIR)$(mandir)/man1/plimsoll-*.1
+	rm -f $(DESTDIR)$(libdir)/libtmalloc.so $(DESTDIR)$(libdir)/libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so.$(version)
+	rm -f $(DESTDIR)$(libdir)/libtmalloc.a $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc $(DESTDIR)$(includedir)/tmalloc.h
+	rm -f $(DESTDIR)$(mandir)/man3/tmalloc.3
 	rm -f $(DESTDIR)$(bashdir)/plimsoll $(DESTDIR)$(zshdir)/_plimsoll $(DESTDIR)$(fishdir)/plimsoll.fish
 
 clean: ## remove everything built (target/)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
 # Compiles all C with every warning an error and throws the result away: the eBPF programs with clang for bpf, the
-# workloads for this machine, each header shared with Rust on its own (it must stand alone).
+# workloads, the library's C and its example for this machine, each header shared with Rust on its own (it must stand alone).
 #
 # The eBPF programs need the headers of libbpf; they are taken from the one that cargo built, so that this needs no
 # libbpf-dev and sees what the build sees. Run it after a build.
@@ -47,5 +47,8 @@ for header in bpf/wire/*.h; do
 done
 for workload in lab/workloads/*.c; do
     compile clang -std=c11 -D_GNU_SOURCE -O2 "${warnings[@]}" -Wconversion -c "$workload"
+done
+for source in crates/tmalloc/src/*.c crates/tmalloc/examples/*.c; do
+    compile clang -std=c11 -O2 "${warnings[@]}" -Wconversion -Icrates/tmalloc/include -c "$source"
 done
 [ "$failures" -eq 0 ] || { echo "check-c: $failures of the files above do not compile cleanly" >&2; exit 1; }

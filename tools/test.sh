@@ -81,7 +81,7 @@ check_clippy() {
 
 c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch])
 fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
-scripts=(.ci/run tools/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
+scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 
 lint() {
     check rustfmt cargo fmt --all --check -- --color never

@@ -6,9 +6,10 @@ use crate::{
 };
 
 /// Lowest first: a crate may depend on those before it only.
-const ORDER: [&str; 7] = [
+const ORDER: [&str; 8] = [
     "plimsoll-policy",
     "plimsoll-wire",
+    "plimsoll-tmalloc",
     "plimsoll-sys",
     "plimsoll-daemon",
     "plimsoll-bench",

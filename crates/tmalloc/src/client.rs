@@ -1,0 +1,440 @@
+//! The request connection: asks the coordinator, and tells it what is held no longer.
+//!
+//! Many threads ask on one connection. Each has a slot that its answer is put into; whoever waits and finds nobody reading,
+//! reads for all. Only the reader closes the connection, so a descriptor is never reused under somebody's hands.
+
+use crate::{
+    lock::{self, Lock},
+    message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
+    socket::{self, Received},
+    watch,
+};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// More than the 64 requests of one process that the coordinator lets wait: others find a place beside them.
+const SLOTS: usize = 80;
+const FREE: u32 = 0;
+const WAITING: u32 = 1;
+/// Nobody may be reading any more: look.
+const POKED: u32 = 2;
+const ANSWERED: u32 = 3;
+const LOST: u32 = 4;
+/// The answer is being written.
+const FILLING: u32 = 5;
+
+/// How long an answer that waits for nobody may take. A recall takes 50 ms.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+/// How often somebody who is not there is looked for.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a request may wait for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
+impl Patience {
+    /// `ms` as in `tmalloc_wait`: negative for ever.
+    pub(crate) fn of(ms: i32) -> Self {
+        match u64::try_from(ms) {
+            Ok(0) => Self::None,
+            Ok(ms) => Self::Until(Instant::now() + Duration::from_millis(ms)),
+            Err(_negative) => Self::Endless,
+        }
+    }
+
+    fn left(self) -> Option<Duration> {
+        match self {
+            Self::None => Some(Duration::ZERO),
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Endless => None,
+        }
+    }
+
+    /// As in RESERVE. A part of a millisecond counts as one: nobody is refused too early.
+    fn ms(self) -> u64 {
+        let ceiling = |left: Duration| u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        self.left().map_or(u64::MAX, ceiling)
+    }
+}
+
+/// Why there is no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The coordinator said no.
+    Refused,
+    /// Nobody answers.
+    NoDaemon,
+}
+
+/// Memory that may be populated now; [`settled`] must follow.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Grant {
+    pub(crate) bytes: usize,
+    connection: u32,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: libc::c_int,
+    /// Told apart from those before it.
+    number: u32,
+    tried: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: AtomicU32,
+    seq: AtomicU32,
+    connection: AtomicU32,
+    kind: AtomicU32,
+    value: AtomicU64,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            seq: AtomicU32::new(0),
+            connection: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
+            value: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the state where it is `from`. Whether it was.
+    fn turn(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+const UNCONNECTED: Connection = Connection { socket: -1, number: 0, tried: None };
+static CONNECTION: Lock<Connection> = Lock::new(UNCONNECTED);
+static SLOT: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+static READING: AtomicBool = AtomicBool::new(false);
+static NEXT_SEQ: AtomicU32 = AtomicU32::new(1);
+static CONNECTED: AtomicBool = AtomicBool::new(false);
+/// How many grants are being populated.
+static POPULATING: AtomicUsize = AtomicUsize::new(0);
+/// What is held no longer, and not told yet, in bytes.
+static RETURNED: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks for `bytes`, which are whole pages.
+pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
+    let answer = ask(RESERVE, bytes as u64, patience)?;
+    match answer.kind {
+        GRANTED => {
+            POPULATING.fetch_add(1, Ordering::AcqRel);
+            Ok(Grant { bytes, connection: answer.connection })
+        }
+        _ => Err(Refusal::Refused),
+    }
+}
+
+/// Whether somebody answered last.
+pub(crate) fn is_connected() -> bool {
+    CONNECTED.load(Ordering::Relaxed)
+}
+
+/// What would be granted now, in bytes; `usize::MAX` without a line.
+pub(crate) fn headroom() -> Result<usize, Refusal> {
+    let answer = ask(HEADROOM, 0, Patience::None)?;
+    if answer.kind == HEADROOM_IS {
+        Ok(usize::try_from(answer.value).unwrap_or(usize::MAX))
+    } else {
+        Err(Refusal::Refused)
+    }
+}
+
+/// `grant` is populated as far as it ever will be: what is left of the reservation goes back by itself. What was populated
+/// and dropped again is the caller's to give back.
+pub(crate) fn settled(grant: &Grant) {
+    let last = POPULATING.fetch_sub(1, Ordering::AcqRel) == 1;
+    let connection = CONNECTION.lock();
+    let same = connection.number == grant.connection;
+    // The coordinator counts one of these for each grant, and gives back what is left of the reservation with the last one.
+    // What a daemon before it granted is not among them: it is settled along, unless that would be too early for another.
+    if connection.socket >= 0 && (same || last) {
+        socket::send(connection.socket, &Message::new(SETTLED));
+    }
+}
+
+/// `bytes` that were granted are unmapped or dropped by now.
+pub(crate) fn give_back(bytes: usize) {
+    RETURNED.fetch_add(bytes, Ordering::Relaxed);
+    while RETURNED.load(Ordering::Relaxed) > 0 {
+        // Whoever holds it sees to this when they are done.
+        let Some(connection) = CONNECTION.try_lock() else { return };
+        // What is held by grants outlives a daemon in the kernel: the next one is told.
+        if connection.socket < 0 || !tell_returned(connection.socket) {
+            return;
+        }
+    }
+}
+
+/// `false`: nobody was there to be told.
+fn tell_returned(socket: libc::c_int) -> bool {
+    let bytes = RETURNED.swap(0, Ordering::Relaxed);
+    if bytes == 0 || socket::send(socket, &Message::new(GAVE_BACK).a(bytes as u64)) {
+        return true;
+    }
+    RETURNED.fetch_add(bytes, Ordering::Relaxed);
+    false
+}
+
+/// Forgets everything, in a forked child.
+///
+/// # Safety
+/// No other thread may exist.
+pub(crate) unsafe fn start_over() {
+    // SAFETY: the caller is the only thread.
+    let socket = unsafe { CONNECTION.peek().socket };
+    if socket >= 0 {
+        socket::close(socket);
+    }
+    // SAFETY: as above.
+    unsafe { CONNECTION.start_over(UNCONNECTED) };
+    for slot in &SLOT {
+        slot.state.store(FREE, Ordering::Relaxed);
+    }
+    READING.store(false, Ordering::Relaxed);
+    CONNECTED.store(false, Ordering::Relaxed);
+    POPULATING.store(0, Ordering::Relaxed);
+    RETURNED.store(0, Ordering::Relaxed);
+}
+
+#[derive(Debug)]
+struct Answer {
+    kind: u32,
+    value: u64,
+    connection: u32,
+}
+
+/// One question and its answer. A connection that ends meanwhile is made anew, once, or as long as there is patience.
+fn ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
+    let mut again = true;
+    loop {
+        let asked = try_ask(kind, a, patience);
+        if matches!(asked, Ok(_) | Err(Refusal::Refused)) {
+            return asked;
+        }
+        match patience {
+            Patience::None if again => again = false,
+            Patience::None => return asked,
+            Patience::Until(_) if patience.left() == Some(Duration::ZERO) => return asked,
+            Patience::Until(_) | Patience::Endless => {
+                std::thread::sleep(CONNECT_INTERVAL.min(patience.left().unwrap_or(CONNECT_INTERVAL)))
+            }
+        }
+    }
+}
+
+fn try_ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
+    let slot = claim_slot(patience).ok_or(Refusal::Refused)?;
+    let sent = send_question(slot, Message::new(kind).a(a).b(patience.ms()));
+    let answer = if sent { await_answer(slot, patience) } else { None };
+    // A late answer to this one must not pass for the next one's.
+    slot.seq.store(0, Ordering::Relaxed);
+    slot.state.store(FREE, Ordering::Release);
+    answer.ok_or(Refusal::NoDaemon)
+}
+
+/// A slot nobody uses. All taken: waits a little for those that are answered at once.
+fn claim_slot(patience: Patience) -> Option<&'static Slot> {
+    let began = Instant::now();
+    loop {
+        let free = SLOT.iter().find(|slot| slot.turn(FREE, WAITING));
+        if free.is_some() || began.elapsed() > patience.left().unwrap_or(Duration::MAX).max(ANSWER_PATIENCE) {
+            return free;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Connects where needed, and sends. The slot is written before the answer can come.
+fn send_question(slot: &Slot, question: Message) -> bool {
+    let mut connection = CONNECTION.lock();
+    let fresh = connection.socket < 0;
+    if fresh && !connect(&mut connection) {
+        return false;
+    }
+    let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed).max(1);
+    slot.seq.store(seq, Ordering::Relaxed);
+    slot.connection.store(connection.number, Ordering::Release);
+    let sent = socket::send(connection.socket, &question.seq(seq));
+    let socket = connection.socket;
+    drop(connection);
+    if !sent {
+        // Whoever reads next finds the end and closes.
+        // SAFETY: at worst the descriptor was closed just now and the call fails.
+        unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+    }
+    if fresh {
+        watch::start();
+    }
+    true
+}
+
+fn connect(connection: &mut Connection) -> bool {
+    let now = Instant::now();
+    if connection.tried.is_some_and(|tried| now.duration_since(tried) < CONNECT_INTERVAL) {
+        return false;
+    }
+    connection.tried = Some(now);
+    let Some(socket) = socket::connect(0) else { return false };
+    // What an earlier daemon granted and was not told of is settled now, unless it is being populated: then by who does.
+    if POPULATING.load(Ordering::Acquire) == 0 {
+        socket::send(socket, &Message::new(SETTLED));
+    }
+    CONNECTED.store(true, Ordering::Release);
+    connection.socket = socket;
+    connection.number = connection.number.wrapping_add(1);
+    tell_returned(socket);
+    true
+}
+
+/// Waits for this slot's answer; `None` when the connection ended, or nobody answered in time.
+fn await_answer(slot: &Slot, patience: Patience) -> Option<Answer> {
+    let mut end = patience.left().and_then(|left| Instant::now().checked_add(left + ANSWER_PATIENCE));
+    let mut cancelled = patience == Patience::None;
+    loop {
+        match slot.state.load(Ordering::Acquire) {
+            ANSWERED => {
+                return Some(Answer {
+                    kind: slot.kind.load(Ordering::Relaxed),
+                    value: slot.value.load(Ordering::Relaxed),
+                    connection: slot.connection.load(Ordering::Relaxed),
+                });
+            }
+            LOST => return None,
+            FILLING => {
+                std::hint::spin_loop();
+                continue;
+            }
+            _ => {
+                slot.turn(POKED, WAITING);
+            }
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            if cancelled {
+                abandon(slot);
+                if slot.turn(WAITING, LOST) || slot.turn(POKED, LOST) {
+                    return None;
+                }
+                continue;
+            }
+            cancelled = true;
+            cancel(slot);
+            end = Instant::now().checked_add(ANSWER_PATIENCE);
+            continue;
+        }
+        if READING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            read_for_all(slot, left);
+            READING.store(false, Ordering::Release);
+            poke();
+        } else {
+            lock::sleep_while(&slot.state, WAITING, left);
+        }
+    }
+}
+
+fn cancel(slot: &Slot) {
+    let connection = CONNECTION.lock();
+    if connection.number == slot.connection.load(Ordering::Relaxed) && connection.socket >= 0 {
+        socket::send(connection.socket, &Message::new(CANCEL).seq(slot.seq.load(Ordering::Relaxed)));
+    }
+}
+
+/// Nobody answers: whatever this coordinator still says cannot be trusted to be in time.
+fn abandon(slot: &Slot) {
+    let connection = CONNECTION.lock();
+    if connection.number == slot.connection.load(Ordering::Relaxed) && connection.socket >= 0 {
+        // SAFETY: the descriptor is open: only who holds the lock forgets it.
+        unsafe { libc::shutdown(connection.socket, libc::SHUT_RDWR) };
+    }
+}
+
+/// Reads until this slot is answered or its time is over, putting each answer where it belongs.
+fn read_for_all(own: &Slot, limit: Option<Duration>) {
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let connection = CONNECTION.lock();
+    let (socket, number) = (connection.socket, connection.number);
+    drop(connection);
+    if socket < 0 || own.connection.load(Ordering::Relaxed) != number {
+        lose(own.connection.load(Ordering::Relaxed));
+        return;
+    }
+    while matches!(own.state.load(Ordering::Acquire), WAITING | POKED) {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        match socket::receive(socket, left) {
+            Received::Message(message) => deliver(&message, number),
+            Received::Nothing if left == Some(Duration::ZERO) => return,
+            Received::Nothing => {}
+            Received::Ended => {
+                let mut connection = CONNECTION.lock();
+                socket::close(socket);
+                connection.socket = -1;
+                connection.tried = None;
+                CONNECTED.store(false, Ordering::Release);
+                drop(connection);
+                lose(number);
+                return;
+            }
+        }
+    }
+}
+
+fn deliver(message: &Message, connection: u32) {
+    if !matches!(message.kind, GRANTED | REFUSED | HEADROOM_IS) {
+        return;
+    }
+    let asked = |slot: &Slot| {
+        slot.seq.load(Ordering::Relaxed) == message.seq
+            && slot.connection.load(Ordering::Acquire) == connection
+    };
+    let waits = |slot: &&Slot| {
+        if !asked(slot) || !(slot.turn(WAITING, FILLING) || slot.turn(POKED, FILLING)) {
+            return false;
+        }
+        // It may have been another's by the time it was taken.
+        asked(slot) || !slot.turn(FILLING, POKED)
+    };
+    if let Some(slot) = SLOT.iter().find(waits) {
+        slot.kind.store(message.kind, Ordering::Relaxed);
+        slot.value.store(message.a, Ordering::Relaxed);
+        slot.state.store(ANSWERED, Ordering::Release);
+        lock::wake(&slot.state, 1);
+    } else if message.kind == GRANTED {
+        // Granted to somebody who waits no longer.
+        POPULATING.fetch_add(1, Ordering::AcqRel);
+        settled(&Grant { bytes: 0, connection });
+    }
+}
+
+/// Everybody who waits for an answer of this connection gets none.
+fn lose(connection: u32) {
+    for slot in &SLOT {
+        if slot.connection.load(Ordering::Acquire) == connection {
+            for from in [WAITING, POKED] {
+                slot.turn(from, LOST);
+            }
+            lock::wake(&slot.state, 1);
+        }
+    }
+}
+
+/// Somebody else has to read now.
+fn poke() {
+    for slot in &SLOT {
+        if slot.turn(WAITING, POKED) {
+            lock::wake(&slot.state, 1);
+        }
+    }
+}

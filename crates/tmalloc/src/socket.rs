@@ -1,0 +1,111 @@
+//! The coordinator's socket: where it is, one connection to it, one message either way. Never allocates.
+
+use crate::{
+    message::{FAULT, HELLO, MESSAGE_BYTES, Message, VERSION, WELCOME},
+    pages,
+};
+use std::{
+    ffi::{CStr, c_char},
+    ptr,
+    time::Duration,
+};
+
+const DEFAULT_PATH: &CStr = c"/run/plimsoll/tmalloc.sock";
+const PATH_VARIABLE: &CStr = c"PLIMSOLL_TMALLOC_SOCKET";
+/// A coordinator that takes longer to say WELCOME is as good as none.
+const WELCOME_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What came of waiting for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    Message(Message),
+    Nothing,
+    Ended,
+}
+
+unsafe extern "C" {
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
+
+/// A variable of the environment; setuid programs have none as far as this library cares.
+pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the name ends with a zero byte. What is found stays where it is unless the program changes its environment
+    // at the same time, which is the program's own race.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    // SAFETY: not null, so a string of the environment.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// The address of the socket; `None` for a path longer than an address holds.
+fn address() -> Option<libc::sockaddr_un> {
+    // SAFETY: a plain C structure; all zeros is a valid one.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(1);
+    let path = environment(PATH_VARIABLE).unwrap_or(DEFAULT_PATH).to_bytes_with_nul();
+    if path.len() > address.sun_path.len() {
+        return None;
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = from.cast_signed();
+    }
+    Some(address)
+}
+
+/// Connects and says HELLO with these flags. The descriptor, or `None` when nobody welcomes us.
+pub(crate) fn connect(flags: u64) -> Option<libc::c_int> {
+    let address = address()?;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: takes three numbers.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return None;
+    }
+    let length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or(0);
+    // SAFETY: the address is as long as is said.
+    let connected = unsafe { libc::connect(socket, ptr::from_ref(&address).cast(), length) } == 0;
+    let welcomed = connected
+        && send(socket, &Message::new(HELLO).a(VERSION).b(flags))
+        && matches!(receive(socket, Some(WELCOME_PATIENCE)), Received::Message(answer) if answer.kind == WELCOME);
+    if !welcomed {
+        close(socket);
+    }
+    welcomed.then_some(socket)
+}
+
+/// Sends without waiting. `false`: nobody there, or nobody who reads.
+pub(crate) fn send(socket: libc::c_int, message: &Message) -> bool {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: a message is as long as is said.
+    let sent = unsafe { libc::send(socket, ptr::from_ref(message).cast(), MESSAGE_BYTES, flags) };
+    usize::try_from(sent) == Ok(MESSAGE_BYTES)
+}
+
+/// Waits for a message, without a limit for ever.
+pub(crate) fn receive(socket: libc::c_int, limit: Option<Duration>) -> Received {
+    if let Some(limit) = limit {
+        let mut ready = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
+        };
+        // SAFETY: one descriptor, and a time; both outlive the call.
+        let polled = unsafe { libc::ppoll(&raw mut ready, 1, &raw const time, ptr::null()) };
+        if polled <= 0 {
+            return Received::Nothing;
+        }
+    }
+    let mut message = Message::default();
+    // SAFETY: there is room for as much as is said.
+    let got = unsafe { libc::recv(socket, ptr::from_mut(&mut message).cast(), MESSAGE_BYTES, 0) };
+    match usize::try_from(got) {
+        Ok(MESSAGE_BYTES) if message.kind != FAULT => Received::Message(message),
+        Err(_negative) if pages::errno() == libc::EINTR => Received::Nothing,
+        _ => Received::Ended,
+    }
+}
+
+/// Ends a connection, or drops a descriptor that a fork left us.
+pub(crate) fn close(socket: libc::c_int) {
+    // SAFETY: whoever calls this owns the descriptor and forgets it.
+    unsafe { libc::close(socket) };
+}

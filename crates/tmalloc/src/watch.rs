@@ -1,0 +1,247 @@
+//! The watch connection and its thread: gives idle memory back when it is recalled, and tells of the soft limit.
+//!
+//! The thread starts with the first connection, on a stack of its own and with every signal blocked, and sleeps in the
+//! kernel unless there is something to tell. When the coordinator goes it sleeps until somebody has connected again.
+
+use crate::{
+    arena, cache, client, large,
+    lock::{self, Lock},
+    message::{HELLO_WATCHES, Message, RECALL, RECALLED, SOFT},
+    pages,
+    socket::{self, Received},
+};
+use std::{
+    ffi::{c_int, c_void},
+    mem::MaybeUninit,
+    ptr,
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Callbacks of the program run on it.
+const STACK_BYTES: usize = 256 << 10;
+/// For how long after a refusal leases are as small as can be.
+const TIGHT_AFTER_REFUSAL: Duration = Duration::from_secs(1);
+/// Nobody who connected meanwhile is worth a look more often.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const RETRIES: u32 = 20;
+
+/// What the program wants to be called with: whether the soft limit was reached, and its own pointer.
+pub(crate) type Callback = unsafe extern "C" fn(reached: c_int, argument: *mut c_void);
+
+#[derive(Debug, Clone, Copy)]
+struct Listener {
+    callback: Option<Callback>,
+    argument: *mut c_void,
+}
+
+const NOBODY: Listener = Listener { callback: None, argument: ptr::null_mut() };
+
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Raised with each new request connection.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+static SOFT_REACHED: AtomicBool = AtomicBool::new(false);
+static SOFT_FD: AtomicI32 = AtomicI32::new(-1);
+static LISTENER: Lock<Listener> = Lock::new(NOBODY);
+/// Milliseconds of the monotonic clock at the last refusal, plus one.
+static REFUSED_AT_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Somebody has connected: the watcher connects too. It is started where there is none.
+pub(crate) fn start() {
+    WANTED.fetch_add(1, Ordering::Release);
+    if RUNNING.swap(true, Ordering::AcqRel) {
+        lock::wake(&WANTED, 1);
+    } else if !spawn() {
+        RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// Whether leases have to be small: the soft limit is reached, or somebody was refused lately.
+pub(crate) fn is_tight() -> bool {
+    if SOFT_REACHED.load(Ordering::Relaxed) {
+        return true;
+    }
+    match REFUSED_AT_MS.load(Ordering::Relaxed) {
+        0 => false,
+        at => now_ms().saturating_sub(at) < u64::try_from(TIGHT_AFTER_REFUSAL.as_millis()).unwrap_or(0),
+    }
+}
+
+/// A lease was refused just now.
+pub(crate) fn note_refusal() {
+    REFUSED_AT_MS.store(now_ms().max(1), Ordering::Relaxed);
+}
+
+/// A descriptor that is readable once the soft limit was reached; -1 when there is none to be had.
+pub(crate) fn soft_fd() -> c_int {
+    let known = SOFT_FD.load(Ordering::Acquire);
+    if known >= 0 {
+        return known;
+    }
+    // SAFETY: takes two numbers.
+    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if made < 0 {
+        return made;
+    }
+    match SOFT_FD.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            if SOFT_REACHED.load(Ordering::Acquire) {
+                raise(made);
+            }
+            made
+        }
+        Err(theirs) => {
+            socket::close(made);
+            theirs
+        }
+    }
+}
+
+/// Whom to call; `None` for nobody.
+pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
+    *LISTENER.lock() = Listener { callback, argument };
+}
+
+/// Forgets the watcher, in a forked child, where its thread is not.
+///
+/// # Safety
+/// No other thread may exist.
+pub(crate) unsafe fn start_over() {
+    RUNNING.store(false, Ordering::Relaxed);
+    SOFT_REACHED.store(false, Ordering::Relaxed);
+    // The eventfd is shared with the parent: each has one of its own.
+    SOFT_FD.store(-1, Ordering::Relaxed);
+    let inherited = SOCKET.swap(-1, Ordering::Relaxed);
+    if inherited >= 0 {
+        socket::close(inherited);
+    }
+    // SAFETY: the caller is the only thread.
+    unsafe { LISTENER.start_over(NOBODY) };
+}
+
+/// Gives idle memory back, `wanted` bytes and what comes along. How many it was.
+pub(crate) fn give_idle(wanted: usize) -> usize {
+    let mut given = large::trim(wanted);
+    if given < wanted {
+        cache::empty_all();
+        given += arena::trim(wanted - given);
+    }
+    given
+}
+
+fn now_ms() -> u64 {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: there is room for a time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr()) };
+    // SAFETY: all zeros, or a time.
+    let now = unsafe { now.assume_init() };
+    u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0)
+}
+
+/// Starts the thread. `false`: it could not be.
+fn spawn() -> bool {
+    let stack = pages::take_space(STACK_BYTES, pages::size());
+    if stack.is_null() {
+        return false;
+    }
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut blocked, mut before) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
+    let mut thread = MaybeUninit::uninit();
+    // The lowest page stays closed: an overflow ends there.
+    let usable = pages::open(stack.wrapping_add(pages::size()), STACK_BYTES - pages::size());
+    // SAFETY: each is initialized by its first call before the next ones read it; the stack is mapped, and is the
+    // thread's from here on.
+    let created = usable
+        && unsafe {
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            libc::pthread_attr_setstack(
+                attributes.as_mut_ptr(),
+                stack.wrapping_add(pages::size()).cast(),
+                STACK_BYTES - pages::size(),
+            );
+            libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+            libc::sigfillset(blocked.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr());
+            let failed = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            failed == 0
+        };
+    if !created {
+        pages::give_space(stack, STACK_BYTES);
+    }
+    created
+}
+
+extern "C" fn run(_nothing: *mut c_void) -> *mut c_void {
+    // SAFETY: a name of less than 16 bytes for the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"tmalloc".as_ptr()) };
+    let mut tries = 0;
+    loop {
+        let wanted = WANTED.load(Ordering::Acquire);
+        if let Some(socket) = socket::connect(HELLO_WATCHES) {
+            tries = 0;
+            SOCKET.store(socket, Ordering::Release);
+            watch(socket);
+            SOCKET.store(-1, Ordering::Release);
+            socket::close(socket);
+            soft(false);
+        } else {
+            tries += 1;
+        }
+        // Who is told of no recall would let others be refused: a connection that failed is tried again for a while.
+        let limit = (tries > 0 && tries < RETRIES).then_some(RETRY_INTERVAL);
+        lock::sleep_while(&WANTED, wanted, limit);
+    }
+}
+
+/// Until the connection ends.
+fn watch(socket: c_int) {
+    loop {
+        match socket::receive(socket, None) {
+            Received::Message(message) if message.kind == RECALL => {
+                let wanted = usize::try_from(message.a).unwrap_or(usize::MAX);
+                let given = give_idle(wanted);
+                if !socket::send(socket, &Message::new(RECALLED).seq(message.seq).a(given as u64)) {
+                    client::give_back(given);
+                }
+            }
+            Received::Message(message) if message.kind == SOFT => soft(message.a != 0),
+            Received::Message(_) | Received::Nothing => {}
+            Received::Ended => return,
+        }
+    }
+}
+
+/// The soft limit was reached, or left.
+fn soft(reached: bool) {
+    if SOFT_REACHED.swap(reached, Ordering::AcqRel) == reached {
+        return;
+    }
+    if reached {
+        client::give_back(give_idle(usize::MAX));
+    }
+    let descriptor = SOFT_FD.load(Ordering::Acquire);
+    if descriptor >= 0 {
+        if reached { raise(descriptor) } else { settle(descriptor) }
+    }
+    let listener = *LISTENER.lock();
+    if let Some(callback) = listener.callback {
+        // SAFETY: what the program gave, with what it gave for it.
+        unsafe { callback(c_int::from(reached), listener.argument) };
+    }
+}
+
+fn raise(descriptor: c_int) {
+    let one = 1_u64;
+    // SAFETY: an eventfd takes eight bytes.
+    unsafe { libc::write(descriptor, ptr::from_ref(&one).cast(), size_of::<u64>()) };
+}
+
+/// Takes back what nobody read.
+fn settle(descriptor: c_int) {
+    let mut count = 0_u64;
+    // SAFETY: an eventfd gives eight bytes.
+    unsafe { libc::read(descriptor, ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
+}

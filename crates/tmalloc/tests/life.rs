@@ -1,0 +1,430 @@
+//! What happens to a process beside allocating: it forks, waits, is told of limits, and its coordinator dies and comes back.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "what fails fails the test")]
+#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![expect(unsafe_code, reason = "memory by the piece, and forks, are what is tested")]
+
+mod fake;
+
+use fake::{Coordinator, DEADLINE, anonymous_bytes, finish, scenario as named};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Child,
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, AtomicI32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use tmalloc::Transaction;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_forked_child_asks_for_all_it_uses() {
+    let coordinator = Coordinator::start(64 * MIB);
+    coordinator.run("fork");
+    let books = coordinator.books();
+    // The parent, its child and its grandchild.
+    assert_eq!(books.asked.len(), 3, "{books:?}");
+    assert!(books.all_settled(), "{books:?}");
+}
+
+#[test]
+fn a_program_with_threads_can_fork_at_any_moment() {
+    let coordinator = Coordinator::start(512 * MIB);
+    coordinator.run("fork_among_threads");
+    assert!(coordinator.books().asked.len() > 20);
+}
+
+#[test]
+fn without_a_coordinator_memory_is_refused_or_passed_as_was_chosen() {
+    let mut coordinator = Coordinator::start(64 * MIB);
+    coordinator.die();
+    coordinator.run("refused_without");
+    coordinator.run("passed");
+    let mut command = coordinator.command("passed_by_environment");
+    finish(command.env("TMALLOC_WITHOUT_DAEMON", "pass").spawn().unwrap());
+}
+
+#[test]
+fn a_process_outlives_its_coordinator_and_finds_the_next_one() {
+    let mut coordinator = Coordinator::start(64 * MIB);
+    let mut child = coordinator.begin("restart");
+    await_line(&mut child, "have some");
+    coordinator.die();
+    say(&mut child);
+    await_line(&mut child, "refused");
+    coordinator.live_again();
+    say(&mut child);
+    await_line(&mut child, "have more");
+    // Recalls reach it as before.
+    say(&mut child);
+    await_line(&mut child, "freed");
+    coordinator.await_watcher();
+    coordinator.recall(u64::MAX);
+    let left = coordinator.books().total();
+    assert!(left <= 512 << 10, "{left} bytes are still held");
+    say(&mut child);
+    finish(child);
+}
+
+#[test]
+fn who_waits_gets_what_another_gives_back() {
+    let coordinator = Coordinator::start(8 * MIB);
+    let mut holder = coordinator.begin("hold");
+    await_line(&mut holder, "held");
+    let mut waiter = coordinator.begin("wait");
+    await_line(&mut waiter, "timed out");
+    await_line(&mut waiter, "waiting");
+    thread::sleep(Duration::from_millis(100));
+    say(&mut holder);
+    await_line(&mut waiter, "granted");
+    finish(holder);
+    finish(waiter);
+}
+
+#[test]
+fn many_threads_wait_while_others_are_served() {
+    let coordinator = Coordinator::start(8 * MIB);
+    coordinator.run("wait_many");
+}
+
+#[test]
+fn a_transaction_takes_all_or_none() {
+    let coordinator = Coordinator::start(16 * MIB);
+    coordinator.run("transaction");
+    assert!(coordinator.books().peak <= 16 * MIB);
+}
+
+#[test]
+fn the_soft_limit_is_told_by_descriptor_and_by_callback() {
+    let coordinator = Coordinator::start(64 * MIB);
+    let mut child = coordinator.begin("soft");
+    await_line(&mut child, "listening");
+    coordinator.await_watcher();
+    coordinator.tell_soft(true);
+    await_line(&mut child, "reached");
+    coordinator.tell_soft(false);
+    finish(child);
+}
+
+#[test]
+fn headroom_is_what_the_coordinator_would_grant() {
+    let coordinator = Coordinator::start(10 * MIB);
+    coordinator.run("headroom");
+}
+
+/// One scenario, in a process of its own.
+#[test]
+fn scenario() {
+    match named().as_deref() {
+        Some("fork") => fork(),
+        Some("fork_among_threads") => fork_among_threads(),
+        Some("refused_without") => refused_without(),
+        Some("passed") => {
+            tmalloc::without_daemon(tmalloc::WithoutDaemon::Pass);
+            passed();
+        }
+        Some("passed_by_environment") => passed(),
+        Some("restart") => restart(),
+        Some("hold") => hold(),
+        Some("wait") => wait(),
+        Some("wait_many") => wait_many(),
+        Some("transaction") => transaction(),
+        Some("soft") => soft(),
+        Some("headroom") => headroom(),
+        _ => {}
+    }
+}
+
+/// Waits for a line of a scenario.
+fn await_line(child: &mut Child, wanted: &str) {
+    // One byte at a time: a reader that buffers would take lines that the next call waits for.
+    let output = child.stdout.as_mut().unwrap();
+    let mut lines = BufReader::with_capacity(1, output);
+    let mut line = String::new();
+    while line.trim() != wanted {
+        line.clear();
+        if lines.read_line(&mut line).unwrap() == 0 {
+            let mut error = String::new();
+            std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut error).unwrap();
+            panic!("the scenario ended before '{wanted}': {error}");
+        }
+    }
+}
+
+/// Lets a scenario go on.
+fn say(child: &mut Child) {
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+}
+
+fn tell(line: &str) {
+    println!("\n{line}");
+}
+
+fn await_word() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+fn take(count: usize, size: usize) -> Vec<NonNull<u8>> {
+    (0..count).map(|_| tmalloc::allocate(size).unwrap()).collect()
+}
+
+fn give(blocks: Vec<NonNull<u8>>) {
+    for block in blocks {
+        // SAFETY: used no more.
+        unsafe { tmalloc::free(block.as_ptr()) };
+    }
+}
+
+/// Runs `body` in a forked child, which must return.
+fn in_child(body: impl FnOnce()) {
+    // SAFETY: the child goes on with this thread alone, and ends without returning from here.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the child without running what the parent registered.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child failed");
+}
+
+fn fork() {
+    let blocks = take(500, 4000);
+    let freed = take(500, 4000);
+    give(freed);
+    let large = tmalloc::allocate(1 << 20).unwrap();
+    // SAFETY: as large as was asked.
+    unsafe { large.write_bytes(5, 1 << 20) };
+    in_child(|| {
+        // What was inherited is there, and can be given back, and is not handed out again.
+        // SAFETY: as large as was asked.
+        assert!(unsafe { std::slice::from_raw_parts(large.as_ptr(), 1 << 20) }.iter().all(|byte| *byte == 5));
+        give(blocks.clone());
+        let own = take(500, 4000);
+        assert!(own.iter().all(|block| !blocks.contains(block)));
+        let before = anonymous_bytes();
+        for block in &own {
+            // SAFETY: as large as was asked.
+            unsafe { block.write_bytes(1, 4000) };
+        }
+        assert!(anonymous_bytes() - before <= 64 << 10);
+        // SAFETY: inherited, and resized into memory of its own.
+        let grown = unsafe {
+            std::alloc::GlobalAlloc::realloc(&tmalloc::Tmalloc, large.as_ptr(), layout(1 << 20), 2 << 20)
+        };
+        assert!(!grown.is_null());
+        in_child(|| give(take(10, 100_000)));
+        // SAFETY: used no more.
+        unsafe { tmalloc::free(grown) };
+        give(own);
+    });
+    give(take(500, 4000));
+    give(blocks);
+    give(vec![large]);
+}
+
+fn fork_among_threads() {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let workers: Vec<_> = (0..4)
+        .map(|number| {
+            thread::spawn(move || {
+                while !OVER.load(Ordering::Relaxed) {
+                    give(take(50, 100 + number * 3000));
+                    give(take(1, 200_000 + number));
+                }
+            })
+        })
+        .collect();
+    for _ in 0..30 {
+        let inherited = take(20, 1000);
+        in_child(|| {
+            give(inherited.clone());
+            let own = take(200, 700);
+            give(take(2, 300_000));
+            give(own);
+        });
+        give(inherited);
+    }
+    OVER.store(true, Ordering::Relaxed);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+}
+
+fn layout(size: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(size, 16).unwrap()
+}
+
+fn refused_without() {
+    for size in [10, 5000, 1 << 20] {
+        assert!(tmalloc::allocate(size).is_none());
+    }
+    let began = Instant::now();
+    assert!(tmalloc::wait(100, Some(Duration::from_millis(200))).is_none());
+    assert!((Duration::from_millis(200)..DEADLINE).contains(&began.elapsed()));
+    assert_eq!(tmalloc::headroom(), 0);
+}
+
+fn passed() {
+    let blocks = [10, 5000, 1 << 20].map(|size| take(20, size));
+    blocks.into_iter().for_each(give);
+    assert_eq!(tmalloc::headroom(), usize::MAX);
+    let mut both = Transaction::begin();
+    both.reserve(100).unwrap();
+    both.reserve(1 << 20).unwrap();
+    let mut blocks = [std::ptr::null_mut(); 2];
+    assert!(both.commit(&mut blocks));
+    give(blocks.into_iter().filter_map(NonNull::new).collect());
+}
+
+/// Allocates until it is granted, as a program does that was told no while nobody was there.
+fn insist(size: usize) -> NonNull<u8> {
+    let began = Instant::now();
+    loop {
+        if let Some(block) = tmalloc::allocate(size) {
+            return block;
+        }
+        assert!(began.elapsed() < DEADLINE);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn restart() {
+    let mut blocks = take(100, 30_000);
+    let large = tmalloc::allocate(20 << 20).unwrap();
+    tell("have some");
+    await_word();
+    while let Some(block) = tmalloc::allocate(100_000) {
+        blocks.push(block);
+    }
+    // Freed while nobody is there: the next coordinator is told.
+    give(vec![large]);
+    tell("refused");
+    await_word();
+    blocks.push(insist(1 << 20));
+    blocks.extend((0..20).map(|_| insist(100_000)));
+    tell("have more");
+    await_word();
+    give(blocks);
+    // The last word on what is freed is said with the next question.
+    assert!(tmalloc::headroom() > 0);
+    tell("freed");
+    await_word();
+}
+
+fn hold() {
+    let mut blocks = Vec::new();
+    while let Some(block) = tmalloc::allocate(1 << 20) {
+        blocks.push(block);
+    }
+    tell("held");
+    await_word();
+    give(blocks);
+}
+
+fn wait() {
+    let began = Instant::now();
+    assert!(tmalloc::wait(2 << 20, Some(Duration::from_millis(150))).is_none());
+    assert!(began.elapsed() >= Duration::from_millis(150));
+    tell("timed out");
+    tell("waiting");
+    let large = tmalloc::wait(2 << 20, None).unwrap();
+    tell("granted");
+    let small = tmalloc::wait(100, Some(DEADLINE)).unwrap();
+    give(vec![large, small]);
+}
+
+fn wait_many() {
+    let held = tmalloc::allocate(7 << 20).unwrap();
+    let held_at = held.as_ptr().expose_provenance();
+    let waiters: Vec<_> = (0..16)
+        .map(|_| {
+            thread::spawn(|| {
+                for _ in 0..5 {
+                    let block = tmalloc::wait(2 << 20, None).unwrap();
+                    give(vec![block]);
+                }
+            })
+        })
+        .collect();
+    let served = thread::spawn(|| {
+        for _ in 0..50 {
+            give(vec![tmalloc::allocate(1000).unwrap()]);
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    served.join().unwrap();
+    give(vec![NonNull::new(std::ptr::with_exposed_provenance_mut(held_at)).unwrap()]);
+    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+}
+
+fn transaction() {
+    let sizes = [100, 5000, 300_000, 1 << 20, 16, 70_000];
+    let commit = |sizes: &[usize]| {
+        let mut transaction = Transaction::begin();
+        for (index, size) in sizes.iter().enumerate() {
+            assert_eq!(transaction.reserve(*size), Some(index));
+        }
+        let mut blocks = vec![std::ptr::null_mut(); sizes.len()];
+        let taken = transaction.commit(&mut blocks);
+        assert!(blocks.iter().all(|block| block.is_null() != taken));
+        blocks
+    };
+    for _ in 0..20 {
+        let blocks = commit(&sizes);
+        for (block, size) in blocks.iter().zip(sizes) {
+            assert!(!block.is_null());
+            // SAFETY: as large as was asked.
+            unsafe { block.write_bytes(1, size) };
+        }
+        give(blocks.into_iter().filter_map(NonNull::new).collect());
+    }
+    let small = commit(&[200; 300]);
+    give(small.into_iter().filter_map(NonNull::new).collect());
+    assert!(commit(&[10 << 20, 100, 10 << 20]).iter().all(|block| block.is_null()));
+    // Nothing is left of the one that was refused.
+    give(take(1, 12 << 20));
+    drop(Transaction::begin());
+}
+
+static REACHED: AtomicI32 = AtomicI32::new(-1);
+
+fn soft() {
+    assert!(tmalloc::on_soft(|reached| REACHED.store(i32::from(reached), Ordering::SeqCst)));
+    give(take(1, 100));
+    let descriptor = soft_fd();
+    tell("listening");
+    let mut ready = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    let limit = i32::try_from(DEADLINE.as_millis()).unwrap();
+    // SAFETY: one descriptor.
+    assert_eq!(unsafe { libc::poll(&raw mut ready, 1, limit) }, 1);
+    await_value(1);
+    tell("reached");
+    await_value(0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::poll(&raw mut ready, 1, 0) }, 0);
+}
+
+fn soft_fd() -> i32 {
+    unsafe extern "C" {
+        safe fn tmalloc_soft_fd() -> i32;
+    }
+    tmalloc_soft_fd()
+}
+
+fn await_value(wanted: i32) {
+    let began = Instant::now();
+    while REACHED.load(Ordering::SeqCst) != wanted {
+        assert!(began.elapsed() < DEADLINE);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn headroom() {
+    assert_eq!(tmalloc::headroom() as u64, 10 * MIB);
+    let block = tmalloc::allocate(4 << 20).unwrap();
+    assert_eq!(tmalloc::headroom() as u64, 6 * MIB - 4096);
+    give(vec![block]);
+}
