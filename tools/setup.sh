@@ -133,6 +133,30 @@ fetch_comparator() {
     }
 }
 
+# jemalloc and mimalloc are comparators too. They are only unpacked: nothing on this machine should come to prefer them.
+# $1: what the library's file is called, as a pattern; $2: what its package is called, as a regular expression, because
+# the name holds the library's version.
+fetch_library() {
+    local file=$1 name
+    # shellcheck disable=SC2086 # a pattern
+    if any_file "$tools"/usr/lib/*/$file /usr/lib/*/$file /usr/lib64/$file /usr/local/lib/$file; then
+        return 0
+    fi
+    if ! has apt-get; then
+        say "$file not found: the benches leave it out"
+        return 0
+    fi
+    apt_update
+    name=$(apt-cache search --names-only "$2" | awk '{ print $1 }' | sort -V | tail -n 1)
+    say "unpacking ${name:-$file} under target/tools (not installed: no program here should use it by itself)"
+    (
+        cd "$tools"
+        [ -n "$name" ]
+        rm -f "$name"_*.deb
+        apt-get download -qq "$name" >"$tools/apt.log" 2>&1 && dpkg -x "$name"_*.deb "$tools"
+    ) || say "$file could not be fetched: the benches leave it out"
+}
+
 # Prints cargo's version, or nothing when there is no cargo that works here.
 cargo_version() { (cd "$root" && cargo --version 2>/dev/null | awk '{ print $2 }') || true; }
 
@@ -217,4 +241,6 @@ if [ "$purpose" = test ]; then
     ensure_rust_lints
     fetch_comparator earlyoom
     fetch_comparator nohang
+    fetch_library 'libjemalloc.so.2' '^libjemalloc2$'
+    fetch_library 'libmimalloc.so.[0-9]' '^libmimalloc[0-9.]+$'
 fi

@@ -4,9 +4,12 @@ use crate::{clock, error::BenchError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::{Read, Write},
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
@@ -32,7 +35,25 @@ impl Workload {
     /// # Errors
     /// It does not start, or fails before it is ready.
     pub(crate) fn start(binary: &Path, arguments: &[String]) -> Result<Self, BenchError> {
+        Self::start_command(Command::new(binary), arguments)
+    }
+
+    /// [`Self::start`] as a user's process from its first page on, with these variables added to its environment.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; the user may not execute the binary.
+    pub(crate) fn start_as(
+        uid: u32,
+        binary: &Path,
+        arguments: &[String],
+        environment: &[(&str, OsString)],
+    ) -> Result<Self, BenchError> {
         let mut command = Command::new(binary);
+        command.uid(uid).gid(uid).envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::start_command(command, arguments)
+    }
+
+    fn start_command(mut command: Command, arguments: &[String]) -> Result<Self, BenchError> {
         command.arg("bench-workload").args(arguments);
         let mut workload = Self::spawn(command, &arguments.join(" "))?;
         workload.expect("ready")?;
@@ -139,6 +160,27 @@ impl Workload {
     /// The pidfd cannot be polled.
     pub(crate) fn wait_dead_ns(&self, within: Duration) -> Result<Option<u64>, BenchError> {
         if wait_readable(self.pidfd.as_fd(), within)? { clock::monotonic_ns().map(Some) } else { Ok(None) }
+    }
+
+    /// Waits until the process has ended by itself; its exit status, `None` where a signal ended it.
+    ///
+    /// # Errors
+    /// It did not end within the time; dropping it then kills it.
+    pub(crate) fn exit_status(&mut self, within: Duration) -> Result<Option<i32>, BenchError> {
+        if self.wait_dead_ns(within)?.is_none() {
+            return Err(BenchError::Deadline { awaited: format!("end of '{}'", self.name), within });
+        }
+        let status = self.child.wait().map_err(BenchError::io(format!("wait for '{}'", self.name)))?;
+        Ok(status.code())
+    }
+
+    /// Kills it and waits until it is dead.
+    ///
+    /// # Errors
+    /// As [`Self::exit_status`].
+    pub(crate) fn kill(mut self) -> Result<(), BenchError> {
+        signal_if_alive(&self.pidfd, Signal::KILL);
+        self.exit_status(STEP).map(drop)
     }
 
     /// Lets the process end by itself (its input closes) and waits for it.

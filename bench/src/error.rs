@@ -7,7 +7,7 @@ use std::{io, time::Duration};
 #[non_exhaustive]
 pub enum BenchError {
     /// No bench of that name.
-    #[error("unknown bench '{name}': try one of faults, latency, overshoot, accuracy, reap, select")]
+    #[error("unknown bench '{name}': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc")]
     UnknownBench {
         /// What was asked for.
         name: String,

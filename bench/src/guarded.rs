@@ -13,7 +13,10 @@ use std::{
     ffi::OsString,
     fmt::Debug,
     fs,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -23,6 +26,9 @@ use tempfile::TempDir;
 
 mod machine;
 pub use machine::{EffortReading, SelectionReading};
+
+/// The configuration's name in a daemon's folder.
+const CONFIGURATION: &str = "plimsoll.toml";
 
 /// Which triggers of a guard may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,10 +108,17 @@ pub struct VictimReading {
 }
 
 /// What the benches read of an account (`limit show --json`).
-#[derive(Debug, Deserialize)]
-struct AccountReading {
-    account: String,
-    usage_bytes: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct AccountReading {
+    /// Its name: `user:60010`.
+    pub account: String,
+    /// What it is charged, reservations included.
+    pub usage_bytes: u64,
+    /// The part of that which is granted and not yet touched.
+    pub reserved_bytes: u64,
+    /// The most that it was charged since its line was drawn; `None` where the guard does not know.
+    #[serde(default)]
+    pub peak_bytes: Option<u64>,
 }
 
 /// What the benches read of `status --json`.
@@ -132,6 +145,13 @@ pub trait Guarded: Debug {
     /// # Errors
     /// The guard does not answer.
     fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError>;
+    /// The user's account; `None` where the guard knows no such account.
+    ///
+    /// # Errors
+    /// The guard does not answer, or keeps no such accounts.
+    fn account(&mut self, uid: u32) -> Result<Option<AccountReading>, BenchError> {
+        Err(no_coordinator(&format!("show the account of {uid}")))
+    }
     /// All incidents of this guard, oldest first.
     ///
     /// # Errors
@@ -139,6 +159,24 @@ pub trait Guarded: Debug {
     fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError>;
     /// The daemon's process number, where there is one.
     fn pid(&self) -> Option<u32>;
+    /// Where those who ask for memory connect; `None` where nobody answers them.
+    fn coordinator(&self) -> Option<PathBuf> {
+        None
+    }
+    /// Kills the daemon with SIGKILL: what is pinned stays.
+    ///
+    /// # Errors
+    /// There is none, or it does not end.
+    fn crash(&mut self) -> Result<(), BenchError> {
+        Err(no_coordinator("be killed"))
+    }
+    /// Starts it again, and waits until it answers.
+    ///
+    /// # Errors
+    /// As [`PrivateDaemon::start`].
+    fn restart(&mut self) -> Result<(), BenchError> {
+        Err(no_coordinator("be started again"))
+    }
     /// Makes a guard of the machine see so much memory; returns when it has.
     ///
     /// # Errors
@@ -160,12 +198,18 @@ fn no_machine_guard(what: &str) -> BenchError {
     BenchError::Guard { command: what.to_owned(), problem }
 }
 
+fn no_coordinator(what: &str) -> BenchError {
+    let problem = "this guard has no coordinator".to_owned();
+    BenchError::Guard { command: what.to_owned(), problem }
+}
+
 /// A private `plimsoll daemon`; stopped when dropped, with nothing left behind.
 #[derive(Debug)]
 pub struct PrivateDaemon {
     plimsoll: PathBuf,
     folder: TempDir,
     pin: PathBuf,
+    dry_run: bool,
     child: Child,
     pidfd: OwnedFd,
 }
@@ -180,12 +224,11 @@ impl PrivateDaemon {
             .prefix("plimsoll-bench-")
             .tempdir()
             .map_err(BenchError::io("temporary folder"))?;
-        let config = folder.path().join("plimsoll.toml");
-        fs::write(&config, triggers.configuration())
+        // Whoever asks for memory is no root, and finds the socket in here.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))
+            .map_err(BenchError::io("open the temporary folder to its users"))?;
+        fs::write(folder.path().join(CONFIGURATION), triggers.configuration())
             .map_err(BenchError::io("write the daemon's configuration"))?;
-        let log =
-            fs::File::create(folder.path().join("log")).map_err(BenchError::io("create the daemon's log"))?;
-        let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
         let pin = match triggers {
             // Nothing can be pinned below a file.
             Triggers::MachineDryRun(Listing::Proc) => folder.path().join("log").join("pin"),
@@ -193,29 +236,9 @@ impl PrivateDaemon {
                 Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default())
             }
         };
-        let dry_run = matches!(triggers, Triggers::MachineDryRun(_)).then_some("--dry-run");
-        let child = Command::new(plimsoll)
-            .arg("daemon")
-            .args(dry_run)
-            .arg("--config")
-            .arg(&config)
-            .arg("--state")
-            .arg(folder.path().join("state"))
-            .arg("--socket")
-            .arg(socket_of(folder.path()))
-            .arg("--pin")
-            .arg(&pin)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .map_err(BenchError::io(format!("start {} daemon", plimsoll.display())))?;
-        let pidfd = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| BenchError::malformed("a process number", &child.id().to_string()))
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).map_err(BenchError::io("pidfd_open")))?;
-        let daemon = Self { plimsoll: plimsoll.to_owned(), folder, pin, child, pidfd };
+        let dry_run = matches!(triggers, Triggers::MachineDryRun(_));
+        let (child, pidfd) = spawn(plimsoll, folder.path(), &pin, dry_run)?;
+        let daemon = Self { plimsoll: plimsoll.to_owned(), folder, pin, dry_run, child, pidfd };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
     }
@@ -250,6 +273,40 @@ impl PrivateDaemon {
     }
 }
 
+/// Starts the daemon of that folder.
+fn spawn(plimsoll: &Path, folder: &Path, pin: &Path, dry_run: bool) -> Result<(Child, OwnedFd), BenchError> {
+    let log = fs::File::create(folder.join("log")).map_err(BenchError::io("create the daemon's log"))?;
+    let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
+    let child = Command::new(plimsoll)
+        .arg("daemon")
+        .args(dry_run.then_some("--dry-run"))
+        .arg("--config")
+        .arg(folder.join(CONFIGURATION))
+        .arg("--state")
+        .arg(folder.join("state"))
+        .arg("--socket")
+        .arg(socket_of(folder))
+        .arg("--tmalloc-socket")
+        .arg(coordinator_of(folder))
+        .arg("--pin")
+        .arg(pin)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .map_err(BenchError::io(format!("start {} daemon", plimsoll.display())))?;
+    let pidfd = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| BenchError::malformed("a process number", &child.id().to_string()))
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).map_err(BenchError::io("pidfd_open")))?;
+    Ok((child, pidfd))
+}
+
+fn coordinator_of(folder: &Path) -> PathBuf {
+    folder.join("tmalloc.sock")
+}
+
 fn socket_of(folder: &Path) -> PathBuf {
     folder.join("socket")
 }
@@ -270,9 +327,13 @@ impl Guarded for PrivateDaemon {
     }
 
     fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError> {
+        Ok(self.account(uid)?.map(|account| account.usage_bytes))
+    }
+
+    fn account(&mut self, uid: u32) -> Result<Option<AccountReading>, BenchError> {
         let accounts: Vec<AccountReading> = self.read(&["limit", "show"])?;
         let name = format!("user:{uid}");
-        Ok(accounts.into_iter().find(|account| account.account == name).map(|account| account.usage_bytes))
+        Ok(accounts.into_iter().find(|account| account.account == name))
     }
 
     fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
@@ -281,6 +342,20 @@ impl Guarded for PrivateDaemon {
 
     fn pid(&self) -> Option<u32> {
         Some(self.child.id())
+    }
+
+    fn coordinator(&self) -> Option<PathBuf> {
+        Some(coordinator_of(self.folder.path()))
+    }
+
+    fn crash(&mut self) -> Result<(), BenchError> {
+        child::signal_if_alive(&self.pidfd, Signal::KILL);
+        self.child.wait().map(drop).map_err(BenchError::io("wait for the daemon"))
+    }
+
+    fn restart(&mut self) -> Result<(), BenchError> {
+        (self.child, self.pidfd) = spawn(&self.plimsoll, self.folder.path(), &self.pin, self.dry_run)?;
+        self.wait_until_it_answers()
     }
 
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {

@@ -3,10 +3,11 @@
 //! Everything is paired in one run: variants are interleaved (A B B A ...), each round gives one ratio, and the
 //! ratio's median is printed with its 95 % confidence interval. The guard is driven from outside, as a black box: a
 //! private daemon and the commands that a user has. Workloads and comparators are processes of their own
-//! ([`workload_main`]), of uids 60010 to 60040, bounded in size and under a watchdog; they are killed by pidfd only.
+//! ([`workload_main`]), of uids 60010 to 60040 and 60400 to 60449, bounded in size and under a watchdog; they are killed
+//! by pidfd only.
 //!
 //! Neighbours: the CLI calls [`run`] and [`workload_main`]. This crate never looks inside the guard; `reap` uses the
-//! daemon's reaper by itself.
+//! daemon's reaper by itself, `tmalloc` the allocators' own functions.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -27,6 +28,7 @@ pub mod report;
 mod select;
 mod stamps;
 pub mod statistics;
+mod tmalloc;
 mod workload;
 
 pub use error::BenchError;
@@ -37,7 +39,7 @@ pub use workload::workload_main;
 use std::path::PathBuf;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 6] = ["faults", "latency", "overshoot", "accuracy", "reap", "select"];
+pub const NAMES: [&str; 7] = ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc"];
 
 /// How to run a bench.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub struct Options {
     pub plimsoll: PathBuf,
     /// The binary that carries the workloads (`BINARY bench-workload ...` reaches [`workload_main`]).
     pub workload: PathBuf,
+    /// A folder whose allocators are taken before those of the machine.
+    pub libraries: Option<PathBuf>,
     /// Run only cases whose name begins with this; all where `None`.
     pub only: Option<String>,
 }
@@ -56,7 +60,7 @@ impl Default for Options {
     /// The full bench; the running binary is both the guard and the workload.
     fn default() -> Self {
         let own = PathBuf::from("/proc/self/exe");
-        Self { quick: false, plimsoll: own.clone(), workload: own, only: None }
+        Self { quick: false, plimsoll: own.clone(), workload: own, libraries: None, only: None }
     }
 }
 
@@ -103,6 +107,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "overshoot" => overshoot::run(options, start, &mut report)?,
         "reap" => reap::run(options, &mut report)?,
         "select" => select::run(options, start, &mut report)?,
+        "tmalloc" => tmalloc::run(options, start, &mut report)?,
         _ => accuracy::run(options, start, &mut report)?,
     }
     Ok(report)

@@ -3,6 +3,7 @@
 //! Each speaks lines on its standard input and output, says `ready` first, and ends when its input closes. Each is
 //! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent.
 
+mod allocate;
 mod busy;
 mod hold;
 pub(crate) mod memory;
@@ -12,6 +13,7 @@ mod touch;
 mod victim;
 
 pub(crate) use memory::HUGE_PAGE_BYTES;
+pub(crate) use random::Random;
 pub(crate) use victim::UNITS_MAX;
 
 use crate::{comparator, error::BenchError};
@@ -23,6 +25,9 @@ use std::io::{self, BufRead, StdinLock, Write};
 
 /// The test uids that a workload may become; nothing else, whatever it is asked.
 const UIDS: std::ops::RangeInclusive<u32> = 60_010..=60_040;
+
+/// Those of `tmalloc`, whose many processes stay apart from the users of the other benches.
+const ALLOCATING_UIDS: std::ops::RangeInclusive<u32> = 60_400..=60_449;
 
 /// A process that hears nothing for this long ends itself: longer than any case lasts.
 pub(crate) const SILENCE_SECONDS: u32 = 300;
@@ -40,6 +45,10 @@ pub fn workload_main(arguments: &[String]) -> i32 {
         "hold" => hold::run(rest),
         "victim" => victim::run(rest),
         "storm" => storm::run(rest),
+        "churn" => allocate::churn::run(rest),
+        "grow" => allocate::grow::run(rest),
+        "ask" => allocate::ask::run(rest),
+        "grab" => allocate::grab::run(rest),
         "exit" => Ok(()),
         "timer" => comparator::timer::run(rest),
         "trace" => comparator::trace::run(rest),
@@ -117,16 +126,20 @@ pub(crate) fn arm_watchdogs() -> Result<(), BenchError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(BenchError::io("PR_SET_PDEATHSIG"))
 }
 
-/// Gives up root for the test user `uid`, for good, and arms the watchdogs (a change of user disarms the signal of the
-/// parent's death). The process stays dumpable, so that the owner of its /proc folder is the user it belongs to.
+/// Gives up root for the test user `uid`, for good, where it was not started as that one, and arms the watchdogs (a
+/// change of user disarms the signal of the parent's death). The process stays dumpable, so that the owner of its /proc
+/// folder is the user it belongs to.
 ///
 /// # Errors
 /// Not a test uid, or not root.
 pub(crate) fn become_user(uid: u32) -> Result<(), BenchError> {
-    if !UIDS.contains(&uid) {
-        return Err(usage(&format!("uid {uid} is not between {} and {}", UIDS.start(), UIDS.end())));
+    if !UIDS.contains(&uid) && !ALLOCATING_UIDS.contains(&uid) {
+        return Err(usage(&format!("uid {uid} is not a test user's")));
     }
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    if unistd::getuid() == user && unistd::geteuid() == user {
+        return arm_watchdogs();
+    }
     unistd::setgroups(&[]).map_err(BenchError::io("setgroups"))?;
     unistd::setresgid(group, group, group).map_err(BenchError::io(format!("setresgid {uid}")))?;
     unistd::setresuid(user, user, user).map_err(BenchError::io(format!("setresuid {uid}")))?;

@@ -306,6 +306,7 @@ fn quick(only: Option<&str>) -> Options {
         quick: true,
         plimsoll: PathBuf::from("/nonexistent/plimsoll"),
         workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
+        libraries: None,
         only: only.map(str::to_owned),
     }
 }
@@ -537,7 +538,10 @@ fn a_guard_that_does_not_kill_is_an_error_and_not_a_figure() {
 #[test]
 fn what_cannot_be_run_is_said_in_one_line() {
     let error = run("fault", &quick(None)).unwrap_err().to_string();
-    assert_eq!(error, "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select");
+    assert_eq!(
+        error,
+        "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc"
+    );
     let error = run("accuracy", &quick(None)).unwrap_err().to_string();
     assert!(error.starts_with("start /nonexistent/plimsoll daemon: "), "{error}");
 }

@@ -90,7 +90,7 @@ pub(super) fn make(daemon: &PrivateDaemon, memory: Memory) -> Result<(), BenchEr
         },
     };
     let share = format!("term_memory = {}.{}", permille / 10, permille % 10);
-    fs::write(daemon.folder.path().join("plimsoll.toml"), PLENTY.replace("term_memory = 0.1", &share))
+    fs::write(daemon.folder.path().join(super::CONFIGURATION), PLENTY.replace("term_memory = 0.1", &share))
         .map_err(BenchError::io("write the daemon's configuration"))?;
     pidfd_send_signal(&daemon.pidfd, Signal::HUP).map_err(BenchError::io("signal the daemon"))?;
     while pressure(daemon)?.term_permille() != Some(permille) {

@@ -112,7 +112,7 @@ fn a_storm_that_forks_is_never_charged_more_than_its_processes_count_and_leaves_
 fn a_line_drawn_in_the_middle_of_a_fork_storm_counts_everything_once() {
     let world = world!();
     // Loading takes a second, and longer beside a storm.
-    let seconds = if slowness() > 1 { 24_u32 } else { 8 };
+    let seconds = if slowness() > 1 { 24_u32 } else { 16 };
     let storm_seconds = format!("--storm-seconds={}", seconds + 1);
     // Enough of the machine is left to load programs within the time that a client waits.
     let children = if slowness() > 1 { "--children=2" } else { "--children=6" };

@@ -120,6 +120,9 @@ pub struct AccountView {
     pub usage_bytes: u64,
     /// Reserved and not yet touched.
     pub reserved_bytes: u64,
+    /// The largest usage at or above the soft limit, or at a grant, since the line was drawn.
+    #[serde(default)]
+    pub peak_bytes: Option<u64>,
     /// The soft limit.
     pub soft_bytes: Option<u64>,
     /// The hard limit.

@@ -1,6 +1,7 @@
 //! The kernel, spoken to: what the daemon reads from it and does through it. With `tmalloc` the only crate that may use
 //! `unsafe`, module by module.
 
+pub mod allocator;
 pub mod bpf;
 pub mod cgroup;
 pub mod kernel_log;

@@ -23,6 +23,8 @@ pub(crate) enum Name {
     Reap,
     /// From the wake-up that finds memory short to the signal, among many processes.
     Select,
+    /// What asking for memory first costs, beside other allocators, and whether a grant is kept.
+    Tmalloc,
 }
 
 /// What to measure, and how to print it.

@@ -107,6 +107,7 @@ impl Control for Double {
                 name: None,
                 usage_bytes: 7 << 20,
                 reserved_bytes: 0,
+                peak_bytes: None,
                 soft_bytes: Some(page_size().to_bytes(resolved.soft).0),
                 hard_bytes: Some(hard_bytes),
                 effective_bytes: Some(hard_bytes),

@@ -69,6 +69,7 @@ impl<K: TheKernel> Guard<K> {
             name: None,
             usage_bytes: bytes(facts.usage),
             reserved_bytes: bytes(facts.reserved),
+            peak_bytes: Some(bytes(facts.peak)),
             soft_bytes: Some(bytes(facts.soft)),
             hard_bytes: Some(bytes(facts.hard)),
             effective_bytes: facts.effective.map(bytes),

@@ -158,6 +158,7 @@ fn accounts_are_shown_to_their_user_and_root() {
         name: None,
         usage_bytes: 0,
         reserved_bytes: 0,
+        peak_bytes: None,
         soft_bytes: None,
         hard_bytes: None,
         effective_bytes: None,

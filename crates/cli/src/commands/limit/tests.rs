@@ -26,6 +26,7 @@ fn view(uid: u32) -> AccountView {
         name: None,
         usage_bytes: 7 << 20,
         reserved_bytes: 0,
+        peak_bytes: None,
         soft_bytes: Some(900 << 20),
         hard_bytes: Some(1 << 30),
         effective_bytes: Some(1 << 30),

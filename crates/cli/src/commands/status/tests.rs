@@ -36,6 +36,7 @@ fn running() -> Status {
         name: None,
         usage_bytes: 7 << 20,
         reserved_bytes: 0,
+        peak_bytes: None,
         soft_bytes: None,
         hard_bytes: Some(1 << 30),
         effective_bytes: Some(1 << 30),
