@@ -241,8 +241,7 @@ static __always_inline void settle_dying(struct plimsoll_family *f, struct plims
 		dying = *(volatile __u32 *)&f->living ? 0 : *(volatile __s64 *)&f->pages;
 		if (dying == *(volatile __s64 *)&f->dying_pages)
 			return;
-		__sync_fetch_and_add(&a->dying_pages,
-				     dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
+		__sync_fetch_and_add(&a->dying_pages, dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
 	}
 }
 

@@ -353,9 +353,9 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 	int i;
 
 	for (i = 0; i < LIVING_TRIES; i++) {
-		family = *(volatile __u32 *)&e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE) ?
-				 0 :
-				 *(volatile __u64 *)&e->family;
+		family = *(volatile __u32 *)&e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE)
+				 ? 0
+				 : *(volatile __u64 *)&e->family;
 		if (*(volatile __u64 *)&e->living_in == family)
 			return;
 		before = __sync_lock_test_and_set(&e->living_in, family);
