@@ -49,7 +49,7 @@ impl<G: Grantor> Coordinator<G> {
         if !self.may_ask(pid) {
             return self.refuse(&ask, Refusal::Busy, (Pages(0), Pages(0)));
         }
-        let Some(user) = self.space(pid, now).map(|space| space.user) else {
+        let Some(user) = self.space(pid, now).map(|space| space.user).or_else(|| self.unseen(&ask)) else {
             return self.grant(&ask, now);
         };
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -66,6 +66,13 @@ impl<G: Grantor> Coordinator<G> {
             return self.plan(user);
         }
         self.work(user, now);
+    }
+
+    /// Whose line it has, though it is not tracked: it became that user's, and nothing has happened in it since. A walk
+    /// of all tasks finds it.
+    fn unseen(&mut self, ask: &Ask) -> Option<Uid> {
+        let owner = self.connections.get(&ask.connection)?.owner;
+        self.grantor.as_mut()?.account(owner).ok()?.map(|_| owner)
     }
 
     /// A request is to wait no longer.
@@ -352,6 +359,12 @@ impl<G: Grantor> Coordinator<G> {
     fn attempt(&mut self, ask: &Ask, now: Nanos) -> Attempt {
         let headroom = self.headroom_pages();
         let mut space = self.processes.get(&ask.pid).and_then(|process| process.space);
+        if space.is_none() {
+            space = self.look_up(ask.pid, now);
+            if space.is_none() && self.unseen(ask).is_some() {
+                return Attempt::Inexact;
+            }
+        }
         if ask.pages > PAGES_MAX
             && let Some(over) = space.and_then(|space| self.beyond_all(space.user))
         {

@@ -98,7 +98,7 @@ pub(crate) struct Tally {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    owner: Uid,
+    pub(super) owner: Uid,
     /// Whose it is, once it has said HELLO.
     pub(super) process: Option<Pid>,
 }

@@ -300,6 +300,19 @@ fn an_account_that_is_not_known_exactly_is_walked_once() {
 }
 
 #[test]
+fn who_became_a_user_with_a_line_unseen_is_looked_for_before_it_is_granted_anything() {
+    let mut world = World::new(1000);
+    let client = world.unseen(1);
+    assert_eq!(world.ask(client, 1, 10, Patience::None), None);
+    assert_eq!(world.walks, 1);
+    world.books.0.borrow_mut().run(Pid(1), USER);
+    world.coordinator.walked(world.now);
+    world.gather();
+    assert!(world.is_granted(client, 1));
+    assert_eq!(world.usage(), 10);
+}
+
+#[test]
 fn a_program_that_runs_another_one_is_found_again() {
     let mut world = World::new(1000);
     let client = world.client(1, false);

@@ -162,6 +162,15 @@ impl World {
         if !self.books.0.borrow().held.contains_key(&Pid(pid)) {
             self.books.0.borrow_mut().run(Pid(pid), USER);
         }
+        self.greet(pid, watch)
+    }
+
+    /// One that is in no account yet.
+    pub(super) fn unseen(&mut self, pid: u32) -> ConnectionId {
+        self.greet(pid, false)
+    }
+
+    fn greet(&mut self, pid: u32, watch: bool) -> ConnectionId {
         let id = self.connect(USER).unwrap();
         self.coordinator.hello(id, Guest { pid: Pid(pid), watch, doubtful: false }, self.now);
         self.gather();
