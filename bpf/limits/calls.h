@@ -3,12 +3,21 @@
 #ifndef PLIMSOLL_LIMITS_CALLS_H
 #define PLIMSOLL_LIMITS_CALLS_H
 
+/* A walk settles what was exact before it began. */
+static long walk_one(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, void *unused)
+{
+	a->walked = a->exact;
+	return 0;
+}
+
 SEC("syscall")
 int begin_scan(void *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), then = scan_ns;
 
 	__sync_fetch_and_add(&walk_id, 1);
+	if (task_caches)
+		bpf_for_each_map_elem(&accounts, walk_one, 0, 0);
 	if (now - then >= scan_apart_ns && __sync_val_compare_and_swap(&scan_ns, then, now) == then)
 		__sync_fetch_and_add(&scan_id, 1);
 	return scan_id;
@@ -37,6 +46,8 @@ static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, st
 static long leave_near_one(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, void *unused)
 {
 	becomes_far(a);
+	if (task_caches && a->walked && a->walked == a->exact)
+		a->settled = a->walked;
 	return 0;
 }
 

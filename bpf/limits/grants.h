@@ -43,7 +43,8 @@ static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 {
 	struct plimsoll_account *a = *account;
 
-	if (!a || account_at(word_account(e->word)) != a || !pin(e, *key))
+	/* What nobody runs in may be freed: its exit was lost, or is under way. */
+	if (!a || account_at(word_account(e->word)) != a || is_left(*key) || !pin(e, *key))
 		return 0;
 	e->epoch = a->exact;
 	settle_space(e, *key);
@@ -84,7 +85,7 @@ static __always_inline bool is_settled(struct plimsoll_account *a)
 
 /*
  * From here on every event of the account is settled; so is what each of its processes had before. Where threads keep
- * counts to themselves only a walk of all tasks does that: whoever asks again has made one.
+ * counts to themselves only a walk of all tasks does that: its sweep says so.
  */
 static __noinline int settle_account(__u32 account)
 {
@@ -95,11 +96,12 @@ static __noinline int settle_account(__u32 account)
 		return -EAGAIN;
 	become_exact(a);
 	epoch = a->exact;
-	if (!task_caches)
-		bpf_for_each_map_elem(&mms, settle_one, &a, 0);
+	if (task_caches)
+		return -EAGAIN;
+	bpf_for_each_map_elem(&mms, settle_one, &a, 0);
 	/* An event may have found meanwhile that it need not be exact; then it is far from any limit that matters. */
 	a->settled = epoch;
-	return task_caches ? -EAGAIN : 0;
+	return 0;
 }
 
 /*

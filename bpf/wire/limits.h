@@ -132,7 +132,7 @@ struct plimsoll_account {
 	__s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
 	__s64 peak_pages; /* the largest usage seen at or above the soft limit, or at a grant, since the line was drawn */
 	__u32 settled;    /* the epoch of `exact` in which every address space was settled for a grant */
-	__u32 pad;
+	__u32 walked;     /* the epoch of `exact` in which the walk under way began, where a walk settles */
 };
 
 /* plimsoll_record.kind */

@@ -147,6 +147,7 @@ impl Kept {
         for account in shown.as_array_mut().unwrap() {
             account["usage_bytes"] = 0.into();
             account["processes"] = 0.into();
+            account["peak_bytes"] = 0.into();
         }
         Self { shown, file: fs::read_to_string(world.path("state").join("limits.json")).ok() }
     }

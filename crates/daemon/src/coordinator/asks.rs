@@ -56,6 +56,10 @@ impl<G: Grantor> Coordinator<G> {
             process.asks = process.asks.saturating_add(1);
         }
         let desk = self.desks.entry(user).or_default();
+        if desk.is_full() {
+            self.finish(&ask);
+            return self.refuse(&ask, Refusal::Busy, (Pages(0), Pages(0)));
+        }
         if !ask.patient {
             desk.urgent.push(ask);
         } else if desk.waiting.is_empty() {
@@ -229,6 +233,10 @@ impl<G: Grantor> Coordinator<G> {
 
     fn serve_urgent(&mut self, desk: &mut Desk, now: Nanos) {
         for mut ask in core::mem::take(&mut desk.urgent) {
+            if ask.tried && ask.recalled != Recalled::Yes {
+                desk.urgent.push(ask);
+                continue;
+            }
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
                 Attempt::Over { usage, hard } => {
@@ -237,7 +245,7 @@ impl<G: Grantor> Coordinator<G> {
                     if ask.recalled == Recalled::Yes || ask.pages > line {
                         self.dismiss(desk, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
                     } else {
-                        ask.exact_by = None;
+                        (ask.exact_by, ask.tried) = (None, true);
                         desk.urgent.push(ask);
                     }
                 }
@@ -290,8 +298,10 @@ impl<G: Grantor> Coordinator<G> {
     /// A client has answered a recall.
     pub(super) fn recalled(&mut self, pid: Pid, seq: u32, now: Nanos) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        process.mute = false;
         let Some(user) = process.space.map(|space| space.user) else { return };
+        if self.desks.get(&user).is_some_and(|desk| desk.has_asked(seq)) {
+            process.mute = false;
+        }
         self.wake(user, now);
         self.expect_no_more(user, pid, Some(seq), now);
     }
@@ -336,7 +346,11 @@ impl<G: Grantor> Coordinator<G> {
         let account = match self.grantor.as_mut().map(|grantor| grantor.account(user)) {
             None => None,
             Some(Ok(account)) => account,
-            Some(Err(error)) => return self.effect(Effect::Trouble(error)),
+            Some(Err(error)) => {
+                desk.soft.look_later(now);
+                self.plan(user);
+                return self.effect(Effect::Trouble(error));
+            }
         };
         if desk.soft.look(account.as_ref(), now).is_some() {
             let watchers: Vec<ConnectionId> = desk.watchers.keys().copied().collect();
@@ -378,7 +392,15 @@ impl<G: Grantor> Coordinator<G> {
                 Ok(Reserved::Over { usage, hard }) => return Attempt::Over { usage, hard },
                 Ok(Reserved::Inexact) => return Attempt::Inexact,
                 Ok(Reserved::Granted { .. } | Reserved::NoLine) => break,
-                Ok(Reserved::Gone) => space = self.look_up(ask.pid, now),
+                Ok(Reserved::Gone) => {
+                    space = self.look_up(ask.pid, now);
+                    if space == Some(found) {
+                        // It is dying: nothing is promised to it any more.
+                        self.finish(ask);
+                        self.refuse(ask, Refusal::NotPermitted, (Pages(0), Pages(0)));
+                        return Attempt::Answered;
+                    }
+                }
                 Err(error) => {
                     self.effect(Effect::Trouble(error));
                     self.finish(ask);

@@ -30,6 +30,9 @@ pub(super) enum Recalled {
     Yes,
 }
 
+/// Requests of one account that are not answered yet.
+const DESK_MAX: usize = 1024;
+
 /// A request that is not answered yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
@@ -42,6 +45,8 @@ pub(super) struct Ask {
     /// Until then; `None`: for ever.
     pub(super) until: Option<Nanos>,
     pub(super) recalled: Recalled,
+    /// It was over the line when it was tried: not again before the recall for it has ended.
+    pub(super) tried: bool,
     /// When it is refused if the account could not be counted exactly by then.
     pub(super) exact_by: Option<Nanos>,
 }
@@ -64,7 +69,17 @@ impl Ask {
             Patience::None | Patience::Endless => None,
         };
         let patient = patience != Patience::None;
-        Self { connection, pid, seq, pages, patient, until, recalled: Recalled::No, exact_by: None }
+        Self {
+            connection,
+            pid,
+            seq,
+            pages,
+            patient,
+            until,
+            recalled: Recalled::No,
+            tried: false,
+            exact_by: None,
+        }
     }
 }
 
@@ -93,6 +108,7 @@ pub(super) struct Desk {
     /// What was over the line last: usage, and how far grants may go.
     pub(super) over: (Pages, Pages),
     rounds: u64,
+    last_seq: Option<u32>,
     round_ended: Option<Nanos>,
     tried: Option<Nanos>,
     try_at: Option<Nanos>,
@@ -156,12 +172,23 @@ impl Desk {
             return BTreeSet::new();
         };
         self.round_ended = Some(now);
+        self.last_seq = Some(round.seq);
         for ask in self.urgent.iter_mut().chain(self.waiting.iter_mut()) {
             if ask.recalled == Recalled::In(round.number) {
                 ask.recalled = Recalled::Yes;
             }
         }
         round.asked
+    }
+
+    /// Whether this is an answer to the recall under way, or to the one before.
+    pub(super) fn has_asked(&self, seq: u32) -> bool {
+        self.last_seq == Some(seq) || self.round.as_ref().is_some_and(|round| round.seq == seq)
+    }
+
+    /// Whether no more requests are taken: each of them is looked at with every recall.
+    pub(super) fn is_full(&self) -> bool {
+        self.urgent.len().saturating_add(self.waiting.len()) >= DESK_MAX
     }
 
     /// Nobody is there to give anything back.

@@ -302,6 +302,10 @@ impl Service {
     }
 
     fn ended(&mut self, pid: Pid) {
+        // Told of an earlier process of this number, in the same turn in which another has said HELLO.
+        if !self.held.get(&pid).is_some_and(has_exited) {
+            return;
+        }
         let Some(pidfd) = self.held.remove(&pid) else { return };
         // Closing it takes it out of the epoll, too, but for a copy, of which there is none.
         drop(pidfd);

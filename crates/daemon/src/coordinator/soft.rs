@@ -29,6 +29,11 @@ impl Soft {
         self.look
     }
 
+    /// The account could not be looked at.
+    pub(super) fn look_later(&mut self, now: Nanos) {
+        self.look = Some(now.saturating_add(PAUSE));
+    }
+
     /// Looks at the account (`None`: its line is gone); what to tell, if anything.
     pub(super) fn look(&mut self, account: Option<&GrantAccount>, now: Nanos) -> Option<bool> {
         self.look = None;

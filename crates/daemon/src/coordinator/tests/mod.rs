@@ -135,8 +135,12 @@ fn who_does_not_answer_a_recall_delays_a_refusal_once() {
     // Asked all the same, but not waited for.
     assert!(world.ask(asker, 2, 200, Patience::None).is_some());
     assert_eq!(world.recalls(watch).len(), 2);
+    // What nobody asked for is no answer.
+    world.send(watch, Request::Recalled { seq: 4711, bytes: Bytes(0) });
+    world.pass(10);
+    assert!(world.ask(asker, 4, 200, Patience::None).is_some());
     // One that answers again, late as it is, is waited for again.
-    let (seq, _) = world.recalls(watch)[1];
+    let (seq, _) = world.recalls(watch)[2];
     world.send(watch, Request::Recalled { seq, bytes: Bytes(0) });
     world.pass(10);
     assert_eq!(world.ask(asker, 3, 200, Patience::None), None);
@@ -358,6 +362,37 @@ fn who_floods_is_told_to_stop_and_others_are_served() {
     world.end(1);
     world.pass(20);
     assert!(world.is_granted(other, 1));
+}
+
+#[test]
+fn a_user_who_asks_too_much_at_once_is_told_to_come_again_and_what_is_over_the_line_is_tried_once() {
+    let mut world = World::new(1000);
+    let (holder, _watch) = (world.client(1, false), world.client(1, true));
+    world.ask(holder, 1, 990, Patience::None);
+    world.settle(holder, 1);
+    let askers: Vec<_> = (0..40).map(|number| world.client(100 + number, false)).collect();
+    let mut busy = 0;
+    for asker in &askers {
+        for seq in 0..30 {
+            world.ask(*asker, seq, 200, Patience::None);
+            busy += u32::from(world.refusal(*asker, seq) == Some(Refusal::Busy));
+        }
+    }
+    assert_eq!(busy, 40 * 30 - 1024);
+    let tried = world.books.0.borrow().tried;
+    assert!(tried <= 1024 + 2, "{tried} tries for 1024 requests");
+    world.pass(60);
+    assert_eq!(world.refusal(askers[0], 0), Some(Refusal::OverLine));
+}
+
+#[test]
+fn nothing_is_promised_to_a_dying_process() {
+    let mut world = World::new(1000);
+    let client = world.client(1, false);
+    world.books.0.borrow_mut().dying.insert(Pid(1));
+    world.ask(client, 1, 10, Patience::None);
+    assert_eq!(world.refusal(client, 1), Some(Refusal::NotPermitted));
+    assert_eq!(world.usage(), 0);
 }
 
 #[test]

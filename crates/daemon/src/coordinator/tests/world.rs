@@ -9,7 +9,11 @@ use crate::coordinator::{
 use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pages, Pid, Uid};
 use plimsoll_sys::bpf::{BpfError, GrantAccount, Reserved, Space};
 use plimsoll_wire::tmalloc::{Patience, Refusal, Reply, Request};
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 pub(super) const PAGE: u64 = 4096;
 pub(super) const USER: Uid = Uid(1000);
@@ -37,6 +41,10 @@ pub(super) struct Books {
     /// So many questions are answered with 'not known exactly'.
     pub(super) inexact: u32,
     pub(super) settled: u32,
+    /// Attempts to reserve.
+    pub(super) tried: u32,
+    /// Signalled, and not gone yet: nothing is reserved for them.
+    pub(super) dying: BTreeSet<Pid>,
     mms: u64,
 }
 
@@ -70,12 +78,16 @@ impl Grantor for Fake {
 
     fn reserve(&mut self, space: &Space, pages: Pages, headroom: Pages) -> Result<Reserved, BpfError> {
         let mut books = self.0.borrow_mut();
+        books.tried += 1;
         if books.inexact > 0 {
             books.inexact -= 1;
             return Ok(Reserved::Inexact);
         }
         let usage = books.usage(space.user);
         let Some(hard) = books.lines.get(&space.user).copied() else { return Ok(Reserved::NoLine) };
+        if books.dying.contains(&space.pid) {
+            return Ok(Reserved::Gone);
+        }
         let Some(held) = books.of(space) else { return Ok(Reserved::Gone) };
         if usage + pages.0 + headroom.0 > hard {
             return Ok(Reserved::Over { usage: Pages(usage), hard: Pages(hard) });
