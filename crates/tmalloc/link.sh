@@ -9,4 +9,5 @@ set -euo pipefail
 [ $# -eq 2 ] || { echo "link.sh: usage: link.sh LIBRARY.a OUTPUT" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 "${CC:-cc}" -shared -o "$2" -Wl,-soname,libtmalloc.so.0 -Wl,--version-script="$here/tmalloc.map" -Wl,--gc-sections \
-    -Wl,-z,relro,-z,now -Wl,--strip-debug -Wl,--whole-archive "$1" -Wl,--no-whole-archive -lgcc_s -lpthread -ldl -lc
+    -Wl,-z,relro,-z,now,-z,nodelete \
+    -Wl,--strip-debug -Wl,--whole-archive "$1" -Wl,--no-whole-archive -lgcc_s -lpthread -ldl -lc

@@ -4,6 +4,7 @@
 //! reads for all. Only the reader closes the connection, so a descriptor is never reused under somebody's hands.
 
 use crate::{
+    fork,
     lock::{self, Lock},
     message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
     socket::{self, Received},
@@ -259,6 +260,8 @@ fn claim_slot(patience: Patience) -> Option<&'static Slot> {
 
 /// Connects where needed, and sends. The slot is written before the answer can come.
 fn send_question(slot: &Slot, question: Message) -> bool {
+    // A child that shared this connection would speak, and be granted memory, in its parent's name.
+    fork::prepare();
     let mut connection = CONNECTION.lock();
     let fresh = connection.socket < 0;
     if fresh && !connect(&mut connection) {

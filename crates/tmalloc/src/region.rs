@@ -138,7 +138,7 @@ pub(crate) struct Region {
     /// Somebody is opening more of it.
     pub(crate) growing: bool,
     pub(crate) next: *mut Region,
-    /// Blocks that are used or in a thread's cache.
+    /// Blocks that are used or in a thread's cache, and lists of holes that are being populated.
     live: usize,
     /// Offsets: up to where tags and data are open.
     tags_end: usize,
@@ -157,6 +157,9 @@ const TAGS_AT: usize = 64 << 10;
 const DATA_AT: usize = TAGS_AT + REGION_BYTES / GRANULE_BYTES;
 
 const _: () = assert!(size_of::<Region>() <= 8192 && DATA_AT.is_multiple_of(64 << 10));
+
+/// What a region has room for.
+pub(crate) const DATA_BYTES_MAX: usize = REGION_BYTES - DATA_AT;
 
 /// What the header takes, in whole pages.
 fn header_bytes() -> usize {
@@ -183,8 +186,12 @@ pub(crate) fn data_bytes_for(class: usize) -> usize {
     (class::block_bytes(class) + 2 * SENTINEL_BYTES).next_multiple_of(pages::size())
 }
 
-/// Maps a region and opens its first `data_bytes`; null when the kernel has no more. `asked`: populated as well.
+/// Maps a region and opens its first `data_bytes`; null when the kernel has no more, or a region no room for them. `asked`:
+/// populated as well.
 pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> *mut Region {
+    if data_bytes > DATA_BYTES_MAX {
+        return ptr::null_mut();
+    }
     let base = pages::take_space(REGION_BYTES, REGION_BYTES);
     if base.is_null() {
         return ptr::null_mut();
@@ -350,6 +357,8 @@ impl Region {
     }
 
     /// Takes holes off the list: one of `first` bytes that a block of this class fits in, then more up to `wanted` bytes.
+    /// Until they come back, by [`Self::keep_holes`] or [`Self::fill_holes`], the region counts as used: it is not unmapped
+    /// under who populates them without the lock.
     pub(crate) fn take_holes(&mut self, class: usize, first: usize, wanted: usize) -> (Holes, usize) {
         let mut taken = ptr::null_mut();
         let mut bytes = 0;
@@ -373,11 +382,13 @@ impl Region {
                 link = unsafe { &raw mut (*hole).next };
             }
         }
+        self.live += usize::from(!taken.is_null());
         (Holes(taken), bytes)
     }
 
     /// Holes come back as they went.
     pub(crate) fn keep_holes(&mut self, holes: Holes) {
+        self.live -= usize::from(!holes.0.is_null());
         for hole in holes {
             // SAFETY: the list is read before its link changes; the hole is this region's.
             unsafe { (*hole).next = self.holes };
@@ -387,6 +398,7 @@ impl Region {
 
     /// Holes whose pages are there again are free blocks.
     pub(crate) fn fill_holes(&mut self, holes: Holes) {
+        self.live -= usize::from(!holes.0.is_null());
         for hole in holes {
             self.hole_bytes -= Hole::bytes(hole);
             // SAFETY: the allocator gave the block, with the alignment of every block; nobody uses it.
@@ -404,5 +416,39 @@ impl Region {
         let bytes = unsafe { (*this).backed_bytes() };
         pages::give_space(this.cast(), REGION_BYTES);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_whose_holes_are_being_populated_is_not_idle() {
+        const CLASS: usize = 0;
+        let region = create(4 << 20, true, 0);
+        assert!(!region.is_null());
+        // SAFETY: nobody else knows the region.
+        let state = unsafe { &mut *region };
+        assert!(state.punch(usize::MAX) > 3 << 20 && state.is_idle());
+        for fill in [false, true] {
+            let first = state.smallest_hole(CLASS).unwrap_or(0);
+            let (holes, bytes) = state.take_holes(CLASS, first, 1 << 20);
+            assert!(bytes >= first && first > 0 && !state.is_idle());
+            if fill {
+                assert!(holes.into_iter().all(Hole::populate));
+                state.fill_holes(holes);
+            } else {
+                state.keep_holes(holes);
+            }
+            assert!(state.is_idle());
+        }
+        // SAFETY: it is idle.
+        unsafe { Region::destroy(region) };
+    }
+
+    #[test]
+    fn a_region_is_not_opened_past_its_end() {
+        assert!(create(DATA_BYTES_MAX + pages::size(), false, 0).is_null());
     }
 }

@@ -6,12 +6,15 @@ use crate::{
     arena, cache,
     class::{self, PAYLOAD_BYTES_MAX},
     client::{self, Patience, Refusal},
-    daemonless, heap, large, region,
+    daemonless, heap, large, pages, region,
 };
 use std::ptr::{self, NonNull};
 
 /// The first list of sizes has room for so many.
 const SIZES_MIN: usize = 16;
+/// How much of the small blocks one region takes.
+const PIECE_BYTES: usize = 16 << 20;
+const _: () = assert!(PIECE_BYTES + 2 * PAYLOAD_BYTES_MAX < region::DATA_BYTES_MAX);
 
 /// Sizes that were asked for, and nothing held until [`Transaction::commit`].
 #[derive(Debug)]
@@ -85,8 +88,8 @@ impl Transaction {
         match client::reserve(bytes, Patience::None) {
             Ok(grant) => {
                 let mut left = grant.bytes;
-                let small = self.small_data_bytes();
-                let opened = (small == 0 || arena::open_under(&mut left, cache::own_arena(), small))
+                let arena = cache::own_arena();
+                let opened = self.small_pieces().all(|piece| arena::open_under(&mut left, arena, piece))
                     && self.take(blocks, is_large, |size| large::allocate_under(&mut left, size));
                 client::settled(&grant);
                 // What of the rest was populated before the kernel had no more is not known.
@@ -131,30 +134,26 @@ impl Transaction {
         })
     }
 
-    /// What the small blocks need opened, in one piece.
-    fn small_data_bytes(&self) -> usize {
+    /// What the small blocks need opened, in pieces that a region has room for.
+    fn small_pieces(&self) -> impl Iterator<Item = usize> {
         let small = self.sizes().iter().filter(|size| **size <= PAYLOAD_BYTES_MAX);
-        let blocks: usize = small.clone().map(|size| class::block_bytes(class::class_of(*size))).sum();
-        match small.max() {
-            None => 0,
-            // Blocks are carved off one after the other, and each free block is good for a size on its list only: the
-            // last one needs as much as if it came alone.
-            Some(largest) => {
-                crate::pages::round_up(blocks).unwrap_or(0)
-                    + region::data_bytes_for(class::class_of(*largest))
-            }
-        }
+        let classes = small.map(|size| class::class_of(*size));
+        let blocks: usize = classes.clone().map(class::block_bytes).sum();
+        // Blocks are carved off one after the other, and each free block is good for a size on its list only: the last one
+        // of a piece needs as much as if it came alone.
+        let last = classes.max().map_or(0, region::data_bytes_for);
+        (0..blocks).step_by(PIECE_BYTES).map(move |at| {
+            let piece = PIECE_BYTES.min(blocks - at);
+            piece.next_multiple_of(pages::size()) + last
+        })
     }
 
     /// What committing populates at most, in bytes.
     fn cost(&self) -> Option<usize> {
         let large = self.sizes().iter().filter(|size| **size > PAYLOAD_BYTES_MAX);
-        let large =
-            large.map(|size| large::cost(*size)).try_fold(0_usize, |sum, cost| sum.checked_add(cost?))?;
-        match self.small_data_bytes() {
-            0 => Some(large),
-            small => large.checked_add(region::cost_of_new(small)),
-        }
+        let mut large = large.map(|size| large::cost(*size));
+        let large = large.try_fold(0_usize, |sum, cost| sum.checked_add(cost?))?;
+        self.small_pieces().map(region::cost_of_new).try_fold(large, usize::checked_add)
     }
 
     fn make_room(&mut self) -> Option<()> {

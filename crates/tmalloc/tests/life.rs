@@ -29,6 +29,13 @@ fn a_forked_child_asks_for_all_it_uses() {
 }
 
 #[test]
+fn a_child_from_before_the_first_allocation_asks_in_its_own_name() {
+    let coordinator = Coordinator::start(64 * MIB);
+    coordinator.run("fork_first");
+    assert_eq!(coordinator.books().asked.len(), 2);
+}
+
+#[test]
 fn a_program_with_threads_can_fork_at_any_moment() {
     let coordinator = Coordinator::start(512 * MIB);
     coordinator.run("fork_among_threads");
@@ -96,6 +103,14 @@ fn a_transaction_takes_all_or_none() {
 }
 
 #[test]
+fn a_transaction_of_small_blocks_may_be_larger_than_a_region() {
+    let coordinator = Coordinator::start(128 * MIB);
+    coordinator.run("transaction_of_many");
+    let books = coordinator.books();
+    assert!(books.all_settled() && books.refusals == 0, "{books:?}");
+}
+
+#[test]
 fn the_soft_limit_is_told_by_descriptor_and_by_callback() {
     let coordinator = Coordinator::start(64 * MIB);
     let mut child = coordinator.begin("soft");
@@ -118,6 +133,7 @@ fn headroom_is_what_the_coordinator_would_grant() {
 fn scenario() {
     match named().as_deref() {
         Some("fork") => fork(),
+        Some("fork_first") => fork_first(),
         Some("fork_among_threads") => fork_among_threads(),
         Some("refused_without") => refused_without(),
         Some("passed") => {
@@ -129,6 +145,7 @@ fn scenario() {
         Some("hold") => hold(),
         Some("wait") => wait(),
         Some("wait_many") => wait_many(),
+        Some("transaction_of_many") => transaction_of_many(),
         Some("transaction") => transaction(),
         Some("soft") => soft(),
         Some("headroom") => headroom(),
@@ -225,6 +242,12 @@ fn fork() {
     give(take(500, 4000));
     give(blocks);
     give(vec![large]);
+}
+
+fn fork_first() {
+    assert!(tmalloc::headroom() > 0);
+    in_child(|| give(take(10, 1000)));
+    give(take(10, 1000));
 }
 
 fn fork_among_threads() {
@@ -360,18 +383,34 @@ fn wait_many() {
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
 }
 
+fn commit(sizes: &[usize]) -> Vec<*mut u8> {
+    let mut transaction = Transaction::begin();
+    for (index, size) in sizes.iter().enumerate() {
+        assert_eq!(transaction.reserve(*size), Some(index));
+    }
+    let mut blocks = vec![std::ptr::null_mut(); sizes.len()];
+    let taken = transaction.commit(&mut blocks);
+    assert!(blocks.iter().all(|block| block.is_null() != taken));
+    blocks
+}
+
+fn transaction_of_many() {
+    const SIZE: usize = 128 << 10;
+    let blocks = commit(&[SIZE; 300]);
+    for (block, fill) in blocks.iter().zip((0_u8..=250).cycle()) {
+        assert!(!block.is_null());
+        // SAFETY: as large as was asked.
+        unsafe { block.write_bytes(fill, SIZE) };
+    }
+    for (block, fill) in blocks.iter().zip((0_u8..=250).cycle()) {
+        // SAFETY: as above.
+        assert!(unsafe { std::slice::from_raw_parts(*block, SIZE) }.iter().all(|byte| *byte == fill));
+    }
+    give(blocks.into_iter().filter_map(NonNull::new).collect());
+}
+
 fn transaction() {
     let sizes = [100, 5000, 300_000, 1 << 20, 16, 70_000];
-    let commit = |sizes: &[usize]| {
-        let mut transaction = Transaction::begin();
-        for (index, size) in sizes.iter().enumerate() {
-            assert_eq!(transaction.reserve(*size), Some(index));
-        }
-        let mut blocks = vec![std::ptr::null_mut(); sizes.len()];
-        let taken = transaction.commit(&mut blocks);
-        assert!(blocks.iter().all(|block| block.is_null() != taken));
-        blocks
-    };
     for _ in 0..20 {
         let blocks = commit(&sizes);
         for (block, size) in blocks.iter().zip(sizes) {
