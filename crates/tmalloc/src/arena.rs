@@ -141,10 +141,12 @@ pub(crate) fn open_under(grant: &mut usize, arena: usize, data_bytes: usize) -> 
     let Some(lock) = ARENA.get(arena) else { return false };
     let plan = lock.lock().plan_bytes(data_bytes, *grant, true);
     let cost = plan.cost();
-    let opened = cost <= *grant && plan.open(arena);
+    let opened = if cost <= *grant { plan.open(arena) } else { Err(0) };
     let mut state = lock.lock();
-    if !opened {
+    if let Err(dropped) = opened {
         state.undo(plan);
+        drop(state);
+        client::give_back(dropped);
         return false;
     }
     state.settle(plan);
@@ -230,7 +232,7 @@ fn carry_out(
     let opened = plan.open(arena);
     let cost = plan.cost();
     let mut state = lock.lock();
-    let block = if opened {
+    let block = if opened.is_ok() {
         state.settle(plan);
         state.allocate(class)
     } else {
@@ -239,12 +241,11 @@ fn carry_out(
     };
     drop(state);
     if let Some(grant) = grant {
-        if opened {
+        if opened.is_ok() {
             hold(cost);
         }
         client::settled(&grant);
-        // How much of it was populated before the kernel had no more is not known.
-        client::give_back(if opened { 0 } else { cost });
+        client::give_back(opened.err().unwrap_or(0));
     }
     block.ok_or(Refusal::Refused)
 }
@@ -273,26 +274,26 @@ impl Plan {
         }
     }
 
-    /// Maps and populates, without any lock.
-    fn open(&self, arena: usize) -> bool {
+    /// Maps and populates, without any lock. `Err`: the kernel has no more; bytes that were populated in vain, and are not
+    /// any more.
+    fn open(&self, arena: usize) -> Result<(), usize> {
         match self {
             Self::Fill { holes, .. } => fill(*holes),
             Self::More { region, data_bytes, .. } => Region::open_more(*region, *data_bytes),
             Self::New { region, data_bytes, asked } => {
                 let arena = u32::try_from(arena).unwrap_or(0);
-                region.set(region::create(*data_bytes, *asked, arena));
-                !region.get().is_null()
+                region.set(region::create(*data_bytes, *asked, arena)?);
+                Ok(())
             }
         }
     }
 }
 
-fn fill(holes: Holes) -> bool {
-    let populated = holes.into_iter().all(Hole::populate);
-    if !populated {
-        holes.into_iter().for_each(Hole::drop_pages);
+fn fill(holes: Holes) -> Result<(), usize> {
+    if holes.into_iter().all(Hole::populate) {
+        return Ok(());
     }
-    populated
+    Err(holes.into_iter().map(Hole::drop_populated).sum())
 }
 
 impl Arena {

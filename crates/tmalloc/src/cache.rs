@@ -11,6 +11,7 @@ use crate::{
     arena::{self, ARENAS, Node},
     class::{self, CLASSES},
     client::Patience,
+    heap,
     lock::Lock,
     region,
 };
@@ -110,6 +111,9 @@ pub(crate) fn push(cache: *mut Cache, class: usize, block: NonNull<u8>) -> bool 
     let fits = bin.count < bin_blocks(class);
     if fits {
         let node = block.as_ptr().cast::<Node>();
+        if bin.first == node {
+            heap::misused();
+        }
         // SAFETY: a block holds 16 bytes at least, and nobody uses it.
         unsafe { node.write(Node { next: bin.first }) };
         bin.first = node;

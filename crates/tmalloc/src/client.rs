@@ -17,6 +17,13 @@ use std::{
 
 /// More than the 64 requests of one process that the coordinator lets wait: others find a place beside them.
 const SLOTS: usize = 80;
+/// So many of them at most wait for memory: less than those 64, since one that is cancelled counts until it is answered.
+const PATIENT_MAX: usize = 48;
+/// Why a question is REFUSED that met too many others.
+const REASON_BUSY: u64 = 3;
+/// How long before it is asked again, and how often by who has no patience.
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
+const BUSY_TRIES: u32 = 3;
 const FREE: u32 = 0;
 const WAITING: u32 = 1;
 /// Nobody may be reading any more: look.
@@ -123,6 +130,8 @@ static NEXT_SEQ: AtomicU32 = AtomicU32::new(1);
 static CONNECTED: AtomicBool = AtomicBool::new(false);
 /// How many grants are being populated.
 static POPULATING: AtomicUsize = AtomicUsize::new(0);
+/// How many requests wait for memory.
+static PATIENT: AtomicUsize = AtomicUsize::new(0);
 /// What is held no longer, and not told yet, in bytes.
 static RETURNED: AtomicUsize = AtomicUsize::new(0);
 
@@ -130,10 +139,7 @@ static RETURNED: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
     let answer = ask(RESERVE, bytes as u64, patience)?;
     match answer.kind {
-        GRANTED => {
-            POPULATING.fetch_add(1, Ordering::AcqRel);
-            Ok(Grant { bytes, connection: answer.connection })
-        }
+        GRANTED => Ok(Grant { bytes, connection: answer.connection }),
         _ => Err(Refusal::Refused),
     }
 }
@@ -207,6 +213,7 @@ pub(crate) unsafe fn start_over() {
     READING.store(false, Ordering::Relaxed);
     CONNECTED.store(false, Ordering::Relaxed);
     POPULATING.store(0, Ordering::Relaxed);
+    PATIENT.store(0, Ordering::Relaxed);
     RETURNED.store(0, Ordering::Relaxed);
 }
 
@@ -217,11 +224,60 @@ struct Answer {
     connection: u32,
 }
 
-/// One question and its answer. A connection that ends meanwhile is made anew, once, or as long as there is patience.
+impl Answer {
+    /// There were too many at once: this says nothing of the memory.
+    fn is_busy(&self) -> bool {
+        self.kind == REFUSED && self.value == REASON_BUSY
+    }
+}
+
+/// The right to wait for an answer, of which a process has fewer than the coordinator lets it.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    /// `None`: others wait until there is no patience left.
+    fn take(patience: Patience) -> Option<Self> {
+        let more = |places: usize| (places < PATIENT_MAX).then_some(places + 1);
+        while PATIENT.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+            if patience.left() == Some(Duration::ZERO) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Some(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        PATIENT.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One question and its answer. A connection that ends meanwhile is made anew, once, or as long as there is patience; so is a
+/// question that met too many others.
 fn ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
+    let _place = match patience {
+        Patience::None => None,
+        Patience::Until(_) | Patience::Endless => Some(Place::take(patience).ok_or(Refusal::Refused)?),
+    };
     let mut again = true;
+    let mut busy_tries = 0;
     loop {
         let asked = try_ask(kind, a, patience);
+        if asked.as_ref().is_ok_and(Answer::is_busy) {
+            busy_tries += 1;
+            let over = match patience {
+                Patience::None => busy_tries > BUSY_TRIES,
+                Patience::Until(_) | Patience::Endless => patience.left() == Some(Duration::ZERO),
+            };
+            if over {
+                return asked;
+            }
+            std::thread::sleep(BUSY_INTERVAL);
+            continue;
+        }
         if matches!(asked, Ok(_) | Err(Refusal::Refused)) {
             return asked;
         }
@@ -409,14 +465,18 @@ fn deliver(message: &Message, connection: u32) {
         // It may have been another's by the time it was taken.
         asked(slot) || !slot.turn(FILLING, POKED)
     };
-    if let Some(slot) = SLOT.iter().find(waits) {
+    let asker = SLOT.iter().find(waits);
+    if message.kind == GRANTED {
+        // Before its asker wakes: who connects anew meanwhile must not settle what is not populated yet.
+        POPULATING.fetch_add(1, Ordering::AcqRel);
+    }
+    if let Some(slot) = asker {
         slot.kind.store(message.kind, Ordering::Relaxed);
         slot.value.store(message.a, Ordering::Relaxed);
         slot.state.store(ANSWERED, Ordering::Release);
         lock::wake(&slot.state, 1);
     } else if message.kind == GRANTED {
         // Granted to somebody who waits no longer.
-        POPULATING.fetch_add(1, Ordering::AcqRel);
         settled(&Grant { bytes: 0, connection });
     }
 }

@@ -185,7 +185,7 @@ unsafe fn find(pointer: NonNull<u8>) -> Found {
 
 /// A block that was given back before, or never came from here: going on would give its memory to two.
 #[cold]
-fn misused() -> ! {
+pub(crate) fn misused() -> ! {
     const TEXT: &[u8] = b"tmalloc: freed twice, or not memory of tmalloc\n";
     // SAFETY: writes a text of that length.
     unsafe { libc::write(libc::STDERR_FILENO, TEXT.as_ptr().cast(), TEXT.len()) };

@@ -4,7 +4,7 @@
 use crate::{
     arena,
     client::{self, Grant, Patience, Refusal},
-    daemonless, fork,
+    daemonless, fork, heap,
     lock::Lock,
     pages,
     region::{self, Head, REGION_BYTES},
@@ -15,6 +15,8 @@ use std::{
 };
 
 const LARGE_MAGIC: u64 = 0x746d_616c_6c6f_6332;
+/// The same while the block is nobody's: who gives it back again is found out.
+const KEPT_MAGIC: u64 = 0x746d_616c_6c6f_6333;
 /// Where the block begins behind the header, unless it is aligned to more.
 const OFFSET: usize = 64;
 /// Kept: a share of what is held, between these.
@@ -35,6 +37,8 @@ pub(crate) struct Large {
     offset: usize,
     end: usize,
     next: *mut Large,
+    /// Its mapping has more than one part to the kernel, which before Linux 6.17 moves only one.
+    moved: bool,
 }
 
 const _: () = assert!(size_of::<Large>() <= OFFSET);
@@ -69,23 +73,23 @@ pub(crate) fn allocate(
     match client::reserve(shape.bytes(), patience) {
         Ok(grant) => {
             let block = shape.map(true);
-            held_or_returned(block.is_some(), &grant);
-            block.map(|block| (block, true)).ok_or(Refusal::Refused)
+            conclude(&grant, block.err());
+            block.map(|block| (block, true)).map_err(|_dropped| Refusal::Refused)
         }
         Err(Refusal::NoDaemon) if daemonless::pass() => {
-            shape.map(false).map(|block| (block, true)).ok_or(Refusal::Refused)
+            shape.map(false).map(|block| (block, true)).map_err(|_dropped| Refusal::Refused)
         }
         Err(refusal) => Err(refusal),
     }
 }
 
-/// All of a grant is populated; or what was of it, which is not known, is unmapped again.
-fn held_or_returned(held: bool, grant: &Grant) {
-    if held {
+/// All of a grant is populated; or nothing came of it, and so many bytes were populated and are unmapped again.
+fn conclude(grant: &Grant, dropped: Option<usize>) {
+    if dropped.is_none() {
         arena::hold(grant.bytes);
     }
     client::settled(grant);
-    client::give_back(if held { 0 } else { grant.bytes });
+    client::give_back(dropped.unwrap_or(0));
 }
 
 /// Bytes that mapping a block populates.
@@ -97,10 +101,17 @@ pub(crate) fn cost(size: usize) -> Option<usize> {
 pub(crate) fn allocate_under(grant: &mut usize, size: usize) -> Option<NonNull<u8>> {
     let shape = Shape::of(size, 1)?;
     let left = grant.checked_sub(shape.bytes())?;
-    let block = shape.map(true)?;
-    *grant = left;
-    arena::hold(shape.bytes());
-    Some(block)
+    match shape.map(true) {
+        Ok(block) => {
+            *grant = left;
+            arena::hold(shape.bytes());
+            Some(block)
+        }
+        Err(dropped) => {
+            client::give_back(dropped);
+            None
+        }
+    }
 }
 
 /// How a block lies in its mapping.
@@ -132,10 +143,11 @@ impl Shape {
         self.apart() + self.end - self.start()
     }
 
-    fn map(self, asked: bool) -> Option<NonNull<u8>> {
+    /// `Err`: the kernel has no more; bytes that were populated in vain, and are unmapped again.
+    fn map(self, asked: bool) -> Result<NonNull<u8>, usize> {
         let base = self.take_space();
         if base.is_null() {
-            return None;
+            return Err(0);
         }
         let (start, length) = (base.wrapping_add(self.start()), self.end - self.start());
         if self.apart() > 0 || self.end < HUGE_PAGE_BYTES {
@@ -143,8 +155,9 @@ impl Shape {
         }
         let open = |at, length| pages::open(at, length) && (!asked || pages::populate(at, length));
         if !(open(base, self.apart()) && open(start, length)) {
+            let bytes = pages::populated_bytes(base, self.end);
             pages::give_space(base, self.end);
-            return None;
+            return Err(bytes);
         }
         let head = Head { magic: LARGE_MAGIC, generation: region::generation(), asked };
         // SAFETY: the first page is open, and nobody else knows of it.
@@ -154,9 +167,10 @@ impl Shape {
                 offset: self.offset,
                 end: self.end,
                 next: ptr::null_mut(),
+                moved: false,
             });
         }
-        NonNull::new(base.wrapping_add(self.offset))
+        NonNull::new(base.wrapping_add(self.offset)).ok_or(0)
     }
 
     /// Space that begins at a multiple of [`REGION_BYTES`], with the block aligned.
@@ -200,8 +214,13 @@ pub(crate) unsafe fn free(large: *mut Large) {
     let inherited = state.head.generation != region::generation();
     let fits = state.head.asked && state.offset == OFFSET && !inherited;
     let mut kept = KEPT.lock();
+    // Another thread may have given it back since it was found.
+    if !Large::is_one(&state.head) {
+        heap::misused();
+    }
     let limit = (arena::held_bytes() / KEPT_SHARE).clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
     if fits && kept.bytes + state.end <= limit {
+        state.head.magic = KEPT_MAGIC;
         state.next = kept.first;
         kept.first = large;
         kept.add(state.end);
@@ -242,34 +261,44 @@ pub(crate) unsafe fn resize(large: *mut Large, size: usize) -> Option<NonNull<u8
 
 fn grow(large: *mut Large, end: usize) -> Option<NonNull<u8>> {
     // SAFETY: the header of a block in use, which the caller owns.
-    let old_end = unsafe { (*large).end };
-    let bytes = end - old_end;
+    let (old_end, moved) = unsafe { ((*large).end, (*large).moved) };
+    if moved {
+        return None;
+    }
     let _growing = arena::growing(Patience::None);
-    let grant = client::reserve(bytes, Patience::None).ok()?;
-    let moved = carry(large.cast(), old_end, end);
-    held_or_returned(moved.is_some(), &grant);
-    let moved = moved?.as_ptr().cast::<Large>();
+    let grant = client::reserve(end - old_end, Patience::None).ok()?;
+    let carried = carry(large.cast(), old_end, end);
+    conclude(&grant, carried.err());
+    let large = carried.ok()?.cast::<Large>();
     // SAFETY: the header moved along.
-    unsafe { (*moved).end = end };
-    NonNull::new(moved.cast::<u8>().wrapping_add(OFFSET))
+    unsafe {
+        (*large).end = end;
+        (*large).moved = true;
+    }
+    NonNull::new(large.cast::<u8>().wrapping_add(OFFSET))
 }
 
-/// Moves a mapping to where it has room, and backs the new part.
-fn carry(from: *mut u8, old_end: usize, end: usize) -> Option<NonNull<u8>> {
+/// Moves a mapping to where it has room, and backs the new part. `Err`: it is where it was; bytes that were populated in
+/// vain, and are unmapped again.
+fn carry(from: *mut u8, old_end: usize, end: usize) -> Result<*mut u8, usize> {
     let to = pages::take_space(end, REGION_BYTES);
     if to.is_null() {
-        return None;
+        return Err(0);
     }
     if old_end < HUGE_PAGE_BYTES {
         pages::small_pages_only(to, end);
     }
-    let added = to.wrapping_add(old_end);
-    let ready = pages::open(added, end - old_end) && pages::populate(added, end - old_end);
+    let (added, bytes) = (to.wrapping_add(old_end), end - old_end);
+    let ready = pages::open(added, bytes) && pages::populate(added, bytes);
     if ready && pages::carry(from, old_end, to) {
-        return NonNull::new(to);
+        return Ok(to);
     }
-    pages::give_space(to, end);
-    None
+    let populated = pages::populated_bytes(added, bytes);
+    if !ready {
+        pages::give_space(to, old_end);
+    }
+    pages::give_space(added, bytes);
+    Err(populated)
 }
 
 /// Unmaps what is kept until `wanted` bytes are given back. The coordinator is told by the caller.
@@ -337,7 +366,10 @@ fn take_kept(size: usize) -> Option<NonNull<u8>> {
         let (usable, end, next) = unsafe { ((*large).usable_bytes(), (*large).end, (*large).next) };
         if usable >= size && usable - size <= size / 4 {
             // SAFETY: as above; it is taken off the list.
-            unsafe { *link = next };
+            unsafe {
+                *link = next;
+                (*large).head.magic = LARGE_MAGIC;
+            }
             kept.take_off(end);
             return NonNull::new(large.cast::<u8>().wrapping_add(OFFSET));
         }

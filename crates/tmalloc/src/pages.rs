@@ -94,15 +94,37 @@ fn touch(at: *mut u8, length: usize) -> bool {
     true
 }
 
-/// Gives the pages back and keeps the space: what is read there next is 0, and what is written is charged anew.
-pub(crate) fn drop_pages(at: *mut u8, length: usize) {
-    if length > 0 {
-        // SAFETY: a range of this library in which nothing is kept.
-        unsafe { libc::madvise(at.cast(), length, libc::MADV_DONTNEED) };
-    }
+/// Gives the pages back and keeps the space: what is read there next is 0, and what is written is charged anew. `false`: they
+/// stay, as in a program that locks its memory.
+pub(crate) fn drop_pages(at: *mut u8, length: usize) -> bool {
+    // SAFETY: a range of this library in which nothing is kept.
+    length == 0 || unsafe { libc::madvise(at.cast(), length, libc::MADV_DONTNEED) } == 0
 }
 
-/// Moves a mapping onto space taken by [`take_space`], page by page without a copy. `false`: nothing moved.
+/// The same after a part of the range was populated. Bytes that were and are no more.
+pub(crate) fn drop_populated(at: *mut u8, length: usize) -> usize {
+    let bytes = populated_bytes(at, length);
+    if drop_pages(at, length) { bytes } else { 0 }
+}
+
+/// How much of a mapped range is backed by pages, in bytes.
+pub(crate) fn populated_bytes(at: *mut u8, length: usize) -> usize {
+    let mut backed = [0_u8; 1024];
+    let piece = backed.len() * size();
+    let mut pages = 0;
+    for offset in (0..length).step_by(piece) {
+        let bytes = piece.min(length - offset);
+        // SAFETY: the kernel writes a byte for each page of the piece, for which there is room.
+        let told = unsafe { libc::mincore(at.wrapping_add(offset).cast(), bytes, backed.as_mut_ptr()) } == 0;
+        if told {
+            pages += backed.iter().take(bytes.div_ceil(size())).filter(|page| **page & 1 == 1).count();
+        }
+    }
+    pages * size()
+}
+
+/// Moves a mapping onto space taken by [`take_space`], page by page without a copy. `false`: nothing moved, but the space may
+/// be somebody else's by now, since the kernel unmaps what it would replace before it looks any further.
 pub(crate) fn carry(from: *mut u8, length: usize, to: *mut u8) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: both ranges belong to this library, and nothing is kept in the one that is replaced.
@@ -120,4 +142,23 @@ pub(crate) fn errno() -> libc::c_int {
 pub(crate) fn set_errno(code: libc::c_int) {
     // SAFETY: the thread's own errno always exists.
     unsafe { *libc::__errno_location() = code };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_populated_is_counted_and_nothing_else() {
+        let length = 3000 * size();
+        let at = take_space(length, size());
+        assert!(!at.is_null() && populated_bytes(at, length) == 0);
+        assert!(open(at, length));
+        small_pages_only(at, length);
+        assert!(populate(at.wrapping_add(1020 * size()), 10 * size()));
+        assert_eq!(populated_bytes(at, length), 10 * size());
+        assert_eq!(drop_populated(at, length), 10 * size());
+        assert_eq!(populated_bytes(at, length), 0);
+        give_space(at, length);
+    }
 }

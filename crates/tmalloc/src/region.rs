@@ -95,19 +95,23 @@ impl Hole {
         Self::pages(this).iter().map(|(_, length)| length).sum()
     }
 
-    /// Backs it again. `false`: the kernel has no more, and it is as before.
+    /// Backs it again. `false`: the kernel has no more, and a part may be backed.
     pub(crate) fn populate(this: *mut Self) -> bool {
-        let populated = Self::pages(this).into_iter().all(|(at, length)| pages::populate(at, length));
-        if !populated {
-            Self::drop_pages(this);
-        }
-        populated
+        Self::pages(this).into_iter().all(|(at, length)| pages::populate(at, length))
     }
 
-    pub(crate) fn drop_pages(this: *mut Self) {
-        for (at, length) in Self::pages(this) {
-            pages::drop_pages(at, length);
+    /// What [`Self::populate`] backed in vain goes back. Bytes that were backed and are no more.
+    pub(crate) fn drop_populated(this: *mut Self) -> usize {
+        Self::pages(this).into_iter().map(|(at, length)| pages::drop_populated(at, length)).sum()
+    }
+
+    /// `false`: its pages stay.
+    fn drop_pages(this: *mut Self) -> bool {
+        let dropped = Self::pages(this).into_iter().all(|(at, length)| pages::drop_pages(at, length));
+        if !dropped {
+            Self::populate(this);
         }
+        dropped
     }
 }
 
@@ -186,15 +190,15 @@ pub(crate) fn data_bytes_for(class: usize) -> usize {
     (class::block_bytes(class) + 2 * SENTINEL_BYTES).next_multiple_of(pages::size())
 }
 
-/// Maps a region and opens its first `data_bytes`; null when the kernel has no more, or a region no room for them. `asked`:
-/// populated as well.
-pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> *mut Region {
+/// Maps a region and opens its first `data_bytes`. `asked`: populated as well. `Err`: the kernel has no more, or a region no room
+/// for them; bytes that were populated in vain, and are unmapped again.
+pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> Result<*mut Region, usize> {
     if data_bytes > DATA_BYTES_MAX {
-        return ptr::null_mut();
+        return Err(0);
     }
     let base = pages::take_space(REGION_BYTES, REGION_BYTES);
     if base.is_null() {
-        return ptr::null_mut();
+        return Err(0);
     }
     pages::small_pages_only(base, REGION_BYTES);
     let data_end = DATA_AT + data_bytes;
@@ -202,8 +206,9 @@ pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> *mut Region 
         && open(base, tags_start(), tags_end_for(data_end), asked)
         && open(base, DATA_AT, data_end, asked);
     if !opened {
+        let bytes = pages::populated_bytes(base, REGION_BYTES);
         pages::give_space(base, REGION_BYTES);
-        return ptr::null_mut();
+        return Err(bytes);
     }
     let region = base.cast::<Region>();
     // SAFETY: the header's pages are open, aligned to more than a region needs, and nobody else knows of them.
@@ -225,7 +230,7 @@ pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> *mut Region 
     let data = ptr::slice_from_raw_parts_mut(base.wrapping_add(DATA_AT), data_bytes);
     // SAFETY: the data is open, unused, and lives as long as the region.
     unsafe { (*region).tlsf.insert_free_block_ptr(NonNull::new_unchecked(data)) };
-    region
+    Ok(region)
 }
 
 fn open(base: *mut u8, from: usize, to: usize, populate: bool) -> bool {
@@ -256,8 +261,9 @@ impl Region {
     }
 
     /// Opens `data_bytes` behind what is open, for a region marked as growing. The arena's lock is not needed: nobody
-    /// else reads or writes what this does.
-    pub(crate) fn open_more(this: *mut Self, data_bytes: usize) -> bool {
+    /// else reads or writes what this does. `Err`: the kernel has no more; bytes that were populated in vain, and are not
+    /// any more.
+    pub(crate) fn open_more(this: *mut Self, data_bytes: usize) -> Result<(), usize> {
         // SAFETY: who marked the region as growing is the only one to change these two.
         let (tags_end, data_end) = unsafe { ((*this).tags_end, (*this).data_end) };
         let base = this.cast::<u8>();
@@ -266,11 +272,11 @@ impl Region {
         let new_end = data_end + data_bytes;
         let opened = open(base, data_end, new_end, asked)
             && (tags_end == tags_end_for(new_end) || open(base, tags_end, tags_end_for(new_end), asked));
-        if !opened {
-            pages::drop_pages(base.wrapping_add(data_end), data_bytes);
-            pages::drop_pages(base.wrapping_add(tags_end), tags_end_for(new_end) - tags_end);
+        if opened {
+            return Ok(());
         }
-        opened
+        Err(pages::drop_populated(base.wrapping_add(data_end), data_bytes)
+            + pages::drop_populated(base.wrapping_add(tags_end), tags_end_for(new_end) - tags_end))
     }
 
     /// What [`Self::open_more`] opened is the allocator's.
@@ -341,8 +347,12 @@ impl Region {
             let hole = block.as_ptr().cast::<Hole>();
             // SAFETY: the block is at least three pages, aligned to 16, and nobody's.
             unsafe { hole.write(Hole { next: self.holes, payload_bytes }) };
+            if !Hole::drop_pages(hole) {
+                // SAFETY: taken just now, and nobody's.
+                unsafe { self.tlsf.deallocate(block, class::BLOCK_HEADER_BYTES) };
+                return given;
+            }
             self.holes = hole;
-            Hole::drop_pages(hole);
             self.hole_bytes += Hole::bytes(hole);
             given += Hole::bytes(hole);
         }
@@ -426,7 +436,7 @@ mod tests {
     #[test]
     fn a_region_whose_holes_are_being_populated_is_not_idle() {
         const CLASS: usize = 0;
-        let region = create(4 << 20, true, 0);
+        let region = create(4 << 20, true, 0).unwrap_or(ptr::null_mut());
         assert!(!region.is_null());
         // SAFETY: nobody else knows the region.
         let state = unsafe { &mut *region };
@@ -449,6 +459,6 @@ mod tests {
 
     #[test]
     fn a_region_is_not_opened_past_its_end() {
-        assert!(create(DATA_BYTES_MAX + pages::size(), false, 0).is_null());
+        assert_eq!(create(DATA_BYTES_MAX + pages::size(), false, 0), Err(0));
     }
 }

@@ -92,8 +92,6 @@ impl Transaction {
                 let opened = self.small_pieces().all(|piece| arena::open_under(&mut left, arena, piece))
                     && self.take(blocks, is_large, |size| large::allocate_under(&mut left, size));
                 client::settled(&grant);
-                // What of the rest was populated before the kernel had no more is not known.
-                client::give_back(if opened { 0 } else { left });
                 drop(growing);
                 // Another thread of the same arena may have been quicker: then it is asked for again.
                 opened

@@ -74,7 +74,7 @@ fn the_library_exports_what_its_header_declares_and_nothing_else() {
     assert_eq!(wanted.len(), 15);
     assert_eq!(exported, wanted);
     let dynamic = run(Command::new("readelf").arg("-d").arg(&library));
-    assert!(dynamic.contains("soname: [libtmalloc.so.0]"), "{dynamic}");
+    assert!(dynamic.contains("soname: [libtmalloc.so.0]") && dynamic.contains("NODELETE"), "{dynamic}");
     let plain = run(Command::new("nm").args(["-D", "--defined-only"]).arg(built().join("libtmalloc.so")));
     assert_eq!(plain.lines().count(), wanted.len(), "{plain}");
 }

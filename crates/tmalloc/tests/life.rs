@@ -8,6 +8,7 @@ mod fake;
 use fake::{Coordinator, DEADLINE, anonymous_bytes, finish, scenario as named};
 use std::{
     io::{BufRead, BufReader, Write},
+    os::unix::process::ExitStatusExt,
     process::Child,
     ptr::NonNull,
     sync::atomic::{AtomicBool, AtomicI32, Ordering},
@@ -96,6 +97,36 @@ fn many_threads_wait_while_others_are_served() {
 }
 
 #[test]
+fn who_meets_too_many_others_asks_again() {
+    let coordinator = Coordinator::start(8 * MIB);
+    coordinator.books().busy = 2;
+    coordinator.run("allocate");
+    coordinator.books().busy = 20;
+    coordinator.run("wait_once");
+    coordinator.books().busy = 20;
+    coordinator.run("refused");
+    assert_eq!(coordinator.books().busy, 16);
+}
+
+#[test]
+fn a_block_given_back_twice_ends_the_program() {
+    let coordinator = Coordinator::start(8 * MIB);
+    for scenario in ["small_twice", "large_twice"] {
+        let output = coordinator.begin(scenario).wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{scenario}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("freed twice"));
+    }
+}
+
+#[test]
+fn a_large_block_grows_again_and_again() {
+    let coordinator = Coordinator::start(128 * MIB);
+    coordinator.run("grow");
+    let books = coordinator.books();
+    assert!(books.all_settled() && books.refusals == 0, "{books:?}");
+}
+
+#[test]
 fn a_transaction_takes_all_or_none() {
     let coordinator = Coordinator::start(16 * MIB);
     coordinator.run("transaction");
@@ -144,6 +175,12 @@ fn scenario() {
         Some("restart") => restart(),
         Some("hold") => hold(),
         Some("wait") => wait(),
+        Some("allocate") => give(take(1, 1 << 20)),
+        Some("wait_once") => give(vec![tmalloc::wait(1 << 20, None).unwrap()]),
+        Some("refused") => assert!(tmalloc::allocate(1 << 20).is_none()),
+        Some("small_twice") => free_twice(1000),
+        Some("large_twice") => free_twice(512 << 10),
+        Some("grow") => grow(),
         Some("wait_many") => wait_many(),
         Some("transaction_of_many") => transaction_of_many(),
         Some("transaction") => transaction(),
@@ -381,6 +418,39 @@ fn wait_many() {
     served.join().unwrap();
     give(vec![NonNull::new(std::ptr::with_exposed_provenance_mut(held_at)).unwrap()]);
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+}
+
+fn free_twice(size: usize) {
+    // No core of a death that is wanted.
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit, which is read.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    let block = tmalloc::allocate(size).unwrap();
+    give(vec![block, block]);
+}
+
+/// Resizes one block up and down, with others mapped around it, and finds its first bytes each time.
+fn grow() {
+    const KIB: usize = 1 << 10;
+    let sizes =
+        [200, 400, 900, 1700, 300, 2500, 5000, 9000, 20_000, 4000, 6000, 30_000].map(|size| size * KIB);
+    let mut between = Vec::new();
+    let mut length = 150 * KIB;
+    let mut block = tmalloc::allocate(length).unwrap().as_ptr();
+    for (size, fill) in sizes.into_iter().zip(1..) {
+        // SAFETY: as large as was asked.
+        unsafe { block.write_bytes(fill, length) };
+        // SAFETY: in use, and replaced by the answer.
+        block = unsafe { std::alloc::GlobalAlloc::realloc(&tmalloc::Tmalloc, block, layout(length), size) };
+        assert!(!block.is_null());
+        // SAFETY: as large as was asked.
+        let bytes = unsafe { std::slice::from_raw_parts(block, length.min(size)) };
+        assert!(bytes.iter().all(|byte| *byte == fill));
+        length = size;
+        between.extend(take(1, 300 * KIB));
+    }
+    give(between);
+    give(NonNull::new(block).into_iter().collect());
 }
 
 fn commit(sizes: &[usize]) -> Vec<*mut u8> {

@@ -47,6 +47,8 @@ pub(crate) struct Books {
     pub(crate) unsettled: HashMap<i32, usize>,
     pub(crate) refusals: usize,
     pub(crate) recalled: u64,
+    /// So many requests are refused as too many.
+    pub(crate) busy: usize,
     /// The most that was ever held.
     pub(crate) peak: u64,
     watchers: Vec<c_int>,
@@ -321,6 +323,11 @@ fn handle(socket: c_int, pid: i32, message: Message, shared: &Shared) {
     match message.kind {
         RESERVE => {
             assert!(message.a > 0 && message.a.is_multiple_of(4096), "{message:?}");
+            if books.busy > 0 {
+                books.busy -= 1;
+                send(socket, Message::new(REFUSED).seq(message.seq).a(3));
+                return;
+            }
             books.waiting.push_back((socket, message.seq));
             let shared = shared.clone();
             drop(books);
