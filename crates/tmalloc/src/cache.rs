@@ -426,8 +426,10 @@ fn key() -> u64 {
     match KEY.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => value,
         Err(theirs) => {
-            // SAFETY: made above, and set by nobody.
-            unsafe { libc::pthread_key_delete(key) };
+            if made {
+                // SAFETY: made above, and set by nobody.
+                unsafe { libc::pthread_key_delete(key) };
+            }
             theirs
         }
     }

@@ -4,7 +4,7 @@
 //! reads for all. Only the reader closes the connection, so a descriptor is never reused under somebody's hands.
 
 use crate::{
-    fork,
+    cancel, fork,
     lock::{self, Lock},
     message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
     socket::{self, Received},
@@ -162,6 +162,7 @@ pub(crate) fn headroom() -> Result<usize, Refusal> {
 /// `grant` is populated as far as it ever will be: what is left of the reservation goes back by itself. What was populated
 /// and dropped again is the caller's to give back.
 pub(crate) fn settled(grant: &Grant) {
+    let _uncancelled = cancel::hold_off();
     let last = POPULATING.fetch_sub(1, Ordering::AcqRel) == 1;
     let connection = CONNECTION.lock();
     let same = connection.number == grant.connection;
@@ -175,6 +176,7 @@ pub(crate) fn settled(grant: &Grant) {
 /// `bytes` that were granted are unmapped or dropped by now.
 pub(crate) fn give_back(bytes: usize) {
     RETURNED.fetch_add(bytes, Ordering::Relaxed);
+    let _uncancelled = cancel::hold_off();
     while RETURNED.load(Ordering::Relaxed) > 0 {
         // Whoever holds it sees to this when they are done.
         let Some(connection) = CONNECTION.try_lock() else { return };
@@ -258,6 +260,7 @@ impl Drop for Place {
 /// One question and its answer. A connection that ends meanwhile is made anew, once, or as long as there is patience; so is a
 /// question that met too many others.
 fn ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
+    let _uncancelled = cancel::hold_off();
     let _place = match patience {
         Patience::None => None,
         Patience::Until(_) | Patience::Endless => Some(Place::take(patience).ok_or(Refusal::Refused)?),
@@ -341,12 +344,13 @@ fn send_question(slot: &Slot, question: Message) -> bool {
 }
 
 fn connect(connection: &mut Connection) -> bool {
-    let now = Instant::now();
-    if connection.tried.is_some_and(|tried| now.duration_since(tried) < CONNECT_INTERVAL) {
+    if connection.tried.is_some_and(|tried| tried.elapsed() < CONNECT_INTERVAL) {
         return false;
     }
-    connection.tried = Some(now);
-    let Some(socket) = socket::connect(0) else { return false };
+    let connected = socket::connect(0);
+    // An attempt may take long by itself: those who come next do not each make another.
+    connection.tried = Some(Instant::now());
+    let Some(socket) = connected else { return false };
     // What an earlier daemon granted and was not told of is settled now, unless it is being populated: then by who does.
     if POPULATING.load(Ordering::Acquire) == 0 {
         socket::send(socket, &Message::new(SETTLED));

@@ -87,14 +87,21 @@ pub(crate) unsafe fn free(pointer: NonNull<u8>) {
         Found::Small { block, class } => {
             let cache = cache::current();
             if !cache::push(cache, class, block) {
-                cache::overflow(cache, class, block);
+                keeping_errno(|| cache::overflow(cache, class, block));
             }
         }
         // SAFETY: as above.
-        Found::Large(large) => unsafe { large::free(large) },
+        Found::Large(large) => keeping_errno(|| unsafe { large::free(large) }),
         // SAFETY: as above.
-        Found::Inherited(block, bytes) => unsafe { drop_inherited(block, bytes) },
+        Found::Inherited(block, bytes) => keeping_errno(|| unsafe { drop_inherited(block, bytes) }),
     }
+}
+
+/// Giving back changes no errno, as with free(3): programs clean up before they look at it.
+fn keeping_errno(give_back: impl FnOnce()) {
+    let before = pages::errno();
+    give_back();
+    pages::set_errno(before);
 }
 
 /// What a block holds, in bytes.

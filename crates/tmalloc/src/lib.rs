@@ -37,6 +37,7 @@ compile_error!("regions are 32 MiB of address space each: only 64-bit machines h
 mod abi;
 mod arena;
 mod cache;
+mod cancel;
 mod class;
 mod client;
 mod daemonless;

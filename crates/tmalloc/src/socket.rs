@@ -7,7 +7,7 @@ use crate::{
 use std::{
     ffi::{CStr, c_char},
     ptr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const DEFAULT_PATH: &CStr = c"/run/plimsoll/tmalloc.sock";
@@ -60,16 +60,47 @@ pub(crate) fn connect(flags: u64) -> Option<libc::c_int> {
     if socket < 0 {
         return None;
     }
-    let length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or(0);
-    // SAFETY: the address is as long as is said.
-    let connected = unsafe { libc::connect(socket, ptr::from_ref(&address).cast(), length) } == 0;
-    let welcomed = connected
+    let end = Instant::now() + WELCOME_PATIENCE;
+    let welcomed = reach(socket, &address, end)
         && send(socket, &Message::new(HELLO).a(VERSION).b(flags))
-        && matches!(receive(socket, Some(WELCOME_PATIENCE)), Received::Message(answer) if answer.kind == WELCOME);
+        && is_welcomed(socket, end);
     if !welcomed {
         close(socket);
     }
     welcomed.then_some(socket)
+}
+
+/// Connects, which waits while the coordinator accepts nobody. A signal in between is none of its business.
+fn reach(socket: libc::c_int, address: &libc::sockaddr_un, end: Instant) -> bool {
+    let limit = libc::timeval {
+        tv_sec: libc::time_t::try_from(WELCOME_PATIENCE.as_secs()).unwrap_or(1),
+        tv_usec: libc::suseconds_t::from(WELCOME_PATIENCE.subsec_micros().cast_signed()),
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&limit)).unwrap_or(0);
+    let option = ptr::from_ref(&limit).cast();
+    // SAFETY: the time is as long as is said.
+    unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, option, length) };
+    let length = libc::socklen_t::try_from(size_of_val(address)).unwrap_or(0);
+    loop {
+        // SAFETY: the address is as long as is said.
+        if unsafe { libc::connect(socket, ptr::from_ref(address).cast(), length) } == 0 {
+            return true;
+        }
+        if pages::errno() != libc::EINTR || Instant::now() >= end {
+            return false;
+        }
+    }
+}
+
+fn is_welcomed(socket: libc::c_int, end: Instant) -> bool {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match receive(socket, Some(left)) {
+            Received::Message(answer) => return answer.kind == WELCOME,
+            Received::Nothing if left > Duration::ZERO => {}
+            Received::Nothing | Received::Ended => return false,
+        }
+    }
 }
 
 /// Sends without waiting. `false`: nobody there, or nobody who reads.

@@ -127,6 +127,16 @@ fn a_large_block_grows_again_and_again() {
 }
 
 #[test]
+fn giving_back_keeps_errno() {
+    let mut coordinator = Coordinator::start(64 * MIB);
+    let mut child = coordinator.begin("errno");
+    await_line(&mut child, "have some");
+    coordinator.die();
+    say(&mut child);
+    finish(child);
+}
+
+#[test]
 fn a_transaction_takes_all_or_none() {
     let coordinator = Coordinator::start(16 * MIB);
     coordinator.run("transaction");
@@ -181,6 +191,7 @@ fn scenario() {
         Some("small_twice") => free_twice(1000),
         Some("large_twice") => free_twice(512 << 10),
         Some("grow") => grow(),
+        Some("errno") => errno(),
         Some("wait_many") => wait_many(),
         Some("transaction_of_many") => transaction_of_many(),
         Some("transaction") => transaction(),
@@ -427,6 +438,23 @@ fn free_twice(size: usize) {
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     let block = tmalloc::allocate(size).unwrap();
     give(vec![block, block]);
+}
+
+fn errno() {
+    const ANY: i32 = 77;
+    let small = take(3000, 1000);
+    let large = take(3, 5 << 20);
+    tell("have some");
+    await_word();
+    // SAFETY: the thread's own, which always exists.
+    let errno = unsafe { libc::__errno_location() };
+    for block in small.into_iter().chain(large) {
+        // SAFETY: as above.
+        unsafe { errno.write(ANY) };
+        // SAFETY: used no more.
+        unsafe { tmalloc::free(block.as_ptr()) };
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(ANY));
+    }
 }
 
 /// Resizes one block up and down, with others mapped around it, and finds its first bytes each time.
