@@ -22,8 +22,8 @@ extern "C" {
 #endif
 
 /*
- * Frees a block; NULL is none. A block that was freed before, or that is not of this library, ends the program where it is
- * noticed.
+ * Frees a block; NULL is none. errno stays. A block that was freed before, or that is not of this library, ends the program
+ * where it is noticed.
  */
 void tfree(void *p);
 
@@ -70,7 +70,8 @@ int tmalloc_soft_fd(void);
 /*
  * Has callback called with 1 when the soft limit is reached and with 0 when usage has fallen below it again, from a thread
  * of the library with every signal blocked. One callback at a time: the last one given; NULL for none. It may allocate and
- * free. 0, or -1 with ENOTCONN when nobody answers now: it is called all the same once somebody does.
+ * free. A call that has begun may go on after another callback, or none, was given: arg has to outlive it. 0, or -1 with
+ * ENOTCONN when nobody answers now: it is called all the same once somebody does.
  */
 int tmalloc_on_soft(void (*callback)(int reached, void *arg), void *arg);
 

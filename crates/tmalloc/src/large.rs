@@ -294,6 +294,7 @@ fn carry(from: *mut u8, old_end: usize, end: usize) -> Result<*mut u8, usize> {
         return Ok(to);
     }
     let populated = pages::populated_bytes(added, bytes);
+    // After a move that failed the space before what was added may be another thread's mapping by now.
     if !ready {
         pages::give_space(to, old_end);
     }

@@ -190,8 +190,8 @@ pub(crate) fn data_bytes_for(class: usize) -> usize {
     (class::block_bytes(class) + 2 * SENTINEL_BYTES).next_multiple_of(pages::size())
 }
 
-/// Maps a region and opens its first `data_bytes`. `asked`: populated as well. `Err`: the kernel has no more, or a region no room
-/// for them; bytes that were populated in vain, and are unmapped again.
+/// Maps a region and opens its first `data_bytes`. `asked`: populated as well. `Err`: the kernel has no more, or a region no
+/// room for them; bytes that were populated in vain, and are unmapped again.
 pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> Result<*mut Region, usize> {
     if data_bytes > DATA_BYTES_MAX {
         return Err(0);
@@ -454,6 +454,23 @@ mod tests {
             assert!(state.is_idle());
         }
         // SAFETY: it is idle.
+        unsafe { Region::destroy(region) };
+    }
+
+    #[test]
+    fn memory_that_is_locked_is_not_said_to_be_given_back() {
+        const DATA_BYTES: usize = 2 << 20;
+        let region = create(DATA_BYTES, true, 0).unwrap_or(ptr::null_mut());
+        assert!(!region.is_null());
+        let data = region.cast::<u8>().wrapping_add(DATA_AT);
+        // SAFETY: locking changes no contents.
+        assert_eq!(unsafe { libc::mlock(data.cast(), DATA_BYTES) }, 0);
+        // SAFETY: nobody else knows the region.
+        let state = unsafe { &mut *region };
+        assert_eq!(state.punch(usize::MAX), 0);
+        assert_eq!(pages::populated_bytes(data, DATA_BYTES), DATA_BYTES);
+        assert!(state.smallest_hole(0).is_none() && state.take(DATA_BYTES / 2).is_some());
+        // SAFETY: nobody uses it.
         unsafe { Region::destroy(region) };
     }
 
