@@ -351,7 +351,7 @@ static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
 	__s64 floor;
 	int i;
 
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		floor = a->floor_rank;
 		if (rank <= floor || __sync_val_compare_and_swap(&a->floor_rank, floor, rank) == floor)
 			return;

@@ -238,7 +238,7 @@ static __always_inline int set_weight(struct plimsoll_mm *e, __u32 said)
 	__u32 flags;
 	int i;
 
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		flags = e->flags;
 		if (__sync_val_compare_and_swap(&e->flags, flags, (flags & ~PLIMSOLL_MM_JUDGEMENT) | said) == flags)
 			return 0;

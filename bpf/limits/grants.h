@@ -133,7 +133,7 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 	int i;
 
 	__sync_fetch_and_add(&a->reserved_pages, pages);
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		held = word_pages(reserved);
 		if (held > 0 && word_account(reserved) != a->index) {
@@ -145,7 +145,7 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 		if (__sync_val_compare_and_swap(&e->reserved, reserved, given) == reserved)
 			break;
 	}
-	if (i == SETTLE_TRIES) {
+	if (i == SWAP_TRIES) {
 		__sync_fetch_and_add(&a->reserved_pages, -pages);
 		account_add(a, -pages);
 		return -EAGAIN;
@@ -264,7 +264,7 @@ static __always_inline void lower_granted(struct plimsoll_mm *e, __s64 pages)
 	__s64 granted, less;
 	int i;
 
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		granted = e->granted_pages;
 		less = pages < granted ? granted - pages : 0;
 		if (__sync_val_compare_and_swap(&e->granted_pages, granted, less) == granted)

@@ -19,7 +19,7 @@ __noinline int raise_peak(__u32 account, __s64 usage)
 
 	if (!a)
 		return 0;
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		peak = a->peak_pages;
 		if (usage <= peak || __sync_val_compare_and_swap(&a->peak_pages, peak, usage) == peak)
 			return 0;
@@ -64,7 +64,7 @@ static __always_inline void move_reserved(struct plimsoll_mm *e, __u32 index)
 	__s64 pages;
 	int i;
 
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		pages = word_pages(reserved);
 		if (pages <= 0 || word_account(reserved) == index)

@@ -5,6 +5,8 @@
 
 /* Each try that fails is another CPU's change of the same entry. */
 #define LIVING_TRIES 3
+/* The same, of a charge on its way to another account; the next event tries again. */
+#define FOLLOW_TRIES 3
 
 /* How far an account may be from its usage while it is not exact. */
 static __always_inline __s64 loose_pages(struct plimsoll_account *a)
@@ -256,7 +258,7 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 }
 
 /* Its copies go with a member: at most those that it was found to have, so that what the others copied stays charged. */
-static __noinline int give_up_copies(__u64 id, __s64 pages)
+__noinline int give_up_copies(__u64 id, __s64 pages)
 {
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	struct plimsoll_account *a;
@@ -310,7 +312,7 @@ static __always_inline bool join_one(__u64 id)
 	__u32 members;
 	int i;
 
-	for (i = 0; f && i < SETTLE_TRIES; i++) {
+	for (i = 0; f && i < SWAP_TRIES; i++) {
 		members = f->members;
 		if (!members)
 			return false;
@@ -572,7 +574,7 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 
 	if (!task)
 		return 0;
-	for (i = 0; i < SETTLE_TRIES; i++) {
+	for (i = 0; i < FOLLOW_TRIES; i++) {
 		uid = uid_of(task);
 		if (uid == e->uid)
 			return 0;
