@@ -5,8 +5,9 @@
 
 use crate::units::{Bytes, Pages};
 
-/// What stays free below a line for what nobody asks for: stacks, libc, the companions of page tables.
-pub const HEADROOM: Bytes = Bytes(4 << 20);
+/// What stays free below a line for what nobody asks for (stacks, libc, the companions of page tables), unless the
+/// configuration says another amount.
+pub const HEADROOM: Bytes = Bytes(1 << 20);
 
 /// What a process may have beyond its grants and still be in the lower tier.
 pub const ALLOWANCE: Bytes = Bytes(4 << 20);

@@ -9,6 +9,7 @@ use plimsoll_policy::{
     lines::{Line, UidRange},
     machine::MachineConfig,
     preference::Rules,
+    reservation::HEADROOM,
     units::Bytes,
     who::Who,
 };
@@ -237,7 +238,7 @@ pub struct Tmalloc {
 impl Default for Tmalloc {
     /// Stacks, libc and what a program allocates without asking come to some hundred KiB in each of a few processes.
     fn default() -> Self {
-        Self { headroom: Bytes(1 << 20) }
+        Self { headroom: HEADROOM }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     error::BpfError,
     facts::{AccountFacts, account_facts, address_space, wire_pages},
     map::Map,
-    pins::{PinState, Pins},
+    pins::Pins,
     program::SyscallProgram,
 };
 use plimsoll_policy::units::{Pages, Pid, Uid};
@@ -99,23 +99,7 @@ impl Grants {
     /// # Errors
     /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
     pub fn open(pins: &Pins) -> Result<Self, BpfError> {
-        match pins.state()? {
-            PinState::Ours(_) => {}
-            PinState::Foreign(found) => {
-                return Err(BpfError::Schema {
-                    path: pins.root().to_path_buf(),
-                    found,
-                    expected: abi::PLIMSOLL_SCHEMA,
-                });
-            }
-            PinState::Absent | PinState::Partial => {
-                return Err(BpfError::Pin {
-                    path: pins.root().to_path_buf(),
-                    operation: "open",
-                    cause: "nothing is in force there".into(),
-                });
-            }
-        }
+        pins.require_ours("open")?;
         let map = |name: &'static str| Map::open(&pins.map(name), name);
         let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
         let (accounts, mms) = (map("accounts")?, map("mms")?);

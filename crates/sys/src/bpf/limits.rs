@@ -7,7 +7,7 @@ use super::{
         AccountFacts, AddressSpace, account_facts, address_space, pages, wire_pages, wire_u32, wire_u64,
     },
     map::Map,
-    pins::{Meta, PinState, Pins},
+    pins::{Meta, Pins},
     program::SyscallProgram,
 };
 use plimsoll_policy::{
@@ -182,23 +182,7 @@ impl Limits {
     /// # Errors
     /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
     pub fn open(pins: &Pins) -> Result<Self, BpfError> {
-        let meta = match pins.state()? {
-            PinState::Ours(meta) => meta,
-            PinState::Foreign(found) => {
-                return Err(BpfError::Schema {
-                    path: pins.root().to_path_buf(),
-                    found,
-                    expected: abi::PLIMSOLL_SCHEMA,
-                });
-            }
-            PinState::Absent | PinState::Partial => {
-                return Err(BpfError::Pin {
-                    path: pins.root().to_path_buf(),
-                    operation: "adopt",
-                    cause: "nothing is in force there".into(),
-                });
-            }
-        };
+        let meta = pins.require_ours("adopt")?;
         let map = |name: &'static str| Map::open(&pins.map(name), name);
         let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
         let mms = map("mms")?;

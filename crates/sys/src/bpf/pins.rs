@@ -125,6 +125,21 @@ impl Pins {
         Ok(())
     }
 
+    /// What is in force there, of this version; `operation`: what was to be done with it.
+    pub(super) fn require_ours(&self, operation: &'static str) -> Result<Meta, BpfError> {
+        match self.state()? {
+            PinState::Ours(meta) => Ok(meta),
+            PinState::Foreign(found) => {
+                Err(BpfError::Schema { path: self.root.clone(), found, expected: abi::PLIMSOLL_SCHEMA })
+            }
+            PinState::Absent | PinState::Partial => Err(BpfError::Pin {
+                path: self.root.clone(),
+                operation,
+                cause: "nothing is in force there".into(),
+            }),
+        }
+    }
+
     /// What is there.
     ///
     /// # Errors
