@@ -18,6 +18,8 @@ typedef _Bool bool;
 /* include/linux/sched.h */
 #define PF_EXITING 0x00000004
 #define PF_FORKNOEXEC 0x00000040
+#define PF_MEMALLOC 0x00000800 /* reclaims memory, its own or others': memalloc_noreclaim_save() */
+#define PF_KSWAPD 0x00020000
 #define PF_KTHREAD 0x00200000
 
 /* include/linux/sched/signal.h: set when a fatal signal is sent, before anybody has seen it. */
@@ -31,6 +33,18 @@ typedef _Bool bool;
 
 /* include/uapi/linux/magic.h */
 #define FUSE_SUPER_MAGIC 0x65735546
+#define HUGETLBFS_MAGIC 0x958458f6
+#define RAMFS_MAGIC 0x858458f6
+#define TMPFS_MAGIC 0x01021994
+
+/* include/uapi/linux/stat.h, include/linux/fs.h: mode of an inode, its flags, flags of a superblock. */
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_SWAPFILE (1 << 8)
+#define SB_KERNMOUNT (1 << 22)
+
+/* include/linux/mm.h */
+#define VM_EXEC 0x00000004
 
 #define EPERM 1
 #define ENOENT 2
@@ -48,6 +62,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_STACK = 23,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -63,6 +78,10 @@ enum {
 };
 
 enum {
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+
+enum {
 	BPF_RB_AVAIL_DATA = 0,
 	BPF_RB_RING_SIZE = 1,
 };
@@ -74,6 +93,31 @@ enum pid_type {
 	PIDTYPE_PGID,
 	PIDTYPE_SID,
 	PIDTYPE_MAX,
+};
+
+/* include/linux/mmzone.h, include/linux/page-flags.h: their values differ by version and configuration. */
+enum node_stat_item {
+	NR_INACTIVE_FILE = 2,
+	NR_ACTIVE_FILE = 3,
+	NR_FILE_DIRTY = 20,
+};
+
+enum zone_stat_item {
+	NR_FREE_PAGES = 0,
+};
+
+enum lru_list {
+	LRU_INACTIVE_FILE = 2,
+	LRU_ACTIVE_FILE = 3,
+	NR_LRU_LISTS = 5,
+};
+
+enum zone_type {
+	__MAX_NR_ZONES = 5,
+};
+
+enum pageflags {
+	PG_head = 6,
 };
 
 enum {
@@ -100,18 +144,9 @@ struct user_namespace {
 
 struct super_block {
 	__u32 s_dev;
+	unsigned long s_flags;
 	unsigned long s_magic;
 	struct user_namespace *s_user_ns;
-};
-
-struct inode {
-	kuid_t i_uid;
-	struct super_block *i_sb;
-	unsigned long i_ino;
-};
-
-struct file {
-	struct inode *f_inode;
 };
 
 typedef struct {
@@ -124,6 +159,62 @@ typedef struct {
 
 struct list_head {
 	struct list_head *next;
+};
+
+struct inode {
+	unsigned short i_mode;
+	kuid_t i_uid;
+	unsigned int i_flags;
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	unsigned int i_nlink;
+	long long i_size;
+	__u32 i_generation;
+	atomic_t i_writecount; /* below 0: somebody runs it */
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+struct file {
+	struct inode *f_inode;
+	struct address_space *f_mapping;
+};
+
+struct folio {
+	unsigned long flags;
+	struct address_space *mapping;
+	unsigned long index;
+	unsigned int _folio_nr_pages; /* of a large one */
+};
+
+/* Linux 6.18 */
+struct folio___618 {
+	struct {
+		unsigned long f;
+	} flags;
+	unsigned int _nr_pages;
+};
+
+struct vm_area_struct {
+	unsigned long vm_flags;
+	struct file *vm_file;
+};
+
+/* What the programs at functions read, where there is no tracepoint (Linux 6.1). */
+struct kiocb {
+	struct file *ki_filp;
+	long long ki_pos;
+};
+
+struct iov_iter {
+	unsigned long count;
+};
+
+struct vm_fault {
+	struct vm_area_struct *vma;
+	unsigned long pgoff;
 };
 
 /* Cast to it to read one int at any kernel address: a named struct that every kernel's BTF has. */
@@ -198,12 +289,48 @@ struct kernfs_node___615 {
 
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
+	struct list_head sibling;
+	struct list_head children;
 	struct cgroup_subsys_state *parent;
 };
 
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
+};
+
+struct page_counter {
+	atomic_long_t usage;
+	unsigned long max;
+};
+
+struct zone {
+	atomic_long_t vm_stat[1];
+};
+
+struct pglist_data {
+	struct zone node_zones[1];
+	atomic_long_t vm_stat[1];
+};
+
+struct lruvec {
+	struct pglist_data *pgdat;
+};
+
+struct mem_cgroup_per_node {
+	struct lruvec lruvec;
+	unsigned long lru_zone_size[5][5];
+};
+
+/* The same as pahole before 1.26 or so tells it. */
+struct mem_cgroup_per_node___flat {
+	unsigned long lru_zone_size[25];
+};
+
+/* Its first member is its cgroup_subsys_state. */
+struct mem_cgroup {
+	struct page_counter memory;
+	struct mem_cgroup_per_node *nodeinfo[1];
 };
 
 enum cgroup_subsys_id {
@@ -221,6 +348,7 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
+	int exit_state;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
@@ -255,6 +383,12 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+};
+
+struct bpf_iter__task_vma {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
 };
 
 #pragma clang attribute pop

@@ -17,8 +17,9 @@
 #include "wire/limits.h"
 #include "counters.h"
 #include "limits/maps.h"
-#include "limits/charge.h"
+#include "limits/account.h"
 #include "limits/reserved.h"
+#include "limits/charge.h"
 #include "limits/track.h"
 #include "limits/rank.h"
 #include "limits/act.h"
@@ -107,16 +108,16 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm
 	return usage;
 }
 
-/* A change, charged and judged; `touched`: see charge_as(). */
+/* A change, charged and judged; `granted`: see charge_as(). */
 static __always_inline int judge(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 delta,
-				 bool touched)
+				 bool granted)
 {
 	struct plimsoll_account *a;
 	__s64 usage;
 
 	if (!delta)
 		return 0;
-	a = charge_as(e, delta, &usage, touched);
+	a = charge_as(e, delta, &usage, granted);
 	if (!a)
 		return 0;
 	if ((!a->exact || delta < 0) && need_exact(a))
@@ -139,12 +140,15 @@ static __always_inline int judge(struct task_struct *task, struct mm_struct *mm,
 }
 
 /*
- * A page that is swapped out is one anonymous page fewer and then one entry more: nothing was touched. The page that is
- * swapped in cannot be told from one that is new; what it takes of a reservation is charged when that is used.
+ * Whether pages of a change may be such as were granted. A page that is swapped out is one anonymous page fewer and then one
+ * entry more: nothing was freed or touched. Who reclaims says so in its flags. The page that is swapped in cannot be told
+ * from one that is new; its entry, which goes then, gives back what it took of a reservation.
  */
-static __always_inline bool is_touch(int member)
+static __always_inline bool may_be_granted(struct task_struct *task, int member, __s64 delta)
 {
-	return member != PLIMSOLL_MEMBER_SWAP;
+	if (delta > 0)
+		return member != PLIMSOLL_MEMBER_SWAP;
+	return member != PLIMSOLL_MEMBER_ANON || !(task->flags & PF_MEMALLOC);
 }
 
 /* An event done by somebody else than the process: reclaim, khugepaged, ptrace; its own last unmapping at exit. */
@@ -152,13 +156,15 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 {
 	__u64 key = (__u64)mm;
 	struct plimsoll_mm *e;
+	__s64 delta;
 
 	if (!task || !mm)
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return 0;
-	judge(task, mm, e, settle_event(e, mm, member, false), is_touch(member));
+	delta = settle_event(e, mm, member, false);
+	judge(task, mm, e, delta, may_be_granted(task, member, delta));
 	unpin(e, key, mm);
 	return 0;
 }
@@ -168,6 +174,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 {
 	__u64 key = (__u64)mm;
 	struct plimsoll_mm *e;
+	__s64 delta;
 
 	if (!task || !mm)
 		return 0;
@@ -188,7 +195,8 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e);
-	return judge(task, mm, e, settle_event(e, mm, member, true), is_touch(member));
+	delta = settle_event(e, mm, member, true);
+	return judge(task, mm, e, delta, may_be_granted(task, member, delta));
 }
 
 SEC("tp_btf/rss_stat")
@@ -442,8 +450,11 @@ int scan(struct bpf_iter__task *ctx)
 	 */
 	if (e->walk != walk_id) {
 		e->walk = walk_id;
-		if (e->tgid != (__u32)task->tgid)
+		if (e->tgid != (__u32)task->tgid) {
 			forget_judgement(e);
+			/* Whoever was granted it is not there to settle it. */
+			release_reserved(e->mm);
+		}
 		e->tgid = task->tgid;
 		e->start_ns = task->group_leader->start_boottime;
 	}

@@ -18,7 +18,7 @@ readonly lab=$PWD/target/lab
 # The keys that this machine trusts for Debian's archive.
 keyring=${PLIMSOLL_LAB_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 # The root folder over 9p, something to write over it, a disk to swap to, zram.
-readonly modules=(virtio_pci 9pnet_virtio 9p overlay virtio_blk zram)
+readonly modules=(virtio_pci 9pnet_virtio 9p overlay virtio_blk zram ext4)
 
 die() {
     printf 'lab: %s\n' "$1" >&2

@@ -25,6 +25,19 @@ if [ ! -e /lab/tree ]; then
     mount -o move /dev /root/dev
     exec switch_root /root /sbin/init
 fi
+# The root itself is memory, with the machine's folders mounted into it: no look-up of a place of the guest's own has to ask 9p,
+# which is a server as any other to those who wait for none.
+mkdir /low
+mount -o move /root /low
+mount -t tmpfs root /root
+for place in /low/*; do
+    if [ -h "$place" ]; then
+        cp -d "$place" /root
+    elif [ -d "$place" ]; then
+        mkdir "/root/${place##*/}"
+        mount -o bind "$place" "/root/${place##*/}"
+    fi
+done
 for place in proc sys dev; do
     mount -o move "/$place" "/root/$place"
 done

@@ -20,7 +20,7 @@ cd "$(dirname "$0")/.." || exit 1
 readonly slowness=10
 # For all tests of one kernel, and for one binary.
 readonly seconds_max=1800 binary_seconds_max=600
-readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers'
+readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers workingset_programs'
 
 die() {
     printf 'lab: %s\n' "$1" >&2
@@ -101,7 +101,7 @@ commands=$(test_commands "${*@Q}" "${patterns[@]}") || exit
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"
 began=$SECONDS
-lab/boot.sh -t $seconds_max "$kernel" "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
+lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-2560}" "$kernel" "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
 status=$?
 # A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
 if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then

@@ -110,8 +110,8 @@ install_packages() {
     done
 }
 
-# earlyoom and nohang are comparators in the benches. Their packages would start services that kill processes of this
-# machine, so they are only unpacked under target/, never installed.
+# earlyoom, nohang and vmtouch are comparators in the benches. The packages of the first two would start services that
+# kill processes of this machine, so they are only unpacked under target/, never installed.
 fetch_comparator() {
     local name=$1
     if has "$name" || any_file "$tools"/usr/bin/"$name" "$tools"/usr/sbin/"$name"; then
@@ -122,7 +122,7 @@ fetch_comparator() {
         return 0
     fi
     apt_update
-    say "unpacking $name under target/tools (not installed: its service must not start)"
+    say "unpacking $name under target/tools (not installed: no service of it must start)"
     (
         cd "$tools"
         rm -f "$name"_*.deb
@@ -241,6 +241,7 @@ if [ "$purpose" = test ]; then
     ensure_rust_lints
     fetch_comparator earlyoom
     fetch_comparator nohang
+    fetch_comparator vmtouch
     fetch_library 'libjemalloc.so.2' '^libjemalloc2$'
     fetch_library 'libmimalloc.so.[0-9]' '^libmimalloc[0-9.]+$'
 fi

@@ -7,7 +7,9 @@ use std::{io, time::Duration};
 #[non_exhaustive]
 pub enum BenchError {
     /// No bench of that name.
-    #[error("unknown bench '{name}': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc")]
+    #[error(
+        "unknown bench '{name}': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc, workingset"
+    )]
     UnknownBench {
         /// What was asked for.
         name: String,
@@ -24,6 +26,12 @@ pub enum BenchError {
         operation: String,
         /// Why not.
         source: io::Error,
+    },
+    /// The machine, or a place on it, does not have what the bench needs.
+    #[error("{problem}")]
+    Unfit {
+        /// What is missing, and what to do.
+        problem: String,
     },
     /// A workload process failed or said what it should not.
     #[error("workload {workload}: {problem}")]

@@ -25,6 +25,7 @@ use std::{
 use tempfile::TempDir;
 
 mod machine;
+mod protection;
 pub use machine::{EffortReading, SelectionReading};
 
 /// The configuration's name in a daemon's folder.
@@ -39,6 +40,8 @@ pub enum Triggers {
     DaemonOnly,
     /// The guard of the machine's memory, which decides and sends nothing; no line can be drawn.
     MachineDryRun(Listing),
+    /// The working-set protection of the bench's own memory cgroup, which is off until it is asked for.
+    WorkingSet,
 }
 
 /// What the machine guard lists processes from.
@@ -63,11 +66,12 @@ pub enum Memory {
 
 impl Triggers {
     /// What the daemon's configuration says about them.
-    const fn configuration(self) -> &'static str {
+    fn configuration(self) -> String {
         match self {
-            Self::All => "[machine]\nenabled = false\n",
-            Self::DaemonOnly => "[machine]\nenabled = false\n[limits]\ntriggers = [\"daemon\"]\n",
-            Self::MachineDryRun(_) => machine::PLENTY,
+            Self::All => "[machine]\nenabled = false\n".to_owned(),
+            Self::DaemonOnly => "[machine]\nenabled = false\n[limits]\ntriggers = [\"daemon\"]\n".to_owned(),
+            Self::MachineDryRun(_) => machine::PLENTY.to_owned(),
+            Self::WorkingSet => protection::configuration(),
         }
     }
 }
@@ -98,6 +102,14 @@ pub struct IncidentReading {
     pub cross_to_signal_ns: Option<u64>,
     /// From the signal to the victim's memory being returned, in nanoseconds; known a while after the rest.
     pub signal_to_freed_ns: Option<u64>,
+}
+
+impl IncidentReading {
+    /// Whether the guard killed for it. What the kernel's own OOM killer did, in any cgroup of the machine, is recorded beside.
+    #[must_use]
+    pub fn is_our_kill(&self) -> bool {
+        matches!(self.action.as_str(), "kill" | "term") && self.trigger != "kernel"
+    }
 }
 
 /// What the benches read of a victim.
@@ -177,12 +189,35 @@ pub trait Guarded: Debug {
     fn restart(&mut self) -> Result<(), BenchError> {
         Err(no_coordinator("be started again"))
     }
+    /// Has grants leave so much free under each line, from the next start of the daemon on.
+    ///
+    /// # Errors
+    /// There is no coordinator, or its configuration cannot be written.
+    fn leave_free(&mut self, bytes: u64) -> Result<(), BenchError> {
+        Err(no_coordinator(&format!("leave {bytes} bytes free")))
+    }
     /// Makes a guard of the machine see so much memory; returns when it has.
     ///
     /// # Errors
     /// The guard refuses, or is none of the machine.
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
         Err(no_machine_guard(&format!("see memory: {memory:?}")))
+    }
+    /// Sets tunables of the working-set protection (`protect set`); returns when they are in force.
+    ///
+    /// # Errors
+    /// The guard refuses, or protects no working set.
+    fn protect(&mut self, settings: &[(&str, u64)]) -> Result<(), BenchError> {
+        let command = format!("protect set {}", protection::words(settings).join(" "));
+        Err(BenchError::Guard { command, problem: "this guard protects no working set".to_owned() })
+    }
+    /// Whom the working-set protection killed within the last `within`, and perhaps somewhat before: process numbers.
+    ///
+    /// # Errors
+    /// The guard does not answer.
+    fn floor_victims(&mut self, within: Duration) -> Result<Vec<u32>, BenchError> {
+        let _nobody_ever = within;
+        Ok(Vec::new())
     }
     /// How a guard of the machine knows whom to select.
     ///
@@ -232,7 +267,10 @@ impl PrivateDaemon {
         let pin = match triggers {
             // Nothing can be pinned below a file.
             Triggers::MachineDryRun(Listing::Proc) => folder.path().join("log").join("pin"),
-            Triggers::All | Triggers::DaemonOnly | Triggers::MachineDryRun(Listing::Programs) => {
+            Triggers::All
+            | Triggers::DaemonOnly
+            | Triggers::WorkingSet
+            | Triggers::MachineDryRun(Listing::Programs) => {
                 Path::new("/sys/fs/bpf").join(folder.path().file_name().unwrap_or_default())
             }
         };
@@ -358,8 +396,22 @@ impl Guarded for PrivateDaemon {
         self.wait_until_it_answers()
     }
 
+    fn leave_free(&mut self, bytes: u64) -> Result<(), BenchError> {
+        let text = format!("{}[tmalloc]\nheadroom = \"{bytes}\"\n", Triggers::All.configuration());
+        fs::write(self.folder.path().join(CONFIGURATION), text)
+            .map_err(BenchError::io("write the daemon's configuration"))
+    }
+
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
         machine::make(self, memory)
+    }
+
+    fn protect(&mut self, settings: &[(&str, u64)]) -> Result<(), BenchError> {
+        protection::set(self, settings)
+    }
+
+    fn floor_victims(&mut self, within: Duration) -> Result<Vec<u32>, BenchError> {
+        protection::victims(self, within)
     }
 
     fn selection(&mut self) -> Result<SelectionReading, BenchError> {

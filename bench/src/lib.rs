@@ -22,6 +22,7 @@ mod latency;
 mod machine;
 mod overshoot;
 mod pairing;
+pub mod plot;
 mod proc;
 mod reap;
 pub mod report;
@@ -29,6 +30,7 @@ mod select;
 mod stamps;
 pub mod statistics;
 mod tmalloc;
+mod workingset;
 mod workload;
 
 pub use error::BenchError;
@@ -36,10 +38,14 @@ pub use guarded::{Guarded, Triggers};
 pub use report::BenchReport;
 pub use workload::workload_main;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 7] = ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc"];
+pub const NAMES: [&str; 8] =
+    ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc", "workingset"];
+
+/// How long `workingset` builds without pressure, unless told otherwise.
+pub const QUIET: Duration = Duration::from_secs(120);
 
 /// How to run a bench.
 #[derive(Debug, Clone)]
@@ -54,13 +60,28 @@ pub struct Options {
     pub libraries: Option<PathBuf>,
     /// Run only cases whose name begins with this; all where `None`.
     pub only: Option<String>,
+    /// Where `workingset` makes its files; the temporary folder where `None`.
+    pub data: Option<PathBuf>,
+    /// How long `workingset` builds without pressure.
+    pub quiet: Duration,
+    /// What it builds then, as a shell takes it; files of its own where `None`.
+    pub build: Option<String>,
 }
 
 impl Default for Options {
     /// The full bench; the running binary is both the guard and the workload.
     fn default() -> Self {
         let own = PathBuf::from("/proc/self/exe");
-        Self { quick: false, plimsoll: own.clone(), workload: own, libraries: None, only: None }
+        Self {
+            quick: false,
+            plimsoll: own.clone(),
+            workload: own,
+            libraries: None,
+            only: None,
+            data: None,
+            quiet: QUIET,
+            build: None,
+        }
     }
 }
 
@@ -108,6 +129,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "reap" => reap::run(options, &mut report)?,
         "select" => select::run(options, start, &mut report)?,
         "tmalloc" => tmalloc::run(options, start, &mut report)?,
+        "workingset" => workingset::run(options, start, &mut report)?,
         _ => accuracy::run(options, start, &mut report)?,
     }
     Ok(report)

@@ -145,6 +145,30 @@ pub(crate) fn read_voluntary_switches(pid: u32) -> Result<u64, BenchError> {
     Ok(sum)
 }
 
+/// Processor time of all threads of a process, dead ones included, in milliseconds; counted in ticks, mostly of 10 ms.
+///
+/// # Errors
+/// The process is gone, or not readable.
+pub(crate) fn read_processor_ms(pid: u32) -> Result<u64, BenchError> {
+    let text = read_of(pid, "stat")?.unwrap_or_default();
+    let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
+        .map_err(BenchError::io("sysconf CLK_TCK"))?
+        .and_then(|ticks| u64::try_from(ticks).ok())
+        .filter(|ticks| *ticks > 0);
+    processor_ticks(&text)
+        .zip(ticks_a_second)
+        .map(|(ticks, a_second)| ticks * 1_000 / a_second)
+        .ok_or_else(|| BenchError::malformed(format!("/proc/{pid}/stat"), &text))
+}
+
+/// User plus system time of a stat text. The name before them can hold anything, brackets and blanks too.
+pub(crate) fn processor_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    user.checked_add(system)
+}
+
 fn switches_of(thread: &Path) -> Result<u64, BenchError> {
     let path = thread.join("status");
     match fs::read_to_string(&path) {

@@ -17,6 +17,33 @@ pub struct BenchReport {
     pub ratios: Vec<Ratio>,
     /// What the reader must know to judge the figures: what was skipped, lost or seen on the side.
     pub notes: Vec<String>,
+    /// Figures over time, for a plot.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub traces: Vec<Trace>,
+}
+
+/// Figures over time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trace {
+    /// The workload.
+    pub case: String,
+    /// What was timed.
+    pub variant: String,
+    /// What the figures are.
+    pub unit: String,
+    /// When each began, in seconds, and the figure.
+    pub points: Vec<[f64; 2]>,
+    /// What happened meanwhile.
+    pub marks: Vec<Mark>,
+}
+
+/// A moment of a trace.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mark {
+    /// When, in seconds.
+    pub at_s: f64,
+    /// What.
+    pub label: String,
 }
 
 /// The machine a result belongs to. `None` is 'not known'.
@@ -95,7 +122,14 @@ impl BenchReport {
     /// An empty report.
     #[must_use]
     pub fn new(bench: &str, machine: Machine) -> Self {
-        Self { bench: bench.to_owned(), machine, rows: Vec::new(), ratios: Vec::new(), notes: Vec::new() }
+        Self {
+            bench: bench.to_owned(),
+            machine,
+            rows: Vec::new(),
+            ratios: Vec::new(),
+            notes: Vec::new(),
+            traces: Vec::new(),
+        }
     }
 
     /// Adds a row; a series without a figure becomes a note, not a row of zeros.

@@ -4,11 +4,13 @@
 //! - `refill`: calls that need a new grant.
 //! - `seed`: the seed's run. Processes ask for more than there is until they are refused.
 //! - `storm`: processes that ask are killed by chance, the daemon too; nothing may stay reserved.
+//! - `soak`: the same for ten minutes, at a line, with a look at each refusal; only when it is asked for by name.
 
 mod allocators;
 mod churn;
 mod refill;
 mod seed;
+mod soak;
 mod storm;
 
 use crate::{
@@ -70,7 +72,8 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
         return Ok(());
     }
     seed::run(&mut stage, report)?;
-    storm::run(&mut stage, report)
+    storm::run(&mut stage, report)?;
+    soak::run(&mut stage, report)
 }
 
 impl Stage<'_> {

@@ -4,11 +4,14 @@
 //! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent.
 
 mod allocate;
+mod broom;
 mod busy;
 mod hold;
 pub(crate) mod memory;
+mod press;
 mod random;
 mod storm;
+mod timed;
 mod touch;
 mod victim;
 
@@ -45,10 +48,16 @@ pub fn workload_main(arguments: &[String]) -> i32 {
         "hold" => hold::run(rest),
         "victim" => victim::run(rest),
         "storm" => storm::run(rest),
+        "broom" => broom::run(rest),
+        "hog" => press::hog(rest),
+        "stream" => press::stream(rest),
+        "read" => timed::read(rest),
+        "start" => timed::start(rest),
         "churn" => allocate::churn::run(rest),
         "grow" => allocate::grow::run(rest),
         "ask" => allocate::ask::run(rest),
         "grab" => allocate::grab::run(rest),
+        "probe" => allocate::probe::run(rest),
         "exit" => Ok(()),
         "timer" => comparator::timer::run(rest),
         "trace" => comparator::trace::run(rest),

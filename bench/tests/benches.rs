@@ -213,7 +213,7 @@ impl SelectingGuard {
             Triggers::MachineDryRun(listing) => {
                 Ok(Box::new(Self { names, listing, ready_since: None, last: None, incidents: Vec::new() }))
             }
-            Triggers::All | Triggers::DaemonOnly => {
+            Triggers::All | Triggers::DaemonOnly | Triggers::WorkingSet => {
                 Err(BenchError::UnknownBench { name: "of lines".to_owned() })
             }
         }
@@ -308,6 +308,7 @@ fn quick(only: Option<&str>) -> Options {
         workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
         libraries: None,
         only: only.map(str::to_owned),
+        ..Options::default()
     }
 }
 
@@ -540,7 +541,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
     let error = run("fault", &quick(None)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc"
+        "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc, workingset"
     );
     let error = run("accuracy", &quick(None)).unwrap_err().to_string();
     assert!(error.starts_with("start /nonexistent/plimsoll daemon: "), "{error}");

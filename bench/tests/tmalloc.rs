@@ -167,6 +167,7 @@ fn measure(only: &str, libraries: &TempDir, guard: CountingGuard) -> Result<Benc
         workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
         libraries: Some(libraries.path().to_owned()),
         only: Some(only.to_owned()),
+        ..Options::default()
     };
     let guard = Mutex::new(Some(guard));
     run_with(

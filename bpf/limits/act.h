@@ -199,18 +199,15 @@ static __always_inline __s64 copies_of(struct plimsoll_mm *e)
 	return f->copied_pages < e->copied_pages ? f->copied_pages : e->copied_pages;
 }
 
-static __always_inline void mark_dying(struct plimsoll_mm *e, struct plimsoll_account *a)
+static __always_inline void mark_dying(struct plimsoll_mm *e)
 {
-	__s64 pages = word_pages(e->word) + copies_of(e);
-
-	__sync_fetch_and_add(&e->dying_pages, pages);
-	__sync_fetch_and_add(&a->dying_pages, pages);
+	add_dying(e, word_pages(e->word) + copies_of(e));
 	settle_living(e);
 	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
 	if (e->flags & PLIMSOLL_MM_GONE)
-		take_back_dying(e, a);
+		end_dying(e);
 	/* It touches nothing more, or is charged for it as dying. */
-	release_reserved(e);
+	release_reserved(e->mm);
 }
 
 /* Whether its cgroup (v2) or one above is protected; where that is too deep to tell, as if it were. */
@@ -271,7 +268,7 @@ __noinline int note_left(__u32 account, __u64 key)
 		else if (a->signal == SIGKILL && !daemon_lives() && is_leaving(key))
 			left = PLIMSOLL_MM_DYING;
 		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
-			mark_dying(e, a);
+			mark_dying(e);
 	}
 	unpin(e, key, (struct mm_struct *)key);
 	return left != 0;
@@ -509,11 +506,11 @@ static __always_inline void note_sent(struct plimsoll_account *a, struct plimsol
 }
 
 /* Nobody waits for it any more: what it would give back is not on its way. */
-static __always_inline void live_again(struct plimsoll_mm *e, struct plimsoll_account *a)
+static __always_inline void live_again(struct plimsoll_mm *e)
 {
 	e->sent = 0;
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
-	take_back_dying(e, a);
+	add_dying(e, -word_pages(e->dying));
 	settle_living(e);
 }
 
@@ -525,11 +522,11 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 	ev->signal_error = error;
 	if (error) {
 		/* Nothing is dying that was not signalled. */
-		live_again(e, a);
+		live_again(e);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
-		mark_dying(e, a);
+		mark_dying(e);
 		a->unanswered_ns = 0;
 		__sync_fetch_and_add(&a->kills, 1);
 		count_one(&counters.kills);
@@ -564,7 +561,7 @@ static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	if (account_at(word_account(e->word)) != a || !(e->flags & PLIMSOLL_MM_DYING) || e->flags & PLIMSOLL_MM_LEFT ||
 	    may_be_ending(e, *key) || !pin(e, *key))
 		return 0;
-	live_again(e, a);
+	live_again(e);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }
@@ -574,7 +571,11 @@ static __always_inline bool claims_are_old(struct plimsoll_account *a)
 {
 	bool alone = !daemon_lives();
 	__u64 *clock = alone ? &a->asked_ns : &a->unanswered_ns, now = bpf_ktime_get_ns(), since = *clock;
+	__u64 claimed = a->unanswered_ns;
 
+	/* A daemon that died just now may have a signal on its way. */
+	if (claimed && (__s64)(now - claimed) <= (__s64)unanswered_ns)
+		return false;
 	return (since || alone) && (__s64)(now - since) > (__s64)unanswered_ns &&
 	       __sync_val_compare_and_swap(clock, since, alone ? now : 0) == since;
 }

@@ -104,7 +104,7 @@ int line_set(struct plimsoll_line_set *ctx)
 	a->notified = 0;
 	if (fresh) {
 		if (bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
-			__sync_lock_test_and_set(&a->in_use, 0);
+			free_account(a);
 			return 0;
 		}
 		if (!ctx->from_default)
@@ -125,7 +125,7 @@ static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, 
 		settle_gone(e);
 	else
 		/* Of a process on its way to another account. */
-		release_reserved(e);
+		release_reserved(e->mm);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }
@@ -142,8 +142,7 @@ SEC("syscall")
 int line_clear(struct plimsoll_line_clear *ctx)
 {
 	__u32 uid = ctx->uid, index, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
-	/* Somebody's until the very end: a CPU that takes it in between would find it half cleared. */
-	struct plimsoll_account *a, empty = { .in_use = 1 };
+	struct plimsoll_account *a;
 
 	ctx->result = -ENOENT;
 	if (!known)
@@ -158,10 +157,10 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	bpf_for_each_map_elem(&mms, release_one, &index, 0);
 	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
 	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
-	if (a->exact)
-		__sync_fetch_and_add(&exact_gate[uid % UID_GATE_SLOTS], -1);
-	bpf_map_update_elem(&accounts, &index, &empty, BPF_ANY);
-	__sync_lock_test_and_set(&a->in_use, 0);
+	leave_exact(a);
+	/* Somebody's until the very end: a CPU that takes it in between would find it half cleared. */
+	clear_account(a);
+	free_account(a);
 	return 0;
 }
 
@@ -196,7 +195,7 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 		a->unanswered_ns = 0;
 		return -EAGAIN;
 	}
-	mark_dying(e, a);
+	mark_dying(e);
 	__sync_lock_test_and_set(&a->taking, 0);
 	return 0;
 }
@@ -210,7 +209,7 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	live_again(e, a);
+	live_again(e);
 	return 0;
 }
 

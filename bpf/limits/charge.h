@@ -11,13 +11,6 @@
  * middle of every event: with 8 loading took three times as long.
  */
 #define SETTLE_TRIES 4
-/* How often a compare-and-swap that others win is tried. */
-#define SWAP_TRIES 8
-
-static __always_inline void count_one(__u64 *counter)
-{
-	__sync_fetch_and_add(counter, 1);
-}
 
 static __always_inline __u32 mm_slot(struct mm_struct *mm)
 {
@@ -57,21 +50,6 @@ static __always_inline bool folded(__u64 base)
 static __always_inline bool mm_may_be_tracked(struct mm_struct *mm)
 {
 	return mm_gate[mm_slot(mm) % MM_GATE_SLOTS];
-}
-
-static __always_inline struct plimsoll_account *account_at(__u32 index)
-{
-	return bpf_map_lookup_elem(&accounts, &index);
-}
-
-static __always_inline __u32 word_account(__u64 word)
-{
-	return word >> PLIMSOLL_WORD_SHIFT;
-}
-
-static __always_inline __s64 word_pages(__u64 word)
-{
-	return (__s64)(word & PLIMSOLL_WORD_MASK) - (__s64)PLIMSOLL_WORD_BIAS;
 }
 
 static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u32 slot)
@@ -220,20 +198,6 @@ static __always_inline __s64 settle_all_cpus(struct plimsoll_mm *e, struct mm_st
 	return delta;
 }
 
-/* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */
-static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta)
-{
-	__s64 usage = __sync_fetch_and_add(&a->usage_pages, delta) + delta;
-
-	if (delta < 0) {
-		__s64 effective = a->effective_pages, hard = a->hard_pages;
-
-		if (effective != hard && usage < effective && effective != PLIMSOLL_NO_LINE)
-			__sync_val_compare_and_swap(&a->effective_pages, effective, usage > hard ? usage : hard);
-	}
-	return usage;
-}
-
 /*
  * What a family shares goes with its last member: it is dying while none of them lives. Whoever changes its charge or
  * its living looks again after the exchange, so that the last to look has seen both.
@@ -302,34 +266,13 @@ __noinline int give_up_shares(__u64 id, __s64 pages)
 }
 
 /*
- * Up to `pages` of what is reserved for an address space become used. Only while its account holds the reservation too: in
- * the middle of a move to another one they are charged, and what is left of the reservation goes back when it is settled.
- * Without a loop, so that any number of CPUs may take at once: who took more than there was puts that back.
- */
-static __noinline __s64 take_reserved(struct plimsoll_mm *e, __u32 account, __s64 pages)
-{
-	__u64 reserved = e->reserved;
-	__s64 held;
-
-	if (word_pages(reserved) <= 0 || word_account(reserved) != account)
-		return 0;
-	reserved = __sync_fetch_and_add(&e->reserved, -pages);
-	held = word_pages(reserved);
-	if (held < 0 || word_account(reserved) != account)
-		held = 0;
-	if (held >= pages)
-		return pages;
-	__sync_fetch_and_add(&e->reserved, pages - held);
-	return held;
-}
-
-/*
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
- * longer inherited. `touched`: the process has just come to have them, so that they may be such as were reserved for it.
+ * longer inherited. `granted`: pages that the process has just come to have, or to have no more, so that they may be such
+ * as were granted to it.
  */
 static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e, __s64 delta, __s64 *usage,
-							  bool touched)
+							  bool granted)
 {
 	__u64 old = __sync_fetch_and_add(&e->word, delta);
 	__s64 own = word_pages(old) + delta, shared, taken = 0;
@@ -338,29 +281,27 @@ static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e,
 	if (own < 0 && (shared = e->shared_pages) > 0) {
 		__s64 back = -own < shared ? -own : shared;
 
+		begin_shift(e);
 		if ((__s64)__sync_val_compare_and_swap(&e->shared_pages, shared, shared - back) == shared) {
 			old = __sync_fetch_and_add(&e->word, back);
 			delta += back;
 			if (e->family)
 				give_up_shares(e->family, back);
 		}
+		end_shift(e);
 	}
 	a = account_at(word_account(old));
 	if (!a)
 		return 0;
-	if (touched && delta > 0 && e->flags & PLIMSOLL_MM_RESERVED) {
-		taken = take_reserved(e, word_account(old), delta);
-		__sync_fetch_and_add(&a->reserved_pages, -taken);
-	}
+	if (granted && e->flags & PLIMSOLL_MM_GRANTED)
+		taken = move_granted(e->mm, a->index, delta);
 	*usage = account_add(a, delta - taken);
-	if (e->flags & PLIMSOLL_MM_DYING) {
-		__sync_fetch_and_add(&e->dying_pages, delta);
-		__sync_fetch_and_add(&a->dying_pages, delta);
-	}
+	if (e->flags & PLIMSOLL_MM_DYING)
+		add_dying(e, delta);
 	return a;
 }
 
-/* As charge_as(), of a sum over what may have been touched. */
+/* As charge_as(), of a sum over what may have been granted. */
 static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __s64 delta, __s64 *usage)
 {
 	return charge_as(e, delta, usage, true);

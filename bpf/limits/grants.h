@@ -138,7 +138,7 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 		held = word_pages(reserved);
 		if (held > 0 && word_account(reserved) != a->index) {
 			/* Left behind by a move to another account. */
-			release_reserved(e);
+			release_reserved(e->mm);
 			continue;
 		}
 		given = ((reserved + pages) & PLIMSOLL_WORD_MASK) | (__u64)a->index << PLIMSOLL_WORD_SHIFT;
@@ -150,13 +150,15 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 		account_add(a, -pages);
 		return -EAGAIN;
 	}
+	__sync_fetch_and_add(&e->open_pages, pages);
+	__sync_fetch_and_add(&e->untouched_pages, pages);
 	__sync_fetch_and_add(&e->granted_pages, pages);
-	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_RESERVED);
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_RESERVED | PLIMSOLL_MM_GRANTED);
 	/* Another account's since it was looked whose it is; or nobody's, and its end may have found nothing to give back. */
-	move_reserved(e, word_account(e->word));
+	move_reserved(e->mm, word_account(e->word));
 	if (!(e->flags & (PLIMSOLL_MM_GONE | PLIMSOLL_MM_DYING)))
 		return 0;
-	release_reserved(e);
+	release_reserved(e->mm);
 	return -ESRCH;
 }
 
@@ -193,23 +195,19 @@ static __always_inline bool changed_user(struct plimsoll_mm *e)
 	return changed;
 }
 
-static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimsoll_reserve *ctx)
+/* Of an account that stays this user's for as long as this takes. */
+static __always_inline int grant_from(struct plimsoll_account *a, struct plimsoll_mm *e, __u64 key,
+				      struct plimsoll_reserve *ctx)
 {
-	struct plimsoll_account *a;
 	struct claim claim = { .pages = ctx->pages };
-	__s64 hard;
+	__s64 hard = a->hard_pages;
 	int result;
 
-	if (e->flags & PLIMSOLL_MM_DYING || runs_elsewhere(e))
-		return -ESRCH;
-	if (changed_user(e))
+	/* Its line went, and the account became another's, before it was held. */
+	if (word_account(e->word) != a->index)
 		return -EAGAIN;
-	/* What it has touched before is no part of this grant. */
-	settle_space(e, key);
-	a = account_at(word_account(e->word));
-	if (!a || a->index == PLIMSOLL_NOBODY || a->hard_pages == PLIMSOLL_NO_LINE)
+	if (hard == PLIMSOLL_NO_LINE)
 		return -ENOENT;
-	hard = a->hard_pages;
 	ctx->hard_pages = hard;
 	/* What already runs is still being entered: usage is not known. */
 	if (a->effective_pages == PLIMSOLL_NO_LINE)
@@ -224,6 +222,25 @@ static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimso
 	ctx->reserved_pages = a->reserved_pages;
 	if (!result)
 		granted(a, key, claim.usage);
+	return result;
+}
+
+static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimsoll_reserve *ctx)
+{
+	struct plimsoll_account *a;
+	int result;
+
+	if (e->flags & PLIMSOLL_MM_DYING || runs_elsewhere(e))
+		return -ESRCH;
+	if (changed_user(e))
+		return -EAGAIN;
+	/* What it has touched before is no part of this grant. */
+	settle_space(e, key);
+	a = account_at(word_account(e->word));
+	if (!a || a->index == PLIMSOLL_NOBODY || !hold_account(a))
+		return -ENOENT;
+	result = grant_from(a, e, key, ctx);
+	let_account_go(a);
 	return result;
 }
 
@@ -258,33 +275,29 @@ int reserve(struct plimsoll_reserve *ctx)
 	return 0;
 }
 
-/* Not below 0: what is told as given back is the process's word. */
-static __always_inline void lower_granted(struct plimsoll_mm *e, __s64 pages)
+/* How many of so many pages that a process says it gave back were seen to go. */
+static __always_inline __s64 take_untold(struct plimsoll_mm *e, __s64 pages)
 {
-	__s64 granted, less;
+	__s64 untold, taken;
 	int i;
 
 	for (i = 0; i < SWAP_TRIES; i++) {
-		granted = e->granted_pages;
-		less = pages < granted ? granted - pages : 0;
-		if (__sync_val_compare_and_swap(&e->granted_pages, granted, less) == granted)
-			return;
+		untold = e->untold_pages;
+		taken = pages < untold ? pages : untold;
+		if (__sync_val_compare_and_swap(&e->untold_pages, untold, untold - taken) == untold)
+			return taken;
 	}
+	return 0;
 }
 
 /* Without an event: whoever holds less by grants may now weigh more than all others. */
-static __always_inline void weighs_more(struct plimsoll_mm *e, __u64 key)
+static __always_inline void weighs_more(struct plimsoll_account *a, __u64 key)
 {
-	struct plimsoll_account *a = account_at(word_account(e->word));
-
 	if (a && a->near)
 		note_largest(a->index, key);
 }
 
-/*
- * The process has touched what it was granted, or does not want it: what is left of its reservations goes back. That was
- * no grant then: who asks, does not touch and takes pages without asking is like everybody else.
- */
+/* The process has touched what it was granted, or does not want it: what is left of its reservations goes back. */
 SEC("syscall")
 int settle(struct plimsoll_grant *ctx)
 {
@@ -297,14 +310,12 @@ int settle(struct plimsoll_grant *ctx)
 	if (!e)
 		return 0;
 	settle_space(e, key);
-	ctx->pages = release_reserved(e);
+	ctx->pages = release_reserved(e->mm);
 	ctx->result = 0;
-	if (ctx->pages) {
-		lower_granted(e, ctx->pages);
-		weighs_more(e, key);
-	}
 	a = account_at(word_account(e->word));
 	if (a) {
+		cap_granted(e, a);
+		weighs_more(a, key);
 		if (need_exact(a))
 			tell(a->index, key, PLIMSOLL_RECORD_EXACT);
 		if (becomes_far(a))
@@ -328,8 +339,8 @@ int give_up(struct plimsoll_grant *ctx)
 	e = pin_of(key, ctx->tgid, ctx->start_ns);
 	if (!e)
 		return 0;
-	lower_granted(e, ctx->pages);
-	weighs_more(e, key);
+	lower_granted(e, ctx->pages - take_untold(e, ctx->pages));
+	weighs_more(account_at(word_account(e->word)), key);
 	ctx->result = 0;
 	unpin(e, key, (struct mm_struct *)key);
 	return 0;

@@ -11,11 +11,6 @@
 /* Below every rank: of a free place, and of who has no pages. */
 #define RANK_NONE (-TIER_RANKS)
 
-static __always_inline __s64 pages_of(struct plimsoll_mm *e)
-{
-	return word_pages(e->word) + e->shared_pages;
-}
-
 /* Without its flag bits: neutral where nobody has said anything. */
 static __always_inline __u32 weight_of(struct plimsoll_mm *e)
 {

@@ -8,9 +8,14 @@
 #define PLIMSOLL_LIMITS_RESERVED_H
 
 /*
- * The largest usage that was seen. Bounded: where every try was another CPU's, that one saw as much, all but a page or two.
- * A global function, so that its loop is verified once and not on each path that a charge can have taken.
+ * Functions that are not static are each verified once, not once per caller and path. They take an entry by its key: whoever
+ * calls them has it pinned, or runs in it.
  */
+
+/* Each try that fails is another thread's page that went through. */
+#define PASS_TRIES 1000
+
+/* The largest usage that was seen. Bounded: where every try was another CPU's, that one saw as much, all but a page or two. */
 __noinline int raise_peak(__u32 account, __s64 usage)
 {
 	struct plimsoll_account *a = account_at(account);
@@ -34,54 +39,155 @@ static __always_inline void note_peak(struct plimsoll_account *a, __s64 usage)
 		raise_peak(a->index, usage);
 }
 
-/* Gives back what is left of a reservation; returns how much that was. */
-static __always_inline __s64 release_reserved(struct plimsoll_mm *e)
+/* Not below 0: what is told as given back is the process's word. */
+static __always_inline void lower_granted(struct plimsoll_mm *e, __s64 pages)
 {
-	struct plimsoll_account *a;
-	__u64 reserved;
-	__s64 pages;
+	__s64 granted = e->granted_pages;
 
-	if (!(e->flags & PLIMSOLL_MM_RESERVED) && word_pages(e->reserved) <= 0)
+	if (pages > granted)
+		pages = granted;
+	if (pages <= 0)
+		return;
+	granted = __sync_fetch_and_add(&e->granted_pages, -pages) - pages;
+	/* Another lowered it meanwhile. */
+	if (granted < 0)
+		__sync_val_compare_and_swap(&e->granted_pages, granted, 0);
+}
+
+/*
+ * Who frees what it was granted holds it no more, whether it says so or not: no more is held by grants than there is, and is
+ * still to come, and the allowance. What this took is not taken once more when the process does say so.
+ */
+static __always_inline void cap_granted(struct plimsoll_mm *e, struct plimsoll_account *a)
+{
+	__u32 shifts = e->shifts;
+	__s64 granted = e->granted_pages, reserved = word_pages(e->reserved), limit;
+
+	limit = pages_of(e) + (reserved > 0 ? reserved : 0) + allowance_pages;
+	/* Far from the line some of what it has is not settled. */
+	if (!a->exact || e->epoch != a->exact)
+		limit += loose_pages_per_mm;
+	if (limit < 0)
+		limit = 0;
+	barrier();
+	/* In the middle of a shift its pages may have seemed fewer. The next one that it frees is a new occasion. */
+	if (granted <= limit || shifts & (SHIFT_ENDED - 1) || *(volatile __u32 *)&e->shifts != shifts)
+		return;
+	if ((__s64)__sync_val_compare_and_swap(&e->granted_pages, granted, limit) == granted)
+		__sync_fetch_and_add(&e->untold_pages, granted - limit);
+}
+
+/*
+ * Gives back what is left of a reservation; returns how much that was. What of it was never touched was no grant then: who
+ * asks, does not touch and takes pages without asking is like everybody else.
+ */
+__noinline __s64 release_reserved(__u64 key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+	__s64 pages, untouched;
+	__u64 reserved;
+
+	if (!e || (!(e->flags & PLIMSOLL_MM_RESERVED) && word_pages(e->reserved) <= 0))
 		return 0;
 	/* The flag first: a grant sets it last, so that pages without it are those of a grant that is being made. */
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_RESERVED);
+	/* A grant adds to these after it has added to `reserved`: never less is open than is reserved. */
+	__sync_lock_test_and_set(&e->open_pages, 0);
+	untouched = __sync_lock_test_and_set(&e->untouched_pages, 0);
 	reserved = __sync_lock_test_and_set(&e->reserved, PLIMSOLL_WORD_BIAS);
 	pages = word_pages(reserved);
 	a = account_at(word_account(reserved));
-	/* Less than none: another CPU is about to put back what it took too much, which is nobody's then. */
 	if (pages <= 0 || !a)
 		return 0;
 	__sync_fetch_and_add(&a->reserved_pages, -pages);
 	account_add(a, -pages);
+	if (untouched > 0)
+		lower_granted(e, untouched < pages ? untouched : pages);
 	return pages;
 }
 
-/* A reservation follows its process's charge to another account. */
-static __always_inline void move_reserved(struct plimsoll_mm *e, __u32 index)
+/* Pages on their way between what is reserved for an address space and what it uses: > 0 to be used, < 0 back. */
+struct passage {
+	struct plimsoll_mm *e;
+	__s64 delta;
+	__s64 moved;
+	__u32 account;
+};
+
+static long pass_once(__u32 attempt, struct passage *passage)
 {
+	struct plimsoll_mm *e = passage->e;
+	__u64 reserved = e->reserved;
+	__s64 held = word_pages(reserved), room = e->open_pages - held, moved = passage->delta;
+
+	/* On its way to another account, or released: then nothing is open, and what is put there would be nobody's. */
+	if (word_account(reserved) != passage->account)
+		return 1;
+	if (moved > held)
+		moved = held;
+	if (moved < 0 && -moved > room)
+		moved = room > 0 ? -room : 0;
+	if (moved && __sync_val_compare_and_swap(&e->reserved, reserved, reserved - moved) != reserved)
+		return 0;
+	passage->moved = moved;
+	return 1;
+}
+
+/*
+ * A change of an address space to which something was granted: how much of it the account's usage does not see. Up to `delta`
+ * pages of the reservation become used; pages that were freed become reserved again, as far as they may have come from
+ * there: another thread may have used up what this process was granted and is about to touch. Only while its account holds
+ * the reservation too: in the middle of a move to another one pages are charged, and what is left of the reservation goes
+ * back when it is settled.
+ */
+__noinline __s64 move_granted(__u64 key, __u32 account, __s64 delta)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = account_at(account);
+	struct passage passage = { .e = e, .delta = delta, .account = account };
+
+	if (!e || !a)
+		return 0;
+	if (e->flags & PLIMSOLL_MM_RESERVED && account != PLIMSOLL_NOBODY) {
+		if (delta > 0)
+			__sync_fetch_and_add(&e->untouched_pages, -delta);
+		bpf_loop(PASS_TRIES, pass_once, &passage, 0);
+		__sync_fetch_and_add(&a->reserved_pages, -passage.moved);
+	}
+	if (delta < 0)
+		cap_granted(e, a);
+	return passage.moved;
+}
+
+/* A reservation follows its process's charge to another account. */
+__noinline int move_reserved(__u64 key, __u32 index)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *from, *to;
 	__u64 reserved, moved;
 	__s64 pages;
 	int i;
 
-	for (i = 0; i < SWAP_TRIES; i++) {
+	for (i = 0; e && i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		pages = word_pages(reserved);
 		if (pages <= 0 || word_account(reserved) == index)
-			return;
+			return 0;
 		moved = (reserved & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
 		if (__sync_val_compare_and_swap(&e->reserved, reserved, moved) != reserved)
 			continue;
 		from = account_at(word_account(reserved));
 		to = account_at(index);
 		if (!from || !to)
-			return;
+			return 0;
 		account_add(from, -pages);
 		account_add(to, pages);
 		__sync_fetch_and_add(&from->reserved_pages, -pages);
 		__sync_fetch_and_add(&to->reserved_pages, pages);
-		return;
+		return 0;
 	}
+	return 0;
 }
 
 #endif

@@ -25,6 +25,14 @@ static __always_inline bool become_exact(struct plimsoll_account *a)
 	return true;
 }
 
+static __always_inline void leave_exact(struct plimsoll_account *a)
+{
+	__u32 epoch = a->exact;
+
+	if (epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
+		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
+}
+
 /*
  * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
  * slack, so that usage hovering there does not flip it. Returns true when it became exact.
@@ -38,8 +46,8 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 		return false;
 	if (room <= 0 && !epoch)
 		return become_exact(a);
-	if (room > (a->soft_pages >> 6) + loose && epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
-		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
+	if (room > (a->soft_pages >> 6) + loose)
+		leave_exact(a);
 	return false;
 }
 
@@ -85,19 +93,54 @@ static __noinline __u32 user_of(struct task_struct *task)
 	return owner ? owner : uid;
 }
 
+/* All but who uses it. No line meanwhile: nothing about it is near. */
+static __always_inline void clear_account(struct plimsoll_account *a)
+{
+	a->soft_pages = PLIMSOLL_NO_LINE;
+	a->hard_pages = PLIMSOLL_NO_LINE;
+	a->effective_pages = PLIMSOLL_NO_LINE;
+	a->usage_pages = 0;
+	a->dying_pages = 0;
+	a->processes = 0;
+	a->exact = 0;
+	__builtin_memset(&a->near, 0,
+			 offsetof(struct plimsoll_account, in_use) - offsetof(struct plimsoll_account, near));
+}
+
+/* It is nobody's; somebody else's once nobody uses it any more. */
+static __always_inline void free_account(struct plimsoll_account *a)
+{
+	__sync_fetch_and_and(&a->in_use, ~PLIMSOLL_ACCOUNT_OWNED);
+}
+
+/* Keeps an account from becoming somebody else's. False: it is nobody's. */
+static __always_inline bool hold_account(struct plimsoll_account *a)
+{
+	if (__sync_fetch_and_add(&a->in_use, 1) & PLIMSOLL_ACCOUNT_OWNED)
+		return true;
+	__sync_fetch_and_add(&a->in_use, -1);
+	return false;
+}
+
+static __always_inline void let_account_go(struct plimsoll_account *a)
+{
+	/* Cleared meanwhile, and brought near by who did not know. */
+	if (!(a->in_use & PLIMSOLL_ACCOUNT_OWNED))
+		leave_exact(a);
+	__sync_fetch_and_add(&a->in_use, -1);
+}
+
 static long claim_if_free(__u32 before, __u32 *claimed)
 {
 	__u32 index = before + 1; /* account 0 is nobody's */
 	struct plimsoll_account *a = account_at(index);
 
-	if (a && (a->in_use || __sync_val_compare_and_swap(&a->in_use, 0, 1)))
+	if (a && (a->in_use || __sync_val_compare_and_swap(&a->in_use, 0, PLIMSOLL_ACCOUNT_OWNED)))
 		return 0;
 	if (a) {
+		/* A grant that was under way when it was cleared left something, perhaps. */
+		clear_account(a);
 		a->index = index;
-		/* A grant on its way while the account was cleared may have been taken back after that. */
-		a->usage_pages = 0;
-		a->reserved_pages = 0;
-		a->peak_pages = 0;
 		*claimed = index;
 	}
 	return 1;
@@ -132,7 +175,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 		return index;
 	}
 	/* Another CPU was first, or the map is full: the number goes back unused. */
-	__sync_lock_test_and_set(&a->in_use, 0);
+	free_account(a);
 	winner = bpf_map_lookup_elem(&uid_accounts, &uid);
 	if (!winner)
 		count_one(&counters.accounts_full);
@@ -248,6 +291,7 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->scan = scan_id;
 	e->tracked_ns = bpf_ktime_get_ns();
 	e->reserved = PLIMSOLL_WORD_BIAS;
+	e->dying = (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS;
 	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 	__sync_fetch_and_add(&a->processes, 1);
 	count_one(&counters.tracked);
@@ -402,7 +446,9 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 	__sync_val_compare_and_swap(&e->living_in, id, 0);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
 	/* Nothing of it was touched just now: it takes no part of a reservation. */
+	begin_shift(e);
 	charge_as(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage, false);
+	end_shift(e);
 	drop_family(f, id);
 	return 0;
 }
@@ -442,14 +488,15 @@ static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 }
 
 /* What a dying process shares with a child does not come back with its own end. */
-static __always_inline void give_up_dying(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 pages)
+static __always_inline void give_up_dying(struct plimsoll_mm *e, __s64 pages)
 {
-	__s64 dying = e->dying_pages;
+	__u64 dying = e->dying;
+	struct plimsoll_account *a = account_at(word_account(dying));
 
-	if (pages > dying)
-		pages = dying;
+	if (pages > word_pages(dying))
+		pages = word_pages(dying);
 	/* Whoever takes it meanwhile counts what is its own by then. */
-	if (a && pages > 0 && (__s64)__sync_val_compare_and_swap(&e->dying_pages, dying, dying - pages) == dying)
+	if (a && pages > 0 && __sync_val_compare_and_swap(&e->dying, dying, dying - pages) == dying)
 		__sync_fetch_and_add(&a->dying_pages, -pages);
 }
 
@@ -476,10 +523,12 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	if (own > 0) {
 		__sync_fetch_and_add(&f->shares, own);
 		__sync_fetch_and_add(&f->pages, own);
+		begin_shift(parent);
 		__sync_fetch_and_add(&parent->shared_pages, own);
 		old = __sync_fetch_and_add(&parent->word, -own);
+		end_shift(parent);
 		from = account_at(word_account(old));
-		give_up_dying(parent, from, own);
+		give_up_dying(parent, own);
 		if (from && to && word_account(old) != f->account) {
 			account_add(from, -own);
 			account_add(to, own);
@@ -494,10 +543,41 @@ static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct pli
 	return true;
 }
 
-/* What an address space added to what is dying of its account goes. */
-static __always_inline void take_back_dying(struct plimsoll_mm *e, struct plimsoll_account *a)
+/* What an address space that has ended added to what is dying goes. What is added after that is in nobody's account. */
+static __always_inline void end_dying(struct plimsoll_mm *e)
 {
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&e->dying_pages, 0));
+	__u64 dying = __sync_lock_test_and_set(&e->dying, PLIMSOLL_WORD_BIAS);
+	struct plimsoll_account *a = account_at(word_account(dying));
+
+	if (a)
+		__sync_fetch_and_add(&a->dying_pages, -word_pages(dying));
+}
+
+/*
+ * What is dying of an address space follows its charge to another account. In one word with whose it is: whoever adds to it
+ * meanwhile adds to the account that it is taken from, or to the other one after that.
+ */
+__noinline int move_dying(__u64 key, __u32 index)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *from, *to;
+	__u64 dying, moved;
+	int i;
+
+	for (i = 0; e && i < FOLLOW_TRIES; i++) {
+		dying = e->dying;
+		moved = (dying & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
+		if (__sync_val_compare_and_swap(&e->dying, dying, moved) != dying)
+			continue;
+		from = account_at(word_account(dying));
+		to = account_at(index);
+		if (!from || !to)
+			return 0;
+		__sync_fetch_and_add(&from->dying_pages, -word_pages(dying));
+		__sync_fetch_and_add(&to->dying_pages, word_pages(dying));
+		return 0;
+	}
+	return 0;
 }
 
 /* All of flags that user space said of the program that runs in it. */
@@ -532,12 +612,12 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 		return 0;
 	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_WORD_BIAS);
 	a = account_at(word_account(word));
-	release_reserved(e);
+	release_reserved(e->mm);
 	leave_family(e);
 	if (!a)
 		return 0;
 	account_add(a, -word_pages(word));
-	take_back_dying(e, a);
+	end_dying(e);
 	__sync_fetch_and_add(&a->processes, -1);
 	return a;
 }
@@ -569,7 +649,7 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 	struct plimsoll_account *from, *to;
 	__u64 word, moved;
 	__u32 uid, user, index;
-	__s64 own, dying;
+	__s64 own;
 	int i;
 
 	if (!task)
@@ -592,12 +672,10 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 			if (!from || !to)
 				return 0;
 			own = word_pages(word);
-			dying = e->dying_pages;
 			account_add(from, -own);
 			account_add(to, own);
-			move_reserved(e, index);
-			__sync_fetch_and_add(&from->dying_pages, -dying);
-			__sync_fetch_and_add(&to->dying_pages, dying);
+			move_reserved(e->mm, index);
+			move_dying(e->mm, index);
 			__sync_fetch_and_add(&from->processes, -1);
 			__sync_fetch_and_add(&to->processes, 1);
 			count_one(&counters.moves);

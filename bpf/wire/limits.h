@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 4
+#define PLIMSOLL_SCHEMA 5
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -45,6 +45,7 @@
 #define PLIMSOLL_MM_NEVER 64u     /* never a victim: user space says so */
 #define PLIMSOLL_MM_JUDGED 128u   /* user space weighed it, or was told that it is among the largest */
 #define PLIMSOLL_MM_RESERVED 256u /* `reserved` may hold pages: an event looks there only then */
+#define PLIMSOLL_MM_GRANTED 512u  /* it was granted pages once: an event looks there only then */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
 /* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
@@ -66,8 +67,8 @@ struct plimsoll_mm {
 	__u64 mm;           /* its key: tells this use of the memory from the next */
 	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
 	__s64 copied_pages; /* at most so many of the family's copied_pages are its */
-	__s64 dying_pages;  /* what it adds to its account's dying_pages */
-	__u64 start_ns;     /* of its thread-group leader, CLOCK_BOOTTIME */
+	__u64 dying;    /* what it adds to an account's dying_pages, and to whose: in one word, as `word` has them */
+	__u64 start_ns; /* of its thread-group leader, CLOCK_BOOTTIME */
 	__u64 tracked_ns;
 	__u32 tgid;
 	__u32 scan; /* the last scan that saw a living task of it */
@@ -75,13 +76,16 @@ struct plimsoll_mm {
 	__u32 walk; /* the last walk that saw who runs in it */
 	__u64 living_in; /* the family that counts it among its living; 0: none */
 	__u32 sent;      /* the process in it that the programs sent SIGKILL, which may be on its way still; 0: none */
-	__u32 pad;
+	__u32 shifts;    /* of pages between its own and inherited ones: see account.h */
 	/*
 	 * Granted and not touched yet, and the account whose usage that is part of: in one word, as `word` has them. A charge
 	 * takes from here first, so that a page moves from reserved to used and usage stays what it was.
 	 */
 	__u64 reserved;
-	__s64 granted_pages; /* what it holds by grants, touched or not: see rank.h */
+	__s64 granted_pages;   /* what it holds by grants, touched or not: see rank.h */
+	__s64 open_pages;      /* granted since nothing was reserved: `reserved` may become so much again */
+	__s64 untouched_pages; /* of those, what it has not touched, plain pages counted too; less than 0: none */
+	__s64 untold_pages;    /* of granted ones, what it freed and has not said so */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -96,6 +100,9 @@ struct plimsoll_family {
 	__u32 account;
 	__u32 pad;
 };
+
+/* plimsoll_account.in_use: it is somebody's. Below it are those who use it and need it to stay what it is. */
+#define PLIMSOLL_ACCOUNT_OWNED (1u << 31)
 
 /* So many of an account's largest processes are known while it is near. */
 #define PLIMSOLL_LARGEST 4
@@ -120,19 +127,19 @@ struct plimsoll_account {
 	__u64 nobody_ns;                 /* when a search for its largest processes found nobody; 0: it found one */
 
 	__s64 copyable_pages; /* what copy-on-write could add to usage: shares of families beyond their charge */
-	__u32 in_use;
-	__u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
+	__u32 signal;         /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	__u32 from_default;
 	__u32 notified;
 	__u32 kills;
 	__u32 taking;   /* a CPU is taking a victim */
 	__u32 measured; /* user space was told that copies could bring it near */
 	__u32 index;    /* its own number */
+	__u32 settled;  /* the epoch of `exact` in which every address space was settled for a grant */
 
 	__s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
 	__s64 peak_pages; /* the largest usage seen at or above the soft limit, or at a grant, since the line was drawn */
-	__u32 settled;    /* the epoch of `exact` in which every address space was settled for a grant */
 	__u32 walked;     /* the epoch of `exact` in which the walk under way began, where a walk settles */
+	__u32 in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
 };
 
 /* plimsoll_record.kind */
@@ -363,7 +370,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 160, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 184, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");

@@ -8,9 +8,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let include = format!("-I{}", bpf.display());
     let arguments = ["-mcpu=v3", include.as_str(), "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for (topic, variable) in
-        [("limits", "PLIMSOLL_BPF_BUILD"), ("oom", "PLIMSOLL_OOM_BUILD"), ("select", "PLIMSOLL_SELECT_BUILD")]
-    {
+    for (topic, variable) in [
+        ("limits", "PLIMSOLL_BPF_BUILD"),
+        ("oom", "PLIMSOLL_OOM_BUILD"),
+        ("select", "PLIMSOLL_SELECT_BUILD"),
+        ("workingset", "PLIMSOLL_WORKINGSET_BUILD"),
+    ] {
         let skeleton = out.join(format!("{topic}.skel.rs"));
         libbpf_cargo::SkeletonBuilder::new()
             .source(bpf.join(format!("{topic}.bpf.c")))

@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .header(wire.join("limits.h").display().to_string())
         .header(wire.join("oom.h").display().to_string())
         .header(wire.join("select.h").display().to_string())
+        .header(wire.join("workingset.h").display().to_string())
         .allowlist_type("plimsoll_.*")
         .allowlist_var("PLIMSOLL_.*")
         .use_core()

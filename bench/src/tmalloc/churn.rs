@@ -1,4 +1,6 @@
-//! `pairs`, `batch` and `mixed`: what a block costs whose memory is there, from malloc to free, in turns.
+//! `pairs`, `batch` and `mixed`: what a block costs whose memory is there, from malloc to free, in turns. That it was
+//! there is shown: how many pages came in for a million blocks while they were timed. A lease that had to be opened is
+//! [`super::refill`]'s.
 
 use super::{
     FAR_BYTES, Stage, USER,
@@ -51,10 +53,12 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
                 let case = format!("{kind} {}, {}", size_name(*size), threads_name(threads));
                 if options.wants(&case) {
                     let command = format!("{kind} {size} {threads} {milliseconds}");
+                    let mut pages = vec![Vec::new(); names.len()];
                     let measured = interleave(names.len(), rounds, |index| {
-                        measure(&mut processes, index, &command, threads)
+                        measure(&mut processes, index, &command, threads, &mut pages)
                     })?;
                     add(report, &case, &names, &measured);
+                    add_pages(report, &case, &names, &pages);
                     all.push(measured);
                 }
             }
@@ -65,9 +69,12 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         let case = format!("mixed, {}", threads_name(threads));
         if options.wants(&case) {
             let command = format!("mixed 16 {threads} {milliseconds}");
-            let measured =
-                interleave(names.len(), rounds, |index| measure(&mut processes, index, &command, threads))?;
+            let mut pages = vec![Vec::new(); names.len()];
+            let measured = interleave(names.len(), rounds, |index| {
+                measure(&mut processes, index, &command, threads, &mut pages)
+            })?;
             add(report, &case, &names, &measured);
+            add_pages(report, &case, &names, &pages);
         }
     }
     for process in processes {
@@ -76,21 +83,33 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     stage.guard.clear_line(USER)
 }
 
-/// One segment of one contender: nanoseconds a block, times the processors that its threads can use.
+/// One segment of one contender: nanoseconds a block, times the processors that its threads can use. Adds how many pages came
+/// in for a million blocks to the contender's `pages`.
 fn measure(
     processes: &mut [Workload],
     index: usize,
     command: &str,
     threads: usize,
+    pages: &mut [Vec<f64>],
 ) -> Result<Figures, BenchError> {
     let process =
         processes.get_mut(index).ok_or_else(|| BenchError::malformed("a contender", &index.to_string()))?;
     process.tell(command)?;
-    let [wall_ns, cpu_ns, operations] = process.expect_numbers("done")?;
+    let [wall_ns, cpu_ns, operations, came_in] = process.expect_numbers("done")?;
+    if let Some(pages) = pages.get_mut(index) {
+        pages.push(came_in as f64 * 1e6 / operations as f64);
+    }
     let processors = threads.min(available_parallelism().map_or(1, NonZero::get));
     let each = |ns: u64| ns as f64 / operations as f64;
     let own = each(wall_ns) * processors as f64;
     Ok(Figures { own, cpu: each(cpu_ns), kept_up: own })
+}
+
+fn add_pages(report: &mut BenchReport, case: &str, names: &[&str], pages: &[Vec<f64>]) {
+    for (name, figures) in names.iter().zip(pages) {
+        let variant = format!("{name}, brought in");
+        report.add_row(case, Series { variant: &variant, figures }, "pages/1e6 blocks");
+    }
 }
 
 fn add(report: &mut BenchReport, case: &str, names: &[&str], measured: &[Rounds]) {

@@ -152,7 +152,7 @@ impl Tally {
             self.refused,
             self.processes,
             self.exited_well,
-            count("kill") + count("term"),
+            fresh.iter().filter(|incident| incident.is_our_kill()).count(),
             LINE.hard_bytes,
             self.peaks_bytes.len(),
             count("refuse"),

@@ -16,7 +16,7 @@ use std::{
 };
 
 const CASE: &str = "storm";
-const UID: u32 = 60_403;
+pub(super) const UID: u32 = 60_403;
 
 const PROCESSES: usize = 64;
 
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// What the rounds showed.
 #[derive(Default)]
-struct Findings {
+pub(super) struct Findings {
     /// From the last `stopped` until nothing was reserved, in milliseconds.
     rest_ms: Vec<f64>,
     reserved_at_first_bytes: Vec<f64>,
@@ -60,19 +60,19 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     }
     let before = stage.guard.incidents()?.len();
     stage.guard.set_line(LINE)?;
-    let mut crowd = Crowd { members: Vec::new(), random: Random::seeded(6), started: 0 };
+    let mut crowd = Crowd::seeded(6);
     let wanted = stage.options.sized(PROCESSES, PROCESSES / 8);
     let mut findings = Findings::default();
     for _ in 0..stage.options.sized(20, 2) {
         crowd.fill(stage, wanted)?;
-        round(stage, &mut crowd, &mut findings)?;
+        disturb(stage, &mut crowd, &mut findings)?;
+        rest(stage, &mut crowd, &mut findings)?;
     }
     drop(crowd);
     let empty = wait_for_rest(stage, |account| account.usage_bytes == 0)?.0;
-    findings.add_rows(report);
+    findings.add_rows(CASE, report);
     let fresh = stage.guard.incidents()?.split_off(before);
-    let kills =
-        fresh.iter().filter(|incident| incident.action != "refuse" && incident.action != "notify").count();
+    let kills = fresh.iter().filter(|incident| incident.is_our_kill()).count();
     report.note(format!(
         "{CASE}: {} processes and the daemon {} times were killed by the bench, {kills} processes by the guard, {} ended otherwise; {} grants and {} refusals; with all gone {} bytes are charged and {} reserved",
         findings.killed,
@@ -87,15 +87,20 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
 }
 
 /// The processes that live.
-struct Crowd {
+pub(super) struct Crowd {
     members: Vec<Workload>,
     random: Random,
     started: u64,
 }
 
 impl Crowd {
+    /// Of nobody yet.
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self { members: Vec::new(), random: Random::seeded(seed), started: 0 }
+    }
+
     /// Starts as many as are missing, and lets them go.
-    fn fill(&mut self, stage: &Stage<'_>, wanted: usize) -> Result<(), BenchError> {
+    pub(super) fn fill(&mut self, stage: &Stage<'_>, wanted: usize) -> Result<(), BenchError> {
         while self.members.len() < wanted {
             self.started += 1;
             let arguments = ["grab".to_owned(), UID.to_string(), self.started.to_string()];
@@ -144,7 +149,12 @@ impl Crowd {
     }
 }
 
-fn round(stage: &mut Stage<'_>, crowd: &mut Crowd, findings: &mut Findings) -> Result<(), BenchError> {
+/// Kills some, and the daemon in between.
+pub(super) fn disturb(
+    stage: &mut Stage<'_>,
+    crowd: &mut Crowd,
+    findings: &mut Findings,
+) -> Result<(), BenchError> {
     let mut kill = |stage: &Stage<'_>, crowd: &mut Crowd, times: u64| -> Result<(), BenchError> {
         for _ in 0..times {
             thread::sleep(KILL_EVERY);
@@ -158,7 +168,15 @@ fn round(stage: &mut Stage<'_>, crowd: &mut Crowd, findings: &mut Findings) -> R
     stage.guard.crash()?;
     kill(stage, crowd, dead)?;
     stage.guard.restart()?;
-    kill(stage, crowd, after)?;
+    kill(stage, crowd, after)
+}
+
+/// Has all stand still, looks what is reserved, and lets them go on.
+pub(super) fn rest(
+    stage: &mut Stage<'_>,
+    crowd: &mut Crowd,
+    findings: &mut Findings,
+) -> Result<(), BenchError> {
     crowd.stop(findings)?;
     let first = account(stage.guard.as_mut())?;
     let (rest, waited) = wait_for_rest(stage, |account| account.reserved_bytes == 0)?;
@@ -194,14 +212,30 @@ fn wait_for_rest(
 }
 
 impl Findings {
-    fn add_rows(&self, report: &mut BenchReport) {
+    /// What there is to say of them, in figures.
+    pub(super) fn add_rows(&self, case: &str, report: &mut BenchReport) {
         for (variant, figures, unit) in [
             ("tmalloc, reserved when all had just stopped", &self.reserved_at_first_bytes, "bytes"),
             ("tmalloc, reserved at rest", &self.reserved_at_rest_bytes, "bytes"),
             ("tmalloc, until rest", &self.rest_ms, "ms"),
             ("tmalloc, usage minus page tables", &self.off_bytes, "bytes"),
         ] {
-            report.add_row(CASE, Series { variant, figures }, unit);
+            report.add_row(case, Series { variant, figures }, unit);
         }
+    }
+
+    /// Processes that the bench killed.
+    pub(super) const fn killed(&self) -> usize {
+        self.killed
+    }
+
+    /// Grants and refusals of those that lived on.
+    pub(super) const fn answers(&self) -> (u64, u64) {
+        (self.grants, self.refusals)
+    }
+
+    /// How often something was reserved when nothing moved any more.
+    pub(super) fn unrested(&self) -> usize {
+        self.reserved_at_rest_bytes.iter().filter(|bytes| **bytes > 0.0).count()
     }
 }

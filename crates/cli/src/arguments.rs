@@ -1,6 +1,8 @@
 //! The command line as a whole; each command's own part is with the command.
 
-use crate::commands::{bench, daemon, demo, doctor, explain, generate, history, limit, report, status, why};
+use crate::commands::{
+    bench, daemon, demo, doctor, explain, generate, history, limit, protect, report, status, why,
+};
 use clap::{Parser, Subcommand};
 use plimsoll_daemon::options::CONTROL_SOCKET;
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ pub(crate) enum Command {
     Status(status::Arguments),
     /// Draw, show and remove lines.
     Limit(limit::Arguments),
+    /// Keep the files in use in memory when it runs short; show which.
+    Protect(protect::Arguments),
     /// What was killed or refused, oldest first.
     History(history::Arguments),
     /// The story of one incident in words.

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod history;
 pub(crate) mod limit;
+pub(crate) mod protect;
 pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod why;

@@ -15,7 +15,9 @@ mod usage;
 
 use arguments::{Command, CommandLine};
 use clap::Parser;
-use commands::{bench, daemon, demo, doctor, explain, generate, history, limit, report, status, why};
+use commands::{
+    bench, daemon, demo, doctor, explain, generate, history, limit, protect, report, status, why,
+};
 use exit::{Ending, Exit, Failure};
 use std::{
     io::{self, BufWriter, Write},
@@ -83,6 +85,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Demo(arguments) => demo::run(&arguments, out),
         Command::Status(arguments) => status::run(&arguments, &socket, out),
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
+        Command::Protect(arguments) => protect::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),
         Command::Explain(arguments) => explain::run(&arguments, out),

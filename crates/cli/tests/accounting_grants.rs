@@ -1,13 +1,14 @@
 //! Memory granted before it is touched: usage to the page, whoever dies, forks or changes its user in between.
 #![expect(
     clippy::tests_outside_test_module,
+    clippy::unwrap_used,
     reason = "this whole file is one test module, its helpers included"
 )]
 
 mod support;
 
-use plimsoll_policy::units::{Pages, Pid};
-use plimsoll_sys::bpf::Reserved;
+use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_sys::bpf::{Enforce, LineSet, Reserved};
 use rustix::process::Signal;
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 use support::{
-    ALICE, BOB, SOON, World, exact, fewer,
+    ALICE, BOB, CAROL, SOON, World, exact, fewer,
     grants::{granted, headroom, nothing_is_left, pages, space},
     program::Program,
     until,
@@ -40,6 +41,13 @@ const TWO_THREADS: &str = "import threading\n\
 
 fn reserved(world: &World, user: u32) -> Pages {
     world.facts(user).reserved
+}
+
+/// What a process holds by grants, as the maps have it.
+fn held(world: &World, pid: u32) -> Pages {
+    let mut held = None;
+    world.maps().address_spaces(|one| held = (one.pid == Pid(pid)).then_some(one.granted).or(held)).unwrap();
+    held.unwrap()
 }
 
 #[test]
@@ -95,11 +103,11 @@ fn what_is_not_touched_goes_back_exactly_and_was_no_grant() {
         kept.0 += pages(4096).0 - back.0;
         assert_eq!(reserved(&world, ALICE), Pages(0));
         assert_eq!(world.facts(ALICE).usage.0, exact::process_pages(pid).unwrap());
+        assert_eq!(held(&world, pid), kept, "what it touched is what it holds by grants");
         puppets.tell(1, "free");
+        grants.give_up(&space, pages(touched)).unwrap();
+        kept.0 -= pages(touched).0;
     }
-    let mut holds = Vec::new();
-    world.maps().address_spaces(|one| holds.push(one.granted)).unwrap();
-    assert_eq!(holds, [kept], "what it touched is what it holds by grants");
     assert_eq!(grants.settle(&space).unwrap(), Pages(0));
 }
 
@@ -117,13 +125,59 @@ fn plain_allocation_in_another_thread_meanwhile_changes_nothing_about_the_sum() 
         program.tell("go");
         program.stage("touched");
         let before = world.usage_pages(ALICE);
-        assert_eq!(reserved(&world, ALICE), Pages(0), "there were more pages than the grant");
-        assert_eq!(before, exact::process_pages(pid).unwrap());
-        assert_eq!(grants.settle(&space).unwrap(), Pages(0));
-        assert_eq!(world.usage_pages(ALICE), before);
+        // There were more pages than the grant; what was freed since, of the threads' stacks, is reserved again.
+        let back = reserved(&world, ALICE);
+        assert!(back.0 <= 64, "{back}");
+        assert_eq!(before, exact::process_pages(pid).unwrap() + back.0);
+        assert_eq!(grants.settle(&space).unwrap(), back);
+        assert_eq!(world.usage_pages(ALICE), before - back.0);
         program.stop();
         nothing_is_left(&world, ALICE);
     }
+}
+
+#[test]
+fn what_another_thread_frees_of_a_grant_that_is_being_touched_stays_reserved_for_it() {
+    let world = world!();
+    // Near, so that every event is settled: far from the line pages may be seen to go before they were seen to come.
+    world.limit(ALICE, "64M", &["--soft", "2M"]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let [asks, other] = [1, 2].map(|slot| puppets.make(slot, "start 60100"));
+    let [asking, beside] = [asks, other].map(|pid| space(&mut grants, pid));
+    let thread = puppets.make(3, "start 60100");
+    puppets.tell(1, "thread 4");
+    // Its own memory from before, which may come and go as well.
+    puppets.tell(1, "touch 1024");
+    let before = world.usage_pages(ALICE);
+    let all = granted(&grants, &asking, pages(8192)).0;
+    assert_eq!(all, before + pages(8192).0);
+    for _ in 0..fewer(20) {
+        puppets.tell(4, "touch 2048");
+        puppets.tell(4, "free");
+    }
+    // As far as that may have come from the grant it is there for it. Settled by the walk that this takes.
+    world.usage_pages(ALICE);
+    let facts = world.facts(ALICE);
+    // But for pages that were kept: of the thread's stack.
+    assert!((pages(8192).0 - 4..=pages(8192).0).contains(&facts.reserved.0), "{facts:?}");
+    assert!((all - 4..=all + 16).contains(&facts.usage.0), "{facts:?} of {all}");
+    // All that is left may be granted, and all of it be touched.
+    let room = Pages(pages(64 << 10).0 - facts.usage.0);
+    granted(&grants, &beside, room);
+    assert!(matches!(grants.reserve(&beside, Pages(1), Pages(0)).unwrap(), Reserved::Over { .. }));
+    puppets.tell(4, "touch 8192");
+    puppets.tell(2, "touch 512");
+    let facts = world.facts(ALICE);
+    assert!(facts.usage.0 <= pages(64 << 10).0 + 16, "{facts:?}");
+    let kept = Pages(pages(8192).0 - grants.settle(&asking).unwrap().0);
+    assert_eq!(kept, pages(8192), "all of it was touched, and nothing else is left");
+    assert_eq!(held(&world, asks), pages(8192));
+    grants.settle(&beside).unwrap();
+    assert_eq!(reserved(&world, ALICE), Pages(0));
+    let used: u64 = [asks, other, thread].iter().map(|pid| exact::process_pages(*pid).unwrap()).sum();
+    assert_eq!(world.usage_pages(ALICE), used);
+    assert_eq!(world.history().len(), 0);
 }
 
 #[test]
@@ -165,6 +219,92 @@ fn who_dies_between_grant_and_settlement_leaves_nothing_reserved() {
     assert_eq!(left, [(stays.pid(), pages(4096))]);
     stays.stop();
     nothing_is_left(&world, ALICE);
+}
+
+#[test]
+fn what_was_granted_to_a_process_that_left_its_memory_goes_back_without_its_help() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    // By exec: another address space.
+    let pid = puppets.make(1, "start 60100");
+    let before = space(&mut grants, pid);
+    granted(&grants, &before, pages(8192));
+    puppets.tell(1, "exec");
+    until("the old memory's reservation is back", SOON, || {
+        (reserved(&world, ALICE) == Pages(0)).then_some(())
+    });
+    assert_eq!(grants.settle(&before).unwrap(), Pages(0));
+    // By its end, while another process runs on in the same memory: a walk finds out.
+    let after = space(&mut grants, pid);
+    granted(&grants, &after, pages(8192));
+    let other = puppets.make(1, "clone 2");
+    puppets.tell(1, "exit");
+    until("a walk has found whose the memory is", SOON, || {
+        let usage = world.usage_pages(ALICE);
+        (reserved(&world, ALICE) == Pages(0) && usage == exact::process_pages(other)?).then_some(())
+    });
+    puppets.tell(2, "exit");
+    nothing_is_left(&world, ALICE);
+}
+
+#[test]
+fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_is_next() {
+    let world = world!();
+    // Keeps the programs in force; not one of the two that take turns.
+    world.limit(CAROL, "64M", &[]);
+    world.limit(ALICE, "64M", &[]);
+    let maps = world.maps();
+    let line = |uid: u32| LineSet {
+        uid: Uid(uid),
+        hard: pages(64 << 10),
+        soft: pages(60 << 10),
+        signal: 0,
+        enforce: Enforce::Now,
+        from_default: false,
+    };
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    let over = AtomicBool::new(false);
+    let mut grants = world.grants();
+    let asked: u64 = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut asked = 0;
+            while !over.load(Ordering::Relaxed) {
+                let Some(space) = grants.find(Pid(pid)).unwrap() else { continue };
+                while matches!(
+                    grants.reserve(&space, Pages(3), headroom()).unwrap(),
+                    Reserved::Granted { .. } | Reserved::Over { .. }
+                ) {
+                    asked += 1;
+                    grants.settle(&space).unwrap();
+                }
+            }
+            asked
+        });
+        for _ in 0..fewer(60) {
+            // Its event enters the process anew.
+            puppets.tell(1, "touch 4");
+            puppets.tell(1, "free");
+            for turn in 0..20 {
+                maps.clear_line(Uid(if turn % 2 == 0 { ALICE } else { BOB })).unwrap();
+                maps.set_line(&line(if turn % 2 == 0 { BOB } else { ALICE })).unwrap();
+                if turn % 2 == 0 {
+                    let facts = world.facts(BOB);
+                    assert_eq!((facts.usage, facts.reserved), (Pages(0), Pages(0)), "BOB has no process");
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(asked > 0);
+    maps.clear_line(Uid(ALICE)).unwrap();
+    maps.set_line(&line(BOB)).unwrap();
+    let facts = world.facts(BOB);
+    assert_eq!((facts.usage, facts.reserved, facts.near), (Pages(0), Pages(0), false), "{facts:?}");
+    maps.clear_line(Uid(BOB)).unwrap();
 }
 
 #[test]
@@ -283,6 +423,51 @@ fn a_request_is_granted_to_the_very_page_and_refused_one_page_further() {
     assert!(matches!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Over { .. }));
     world.ok(&["limit", "clear", "60100"]);
     assert_eq!(grants.reserve(&space, Pages(1), headroom()).unwrap(), Reserved::Gone);
+}
+
+#[test]
+fn pages_that_come_and_go_while_grants_are_made_and_settled_leave_nothing_behind() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut program = world.python(
+        ALICE,
+        "import threading\nlibc = ctypes.CDLL(None)\nlibc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]\n\
+         over = False\n\
+         def churn():\n\
+         \x20   m = mmap.mmap(-1, 64 << 10, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+         \x20   b = ctypes.addressof((ctypes.c_char * len(m)).from_buffer(m))\n\
+         \x20   while not over: ctypes.memset(b, 1, len(m)); libc.madvise(b, len(m), 4)\n\
+         threads = [threading.Thread(target=churn) for n in range(3)]\n\
+         [t.start() for t in threads]\nsay('ready')\nhear()\nover = True\n[t.join() for t in threads]\n\
+         say('over')\nhear()\n",
+    );
+    program.stage("ready");
+    let mut grants = world.grants();
+    let space = space(&mut grants, program.pid());
+    // Near its line, where every event is charged at once.
+    let mut puppets = world.puppets(&[ALICE]);
+    let beside = support::grants::space(&mut grants, puppets.make(1, "start 60100"));
+    granted(&grants, &beside, pages(112 << 10));
+    for round in 0..u64::from(fewer(4000)) {
+        let open = Pages(1 + round % 40);
+        granted(&grants, &space, open);
+        grants
+            .outstanding(|one, reserved| {
+                assert!(*one != space || reserved <= open, "{reserved} with {open} open")
+            })
+            .unwrap();
+        grants.settle(&space).unwrap();
+    }
+    program.tell("end");
+    program.stage("over");
+    grants.settle(&beside).unwrap();
+    puppets.tell(1, "exit");
+    assert_eq!(world.usage_pages(ALICE), exact::process_pages(program.pid()).unwrap());
+    assert_eq!(reserved(&world, ALICE), Pages(0));
+    grants.outstanding(|_, pages| panic!("{pages} pages are nobody's")).unwrap();
+    program.stop();
+    nothing_is_left(&world, ALICE);
+    assert_eq!(world.history().len(), 0);
 }
 
 #[test]

@@ -8,9 +8,10 @@
 mod support;
 
 use plimsoll_policy::units::Pages;
-use plimsoll_sys::bpf::Grants;
+use plimsoll_sys::bpf::{Grants, VictimMark};
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
-    ALICE, SOON, World, exact, fewer,
+    ALICE, BOB, SOON, World, exact, fewer,
     grants::{granted, pages, space, toucher},
     program::Program,
     until,
@@ -103,6 +104,137 @@ fn who_asks_for_a_little_and_takes_a_lot_is_the_first_to_go() {
     plain.stage("ready");
     plain.stage("full");
     assert!(asked.runs() && plain.runs());
+}
+
+/// A process that asked for so many MiB, touched and freed them without a word, and has as much again by `malloc`.
+fn silent_one(world: &World, grants: &mut Grants, mebibytes: u64) -> Program {
+    let script = format!(
+        "def area():\n\
+         \x20   m = mmap.mmap(-1, {mebibytes} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+         \x20   m.madvise(15)\n\x20   return m\n\
+         def touch(m): ctypes.memset((ctypes.c_char * len(m)).from_buffer(m), 1, len(m))\n\
+         m = area()\nsay('ready')\nhear()\ntouch(m)\nsay('touched')\nhear()\n\
+         m.madvise(mmap.MADV_DONTNEED)\nn = area()\ntouch(n)\nsay('again')\nhear()\n"
+    );
+    let mut program = world.python(ALICE, &script);
+    program.stage("ready");
+    let space = space(grants, program.pid());
+    granted(grants, &space, pages(mebibytes << 10));
+    program.tell("go");
+    program.stage("touched");
+    grants.settle(&space).unwrap();
+    program.tell("free");
+    program.stage("again");
+    program
+}
+
+#[test]
+fn who_frees_what_it_was_granted_and_says_nothing_is_like_everybody_else() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    let mut honest = one_that_asked(&world, &mut grants, 40, 40);
+    let mut silent = silent_one(&world, &mut grants, 48);
+    let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
+    plain.stage("ready");
+    silent.killed();
+    plain.stage("full");
+    assert!(honest.runs() && plain.runs());
+}
+
+#[test]
+fn what_was_seen_to_go_is_not_taken_once_more_when_it_is_told() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    let space = space(&mut grants, pid);
+    for _ in 0..2 {
+        granted(&grants, &space, pages(32 << 10));
+        puppets.tell(1, &format!("touch {}", 32 << 10));
+        grants.settle(&space).unwrap();
+    }
+    let held = || {
+        let mut held = Pages(0);
+        world.maps().address_spaces(|one| held = one.granted).unwrap();
+        held
+    };
+    assert_eq!(held(), pages(64 << 10));
+    puppets.tell(1, "drop");
+    let seen = held();
+    let most = exact::process_pages(pid).unwrap() + pages(4 << 10).0;
+    assert!((pages(32 << 10).0..=most + 256).contains(&seen.0), "{seen} of {most}");
+    grants.give_up(&space, pages(32 << 10)).unwrap();
+    assert_eq!(held(), pages(32 << 10));
+    // Told first, gone then: the same.
+    grants.give_up(&space, pages(16 << 10)).unwrap();
+    assert_eq!(held(), pages(16 << 10));
+}
+
+#[test]
+fn a_victim_that_could_not_be_signalled_holds_no_more_than_it_had_touched() {
+    let world = world!();
+    world.limit(ALICE, "128M", &[]);
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE]);
+    let pid = puppets.make(1, "start 60100");
+    let space = space(&mut grants, pid);
+    granted(&grants, &space, pages(64 << 10));
+    puppets.tell(1, &format!("touch {}", 16 << 10));
+    let index = world.facts(ALICE).index;
+    let claim = VictimMark::Dying { account: index };
+    // Over its line, or nobody is to be a victim; but without a signal from the programs.
+    world.limit(ALICE, "32M", &["--action", "notify", "--now"]);
+    assert!(world.maps().mark(space.mm, space.pid, claim).unwrap());
+    assert_eq!(world.facts(ALICE).reserved, Pages(0));
+    assert!(world.maps().mark(space.mm, space.pid, VictimMark::Spared).unwrap());
+    assert_eq!(grants.settle(&space).unwrap(), Pages(0));
+    let mut held = Pages(0);
+    world.maps().address_spaces(|one| held = one.granted).unwrap();
+    assert!((pages(16 << 10).0..=pages(16 << 10).0 + 4).contains(&held.0), "{held}");
+    let facts = world.facts(ALICE);
+    assert_eq!((facts.usage.0, facts.dying), (exact::process_pages(pid).unwrap(), Pages(0)));
+}
+
+#[test]
+fn what_is_dying_of_a_process_follows_it_to_another_user() {
+    let world = world!();
+    for user in [ALICE, BOB] {
+        world.limit(user, "8M", &["--action", "notify", "--now"]);
+    }
+    let mut grants = world.grants();
+    let mut puppets = world.puppets(&[ALICE, BOB]);
+    let pid = puppets.make(1, "hop 60100");
+    puppets.tell(1, "touch 16384");
+    let space = space(&mut grants, pid);
+    let over = AtomicBool::new(false);
+    let [alice, bob] = [ALICE, BOB].map(|user| world.facts(user).index);
+    let maps = world.maps();
+    let claimed: u32 = std::thread::scope(|scope| {
+        let claiming = scope.spawn(|| {
+            let mut claimed = 0;
+            while !over.load(Ordering::Relaxed) {
+                for account in [alice, bob] {
+                    claimed +=
+                        u32::from(maps.mark(space.mm, space.pid, VictimMark::Dying { account }).unwrap());
+                    maps.mark(space.mm, space.pid, VictimMark::Spared).unwrap();
+                }
+            }
+            claimed
+        });
+        for turn in 0..fewer(2000) {
+            puppets.tell(1, &format!("setuid {}", if turn % 2 == 0 { BOB } else { ALICE }));
+            puppets.tell(1, "touch 64");
+            puppets.tell(1, "free");
+        }
+        over.store(true, Ordering::Relaxed);
+        claiming.join().unwrap()
+    });
+    assert!(claimed > 0);
+    for user in [ALICE, BOB] {
+        assert_eq!(world.facts(user).dying, Pages(0), "{user}");
+    }
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
         (Some(64 * MIB), Some(fields[3]))
     );
     assert_eq!(incident["victims"][0]["pid"], asker.pid());
+    assert_eq!(incident["victims"][0]["comm"], "python3");
     let numbers = format!("{}+{}>{} KiB", fields[3] / 1024, 60 * 1024, 63 * 1024);
     assert_eq!(incident["reason"], numbers);
     let story = world.ok(&["why", &incident["id"].to_string()]);

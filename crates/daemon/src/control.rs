@@ -13,7 +13,8 @@ use crate::{
     history::{HistoryError, Query, Reader},
     loader::Loader,
     settings::{self, Settings},
-    state::LimitsFile,
+    state::StateFile,
+    workingset::{Kept as Tunables, WorkingSet},
 };
 use plimsoll_policy::{
     account::AccountView,
@@ -21,6 +22,7 @@ use plimsoll_policy::{
     lines::{Cleared, Line, LineBook, Place, Target, validate},
     status::Status,
     units::{Bytes, Gid, PageSize, Uid},
+    workingset::{TunableChange, view::ProtectView},
 };
 use plimsoll_sys::process::ProcRoot;
 use std::{
@@ -39,7 +41,7 @@ const CHANGE_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 struct Kept {
     book: Arc<LineBook>,
-    file: LimitsFile,
+    file: StateFile,
     loader: Loader,
     closed: bool,
 }
@@ -49,7 +51,9 @@ struct Kept {
 pub(crate) struct Parts {
     pub(crate) caller: Caller,
     pub(crate) book: Arc<LineBook>,
-    pub(crate) file: LimitsFile,
+    pub(crate) file: StateFile,
+    pub(crate) tunables: Tunables,
+    pub(crate) working_set: WorkingSet,
     pub(crate) loader: Loader,
     pub(crate) directory: Directory,
     pub(crate) journal: Journal,
@@ -67,6 +71,9 @@ pub(crate) struct Desk {
     /// Locked before `kept`, from a question about groups until its answer is drawn.
     directory: Mutex<Directory>,
     kept: Mutex<Kept>,
+    /// Held until a change is in force.
+    tunables: Mutex<Tunables>,
+    working_set: WorkingSet,
     journal: Journal,
     /// When a user who changed a line may change one again.
     paces: Mutex<BTreeMap<Uid, Instant>>,
@@ -81,10 +88,13 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { caller, book, file, loader, directory, journal, reader, places, .. } = parts;
+        let (tunables, working_set) = (Mutex::new(parts.tunables), parts.working_set);
         Self {
             caller,
             directory: Mutex::new(directory),
             kept: Mutex::new(Kept { book, file, loader, closed: false }),
+            tunables,
+            working_set,
             journal,
             paces: Mutex::default(),
             reader,
@@ -107,6 +117,20 @@ impl Desk {
     /// Waits for the change that is being made, and lets no other begin.
     pub(crate) fn close(&self) {
         self.kept().closed = true;
+        self.working_set.close();
+    }
+
+    fn tunables(&self) -> MutexGuard<'_, Tunables> {
+        self.tunables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to protect the working set, if it is to be.
+    ///
+    /// # Errors
+    /// Any [`Refusal`]; it is not protected then.
+    pub(crate) fn begin_protection(&self) -> Result<(), Refusal> {
+        let tunables = self.tunables();
+        self.working_set.set(&tunables.terms())
     }
 
     /// Loads what is needed, saves, draws; on a failure everything is as before.
@@ -227,6 +251,12 @@ impl Desk {
                 reply,
             })
             .map_err(|refusal| refusal.to_string())?;
+        let mut tunables = self.tunables();
+        tunables.configure(settings.working_set);
+        if let Err(refusal) = self.working_set.set(&tunables.terms()) {
+            self.journal.line(refusal.to_string());
+        }
+        drop(tunables);
         // The loader stays: sizes, charge and protection are the loaded programs', which hold the counts.
         self.commit(&mut kept, book, Change::All).map_err(|refusal| refusal.to_string())?;
         Ok(
@@ -274,7 +304,12 @@ impl Control for Desk {
 
     fn status(&self, peer: Peer) -> Result<Status, Refusal> {
         let mut status = self.caller.ask(|reply| Request::Status { asker: peer.uid, reply })?;
-        status.guards.own.resident_bytes = resident_bytes();
+        if let Some(guard) = &mut status.guards.workingset {
+            guard.state = self.working_set.words();
+        }
+        // What it has locked of files is the working set's, and in memory once, whoever maps it.
+        let locked = self.working_set.locked_bytes();
+        status.guards.own.resident_bytes = resident_bytes().map(|bytes| bytes.saturating_sub(locked));
         status.guards.own.uptime_seconds = Some(self.started.elapsed().as_secs());
         Ok(status)
     }
@@ -310,6 +345,30 @@ impl Control for Desk {
             self.commit(&mut kept, book, Change::One { target, now: false })?;
         }
         Ok(cleared)
+    }
+
+    fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {
+        let mut view = self.working_set.view();
+        if view.floor.is_some() {
+            let status = self.caller.ask(|reply| Request::Status { asker: peer.uid, reply })?;
+            let told = view.floor.as_mut().zip(status.guards.workingset);
+            if let Some((floor, guard)) = told {
+                (floor.kills, floor.last_incident) = (guard.incidents, guard.last_incident);
+            }
+        }
+        Ok(view)
+    }
+
+    fn set_protection(&self, _peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal> {
+        let mut tunables = self.tunables();
+        let before = tunables.terms();
+        let (terms, saved) = tunables.changed(changes);
+        let undone = |refusal: Refusal| {
+            // As it was, as far as it can be: what refused the change may refuse this as well, and says so.
+            self.working_set.set(&before).err().unwrap_or(refusal)
+        };
+        self.working_set.set(&terms).map_err(undone)?;
+        tunables.save(saved).map_err(|error| undone(Refusal::Internal(error.to_string())))
     }
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {

@@ -15,6 +15,7 @@ mod reaped;
 mod run;
 mod sampler;
 mod settings;
+mod workingset;
 
 pub mod api;
 pub mod config;

@@ -7,7 +7,9 @@ use crate::{
     obituary::Teller,
 };
 use plimsoll_sys::{
-    bpf::{ExeKey, LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, load, load_beside},
+    bpf::{
+        ExeKey, LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside,
+    },
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
 };
@@ -39,6 +41,8 @@ enum Way {
     Selection,
     /// The program that tells of the kernel's own kills, likewise.
     Kills,
+    /// The programs that count the use of files, likewise.
+    WorkingSet,
 }
 
 /// What the child is told, on its standard input.
@@ -162,6 +166,15 @@ impl Loader {
         OomKills::open(&self.job.pin).map_err(|error| error.to_string())
     }
 
+    /// Has the programs of working-set protection loaded, unless they are there.
+    ///
+    /// # Errors
+    /// As [`Loader::ensure`].
+    pub(crate) fn prepare_working_set(&self) -> Result<(), String> {
+        may_draw()?;
+        self.spawn(Way::WorkingSet)
+    }
+
     fn is_made_for_this(&self, meta: &Meta) -> bool {
         meta.is_this_layout()
             && meta.charged_members == self.members().mask()
@@ -229,6 +242,7 @@ pub fn main() -> Result<(), String> {
     match job.way {
         Way::Selection => return Selector::load(&job.pin, cpus).map(drop).map_err(|error| error.to_string()),
         Way::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
+        Way::WorkingSet => return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string()),
         Way::InPlace | Way::Beside | Way::BesideWithTheirMaps => {}
     }
     let pins = Pins::new(&job.pin);
@@ -245,7 +259,7 @@ pub fn main() -> Result<(), String> {
     let loaded = match job.way {
         Way::InPlace | Way::Beside => load(&options),
         Way::BesideWithTheirMaps => load_beside(&options),
-        Way::Selection | Way::Kills => Ok(()),
+        Way::Selection | Way::Kills | Way::WorkingSet => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
 }

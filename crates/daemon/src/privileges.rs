@@ -10,7 +10,7 @@ use rustix::thread::{
 };
 
 /// Each capability that stays, and why.
-pub const KEPT: [(CapabilitySet, &str); 11] = [
+pub const KEPT: [(CapabilitySet, &str); 12] = [
     (CapabilitySet::KILL, "signals the processes of every user"),
     (CapabilitySet::SYS_PTRACE, "looks at /proc/PID/exe of every user, to know protected programs"),
     (CapabilitySet::BPF, "reads and writes its maps, calls its programs; the loader loads them"),
@@ -25,7 +25,11 @@ pub const KEPT: [(CapabilitySet, &str); 11] = [
         "lowers its own oom_score_adj, locks map memory; the thread that raises others gives it up",
     ),
     (CapabilitySet::SYS_NICE, "raises the reaper's priority, and frees memory of others (process_mrelease)"),
-    (CapabilitySet::IPC_LOCK, "locks its own memory"),
+    (CapabilitySet::IPC_LOCK, "locks its own memory, and that of files in use"),
+    (
+        CapabilitySet::SYS_CHROOT,
+        "looks for files in use that only containers have mounted, in their mount namespaces",
+    ),
     (
         CapabilitySet::DAC_OVERRIDE,
         "writes its state folder and socket wherever they were put, and oom_score_adj of every user's processes",

@@ -19,8 +19,9 @@ use crate::{
     privileges, reaped,
     sampler::{Book, Sampler},
     settings::{self, Settings},
-    state::LimitsFile,
+    state::{LINES, StateFile},
     survey::Surveyor,
+    workingset::{self, Ground as WorkingSetGround, Kept, WorkingSet},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -37,7 +38,7 @@ use plimsoll_policy::{
     units::Bytes,
 };
 use plimsoll_sys::{
-    bpf::{BpfError, Found, OomKills, PinState, Pins, Selector},
+    bpf::{BpfError, Found, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
         OomScore, ProcRoot, lock_memory, mem_total, page_size, raise_open_files, set_oom_score_adj_self,
@@ -91,7 +92,8 @@ struct Ground {
     journal: Journal,
     notices: Notices,
     mem_total: Bytes,
-    file: LimitsFile,
+    file: StateFile,
+    tunables: Kept,
     book: Arc<LineBook>,
     directory: Directory,
     kernel_log: Result<KernelLog, String>,
@@ -138,6 +140,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     harden(&mut guard);
     let grants = start_coordinator(&mut guard, options, headroom, &mut staff);
     look_up_members(&staff);
+    protect_working_set(&staff);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
         options.socket.display(),
@@ -159,7 +162,8 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     let (mut directory, forgotten) = Directory::open(&options.state);
     let known = numbers(&mut directory, &settings::wanted(&config, []));
     let settings = Settings::of(&config, options.dry_run, mem_total, &known).map_err(RunError::Failed)?;
-    let (file, stored) = LimitsFile::load::<Vec<StoredLine>>(&options.state).map_err(failed)?;
+    let (file, stored) = StateFile::load::<Vec<StoredLine>>(&options.state, LINES).map_err(failed)?;
+    let (tunables, unknown) = Kept::load(&options.state, settings.working_set.clone()).map_err(failed)?;
     let not_kept = directory.keep_numbers(&known).err();
     let mut book = LineBook::new(config.limits.uids);
     book.replace_config(config.limits.uids, settings.lines.clone());
@@ -185,7 +189,9 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
             forged.len()
         ));
     }
-    for note in forgotten.iter().chain(&known.notes).chain(&settings.left_out).chain(&not_kept) {
+    for note in
+        forgotten.iter().chain(&known.notes).chain(&settings.left_out).chain(&not_kept).chain(&unknown)
+    {
         notices.say(note);
     }
     for (place, error) in book.faults(mem_total) {
@@ -211,6 +217,7 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
         notices,
         mem_total,
         file,
+        tunables,
         book: Arc::new(book),
         directory,
         kernel_log,
@@ -222,6 +229,20 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
 fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
     let known = directory.recall(wanted);
     if known.lacks_numbers() { directory.ask_numbers(wanted) } else { known }
+}
+
+/// Begins to protect the working set once guarding has begun: programs are loaded for it.
+fn protect_working_set(staff: &Staff) {
+    let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
+    let told = journal.clone();
+    let started = std::thread::Builder::new().name("protection".into()).spawn(move || {
+        if let Err(refusal) = desk.begin_protection() {
+            journal.line(refusal.to_string());
+        }
+    });
+    if let Err(error) = started {
+        told.line(format!("the working set is not protected: {error}"));
+    }
 }
 
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
@@ -247,18 +268,17 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);
     let sources = (biographer.clone(), book.clone(), journal.clone());
-    let history = open_history(options, &config, sources, notebook).inspect_err(|_| {
-        // An empty one is this daemon's own, which has never run.
-        if found.is_empty() && lock.is_some() {
-            drop(pins.remove_journal());
-        }
-    })?;
+    // An empty one is this daemon's own, which has never run.
+    let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
+    let history = open_history(options, &config, sources, notebook).inspect_err(|_| forget())?;
     let (mailbox, caller) = mailbox().map_err(failed)?;
     let grants = Exchange::new().map_err(failed)?;
     let desk = Arc::new(Desk::new(Parts {
         caller: caller.clone(),
         book: ground.book,
         file: ground.file,
+        tunables: ground.tunables,
+        working_set: working_set(options, &loader, (&caller, &journal), mem_total),
         loader: loader.clone(),
         directory: ground.directory,
         journal: journal.clone(),
@@ -312,6 +332,23 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     // Also where the machine is not guarded now: a reload may change that.
     let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
     Ok((guard, Staff { equipper, caller, grants, desk, journal, writer: history.writer, lock }))
+}
+
+fn working_set(
+    options: &DaemonOptions,
+    loader: &Loader,
+    (caller, journal): (&Caller, &Journal),
+    mem_total: Bytes,
+) -> WorkingSet {
+    WorkingSet::new(WorkingSetGround {
+        pin: options.pin.clone(),
+        state: options.state.clone(),
+        loader: loader.clone(),
+        caller: caller.clone(),
+        journal: journal.clone(),
+        mem_total,
+        page_size: page_size(),
+    })
 }
 
 fn start_last_defence(
@@ -462,7 +499,8 @@ fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Resul
 fn remove_pins(pin: &Path) -> Result<bool, BpfError> {
     let selection = Selector::remove(pin)?;
     let kills = OomKills::remove(pin)?;
-    Ok(Pins::new(pin).remove()? || selection || kills)
+    let working_set = Programs::remove(pin)?;
+    Ok(Pins::new(pin).remove()? || selection || kills || working_set)
 }
 
 /// The pin folder goes with what was in it; it stays where another daemon has begun to use it.
@@ -580,8 +618,8 @@ pub enum Removed {
     Nothing,
 }
 
-/// Removes every pinned program, whoever left it, and puts back what the last defence of the daemon with this state
-/// folder had set.
+/// Removes every pinned program, whoever left it, and puts back what the daemon with this state folder had set: as its last
+/// defence, and to protect the working set.
 ///
 /// # Errors
 /// [`RunError`] when a daemon is running with these pins, or one cannot be removed.
@@ -590,7 +628,13 @@ pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
         return Err(RunError::NotPermitted);
     }
     let removed = remove_pinned(pin)?;
-    match undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)? {
+    let working_set = workingset::undo_leftovers(state);
+    let last_defence = undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)?;
+    if let workingset::Leftovers::Some(why) = working_set {
+        return Err(RunError::Failed(format!("not all that protected the working set was put back: {why}")));
+    }
+    match last_defence {
+        Leftovers::Nothing if working_set == workingset::Leftovers::PutBack => Ok(Removed::Programs),
         Leftovers::Nothing => Ok(removed),
         Leftovers::PutBack => Ok(Removed::Programs),
         Leftovers::Some(why) => Err(RunError::Failed(format!(

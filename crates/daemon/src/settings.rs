@@ -3,6 +3,7 @@
 use crate::{
     config::{self, Config, NamedLine},
     directory::{Known, Named, Wanted},
+    workingset::Terms,
 };
 use plimsoll_policy::{
     human,
@@ -28,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) rules: Rules,
     /// What grants leave free under each line.
     pub(crate) headroom: Bytes,
+    pub(crate) working_set: Terms,
     pub(crate) lines: Vec<(Target, Line)>,
     /// Lines whose names stand for nobody knows whom, and why: they are not in force.
     pub(crate) left_out: Vec<String>,
@@ -50,6 +52,11 @@ impl Settings {
             last_defence: last_defence(config, dry_run),
             rules: config.rules.clone(),
             headroom: config.tmalloc.headroom,
+            working_set: Terms {
+                tunables: config.workingset.tunables,
+                cgroup: config.workingset.cgroup.clone(),
+                dry_run,
+            },
             lines: lines(&config.limits, mem_total, known, &mut left_out)?,
             left_out,
         })

@@ -1,11 +1,15 @@
-//! The state folder: who may own what is in it, and the file that keeps the lines set with `plimsoll limit set`.
+//! The state folder: who may own what is in it, and the files that keep what was set at run time: lines
+//! (`plimsoll limit set`) and tunables (`plimsoll protect set`).
 //!
-//! A file that cannot be understood is never written over: only a [`LimitsFile`] whose content was read (or that did
+//! A file that cannot be understood is never written over: only a [`StateFile`] whose content was read (or that did
 //! not exist) can save. Everything read here is checked for its owner and its size before a byte of it is believed.
 
 use nix::fcntl::OFlag;
+use plimsoll_policy::human;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -16,13 +20,24 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// The version this build writes into `limits.json`, and the newest it reads.
-pub const LIMITS_VERSION: u64 = 1;
+/// The version this build writes into these files, and the newest it reads.
+pub const STATE_VERSION: u64 = 1;
 
-/// The largest `limits.json` that is read or written: about 10,000 lines, far more than a machine has users with one.
-pub const LIMITS_MAX_BYTES: u64 = 1 << 20;
+/// The largest such file that is read or written: about 10,000 lines, far more than a machine has users with one.
+pub const STATE_MAX_BYTES: u64 = 1 << 20;
 
-const FILE_NAME: &str = "limits.json";
+/// Which file, and what its content is called in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    name: &'static str,
+    key: &'static str,
+}
+
+/// Lines set with `plimsoll limit set`.
+pub const LINES: Kind = Kind { name: "limits.json", key: "lines" };
+
+/// What `plimsoll protect set` set.
+pub const TUNABLES: Kind = Kind { name: "workingset.json", key: "tunables" };
 
 /// What is wrong with the state folder or a file in it. Each message is one line and says what to do.
 #[derive(Debug, Error)]
@@ -57,8 +72,8 @@ pub enum StateError {
         /// Who owns it.
         owner: u32,
     },
-    /// Larger than [`LIMITS_MAX_BYTES`].
-    #[error("{} has {size_bytes} bytes, more than the {LIMITS_MAX_BYTES} that are read: remove lines or move it away", path.display())]
+    /// Larger than [`STATE_MAX_BYTES`].
+    #[error("{} has {size_bytes} bytes, more than the {STATE_MAX_BYTES} that are read: shorten it or move it away", path.display())]
     TooLarge {
         /// Which file.
         path: PathBuf,
@@ -66,7 +81,7 @@ pub enum StateError {
         size_bytes: u64,
     },
     /// It is not what this program writes.
-    #[error("{} is damaged ({reason}) and was left as it is: repair it, or move it away to start without saved lines", path.display())]
+    #[error("{} is damaged ({reason}) and was left as it is: repair it, or move it away to start without what it keeps", path.display())]
     Corrupt {
         /// Which file.
         path: PathBuf,
@@ -74,7 +89,7 @@ pub enum StateError {
         reason: String,
     },
     /// A newer Plimsoll wrote it.
-    #[error("{} has version {version}, this plimsoll reads up to {LIMITS_VERSION}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
+    #[error("{} has version {version}, this plimsoll reads up to {STATE_VERSION}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
     Future {
         /// Which file.
         path: PathBuf,
@@ -133,6 +148,21 @@ pub(crate) fn open_ours(path: &Path, options: &mut OpenOptions) -> Result<File, 
     Ok(file)
 }
 
+/// The first `bytes_max` bytes of such a file; `None` where there is none.
+///
+/// # Errors
+/// As [`open_ours`], but for a missing file; [`StateError::Io`] when it cannot be read.
+pub(crate) fn read_ours(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
+    let file = match open_ours(path, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes).map_err(StateError::io("read", path))?;
+    Ok(Some(bytes))
+}
+
 /// Makes a rename, a creation or a removal inside the folder survive a power cut.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), StateError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync", path))
@@ -152,57 +182,50 @@ struct Version {
     version: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Stored<T> {
-    #[serde(rename = "version")]
-    _version: u64,
-    lines: T,
-}
-
-#[derive(Serialize)]
-struct Storing<'a, T> {
-    version: u64,
-    lines: &'a T,
-}
-
-/// `<state>/limits.json`, once its content is known. One process holds one of them.
+/// A file of the state folder, once its content is known. One process holds one of each [`Kind`].
 #[derive(Debug)]
-pub struct LimitsFile {
+pub struct StateFile {
     folder: PathBuf,
+    kind: Kind,
 }
 
-impl LimitsFile {
-    /// Prepares the folder and reads the saved lines; `T::default()` where there is no file yet.
+impl StateFile {
+    /// Prepares the folder and reads what is kept; `T::default()` where there is no file yet.
     ///
     /// # Errors
     /// Any [`StateError`]; the file is left untouched, and nothing of it is returned.
-    pub fn load<T: DeserializeOwned + Default>(folder: &Path) -> Result<(Self, T), StateError> {
+    pub fn load<T: DeserializeOwned + Default>(folder: &Path, kind: Kind) -> Result<(Self, T), StateError> {
         prepare_folder(folder)?;
-        let path = folder.join(FILE_NAME);
-        let lines = match open_ours(&path, OpenOptions::new().read(true)) {
-            Ok(file) => decode(&path, &read_capped(&path, &file)?)?,
+        let path = folder.join(kind.name);
+        let content = match open_ours(&path, OpenOptions::new().read(true)) {
+            Ok(file) => decode(&path, kind, &read_capped(&path, &file)?)?,
             Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => T::default(),
             Err(error) => return Err(error),
         };
-        Ok((Self { folder: folder.to_path_buf() }, lines))
+        Ok((Self { folder: folder.to_path_buf(), kind }, content))
     }
 
     /// Replaces the file: all of the new content is on the disk, or the old one still is.
     ///
     /// # Errors
     /// [`StateError::Io`], or [`StateError::TooLarge`] for what could not be read back. The old file stays.
-    pub fn save<T: Serialize>(&mut self, lines: &T) -> Result<(), StateError> {
-        let path = self.folder.join(FILE_NAME);
-        let mut bytes = serde_json::to_vec_pretty(&Storing { version: LIMITS_VERSION, lines })
-            .map_err(|error| StateError::io("encode", &path)(error.into()))?;
+    pub fn save<T: Serialize>(&mut self, content: &T) -> Result<(), StateError> {
+        let path = self.folder.join(self.kind.name);
+        let mut bytes =
+            encode(self.kind, content).map_err(|error| StateError::io("encode", &path)(error.into()))?;
         bytes.push(b'\n');
         let size_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if size_bytes > LIMITS_MAX_BYTES {
+        if size_bytes > STATE_MAX_BYTES {
             return Err(StateError::TooLarge { path, size_bytes });
         }
-        replace_file(&self.folder, FILE_NAME, &bytes)
+        replace_file(&self.folder, self.kind.name, &bytes)
     }
+}
+
+fn encode<T: Serialize>(kind: Kind, content: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let whole =
+        BTreeMap::from([("version", Value::from(STATE_VERSION)), (kind.key, serde_json::to_value(content)?)]);
+    serde_json::to_vec_pretty(&whole)
 }
 
 /// Replaces a file of the state folder: all of the new content is on the disk, or the old one still is.
@@ -218,39 +241,55 @@ pub(crate) fn replace_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<()
     sync_folder(folder)
 }
 
+/// Replaces a file of the state folder that need not outlive the boot, so that no disk is waited for; `None` removes it.
+pub(crate) fn put_file(folder: &Path, name: &str, bytes: Option<&[u8]>) -> Result<(), StateError> {
+    let (path, new_path) = (folder.join(name), folder.join(format!("{name}.new")));
+    let Some(bytes) = bytes else { return remove(&path) };
+    remove(&new_path)?;
+    open_ours(&new_path, OpenOptions::new().write(true).create_new(true))?
+        .write_all(bytes)
+        .and_then(|()| fs::rename(&new_path, &path))
+        .map_err(StateError::io("write", &new_path))
+}
+
+fn remove(path: &Path) -> Result<(), StateError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateError::io("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 fn read_capped(path: &Path, file: &File) -> Result<Vec<u8>, StateError> {
     let mut bytes = Vec::new();
-    file.take(LIMITS_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(StateError::io("read", path))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= LIMITS_MAX_BYTES) {
+    file.take(STATE_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(StateError::io("read", path))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length <= STATE_MAX_BYTES) {
         return Ok(bytes);
     }
     let size_bytes = file.metadata().map_err(StateError::io("look at", path))?.len();
     Err(StateError::TooLarge { path: path.to_path_buf(), size_bytes })
 }
 
-fn decode<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, StateError> {
-    let corrupt = |error: serde_json::Error| StateError::Corrupt {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    };
+fn decode<T: DeserializeOwned>(path: &Path, kind: Kind, bytes: &[u8]) -> Result<T, StateError> {
+    let damaged = |reason: String| StateError::Corrupt { path: path.to_path_buf(), reason };
+    let corrupt = |error: serde_json::Error| damaged(error.to_string());
     let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
-    if version > LIMITS_VERSION {
+    if version > STATE_VERSION {
         return Err(StateError::Future { path: path.to_path_buf(), version });
     }
     if version == 0 {
-        let reason = "version 0 was never written".to_owned();
-        return Err(StateError::Corrupt { path: path.to_path_buf(), reason });
+        return Err(damaged("version 0 was never written".to_owned()));
     }
-    serde_json::from_slice(bytes).map(|stored: Stored<T>| stored.lines).map_err(corrupt)
+    let mut whole: BTreeMap<String, Value> = serde_json::from_slice(bytes).map_err(corrupt)?;
+    whole.remove("version");
+    let content = whole.remove(kind.key).ok_or_else(|| damaged(format!("'{}' is missing", kind.key)))?;
+    if let Some(unknown) = whole.keys().next() {
+        return Err(damaged(format!("'{}' is not known", human::escaped(unknown))));
+    }
+    serde_json::from_value(content).map_err(corrupt)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(StateError::io("remove", path)(error));
-        }
-        Ok(()) | Err(_) => {}
-    }
+    remove(path)?;
     let mut file = open_ours(path, OpenOptions::new().write(true).create_new(true))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(StateError::io("write", path))
 }

@@ -36,3 +36,4 @@ pub mod story;
 pub mod units;
 pub mod victim;
 pub mod who;
+pub mod workingset;

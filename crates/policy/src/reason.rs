@@ -122,6 +122,13 @@ reasons! {
     /// earlyoom took a process.
     EarlyoomKill = "earlyoom-kill":
         "earlyoom chose this process, as the machine's available memory was low.";
+    /// Clean file memory was under the floor that working-set protection keeps.
+    WorkingsetFloor = "workingset-floor":
+        "Clean file memory was under its floor and nothing could be swapped: before the kernel took the pages that \
+         programs run from, the process that had been selected was killed.";
+    /// Nothing was done: all that is left is protected.
+    WorkingsetFloorOnlyProtectedLeft = "workingset-floor-only-protected-left":
+        "Clean file memory was under its floor, but only protected processes are left; nothing was killed.";
     /// The signal could not be sent.
     SignalFailed = "signal-failed":
         "A process was selected, but the signal could not be sent to it.";

@@ -205,7 +205,9 @@ pub fn own_share(mapped: Pages, machine: Option<Pages>, mapped_by_all: Pages) ->
     Pages(share.unwrap_or(mapped.0))
 }
 
-fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
+/// [`rank`] without those that `skip` holds for.
+#[must_use]
+pub fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
     let mut victims = Shortlist::EMPTY;
     // One pass finds the best; only where some of them turn out to be shielded, another asks for the next best.
     let mut after: Option<Candidate> = None;

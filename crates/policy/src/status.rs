@@ -53,6 +53,9 @@ pub struct Guards {
     /// Memory that is asked for before it is used; `None` where that is not told.
     #[serde(default)]
     pub tmalloc: Option<TmallocView>,
+    /// Files and anonymous memory that stay in memory; `None` where that is not told.
+    #[serde(default)]
+    pub workingset: Option<GuardView>,
 }
 
 /// Who answers processes that ask for memory before they use it.

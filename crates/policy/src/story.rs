@@ -16,6 +16,7 @@ use serde::Serialize;
 
 mod advice;
 pub mod course;
+mod floor;
 mod origin;
 
 /// How many other processes are named, in the story and in the line.
@@ -55,6 +56,7 @@ pub fn tell(incident: &Incident, name: Option<&str>, reader: Reader) -> Telling 
     let reason = incident.reason.parse::<Reason>().ok();
     let happened = unrecorded(incident)
         .or_else(|| origin::opening(incident))
+        .or_else(|| floor::opening(incident))
         .unwrap_or_else(|| crossing(incident, name, reason));
     let details = match reader {
         Reader::User => Vec::new(),
@@ -122,15 +124,7 @@ pub fn line(incident: &Incident) -> String {
         Deed::Refused => format!("refused a reservation of {who}"),
         Deed::Nothing => String::from("sent nothing"),
     };
-    let account = match incident.account {
-        Some(account) => format!("{account}"),
-        None => String::from("the machine"),
-    };
-    let mut parts = Vec::from([format!("usage {} of {account}", bytes(Bytes(incident.usage_bytes)))]);
-    if let Some(hard) = incident.hard_bytes {
-        parts.push(format!("line {}", bytes(Bytes(hard))));
-        parts.push(format!("over by {}", bytes(Bytes(incident.overshoot_bytes))));
-    }
+    let mut parts = floor::measure(incident).map_or_else(|| usage(incident), |text| Vec::from([text]));
     if let Some(requested) = incident.requested_bytes {
         parts.push(format!("requested {}", bytes(Bytes(requested))));
     }
@@ -147,6 +141,20 @@ pub fn line(incident: &Incident) -> String {
     parts.push(format!("reason {}", crate::human::escaped(&incident.reason)));
     parts.push(format!("incident {}", incident.id));
     format!("plimsoll: {deed}: {}", parts.join(", "))
+}
+
+/// How much was used, and how much the line allowed.
+fn usage(incident: &Incident) -> Vec<String> {
+    let account = match incident.account {
+        Some(account) => format!("{account}"),
+        None => String::from("the machine"),
+    };
+    let mut parts = Vec::from([format!("usage {} of {account}", bytes(Bytes(incident.usage_bytes)))]);
+    if let Some(hard) = incident.hard_bytes {
+        parts.push(format!("line {}", bytes(Bytes(hard))));
+        parts.push(format!("over by {}", bytes(Bytes(incident.overshoot_bytes))));
+    }
+    parts
 }
 
 /// What an incident says was done.

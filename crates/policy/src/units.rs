@@ -67,6 +67,12 @@ impl PageSize {
         }
     }
 
+    /// The power of two that a page's size in bytes is.
+    #[must_use]
+    pub const fn shift(self) -> u32 {
+        self.shift
+    }
+
     /// The size of one page.
     #[must_use]
     pub const fn bytes(self) -> Bytes {

@@ -9,3 +9,4 @@ pub mod probe;
 pub mod process;
 pub mod slice;
 pub mod users;
+pub mod workingset;

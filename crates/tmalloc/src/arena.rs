@@ -9,6 +9,7 @@ use crate::{
     client::{self, Grant, Patience, Refusal},
     daemonless, fork,
     lock::{Held, Lock},
+    pages,
     region::{self, Hole, Holes, REGION_BYTES, Region},
     watch,
 };
@@ -22,6 +23,9 @@ pub(crate) const ARENAS: usize = 16;
 
 /// What a lease opens. Populating takes most of a refill's time, some 1 us a page, so this is what keeps it below 50 us.
 const LEASE_BYTES: usize = 64 << 10;
+/// Near the line a lease is no more than this part of what is left for all, which is asked again after so many leases.
+const LEASE_SHARE: usize = 16;
+const LEASES_PER_LOOK: usize = 8;
 /// Regions that nothing is left in and that are kept for what comes, per arena.
 const SPARE_REGIONS: usize = 2;
 
@@ -40,6 +44,9 @@ static ARENA: [Lock<Arena>; ARENAS] = [const { Lock::new(Arena { first: ptr::nul
 
 /// One grant at a time is asked for and populated; those that wait for memory do not hold it.
 static GROWING: Lock<()> = Lock::new(());
+/// Near the line: what a lease may open, in bytes, and how many leases go by it before it is looked at again.
+static NEAR_LEASE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static NEAR_LEASES: AtomicUsize = AtomicUsize::new(0);
 /// What the process holds by grants, in bytes.
 static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -127,7 +134,9 @@ pub(crate) fn refill(arena: usize, class: usize, patience: Patience) -> Result<N
     };
     match answer {
         Err(Refusal::NoDaemon) if daemonless::pass() => {
-            let plan = lock.lock().plan(class, lease(class), usize::MAX, false);
+            // Not under the lock: the lease may have to be asked about.
+            let wanted = lease(class);
+            let plan = lock.lock().plan(class, wanted, usize::MAX, false);
             carry_out(plan, lock, arena, class, None)
         }
         Err(Refusal::Refused) => take_from_others(class).ok_or(Refusal::Refused),
@@ -179,14 +188,36 @@ pub(crate) unsafe fn start_over() {
     }
     // SAFETY: as above.
     unsafe { GROWING.start_over(()) };
+    NEAR_LEASES.store(0, Ordering::Relaxed);
     HELD_BYTES.store(0, Ordering::Relaxed);
 }
 
-/// How much the next lease opens, in bytes. Near the line no more than is needed, so that nobody is refused for want of
-/// what lies idle here.
+/// How much the next lease opens, in bytes. Near the line it is little, so that nobody is refused for want of what lies idle
+/// here: in the end no more than is needed.
 fn lease(class: usize) -> usize {
     let needed = region::data_bytes_for(class);
-    if watch::is_tight() { needed } else { needed.max(LEASE_BYTES) }
+    needed.max(if watch::is_tight() { near_lease() } else { LEASE_BYTES })
+}
+
+/// The same near the line. Only who grows calls this, one at a time.
+fn near_lease() -> usize {
+    let leases = NEAR_LEASES.load(Ordering::Relaxed);
+    if leases > 0 {
+        NEAR_LEASES.store(leases - 1, Ordering::Relaxed);
+        return NEAR_LEASE_BYTES.load(Ordering::Relaxed);
+    }
+    let left = client::headroom().unwrap_or(0);
+    let bytes = (left / LEASE_SHARE).min(LEASE_BYTES) / pages::size() * pages::size();
+    NEAR_LEASE_BYTES.store(bytes, Ordering::Relaxed);
+    NEAR_LEASES.store(LEASES_PER_LOOK, Ordering::Relaxed);
+    bytes
+}
+
+/// A lease was refused: for a while each opens what is needed.
+fn shrink_leases() {
+    watch::note_refusal();
+    NEAR_LEASE_BYTES.store(0, Ordering::Relaxed);
+    NEAR_LEASES.store(LEASES_PER_LOOK, Ordering::Relaxed);
 }
 
 fn grow_at_once(lock: &Lock<Arena>, arena: usize, class: usize) -> Result<NonNull<u8>, Refusal> {
@@ -201,7 +232,7 @@ fn grow_at_once(lock: &Lock<Arena>, arena: usize, class: usize) -> Result<NonNul
                 if refusal == Refusal::NoDaemon || wanted == needed {
                     return Err(refusal);
                 }
-                watch::note_refusal();
+                shrink_leases();
                 wanted = needed;
             }
         }

@@ -59,6 +59,7 @@ pub(crate) struct Cache {
 unsafe extern "C" {
     safe fn plimsoll_tmalloc_current() -> *mut c_void;
     safe fn plimsoll_tmalloc_set_current(cache: *mut c_void);
+    safe fn plimsoll_tmalloc_is_alone() -> libc::c_int;
 }
 
 static ALL: Lock<*mut Cache> = Lock::new(ptr::null_mut());
@@ -184,6 +185,7 @@ pub(crate) fn overflow(cache: *mut Cache, class: usize, block: NonNull<u8>) {
 
 /// What all caches hold goes back to the arenas.
 pub(crate) fn empty_all() {
+    register();
     let all = ALL.lock();
     let caches = || std::iter::successors(NonNull::new(*all), |cache| next_of(*cache));
     for cache in caches() {
@@ -455,12 +457,24 @@ fn arena_count() -> usize {
     }
 }
 
-/// Makes every other thread of the process see what was written before, and shows us what they wrote.
-fn order_others() -> bool {
+/// Has the kernel get ready for [`order_others`], where that takes no time: in a process of one thread. In others it takes a
+/// grace period of the kernel's RCU, some 10 ms (Linux 4.16 and later).
+pub(crate) fn register_alone() {
+    if plimsoll_tmalloc_is_alone() != 0 {
+        register();
+    }
+}
+
+/// The same in any process. To be called with nothing held that others need: caches are revoked in vain until then.
+pub(crate) fn register() {
     if BARRIER.load(Ordering::Relaxed) == 0 {
         let registered = membarrier(REGISTER_PRIVATE_EXPEDITED);
         BARRIER.store(if registered { 1 } else { 2 }, Ordering::Relaxed);
     }
+}
+
+/// Makes every other thread of the process see what was written before, and shows us what they wrote.
+fn order_others() -> bool {
     BARRIER.load(Ordering::Relaxed) == 1 && membarrier(PRIVATE_EXPEDITED)
 }
 

@@ -7,10 +7,11 @@ use crate::{
     cancel, fork,
     lock::{self, Lock},
     message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
-    socket::{self, Received},
+    socket::{self, Own, Received},
     watch,
 };
 use std::{
+    ptr,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -90,7 +91,7 @@ pub(crate) struct Grant {
 
 #[derive(Debug)]
 struct Connection {
-    socket: libc::c_int,
+    socket: Option<Own>,
     /// Told apart from those before it.
     number: u32,
     tried: Option<Instant>,
@@ -122,7 +123,7 @@ impl Slot {
     }
 }
 
-const UNCONNECTED: Connection = Connection { socket: -1, number: 0, tried: None };
+const UNCONNECTED: Connection = Connection { socket: None, number: 0, tried: None };
 static CONNECTION: Lock<Connection> = Lock::new(UNCONNECTED);
 static SLOT: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 static READING: AtomicBool = AtomicBool::new(false);
@@ -160,7 +161,7 @@ pub(crate) fn headroom() -> Result<usize, Refusal> {
 }
 
 /// `grant` is populated as far as it ever will be: what is left of the reservation goes back by itself. What was populated
-/// and dropped again is the caller's to give back.
+/// and dropped again is the caller's to give back. Told at once: until then what the process frees stays reserved for it.
 pub(crate) fn settled(grant: &Grant) {
     let _uncancelled = cancel::hold_off();
     let last = POPULATING.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -168,9 +169,11 @@ pub(crate) fn settled(grant: &Grant) {
     let same = connection.number == grant.connection;
     // The coordinator counts one of these for each grant, and gives back what is left of the reservation with the last one.
     // What a daemon before it granted is not among them: it is settled along, unless that would be too early for another.
-    if connection.socket >= 0 && (same || last) {
-        socket::send(connection.socket, &Message::new(SETTLED));
+    if let Some(socket) = connection.socket.filter(|_| same || last) {
+        socket::send(socket, &Message::new(SETTLED));
     }
+    drop(connection);
+    give_back(0);
 }
 
 /// `bytes` that were granted are unmapped or dropped by now.
@@ -181,14 +184,14 @@ pub(crate) fn give_back(bytes: usize) {
         // Whoever holds it sees to this when they are done.
         let Some(connection) = CONNECTION.try_lock() else { return };
         // What is held by grants outlives a daemon in the kernel: the next one is told.
-        if connection.socket < 0 || !tell_returned(connection.socket) {
+        if !connection.socket.is_some_and(tell_returned) {
             return;
         }
     }
 }
 
 /// `false`: nobody was there to be told.
-fn tell_returned(socket: libc::c_int) -> bool {
+fn tell_returned(socket: Own) -> bool {
     let bytes = RETURNED.swap(0, Ordering::Relaxed);
     if bytes == 0 || socket::send(socket, &Message::new(GAVE_BACK).a(bytes as u64)) {
         return true;
@@ -204,8 +207,8 @@ fn tell_returned(socket: libc::c_int) -> bool {
 pub(crate) unsafe fn start_over() {
     // SAFETY: the caller is the only thread.
     let socket = unsafe { CONNECTION.peek().socket };
-    if socket >= 0 {
-        socket::close(socket);
+    if let Some(socket) = socket {
+        socket.close();
     }
     // SAFETY: as above.
     unsafe { CONNECTION.start_over(UNCONNECTED) };
@@ -322,21 +325,22 @@ fn send_question(slot: &Slot, question: Message) -> bool {
     // A child that shared this connection would speak, and be granted memory, in its parent's name.
     fork::prepare();
     let mut connection = CONNECTION.lock();
-    let fresh = connection.socket < 0;
+    let fresh = connection.socket.is_none();
     if fresh && !connect(&mut connection) {
         return false;
     }
     let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed).max(1);
     slot.seq.store(seq, Ordering::Relaxed);
     slot.connection.store(connection.number, Ordering::Release);
-    let sent = socket::send(connection.socket, &question.seq(seq));
-    let socket = connection.socket;
-    drop(connection);
-    if !sent {
+    if let Some(socket) = connection.socket
+        && !socket::send(socket, &question.seq(seq))
+    {
         // Whoever reads next finds the end and closes.
-        // SAFETY: at worst the descriptor was closed just now and the call fails.
-        unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+        socket.shut_down();
     }
+    drop(connection);
+    // What others could not tell while this had the connection.
+    give_back(0);
     if fresh {
         watch::start();
     }
@@ -356,7 +360,7 @@ fn connect(connection: &mut Connection) -> bool {
         socket::send(socket, &Message::new(SETTLED));
     }
     CONNECTED.store(true, Ordering::Release);
-    connection.socket = socket;
+    connection.socket = Some(socket);
     connection.number = connection.number.wrapping_add(1);
     tell_returned(socket);
     true
@@ -410,17 +414,20 @@ fn await_answer(slot: &Slot, patience: Patience) -> Option<Answer> {
 
 fn cancel(slot: &Slot) {
     let connection = CONNECTION.lock();
-    if connection.number == slot.connection.load(Ordering::Relaxed) && connection.socket >= 0 {
-        socket::send(connection.socket, &Message::new(CANCEL).seq(slot.seq.load(Ordering::Relaxed)));
+    if connection.number == slot.connection.load(Ordering::Relaxed)
+        && let Some(socket) = connection.socket
+    {
+        socket::send(socket, &Message::new(CANCEL).seq(slot.seq.load(Ordering::Relaxed)));
     }
 }
 
 /// Nobody answers: whatever this coordinator still says cannot be trusted to be in time.
 fn abandon(slot: &Slot) {
     let connection = CONNECTION.lock();
-    if connection.number == slot.connection.load(Ordering::Relaxed) && connection.socket >= 0 {
-        // SAFETY: the descriptor is open: only who holds the lock forgets it.
-        unsafe { libc::shutdown(connection.socket, libc::SHUT_RDWR) };
+    if connection.number == slot.connection.load(Ordering::Relaxed)
+        && let Some(socket) = connection.socket
+    {
+        socket.shut_down();
     }
 }
 
@@ -430,20 +437,20 @@ fn read_for_all(own: &Slot, limit: Option<Duration>) {
     let connection = CONNECTION.lock();
     let (socket, number) = (connection.socket, connection.number);
     drop(connection);
-    if socket < 0 || own.connection.load(Ordering::Relaxed) != number {
+    let Some(socket) = socket.filter(|_| own.connection.load(Ordering::Relaxed) == number) else {
         lose(own.connection.load(Ordering::Relaxed));
         return;
-    }
+    };
     while matches!(own.state.load(Ordering::Acquire), WAITING | POKED) {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         match socket::receive(socket, left) {
-            Received::Message(message) => deliver(&message, number),
+            Received::Message(message) => deliver(&message, number, own),
             Received::Nothing if left == Some(Duration::ZERO) => return,
             Received::Nothing => {}
             Received::Ended => {
                 let mut connection = CONNECTION.lock();
-                socket::close(socket);
-                connection.socket = -1;
+                socket.close();
+                connection.socket = None;
                 connection.tried = None;
                 CONNECTED.store(false, Ordering::Release);
                 drop(connection);
@@ -454,7 +461,8 @@ fn read_for_all(own: &Slot, limit: Option<Duration>) {
     }
 }
 
-fn deliver(message: &Message, connection: u32) {
+/// Puts an answer where it belongs; `reader` looks by itself.
+fn deliver(message: &Message, connection: u32, reader: &Slot) {
     if !matches!(message.kind, GRANTED | REFUSED | HEADROOM_IS) {
         return;
     }
@@ -478,7 +486,9 @@ fn deliver(message: &Message, connection: u32) {
         slot.kind.store(message.kind, Ordering::Relaxed);
         slot.value.store(message.a, Ordering::Relaxed);
         slot.state.store(ANSWERED, Ordering::Release);
-        lock::wake(&slot.state, 1);
+        if !ptr::eq(slot, reader) {
+            lock::wake(&slot.state, 1);
+        }
     } else if message.kind == GRANTED {
         // Granted to somebody who waits no longer.
         settled(&Grant { bytes: 0, connection });

@@ -174,7 +174,7 @@ unsafe fn find(pointer: NonNull<u8>) -> Found {
             unsafe { NonNull::new_unchecked(pointer.cast::<*mut u8>().sub(1).read()) }
         };
         // SAFETY: tags of blocks are open.
-        let tag = unsafe { Region::tag(base.cast(), block.as_ptr()).read() };
+        let tag = unsafe { Region::tag(block.as_ptr()).read() };
         if tag == 0 {
             misused();
         }

@@ -138,6 +138,8 @@ impl Iterator for Holes {
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) head: Head,
+    /// The mapping, of which this is the beginning.
+    base: *mut u8,
     pub(crate) arena: u32,
     /// Somebody is opening more of it.
     pub(crate) growing: bool,
@@ -215,6 +217,7 @@ pub(crate) fn create(data_bytes: usize, asked: bool, arena: u32) -> Result<*mut 
     unsafe {
         region.write(Region {
             head: Head { magic: REGION_MAGIC, generation: generation(), asked },
+            base,
             arena,
             growing: false,
             next: ptr::null_mut(),
@@ -239,15 +242,14 @@ fn open(base: *mut u8, from: usize, to: usize, populate: bool) -> bool {
 }
 
 impl Region {
-    fn base(&self) -> *mut u8 {
-        ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// The tag of a block: its class plus one, 0 where no block begins.
+    /// The tag of a block: its class plus one, 0 where no block begins. Blocks are pointers into the region's mapping, and so
+    /// reach all of it, as a reference to a region would not.
     #[inline]
-    pub(crate) fn tag(region: *mut Self, block: *mut u8) -> *mut u8 {
-        let granule = (block.addr() & (REGION_BYTES - 1)) / GRANULE_BYTES;
-        region.cast::<u8>().wrapping_add(TAGS_AT + granule)
+    pub(crate) fn tag(block: *mut u8) -> *mut u8 {
+        block.map_addr(|address| {
+            let offset = address & (REGION_BYTES - 1);
+            address - offset + TAGS_AT + offset / GRANULE_BYTES
+        })
     }
 
     /// Bytes that can still be opened.
@@ -281,7 +283,7 @@ impl Region {
 
     /// What [`Self::open_more`] opened is the allocator's.
     pub(crate) fn add(&mut self, data_bytes: usize) {
-        let data = ptr::slice_from_raw_parts_mut(self.base().wrapping_add(self.data_end), data_bytes);
+        let data = ptr::slice_from_raw_parts_mut(self.base.wrapping_add(self.data_end), data_bytes);
         // SAFETY: the data is open, unused, follows what the allocator has, and lives as long as the region.
         unsafe { self.tlsf.append_free_block_ptr(NonNull::new_unchecked(data)) };
         self.data_end += data_bytes;
@@ -300,7 +302,7 @@ impl Region {
             return None;
         };
         self.live += 1;
-        let tag = Self::tag(ptr::from_mut(self), block.as_ptr());
+        let tag = Self::tag(block.as_ptr());
         // SAFETY: tags of opened data are open; this block's is nobody else's.
         unsafe { tag.write(u8::try_from(class + 1).unwrap_or(u8::MAX)) };
         Some(block)
@@ -312,7 +314,7 @@ impl Region {
     /// It is used by nobody, and is this region's.
     pub(crate) unsafe fn free(&mut self, block: NonNull<u8>) {
         // SAFETY: the tag of a block.
-        unsafe { Self::tag(ptr::from_mut(self), block.as_ptr()).write(0) };
+        unsafe { Self::tag(block.as_ptr()).write(0) };
         // SAFETY: this allocator gave it, with the alignment of every block.
         unsafe { self.tlsf.deallocate(block, class::BLOCK_HEADER_BYTES) };
         self.live -= 1;

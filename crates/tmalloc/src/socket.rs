@@ -23,6 +23,46 @@ pub(crate) enum Received {
     Ended,
 }
 
+/// A descriptor of ours, and what it was opened as: a program that closes all it does not know (closefrom(3)) closes this, too,
+/// and may open something else by the same number. That is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Own {
+    descriptor: libc::c_int,
+    device: u64,
+    inode: u64,
+}
+
+impl Own {
+    /// `None`: it is no open descriptor.
+    pub(crate) fn of(descriptor: libc::c_int) -> Option<Self> {
+        // SAFETY: a plain C structure; all zeros is a valid one.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: there is room for what is told.
+        let open = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
+        open.then_some(Self { descriptor, device: status.st_dev, inode: status.st_ino })
+    }
+
+    /// The descriptor, if it still is what it was.
+    pub(crate) fn get(self) -> Option<libc::c_int> {
+        (Self::of(self.descriptor) == Some(self)).then_some(self.descriptor)
+    }
+
+    /// Closes it, or leaves alone what is not ours.
+    pub(crate) fn close(self) {
+        if let Some(descriptor) = self.get() {
+            close(descriptor);
+        }
+    }
+
+    /// Ends the connection for whoever reads it. The descriptor stays.
+    pub(crate) fn shut_down(self) {
+        if let Some(descriptor) = self.get() {
+            // SAFETY: takes two numbers; what is not connected is none the worse for it.
+            unsafe { libc::shutdown(descriptor, libc::SHUT_RDWR) };
+        }
+    }
+}
+
 unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
@@ -51,8 +91,8 @@ fn address() -> Option<libc::sockaddr_un> {
     Some(address)
 }
 
-/// Connects and says HELLO with these flags. The descriptor, or `None` when nobody welcomes us.
-pub(crate) fn connect(flags: u64) -> Option<libc::c_int> {
+/// Connects and says HELLO with these flags. `None` when nobody welcomes us.
+pub(crate) fn connect(flags: u64) -> Option<Own> {
     let address = address()?;
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: takes three numbers.
@@ -60,14 +100,15 @@ pub(crate) fn connect(flags: u64) -> Option<libc::c_int> {
     if socket < 0 {
         return None;
     }
+    let own = Own::of(socket)?;
     let end = Instant::now() + WELCOME_PATIENCE;
     let welcomed = reach(socket, &address, end)
-        && send(socket, &Message::new(HELLO).a(VERSION).b(flags))
-        && is_welcomed(socket, end);
+        && send(own, &Message::new(HELLO).a(VERSION).b(flags))
+        && is_welcomed(own, end);
     if !welcomed {
-        close(socket);
+        own.close();
     }
-    welcomed.then_some(socket)
+    welcomed.then_some(own)
 }
 
 /// Connects, which waits while the coordinator accepts nobody. A signal in between is none of its business.
@@ -92,7 +133,7 @@ fn reach(socket: libc::c_int, address: &libc::sockaddr_un, end: Instant) -> bool
     }
 }
 
-fn is_welcomed(socket: libc::c_int, end: Instant) -> bool {
+fn is_welcomed(socket: Own, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match receive(socket, Some(left)) {
@@ -104,7 +145,8 @@ fn is_welcomed(socket: libc::c_int, end: Instant) -> bool {
 }
 
 /// Sends without waiting. `false`: nobody there, or nobody who reads.
-pub(crate) fn send(socket: libc::c_int, message: &Message) -> bool {
+pub(crate) fn send(socket: Own, message: &Message) -> bool {
+    let Some(socket) = socket.get() else { return false };
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: a message is as long as is said.
     let sent = unsafe { libc::send(socket, ptr::from_ref(message).cast(), MESSAGE_BYTES, flags) };
@@ -112,7 +154,8 @@ pub(crate) fn send(socket: libc::c_int, message: &Message) -> bool {
 }
 
 /// Waits for a message, without a limit for ever.
-pub(crate) fn receive(socket: libc::c_int, limit: Option<Duration>) -> Received {
+pub(crate) fn receive(socket: Own, limit: Option<Duration>) -> Received {
+    let Some(socket) = socket.get() else { return Received::Ended };
     if let Some(limit) = limit {
         let mut ready = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         let time = libc::timespec {
@@ -135,7 +178,7 @@ pub(crate) fn receive(socket: libc::c_int, limit: Option<Duration>) -> Received 
     }
 }
 
-/// Ends a connection, or drops a descriptor that a fork left us.
+/// Drops a descriptor.
 pub(crate) fn close(socket: libc::c_int) {
     // SAFETY: whoever calls this owns the descriptor and forgets it.
     unsafe { libc::close(socket) };

@@ -8,13 +8,13 @@ use crate::{
     lock::{self, Lock},
     message::{HELLO_WATCHES, Message, RECALL, RECALLED, SOFT},
     pages,
-    socket::{self, Received},
+    socket::{self, Own, Received},
 };
 use std::{
     ffi::{c_int, c_void},
     mem::MaybeUninit,
     ptr,
-    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ const TIGHT_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Nobody who connected meanwhile is worth a look more often.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const RETRIES: u32 = 20;
+/// After so many, a daemon that is away is looked for no more often than this.
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
 /// What the program wants to be called with: whether the soft limit was reached, and its own pointer.
 pub(crate) type Callback = unsafe extern "C" fn(reached: c_int, argument: *mut c_void);
@@ -40,9 +42,11 @@ const NOBODY: Listener = Listener { callback: None, argument: ptr::null_mut() };
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Raised with each new request connection.
 static WANTED: AtomicU32 = AtomicU32::new(0);
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
+/// What the watcher reads, for a forked child to close.
+static SOCKET: Lock<Option<Own>> = Lock::new(None);
 static SOFT_REACHED: AtomicBool = AtomicBool::new(false);
-static SOFT_FD: AtomicI32 = AtomicI32::new(-1);
+/// What programs poll.
+static SOFT_FD: Lock<Option<Own>> = Lock::new(None);
 static LISTENER: Lock<Listener> = Lock::new(NOBODY);
 /// Milliseconds of the monotonic clock at the last refusal, plus one.
 static REFUSED_AT_MS: AtomicU64 = AtomicU64::new(0);
@@ -75,27 +79,17 @@ pub(crate) fn note_refusal() {
 
 /// A descriptor that is readable once the soft limit was reached; -1 when there is none to be had.
 pub(crate) fn soft_fd() -> c_int {
-    let known = SOFT_FD.load(Ordering::Acquire);
-    if known >= 0 {
-        return known;
+    let mut known = SOFT_FD.lock();
+    if let Some(descriptor) = known.and_then(Own::get) {
+        return descriptor;
     }
     // SAFETY: takes two numbers.
     let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if made < 0 {
-        return made;
+    *known = Own::of(made);
+    if made >= 0 && SOFT_REACHED.load(Ordering::Acquire) {
+        raise(made);
     }
-    match SOFT_FD.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
-            if SOFT_REACHED.load(Ordering::Acquire) {
-                raise(made);
-            }
-            made
-        }
-        Err(theirs) => {
-            socket::close(made);
-            theirs
-        }
-    }
+    made
 }
 
 /// Whom to call; `None` for nobody.
@@ -110,14 +104,17 @@ pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
 pub(crate) unsafe fn start_over() {
     RUNNING.store(false, Ordering::Relaxed);
     SOFT_REACHED.store(false, Ordering::Relaxed);
-    // The eventfd is shared with the parent: each has one of its own.
-    SOFT_FD.store(-1, Ordering::Relaxed);
-    let inherited = SOCKET.swap(-1, Ordering::Relaxed);
-    if inherited >= 0 {
-        socket::close(inherited);
-    }
     // SAFETY: the caller is the only thread.
-    unsafe { LISTENER.start_over(NOBODY) };
+    let inherited = unsafe { *SOCKET.peek() };
+    if let Some(socket) = inherited {
+        socket.close();
+    }
+    // SAFETY: as above. The eventfd is shared with the parent: each has one of its own.
+    unsafe {
+        SOCKET.start_over(None);
+        SOFT_FD.start_over(None);
+        LISTENER.start_over(NOBODY);
+    }
 }
 
 /// Gives idle memory back, `wanted` bytes and what comes along. How many it was.
@@ -141,6 +138,7 @@ fn now_ms() -> u64 {
 
 /// Starts the thread. `false`: it could not be.
 fn spawn() -> bool {
+    cache::register_alone();
     let stack = pages::take_space(STACK_BYTES, pages::size());
     if stack.is_null() {
         return false;
@@ -177,27 +175,28 @@ fn spawn() -> bool {
 extern "C" fn run(_nothing: *mut c_void) -> *mut c_void {
     // SAFETY: a name of less than 16 bytes for the calling thread.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"tmalloc".as_ptr()) };
+    // Now, and not when memory is wanted.
+    cache::register();
     let mut tries = 0;
     loop {
         let wanted = WANTED.load(Ordering::Acquire);
         if let Some(socket) = socket::connect(HELLO_WATCHES) {
             tries = 0;
-            SOCKET.store(socket, Ordering::Release);
+            *SOCKET.lock() = Some(socket);
             watch(socket);
-            SOCKET.store(-1, Ordering::Release);
-            socket::close(socket);
+            *SOCKET.lock() = None;
+            socket.close();
             soft(false);
-        } else {
-            tries += 1;
         }
-        // Who is told of no recall would let others be refused: a connection that failed is tried again for a while.
-        let limit = (tries > 0 && tries < RETRIES).then_some(RETRY_INTERVAL);
-        lock::sleep_while(&WANTED, wanted, limit);
+        // Who is told of no recall would let others be refused, also while it asks for nothing itself.
+        let limit = if tries < RETRIES { RETRY_INTERVAL } else { RETRY_INTERVAL_MAX };
+        tries += u32::from(tries < RETRIES);
+        lock::sleep_while(&WANTED, wanted, Some(limit));
     }
 }
 
 /// Until the connection ends.
-fn watch(socket: c_int) {
+fn watch(socket: Own) {
     loop {
         match socket::receive(socket, None) {
             Received::Message(message) if message.kind == RECALL => {
@@ -222,8 +221,8 @@ fn soft(reached: bool) {
     if reached {
         client::give_back(give_idle(usize::MAX));
     }
-    let descriptor = SOFT_FD.load(Ordering::Acquire);
-    if descriptor >= 0 {
+    let descriptor = SOFT_FD.lock().and_then(Own::get);
+    if let Some(descriptor) = descriptor {
         if reached { raise(descriptor) } else { settle(descriptor) }
     }
     let listener = *LISTENER.lock();

@@ -76,6 +76,35 @@ fn a_process_outlives_its_coordinator_and_finds_the_next_one() {
 }
 
 #[test]
+fn a_process_that_asks_for_nothing_is_found_by_the_next_coordinator() {
+    let mut coordinator = Coordinator::start(64 * MIB);
+    let mut child = coordinator.begin("idle");
+    await_line(&mut child, "idle");
+    coordinator.await_watcher();
+    coordinator.die();
+    coordinator.live_again();
+    coordinator.await_watcher();
+    coordinator.recall(u64::MAX);
+    let left = coordinator.books().total();
+    assert!(left <= 512 << 10, "{left} bytes are still held");
+    say(&mut child);
+    finish(child);
+}
+
+#[test]
+fn files_of_a_program_that_closes_what_it_does_not_know_are_left_alone() {
+    let coordinator = Coordinator::start(64 * MIB);
+    let mut child = coordinator.begin("closed");
+    await_line(&mut child, "connected");
+    coordinator.await_watcher();
+    say(&mut child);
+    await_line(&mut child, "closed");
+    coordinator.tell_soft(true);
+    say(&mut child);
+    finish(child);
+}
+
+#[test]
 fn who_waits_gets_what_another_gives_back() {
     let coordinator = Coordinator::start(8 * MIB);
     let mut holder = coordinator.begin("hold");
@@ -183,6 +212,8 @@ fn scenario() {
         }
         Some("passed_by_environment") => passed(),
         Some("restart") => restart(),
+        Some("idle") => idle(),
+        Some("closed") => closed(),
         Some("hold") => hold(),
         Some("wait") => wait(),
         Some("allocate") => give(take(1, 1 << 20)),
@@ -383,6 +414,40 @@ fn restart() {
     assert!(tmalloc::headroom() > 0);
     tell("freed");
     await_word();
+}
+
+fn idle() {
+    give(take(1000, 20_000));
+    tell("idle");
+    await_word();
+}
+
+fn closed() {
+    give(vec![NonNull::new(soft_fd_in_use()).unwrap()]);
+    tell("connected");
+    await_word();
+    // SAFETY: closes what this process does not know, as programs do that start others.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    // SAFETY: a name that ends with a zero.
+    let files: Vec<_> = (0..16).map(|_| unsafe { libc::memfd_create(c"program's".as_ptr(), 0) }).collect();
+    assert!(files.contains(&3) && files.iter().all(|file| *file >= 3), "{files:?}");
+    tell("closed");
+    await_word();
+    // A new connection is made, beside the files.
+    let blocks = take(3000, 1000);
+    give(blocks);
+    give(take(3, 5 << 20));
+    for file in files {
+        // SAFETY: takes numbers.
+        let length = unsafe { libc::lseek(file, 0, libc::SEEK_END) };
+        assert_eq!(length, 0, "{:?}", std::io::Error::last_os_error());
+    }
+}
+
+/// A block, with the descriptor of the soft limit open.
+fn soft_fd_in_use() -> *mut u8 {
+    assert!(soft_fd() >= 0);
+    tmalloc::allocate(100).unwrap().as_ptr()
 }
 
 fn hold() {

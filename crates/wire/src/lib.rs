@@ -8,3 +8,4 @@ pub mod record;
 pub mod task;
 pub mod text;
 pub mod tmalloc;
+pub mod workingset;

@@ -6,16 +6,13 @@
 //!
 //! The kernel counts the pages that come in for each thread, also those that are brought in ahead (`MADV_POPULATE_WRITE`).
 
-use super::{allocator, refused};
+use super::{allocator, faults, refused};
 use crate::{
     clock::monotonic_ns,
     error::BenchError,
     workload::{Commands, become_user, memory, number, say, usage},
 };
-use nix::sys::{
-    prctl,
-    resource::{UsageWho, getrusage},
-};
+use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
 
 /// It holds no more.
@@ -76,12 +73,4 @@ fn allocate(
     let first_touch_ns = call_ns + (monotonic_ns()? - touch_ns);
     let touched_pages = faults()?.saturating_sub(called);
     Ok((block, Call { call_ns, first_touch_ns, pages: called.saturating_sub(before), touched_pages }))
-}
-
-/// Pages that came in for this thread so far.
-fn faults() -> Result<u64, BenchError> {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(BenchError::io("getrusage"))?;
-    let count = usage.minor_page_faults();
-    u64::try_from(count)
-        .map_err(|error| BenchError::malformed(format!("a count ({error})"), &count.to_string()))
 }

@@ -4,9 +4,9 @@ use crate::{
     exit::{Ending, Exit, Failure},
     output,
 };
-use clap::{Args, ValueEnum};
-use plimsoll_bench::Options;
-use std::io::Write;
+use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
+use plimsoll_bench::{Options, QUIET, plot};
+use std::{fs, io::Write, path::PathBuf, time::Duration};
 
 /// What to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,6 +25,13 @@ pub(crate) enum Name {
     Select,
     /// What asking for memory first costs, beside other allocators, and whether a grant is kept.
     Tmalloc,
+    /// What stays in memory under a hog and a stream, with and without working-set protection.
+    Workingset,
+}
+
+/// A day, at most.
+fn minutes() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=1_440)
 }
 
 /// What to measure, and how to print it.
@@ -42,6 +49,18 @@ pub(crate) struct Arguments {
     /// Only cases whose name begins with this.
     #[arg(long, value_name = "CASE")]
     pub(crate) only: Option<String>,
+    /// workingset: where its files are made, 4 GiB at most [default: the temporary folder].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// workingset: how long it builds without pressure.
+    #[arg(long, value_name = "MINUTES", default_value_t = QUIET.as_secs() / 60, value_parser = minutes())]
+    pub(crate) minutes: u64,
+    /// workingset: what it builds then, as a shell takes it [default: C files of its own].
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) build: Option<String>,
+    /// workingset: draws the timed reads over time into this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// Measures and prints.
@@ -52,8 +71,24 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
     }
     let name =
         arguments.name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let options = Options { quick: arguments.quick, only: arguments.only.clone(), ..Options::default() };
+    let options = Options {
+        quick: arguments.quick,
+        only: arguments.only.clone(),
+        data: arguments.data.clone(),
+        quiet: Duration::from_secs(arguments.minutes.saturating_mul(60)),
+        build: arguments.build.clone(),
+        ..Options::default()
+    };
     let report = plimsoll_bench::run(&name, &options).map_err(Failure::failed)?;
+    if let Some(file) = &arguments.plot {
+        let Some(trace) = report.traces.first() else {
+            return Err(Failure::failed(
+                "--plot: nothing was taken over time: only 'workingset' has a timeline",
+            ));
+        };
+        fs::write(file, plot::svg(trace))
+            .map_err(|error| Failure::failed(format!("write {}: {error}", file.display())))?;
+    }
     if arguments.json {
         output::json(out, &report)?;
     } else {

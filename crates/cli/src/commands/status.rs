@@ -108,6 +108,7 @@ fn without_a_daemon() -> Status {
             },
             others: None,
             tmalloc: None,
+            workingset: None,
         },
         accounts: Vec::new(),
         groups: Vec::new(),
@@ -138,7 +139,7 @@ fn without_a_daemon() -> Status {
 }
 
 fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<()> {
-    let Guards { limits, pressure, own, others, tmalloc } = &status.guards;
+    let Guards { limits, pressure, own, others, tmalloc, workingset } = &status.guards;
     writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
 
     let mut triggers = Table::new([("TRIGGER", Align::Left), ("STATE", Align::Left)]);
@@ -156,7 +157,8 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
         ("INCIDENTS", Align::Right),
         ("LAST", Align::Right),
     ]);
-    for (name, guard) in [("limits", limits), ("pressure", pressure)] {
+    let workingset = workingset.iter().map(|guard| ("workingset", guard));
+    for (name, guard) in [("limits", limits), ("pressure", pressure)].into_iter().chain(workingset) {
         let dry = if guard.dry_run { " (dry run: sends no signal)" } else { "" };
         guards.row([
             name.to_owned(),

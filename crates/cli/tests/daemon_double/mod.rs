@@ -12,6 +12,7 @@ use plimsoll_policy::{
     lines::{Cleared, LineBook, Place, Target, UidRange, validate},
     status::Status,
     units::{Bytes, PageSize, Pid, Uid},
+    workingset::{TunableChange, view::ProtectView},
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -134,6 +135,14 @@ impl Control for Double {
             return Err(Refusal::NotPermitted("nobody may".to_owned()));
         }
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn protection(&self, _peer: Peer) -> Result<ProtectView, Refusal> {
+        Ok(ProtectView { state: "off".to_owned(), ..ProtectView::default() })
+    }
+
+    fn set_protection(&self, _peer: Peer, _changes: &[TunableChange]) -> Result<(), Refusal> {
+        Err(Refusal::Unavailable("the working set is not protected: no programs".to_owned()))
     }
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {

@@ -71,6 +71,10 @@ pub fn lost_exit(pin: &Path, number: u64, account: u32, user: u32, pages: u64) {
     let mut value = vec![0; mms.value_size() as usize];
     let charged = u64::from(account) << abi::PLIMSOLL_WORD_SHIFT | (abi::PLIMSOLL_WORD_BIAS + pages);
     put(&mut value, offset_of!(abi::plimsoll_mm, word), &charged.to_ne_bytes());
+    let nothing = u64::from(account) << abi::PLIMSOLL_WORD_SHIFT | abi::PLIMSOLL_WORD_BIAS;
+    for none in [offset_of!(abi::plimsoll_mm, reserved), offset_of!(abi::plimsoll_mm, dying)] {
+        put(&mut value, none, &nothing.to_ne_bytes());
+    }
     put(&mut value, offset_of!(abi::plimsoll_mm, uid), &user.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, mm), &key.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, tgid), &4_000_000_u32.to_ne_bytes());
@@ -94,7 +98,8 @@ pub fn claimed(pin: &Path, account: u32, pid: u32, now_ns: u64) {
         pages = (word(value, offset_of!(abi::plimsoll_mm, word)) & abi::PLIMSOLL_WORD_MASK)
             - abi::PLIMSOLL_WORD_BIAS;
         put(value, offset_of!(abi::plimsoll_mm, flags), &abi::PLIMSOLL_MM_DYING.to_ne_bytes());
-        put(value, offset_of!(abi::plimsoll_mm, dying_pages), &pages.to_ne_bytes());
+        let dying = word(value, offset_of!(abi::plimsoll_mm, dying)) + pages;
+        put(value, offset_of!(abi::plimsoll_mm, dying), &dying.to_ne_bytes());
     });
     charge(pin, account, 0, pages);
     change(&map(pin, "accounts"), &account.to_ne_bytes(), |value| {

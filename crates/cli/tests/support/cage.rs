@@ -44,6 +44,11 @@ impl Cage {
         &self.path
     }
 
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Whether the limit is version 2's.
     pub fn is_unified(&self) -> bool {
         self.folder.join("memory.max").exists()
@@ -52,6 +57,11 @@ impl Cage {
     /// Sets one of its files.
     pub fn set(&self, file: &str, value: &str) {
         fs::write(self.folder.join(file), value).unwrap();
+    }
+
+    /// Reads one of its files.
+    pub fn get(&self, file: &str) -> String {
+        fs::read_to_string(self.folder.join(file)).unwrap()
     }
 
     /// Moves a process there.

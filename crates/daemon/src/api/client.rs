@@ -4,7 +4,8 @@ use super::{
     frame::{FrameError, Frames, Patience, write_within},
     message::{
         ClearLimitCall, ClearLimitReply, ClearResult, GetIncident, HistoryCall, HistoryPage, INTERFACE,
-        IncidentReply, Limits, Nothing, SetLimitCall, ShowLimits,
+        IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits,
+        ShowProtection,
     },
 };
 use nix::{
@@ -16,7 +17,12 @@ use nix::{
         time::{TimeVal, TimeValLike},
     },
 };
-use plimsoll_policy::{incident::Incident, lines::Target, status::Status};
+use plimsoll_policy::{
+    incident::Incident,
+    lines::Target,
+    status::Status,
+    workingset::{TunableChange, view::ProtectView},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
@@ -127,6 +133,24 @@ impl Client {
     /// [`CallError`].
     pub fn clear_limit(&mut self, who: Target) -> Result<ClearResult, CallError> {
         self.call("ClearLimit", &ClearLimitCall { who }).map(|reply: ClearLimitReply| reply.result)
+    }
+
+    /// What is kept in memory; at most so many files are told.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn show_protection(&mut self, files: Option<u64>) -> Result<ProtectView, CallError> {
+        let reply = self.call("ShowProtection", &ShowProtection { files });
+        reply.map(|reply: ProtectionReply| reply.protection)
+    }
+
+    /// Changes tunables.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn set_protection(&mut self, settings: Vec<TunableChange>) -> Result<ProtectView, CallError> {
+        let reply = self.call("SetProtection", &SetProtectionCall { settings });
+        reply.map(|reply: ProtectionReply| reply.protection)
     }
 
     /// One page of incidents.

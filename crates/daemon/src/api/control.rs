@@ -9,6 +9,7 @@ use plimsoll_policy::{
     size::Size,
     status::Status,
     units::{Bytes, Gid, PageSize, Pid, Uid},
+    workingset::{TunableChange, view::ProtectView},
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -113,6 +114,18 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Any [`Refusal`].
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal>;
+
+    /// What is kept in memory, with everything in it.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal>;
+
+    /// Changes tunables and saves them. All of it has happened, or nothing has.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn set_protection(&self, peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal>;
 
     /// A page of incidents, oldest first.
     ///

@@ -15,6 +15,10 @@ use plimsoll_policy::{
         GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort, Status, Triggers,
     },
     units::{Bytes, Gid, PageSize, Pid, Uid},
+    workingset::{
+        FileId, Tier, TunableChange, floor,
+        view::{AnonView, BarredView, FileView, FloorView, ProtectView},
+    },
 };
 use std::sync::{Arc, Mutex};
 
@@ -174,6 +178,7 @@ impl Control for Fake {
                 },
                 others: None,
                 tmalloc: None,
+                workingset: None,
             },
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
@@ -234,6 +239,46 @@ impl Control for Fake {
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.note(&format!("clear_limit {target}"), peer);
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {
+        self.note("protection", peer);
+        let file = FileView {
+            file: FileId { device: 254 << 20, inode: 7, generation: 1 },
+            path: Some("/usr/lib/x".to_owned()),
+            size_bytes: Some(4096),
+            locked_bytes: 4096,
+            wanted_bytes: 4096,
+            tier: Some(Tier::Soft),
+            reason: "reused".to_owned(),
+        };
+        Ok(ProtectView {
+            state: "on".to_owned(),
+            floor: Some(FloorView {
+                line_bytes: 1 << 30,
+                clean_bytes: None,
+                standing: floor::Standing::NothingToFree,
+                kills: 0,
+                last_incident: None,
+            }),
+            anon: Some(AnonView {
+                line_bytes: 1 << 30,
+                anon_bytes: None,
+                held_by: Some("vm.swappiness".to_owned()),
+            }),
+            min_ttl_ms: Some(1000),
+            cgroup_shares: true,
+            opening: 2,
+            files: vec![file; 3],
+            barred: vec![BarredView { reason: "unlinked".to_owned(), files: 2 }],
+            ..ProtectView::default()
+        })
+    }
+
+    fn set_protection(&self, peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal> {
+        let said: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        self.note(&format!("set_protection {}", said.join(" ")), peer);
+        Ok(())
     }
 
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {

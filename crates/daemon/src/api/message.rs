@@ -9,6 +9,7 @@ use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
     size::Size,
+    workingset::{TunableChange, view::ProtectView},
 };
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -99,6 +100,30 @@ impl From<Cleared> for ClearResult {
             Cleared::StillInConfig => Self::StillInConfig,
         }
     }
+}
+
+/// Parameters of `ShowProtection`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowProtection {
+    /// How many files at most are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+}
+
+/// Parameters of `SetProtection`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetProtectionCall {
+    /// `NAME=VALUE`, or `NAME=` for what the configuration says.
+    pub settings: Vec<TunableChange>,
+}
+
+/// What `ShowProtection` and `SetProtection` answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionReply {
+    /// What is kept in memory.
+    pub protection: ProtectView,
 }
 
 /// Parameters of `History`.

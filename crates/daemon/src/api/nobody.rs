@@ -11,6 +11,7 @@ use plimsoll_policy::{
     lines::{Cleared, Target},
     status::Status,
     units::Uid,
+    workingset::{TunableChange, view::ProtectView},
 };
 
 #[derive(Debug)]
@@ -38,6 +39,14 @@ impl Control for Nobody {
     }
 
     fn clear_limit(&self, _: Peer, _: Target) -> Result<Cleared, Refusal> {
+        refuse()
+    }
+
+    fn protection(&self, _: Peer) -> Result<ProtectView, Refusal> {
+        refuse()
+    }
+
+    fn set_protection(&self, _: Peer, _: &[TunableChange]) -> Result<(), Refusal> {
         refuse()
     }
 

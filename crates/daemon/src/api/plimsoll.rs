@@ -5,7 +5,7 @@ use super::{
     control::{Control, DefaultView, HistoryQuery, Pick, Refusal, SetLimit, Standing, group_view},
     message::{
         ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits,
-        Nothing, SetLimitCall, ShowLimits,
+        Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
     },
     peer::Peer,
 };
@@ -21,6 +21,8 @@ use serde_json::Value;
 
 /// The most incidents in one reply.
 pub const PAGE_INCIDENTS: usize = 64;
+/// The most files in one reply: with a path of the usual length it stays well under what a client reads.
+const FILES_TOLD_MAX: usize = 1024;
 /// About how large a reply with incidents may become, in bytes of JSON; one incident always fits.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
 /// How many pages are searched for the newest incident that a peer may see, so that one call stays a small matter.
@@ -55,6 +57,8 @@ impl Plimsoll<'_> {
             "ShowLimits" => to_value(&self.show_limits(&read(parameters)?)?)?,
             "SetLimit" => to_value(&self.set_limit(read(parameters)?)?)?,
             "ClearLimit" => to_value(&self.clear_limit(&read(parameters)?)?)?,
+            "ShowProtection" => to_value(&self.show_protection(read(parameters)?)?)?,
+            "SetProtection" => to_value(&self.set_protection(&read(parameters)?)?)?,
             "History" => to_value(&self.history(read(parameters)?)?)?,
             "GetIncident" => to_value(&self.get_incident(read(parameters)?)?)?,
             _ => return Err(Fault::NoSuchMethod),
@@ -129,6 +133,25 @@ impl Plimsoll<'_> {
         self.permit(&Request::ClearLine { target: call.who })?;
         let result = self.control.clear_limit(self.peer, call.who)?.into();
         Ok(ClearLimitReply { result })
+    }
+
+    fn show_protection(&self, call: ShowProtection) -> Result<ProtectionReply, Refusal> {
+        self.permit(&Request::ReadStatus)?;
+        self.protection(call.files)
+    }
+
+    fn set_protection(&self, call: &SetProtectionCall) -> Result<ProtectionReply, Refusal> {
+        self.permit(&Request::ControlDaemon)?;
+        self.control.set_protection(self.peer, &call.settings)?;
+        self.protection(Some(0))
+    }
+
+    /// Which files others use is root's to know: others are told how much is held of how many.
+    fn protection(&self, files: Option<u64>) -> Result<ProtectionReply, Refusal> {
+        let mut protection = self.control.protection(self.peer)?;
+        let asked = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+        protection.files.truncate(if self.peer.is_root() { asked.min(FILES_TOLD_MAX) } else { 0 });
+        Ok(ProtectionReply { protection })
     }
 
     fn history(&self, call: HistoryCall) -> Result<HistoryPage, Refusal> {

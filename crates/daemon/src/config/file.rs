@@ -1,7 +1,7 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
 use super::{
-    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect, Tmalloc,
+    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect, Tmalloc, Workingset,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -14,6 +14,7 @@ use plimsoll_policy::{
     size::Size,
     units::{Bytes, Nanos, Uid},
     who::Who,
+    workingset::{Ratio, Tunables},
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{collections::BTreeMap, path::Path};
@@ -276,6 +277,13 @@ section!(RawHistory {
     max_incidents: Within<1, 10_000_000>,
 });
 section!(RawTmalloc { headroom: GrantHeadroom });
+section!(RawWorkingset {
+    workingset_protection: Within<0, 1>,
+    anon_min_ratio: Within<0, 100>,
+    clean_min_ratio: Within<0, 100>,
+    clean_low_ratio: Within<0, 100>,
+    cgroup: AbsolutePath,
+});
 section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_536>, });
 
 /// One file, or several laid over each other.
@@ -288,6 +296,7 @@ pub(super) struct Raw {
     protect: RawProtect,
     history: RawHistory,
     tmalloc: RawTmalloc,
+    workingset: RawWorkingset,
     maps: RawMaps,
     rules: Vec<CheckedRule>,
 }
@@ -320,6 +329,7 @@ impl Raw {
         self.protect.overlay(later.protect);
         self.history.overlay(later.history);
         self.tmalloc.overlay(later.tmalloc);
+        self.workingset.overlay(later.workingset);
         self.maps.overlay(later.maps);
     }
 
@@ -332,6 +342,7 @@ impl Raw {
             protect: self.protect.resolve(),
             history: self.history.resolve(),
             tmalloc: self.tmalloc.resolve(),
+            workingset: self.workingset.resolve(),
             maps: self.maps.resolve(),
             rules: rules(self.rules)?,
         })
@@ -468,6 +479,26 @@ impl RawTmalloc {
     fn resolve(self) -> Tmalloc {
         let default = Tmalloc::default();
         Tmalloc { headroom: self.headroom.map_or(default.headroom, |headroom| headroom.0) }
+    }
+}
+
+impl RawWorkingset {
+    fn resolve(self) -> Workingset {
+        let default = Tunables::default();
+        let ratio = |written: Option<Within<0, 100>>, default: Ratio| {
+            written.and_then(|ratio| u8::try_from(ratio.0).ok()).and_then(Ratio::new).unwrap_or(default)
+        };
+        Workingset {
+            tunables: Tunables {
+                workingset_protection: self
+                    .workingset_protection
+                    .map_or(default.workingset_protection, |on| on.0 == 1),
+                anon_min_ratio: ratio(self.anon_min_ratio, default.anon_min_ratio),
+                clean_min_ratio: ratio(self.clean_min_ratio, default.clean_min_ratio),
+                clean_low_ratio: ratio(self.clean_low_ratio, default.clean_low_ratio),
+            },
+            cgroup: self.cgroup.map(|path| path.0),
+        }
     }
 }
 

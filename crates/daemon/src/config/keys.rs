@@ -101,6 +101,17 @@ pub const KEYS: &[Key] = keys! {
     tmalloc.headroom: "0 to 1T", "SIZE", Some("\"1M\""), "\"4M\"",
         "What grants of memory leave free under each line, for stacks, libc and what a program allocates without asking: it is granted what stays at or under `hard` less this.";
 
+    workingset.workingset_protection: "0 or 1", "-", Some("0"), "1",
+        "Whether files in use, and anonymous memory, are kept in memory when it runs short. 0 undoes everything at once.";
+    workingset.anon_min_ratio: "0 to 100", "percent of RAM", Some("15"), "10",
+        "Anonymous memory is not swapped out while no more than this is in RAM.";
+    workingset.clean_min_ratio: "0 to 100", "percent of RAM", Some("15"), "25",
+        "Hard protection: the files that are used most stay in memory, up to this much. When clean file memory falls below it and nothing can be swapped, the process that selection names is ended before the rest is lost.";
+    workingset.clean_low_ratio: "0 to 100", "percent of RAM", Some("0"), "10",
+        "Soft protection: so much of the files that come next stays in memory, unless a program needs the memory to go on.";
+    workingset.cgroup: "absolute path", "-", None, "\"/machine.slice\"",
+        "The memory cgroup that is protected instead of the machine; its limit stands for RAM then. Paths are from the root of the hierarchy of memory cgroups. Not set: the machine.";
+
     maps.max_processes: "0 to 4194304", "address spaces", Some("0"), "20000",
         "How many address spaces of limited users can be accounted at the same time; 0 chooses by the machine's size.";
     maps.max_accounts: "1 to 65536", "accounts", Some("1024"), "256",

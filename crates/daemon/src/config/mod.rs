@@ -12,6 +12,7 @@ use plimsoll_policy::{
     reservation::HEADROOM,
     units::Bytes,
     who::Who,
+    workingset::Tunables,
 };
 use serde::Deserialize;
 use std::{
@@ -123,6 +124,8 @@ pub struct Config {
     pub history: History,
     /// `[tmalloc]`
     pub tmalloc: Tmalloc,
+    /// `[workingset]`
+    pub workingset: Workingset,
     /// `[maps]`
     pub maps: Maps,
     /// `[[rules]]`
@@ -240,6 +243,15 @@ impl Default for Tmalloc {
     fn default() -> Self {
         Self { headroom: HEADROOM }
     }
+}
+
+/// `[workingset]`: files in use that stay in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Workingset {
+    /// le9uo's four, by name.
+    pub tunables: Tunables,
+    /// The memory cgroup that is protected, by path from the root of the hierarchy; `None`: the machine.
+    pub cgroup: Option<String>,
 }
 
 /// `[maps]`: sizes of the kernel maps.

@@ -440,7 +440,9 @@ impl<G: Grantor> Coordinator<G> {
         let line = self.line(hard);
         self.finish(ask);
         self.refuse(ask, refusal, (usage, line));
-        let Some(space) = self.processes.get(&ask.pid).and_then(|process| process.space) else { return };
+        // It may be another user's since it was looked for.
+        let known = self.processes.get(&ask.pid).and_then(|process| process.space);
+        let Some(space) = self.look_up(ask.pid, now).or(known) else { return };
         let refused = Refused {
             user: space.user,
             pid: space.pid,

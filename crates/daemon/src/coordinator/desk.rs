@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long clients may take to give idle memory back before a refusal goes out without them.
 pub(super) const RECALL_PATIENCE: Nanos = Nanos(50_000_000);
-/// Between the end of one recall and the next.
+/// From one recall to the next in the long run.
 const RECALL_PAUSE: Nanos = Nanos(10_000_000);
+/// So many may follow each other at once before that counts: processes that come to the line together are not kept waiting
+/// in turn.
+const RECALLS_AT_ONCE: u64 = 8;
 /// Between recalls for the same request that waits.
 const RECALL_AGAIN: Nanos = Nanos(500_000_000);
 /// Between two looks whether there is room for who waits: at first, and later.
@@ -110,6 +113,8 @@ pub(super) struct Desk {
     rounds: u64,
     last_seq: Option<u32>,
     round_ended: Option<Nanos>,
+    /// When all recalls so far would have ended, each having taken its pause.
+    rounds_paid: Nanos,
     tried: Option<Nanos>,
     try_at: Option<Nanos>,
     try_pause: Nanos,
@@ -142,7 +147,8 @@ impl Desk {
 
     /// From when on the next recall may begin; `None`: at once.
     fn round_from(&self) -> Option<Nanos> {
-        self.round_ended.map(|ended| ended.saturating_add(RECALL_PAUSE))
+        let ahead = RECALL_PAUSE.0.saturating_mul(RECALLS_AT_ONCE.saturating_sub(1));
+        self.round_ended.map(|ended| Nanos(self.rounds_paid.0.saturating_sub(ahead)).max(ended))
     }
 
     /// Whether a recall may begin now.
@@ -172,6 +178,7 @@ impl Desk {
             return BTreeSet::new();
         };
         self.round_ended = Some(now);
+        self.rounds_paid = self.rounds_paid.max(now).saturating_add(RECALL_PAUSE);
         self.last_seq = Some(round.seq);
         for ask in self.urgent.iter_mut().chain(self.waiting.iter_mut()) {
             if ask.recalled == Recalled::In(round.number) {

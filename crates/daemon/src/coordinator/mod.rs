@@ -21,6 +21,7 @@ mod soft;
 mod state;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod words;
 
 pub(crate) use refusals::Refused;

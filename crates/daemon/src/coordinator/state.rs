@@ -11,9 +11,9 @@ use plimsoll_sys::bpf::{BpfError, Space};
 use plimsoll_wire::tmalloc::{Reply, Request};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Connections of one user.
+/// Connections of one user, and processes that are held for one.
 pub(super) const USER_MAX: usize = 256;
-/// All connections.
+/// All connections, and all processes.
 pub(super) const TOTAL_MAX: usize = 4096;
 /// Connections of one process: one to ask on, one to watch on, and as many again while they are being replaced.
 pub(super) const PROCESS_MAX: usize = 4;
@@ -101,11 +101,22 @@ pub(super) struct Connection {
     pub(super) owner: Uid,
     /// Whose it is, once it has said HELLO.
     pub(super) process: Option<Pid>,
+    /// By when it has to say HELLO.
+    hello_by: Nanos,
+}
+
+/// What counts for one user.
+#[derive(Debug, Default, Clone, Copy)]
+struct Owned {
+    connections: usize,
+    processes: usize,
 }
 
 /// A process that has said HELLO.
 #[derive(Debug, Default)]
 pub(super) struct Process {
+    /// Whom it counts for: it can outlive its connections by what it has not settled.
+    owner: Uid,
     pub(super) space: Option<Space>,
     pub(super) looked: Option<Nanos>,
     connections: BTreeSet<ConnectionId>,
@@ -147,7 +158,7 @@ pub(crate) struct Coordinator<G> {
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) processes: BTreeMap<Pid, Process>,
     pub(super) desks: BTreeMap<Uid, Desk>,
-    owners: BTreeMap<Uid, usize>,
+    owners: BTreeMap<Uid, Owned>,
     /// Reservations from before this daemon.
     inherited: BTreeMap<Pid, Space>,
     timers: BTreeSet<(Nanos, Timer)>,
@@ -245,13 +256,14 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Takes a connection in; `owner`: whom it counts for.
     pub(crate) fn connect(&mut self, id: ConnectionId, owner: Uid, now: Nanos) -> Result<(), Fault> {
-        let own = self.owners.get(&owner).copied().unwrap_or(0);
-        if own >= USER_MAX || self.connections.len() >= TOTAL_MAX {
+        let own = self.owners.get(&owner).copied().unwrap_or_default();
+        if own.connections >= USER_MAX || self.connections.len() >= TOTAL_MAX {
             return Err(Fault::TooMany);
         }
-        self.owners.insert(owner, own.saturating_add(1));
-        self.connections.insert(id, Connection { owner, process: None });
-        self.at(now.saturating_add(HELLO_PATIENCE), Timer::Hello(id));
+        self.owners.entry(owner).or_default().connections += 1;
+        let hello_by = now.saturating_add(HELLO_PATIENCE);
+        self.connections.insert(id, Connection { owner, process: None, hello_by });
+        self.at(hello_by, Timer::Hello(id));
         Ok(())
     }
 
@@ -268,18 +280,30 @@ impl<G: Grantor> Coordinator<G> {
         if held >= PROCESS_MAX {
             return self.close(id, Fault::TooMany, now);
         }
-        match self.connections.get_mut(&id) {
-            Some(connection) if connection.process.is_none() => connection.process = Some(pid),
+        if !known && !self.has_room(id) {
+            self.effect(Effect::Forget(pid));
+            return self.close(id, Fault::TooMany, now);
+        }
+        let (owner, hello_by) = match self.connections.get_mut(&id) {
+            Some(connection) if connection.process.is_none() => {
+                connection.process = Some(pid);
+                (connection.owner, connection.hello_by)
+            }
             Some(_) => return self.close(id, Fault::Protocol, now),
             None => return,
+        };
+        self.timers.remove(&(hello_by, Timer::Hello(id)));
+        if !known {
+            self.owners.entry(owner).or_default().processes += 1;
         }
-        let process = self.processes.entry(pid).or_default();
+        let process = self.processes.entry(pid).or_insert_with(|| Process { owner, ..Process::default() });
         process.connections.insert(id);
         process.doubtful |= doubtful;
         let space = if known { self.space(pid, now) } else { self.find(pid, now) };
         if !known && let Some(before) = self.inherited.remove(&pid) {
-            // Of an earlier process with this number, it has gone with that.
-            if space == Some(before) {
+            // Of an earlier process with this number, or of what it ran before, it has gone with that. Its user may be
+            // another by now.
+            if space.is_some_and(|space| (space.mm, space.start_ns) == (before.mm, before.start_ns)) {
                 self.await_settling(pid, now);
             }
         }
@@ -292,6 +316,13 @@ impl<G: Grantor> Coordinator<G> {
                 self.watch(id, space.user, pid, now);
             }
         }
+    }
+
+    /// Whether one more process can be held for whom this connection counts for.
+    fn has_room(&self, id: ConnectionId) -> bool {
+        let owner = self.connections.get(&id).map(|connection| connection.owner);
+        let own = owner.and_then(|owner| self.owners.get(&owner)).copied().unwrap_or_default();
+        own.processes < USER_MAX && self.processes.len() < TOTAL_MAX
     }
 
     /// A message of a connection that has said HELLO.
@@ -324,13 +355,10 @@ impl<G: Grantor> Coordinator<G> {
 
     /// A connection has ended. What its process holds is not given back by that.
     pub(crate) fn disconnect(&mut self, id: ConnectionId, now: Nanos) {
-        let Some(Connection { owner, process }) = self.connections.remove(&id) else { return };
-        if let Some(count) = self.owners.get_mut(&owner) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.owners.remove(&owner);
-            }
-        }
+        let Some(Connection { owner, process, hello_by }) = self.connections.remove(&id) else { return };
+        // One that comes and goes without a word leaves nothing behind.
+        self.timers.remove(&(hello_by, Timer::Hello(id)));
+        self.disown(owner, Owned { connections: 1, processes: 0 });
         let Some(pid) = process else { return };
         self.withdraw(pid, |ask| ask.connection == id, now);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -347,8 +375,14 @@ impl<G: Grantor> Coordinator<G> {
     pub(crate) fn process_ended(&mut self, pid: Pid, now: Nanos) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let user = process.space.map(|space| space.user);
+        let unsettled = !process.grants.is_empty();
         process.grants.clear();
+        let left = process.space.filter(|_| unsettled);
         let connections: Vec<ConnectionId> = process.connections.iter().copied().collect();
+        // Another process may run on in its memory.
+        if let Some(space) = left {
+            self.settle(&space);
+        }
         for id in connections {
             self.effect(Effect::Close(id, None));
             self.disconnect(id, now);
@@ -469,8 +503,20 @@ impl<G: Grantor> Coordinator<G> {
     pub(super) fn forget_if_done(&mut self, pid: Pid) {
         let done = |process: &Process| process.connections.is_empty() && process.grants.is_empty();
         if self.processes.get(&pid).is_some_and(done) {
-            self.processes.remove(&pid);
+            if let Some(process) = self.processes.remove(&pid) {
+                self.disown(process.owner, Owned { connections: 0, processes: 1 });
+            }
             self.effect(Effect::Forget(pid));
+        }
+    }
+
+    /// So much counts for a user no more.
+    fn disown(&mut self, owner: Uid, less: Owned) {
+        let Some(own) = self.owners.get_mut(&owner) else { return };
+        own.connections = own.connections.saturating_sub(less.connections);
+        own.processes = own.processes.saturating_sub(less.processes);
+        if own.connections == 0 && own.processes == 0 {
+            self.owners.remove(&owner);
         }
     }
 

@@ -413,7 +413,7 @@ impl<K: Kernel> Signalled<K> {
             victim: self.candidate.id(),
             owner,
             // The machine guard's keys are not the accounting's.
-            mm: if owner == Owner::Machine { 0 } else { self.candidate.mm },
+            mm: if matches!(owner, Owner::User(_)) { self.candidate.mm } else { 0 },
             pidfd: self.pidfd,
             incident,
             signal,

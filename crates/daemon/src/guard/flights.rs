@@ -31,6 +31,8 @@ pub(crate) enum Owner {
     User(Uid),
     /// The machine guard.
     Machine,
+    /// The floor of working-set protection.
+    WorkingSet,
 }
 
 /// One victim on its way out.

@@ -3,17 +3,23 @@
 use super::{Guard, kernel::Kernel};
 use crate::coordinator::{Refused, Word};
 use plimsoll_policy::{incident::Victim, units::Pages};
+use plimsoll_sys::process::tick_ns;
 
 impl<K: Kernel> Guard<K> {
-    /// Writes a refusal down, with what the process holds as far as `/proc` tells.
+    /// Writes a refusal down, with what the process is called and holds as far as `/proc` tells.
     pub(super) fn record_refusal(&mut self, refused: &Refused) {
         let page_size = self.page_size();
-        let held = self.kernel.process(refused.pid).ok().and_then(|process| process.usage().known());
+        // One tells starts in clock ticks, the other to the nanosecond.
+        let is_same = |start_ns: u64| {
+            start_ns <= refused.start_ns && refused.start_ns < start_ns.saturating_add(tick_ns())
+        };
+        let process = self.kernel.process(refused.pid).ok().filter(|process| is_same(process.start_ns));
+        let held = process.and_then(|process| process.usage().known());
         let victim = Victim {
             pid: refused.pid,
             start_ns: refused.start_ns,
             uid: refused.uid,
-            comm: String::new(),
+            comm: process.map(|process| process.comm.to_string()).unwrap_or_default(),
             cmdline: None,
             cgroup: None,
             usage_bytes: page_size.to_bytes(held.unwrap_or(Pages(0))).0,

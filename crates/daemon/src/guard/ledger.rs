@@ -69,9 +69,10 @@ pub(crate) struct Ledger {
     writer: Writer,
     next_id: u64,
     page_size: PageSize,
-    /// Of the limits guard, of refusals, of our others, of those that are not ours: how many, and the last.
+    /// Of the limits guard, of refusals, of the floor, of our others, of those that are not ours: how many, and the last.
     limits: Tally,
     refusals: Tally,
+    floor: Tally,
     others: Tally,
     foreign: Tally,
     inheritance: Inheritance,
@@ -93,6 +94,7 @@ impl Ledger {
             page_size,
             limits: Tally::default(),
             refusals: Tally::default(),
+            floor: Tally::default(),
             others: Tally::default(),
             foreign: Tally::default(),
             inheritance: Inheritance::default(),
@@ -171,7 +173,8 @@ impl Ledger {
             Guard::Limits => self.limits,
             Guard::Kernel => self.foreign,
             Guard::Tmalloc => self.refusals,
-            Guard::Pressure | Guard::Workingset => self.others,
+            Guard::Workingset => self.floor,
+            Guard::Pressure => self.others,
         }
     }
 
@@ -324,7 +327,8 @@ impl Ledger {
             Guard::Limits => &mut self.limits,
             Guard::Kernel => &mut self.foreign,
             Guard::Tmalloc => &mut self.refusals,
-            Guard::Pressure | Guard::Workingset => &mut self.others,
+            Guard::Workingset => &mut self.floor,
+            Guard::Pressure => &mut self.others,
         };
         *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };
         id

@@ -1,6 +1,7 @@
 //! The machine guard's hands: reads `/proc/meminfo`, lists processes when memory is short, signals.
 
 mod company;
+mod floor;
 
 use super::{
     acting::{Signalled, outcome_of, signal_candidate},
@@ -29,6 +30,7 @@ use plimsoll_policy::{
 use plimsoll_sys::process::ProcessError;
 
 use company::announce;
+pub(crate) use floor::BelowFloor;
 
 /// The guard of the whole machine.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct MachineGuard {
     others: Option<(VictimId, Nanos)>,
     /// How often in a row it was not sure who comes first, because some could not be looked at.
     unsure: u32,
+    /// Until then somebody else wants to know who comes first.
+    wanted_until: Nanos,
 }
 
 /// How often somebody else is chosen when the one selected turns out to be another program by now.
@@ -92,6 +96,7 @@ impl MachineGuard {
             asked: None,
             others: None,
             unsure: 0,
+            wanted_until: Nanos(0),
         }
     }
 
@@ -211,10 +216,15 @@ impl MachineGuard {
 
     /// Has the list of processes ready while memory is about to run short, so that a victim is named at once.
     fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, hands: &mut Hands<'_, K>) {
-        if !is_near(reading, &self.config) {
+        if is_near(reading, &self.config) || moment < self.wanted_until {
+            self.keep_ready(moment, hands);
+        } else {
             self.census.cool(hands.kernel);
-            return;
         }
+    }
+
+    /// Makes the list anew once it is old.
+    fn keep_ready<K: Kernel>(&mut self, moment: Nanos, hands: &mut Hands<'_, K>) {
         if moment < self.refresh {
             return;
         }

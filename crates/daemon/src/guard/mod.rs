@@ -42,7 +42,7 @@ pub(crate) use last_defence::{
 pub(crate) use ledger::Ledger;
 pub(crate) use reclaimer::Reclaimer;
 pub(crate) use report::{Journal, Notices};
-pub(crate) use request::{Caller, Change, Mailbox, Request, mailbox};
+pub(crate) use request::{Caller, Change, Mailbox, Ranked, Request, mailbox};
 pub(crate) use shield::Shield;
 
 use crate::{
@@ -60,6 +60,7 @@ pub(crate) use groups::Groups;
 use hands::Hands;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
+pub(crate) use machine::BelowFloor;
 use machine::MachineGuard;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -75,7 +76,8 @@ use plimsoll_policy::{
     machine::MachineConfig,
     preference::Rules,
     reap::Rates,
-    units::{Bytes, Nanos},
+    selection::Candidate,
+    units::{Bytes, Nanos, Pid},
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
@@ -85,6 +87,7 @@ use plimsoll_sys::{
 use population::Population as _;
 pub(crate) use population::Program;
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
@@ -145,6 +148,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     book: Arc<LineBook>,
     limit_config: LimitConfig,
     machine: Option<MachineGuard>,
+    /// Who comes first, where the machine is not guarded and somebody wants to know.
+    ranker: Option<MachineGuard>,
     shield: Arc<Shield>,
     rules: Arc<Rules>,
     last_defence: LastDefence,
@@ -254,6 +259,7 @@ impl<K: Kernel> Guard<K> {
             book,
             limit_config,
             machine: machine.map(MachineGuard::new),
+            ranker: None,
             shield: Arc::new(shield),
             rules: Arc::new(setup.rules),
             last_defence: setup.last_defence,
@@ -342,7 +348,7 @@ impl<K: Kernel> Guard<K> {
                     let others = self.flights.count_of(|owner| owner == Owner::Machine) > 0;
                     machine.freed(victim, others, self.groups.busy(), now);
                 }
-                (Owner::User(_), None, _) | (Owner::Machine, _, None) => {}
+                (Owner::User(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}
             }
         }
     }
@@ -431,15 +437,52 @@ impl<K: Kernel> Guard<K> {
             }
             Request::Refused(refused) => self.record_refusal(&refused),
             Request::Walk => self.walk_for_grants(),
+            Request::Foremost { among, told } => self.tell_foremost(among.as_ref(), told),
+            Request::BelowFloor(below) => {
+                self.ranker_mut(|ranker, hands| ranker.act_below_floor(&below, hands));
+            }
+            Request::FloorFar => self.rest_ranker(),
             Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
             Request::Status { asker, reply } => reply.send(self.status(asker)),
+        }
+    }
+
+    /// Whoever selects for the machine; where the machine is not guarded, one that does nothing else.
+    fn ranker_mut<T>(&mut self, with: impl FnOnce(&mut MachineGuard, &mut Hands<'_, K>) -> T) -> T {
+        let mut hands = hands!(self);
+        match &mut self.machine {
+            Some(machine) => with(machine, &mut hands),
+            None => {
+                let ranker = self.ranker.get_or_insert_with(|| MachineGuard::new(MachineConfig::default()));
+                with(ranker, &mut hands)
+            }
+        }
+    }
+
+    fn tell_foremost(&mut self, among: Option<&BTreeSet<Pid>>, told: Ranked) {
+        match self.ranker_mut(|ranker, hands| ranker.foremost(among, hands)) {
+            Ok(order) => told.tell(order.iter().map(Candidate::id).collect()),
+            Err(error) => {
+                self.notices.once("working set", &error);
+                told.tell(Vec::new());
+            }
+        }
+    }
+
+    /// Nobody wants to know any more who comes first.
+    fn rest_ranker(&mut self) {
+        if let Some(mut ranker) = self.ranker.take() {
+            ranker.cool(&mut self.kernel);
         }
     }
 
     fn configure_machine(&mut self, config: Option<MachineConfig>) {
         match (config, &mut self.machine) {
             (Some(config), Some(machine)) => machine.configure(config),
-            (Some(config), None) => self.machine = Some(MachineGuard::new(config)),
+            (Some(config), None) => {
+                self.rest_ranker();
+                self.machine = Some(MachineGuard::new(config));
+            }
             (None, _) => {
                 if let Some(mut machine) = self.machine.take() {
                     machine.cool(&mut self.kernel);

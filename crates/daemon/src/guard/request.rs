@@ -1,6 +1,6 @@
 //! What other threads ask of the guard thread, and how it is woken for it.
 
-use super::{examiner::Findings, last_defence::Deed};
+use super::{examiner::Findings, last_defence::Deed, machine::BelowFloor};
 use crate::cmdlines::Found;
 use crate::coordinator::Refused;
 use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
@@ -13,10 +13,12 @@ use plimsoll_policy::{
     machine::MachineConfig,
     preference::Rules,
     status::Status,
-    units::{Bytes, Uid},
+    units::{Bytes, Pid, Uid},
+    victim::VictimId,
 };
 use plimsoll_sys::bpf::Selector;
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
@@ -42,6 +44,26 @@ impl<T> Reply<T> {
         if self.0.try_send(value).is_err() {
             // The caller has gone: nobody is left to tell.
         }
+    }
+}
+
+/// Where the order of victims is told.
+pub(crate) struct Ranked(Box<dyn FnOnce(Vec<VictimId>) + Send>);
+
+impl Ranked {
+    /// `tell` runs on the guard's thread, and must not wait.
+    pub(crate) fn new(tell: impl FnOnce(Vec<VictimId>) + Send + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+
+    pub(crate) fn tell(self, victims: Vec<VictimId>) {
+        (self.0)(victims);
+    }
+}
+
+impl std::fmt::Debug for Ranked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ranked").finish_non_exhaustive()
     }
 }
 
@@ -88,6 +110,12 @@ pub(crate) enum Request {
     Refused(Refused),
     /// The coordinator has to know what accounts use exactly: all tasks are walked, and it is told.
     Walk,
+    /// Whom the machine guard would select now, in order; `among`: of these.
+    Foremost { among: Option<BTreeSet<Pid>>, told: Ranked },
+    /// Clean file memory was below its floor: somebody has to go, or has been taken.
+    BelowFloor(BelowFloor),
+    /// Clean file memory is far from its floor: nobody asks for a while.
+    FloorFar,
     /// Everything.
     Status { asker: Uid, reply: Reply<Result<Status, Refusal>> },
 }

@@ -143,6 +143,7 @@ impl<K: TheKernel> Guard<K> {
     fn guards(&self, limits_on: bool) -> Guards {
         let dying_lines = self.flights.count_of(|owner| matches!(owner, Owner::User(_)));
         let dying_machine = self.flights.count_of(|owner| owner == Owner::Machine);
+        let dying_floor = self.flights.count_of(|owner| owner == Owner::WorkingSet);
         let view = |on: bool, dying, guard| GuardView {
             state: if on { "on" } else { "off" }.into(),
             dry_run: self.limit_config.dry_run,
@@ -155,6 +156,8 @@ impl<K: TheKernel> Guard<K> {
         Guards {
             others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
             tmalloc: Some(self.tmalloc()),
+            // Whether it is on is for others to say.
+            workingset: Some(view(false, dying_floor, Side::Workingset)),
             limits: view(limits_on, dying_lines, Side::Limits),
             pressure: view(self.machine.is_some(), dying_machine, Side::Pressure),
             own: OwnView {

@@ -1,6 +1,7 @@
 use super::*;
-use std::{collections::BTreeMap, os::unix::fs::symlink};
+use std::os::unix::fs::symlink;
 
+const FILE_NAME: &str = LINES.name;
 const NEW_FILE_NAME: &str = "limits.json.new";
 
 type Lines = BTreeMap<String, u64>;
@@ -16,7 +17,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn load(folder: &Path) -> Result<Lines, StateError> {
-    LimitsFile::load(folder).map(|(_, lines)| lines)
+    StateFile::load(folder, LINES).map(|(_, lines)| lines)
 }
 
 /// Writes `bytes` as the limits file, and checks that loading fails and leaves them alone.
@@ -57,7 +58,7 @@ fn a_file_in_the_place_of_the_folder_is_said_to_be_none() {
 #[test]
 fn what_was_saved_is_loaded_and_the_file_is_for_its_owner_only() {
     let (_outer, folder) = folder();
-    let (mut file, mut found) = LimitsFile::load::<Lines>(&folder).unwrap();
+    let (mut file, mut found) = StateFile::load::<Lines>(&folder, LINES).unwrap();
     for more in [lines(), Lines::new(), lines()] {
         found.clone_from(&more);
         file.save(&found).unwrap();
@@ -70,7 +71,7 @@ fn what_was_saved_is_loaded_and_the_file_is_for_its_owner_only() {
 #[test]
 fn a_file_cut_off_anywhere_is_damaged_and_stays_as_it_is() {
     let (_outer, folder) = folder();
-    LimitsFile::load::<Lines>(&folder).unwrap().0.save(&lines()).unwrap();
+    StateFile::load::<Lines>(&folder, LINES).unwrap().0.save(&lines()).unwrap();
     let whole = fs::read(folder.join(FILE_NAME)).unwrap();
     // The last two bytes are the closing brace and a newline, without which it is still whole.
     for length in 0..whole.len() - 1 {
@@ -113,7 +114,7 @@ fn a_newer_version_is_named_before_its_content_is_looked_at() {
 fn a_file_over_the_cap_is_refused_and_one_at_the_cap_is_read() {
     let (_outer, folder) = folder();
     prepare_folder(&folder).unwrap();
-    let cap = usize::try_from(LIMITS_MAX_BYTES).unwrap();
+    let cap = usize::try_from(STATE_MAX_BYTES).unwrap();
     let mut content = b"{\"version\":1,\"lines\":{}}".to_vec();
     content.resize(cap, b' ');
     fs::write(folder.join(FILE_NAME), &content).unwrap();
@@ -125,7 +126,7 @@ fn a_file_over_the_cap_is_refused_and_one_at_the_cap_is_read() {
 #[test]
 fn what_could_not_be_read_back_is_not_written() {
     let (_outer, folder) = folder();
-    let (mut file, _) = LimitsFile::load::<Lines>(&folder).unwrap();
+    let (mut file, _) = StateFile::load::<Lines>(&folder, LINES).unwrap();
     file.save(&lines()).unwrap();
     let huge = Lines::from([("x".repeat(1 << 20), 1)]);
     assert!(matches!(file.save(&huge), Err(StateError::TooLarge { .. })));
@@ -159,7 +160,7 @@ fn a_file_of_somebody_else_is_refused_and_one_of_roots_is_not() {
     assert!(matches!(check_owner(path, own.max(60_000) + 1), Err(StateError::NotOurs { .. })));
     if own == 0 {
         let (_outer, folder) = folder();
-        LimitsFile::load::<Lines>(&folder).unwrap().0.save(&lines()).unwrap();
+        StateFile::load::<Lines>(&folder, LINES).unwrap().0.save(&lines()).unwrap();
         std::os::unix::fs::chown(folder.join(FILE_NAME), Some(60_001), None).unwrap();
         assert!(matches!(load(&folder), Err(StateError::NotOurs { owner: 60_001, .. })));
         std::os::unix::fs::chown(&folder, Some(60_002), None).unwrap();
@@ -170,7 +171,7 @@ fn a_file_of_somebody_else_is_refused_and_one_of_roots_is_not() {
 #[test]
 fn what_a_crash_left_of_a_save_is_ignored_and_replaced_without_following_a_link() {
     let (outer, folder) = folder();
-    let (mut file, _) = LimitsFile::load::<Lines>(&folder).unwrap();
+    let (mut file, _) = StateFile::load::<Lines>(&folder, LINES).unwrap();
     file.save(&lines()).unwrap();
     fs::write(folder.join(NEW_FILE_NAME), "{\"versi").unwrap();
     assert_eq!(load(&folder).unwrap(), lines());
@@ -186,7 +187,7 @@ fn what_a_crash_left_of_a_save_is_ignored_and_replaced_without_following_a_link(
 #[test]
 fn a_save_that_fails_says_so_and_leaves_nothing_behind() {
     let (_outer, folder) = folder();
-    let (mut file, _) = LimitsFile::load::<Lines>(&folder).unwrap();
+    let (mut file, _) = StateFile::load::<Lines>(&folder, LINES).unwrap();
     // A file cannot take the place of a folder.
     fs::create_dir(folder.join(FILE_NAME)).unwrap();
     let error = file.save(&lines()).unwrap_err();

@@ -41,6 +41,8 @@ fn the_texts_are_what_they_always_were() {
             "kernel-kills-not-recorded",
             "systemd-oomd-kill",
             "earlyoom-kill",
+            "workingset-floor",
+            "workingset-floor-only-protected-left",
             "signal-failed",
         ]
     );

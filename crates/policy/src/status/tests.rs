@@ -29,6 +29,7 @@ fn status() -> Status {
             },
             others: None,
             tmalloc: None,
+            workingset: None,
         },
         accounts: Vec::new(),
         groups: vec![],

@@ -54,7 +54,8 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::MachineLowMemoryNotice => Vec::from([String::from(
             "end what is not needed, or close some of it, before something is ended.",
         )]),
-        Reason::MachineOnlyProtectedLeft => {
+        Reason::WorkingsetFloor => super::floor::advice(lighter(incident), reader),
+        Reason::MachineOnlyProtectedLeft | Reason::WorkingsetFloorOnlyProtectedLeft => {
             Vec::from([String::from("protect less, or give the machine more memory or swap.")])
         }
         Reason::ActionsNotRecorded => Vec::from([String::from(

@@ -197,6 +197,7 @@ proptest! {
     }
 }
 
+mod floor;
 mod origin;
 
 #[test]

@@ -1,6 +1,6 @@
 //! The limits programs: loaded and pinned by a short-lived child ([`load`]), used through their pins by the daemon
 //! ([`Limits`]), which therefore never parses the kernel's type information nor holds libbpf's copy of it. And those that
-//! victims are selected by, in the same way ([`Selector`]).
+//! victims are selected by, and those of the working set, in the same way ([`Selector`], [`WorkingSet`]).
 
 mod build_pins;
 mod error;
@@ -20,6 +20,7 @@ mod ring;
 mod select;
 mod shared;
 pub(crate) mod types;
+mod workingset;
 
 pub use error::BpfError;
 pub use events::Events;
@@ -34,3 +35,4 @@ pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
 pub use protect::ExeKey;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};
+pub use workingset::{Accesses, Executables, WorkingSet, WorkingSetOffers};

@@ -251,7 +251,7 @@ pub(super) fn looseness(online: Option<&File>) -> Result<Looseness, BpfError> {
 }
 
 /// Goes on with a walk. The kernel pauses a long one (kernel/bpf/bpf_iter.c: `MAX_ITER_OBJECTS`) until it is read again.
-fn read_on(walk: &OwnedFd, room: &mut [u8]) -> Result<usize, BpfError> {
+pub(super) fn read_on(walk: &OwnedFd, room: &mut [u8]) -> Result<usize, BpfError> {
     loop {
         match rustix::io::read(walk, &mut *room) {
             Ok(got) => return Ok(got),

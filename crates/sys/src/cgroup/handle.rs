@@ -17,7 +17,7 @@ struct Handle {
 }
 
 /// Opens the folder of a cgroup. `tree` is any folder of the mounted tree. `ESTALE` when no cgroup has the number.
-pub(super) fn open_by_id(tree: BorrowedFd<'_>, id: CgroupId) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_by_id(tree: BorrowedFd<'_>, id: CgroupId) -> Result<OwnedFd, Errno> {
     let mut handle = Handle { bytes: 8, kind: FILEID_KERNFS, id: id.0.to_ne_bytes() };
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: open_by_handle_at(mount_fd, handle, flags) reads the handle: two 32-bit numbers and as many bytes as

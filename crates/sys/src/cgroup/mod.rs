@@ -1,4 +1,5 @@
-//! Cgroups as what is killed together, marked by their owners, and pushed out: cgroup v2 only.
+//! Cgroups as what is killed together, marked by their owners, and pushed out: cgroup v2 only, but for [`MemoryCgroup`], which
+//! is read in either version.
 //!
 //! A [`Cgroup`] is held by descriptor and told from others by its [`CgroupId`]: one that was removed and made again
 //! by the same name is another one, and what is held says [`CgroupErrorKind::Gone`]. A path is resolved below the
@@ -13,14 +14,17 @@ mod handle;
 mod kill;
 mod mark;
 mod members;
+mod memory;
 mod read;
 mod reclaim;
 mod root;
 mod scope;
 
 pub use error::{CgroupError, CgroupErrorKind, Refusal};
+pub(crate) use handle::open_by_id;
 pub use kill::{Held, KILL_HELD_MAX, KILL_PROCESSES_MAX, KillMeans, KillOrders, Killed, Killer, Spares};
 pub use mark::{Marks, SetBy};
+pub use memory::MemoryCgroup;
 pub use read::{CgroupFacts, CgroupWatch};
 pub use reclaim::{RECLAIM_STEP_BYTES, Reclaim, ReclaimEnd, ReclaimOrder};
 pub use root::{Cgroup, CgroupId, CgroupRoot};

@@ -7,6 +7,7 @@ use super::{
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
+const NODES: &str = "/sys/devices/system/node/possible";
 
 /// More CPUs than any kernel is built for (`CONFIG_NR_CPUS` ends at 8192): per-CPU memory is sized by the answer,
 /// so a nonsensical one must not be believed.
@@ -36,10 +37,21 @@ pub fn parse_cpu_online(text: &[u8]) -> Result<u32, WireError> {
     Ok(count)
 }
 
+/// The number of memory nodes' slots, by `/sys/devices/system/node/possible`, which is written in the same way: arrays are
+/// indexed by node, holes included.
+///
+/// # Errors
+/// As [`parse_cpu_possible`].
+pub fn parse_node_possible(text: &[u8]) -> Result<u32, WireError> {
+    let mut count = 0;
+    ranges(NODES, text, |_first, last| count = count.max(last.saturating_add(1)))?;
+    Ok(count)
+}
+
 /// Shows each range of a list: its first CPU and its last.
 fn ranges(file: &'static str, text: &[u8], mut show: impl FnMut(u32, u32)) -> Result<(), WireError> {
     let list = text.trim_ascii();
-    let malformed = || WireError::malformed(file, "list", "CPU numbers and ranges such as 0-3,8", list);
+    let malformed = || WireError::malformed(file, "list", "numbers and ranges such as 0-3,8", list);
     for item in list.split(|byte| *byte == b',') {
         let (first, last) = split_once(item, b'-').unwrap_or((item, item));
         let first = decimal_u32(first).ok_or_else(malformed)?;

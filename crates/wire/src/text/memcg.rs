@@ -71,6 +71,48 @@ pub fn parse_memory_stat(text: &[u8]) -> Result<MemoryStat, WireError> {
     stat.anon.map(|_| stat).ok_or(WireError::missing(STAT, "anon"))
 }
 
+/// What of `memory.stat` of either version tells of files and of programs' own memory. Bytes; `None` where this kernel has
+/// no such line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileStat {
+    /// File pages that were used more than once; those of cgroups below are among them, as in all that follows.
+    pub active_file: Option<Bytes>,
+    /// The other file pages that reclaim may take.
+    pub inactive_file: Option<Bytes>,
+    /// File pages that are to be written first.
+    pub dirty: Option<Bytes>,
+    /// Anonymous memory.
+    pub anon: Option<Bytes>,
+}
+
+/// Reads them: the version 1 hierarchy tells sums over all cgroups below under names that begin with `total_`, version 2
+/// under plain ones. Lines it does not know are skipped.
+///
+/// # Errors
+/// [`WireError::Malformed`] when a line that it knows holds no number; [`WireError::Missing`] when there is no
+/// `inactive_file`, which every kernel has.
+pub fn parse_file_stat(text: &[u8]) -> Result<FileStat, WireError> {
+    let totals = keyed(text).any(|(key, _)| key == b"total_inactive_file");
+    let mut stat = FileStat::default();
+    for (key, value) in keyed(text) {
+        let name = match (totals, key.strip_prefix(b"total_")) {
+            (true, Some(name)) => name,
+            (false, None) => key,
+            (true, None) | (false, Some(_)) => continue,
+        };
+        let (field, slot) = match name {
+            b"active_file" => ("active_file", &mut stat.active_file),
+            b"inactive_file" => ("inactive_file", &mut stat.inactive_file),
+            b"file_dirty" | b"dirty" => ("dirty", &mut stat.dirty),
+            // Version 1 has its name from a time when it was thought of as the pages mapped.
+            b"anon" | b"rss" => ("anon", &mut stat.anon),
+            _ => continue,
+        };
+        slot.get_or_insert(Bytes(number(STAT, field, value)?));
+    }
+    stat.inactive_file.map(|_| stat).ok_or(WireError::missing(STAT, "inactive_file"))
+}
+
 /// What of `memory.events` or `memory.events.local` tells about the kernel's OOM killer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryEvents {

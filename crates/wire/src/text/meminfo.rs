@@ -21,6 +21,12 @@ pub struct Meminfo {
     pub anonymous: Option<Bytes>,
     /// `Shmem`: shared memory, tmpfs included.
     pub shared: Option<Bytes>,
+    /// `Active(file)`: file pages that were used more than once.
+    pub active_file: Option<Bytes>,
+    /// `Inactive(file)`: the other file pages that can be reclaimed; locked ones are in neither.
+    pub inactive_file: Option<Bytes>,
+    /// `Dirty`: file pages that are to be written first.
+    pub dirty: Option<Bytes>,
     /// All swap space.
     pub swap_total: Option<Bytes>,
     /// Unused swap space.
@@ -50,6 +56,9 @@ impl Meminfo {
             b"MemAvailable" => Some(("MemAvailable", &mut self.mem_available)),
             b"AnonPages" => Some(("AnonPages", &mut self.anonymous)),
             b"Shmem" => Some(("Shmem", &mut self.shared)),
+            b"Active(file)" => Some(("Active(file)", &mut self.active_file)),
+            b"Inactive(file)" => Some(("Inactive(file)", &mut self.inactive_file)),
+            b"Dirty" => Some(("Dirty", &mut self.dirty)),
             b"SwapTotal" => Some(("SwapTotal", &mut self.swap_total)),
             b"SwapFree" => Some(("SwapFree", &mut self.swap_free)),
             _ => None,

@@ -25,6 +25,7 @@ pub(crate) mod field;
 mod kernel_log;
 mod kernel_version;
 mod killers;
+mod locks;
 mod maps;
 mod memcg;
 mod meminfo;
@@ -48,7 +49,7 @@ pub use cgroup_files::{
 };
 pub use cmdline::{CMDLINE_BYTES_MAX, printable_cmdline};
 pub use comm::{COMM_BYTES_MAX, Comm, parse_comm};
-pub use cpus::{CPUS_MAX, parse_cpu_online, parse_cpu_possible};
+pub use cpus::{CPUS_MAX, parse_cpu_online, parse_cpu_possible, parse_node_possible};
 pub use error::{Excerpt, WireError};
 pub(crate) use kernel_log::escaped_byte;
 pub use kernel_log::{
@@ -56,12 +57,14 @@ pub use kernel_log::{
 };
 pub use kernel_version::{KernelVersion, parse_osrelease};
 pub use killers::{EarlyoomLine, OomdLine, parse_earlyoom_line, parse_oomd_line};
+pub use locks::{WriteLease, parse_write_lease};
 pub use maps::{Mapping, parse_mapping};
 pub use memcg::{
-    MemoryEvents, MemoryStat, parse_memory_events, parse_memory_max, parse_memory_stat, parse_oom_kills,
+    FileStat, MemoryEvents, MemoryStat, parse_file_stat, parse_memory_events, parse_memory_max,
+    parse_memory_stat, parse_oom_kills,
 };
 pub use meminfo::{Meminfo, parse_meminfo};
-pub use mountinfo::{Mount, has_bpffs_at, parse_mount, topmost_mount_at};
+pub use mountinfo::{Mount, has_bpffs_at, parse_mount, topmost_mount_at, unescape};
 pub use pressure::{Pressure, PressureLine, parse_pressure};
 pub use printable::Printable;
 pub use smaps_rollup::{SmapsRollup, parse_smaps_rollup};

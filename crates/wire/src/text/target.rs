@@ -7,7 +7,7 @@ use super::{
     parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events,
     parse_memory_max, parse_memory_stat, parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line,
     parse_oomd_mark, parse_osrelease, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm,
-    parse_status, parse_zoneinfo, passwd_entries, printable_cmdline,
+    parse_status, parse_write_lease, parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
 };
 
 /// One reader and what must hold of it for any bytes.
@@ -35,7 +35,7 @@ pub const FUZZ_TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "maps", check: check_maps },
     FuzzTarget { name: "memcg", check: check_memcg },
     FuzzTarget { name: "meminfo", check: |bytes| shows_safely(parse_meminfo(bytes)) },
-    FuzzTarget { name: "mountinfo", check: |bytes| shows_safely(has_bpffs_at(bytes, b"/sys/fs/bpf")) },
+    FuzzTarget { name: "mountinfo", check: check_mountinfo },
     FuzzTarget { name: "oom", check: crate::oom::check },
     FuzzTarget { name: "osrelease", check: |bytes| shows_safely(parse_osrelease(bytes)) },
     FuzzTarget { name: "passwd", check: check_passwd },
@@ -67,6 +67,19 @@ fn check_cgroup(bytes: &[u8]) -> Result<(), &'static str> {
         },
         Err(error) => shows_safely::<()>(Err(error)),
     }
+}
+
+fn check_mountinfo(bytes: &[u8]) -> Result<(), &'static str> {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        // `/proc/locks` is read line by line, too, and its numbers are of the same kind.
+        if parse_write_lease(line).is_some_and(|lease| lease.device >> 20 >= 1 << 12) {
+            return Err("a device has more bits than the kernel's");
+        }
+        if unescape(line).is_some_and(|path| path.len() > line.len()) {
+            return Err("a path grew by being unescaped");
+        }
+    }
+    shows_safely(has_bpffs_at(bytes, b"/sys/fs/bpf"))
 }
 
 fn check_cmdline(bytes: &[u8]) -> Result<(), &'static str> {

@@ -86,6 +86,8 @@ fn calls() -> Vec<(&'static str, Value)> {
         ),
         ("ClearLimit", json!({"who": "user:60001"})),
         ("History", json!({"since": "2026-01-01T00:00:00Z", "before_id": 9, "limit": 1})),
+        ("ShowProtection", json!({"files": 5})),
+        ("SetProtection", json!({"settings": ["clean_min_ratio=20", "clean_low_ratio="]})),
         ("GetIncident", json!({"id": 1})),
         ("GetIncident", json!({"pid": 4000 + ALICE.0})),
     ]
@@ -127,6 +129,8 @@ fn every_error_sent_is_described() {
         reply(&fake, ALICE, "SetLimit", &json!({"who": "default", "hard": "1G"})),
         reply(&fake, ALICE, "SetLimit", &json!({"who": "default", "hard": "12Q"})),
         reply(&fake, ALICE, "GetIncident", &json!({"id": 99})),
+        reply(&fake, ALICE, "SetProtection", &json!({"settings": ["clean_min_ratio=20"]})),
+        reply(&fake, Uid(0), "SetProtection", &json!({"settings": ["clean_min_ratio=101"]})),
         serde_json::from_slice(dialogue::unavailable("busy").split_last().unwrap().1).unwrap(),
     ];
     for reply in refused {

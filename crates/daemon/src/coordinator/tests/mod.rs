@@ -84,7 +84,7 @@ fn reservations_of_an_earlier_daemon_wait_for_their_processes() {
         for pid in 1..=3 {
             books.run(Pid(pid), USER);
             let held = books.held.get_mut(&Pid(pid)).unwrap();
-            (held.reserved, held.granted) = (50, 50);
+            (held.reserved, held.granted, held.open, held.due) = (50, 50, 50, 50);
         }
     }
     world.coordinator.adopt(Some(world.books.clone()), world.now);
@@ -100,6 +100,50 @@ fn reservations_of_an_earlier_daemon_wait_for_their_processes() {
     assert_eq!(world.usage(), 50 + 10);
     world.pass(10_000);
     assert_eq!(world.usage(), 50);
+}
+
+/// A process becomes another user's, who has a line too.
+fn change_user(world: &World, pid: u32, user: Uid) {
+    let mut books = world.books.0.borrow_mut();
+    books.lines.insert(user, 1000);
+    let space = &mut books.held.get_mut(&Pid(pid)).unwrap().space;
+    (space.uid, space.user) = (user, user);
+}
+
+#[test]
+fn nobody_has_to_help_for_a_reservation_to_go_back() {
+    let mut world = World::new(1000);
+    // Before this daemon, by a process that is another user's when it comes back.
+    let mut before = World::without_lines();
+    {
+        let mut books = before.books.0.borrow_mut();
+        books.lines.insert(USER, 1000);
+        books.run(Pid(1), USER);
+        let held = books.held.get_mut(&Pid(1)).unwrap();
+        (held.reserved, held.granted, held.open, held.due) = (50, 50, 50, 50);
+    }
+    before.coordinator.adopt(Some(before.books.clone()), before.now);
+    change_user(&before, 1, Uid(1001));
+    before.client(1, false);
+    before.pass(10_000);
+    assert_eq!(before.books.0.borrow().usage(Uid(1001)), 0);
+    // By a process that ended, while another runs on in its memory.
+    let client = world.client(1, false);
+    world.ask(client, 1, 100, Patience::None);
+    world.coordinator.process_ended(Pid(1), world.now);
+    assert_eq!(world.usage(), 0);
+}
+
+#[test]
+fn a_refusal_is_told_of_the_user_that_a_process_has_then() {
+    let mut world = World::new(1000);
+    let client = world.client(1, false);
+    world.ask(client, 1, 100, Patience::None);
+    world.settle(client, 1);
+    change_user(&world, 1, Uid(1001));
+    assert!(matches!(world.ask(client, 2, 5000, Patience::None), Some(Reply::Refused { .. })));
+    let [recorded] = world.recorded[..] else { panic!("{:?}", world.recorded) };
+    assert_eq!((recorded.user, recorded.uid), (Uid(1001), Uid(1001)));
 }
 
 #[test]
@@ -161,6 +205,55 @@ fn one_that_lies_about_a_recall_gets_nobody_granted_and_loses_its_tier() {
 }
 
 #[test]
+fn processes_that_are_held_are_counted_for_their_user_without_connections_too() {
+    let mut world = World::new(1000);
+    let most = u32::try_from(USER_MAX).unwrap();
+    for pid in 1..=most {
+        let client = world.client(pid, false);
+        world.ask(client, 1, 1, Patience::None);
+        world.coordinator.disconnect(client, world.now);
+    }
+    let one_more = world.client(most + 1, false);
+    assert_eq!(world.closed.get(&one_more), Some(&Some(Fault::TooMany)));
+    // Its grant is settled for each of them in the end.
+    world.pass(10_000);
+    let later = world.client(most + 2, false);
+    assert!(!world.closed.contains_key(&later));
+}
+
+#[test]
+fn connections_that_come_and_go_without_a_word_leave_no_timer() {
+    let mut world = World::new(1000);
+    for _ in 0..1000 {
+        let id = world.connect(USER).unwrap();
+        world.coordinator.disconnect(id, world.now);
+    }
+    assert_eq!(world.coordinator.next_deadline(), None);
+}
+
+#[test]
+fn those_who_come_to_the_line_together_do_not_wait_for_each_other() {
+    let mut world = World::new(1000);
+    let (idle, watch) = (world.client(1, false), world.client(1, true));
+    world.ask(idle, 1, 990, Patience::None);
+    world.settle(idle, 1);
+    let asker = world.client(2, false);
+    for seq in 1..=9 {
+        let asked = world.ask(asker, seq, 100, Patience::None);
+        assert_eq!(asked, None);
+        if seq <= 8 {
+            let (number, _) = *world.recalls(watch).last().unwrap();
+            world.send(watch, Request::Recalled { seq: number, bytes: Bytes(0) });
+            assert_eq!(world.refusal(asker, seq), Some(Refusal::OverLine));
+        }
+    }
+    // One too many has to wait for its recall.
+    assert_eq!(world.recalls(watch).len(), 8);
+    world.pass(10);
+    assert_eq!(world.recalls(watch).len(), 9);
+}
+
+#[test]
 fn recalls_of_one_account_keep_a_distance() {
     let mut world = World::new(1000);
     let (idle, watch) = (world.client(1, false), world.client(1, true));
@@ -175,7 +268,7 @@ fn recalls_of_one_account_keep_a_distance() {
         world.pass(1);
     }
     world.pass(2_000);
-    assert!(world.recalls(watch).len() <= 101, "{} recalls in a second", world.recalls(watch).len());
+    assert!(world.recalls(watch).len() <= 108, "{} recalls in a second", world.recalls(watch).len());
     assert!((0..1000).all(|seq| world.refusal(asker, seq) == Some(Refusal::OverLine)));
     assert!(world.recorded.len() <= 3, "{} incidents in a second", world.recorded.len());
     assert_eq!(world.recorded.iter().map(|one| one.suppressed + 1).sum::<u64>(), 1000);

@@ -31,6 +31,27 @@ pub(super) struct Held {
     pub(super) used: u64,
     pub(super) reserved: u64,
     pub(super) granted: u64,
+    /// Granted since nothing was reserved.
+    pub(super) open: u64,
+    /// Granted, and this process is still going to touch it, whatever it does besides.
+    pub(super) due: u64,
+    /// Pages that it has come to use meanwhile without asking, those that it freed again left out: they may be counted as
+    /// granted ones until the last of these are touched.
+    pub(super) beside: u64,
+}
+
+impl Held {
+    /// It has so many pages more, or fewer, as the programs count them: out of the reservation first, and back into it as
+    /// far as they may have come from there.
+    fn charge(&mut self, pages: i64) {
+        let used = self.used.checked_add_signed(pages).unwrap();
+        let moved = if pages > 0 {
+            self.reserved - pages.unsigned_abs().min(self.reserved)
+        } else {
+            self.reserved + pages.unsigned_abs().min(self.open.saturating_sub(self.reserved))
+        };
+        (self.used, self.reserved) = (used, moved);
+    }
 }
 
 /// The accounts.
@@ -49,6 +70,12 @@ pub(super) struct Books {
 }
 
 impl Books {
+    /// What a user's processes have, and what they were promised and are going to touch, but for what they took beside.
+    pub(super) fn promised(&self, user: Uid) -> u64 {
+        let of_user = self.held.values().filter(|one| one.space.user == user);
+        of_user.map(|one| one.used + one.due.saturating_sub(one.beside)).sum()
+    }
+
     pub(super) fn usage(&self, user: Uid) -> u64 {
         self.held.values().filter(|one| one.space.user == user).map(|one| one.used + one.reserved).sum()
     }
@@ -57,11 +84,13 @@ impl Books {
     pub(super) fn run(&mut self, pid: Pid, user: Uid) {
         self.mms += 1;
         let space = Space { mm: self.mms, pid, start_ns: u64::from(pid.0), uid: user, user };
-        self.held.insert(pid, Held { space, used: 0, reserved: 0, granted: 0 });
+        self.held.insert(pid, Held { space, used: 0, reserved: 0, granted: 0, open: 0, due: 0, beside: 0 });
     }
 
     fn of(&mut self, space: &Space) -> Option<&mut Held> {
-        self.held.get_mut(&space.pid).filter(|one| one.space == *space)
+        self.held
+            .get_mut(&space.pid)
+            .filter(|one| (one.space.mm, one.space.start_ns) == (space.mm, space.start_ns))
     }
 }
 
@@ -93,6 +122,8 @@ impl Grantor for Fake {
             return Ok(Reserved::Over { usage: Pages(usage), hard: Pages(hard) });
         }
         held.reserved += pages.0;
+        held.open += pages.0;
+        held.due += pages.0;
         held.granted += pages.0;
         Ok(Reserved::Granted { usage: Pages(usage + pages.0) })
     }
@@ -101,7 +132,8 @@ impl Grantor for Fake {
         let mut books = self.0.borrow_mut();
         books.settled += 1;
         let left = books.of(space).map_or(0, |held| {
-            held.granted -= held.reserved;
+            held.granted = held.granted.saturating_sub(held.reserved);
+            (held.open, held.due, held.beside) = (0, 0, 0);
             core::mem::take(&mut held.reserved)
         });
         Ok(Pages(left))
@@ -279,14 +311,19 @@ impl World {
     pub(super) fn touch(&mut self, pid: u32) {
         let mut books = self.books.0.borrow_mut();
         let held = books.held.get_mut(&Pid(pid)).unwrap();
-        held.used += core::mem::take(&mut held.reserved);
+        let due = core::mem::take(&mut held.due);
+        held.charge(i64::try_from(due).unwrap());
     }
 
     /// A process uses so much more, or less, without asking.
     pub(super) fn use_plainly(&mut self, pid: u32, pages: i64) {
         let mut books = self.books.0.borrow_mut();
         let held = books.held.get_mut(&Pid(pid)).unwrap();
-        held.used = held.used.checked_add_signed(pages).unwrap();
+        held.charge(pages);
+        held.beside = match held.open {
+            0 => 0,
+            _ => held.beside.saturating_add_signed(pages),
+        };
     }
 
     /// A process ends.
@@ -308,6 +345,11 @@ impl World {
             self.gather();
         }
         self.now = end;
+    }
+
+    /// What processes have and are going to touch of their grants.
+    pub(super) fn promised(&self) -> u64 {
+        self.books.0.borrow().promised(USER)
     }
 
     pub(super) fn usage(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! It outlives the daemon and not the boot: process numbers mean nothing after it, and what systemd was told at run time is
 //! gone. So nothing is forced to the disk.
 
-use crate::state::{StateError, open_ours};
+use crate::state::{StateError, put_file, read_ours};
 use plimsoll_policy::{
     last_defence::{ranking::Raised, slice::Ours},
     units::Uid,
@@ -12,14 +12,12 @@ use plimsoll_policy::{
 use plimsoll_sys::{process::tick_ns, slice::SliceCounts};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Read as _, Write as _},
+    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 const NAME: &str = "last-defence.json";
-const NEW_NAME: &str = "last-defence.json.new";
 const VERSION: u32 = 1;
 
 /// The longest file that is read: 64 processes and a slice for each of 65,536 accounts.
@@ -137,17 +135,9 @@ impl Record {
 
     fn read(&mut self) -> Result<(), StateError> {
         let path = self.folder.join(NAME);
-        let file = match open_ours(&path, OpenOptions::new().read(true)) {
-            Ok(file) => file,
-            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(bytes) = read_ours(&path, FILE_MAX_BYTES)? else {
+            return Ok(());
         };
-        let mut bytes = Vec::new();
-        file.take(FILE_MAX_BYTES).read_to_end(&mut bytes).map_err(|source| StateError::Io {
-            operation: "read",
-            path: path.clone(),
-            source,
-        })?;
         let content: Content = serde_json::from_slice(&bytes)
             .map_err(|error| StateError::Corrupt { path: path.clone(), reason: error.to_string() })?;
         if content.version != VERSION {
@@ -176,9 +166,8 @@ impl Record {
     /// [`StateError`]: what is to be set next must not be set then.
     pub(crate) fn save(&self) -> Result<(), StateError> {
         self.originals.publish(&self.raised);
-        let path = self.folder.join(NAME);
         if self.is_empty() {
-            return remove(&path);
+            return put_file(&self.folder, NAME, None);
         }
         let content = Content {
             version: VERSION,
@@ -186,15 +175,11 @@ impl Record {
             raised: self.raised.clone(),
             slices: self.slices.clone(),
         };
-        let bytes = serde_json::to_vec(&content)
-            .map_err(|error| StateError::Corrupt { path: path.clone(), reason: error.to_string() })?;
-        let new = self.folder.join(NEW_NAME);
-        remove(&new)?;
-        let failed = |source| StateError::Io { operation: "write", path: new.clone(), source };
-        open_ours(&new, OpenOptions::new().write(true).create_new(true))?
-            .write_all(&bytes)
-            .map_err(failed)?;
-        fs::rename(&new, &path).map_err(failed)
+        let bytes = serde_json::to_vec(&content).map_err(|error| StateError::Corrupt {
+            path: self.folder.join(NAME),
+            reason: error.to_string(),
+        })?;
+        put_file(&self.folder, NAME, Some(&bytes))
     }
 
     pub(crate) fn slice(&self, uid: Uid) -> Option<&SliceEntry> {
@@ -205,14 +190,5 @@ impl Record {
     pub(crate) fn put_slice(&mut self, uid: Uid, entry: Option<SliceEntry>) {
         self.slices.retain(|one| one.uid != uid);
         self.slices.extend(entry);
-    }
-}
-
-fn remove(path: &Path) -> Result<(), StateError> {
-    match fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(StateError::Io { operation: "remove", path: path.to_path_buf(), source })
-        }
-        Ok(()) | Err(_) => Ok(()),
     }
 }

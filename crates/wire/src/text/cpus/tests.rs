@@ -7,6 +7,8 @@ fn the_highest_number_counts_and_holes_do_not_matter() {
     assert_eq!(parse_cpu_possible(capture!("cpu_possible/hole")), Ok(9));
     assert_eq!(parse_cpu_possible(capture!("cpu_possible/many")), Ok(8192));
     assert_eq!(parse_cpu_possible(b"8,0-3"), Ok(9));
+    assert_eq!(parse_node_possible(b"0\n"), Ok(1));
+    assert_eq!(parse_node_possible(b"0-1,4\n"), Ok(5));
 }
 
 #[test]

@@ -1,4 +1,7 @@
-use super::{MemoryEvents, parse_memory_events, parse_memory_max, parse_memory_stat, parse_oom_kills};
+use super::{
+    FileStat, MemoryEvents, parse_file_stat, parse_memory_events, parse_memory_max, parse_memory_stat,
+    parse_oom_kills,
+};
 use plimsoll_policy::{last_defence::slice::Max, units::Bytes};
 
 #[test]
@@ -41,4 +44,20 @@ fn oom_kills_of_the_machine_are_found_among_the_other_counters() {
     assert_eq!(parse_oom_kills(text).unwrap(), Some(7));
     assert_eq!(parse_oom_kills(b"nr_free_pages 1\n").unwrap(), None);
     parse_oom_kills(b"oom_kill x\n").unwrap_err();
+}
+
+#[test]
+fn file_memory_is_read_of_both_versions_with_that_of_cgroups_below() {
+    let two = b"anon 10\nfile 99\nfile_dirty 3\ninactive_file 20\nactive_file 5\n";
+    let of = |anon, dirty, inactive, active| FileStat {
+        active_file: Some(Bytes(active)),
+        inactive_file: Some(Bytes(inactive)),
+        dirty: Some(Bytes(dirty)),
+        anon: Some(Bytes(anon)),
+    };
+    assert_eq!(parse_file_stat(two).unwrap(), of(10, 3, 20, 5));
+    let one = b"cache 9\nrss 1\ndirty 1\ninactive_file 2\nactive_file 3\ntotal_rss 4\ntotal_dirty 5\ntotal_inactive_file 6\ntotal_active_file 7\n";
+    assert_eq!(parse_file_stat(one).unwrap(), of(4, 5, 6, 7));
+    parse_file_stat(b"anon 1\n").unwrap_err();
+    parse_file_stat(b"inactive_file x\n").unwrap_err();
 }

@@ -14,6 +14,7 @@ use plimsoll_policy::{
     lines::{Cleared, Target},
     status::Status,
     units::Uid,
+    workingset::{TunableChange, view::ProtectView},
 };
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -58,6 +59,12 @@ impl Control for Slow {
     }
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.fake.clear_limit(peer, target)
+    }
+    fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {
+        self.fake.protection(peer)
+    }
+    fn set_protection(&self, peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal> {
+        self.fake.set_protection(peer, changes)
     }
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         self.fake.history(peer, query)

@@ -1,0 +1,189 @@
+//! `workingset`: what stays in memory under a hog and a stream, with and without protection.
+//!
+//! A memory cgroup of the bench's own stands for the machine. In it run the seed's three workers: a hog that takes all
+//! memory until it is killed, again and again, a stream that reads a file larger than the memory, and a reader that reads a
+//! file of a tenth of it every two seconds and is timed. The daemon protects that cgroup; what it is set to changes from
+//! stretch to stretch, in turns.
+
+mod cases;
+mod cost;
+mod data;
+mod fits;
+mod quiet;
+mod scope;
+mod segment;
+mod timeline;
+
+pub(crate) use data::FOLDER_PREFIX;
+pub(crate) use scope::{PREFIX as SCOPE_PREFIX, path as scope_path, remove_all as remove_scopes};
+
+use crate::{
+    BenchError, Options, Starter, Triggers, comparator::find_program, guarded::Guarded, proc,
+    report::BenchReport,
+};
+use data::Data;
+use scope::Scope;
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// An ordinary disk.
+const SLOW_BYTES_A_SECOND: u64 = 150_000_000;
+
+/// The tunables of le9uo, as they are by default.
+const DEFAULTS: [(&str, u64); 4] =
+    [("workingset_protection", 1), ("anon_min_ratio", 15), ("clean_min_ratio", 15), ("clean_low_ratio", 0)];
+
+const OFF: [(&str, u64); 1] = [("workingset_protection", 0)];
+
+/// How much, how long, how often.
+#[derive(Debug)]
+struct Sizes {
+    memory_bytes: u64,
+    timed_bytes: u64,
+    large_bytes: u64,
+    stream_bytes: u64,
+    program_bytes_max: u64,
+    /// Between two reads of the timed file.
+    pause: Duration,
+    /// Without pressure, before each stretch.
+    warming: Duration,
+    /// Under pressure, and longer where the hogs are slow.
+    lasting: Duration,
+    /// Under pressure, so many hogs are to die before a stretch ends.
+    hogs: usize,
+    rounds: usize,
+}
+
+impl Sizes {
+    fn of(options: &Options) -> Self {
+        let memory_bytes = if options.quick { 192 * MIB } else { 1536 * MIB };
+        let milliseconds = |full, quick| Duration::from_millis(if options.quick { quick } else { full });
+        Self {
+            memory_bytes,
+            timed_bytes: memory_bytes / 10,
+            large_bytes: memory_bytes * 3 / 10,
+            stream_bytes: memory_bytes * 4 / 3,
+            program_bytes_max: if options.quick { 64 * MIB } else { 512 * MIB },
+            pause: milliseconds(2_000, 200),
+            warming: milliseconds(5_000, 700),
+            lasting: milliseconds(16_000, 1_500),
+            hogs: options.sized(6, 2),
+            rounds: options.sized(6, 1),
+        }
+    }
+
+    /// What the files take.
+    const fn disk_bytes(&self) -> u64 {
+        self.timed_bytes + self.large_bytes + self.stream_bytes + self.program_bytes_max
+    }
+}
+
+/// What the cases share. Its parts go in this order: the daemon lets go of what it holds before the cgroup is removed.
+#[derive(Debug)]
+struct Stage<'a> {
+    options: &'a Options,
+    sizes: Sizes,
+    guard: Option<Box<dyn Guarded>>,
+    vmtouch: Option<PathBuf>,
+    data: Data,
+    scope: Arc<Scope>,
+    /// The disk can be held to [`SLOW_BYTES_A_SECOND`].
+    slow: bool,
+}
+
+/// Runs all cases.
+///
+/// # Errors
+/// The machine has no room, the guard or a worker fails.
+pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
+    let mut stage = Stage::open(options, start, report)?;
+    cases::run(&mut stage, report)?;
+    timeline::run(&mut stage, report)?;
+    fits::run(&mut stage, report)?;
+    cost::run(&mut stage, report)?;
+    quiet::run(&mut stage, report)
+}
+
+impl<'a> Stage<'a> {
+    fn open(options: &'a Options, start: Starter<'_>, report: &mut BenchReport) -> Result<Self, BenchError> {
+        let sizes = Sizes::of(options);
+        let available_bytes = proc::read_meminfo_kib("MemAvailable:")? * 1024;
+        if available_bytes < sizes.memory_bytes * 3 / 2 {
+            let problem = format!(
+                "{} MiB of memory are available, {} are needed: end other programs, then try again",
+                available_bytes / MIB,
+                sizes.memory_bytes * 3 / 2 / MIB
+            );
+            return Err(BenchError::Unfit { problem });
+        }
+        let scope = Arc::new(Scope::make(sizes.memory_bytes)?);
+        let data = Data::make(&options.workload, options.data.as_deref(), &sizes)?;
+        let slow = scope.hold_reading(&data.timed, Some(SLOW_BYTES_A_SECOND));
+        scope.hold_reading(&data.timed, None);
+        let vmtouch = find_program("vmtouch");
+        let mut stage = Self { options, sizes, guard: None, vmtouch, data, scope, slow };
+        stage.start_guard(start, report);
+        stage.describe(report);
+        Ok(stage)
+    }
+
+    /// Without one the rest is measured all the same.
+    fn start_guard(&mut self, start: Starter<'_>, report: &mut BenchReport) {
+        let started = start(Triggers::WorkingSet).and_then(|mut guard| {
+            guard.protect(&DEFAULTS)?;
+            guard.protect(&OFF)?;
+            Ok(guard)
+        });
+        match started {
+            Ok(guard) => self.guard = Some(guard),
+            Err(error) => report.note(format!("all that is protected is left out: {error}")),
+        }
+    }
+
+    fn describe(&self, report: &mut BenchReport) {
+        report.note(format!(
+            "{} MiB of memory in a cgroup; timed file {} MiB, stream {} MiB",
+            self.sizes.memory_bytes / MIB,
+            self.sizes.timed_bytes / MIB,
+            self.sizes.stream_bytes / MIB
+        ));
+        match &self.data.program {
+            Some(program) => report.note(format!(
+                "the program is {} --version, a copy with its libraries: {} MiB",
+                program.name,
+                program.bytes / MIB
+            )),
+            None => report.note("no program with libraries was found: 'start' is left out"),
+        }
+        if !self.slow {
+            report.note(
+                "the disk cannot be held to 150 MB/s here (no blkio or io controller for it): left out",
+            );
+        }
+        if self.vmtouch.is_none() {
+            report.note("vmtouch is not installed: it is left out");
+        }
+        report.note(
+            "earlyoom and MGLRU's min_ttl_ms watch the machine's memory, not a cgroup's: they are for the lab",
+        );
+    }
+
+    /// Sets the protection; off where empty. Nothing where there is no guard.
+    fn protect(&mut self, settings: &[(&str, u64)]) -> Result<(), BenchError> {
+        let settings = if settings.is_empty() { &OFF } else { settings };
+        self.guard.as_mut().map_or(Ok(()), |guard| guard.protect(settings))
+    }
+
+    /// Whom the guard killed since then, but for those of `before`.
+    fn floor_victims(&mut self, since: Instant, before: &[u32]) -> Result<Vec<u32>, BenchError> {
+        let within = since.elapsed();
+        let mut victims = self.guard.as_mut().map_or(Ok(Vec::new()), |guard| guard.floor_victims(within))?;
+        victims.retain(|victim| !before.contains(victim));
+        Ok(victims)
+    }
+}

@@ -1,0 +1,114 @@
+//! What protection costs while there is no pressure: small cached reads, and a stream larger than the memory.
+
+use super::{DEFAULTS, OFF, Stage};
+use crate::{
+    BenchError,
+    child::{STEP, Workload},
+    pairing::{Figures, Rounds, interleave},
+    proc,
+    report::{BenchReport, Series},
+};
+use std::time::{Duration, Instant};
+
+/// Small reads in one go; many a second.
+const BLOCKS: u64 = 20_000;
+
+/// Off first: the ratios' base.
+const WAYS: [(&str, &[(&str, u64)]); 2] = [("off", &OFF), ("on", &DEFAULTS)];
+
+/// Runs both cases.
+///
+/// # Errors
+/// The guard or a worker fails.
+pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
+    if stage.guard.is_none() {
+        return Ok(());
+    }
+    let small = "cost, cached reads of 4 KiB";
+    if stage.options.wants(small) {
+        // What is done in turns must be seen both at work and at rest: seconds, not a moment.
+        let lasting = Duration::from_millis(if stage.options.quick { 200 } else { 4_000 });
+        let file = stage.data.timed.clone();
+        let mut reader = stage.start_reader(&file)?;
+        for _ in 0..3 {
+            reader.tell("read")?;
+            reader.expect("done")?;
+        }
+        measure(stage, report, small, "ns", |_| cached_ns(&mut reader, lasting))?;
+        reader.finish(STEP)?;
+    }
+    let streaming = "cost, stream";
+    if stage.options.wants(streaming) {
+        let file = stage.data.stream.clone();
+        let mut reader = stage.start_reader(&file)?;
+        measure(stage, report, streaming, "s", |stage| {
+            // Each begins with nothing of it in the cache, and reads it twice: 4 GiB of a file of 2.
+            stage.data.forget()?;
+            let mut seconds = 0.0;
+            for _ in 0..2 {
+                reader.tell("read")?;
+                let [took_ns, _, _] = reader.expect_numbers("done")?;
+                seconds += took_ns as f64 / 1e9;
+            }
+            Ok(seconds)
+        })?;
+        reader.finish(STEP)?;
+    }
+    Ok(())
+}
+
+/// Nanoseconds a read, over that time.
+fn cached_ns(reader: &mut Workload, lasting: Duration) -> Result<f64, BenchError> {
+    let until = Instant::now() + lasting;
+    let (mut ns, mut count) = (0, 0);
+    while Instant::now() < until {
+        reader.tell(&format!("blocks {BLOCKS}"))?;
+        let [took_ns] = reader.expect_numbers("done")?;
+        ns += took_ns;
+        count += BLOCKS;
+    }
+    Ok(ns as f64 / (count.max(1)) as f64)
+}
+
+fn measure(
+    stage: &mut Stage<'_>,
+    report: &mut BenchReport,
+    case: &str,
+    unit: &str,
+    mut figure: impl FnMut(&Stage<'_>) -> Result<f64, BenchError>,
+) -> Result<(), BenchError> {
+    let mut percent = [Vec::new(), Vec::new()];
+    let rounds = stage.options.sized(8, 1);
+    let all = interleave(WAYS.len(), rounds, |index| {
+        let settings = WAYS.get(index).map_or(&OFF[..], |(_, settings)| settings);
+        stage.protect(settings)?;
+        let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
+        let before = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+        let began = Instant::now();
+        let own = figure(stage)?;
+        let elapsed_ms = began.elapsed().as_secs_f64() * 1_000.0;
+        let after = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+        if let (Some(before), Some(after), Some(percent)) = (before, after, percent.get_mut(index)) {
+            percent.push(after.saturating_sub(before) as f64 * 100.0 / elapsed_ms);
+        }
+        Ok(Figures { own, cpu: own, kept_up: own })
+    })?;
+    stage.protect(&OFF)?;
+    for ((name, _), Rounds { own, .. }) in WAYS.iter().zip(&all) {
+        report.add_row(case, Series { variant: name, figures: own }, unit);
+    }
+    for ((name, _), percent) in WAYS.iter().zip(&percent) {
+        if !percent.is_empty() {
+            let variant = format!("{name}, daemon");
+            report.add_row(case, Series { variant: &variant, figures: percent }, "% of a CPU");
+        }
+    }
+    if let [off, on] = all.as_slice() {
+        report.add_ratio(
+            case,
+            Series { variant: "on", figures: &on.own },
+            Series { variant: "off", figures: &off.own },
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! What is timed in `bench workingset`.
+//!
+//! - `read UID FILE`: `read` reads the file from end to end and answers `done NS DISK_BYTES BYTES`; `blocks COUNT` reads
+//!   so many blocks of 4 KiB of it by pread(2), from its begin on and again, and answers `done NS`. `DISK_BYTES` is what the
+//!   process had fetched from the storage meanwhile (`read_bytes` of its /proc/self/io).
+//! - `start UID LIBRARIES PROGRAM ARGUMENT...`: `start` runs that program to its end, with its libraries from that folder
+//!   (none where `-`), and answers `done NS STATUS`.
+
+use super::{Commands, become_user, number, press::read_file, say, usage};
+use crate::{clock::monotonic_ns, error::BenchError, proc};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    process::{Command, Stdio},
+    sync::atomic::AtomicBool,
+};
+
+const SMALL_BLOCK_BYTES: u64 = 4096;
+
+/// Runs the reader.
+///
+/// # Errors
+/// Bad arguments, not root, or the file cannot be read.
+pub(super) fn read(arguments: &[String]) -> Result<(), BenchError> {
+    let uid = number(arguments, 0)?;
+    let path = arguments.get(1).ok_or_else(|| usage("read"))?;
+    let mut commands = Commands::open();
+    become_user(uid)?;
+    say("ready")?;
+    while let Some((word, numbers)) = commands.next()? {
+        match (word.as_str(), numbers.as_slice()) {
+            ("read", []) => {
+                let before_bytes = fetched_bytes()?;
+                let before_ns = monotonic_ns()?;
+                let bytes = read_file(path, &AtomicBool::new(false))?;
+                let took_ns = monotonic_ns()? - before_ns;
+                let fetched = fetched_bytes()?.saturating_sub(before_bytes);
+                say(&format!("done {took_ns} {fetched} {bytes}"))?;
+            }
+            ("blocks", &[count]) => say(&format!("done {}", read_blocks(path, count)?))?,
+            _ => return Err(usage(&word)),
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds for so many small reads.
+fn read_blocks(path: &str, count: u64) -> Result<u64, BenchError> {
+    let file = File::open(path).map_err(BenchError::io(format!("open {path}")))?;
+    let length = file.metadata().map_err(BenchError::io(format!("look at {path}")))?.len();
+    let blocks = (length / SMALL_BLOCK_BYTES).max(1);
+    let mut block = vec![0_u8; usize::try_from(SMALL_BLOCK_BYTES).unwrap_or(4096)];
+    let before_ns = monotonic_ns()?;
+    for index in 0..count {
+        let offset = (index % blocks) * SMALL_BLOCK_BYTES;
+        file.read_at(&mut block, offset).map_err(BenchError::io(format!("read {path}")))?;
+    }
+    Ok(monotonic_ns()? - before_ns)
+}
+
+/// What this process had fetched from the storage so far.
+fn fetched_bytes() -> Result<u64, BenchError> {
+    let text = fs::read_to_string("/proc/self/io").map_err(BenchError::io("read /proc/self/io"))?;
+    proc::number_field(&text, "read_bytes:").ok_or_else(|| BenchError::malformed("/proc/self/io", &text))
+}
+
+/// Runs the one that starts programs.
+///
+/// # Errors
+/// Bad arguments, not root, or the program does not start.
+pub(super) fn start(arguments: &[String]) -> Result<(), BenchError> {
+    let uid = number(arguments, 0)?;
+    let [_, libraries, program, rest @ ..] = arguments else { return Err(usage(&arguments.join(" "))) };
+    let mut commands = Commands::open();
+    become_user(uid)?;
+    say("ready")?;
+    while commands.next()?.is_some() {
+        let mut command = Command::new(program);
+        command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if libraries != "-" {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        let before_ns = monotonic_ns()?;
+        let status = command.status().map_err(BenchError::io(format!("start {program}")))?;
+        let took_ns = monotonic_ns()? - before_ns;
+        // 128 and the signal, as a shell says it, is of no use here: that it did not end well is.
+        say(&format!("done {took_ns} {}", status.code().unwrap_or(255)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Accounts, and what an entry says of its own. */
+#ifndef PLIMSOLL_LIMITS_ACCOUNT_H
+#define PLIMSOLL_LIMITS_ACCOUNT_H
+
+/* How often a compare-and-swap that others win is tried. */
+#define SWAP_TRIES 8
+
+static __always_inline void count_one(__u64 *counter)
+{
+	__sync_fetch_and_add(counter, 1);
+}
+
+static __always_inline struct plimsoll_account *account_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&accounts, &index);
+}
+
+static __always_inline __u32 word_account(__u64 word)
+{
+	return word >> PLIMSOLL_WORD_SHIFT;
+}
+
+static __always_inline __s64 word_pages(__u64 word)
+{
+	return (__s64)(word & PLIMSOLL_WORD_MASK) - (__s64)PLIMSOLL_WORD_BIAS;
+}
+
+static __always_inline __s64 pages_of(struct plimsoll_mm *e)
+{
+	return word_pages(e->word) + e->shared_pages;
+}
+
+/* So much more of an entry is dying, in the account that this is counted in. */
+static __always_inline void add_dying(struct plimsoll_mm *e, __s64 pages)
+{
+	struct plimsoll_account *a = account_at(word_account(__sync_fetch_and_add(&e->dying, pages)));
+
+	if (a)
+		__sync_fetch_and_add(&a->dying_pages, pages);
+}
+
+/*
+ * Pages that change from an entry's own to its inherited ones, or back, are for an instant in neither or in both. The low
+ * half of `shifts` says how many such changes are under way, the high half how many there were.
+ */
+#define SHIFT_ENDED (1u << 16)
+
+static __always_inline void begin_shift(struct plimsoll_mm *e)
+{
+	__sync_fetch_and_add(&e->shifts, 1);
+}
+
+static __always_inline void end_shift(struct plimsoll_mm *e)
+{
+	__sync_fetch_and_add(&e->shifts, SHIFT_ENDED - 1);
+}
+
+/* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */
+static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta)
+{
+	__s64 usage = __sync_fetch_and_add(&a->usage_pages, delta) + delta;
+
+	if (delta < 0) {
+		__s64 effective = a->effective_pages, hard = a->hard_pages;
+
+		if (effective != hard && usage < effective && effective != PLIMSOLL_NO_LINE)
+			__sync_val_compare_and_swap(&a->effective_pages, effective, usage > hard ? usage : hard);
+	}
+	return usage;
+}
+
+#endif

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The floor: before reclaim takes clean file memory below the line, the first living process of a table that user space
+ * keeps is ended. One at a time: nobody else until it is gone, or has not gone for too long.
+ */
+#ifndef PLIMSOLL_WORKINGSET_FLOOR_H
+#define PLIMSOLL_WORKINGSET_FLOOR_H
+
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
+extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
+
+/* Reclaim looks for 32 pages (SWAP_CLUSTER_MAX); half of that is progress. */
+#define PROGRESS_PAGES 16
+#define SOFT_APART_NS 1000000
+/* Nobody of the table lives: the next one is due within 100 ms. */
+#define NOBODY_APART_NS 10000000
+/* From one word that a table is wanted to the next. */
+#define NEAR_APART_NS 10000000
+/* A victim that is exiting is waited for as many times as long. */
+#define EXITING_TIMES 10
+
+#define TICK_NS 10000000
+
+enum where {
+	MACHINE,
+	CGROUP,
+};
+
+enum condition {
+	GONE,
+	LIVING,
+	DYING,
+	EXITING,
+};
+
+/* What the line was crossed with. */
+struct crossing {
+	struct plimsoll_floor *floor;
+	struct plimsoll_floor_state *state;
+	__u64 now;
+	__u64 claim;
+	__s64 clean_pages;
+	__s64 free_pages;
+};
+
+static __always_inline void count(__u64 *counter)
+{
+	__sync_fetch_and_add(counter, 1);
+}
+
+/* User space may know the start of a process by clock ticks alone: /proc/PID/stat tells no more (USER_HZ is 100). */
+static __always_inline bool has_started(struct task_struct *leader, __u64 start_ns)
+{
+	return leader->start_boottime / TICK_NS == start_ns / TICK_NS;
+}
+
+static __always_inline bool is_dying(struct task_struct *task)
+{
+	const unsigned long kill = 1ul << (SIGKILL - 1);
+	struct signal_struct *signal = task->signal;
+
+	return signal->flags & SIGNAL_GROUP_EXIT || signal->shared_pending.signal.sig[0] & kill;
+}
+
+/* Of a process's leader. Its memory is freed before its last thread becomes a zombie (do_exit(): exit_mm, exit_notify). */
+static __always_inline enum condition condition_of(struct task_struct *leader, __u64 start_ns)
+{
+	struct signal_struct *signal = leader->signal;
+
+	if (!has_started(leader, start_ns) || (leader->exit_state && signal->nr_threads <= 1))
+		return GONE;
+	if (leader->flags & PF_EXITING && is_dying(leader))
+		return EXITING;
+	return is_dying(leader) ? DYING : LIVING;
+}
+
+static __noinline int look_up(__u32 tgid, __u64 start_ns)
+{
+	enum condition condition = GONE;
+	struct task_struct *leader;
+
+	if (!bpf_ksym_exists(bpf_task_from_pid))
+		return LIVING;
+	leader = bpf_task_from_pid(tgid);
+	if (!leader)
+		return GONE;
+	condition = condition_of(leader, start_ns);
+	bpf_task_release(leader);
+	return condition;
+}
+
+static __always_inline bool is_current(const struct plimsoll_floor_victim *victim)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->tgid == (int)victim->tgid && has_started(task->group_leader, victim->start_ns);
+}
+
+/* Whether somebody was taken who has to be waited for. `until` is the claim as it was read once. */
+static __always_inline bool is_held(struct crossing *at, __u64 until)
+{
+	struct plimsoll_floor_state *state = at->state;
+
+	/* Else whoever claimed has not said yet whom, or the kernel cannot be asked. */
+	if (!until || state->victim_claim != until || !bpf_ksym_exists(bpf_task_from_pid))
+		return at->now < until;
+	switch (look_up(state->victim.tgid, state->victim.start_ns)) {
+	case GONE:
+		return false;
+	case EXITING:
+		return at->now < until + (EXITING_TIMES - 1) * at->floor->hold_ns;
+	default:
+		return at->now < until;
+	}
+}
+
+static __noinline int tell(struct crossing *at, struct plimsoll_floor_victim *victim, __u32 kind)
+{
+	struct plimsoll_workingset_record *out;
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!at || !victim)
+		return 0;
+	out = bpf_ringbuf_reserve(&events, sizeof(*out), 0);
+	if (!out) {
+		count(&at->state->lost);
+		return 0;
+	}
+	__builtin_memset(out, 0, sizeof(*out));
+	out->time_ns = at->now;
+	out->cgroup = inode_of(group_of(task));
+	out->clean_pages = at->clean_pages;
+	out->line_pages = at->floor->line_pages;
+	out->locked_pages = at->floor->locked_pages;
+	out->free_pages = at->free_pages;
+	out->victim = *victim;
+	out->kind = kind;
+	out->reclaimer = task->tgid;
+	bpf_ringbuf_submit(out, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+/* Whom a claim is about. Last of all that it is: who reads it sees the rest (is_held()). */
+static __always_inline void name_victim(struct crossing *at, struct plimsoll_floor_victim *victim, __u64 asked_ns)
+{
+	at->state->victim = *victim;
+	at->state->asked_ns = asked_ns;
+	__sync_lock_test_and_set(&at->state->victim_claim, at->claim);
+}
+
+static __always_inline long send(struct plimsoll_floor_victim *victim)
+{
+	struct task_struct *leader;
+	long result = -ESRCH;
+
+	if (is_current(victim))
+		return bpf_send_signal(SIGKILL);
+	if (!bpf_ksym_exists(bpf_send_signal_task) || !bpf_ksym_exists(bpf_task_from_pid))
+		return -EINVAL;
+	leader = bpf_task_from_pid(victim->tgid);
+	if (leader) {
+		if (has_started(leader, victim->start_ns))
+			result = bpf_send_signal_task(leader, SIGKILL, PIDTYPE_TGID, 0);
+		bpf_task_release(leader);
+	}
+	return result;
+}
+
+/* Whether the daemon was asked for this one before, and has not answered by now. */
+static __always_inline bool is_unanswered(struct crossing *at, struct plimsoll_floor_victim *victim)
+{
+	struct plimsoll_floor_state *state = at->state;
+
+	return state->asked_ns && state->victim.tgid == victim->tgid && state->victim.start_ns == victim->start_ns;
+}
+
+static __always_inline bool is_in_table(struct crossing *at, struct plimsoll_floor_victim *found)
+{
+	int place;
+
+	for (place = 0; place < PLIMSOLL_FLOOR_VICTIMS; place++) {
+		struct plimsoll_floor_victim *one = &at->floor->victims[place];
+
+		if (one->tgid && is_current(one)) {
+			*found = *one;
+			return true;
+		}
+	}
+	return false;
+}
+
+static __noinline int take(struct crossing *at, struct plimsoll_floor_victim *victim)
+{
+	struct plimsoll_floor_victim own = {};
+
+	if (!at || !victim)
+		return 0;
+	if (!is_current(victim) && is_unanswered(at, victim) && is_in_table(at, &own))
+		*victim = own;
+	if (!send(victim)) {
+		name_victim(at, victim, 0);
+		count(&at->state->taken);
+		return tell(at, victim, PLIMSOLL_WORKINGSET_TAKEN);
+	}
+	/* Before Linux 6.13, and for kswapd, which may signal nobody. */
+	name_victim(at, victim, at->now);
+	return tell(at, victim, PLIMSOLL_WORKINGSET_ASK);
+}
+
+/*
+ * Who is in reclaim may do what kswapd, or another, could but ask for: the daemon may be waiting for its own pages. It kills
+ * the same process if it comes to it.
+ */
+static __noinline int take_asked(struct crossing *at, __u64 until)
+{
+	struct plimsoll_floor_victim victim = {};
+	__u64 asked;
+
+	if (!at || at->state->victim_claim != until || bpf_get_current_task_btf()->flags & PF_KTHREAD)
+		return 0;
+	asked = at->state->asked_ns;
+	victim = at->state->victim;
+	if (!asked || (!is_current(&victim) && !bpf_ksym_exists(bpf_send_signal_task)) ||
+	    __sync_val_compare_and_swap(&at->state->asked_ns, asked, 0) != asked)
+		return 0;
+	if (send(&victim)) {
+		at->state->asked_ns = asked;
+		return 0;
+	}
+	count(&at->state->taken);
+	return tell(at, &victim, PLIMSOLL_WORKINGSET_TAKEN);
+}
+
+/* The first of the table that lives; nobody while one before it is dying. */
+static __noinline int choose(struct crossing *at)
+{
+	struct plimsoll_floor_victim victim = {};
+	int place;
+
+	if (!at)
+		return 0;
+	for (place = 0; place < PLIMSOLL_FLOOR_VICTIMS; place++) {
+		victim = at->floor->victims[place];
+		if (!victim.tgid)
+			break;
+		/* It had its time, and where the kernel cannot be asked that is all that is known. */
+		if (!bpf_ksym_exists(bpf_task_from_pid) && !at->state->asked_ns &&
+		    at->state->victim.start_ns == victim.start_ns && at->state->victim.tgid == victim.tgid)
+			continue;
+		switch (look_up(victim.tgid, victim.start_ns)) {
+		case GONE:
+			continue;
+		case LIVING:
+			return take(at, &victim);
+		default:
+			/* One that had its time is stuck. */
+			if (at->state->victim.tgid == victim.tgid && at->state->victim.start_ns == victim.start_ns)
+				continue;
+			name_victim(at, &victim, 0);
+			return 0;
+		}
+	}
+	victim.tgid = 0;
+	at->state->claimed_until_ns = at->now + NOBODY_APART_NS;
+	return tell(at, &victim, PLIMSOLL_WORKINGSET_NOBODY);
+}
+
+/* Clean memory is below the line and memory is short. */
+static __noinline int act(struct crossing *at)
+{
+	__u64 until;
+
+	if (!at)
+		return 0;
+	count(&at->state->below);
+	if (at->now >= at->floor->valid_until_ns) {
+		count(&at->state->stale);
+		return 0;
+	}
+	until = at->state->claimed_until_ns;
+	if (at->now < at->floor->hold_until_ns)
+		return 0;
+	if (is_held(at, until))
+		return take_asked(at, until);
+	at->claim = at->now + at->floor->hold_ns;
+	if (__sync_val_compare_and_swap(&at->state->claimed_until_ns, until, at->claim) != until)
+		return 0;
+	return choose(at);
+}
+
+/* User space looks ten times a second, too late where little memory is left to take: reclaim near the line wakes it. */
+static __noinline int want_table(struct crossing *at)
+{
+	struct plimsoll_floor_victim nobody = {};
+	__u64 last;
+
+	if (!at || at->now < at->floor->valid_until_ns)
+		return 0;
+	last = at->state->near_ns;
+	if (at->now - last < NEAR_APART_NS || __sync_val_compare_and_swap(&at->state->near_ns, last, at->now) != last)
+		return 0;
+	return tell(at, &nobody, PLIMSOLL_WORKINGSET_NEAR);
+}
+
+static __always_inline int look_at_floor(enum where where)
+{
+	struct plimsoll_floor *told;
+	struct crossing at = {};
+	struct stock stock = {};
+	__u32 zero = 0;
+	bool known;
+	__u64 group;
+
+	told = bpf_map_lookup_elem(&floor_line, &zero);
+	if (!told || !told->line_pages || (where == CGROUP) != (told->cgroup != 0))
+		return 0;
+	at.floor = told;
+	at.state = bpf_map_lookup_elem(&floor_state, &zero);
+	if (!at.state)
+		return 0;
+	group = group_of(bpf_get_current_task_btf());
+	if (where == CGROUP) {
+		group = find_above(group, told->cgroup);
+		if (!group)
+			return 0;
+		known = read_cgroup(&stock, group, told->dirty_pages);
+	} else {
+		known = group && read_machine(&stock, group);
+	}
+	count(known ? &at.state->checks : &at.state->blind);
+	at.clean_pages = (stock.clean_pages > 0 ? stock.clean_pages : 0) + told->locked_pages;
+	at.free_pages = stock.free_pages;
+	if (!known || at.clean_pages >= 2 * told->line_pages || at.free_pages > told->free_max_pages)
+		return 0;
+	at.now = bpf_ktime_get_ns();
+	want_table(&at);
+	return at.clean_pages < told->line_pages ? act(&at) : 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_direct_begin)
+{
+	return look_at_floor(MACHINE);
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_limit_begin)
+{
+	return look_at_floor(CGROUP);
+}
+
+/* kswapd's loop has no place of its own before 7.0 or so: this is once for some 32 pages that it looked at. */
+SEC("tp_btf/mm_vmscan_lru_shrink_inactive")
+int BPF_PROG(on_shrink)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->flags & PF_KSWAPD ? look_at_floor(MACHINE) : 0;
+}
+
+/* Reclaim ended with so many pages: next comes the kernel's OOM killer, unless the soft tier goes. */
+static __always_inline int look_at_progress(enum where where, unsigned long reclaimed)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct plimsoll_workingset_record *out;
+	struct plimsoll_floor_state *state;
+	struct plimsoll_floor *told;
+	__u32 zero = 0;
+	__u64 now, last;
+
+	if (reclaimed >= PROGRESS_PAGES || is_dying(task))
+		return 0;
+	told = bpf_map_lookup_elem(&floor_line, &zero);
+	state = bpf_map_lookup_elem(&floor_state, &zero);
+	if (!told || !state)
+		return 0;
+	now = bpf_ktime_get_ns();
+	last = state->soft_ns;
+	if (now - last < SOFT_APART_NS)
+		return 0;
+	if (told->cgroup && !find_above(group_of(task), told->cgroup))
+		return 0;
+	if (__sync_val_compare_and_swap(&state->soft_ns, last, now) != last)
+		return 0;
+	out = bpf_ringbuf_reserve(&events, sizeof(*out), 0);
+	if (!out) {
+		count(&state->lost);
+		return 0;
+	}
+	__builtin_memset(out, 0, sizeof(*out));
+	out->time_ns = now;
+	out->cgroup = inode_of(group_of(task));
+	out->kind = PLIMSOLL_WORKINGSET_SOFT;
+	out->reclaimer = task->tgid;
+	out->limited = where == CGROUP;
+	out->reclaimed = reclaimed;
+	bpf_ringbuf_submit(out, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_direct_end, unsigned long reclaimed)
+{
+	return look_at_progress(MACHINE, reclaimed);
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_limit_end, unsigned long reclaimed)
+{
+	return look_at_progress(CGROUP, reclaimed);
+}
+
+#endif

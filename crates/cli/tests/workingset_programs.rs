@@ -1,0 +1,562 @@
+//! Use of files and the floor of clean file memory, as the working-set programs see them.
+#![expect(
+    clippy::print_stdout,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::{
+    units::{Nanos, Pages, Pid},
+    victim::VictimId,
+    workingset::{Barred, FileId, Use},
+};
+use plimsoll_sys::{
+    bpf::{Accesses, Executables, WorkingSet},
+    process::ProcRoot,
+};
+use plimsoll_wire::workingset::{Crossing, FloorSettings, WorkingSetEvent, WorkingSetEventKind as Kind};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::unix::{
+        fs::{FileExt as _, MetadataExt as _},
+        process::{CommandExt as _, ExitStatusExt as _},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+use support::{
+    SOON,
+    cage::Cage,
+    disk::{Disk, drop_cached, page_bytes},
+    guest,
+    program::PYTHON,
+    until,
+};
+
+const USER: u32 = 60_300;
+
+/// Of the chunks that are counted by.
+const CHUNK: u64 = 512;
+
+/// Reads a file to its end, in pieces that are no whole number of chunks.
+fn read(path: &Path) {
+    let (file, mut place) = (File::open(path).unwrap(), 0);
+    let mut piece = vec![0; 31 * page_bytes()];
+    loop {
+        match file.read_at(&mut piece, place).unwrap() {
+            0 => return,
+            got => place += got as u64,
+        }
+    }
+}
+
+fn id(path: &Path) -> (u64, u32) {
+    let about = fs::metadata(path).unwrap();
+    let device = rustix::fs::major(about.dev()) << 20 | rustix::fs::minor(about.dev());
+    (about.ino(), device)
+}
+
+/// The programs of a test's own, attached.
+struct Programs {
+    root: PathBuf,
+    set: WorkingSet,
+}
+
+impl Programs {
+    /// `None`, which is said, where they cannot be loaded.
+    fn start(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
+            return None;
+        }
+        let root = PathBuf::from(format!("/sys/fs/bpf/plimsoll-workingset-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let offers = WorkingSet::load(&root).unwrap();
+        assert_eq!(offers.refused, None);
+        let mut programs = Self { set: WorkingSet::open(&root).unwrap(), root };
+        programs.set.attach().unwrap();
+        if offers.accesses != Accesses::Nowhere {
+            programs.set.attach_reads().unwrap();
+        }
+        Some(programs)
+    }
+
+    /// What was counted of this file since the last call, by chunk.
+    fn uses(&mut self, path: &Path) -> Vec<Use> {
+        let (mut all, id) = (Vec::new(), id(path));
+        self.set.drain(&mut all).unwrap();
+        assert_eq!(self.set.undecodable(), 0);
+        all.retain(|one| (one.chunk.file.inode, one.chunk.file.device) == id);
+        all.sort_by_key(|one| one.chunk);
+        all
+    }
+
+    /// Events until one of a cgroup is as `look` wants it.
+    fn event<T>(
+        &mut self,
+        what: &str,
+        cgroup: u64,
+        mut look: impl FnMut(&WorkingSetEvent) -> Option<T>,
+    ) -> T {
+        until(what, SOON, || {
+            loop {
+                let event = self.set.next_event().unwrap()?;
+                if event.cgroup == Some(cgroup)
+                    && let Some(found) = look(&event)
+                {
+                    return Some(found);
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        assert!(WorkingSet::remove(&self.root).unwrap());
+        fs::remove_dir(&self.root).unwrap();
+    }
+}
+
+/// A process of the test's user in a cgroup, which waits for a word and then runs a command. It ends with the test.
+struct Caged(Child);
+
+impl Caged {
+    fn new(cage: &Cage, command: &str) -> Self {
+        let caged = Self::free(command);
+        cage.take(caged.0.id());
+        caged
+    }
+
+    /// In no cgroup of its own.
+    fn free(command: &str) -> Self {
+        // Nothing runs longer, whatever becomes of the test.
+        let script = format!("ulimit -t 60; read -r go; exec {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).uid(USER).gid(USER).current_dir("/");
+        Self(shell.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Takes memory until it is stopped.
+    fn hog(cage: &Cage) -> Self {
+        Self::new(cage, "tail /dev/zero")
+    }
+
+    /// The same, 256 KiB at a time.
+    fn slow_hog(cage: &Cage) -> Self {
+        let script =
+            "import time\nmemory = []\nwhile True:\n  memory.append(b\"x\" * (1 << 18))\n  time.sleep(0.005)";
+        Self::new(cage, &format!("{PYTHON} -c '{script}'"))
+    }
+
+    /// Reads a file of the disk.
+    fn reader(cage: &Cage, path: &Path) -> Self {
+        Self::new(cage, &format!("cat {}", path.display()))
+    }
+
+    /// Does nothing.
+    fn sleeper(cage: &Cage) -> Self {
+        Self::new(cage, "sleep 60")
+    }
+
+    fn go(&mut self) {
+        self.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    fn id(&self) -> VictimId {
+        let pid = Pid(self.0.id());
+        let start_ns = ProcRoot::open(Path::new("/proc")).unwrap().process(pid).unwrap().start_ns;
+        VictimId { pid, start_ns }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end by SIGKILL.
+    fn killed(&mut self) {
+        let status = until("it is killed", SOON, || self.0.try_wait().unwrap());
+        assert_eq!(status.signal(), Some(9));
+    }
+}
+
+impl Drop for Caged {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn inode(cage: &Cage) -> u64 {
+    fs::metadata(cage.folder()).unwrap().ino()
+}
+
+/// Times that the kernel's own OOM killer came.
+fn oom_kills(cage: &Cage) -> u64 {
+    let text = ["memory.oom_control", "memory.events"]
+        .iter()
+        .find_map(|name| fs::read_to_string(cage.folder().join(name)).ok())
+        .unwrap();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+}
+
+const MIB_PAGES: u64 = 256;
+
+/// A floor that any process in the cage is under by the time that its limit is reached.
+fn floor(cage: &Cage, victims: Vec<VictimId>) -> FloorSettings {
+    FloorSettings {
+        line: Pages(64 * MIB_PAGES),
+        free_max: Pages(4 * MIB_PAGES),
+        valid_until: Nanos(u64::MAX),
+        hold: Nanos(10_000_000_000),
+        cgroup: Some(inode(cage)),
+        victims,
+        ..FloorSettings::default()
+    }
+}
+
+#[test]
+fn a_page_that_is_read_counts_once_each_time_and_where_it_is() {
+    let name = "a_page_that_is_read_counts_once_each_time_and_where_it_is";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 2 * CHUNK + 100);
+    programs.uses(&path);
+    for round in 0..3 {
+        read(&path);
+        let uses = programs.uses(&path);
+        assert_eq!(uses.iter().map(|one| one.chunk.chunk).collect::<Vec<_>>(), [0, 1, 2], "{uses:?}");
+        for (one, pages) in uses.iter().zip([CHUNK, CHUNK, 100]) {
+            // A read that meets a page which is still on its way tells nothing of the pages before it.
+            let told = if round == 0 { pages * 9 / 10..=pages } else { pages..=pages };
+            assert!(told.contains(&one.accessed), "{one:?}");
+            assert_eq!((one.added, one.evicted), (if round == 0 { pages } else { 0 }, 0), "{one:?}");
+            assert_eq!((one.file_bytes, one.barred), (fs::metadata(&path).unwrap().len(), None));
+        }
+    }
+    assert!(programs.set.accesses().unwrap() >= 3 * (2 * CHUNK + 100) / 31);
+}
+
+#[test]
+fn pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them() {
+    let name = "pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("program", 0);
+    fs::copy("/bin/sleep", &path).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    programs.uses(&path);
+    let run = || assert!(Command::new(&path).arg("0").status().unwrap().success());
+    run();
+    assert!(programs.uses(&path).iter().map(|one| one.accessed).sum::<u64>() > 0);
+    // Its number is known before it is this program.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("read -r go; exec {} 0", path.display())]).stdin(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let own = FloorSettings { own: Pid(child.id()), ..FloorSettings::default() };
+    programs.set.set_floor(&own).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    // The kernel itself reads the first page of a program.
+    let pages = |uses: Vec<Use>| uses.iter().map(|one| one.accessed).sum::<u64>();
+    let own = pages(programs.uses(&path));
+    run();
+    let others = pages(programs.uses(&path));
+    assert!(own <= 2 && others >= 4, "{own} pages, {others} pages");
+}
+
+#[test]
+fn a_file_that_can_change_or_has_no_name_is_barred() {
+    let name = "a_file_that_can_change_or_has_no_name_is_barred";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 10);
+    let writer = File::options().append(true).open(&path).unwrap();
+    read(&path);
+    assert_eq!(programs.uses(&path)[0].barred, Some(Barred::OpenForWriting));
+    drop(writer);
+    read(&path);
+    assert_eq!(programs.uses(&path)[0].barred, None);
+    let (file, seen) = (File::open(&path).unwrap(), id(&path));
+    fs::remove_file(&path).unwrap();
+    file.read_at(&mut [0; 10], 0).unwrap();
+    let mut all = Vec::new();
+    programs.set.drain(&mut all).unwrap();
+    let found = all.iter().find(|one| (one.chunk.file.inode, one.chunk.file.device) == seen).unwrap();
+    assert_eq!(found.barred, Some(Barred::Unlinked));
+}
+
+#[test]
+fn memory_is_no_file_whatever_it_is_called() {
+    let Some(mut programs) = Programs::start("memory_is_no_file_whatever_it_is_called") else { return };
+    let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, vec![1; 1 << 20]).unwrap();
+    read(&path);
+    // Faults of tmpfs are those of any file.
+    let script =
+        "import mmap, sys; file = open(sys.argv[1], 'rb'); sum(mmap.mmap(file.fileno(), 0, prot=1)[::4096])";
+    assert!(Command::new(PYTHON).args(["-c", script]).arg(&path).status().unwrap().success());
+    assert_eq!(programs.uses(&path), []);
+}
+
+#[test]
+fn nothing_is_counted_once_detached() {
+    let name = "nothing_is_counted_once_detached";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 10);
+    programs.set.detach_reads();
+    programs.uses(&path);
+    read(&path);
+    let uses = programs.uses(&path);
+    assert_eq!((uses[0].accessed, uses[0].added), (0, 10), "{uses:?}");
+    programs.set.detach().unwrap();
+    drop_cached(&path);
+    read(&path);
+    assert_eq!(programs.uses(&path), []);
+    programs.set.attach().unwrap();
+    drop_cached(&path);
+    read(&path);
+    assert_eq!(programs.uses(&path)[0].added, 10);
+}
+
+#[test]
+fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
+    let name = "what_reclaim_takes_is_told_from_what_is_dropped_on_request";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(cage) = Cage::of(name, "evict", 64) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 24 * MIB_PAGES);
+    let mut reader = Caged::reader(&cage, &path);
+    programs.uses(&path);
+    reader.go();
+    until("it is read", SOON, || reader.has_ended().then_some(()));
+    let added = |uses: &[Use]| uses.iter().map(|one| one.added).sum::<u64>();
+    let evicted = |uses: &[Use]| uses.iter().map(|one| one.evicted).sum::<u64>();
+    let uses = programs.uses(&path);
+    assert_eq!((added(&uses), evicted(&uses)), (24 * MIB_PAGES, 0));
+    let mut hog = Caged::hog(&cage);
+    hog.go();
+    hog.killed();
+    let taken = evicted(&programs.uses(&path));
+    assert!((12 * MIB_PAGES..=24 * MIB_PAGES).contains(&taken), "{taken} pages of {}", 24 * MIB_PAGES);
+    read(&path);
+    drop_cached(&path);
+    let uses = programs.uses(&path);
+    assert_eq!((added(&uses), evicted(&uses)), (taken, 0));
+}
+
+#[test]
+fn a_program_that_runs_is_among_the_executables() {
+    let name = "a_program_that_runs_is_among_the_executables";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.path("program");
+    fs::copy("/bin/sleep", &path).unwrap();
+    let is_it = |file: &FileId| (file.inode, file.device) == id(&path);
+    assert!(!programs.set.executables().unwrap().files.iter().any(is_it));
+    let mut child = Command::new(&path).arg("60").spawn().unwrap();
+    let mut found = Executables::default();
+    // Its memory is still being mapped when it is there already.
+    until("it is found", SOON, || {
+        found = programs.set.executables().unwrap();
+        found.files.iter().any(is_it).then_some(())
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!found.cut);
+    assert!(found.files.is_sorted_by(|one, next| one < next), "{found:?}");
+    assert!(!programs.set.executables().unwrap().files.iter().any(is_it));
+}
+
+#[test]
+fn reclaim_that_makes_no_progress_is_told() {
+    let name = "reclaim_that_makes_no_progress_is_told";
+    let Some(cage) = Cage::of(name, "hopeless", 48) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let mut hog = Caged::hog(&cage);
+    hog.go();
+    let (limited, reclaimer) = programs.event("no progress", inode(&cage), |event| match event.kind {
+        Kind::NoProgress { limited, reclaimed } => {
+            assert!(reclaimed.0 < 16, "{event:?}");
+            Some((limited, event.reclaimer))
+        }
+        Kind::Ask(..) | Kind::Taken(..) | Kind::Nobody(_) | Kind::Near(_) => None,
+    });
+    assert!(limited);
+    assert_eq!(reclaimer.0, hog.0.id());
+}
+
+/// Whom the programs took, or asked to be taken, which the test then does as the daemon would.
+fn next_victim(programs: &mut Programs, cage: &Cage, among: &mut [&mut Caged]) -> (VictimId, Crossing) {
+    let (victim, crossing, asked) =
+        programs.event("somebody is taken", inode(cage), |event| match event.kind {
+            Kind::Taken(crossing, victim) => Some((victim, crossing, false)),
+            Kind::Ask(crossing, victim) => Some((victim, crossing, true)),
+            Kind::NoProgress { .. } | Kind::Nobody(_) | Kind::Near(_) => None,
+        });
+    let offers = programs.set.offers();
+    assert!(!asked || !offers.signals_others, "asked for {victim:?}");
+    if asked {
+        let one = among.iter_mut().find(|one| one.0.id() == victim.pid.0).unwrap();
+        one.0.kill().unwrap();
+    }
+    (victim, crossing)
+}
+
+#[test]
+fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
+    let name = "below_the_floor_the_first_of_the_table_ends_before_memory_does";
+    let Some(cage) = Cage::of(name, "floor", 128) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let mut hog = Caged::hog(&cage);
+    let id = hog.id();
+    programs.set.set_floor(&floor(&cage, vec![id])).unwrap();
+    hog.go();
+    let (victim, crossing) = next_victim(&mut programs, &cage, &mut [&mut hog]);
+    assert_eq!(victim.pid, id.pid);
+    hog.killed();
+    assert_eq!(oom_kills(&cage), 0);
+    assert_eq!(crossing.line, Pages(64 * MIB_PAGES));
+    assert!(crossing.clean < crossing.line && crossing.free <= Pages(4 * MIB_PAGES), "{crossing:?}");
+    let counts = programs.set.floor_counts().unwrap();
+    assert!(counts.taken == 1 && counts.below >= 1 && counts.stale == 0, "{counts:?}");
+}
+
+#[test]
+fn one_victim_at_a_time_in_the_tables_order() {
+    let name = "one_victim_at_a_time_in_the_tables_order";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(cage) = Cage::of(name, "order", 96) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    // There is something to reclaim, and not fast: the kernel's own OOM killer has no reason to come.
+    let mut reader = Caged::reader(&cage, &disk.cold("file", 60 * MIB_PAGES));
+    reader.go();
+    until("it is read", SOON, || reader.has_ended().then_some(()));
+    let (mut first, mut second) = (Caged::sleeper(&cage), Caged::sleeper(&cage));
+    let mut hog = Caged::slow_hog(&cage);
+    let mut table = vec![first.id(), second.id(), hog.id()];
+    if programs.set.offers().finds_tasks {
+        // Somebody who had the first one's number before.
+        table.insert(0, VictimId { pid: Pid(first.0.id()), start_ns: 1 });
+    }
+    let mut settings = FloorSettings { hold: Nanos(20_000_000), ..floor(&cage, table) };
+    programs.set.set_floor(&settings).unwrap();
+    first.go();
+    second.go();
+    hog.go();
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let (victim, _) = next_victim(&mut programs, &cage, &mut [&mut first, &mut second, &mut hog]);
+        order.push(victim.pid.0);
+        // Who takes those that the programs ask for takes them out of the table, too.
+        settings.victims.retain(|one| one.pid != victim.pid);
+        if !programs.set.offers().signals_others {
+            programs.set.set_floor(&settings).unwrap();
+        }
+    }
+    assert_eq!(order, [first.0.id(), second.0.id(), hog.0.id()]);
+    for mut one in [first, second, hog] {
+        one.killed();
+    }
+    assert_eq!(oom_kills(&cage), 0);
+}
+
+#[test]
+fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
+    let name = "nobody_is_taken_above_the_line_on_hold_late_or_elsewhere";
+    let Some(cage) = Cage::of(name, "spared", 64) else { return };
+    let Some(programs) = Programs::start(name) else { return };
+    let changes: [fn(&mut FloorSettings); 5] = [
+        |settings| settings.line = Pages(0),
+        |settings| settings.locked = settings.line,
+        |settings| settings.hold_until = Nanos(u64::MAX),
+        |settings| settings.valid_until = Nanos(1),
+        |settings| settings.cgroup = Some(1),
+    ];
+    for (place, change) in changes.into_iter().enumerate() {
+        let mut hog = Caged::hog(&cage);
+        let mut settings = floor(&cage, vec![hog.id()]);
+        change(&mut settings);
+        programs.set.set_floor(&settings).unwrap();
+        let before = oom_kills(&cage);
+        hog.go();
+        hog.killed();
+        assert_eq!((oom_kills(&cage), place), (before + 1, place));
+        let counts = programs.set.floor_counts().unwrap();
+        assert_eq!((counts.taken, place), (0, place), "{counts:?}");
+        assert_eq!((counts.stale > 0, place), (place >= 3, place), "{counts:?}");
+    }
+}
+
+#[test]
+fn near_the_floor_a_table_is_asked_for_where_there_is_none() {
+    let name = "near_the_floor_a_table_is_asked_for_where_there_is_none";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(cage) = Cage::of(name, "near", 128) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let mut reader = Caged::reader(&cage, &disk.cold("file", 100 * MIB_PAGES));
+    reader.go();
+    until("it is read", SOON, || reader.has_ended().then_some(()));
+    let mut hog = Caged::slow_hog(&cage);
+    let stale = FloorSettings { valid_until: Nanos(1), ..floor(&cage, vec![hog.id()]) };
+    programs.set.set_floor(&stale).unwrap();
+    hog.go();
+    let crossing = programs.event("a table is asked for", inode(&cage), |event| match event.kind {
+        Kind::Near(crossing) => Some(crossing),
+        Kind::NoProgress { .. } | Kind::Ask(..) | Kind::Taken(..) | Kind::Nobody(_) => None,
+    });
+    assert!(crossing.clean >= crossing.line && crossing.clean < Pages(2 * crossing.line.0), "{crossing:?}");
+    assert_eq!(programs.set.floor_counts().unwrap().taken, 0);
+}
+
+/// Of the machine itself, by kswapd and direct reclaim: only where the machine may be filled.
+#[test]
+fn the_machines_own_floor_ends_the_first_of_the_table_before_memory_does() {
+    let name = "the_machines_own_floor_ends_the_first_of_the_table_before_memory_does";
+    if guest::disk(name).is_none() {
+        return;
+    }
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 160 * MIB_PAGES);
+    read(&path);
+    let oom_kills = || {
+        let text = fs::read_to_string("/proc/vmstat").unwrap();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse::<u64>().unwrap()
+    };
+    let before = oom_kills();
+    let mut hog = Caged::free("tail /dev/zero");
+    let settings = FloorSettings {
+        line: Pages(100 * MIB_PAGES),
+        free_max: Pages(128 * MIB_PAGES),
+        valid_until: Nanos(u64::MAX),
+        hold: Nanos(10_000_000_000),
+        victims: vec![hog.id()],
+        ..FloorSettings::default()
+    };
+    programs.set.set_floor(&settings).unwrap();
+    hog.go();
+    let crossing = until("somebody is taken", SOON * 3, || {
+        loop {
+            match programs.set.next_event().unwrap()?.kind {
+                Kind::Taken(crossing, _) => return Some(crossing),
+                Kind::Ask(crossing, _) => {
+                    hog.0.kill().unwrap();
+                    return Some(crossing);
+                }
+                Kind::NoProgress { .. } | Kind::Nobody(_) | Kind::Near(_) => {}
+            }
+        }
+    });
+    hog.killed();
+    println!("{crossing:?} {:?}", programs.set.floor_counts().unwrap());
+    assert_eq!(oom_kills(), before);
+    assert!(crossing.clean < crossing.line && crossing.clean > Pages(20 * MIB_PAGES), "{crossing:?}");
+    assert!(crossing.free <= Pages(128 * MIB_PAGES), "{crossing:?}");
+}

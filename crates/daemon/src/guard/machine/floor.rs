@@ -1,0 +1,187 @@
+//! The floor of working-set protection: whom the programs may take when clean file memory falls below it, by the same
+//! selection as the machine guard's own, and what goes with whomever they took.
+
+use super::{MachineGuard, company::announce};
+use crate::guard::{
+    acting::{Signalled, signal_candidate},
+    flights::Owner,
+    hands::Hands,
+    kernel::Kernel,
+    ledger::{Entry, Occasion},
+};
+use plimsoll_policy::{
+    incident::{Guard, Trigger},
+    reading::Reading,
+    reason::Reason,
+    reservation::Tier,
+    selection::{self, Candidate, Doubt, Standing, Weight},
+    units::{Nanos, Pages, Pid, Uid},
+    victim::{Signal, SignalOutcome, VictimId},
+};
+use plimsoll_sys::process::ProcessError;
+use std::collections::BTreeSet;
+
+/// The programs are given so many: the next one is for when the first has ended by itself meanwhile.
+pub(crate) const FOREMOST_MAX: usize = 4;
+
+/// How long after it was asked for the list is kept ready.
+const WANTED: Nanos = Nanos(1_000_000_000);
+
+/// Clean file memory was below its floor, and nothing but a process's end could bring it back.
+#[derive(Debug, Clone)]
+pub(crate) struct BelowFloor {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub(crate) noticed: Nanos,
+    /// Clean file memory then.
+    pub(crate) clean: Pages,
+    /// The floor.
+    pub(crate) line: Pages,
+    /// Whom the programs sent SIGKILL, and when; `None`: they could not, and the guard is to select.
+    pub(crate) taken: Option<(VictimId, Nanos)>,
+    /// Nobody but these is selected; `None`: anybody.
+    pub(crate) among: Option<BTreeSet<Pid>>,
+}
+
+impl MachineGuard {
+    /// Whom it would select now, in order, at most [`FOREMOST_MAX`]. Has the list kept ready for a while.
+    ///
+    /// # Errors
+    /// [`ProcessError`] when processes cannot be listed.
+    pub(crate) fn foremost<K: Kernel>(
+        &mut self,
+        among: Option<&BTreeSet<Pid>>,
+        hands: &mut Hands<'_, K>,
+    ) -> Result<Vec<Candidate>, ProcessError> {
+        let moment = hands.now();
+        self.wanted_until = moment.saturating_add(WANTED);
+        self.keep_ready(moment, hands);
+        self.look(hands)?;
+        let mut found: Vec<Candidate> = Vec::with_capacity(FOREMOST_MAX);
+        while found.len() < FOREMOST_MAX {
+            let state = &self.state;
+            let skip = |victim: VictimId| {
+                state.skipped(victim)
+                    || found.iter().any(|one| one.id() == victim)
+                    || among.is_some_and(|among| !among.contains(&victim.pid))
+            };
+            let court = hands.court();
+            self.census.resolve(hands.kernel, court, skip);
+            let Some(next) = selection::rank_without(self.census.candidates(), skip).first().copied() else {
+                break;
+            };
+            found.push(next);
+        }
+        Ok(found)
+    }
+
+    /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
+    pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<'_, K>) {
+        let first = match below.taken {
+            Some((id, _)) => Some(self.known(id, hands)),
+            None => match self.foremost(below.among.as_ref(), hands) {
+                Ok(order) => order.first().copied(),
+                Err(error) => return hands.notices.once("working set", &error),
+            },
+        };
+        let Some(first) = first else {
+            return self.tell_of_floor(below, Reason::WorkingsetFloorOnlyProtectedLeft, Vec::new(), hands);
+        };
+        let court = hands.court();
+        let belonging = self.census.belonging(first.id(), hands.kernel, court);
+        announce(&belonging, hands);
+        let mut sent = self.end_memory_of(first, below.taken, hands);
+        if sent.is_empty() {
+            // Gone by itself, and its memory with it: the next event finds out whether that is enough.
+            return;
+        }
+        sent.extend(self.end_together(&belonging, hands));
+        sent.iter().for_each(|one| self.census.strike(one.candidate.id()));
+        self.tell_of_floor(below, Reason::WorkingsetFloor, sent, hands);
+    }
+
+    /// Signals a victim that was not yet, and in any case those who share its memory.
+    fn end_memory_of<K: Kernel>(
+        &mut self,
+        first: Candidate,
+        taken: Option<(VictimId, Nanos)>,
+        hands: &mut Hands<'_, K>,
+    ) -> Vec<Signalled<K>> {
+        let mut sent = Vec::new();
+        let together: Vec<Candidate> = self
+            .census
+            .candidates()
+            .iter()
+            .filter(|one| one.id() != first.id() && first.shares_memory_with(one))
+            .copied()
+            .collect();
+        for candidate in std::iter::once(first).chain(together) {
+            if let Some((id, moment)) = taken
+                && id == candidate.id()
+            {
+                let pidfd = hands.kernel.hold(id.pid, id.start_ns).ok();
+                sent.push(Signalled { candidate, pidfd, moment, _note: None });
+                continue;
+            }
+            let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
+            match outcome {
+                SignalOutcome::Sent(_) => sent.push(Signalled { candidate, pidfd, moment, _note: None }),
+                SignalOutcome::Failed(_) => hands.notices.signal_failed(candidate.pid, Signal::Kill),
+                SignalOutcome::Vanished | SignalOutcome::Freed => {}
+            }
+            if sent.is_empty() {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// As the list has it that the programs were given a moment ago.
+    fn known<K: Kernel>(&self, id: VictimId, hands: &mut Hands<'_, K>) -> Candidate {
+        let listed = self.census.candidates().iter().find(|one| one.id() == id).copied();
+        listed.unwrap_or_else(|| {
+            let process = hands.kernel.process(id.pid).ok().filter(|process| process.start_ns == id.start_ns);
+            Candidate {
+                pid: id.pid,
+                start_ns: id.start_ns,
+                uid: process.as_ref().map_or(Uid(u32::MAX), |process| process.uid),
+                mm: 0,
+                usage: process.map_or(Reading::Unreadable, |process| process.usage()),
+                weight: Weight::NEUTRAL,
+                tier: Tier::Upper,
+                doubt: Doubt::NONE,
+                standing: Standing::Dying,
+            }
+        })
+    }
+
+    fn tell_of_floor<K: Kernel>(
+        &self,
+        below: &BelowFloor,
+        reason: Reason,
+        sent: Vec<Signalled<K>>,
+        hands: &mut Hands<'_, K>,
+    ) {
+        let signalled = sent.first().map(|one| one.moment);
+        let occasion = Occasion {
+            account: None,
+            guard: Guard::Workingset,
+            trigger: if below.taken.is_some() { Trigger::InKernel } else { Trigger::Daemon },
+            signal: signalled.map(|_| Signal::Kill),
+            crossed: Some(below.noticed),
+            // The programs tell one moment, which is both.
+            signalled: signalled.filter(|_| below.taken.is_none()),
+        };
+        let gone = |one: &Candidate| sent.iter().any(|sent| sent.candidate.id() == one.id());
+        let peers = selection::select(self.census.candidates(), |_| true).peers;
+        let incident = hands.ledger.record(Entry {
+            occasion,
+            reason,
+            usage: below.clean,
+            hard: Some(below.line),
+            victims: sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect(),
+            peers: peers.iter().filter(|one| !gone(one)).map(|one| hands.ledger.victim(one)).collect(),
+        });
+        sent.into_iter()
+            .for_each(|one| hands.flights.add(one.flight(Owner::WorkingSet, Signal::Kill, incident)));
+    }
+}

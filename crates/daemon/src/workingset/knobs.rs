@@ -1,0 +1,193 @@
+//! Settings of the kernel that are changed while the working set of the machine is protected, and put back after it: how long
+//! the multi-generational LRU keeps what was used last, and what keeps the kernel from swapping.
+
+mod record;
+
+use crate::guard::{Journal, Notices};
+use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo};
+use record::Record;
+use std::{ffi::OsStr, path::Path};
+
+/// How long the multi-generational LRU keeps what was used last, in milliseconds, where nobody has set it: a program that
+/// does something every second stays. Where that cannot be kept the kernel's OOM killer comes, before the machine stands
+/// still; with more it would come when nothing is wrong.
+const MIN_TTL_MS: u64 = 1000;
+
+/// Its name, which no other setting changed here has.
+const MIN_TTL: &str = "min_ttl_ms";
+
+/// Where they are.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) lru_gen: Option<LruGen>,
+    pub(super) swap: SwapKnobs,
+}
+
+impl Places {
+    /// Of this machine.
+    fn find() -> Self {
+        Self { lru_gen: LruGen::find(), swap: SwapKnobs::find() }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Knobs {
+    places: Places,
+    record: Record,
+    notices: Notices,
+    /// Protection set it once, and does not again: who changes it after that means it.
+    lru_gen_done: bool,
+    means: Option<SwapHold>,
+}
+
+/// What became of the settings that a daemon that is gone had made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Leftovers {
+    /// There were none.
+    Nothing,
+    /// All were put back that nobody else had changed.
+    PutBack,
+    /// Some are still as they were set, and why.
+    Some(String),
+}
+
+/// Puts back what a daemon with this state folder had set.
+pub(crate) fn undo_leftovers(state: &Path) -> Leftovers {
+    let (journal, said) = Journal::gather();
+    let mut knobs = Knobs::at(state, Places::find(), journal);
+    let any = !knobs.record.is_empty();
+    knobs.put_all_back();
+    match (knobs.record.is_empty(), said.try_iter().last()) {
+        (true, None) if any => Leftovers::PutBack,
+        (true, None) => Leftovers::Nothing,
+        (_, why) => Leftovers::Some(why.unwrap_or_default()),
+    }
+}
+
+impl Knobs {
+    /// With what an earlier daemon has left put back.
+    pub(super) fn open(state: &Path, journal: Journal) -> Self {
+        let mut knobs = Self::at(state, Places::find(), journal);
+        knobs.put_all_back();
+        knobs
+    }
+
+    fn at(state: &Path, places: Places, journal: Journal) -> Self {
+        let mut notices = Notices::new(journal);
+        let (record, read) = Record::load(state);
+        if let Err(error) = read {
+            notices.say(format_args!("what was set to protect the working set before is not known: {error}"));
+        }
+        Self { places, record, notices, lru_gen_done: false, means: None }
+    }
+
+    /// Has the multi-generational LRU keep what was used last, where it is in use and nobody has said for how long.
+    pub(super) fn keep_last_used(&mut self) {
+        let Some(lru_gen) = self.places.lru_gen.clone().filter(|_| !self.lru_gen_done) else { return };
+        let plan = || match lru_gen.is_enabled()? {
+            true => lru_gen.plan_min_ttl_ms(MIN_TTL_MS).map(Some),
+            false => Ok(None),
+        };
+        match plan() {
+            // It may be switched on later.
+            Ok(None) => {}
+            Ok(Some(change)) => {
+                self.lru_gen_done = true;
+                self.make(change.into_iter().collect());
+            }
+            Err(error) => {
+                self.lru_gen_done = true;
+                self.notices.once("working set", &error);
+            }
+        }
+    }
+
+    /// For how long it was set to, in milliseconds; `None`: it was not.
+    pub(super) fn min_ttl_ms(&self) -> Option<u64> {
+        self.record.undos().iter().any(is_min_ttl).then_some(MIN_TTL_MS)
+    }
+
+    /// Holds swapping back, also of cgroups that came since the last call.
+    pub(super) fn hold_swap(&mut self) {
+        match self.places.swap.plan() {
+            Ok((means, changes)) => {
+                self.means = Some(means);
+                self.make(changes);
+            }
+            Err(error) => self.notices.once("anonymous memory", &error),
+        }
+    }
+
+    /// By what swapping is held back; `None`: it is not.
+    pub(super) const fn means(&self) -> Option<SwapHold> {
+        self.means
+    }
+
+    /// Lets the kernel swap again.
+    pub(super) fn let_swap(&mut self) {
+        self.means = None;
+        self.put_back(|undo| !is_min_ttl(undo));
+    }
+
+    /// Puts everything back. What is begun after that is another protection.
+    pub(super) fn put_all_back(&mut self) {
+        self.means = None;
+        self.lru_gen_done = false;
+        self.put_back(|_| true);
+    }
+
+    /// Writes down what is about to be changed, and changes it.
+    fn make(&mut self, changes: Vec<Undo>) {
+        if changes.is_empty() {
+            return;
+        }
+        // Where somebody has changed what was changed here before, theirs is what is put back from now on.
+        if let Err(error) = self.record.put(&changes) {
+            self.notices.once("working set", &error);
+            return;
+        }
+        let mut made = Vec::new();
+        for mut change in changes {
+            match change.apply() {
+                Ok(()) => made.push(change),
+                // Nothing was changed, or only reading it back failed: that is found out when it is put back.
+                Err(error) => self.say(&error),
+            }
+        }
+        // As the kernel has them now, which is what is looked for when they are put back.
+        if let Err(error) = self.record.put(&made) {
+            self.notices.once("working set", &error);
+        }
+    }
+
+    fn put_back(&mut self, which: impl Fn(&Undo) -> bool) {
+        let undos: Vec<Undo> = self.record.undos().iter().filter(|undo| which(undo)).cloned().collect();
+        if undos.is_empty() {
+            return;
+        }
+        for undo in undos {
+            match undo.put_back() {
+                Ok(PutBack::Done | PutBack::NotOurs | PutBack::Gone) => self.record.forget(undo.path()),
+                Err(error) => self.say(&error),
+            }
+        }
+        if let Err(error) = self.record.save() {
+            self.notices.once("working set", &error);
+        }
+    }
+
+    fn say(&mut self, error: &KnobError) {
+        // A cgroup that is gone has nothing to be put back.
+        if !error.is_absent() {
+            self.notices.once("working set", error);
+        }
+    }
+}
+
+fn is_min_ttl(undo: &Undo) -> bool {
+    undo.path().file_name() == Some(OsStr::new(MIN_TTL))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! The thread that waits for nobody: lets the soft tier go when reclaim makes no progress, and keeps ready whom the programs
+//! may end at the floor.
+
+use super::{
+    readings::{Now, Readings},
+    shared::{Floor, Shared, Thread},
+};
+use crate::guard::{BelowFloor, Caller, Journal, Notices, Ranked, Request};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+use plimsoll_policy::{
+    reading::Reading,
+    units::{Nanos, PageSize, Pages, Pid},
+    victim::VictimId,
+    workingset::{
+        Tier, Tunables,
+        anon::{self, AnonReading, AnonState},
+        floor::{FLOOR_DEADLINE, FloorReading, FloorState, judge},
+    },
+};
+use plimsoll_sys::{
+    bpf::WorkingSet as Programs,
+    process::{PidFd, Priority, ProcRoot, clock_monotonic_ns, raise_decider},
+    workingset::SoftRelease,
+};
+use plimsoll_wire::workingset::{Crossing, FloorSettings, WorkingSetEvent, WorkingSetEventKind};
+use std::{
+    collections::BTreeSet,
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        mpsc::{Receiver, sync_channel},
+    },
+};
+
+/// From one look to the next: while the floor is near, and when it is farthest.
+const NEAR: Nanos = Nanos(100_000_000);
+const FAR: Nanos = Nanos(1_000_000_000);
+
+/// How long the programs believe whom they were told: five looks that were late.
+const VALID: Nanos = Nanos(500_000_000);
+
+/// As fast as memory is taken on a machine of today, in bytes a second.
+const FASTEST_BYTES_PER_SECOND: u64 = 4 << 30;
+
+/// After the soft tier was let go nothing is locked in it for so long.
+const SOFT_RESTS: Nanos = Nanos(10_000_000_000);
+
+/// How long the guard is given to end somebody before it is asked again.
+const ASKED: Nanos = Nanos(200_000_000);
+
+/// See the module.
+pub(super) struct Lookout {
+    shared: Arc<Shared>,
+    programs: Programs,
+    soft: SoftRelease,
+    readings: Readings,
+    proc: ProcRoot,
+    caller: Caller,
+    notices: Notices,
+    state: FloorState,
+    victims: Vec<VictimId>,
+    ranked: Option<Receiver<Vec<VictimId>>>,
+    dying: Option<(VictimId, PidFd)>,
+    asked_until: Nanos,
+    due: Nanos,
+    last: Option<Now>,
+    /// The cgroup that is protected and those below, as they were at the last look.
+    inodes: Option<BTreeSet<u64>>,
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
+
+impl Lookout {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        programs: Programs,
+        readings: Readings,
+        caller: Caller,
+        journal: Journal,
+    ) -> Result<Self, String> {
+        let proc = Readings::proc().map_err(|error| error.to_string())?;
+        Ok(Self {
+            soft: shared.locks().soft_release(),
+            shared,
+            programs,
+            proc,
+            caller,
+            notices: Notices::new(journal),
+            state: FloorState::default(),
+            victims: Vec::new(),
+            ranked: None,
+            dying: None,
+            asked_until: Nanos(0),
+            due: Nanos(0),
+            last: None,
+            inodes: readings.inodes(),
+            readings,
+        })
+    }
+
+    /// Looks out until it is told to stop.
+    pub(super) fn run(mut self) {
+        // Of this thread alone: it does little, and what it does is what everybody waits for when memory runs out.
+        if raise_decider() == Priority::Unchanged {
+            // Then it takes its turn, as the guard does.
+        }
+        while !self.shared.is_stopping() {
+            if let Err(errno) = self.wait() {
+                self.notices.say(format_args!("the floor is not kept any more: poll: {errno}"));
+                break;
+            }
+            if self.shared.hush(Thread::Lookout) && self.ranked.is_none() {
+                // Other tunables.
+                self.due = Nanos(0);
+            }
+            self.take_events();
+            self.take_ranking();
+            self.look_at_dying();
+            let moment = now();
+            if self.due <= moment {
+                self.look(moment);
+            }
+        }
+        self.give_up();
+    }
+
+    /// Nobody is ended any more, and nobody is kept ready.
+    fn give_up(&self) {
+        drop(self.programs.set_floor(&FloorSettings::default()));
+        drop(self.caller.send(Request::FloorFar));
+    }
+
+    fn wait(&self) -> nix::Result<()> {
+        let left = self.due.0.saturating_sub(now().0).div_ceil(1_000_000);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut watched = vec![
+            PollFd::new(self.programs.fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.bell_of(Thread::Lookout), PollFlags::POLLIN),
+        ];
+        if let Some((_, pidfd)) = &self.dying {
+            watched.push(PollFd::new(pidfd.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut watched, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn take_events(&mut self) {
+        loop {
+            match self.programs.next_event() {
+                Ok(Some(event)) => self.take(&event),
+                Ok(None) => return,
+                Err(error) => return self.notices.once("floor", &error),
+            }
+        }
+    }
+
+    fn take(&mut self, event: &WorkingSetEvent) {
+        match event.kind {
+            WorkingSetEventKind::NoProgress { limited, .. } => {
+                if !limited || self.concerns(event.cgroup) {
+                    self.let_soft_go();
+                }
+            }
+            WorkingSetEventKind::Taken(crossing, victim) => {
+                self.state.sent(victim, event.time);
+                // Gone already is as good.
+                self.dying = PidFd::open_verified(&self.proc, victim.pid, victim.start_ns)
+                    .ok()
+                    .map(|pidfd| (victim, pidfd));
+                self.tell(event.time, crossing, Some((victim, event.time)));
+            }
+            WorkingSetEventKind::Ask(crossing, _) | WorkingSetEventKind::Nobody(crossing) => {
+                self.ask(event.time, crossing);
+            }
+            // Whoever takes memory that fast does not wait for the next look.
+            WorkingSetEventKind::Near(_) => {
+                if !self.state.near {
+                    self.due = Nanos(0);
+                }
+            }
+        }
+    }
+
+    /// Whether memory of a cgroup is ours to give back: a limit elsewhere is nothing to us. The kernel tries sixteen times
+    /// before it kills, in less than a millisecond, so that nothing is read first where it can be known.
+    fn concerns(&mut self, cgroup: Option<u64>) -> bool {
+        let known = |inodes: &Option<BTreeSet<u64>>| match (inodes, cgroup) {
+            (None, _) => true,
+            (Some(inodes), Some(cgroup)) => inodes.contains(&cgroup),
+            (Some(_), None) => false,
+        };
+        if known(&self.inodes) {
+            return true;
+        }
+        self.inodes = self.readings.inodes();
+        known(&self.inodes)
+    }
+
+    fn let_soft_go(&mut self) {
+        if self.shared.locked(Tier::Soft) == Pages(0) {
+            return;
+        }
+        if let Err(error) = self.soft.release() {
+            self.notices.once("soft tier", &error);
+        }
+        self.shared.soft_released(now().saturating_add(SOFT_RESTS));
+        // What was locked counts as clean memory no more.
+        self.due = Nanos(0);
+        self.shared.ring(Thread::Worker);
+    }
+
+    /// The programs could take nobody: the guard does, unless it was asked a moment ago or there is swap.
+    fn ask(&mut self, noticed: Nanos, crossing: Crossing) {
+        let moment = now();
+        if moment < self.asked_until || self.dying.is_some() || !self.may_end_somebody() {
+            return;
+        }
+        self.asked_until = moment.saturating_add(ASKED);
+        self.tell(noticed, crossing, None);
+    }
+
+    fn may_end_somebody(&self) -> bool {
+        !self.shared.dry_run() && self.state.near && !self.state.spares
+    }
+
+    fn tell(&mut self, noticed: Nanos, crossing: Crossing, taken: Option<(VictimId, Nanos)>) {
+        let below = BelowFloor {
+            noticed,
+            clean: crossing.clean,
+            line: crossing.line,
+            taken,
+            among: self.readings.among(),
+        };
+        if self.caller.send(Request::BelowFloor(below)).is_err() {
+            self.notices.once("floor", &"the guard was too busy to hear of a process that was ended");
+        }
+        self.due = Nanos(0);
+    }
+
+    /// Whoever was ended is gone: the next may be.
+    fn look_at_dying(&mut self) {
+        let gone = match &self.dying {
+            Some((victim, pidfd)) if pidfd.has_exited().unwrap_or(true) => *victim,
+            Some(_) | None => return,
+        };
+        self.dying = None;
+        self.state.gone(gone);
+        self.due = Nanos(0);
+    }
+
+    fn take_ranking(&mut self) {
+        if let Some(ranked) = self.ranked.as_ref().and_then(|ranked| ranked.try_recv().ok()) {
+            self.ranked = None;
+            self.victims = ranked;
+            self.write(now());
+        }
+    }
+
+    /// Reads how things stand, has the victims named while the floor is near, and tells the programs.
+    fn look(&mut self, moment: Nanos) {
+        let locked = Pages(self.shared.locked(Tier::Hard).0.saturating_add(self.shared.locked(Tier::Soft).0));
+        let read = match self.readings.read(&mut self.proc, locked) {
+            Ok(read) => self.as_held(read),
+            Err(error) => {
+                self.notices.once("floor", &error);
+                self.due = moment.saturating_add(FAR);
+                return;
+            }
+        };
+        self.inodes = self.readings.inodes();
+        let was_near = self.state.near;
+        self.state = judge(self.state, &read.floor, &self.shared.tunables(), moment);
+        let pressed = self.state.near;
+        if pressed {
+            self.rank();
+        } else {
+            self.victims.clear();
+            if was_near && !self.state.near {
+                drop(self.caller.send(Request::FloorFar));
+            }
+        }
+        self.last = Some(read);
+        self.write(moment);
+        let far = until_short(&read, self.state.line, self.readings.page_size());
+        self.due = moment.saturating_add(if pressed { NEAR } else { far });
+        let clean = read.floor.clean.known().map(|clean| Pages(clean.0.saturating_add(locked.0)));
+        self.shared.set_floor(Floor { state: self.state, clean });
+    }
+
+    /// What is held back from swap has nowhere to go. When there is more of it by now than is held back, the worker is told to
+    /// let it go: it looks less often.
+    fn as_held(&self, read: Now) -> Now {
+        if !self.shared.swap_is_held() {
+            return read;
+        }
+        let (read, holds) = without_swap(read, &self.shared.tunables());
+        if !holds {
+            self.shared.ring(Thread::Worker);
+        }
+        read
+    }
+
+    /// Has the guard say whom it would select; the answer comes later.
+    fn rank(&mut self) {
+        if self.ranked.is_some() || self.shared.dry_run() {
+            return;
+        }
+        let (sender, receiver) = sync_channel(1);
+        let shared = Arc::clone(&self.shared);
+        let told = Ranked::new(move |victims| {
+            if sender.try_send(victims).is_ok() {
+                shared.ring(Thread::Lookout);
+            }
+        });
+        if self.caller.send(Request::Foremost { among: self.readings.among(), told }).is_ok() {
+            self.ranked = Some(receiver);
+        }
+    }
+
+    /// Tells the programs what to go by.
+    fn write(&mut self, moment: Nanos) {
+        let settings = self.settings(moment);
+        if let Err(error) = self.programs.set_floor(&settings) {
+            self.notices.once("floor", &error);
+        }
+    }
+
+    fn settings(&self, moment: Nanos) -> FloorSettings {
+        let Some(now) = self.last.filter(|_| !self.shared.dry_run()) else {
+            let cgroup = self.readings.cgroup_inode();
+            return FloorSettings { own: own_pid(), cgroup, ..FloorSettings::default() };
+        };
+        // With swap that is free, or with nothing to gain, nobody is ended; nor while somebody is dying.
+        let holds = self.state.spares || self.state.dying().is_some() || moment < self.asked_until;
+        FloorSettings {
+            line: self.state.line,
+            locked: now.floor.locked,
+            dirty: now.dirty,
+            free_max: Pages(now.floor.mem_total.0 >> 4),
+            valid_until: if self.victims.is_empty() { Nanos(0) } else { moment.saturating_add(VALID) },
+            hold_until: if holds { moment.saturating_add(VALID) } else { Nanos(0) },
+            hold: FLOOR_DEADLINE,
+            cgroup: self.readings.cgroup_inode(),
+            own: own_pid(),
+            victims: self.victims.clone(),
+        }
+    }
+}
+
+fn own_pid() -> Pid {
+    Pid(std::process::id())
+}
+
+/// However much swap is free, while it is held back there is none; and whether it is to be held back any longer.
+fn without_swap(mut now: Now, tunables: &Tunables) -> (Now, bool) {
+    let FloorReading { anon, swap_free, mem_total, .. } = now.floor;
+    let held = AnonState { holds: true, ..AnonState::default() };
+    let holds = anon::judge(held, &AnonReading { anon, swap_total: swap_free, mem_total }, tunables).holds;
+    if holds {
+        now.floor.swap_free = Reading::Known(Pages(0));
+    }
+    (now, holds)
+}
+
+/// When the floor can be near at the earliest.
+fn until_short(now: &Now, line: Pages, page_size: PageSize) -> Nanos {
+    let clean = now.floor.clean.known().map_or(0, |clean| clean.0.saturating_add(now.floor.locked.0));
+    let above = |amount: u64| amount.saturating_sub(line.0.saturating_mul(2));
+    let free = above(now.floor.free.known().map_or(0, |free| free.0));
+    let above = above(clean);
+    let bytes = page_size.to_bytes(Pages(above.saturating_add(free))).0;
+    let span = u128::from(bytes).saturating_mul(1_000_000_000) / u128::from(FASTEST_BYTES_PER_SECOND);
+    Nanos(u64::try_from(span).unwrap_or(u64::MAX)).clamp(NEAR, FAR)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Working-set protection: the files in use stay in memory when it runs short.
+//!
+//! Three threads while it is on, none while it is off. The worker counts use, plans, maps and locks, and changes settings of
+//! the kernel; the opener opens files, and may wait for a disk. The lookout waits for nobody: it lets the soft tier go as
+//! soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What they know together
+//! is in [`Shared`]; none holds it while it waits.
+
+mod charges;
+mod duty;
+mod kept;
+mod knobs;
+mod lookout;
+mod opener;
+mod readings;
+mod shared;
+mod stock;
+mod view;
+mod worker;
+
+use crate::{
+    api::control::Refusal,
+    guard::{Caller, Journal},
+    loader::Loader,
+};
+pub(crate) use kept::Kept;
+use knobs::Knobs;
+pub(crate) use knobs::{Leftovers, undo_leftovers};
+use plimsoll_policy::{
+    units::{Bytes, PageSize, Pages},
+    workingset::{Tier, Tunables, view::ProtectView},
+};
+use plimsoll_sys::{
+    bpf::WorkingSet as Programs,
+    cgroup::MemoryCgroup,
+    workingset::{Locks, Mounts},
+};
+use readings::Readings;
+use shared::Shared;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+/// What is to be protected, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Terms {
+    pub(crate) tunables: Tunables,
+    /// The memory cgroup; `None`: the machine.
+    pub(crate) cgroup: Option<String>,
+    /// Nobody is ended.
+    pub(crate) dry_run: bool,
+}
+
+/// What it is made with.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) pin: PathBuf,
+    /// The folder that what was set is written down in.
+    pub(crate) state: PathBuf,
+    pub(crate) loader: Loader,
+    pub(crate) caller: Caller,
+    pub(crate) journal: Journal,
+    pub(crate) mem_total: Bytes,
+    pub(crate) page_size: PageSize,
+}
+
+/// Protection that is on.
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    /// Never waits for long, and is waited for; the worker may be waiting for a disk, and is not.
+    lookout: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    terms: Terms,
+    running: Option<Running>,
+    /// Why it is not on though it is to be.
+    failed: Option<String>,
+    closed: bool,
+}
+
+/// Turns protection on and off, and tells about it.
+#[derive(Debug)]
+pub(crate) struct WorkingSet {
+    ground: Ground,
+    state: Mutex<State>,
+    knobs: Arc<Mutex<Knobs>>,
+}
+
+impl WorkingSet {
+    /// Off; what an earlier daemon had set is put back.
+    pub(crate) fn new(ground: Ground) -> Self {
+        let knobs = Arc::new(Mutex::new(Knobs::open(&ground.state, ground.journal.clone())));
+        Self { ground, state: Mutex::default(), knobs }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has these terms hold; when it returns, they do. Takes a second where programs are loaded for it.
+    ///
+    /// # Errors
+    /// One line: why it cannot be on. It is off then.
+    pub(crate) fn set(&self, terms: &Terms) -> Result<(), Refusal> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
+        }
+        state.failed = None;
+        let goes_on = (&state.terms.cgroup, state.terms.dry_run) == (&terms.cgroup, terms.dry_run);
+        state.terms = terms.clone();
+        if !terms.tunables.workingset_protection {
+            self.end(&mut state);
+            return Ok(());
+        }
+        if let Some(running) = state.running.as_ref().filter(|_| goes_on) {
+            running.shared.change(terms.tunables);
+            return Ok(());
+        }
+        self.end(&mut state);
+        match self.begin(terms) {
+            Ok(running) => {
+                state.running = Some(running);
+                Ok(())
+            }
+            Err(why) => {
+                state.failed = Some(why.clone());
+                Err(Refusal::Unavailable(format!("the working set is not protected: {why}")))
+            }
+        }
+    }
+
+    /// Off for good: nothing is locked or attached any more when it returns.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        self.end(&mut state);
+    }
+
+    /// Whether it is on, in a few words.
+    pub(crate) fn words(&self) -> String {
+        words(&self.state())
+    }
+
+    fn end(&self, state: &mut State) {
+        let Some(Running { shared, lookout }) = state.running.take() else {
+            return;
+        };
+        if let Err(error) = shared.stop() {
+            self.ground.journal.line(format!("working set: {error}"));
+        }
+        // The worker looks whether it is to stop once it has them, so that nothing is set after this.
+        self.knobs.lock().unwrap_or_else(PoisonError::into_inner).put_all_back();
+        if lookout.join().is_err() {
+            self.ground.journal.line("working set: the lookout ended badly".to_owned());
+        }
+    }
+
+    fn begin(&self, terms: &Terms) -> Result<Running, String> {
+        let Ground { pin, state: _, loader, caller, journal, mem_total, page_size } = &self.ground;
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let cgroup = terms.cgroup.as_deref().map(MemoryCgroup::open).transpose();
+        let cgroup = cgroup.map_err(|error| {
+            format!("workingset.cgroup = '{}': {error}", terms.cgroup.as_deref().unwrap_or(""))
+        })?;
+        let readings = Readings::new(cgroup, *mem_total, *page_size).map_err(|error| said(&error))?;
+        loader.prepare_working_set()?;
+        let mut counts = Programs::open(pin).map_err(|error| said(&error))?;
+        let floor = Programs::open(pin).map_err(|error| said(&error))?;
+        counts.attach().map_err(|error| said(&error))?;
+        let memory = readings.memory().unwrap_or(*mem_total);
+        let locks = Locks::reserve(memory).map_err(|error| said(&error))?;
+        let mounts = Mounts::new().map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
+        let shared = Arc::new(Shared::new(terms, locks, counts).map_err(|error| said(&error))?);
+        let lookout = lookout::Lookout::new(
+            Arc::clone(&shared),
+            floor,
+            readings.clone(),
+            caller.clone(),
+            journal.clone(),
+        )?;
+        let means = worker::Means {
+            mounts,
+            opener: opener::Opener::start()?,
+            readings,
+            knobs: Arc::clone(&self.knobs),
+            journal: journal.clone(),
+        };
+        let worker = worker::Worker::new(Arc::clone(&shared), means)?;
+        let lookout = spawn("floor", move || lookout.run())?;
+        let worker = spawn("workingset", move || worker.run());
+        if let Err(error) = worker {
+            drop(shared.stop());
+            drop(lookout.join());
+            return Err(error);
+        }
+        Ok(Running { shared, lookout })
+    }
+
+    /// How much of files is locked.
+    pub(crate) fn locked_bytes(&self) -> u64 {
+        let locked = |running: &Running| {
+            running.shared.locked(Tier::Hard).0.saturating_add(running.shared.locked(Tier::Soft).0)
+        };
+        self.ground.page_size.to_bytes(Pages(self.state().running.as_ref().map_or(0, locked))).0
+    }
+
+    /// What is kept in memory, and why.
+    pub(crate) fn view(&self) -> ProtectView {
+        let state = self.state();
+        let mut view = match &state.running {
+            Some(running) => running.shared.view(self.ground.page_size),
+            None => ProtectView::default(),
+        };
+        view.tunables = state.terms.tunables;
+        view.cgroup.clone_from(&state.terms.cgroup);
+        view.state = words(&state);
+        view
+    }
+}
+
+fn words(state: &State) -> String {
+    match (&state.running, &state.failed) {
+        (Some(_), _) if state.terms.dry_run => "on; dry run: nobody is ended at the floor".to_owned(),
+        (Some(_), _) => "on".to_owned(),
+        (None, Some(why)) => format!("off: {why}"),
+        (None, None) => "off".to_owned(),
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! The files that are held: what a plan asks for is locked, what it does not ask for is let go.
+
+use super::opener::{Opened, Opener};
+use plimsoll_policy::{
+    units::{Nanos, Pages},
+    workingset::{ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
+};
+use plimsoll_sys::workingset::{HotFile, Locks, Mounts, Refusal};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+/// Chunks that are locked at a time: 32 MiB of 4 KiB pages, some milliseconds.
+const STRIDE: u32 = 16;
+
+/// One file, open.
+#[derive(Debug)]
+struct Kept {
+    file: HotFile,
+    path: Option<PathBuf>,
+    /// Since when each chunk is held.
+    since: BTreeMap<u32, Nanos>,
+}
+
+/// Why something could not be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) file: FileId,
+    pub(super) why: Refusal,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Stock {
+    locks: Locks,
+    files: BTreeMap<FileId, Kept>,
+}
+
+impl Stock {
+    pub(super) const fn new(locks: Locks) -> Self {
+        Self { locks, files: BTreeMap::new() }
+    }
+
+    /// What is held now, neighbours of the same age together.
+    pub(super) fn holdings(&self) -> Vec<Holding> {
+        let mut holdings: Vec<Holding> = Vec::new();
+        for (id, kept) in &self.files {
+            for (chunk, tier, pages) in kept.file.chunks() {
+                let since = kept.since.get(&chunk).copied().unwrap_or_default();
+                match holdings.last_mut() {
+                    Some(last) if joins(last, *id, chunk, tier, since) => {
+                        last.extent.chunks = last.extent.chunks.saturating_add(1);
+                        last.pages = Pages(last.pages.0.saturating_add(pages.0));
+                    }
+                    _ => holdings.push(Holding {
+                        extent: Extent { file: *id, first: chunk, chunks: 1, tier },
+                        pages,
+                        since,
+                    }),
+                }
+            }
+        }
+        holdings
+    }
+
+    /// Lets go of what the plan leaves out. Soft chunks that were released count as such.
+    pub(super) fn let_go(&mut self, plan: &Plan) {
+        let mut wanted: BTreeMap<FileId, Vec<Extent>> = BTreeMap::new();
+        for extent in &plan.extents {
+            wanted.entry(extent.file).or_default().push(*extent);
+        }
+        self.files.retain(|id, kept| {
+            let Some(extents) = wanted.get(id) else {
+                return false;
+            };
+            let stays = |chunk: u32| extents.iter().any(|extent| covers(extent, chunk));
+            let going: Vec<u32> = kept.since.keys().copied().filter(|chunk| !stays(*chunk)).collect();
+            for chunk in going {
+                kept.file.unlock(chunk..chunk.saturating_add(1));
+                kept.since.remove(&chunk);
+            }
+            kept.file.forget_released();
+            true
+        });
+    }
+
+    /// Locks what the plan asks for and is not held, until `enough` says so; the rest is for the next turn, and so is what
+    /// has to be opened first.
+    pub(super) fn hold(
+        &mut self,
+        plan: &Plan,
+        (mounts, opener): (&mut Mounts, &mut Opener),
+        now: Nanos,
+        enough: impl Fn() -> bool,
+    ) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        let mut given_up = BTreeSet::new();
+        for extent in &plan.extents {
+            if enough() {
+                break;
+            }
+            if given_up.contains(&extent.file) {
+                continue;
+            }
+            let held = if self.files.contains_key(&extent.file) {
+                self.lock(extent, now, &enough)
+            } else {
+                ask(extent.file, mounts, opener)
+            };
+            if let Err(why) = held {
+                refused.push(Refused { file: extent.file, why });
+                given_up.insert(extent.file);
+                if matches!(why, Refusal::Full) {
+                    break;
+                }
+            }
+        }
+        refused
+    }
+
+    /// Takes in a file that was opened, and locks what the plan asks for of it; nothing is kept of one that it does not ask
+    /// for any more.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    pub(super) fn take(
+        &mut self,
+        opened: Opened,
+        plan: &Plan,
+        now: Nanos,
+        enough: impl Fn() -> bool,
+    ) -> Result<(), Refusal> {
+        let id = opened.file.id();
+        let mut extents = plan.extents.iter().filter(|extent| extent.file == id).peekable();
+        if extents.peek().is_none() {
+            return Ok(());
+        }
+        let Opened { file, path } = opened;
+        self.files.entry(id).or_insert(Kept { file, path, since: BTreeMap::new() });
+        extents.try_for_each(|extent| self.lock(extent, now, &enough))
+    }
+
+    fn lock(&mut self, extent: &Extent, now: Nanos, enough: impl Fn() -> bool) -> Result<(), Refusal> {
+        let Some(kept) = self.files.get_mut(&extent.file) else {
+            return Ok(());
+        };
+        let held: BTreeMap<u32, Tier> = kept.file.chunks().map(|(chunk, tier, _)| (chunk, tier)).collect();
+        let end = extent.first.saturating_add(extent.chunks);
+        let mut next = extent.first;
+        while next < end && !enough() {
+            let until = next.saturating_add(STRIDE).min(end);
+            let missing = (next..until).any(|chunk| held.get(&chunk) != Some(&extent.tier));
+            if missing {
+                kept.file.lock(&self.locks, next..until, extent.tier)?;
+                (next..until).for_each(|chunk| {
+                    kept.since.entry(chunk).or_insert(now);
+                });
+            }
+            next = until;
+        }
+        Ok(())
+    }
+
+    /// Locks what came into memory since, of chunks that are held.
+    pub(super) fn capture(&mut self, uses: &[Use]) {
+        for used in uses.iter().filter(|used| used.added > 0) {
+            let chunk = used.chunk.chunk;
+            if let Some(kept) = self.files.get_mut(&used.chunk.file)
+                && kept.since.contains_key(&chunk)
+            {
+                kept.file.capture_in(chunk..chunk.saturating_add(1));
+            }
+        }
+    }
+
+    /// Lets go of files that lost their last name: nothing else would give back their disk space.
+    pub(super) fn drop_unlinked(&mut self) -> Vec<FileId> {
+        let mut dropped = Vec::new();
+        self.files.retain(|id, kept| {
+            let linked = kept.file.links().is_ok_and(|links| links > 0);
+            if !linked {
+                dropped.push(*id);
+            }
+            linked
+        });
+        dropped
+    }
+
+    /// The files that are open.
+    pub(super) fn files(&self) -> impl Iterator<Item = &HotFile> {
+        self.files.values().map(|kept| &kept.file)
+    }
+
+    /// Since when a chunk is held.
+    pub(super) fn since(&self, chunk: ChunkId) -> Option<Nanos> {
+        self.files.get(&chunk.file)?.since.get(&chunk.chunk).copied()
+    }
+
+    /// Lets go of a chunk.
+    pub(super) fn drop_chunk(&mut self, chunk: ChunkId) {
+        if let Some(kept) = self.files.get_mut(&chunk.file) {
+            kept.file.unlock(chunk.chunk..chunk.chunk.saturating_add(1));
+            kept.since.remove(&chunk.chunk);
+        }
+    }
+
+    /// Lets go of a file.
+    pub(super) fn drop_file(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    /// Lets go of all files of a device.
+    pub(super) fn drop_device(&mut self, device: u32) {
+        self.files.retain(|id, _| id.device != device);
+    }
+
+    /// Pages that are locked, of one file.
+    pub(super) fn pages_of(&self, file: FileId, tier: Tier) -> Pages {
+        self.files.get(&file).map_or(Pages(0), |kept| kept.file.pages_in(tier))
+    }
+
+    /// Pages that are locked, of all.
+    pub(super) fn pages(&self, tier: Tier) -> Pages {
+        let pages = self.files.values().map(|kept| kept.file.pages_in(tier).0);
+        Pages(pages.fold(0, u64::saturating_add))
+    }
+
+    /// Where a file was when it was opened.
+    pub(super) fn path(&self, file: FileId) -> Option<PathBuf> {
+        self.files.get(&file).and_then(|kept| kept.path.clone())
+    }
+}
+
+/// Has a file opened, unless it is being opened.
+fn ask(file: FileId, mounts: &mut Mounts, opener: &mut Opener) -> Result<(), Refusal> {
+    if !opener.is_asked(file) && opener.has_room() {
+        opener.ask(mounts.way(file)?);
+    }
+    Ok(())
+}
+
+const fn covers(extent: &Extent, chunk: u32) -> bool {
+    chunk >= extent.first && chunk.saturating_sub(extent.first) < extent.chunks
+}
+
+fn joins(last: &Holding, file: FileId, chunk: u32, tier: Tier, since: Nanos) -> bool {
+    let Extent { file: of, first, chunks, tier: at } = last.extent;
+    of == file && at == tier && last.since == since && first.saturating_add(chunks) == chunk
+}

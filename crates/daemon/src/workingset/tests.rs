@@ -1,0 +1,12 @@
+//! What tests of this part have in common.
+
+use std::time::{Duration, Instant};
+
+/// Waits until it holds, for so long that it would have.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,268 @@
+//! The thread that counts use, plans, locks, and changes settings of the kernel. What has to be opened it leaves to the opener,
+//! so that it waits for no disk.
+
+mod holding;
+mod settings;
+
+use super::{
+    charges::Charges,
+    duty::Duty,
+    knobs::Knobs,
+    opener::Opener,
+    readings::Readings,
+    shared::{Shared, Thread},
+    stock::Stock,
+};
+use crate::guard::{Journal, Notices};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+use plimsoll_policy::{
+    units::Nanos,
+    workingset::{Barred, FileId, Heat, Plan, Tier, Use, anon::AnonState},
+};
+use plimsoll_sys::{
+    bpf::{Accesses, BpfError},
+    process::{ProcRoot, clock_monotonic_ns},
+    workingset::Mounts,
+};
+use std::sync::{Arc, Mutex};
+
+/// From one turn to the next: a turn counts for one pass through a chunk at most.
+const TURN: Nanos = Nanos(500_000_000);
+
+/// While pages that were in use are taken: what comes back has to be locked before it goes again.
+const PRESSED_TURN: Nanos = Nanos(100_000_000);
+
+/// From one plan to the next meanwhile, and at other times.
+const PRESSED_PLAN: Nanos = Nanos(300_000_000);
+const PLAN: Nanos = Nanos(1_000_000_000);
+
+/// How often it is looked which files running processes execute.
+const EXECUTABLES_EVERY: Nanos = Nanos(15_000_000_000);
+
+/// How often files are asked whether they still have a name, and mounts of other namespaces whether they are still there.
+const LOOK_EVERY: Nanos = Nanos(1_000_000_000);
+
+/// Mounts are read again so soon at most: where containers come and go they change all the time.
+const MOUNTS_EVERY: Nanos = Nanos(100_000_000);
+
+/// How long a refusal is believed that says something about the file.
+const LASTING: Nanos = Nanos(600_000_000_000);
+
+/// What it works with.
+pub(super) struct Means {
+    pub(super) mounts: Mounts,
+    pub(super) opener: Opener,
+    pub(super) readings: Readings,
+    pub(super) knobs: Arc<Mutex<Knobs>>,
+    pub(super) journal: Journal,
+}
+
+/// See the module.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    mounts: Mounts,
+    opener: Opener,
+    readings: Readings,
+    knobs: Arc<Mutex<Knobs>>,
+    proc: ProcRoot,
+    notices: Notices,
+    charges: Charges,
+    anon: AnonState,
+    plan: Plan,
+    heat: Heat,
+    stock: Stock,
+    duty: Duty,
+    uses: Vec<Use>,
+    due: Nanos,
+    plan_due: Nanos,
+    executables_due: Nanos,
+    look_due: Nanos,
+    mounts_due: Option<Nanos>,
+    anon_due: Nanos,
+    settings_due: Nanos,
+    /// Since when files wait to be opened, and nothing was heard of any.
+    waits_since: Option<Nanos>,
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
+
+impl Worker {
+    /// # Errors
+    /// One line: what cannot be read.
+    pub(super) fn new(shared: Arc<Shared>, means: Means) -> Result<Self, String> {
+        let Means { mounts, opener, readings, knobs, journal } = means;
+        let mut notices = Notices::new(journal);
+        let (charges, untold) = Charges::new(readings.page_size());
+        if let Some(why) = untold {
+            notices.say(format_args!("working set: whose memory is locked is not told here, and no cgroup's share is kept to: {why}"));
+        }
+        Ok(Self {
+            heat: Heat::new(readings.page_size()),
+            stock: Stock::new(shared.locks().clone()),
+            duty: Duty::new(0, now()),
+            proc: Readings::proc().map_err(|error| error.to_string())?,
+            charges,
+            anon: AnonState::default(),
+            plan: Plan::default(),
+            uses: Vec::new(),
+            due: Nanos(0),
+            plan_due: Nanos(0),
+            executables_due: Nanos(0),
+            look_due: Nanos(0),
+            mounts_due: None,
+            anon_due: Nanos(0),
+            settings_due: Nanos(0),
+            waits_since: None,
+            notices,
+            shared,
+            mounts,
+            opener,
+            readings,
+            knobs,
+        })
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        self.begin_to_watch();
+        while !self.shared.is_stopping() {
+            if let Err(errno) = self.wait() {
+                self.notices.say(format_args!("the working set is not protected any more: poll: {errno}"));
+                return;
+            }
+            if self.shared.hush(Thread::Worker) {
+                // Other tunables, or the soft tier was let go.
+                (self.due, self.plan_due, self.anon_due) = (Nanos(0), Nanos(0), Nanos(0));
+            }
+            let moment = now();
+            self.take_opened(moment);
+            if self.anon_due <= moment {
+                self.look_at_anon(moment);
+            }
+            if self.mounts_due.is_some_and(|due| due <= moment) {
+                self.look_at_mounts();
+            }
+            if self.due <= moment && !self.shared.is_stopping() {
+                self.turn(moment);
+                let turn = if self.heat.is_pressed(moment) { PRESSED_TURN } else { TURN };
+                self.due = now().max(moment.saturating_add(turn));
+            }
+        }
+    }
+
+    fn wait(&mut self) -> nix::Result<()> {
+        let due = self.mounts_due.unwrap_or(self.due).min(self.due).min(self.anon_due);
+        let left = due.0.saturating_sub(now().0).div_ceil(1_000_000);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut watched = vec![
+            PollFd::new(self.shared.bell_of(Thread::Worker), PollFlags::POLLIN),
+            PollFd::new(self.opener.bell(), PollFlags::POLLIN),
+        ];
+        if self.mounts_due.is_none() {
+            watched.push(PollFd::new(self.mounts.changed(), PollFlags::POLLPRI));
+        }
+        match poll(&mut watched, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if watched.get(2).and_then(PollFd::any).unwrap_or(false) {
+            self.mounts_due = Some(self.look_due.min(now()).max(now().saturating_add(MOUNTS_EVERY)));
+        }
+        Ok(())
+    }
+
+    /// Where accesses cannot be watched, what comes and goes is all there is.
+    fn begin_to_watch(&mut self) {
+        let mut counts = self.shared.counts();
+        let counted = counts.accesses().unwrap_or(0);
+        self.duty = Duty::new(counted, now());
+        if counts.offers().accesses == Accesses::Nowhere {
+            self.notices.say("working set: reads from the page cache cannot be seen here: files are ranked by what comes into it");
+        } else if let Err(error) = counts.attach_reads() {
+            self.notices.say(format_args!("working set: reads from the page cache are not seen: {error}"));
+        }
+    }
+
+    fn turn(&mut self, moment: Nanos) {
+        if let Err(error) = self.count(moment) {
+            self.notices.once("working set", &error);
+        }
+        self.stock.capture(&self.uses);
+        if moment >= self.look_due {
+            self.look_due = moment.saturating_add(LOOK_EVERY);
+            self.look_at_files(moment);
+        }
+        if moment >= self.plan_due {
+            let next = if self.heat.is_pressed(moment) { PRESSED_PLAN } else { PLAN };
+            self.plan_due = moment.saturating_add(next);
+            self.follow_plan(moment);
+        }
+        for tier in [Tier::Hard, Tier::Soft] {
+            self.shared.set_locked(tier, self.stock.pages(tier));
+        }
+        self.uses.clear();
+        self.uses.shrink_to(1024);
+    }
+
+    /// Takes in what was used, and has accesses watched in the next turn or not.
+    fn count(&mut self, moment: Nanos) -> Result<(), BpfError> {
+        let mut counts = self.shared.counts();
+        if !counts.is_attached() {
+            // It is being turned off.
+            return Ok(());
+        }
+        self.uses.clear();
+        counts.drain(&mut self.uses)?;
+        let watches = self.duty.watches_next(counts.accesses()?, moment);
+        match (watches, counts.reads_are_attached()) {
+            (true, false) if counts.offers().accesses != Accesses::Nowhere => counts.attach_reads()?,
+            (false, true) => counts.detach_reads(),
+            (true | false, _) => {}
+        }
+        let executables = if moment >= self.executables_due {
+            self.executables_due = moment.saturating_add(EXECUTABLES_EVERY);
+            counts.executables()?.files
+        } else {
+            Vec::new()
+        };
+        drop(counts);
+        self.heat.observe(&self.uses, &executables, moment);
+        Ok(())
+    }
+
+    fn look_at_files(&mut self, moment: Nanos) {
+        for file in self.stock.drop_unlinked() {
+            self.heat.bar(file, Barred::Unlinked, moment.saturating_add(LASTING));
+        }
+        let barred: Vec<FileId> = self
+            .stock
+            .holdings()
+            .iter()
+            .map(|holding| holding.extent.file)
+            .filter(|file| self.heat.barred(*file, moment).is_some())
+            .collect();
+        barred.into_iter().for_each(|file| self.stock.drop_file(file));
+        if self.mounts.has_foreign() {
+            self.look_at_mounts();
+        }
+    }
+
+    fn look_at_mounts(&mut self) {
+        self.mounts_due = None;
+        match self.mounts.refresh() {
+            Ok(refreshed) => {
+                for device in refreshed.gone {
+                    self.stock.drop_device(device);
+                    self.opener.forget_device(device);
+                    self.heat.forget_device(device);
+                }
+            }
+            Err(error) => self.notices.once("mounts", &error),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What is remembered of the use of files: how often each chunk was gone through lately, halved every minute.
+//!
+//! A chunk's warmth counts pages used; over the chunk's pages that is *passes*. One reading of a whole file leaves
+//! one pass, so whoever has more than one was read again. With a half-life of a minute, a file that is read every 95
+//! s or more often comes to 1.5 passes, from where on it counts as reused.
+
+use super::{Barred, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
+use crate::units::{Nanos, PageSize, Pages};
+use alloc::{collections::BTreeMap, vec::Vec};
+
+/// How long until half of a chunk's use is forgotten.
+pub const HALF_LIFE: Nanos = Nanos(60_000_000_000);
+
+/// How many chunks are remembered: 16 GiB of files with 4 KiB pages.
+pub const CHUNKS_MAX: usize = 8192;
+
+/// How many go at a time when there is no room: finding out which is worth it for many.
+const SWEEP: usize = CHUNKS_MAX >> 3;
+
+/// Bits of fraction in passes and in warmth.
+pub(super) const FRACTION: u32 = 20;
+
+/// 1.5 passes: used again.
+pub(super) const REUSED: u64 = 3 << (FRACTION - 1);
+
+/// How long an executable counts as running when the list of those is not renewed.
+const RUNNING: Nanos = Nanos(30_000_000_000);
+
+/// How long it is known of a file that more of it is reused than is remembered.
+const OVERFLOWED: Nanos = Nanos(120_000_000_000);
+
+/// How long memory counts as short after reclaim took pages of files.
+const PRESSED: Nanos = Nanos(30_000_000_000);
+
+/// How much more a chunk is worth to be remembered when it was used again.
+const REUSE_WORTH: u64 = 4;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk {
+    /// Pages used, with [`FRACTION`], as of `at`.
+    warmth: u64,
+    at: Nanos,
+    /// Had [`REUSED`] passes at some time.
+    again: bool,
+    /// Not to be held, though its file may be.
+    withheld: Option<(Barred, Nanos)>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FileFacts {
+    bytes: u64,
+    chunks: usize,
+    running_until: Nanos,
+    overflowed_until: Nanos,
+}
+
+/// What is remembered. Bounded by [`CHUNKS_MAX`].
+#[derive(Debug, Clone)]
+pub struct Heat {
+    page_size: PageSize,
+    files: BTreeMap<FileId, FileFacts>,
+    chunks: BTreeMap<(FileId, u32), Chunk>,
+    bars: Bars,
+    pressed_until: Nanos,
+}
+
+impl Heat {
+    /// Nothing remembered yet, on a machine with such pages.
+    #[must_use]
+    pub fn new(page_size: PageSize) -> Self {
+        Self {
+            page_size,
+            files: BTreeMap::new(),
+            chunks: BTreeMap::new(),
+            bars: Bars::default(),
+            pressed_until: Nanos(0),
+        }
+    }
+
+    /// Takes in what happened since the last call. `executables` are all files that running processes have mapped
+    /// executable, in any order; empty where nobody looked this time (there are always some).
+    pub fn observe(&mut self, uses: &[Use], executables: &[FileId], now: Nanos) {
+        for one in uses {
+            self.take(one, now);
+        }
+        for file in executables {
+            if let Some(facts) = self.files.get_mut(file) {
+                facts.running_until = now.saturating_add(RUNNING);
+            }
+        }
+    }
+
+    /// Says that a file cannot be held, until a time when that may have changed.
+    pub fn bar(&mut self, file: FileId, why: Barred, until: Nanos) {
+        self.bars.bar(file, why, until);
+    }
+
+    /// Says that a chunk cannot be held though the rest of its file may be, until a time when that may have changed.
+    pub fn withhold(&mut self, chunk: ChunkId, why: Barred, until: Nanos) {
+        if let Some(known) = self.chunks.get_mut(&(chunk.file, chunk.chunk)) {
+            known.withheld = Some((why, until));
+        }
+    }
+
+    /// Forgets all files of a device (the kernel's encoding, as in [`FileId::device`]): it is gone, or going.
+    pub fn forget_device(&mut self, device: u32) {
+        self.files.retain(|file, _| file.device != device);
+        self.chunks.retain(|(file, _), _| file.device != device);
+        self.bars.forget_device(device);
+    }
+
+    /// Forgets a file.
+    pub fn forget(&mut self, file: FileId) {
+        if self.files.remove(&file).is_some() {
+            let gone: Vec<u32> = self.of(file).map(|(chunk, _)| chunk).collect();
+            for chunk in gone {
+                self.chunks.remove(&(file, chunk));
+            }
+        }
+    }
+
+    /// Whether a file is barred now, and why.
+    #[must_use]
+    pub fn barred(&self, file: FileId, now: Nanos) -> Option<Barred> {
+        self.bars.get(file, now)
+    }
+
+    /// How many files are barred now, as a whole or in part, by reason.
+    #[must_use]
+    pub fn barred_counts(&self, now: Nanos) -> Vec<(Barred, u64)> {
+        let mut counts = self.bars.counts(now);
+        let mut last = None;
+        for (&(file, _), chunk) in &self.chunks {
+            let Some(why) = chunk.withheld(now).filter(|_| last != Some(file)) else { continue };
+            last = Some(file);
+            match counts.iter_mut().find(|(barred, _)| *barred == why) {
+                Some((_, count)) => *count = count.saturating_add(1),
+                None => counts.push((why, 1)),
+            }
+        }
+        counts.sort_unstable();
+        counts
+    }
+
+    /// How many chunks are remembered.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// How many files are remembered.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The size of a file that is remembered, in bytes.
+    #[must_use]
+    pub fn file_bytes(&self, file: FileId) -> Option<u64> {
+        self.files.get(&file).map(|facts| facts.bytes)
+    }
+
+    /// Whether reclaim took pages of files lately.
+    #[must_use]
+    pub const fn is_pressed(&self, now: Nanos) -> bool {
+        lasts(self.pressed_until, now)
+    }
+
+    /// The machine's page size.
+    #[must_use]
+    pub const fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// Each file with its remembered chunks, in order.
+    pub(super) fn each(&self) -> impl Iterator<Item = (FileId, &FileFacts)> {
+        self.files.iter().map(|(file, facts)| (*file, facts))
+    }
+
+    /// Each remembered chunk with its file, in the same order.
+    pub(super) fn all(&self) -> impl Iterator<Item = (FileId, u32, &Chunk)> {
+        self.chunks.iter().map(|((file, chunk), facts)| (*file, *chunk, facts))
+    }
+
+    /// The remembered chunks of a file, in order.
+    pub(super) fn of(&self, file: FileId) -> impl Iterator<Item = (u32, &Chunk)> {
+        self.chunks.range((file, 0)..=(file, u32::MAX)).map(|((_, chunk), facts)| (*chunk, facts))
+    }
+
+    fn take(&mut self, one: &Use, now: Nanos) {
+        let file = one.chunk.file;
+        if one.evicted > 0 {
+            self.pressed_until = now.saturating_add(PRESSED);
+        }
+        self.bars.look(file, one.barred, now);
+        if self.bars.get(file, now).is_some() {
+            return;
+        }
+        let pages = chunk_pages(one.file_bytes, one.chunk.chunk, self.page_size);
+        // Where accesses are not watched, what was brought in tells of them.
+        let used = one.accessed.max(one.added).min(pages.0);
+        if let Some(facts) = self.files.get_mut(&file) {
+            facts.bytes = one.file_bytes;
+        }
+        if used == 0 {
+            return;
+        }
+        let key = (file, one.chunk.chunk);
+        if let Some(chunk) = self.chunks.get_mut(&key) {
+            chunk.warm(used, pages, now);
+            return;
+        }
+        if self.chunks.len() >= CHUNKS_MAX {
+            self.sweep(now);
+        }
+        let facts = self.files.entry(file).or_default();
+        facts.bytes = one.file_bytes;
+        facts.chunks = facts.chunks.saturating_add(1);
+        let mut chunk = Chunk { warmth: 0, at: now, again: false, withheld: None };
+        chunk.warm(used, pages, now);
+        self.chunks.insert(key, chunk);
+    }
+
+    /// Makes room: the chunks that are worth least go. Much of one file is worth less each, so that the largest files
+    /// do not crowd out all others; and what was used again is worth more than what was used once, however lately.
+    fn sweep(&mut self, now: Nanos) {
+        let mut worths: Vec<(u64, (FileId, u32))> = Vec::with_capacity(self.chunks.len());
+        let mut last: Option<(FileId, FileFacts)> = None;
+        for (&(file, index), chunk) in &self.chunks {
+            let facts = match last {
+                Some((same, facts)) if same == file => facts,
+                Some(_) | None => self.files.get(&file).copied().unwrap_or_default(),
+            };
+            last = Some((file, facts));
+            let pages = chunk_pages(facts.bytes, index, self.page_size);
+            let running = if facts.is_running(now) { REUSED } else { 0 };
+            let again = if chunk.again { REUSE_WORTH } else { 1 };
+            let share = u64::try_from(facts.chunks >> 8).unwrap_or(u64::MAX).saturating_add(1);
+            let worth = chunk.passes(pages, now).max(running).saturating_mul(again);
+            worths.push((worth.checked_div(share).unwrap_or(0), (file, index)));
+        }
+        if worths.len() > SWEEP {
+            worths.select_nth_unstable(SWEEP);
+            worths.truncate(SWEEP);
+        }
+        for (_, key) in worths {
+            self.drop_chunk(key, now);
+        }
+    }
+
+    fn drop_chunk(&mut self, key: (FileId, u32), now: Nanos) {
+        let Some(chunk) = self.chunks.remove(&key) else { return };
+        let Some(facts) = self.files.get_mut(&key.0) else { return };
+        facts.chunks = facts.chunks.saturating_sub(1);
+        if chunk.again && facts.chunks > 0 {
+            facts.overflowed_until = now.saturating_add(OVERFLOWED);
+        }
+        if facts.chunks == 0 {
+            self.files.remove(&key.0);
+        }
+    }
+}
+
+impl Chunk {
+    /// So many of its pages were used.
+    fn warm(&mut self, used: u64, pages: Pages, now: Nanos) {
+        self.warmth = self.warmth_at(now).saturating_add(used << FRACTION);
+        self.at = now;
+        self.again |= self.passes(pages, now) >= REUSED;
+    }
+
+    fn warmth_at(&self, now: Nanos) -> u64 {
+        decay::left(self.warmth, Nanos(now.0.saturating_sub(self.at.0)), HALF_LIFE)
+    }
+
+    /// Why it is not to be held, if so.
+    pub(super) fn withheld(&self, now: Nanos) -> Option<Barred> {
+        self.withheld.filter(|(_, until)| lasts(*until, now)).map(|(why, _)| why)
+    }
+
+    /// Whether it was ever used again, as far as is remembered.
+    pub(super) const fn again(&self) -> bool {
+        self.again
+    }
+
+    /// How often it was gone through, with [`FRACTION`].
+    pub(super) fn passes(&self, pages: Pages, now: Nanos) -> u64 {
+        self.warmth_at(now).checked_div(pages.0).unwrap_or(0)
+    }
+}
+
+impl FileFacts {
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether a running process has it mapped executable.
+    pub(super) const fn is_running(&self, now: Nanos) -> bool {
+        lasts(self.running_until, now)
+    }
+
+    /// Whether reused chunks of it had to be forgotten: more of it is reused than is known.
+    pub(super) const fn is_overflowed(&self, now: Nanos) -> bool {
+        lasts(self.overflowed_until, now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

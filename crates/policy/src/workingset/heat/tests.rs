@@ -1,0 +1,185 @@
+use super::{CHUNKS_MAX, FRACTION, Heat, REUSED};
+use crate::{
+    units::{Nanos, Pages},
+    workingset::{
+        Barred, CHUNK_PAGES, FileId, Use,
+        tests::{file, page_size, pass},
+    },
+};
+use proptest::{collection::vec, prop_assert, proptest};
+use std::vec::Vec;
+
+const fn seconds(count: u64) -> Nanos {
+    Nanos(count * 1_000_000_000)
+}
+
+fn passes(heat: &Heat, file: FileId, chunk: u32, now: Nanos) -> u64 {
+    let found = heat.of(file).find(|(one, _)| *one == chunk);
+    found.map_or(0, |(_, one)| one.passes(Pages(CHUNK_PAGES), now))
+}
+
+fn heat() -> Heat {
+    Heat::new(page_size())
+}
+
+#[test]
+fn one_reading_is_one_pass_and_half_of_it_a_minute_later() {
+    let mut heat = heat();
+    heat.observe(&pass(file(1), 0..1, 1), &[], seconds(1));
+    assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << FRACTION);
+    assert_eq!(passes(&heat, file(1), 0, seconds(61)), 1 << (FRACTION - 1));
+}
+
+#[test]
+fn one_drain_is_one_pass_at_most_however_much_it_tells_of() {
+    let mut heat = heat();
+    let often: Vec<Use> =
+        pass(file(1), 0..1, 1).into_iter().map(|one| Use { accessed: 1 << 40, ..one }).collect();
+    heat.observe(&often, &[], seconds(1));
+    assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << FRACTION);
+}
+
+#[test]
+fn what_comes_into_the_cache_counts_where_accesses_are_not_watched() {
+    let mut heat = heat();
+    let added: Vec<Use> = pass(file(1), 0..1, 1)
+        .into_iter()
+        .map(|one| Use { accessed: 0, added: CHUNK_PAGES / 2, ..one })
+        .collect();
+    heat.observe(&added, &[], seconds(1));
+    assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << (FRACTION - 1));
+}
+
+#[test]
+fn a_file_read_every_ninety_seconds_is_reused_and_one_read_every_two_minutes_is_not() {
+    for (every, expected) in [(90, true), (120, false)] {
+        let mut heat = heat();
+        (0..20).for_each(|round| heat.observe(&pass(file(1), 0..1, 1), &[], seconds(round * every)));
+        assert_eq!(passes(&heat, file(1), 0, seconds(19 * every)) >= REUSED, expected, "every {every} s");
+    }
+}
+
+#[test]
+fn a_barred_file_is_counted_by_its_bar_and_not_by_its_use() {
+    let mut heat = heat();
+    let writing = |now| {
+        let barred = Some(Barred::OpenForWriting);
+        (pass(file(1), 0..2, 2).into_iter().map(|one| Use { barred, ..one }).collect::<Vec<_>>(), now)
+    };
+    let (uses, now) = writing(seconds(1));
+    heat.observe(&uses, &[], now);
+    assert_eq!((heat.files(), heat.barred(file(1), now)), (0, Some(Barred::OpenForWriting)));
+    assert_eq!(heat.barred_counts(now), [(Barred::OpenForWriting, 1)]);
+    assert_eq!(heat.barred(file(1), seconds(61)), None, "seen once, and not since");
+}
+
+#[test]
+fn a_file_that_is_closed_after_writing_is_barred_no_longer() {
+    let mut heat = heat();
+    let mut uses = pass(file(1), 0..2, 2);
+    uses[0].barred = Some(Barred::OpenForWriting);
+    heat.observe(&uses, &[], seconds(1));
+    assert!(heat.barred(file(1), seconds(1)).is_some(), "another piece, used before, does not tell of it");
+    heat.observe(&pass(file(1), 0..2, 2), &[], seconds(2));
+    assert_eq!(heat.barred(file(1), seconds(2)), None);
+    assert_eq!(heat.files(), 1);
+}
+
+#[test]
+fn what_could_not_be_held_stays_barred_until_its_time() {
+    let mut heat = heat();
+    heat.observe(&pass(file(1), 0..1, 1), &[], seconds(1));
+    heat.bar(file(1), Barred::Frozen, seconds(10));
+    heat.observe(&pass(file(1), 0..1, 1), &[], seconds(2));
+    assert_eq!(heat.barred(file(1), seconds(9)), Some(Barred::Frozen));
+    assert_eq!(heat.barred(file(1), seconds(10)), None);
+}
+
+#[test]
+fn of_more_bars_than_can_be_remembered_those_go_that_end_first() {
+    let mut heat = heat();
+    for inode in 0..10_000 {
+        heat.bar(file(inode), Barred::Refused, seconds(100 + inode));
+    }
+    let (_, count) = heat.barred_counts(seconds(1))[0];
+    assert!((3500..=4096).contains(&count), "{count}");
+    assert!(heat.barred(file(9_999), seconds(1)).is_some() && heat.barred(file(0), seconds(1)).is_none());
+}
+
+#[test]
+fn a_device_that_goes_takes_its_files_along() {
+    let mut heat = heat();
+    let elsewhere = FileId { device: 9 << 20, ..file(1) };
+    heat.observe(&pass(file(1), 0..2, 2), &[], seconds(1));
+    heat.observe(&pass(elsewhere, 0..3, 3), &[], seconds(1));
+    heat.bar(file(2), Barred::Refused, seconds(100));
+    heat.forget_device(file(1).device);
+    assert_eq!((heat.files(), heat.chunks()), (1, 3));
+    assert_eq!(heat.barred_counts(seconds(1)), []);
+    heat.forget(elsewhere);
+    assert_eq!((heat.files(), heat.chunks()), (0, 0));
+}
+
+#[test]
+fn memory_is_short_for_a_while_after_reclaim_took_pages() {
+    let mut heat = heat();
+    heat.observe(&pass(file(1), 0..1, 1), &[], seconds(1));
+    assert!(!heat.is_pressed(seconds(1)));
+    let evicted: Vec<Use> =
+        pass(file(1), 0..1, 1).into_iter().map(|one| Use { accessed: 0, evicted: 1, ..one }).collect();
+    heat.observe(&evicted, &[], seconds(2));
+    assert!(heat.is_pressed(seconds(31)) && !heat.is_pressed(seconds(32)));
+}
+
+#[test]
+fn a_flood_of_files_read_once_leaves_what_was_used_again() {
+    let mut heat = heat();
+    for round in 0..3 {
+        heat.observe(&pass(file(1), 0..100, 100), &[], seconds(round));
+    }
+    for inode in 0..4 * CHUNKS_MAX as u64 {
+        heat.observe(&pass(file(1000 + inode), 0..1, 1), &[], Nanos(3_000_000_000 + inode * 5_000_000));
+        assert!(heat.chunks() <= CHUNKS_MAX);
+    }
+    assert_eq!(heat.of(file(1)).count(), 100);
+}
+
+#[test]
+fn a_stream_larger_than_memory_leaves_room_for_others_and_is_known_as_one() {
+    let mut heat = heat();
+    let size = u32::try_from(2 * CHUNKS_MAX).unwrap();
+    let mut now = 0;
+    // The small file was used again, and long ago; the stream is used twice in a second.
+    for _ in 0..2 {
+        heat.observe(&pass(file(1), 0..50, 50), &[], seconds(now));
+    }
+    for _ in 0..2 {
+        for start in (0..size).step_by(64) {
+            for _ in 0..2 {
+                heat.observe(&pass(file(2), start..start + 64, size), &[], seconds(now));
+            }
+            now += u64::from(start % 256 == 0);
+        }
+    }
+    assert!(heat.chunks() <= CHUNKS_MAX);
+    assert_eq!(heat.of(file(1)).count(), 50, "a large file's many pieces are worth less each");
+    let (_, facts) = heat.each().find(|(one, _)| *one == file(2)).unwrap();
+    assert!(facts.is_overflowed(seconds(now)));
+}
+
+proptest! {
+    #[test]
+    fn however_it_is_used_it_stays_within_its_bounds_and_its_counts_are_right(
+        uses in vec((0_u64..40, 0_u32..600, 0_u64..2000, 0_u64..10), 0..400),
+    ) {
+        let mut heat = heat();
+        for (at, (inode, chunk, accessed, evicted)) in uses.iter().enumerate() {
+            let mut one = pass(file(*inode), *chunk..chunk + 1, 600);
+            (one[0].accessed, one[0].evicted) = (*accessed, *evicted);
+            heat.observe(&one, &[file(inode / 2)], Nanos(at as u64 * 700_000_000));
+        }
+        let counted: usize = heat.each().map(|(file, _)| heat.of(file).count()).sum();
+        prop_assert!(counted == heat.chunks() && counted <= CHUNKS_MAX);
+        prop_assert!(heat.each().all(|(file, _)| heat.of(file).count() > 0));
+    }
+}

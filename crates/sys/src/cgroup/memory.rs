@@ -1,0 +1,165 @@
+//! One memory cgroup of either version as a bound on memory: its limit, what it holds, who is in it.
+//!
+//! Only root's configuration names it; it is read, never written.
+
+use plimsoll_policy::{
+    last_defence::slice::Max,
+    units::{Bytes, Pid},
+};
+use plimsoll_wire::text::{FileStat, parse_file_stat, parse_memory_max, parse_mount};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirEntryExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+/// A limit from here on is none: version 1 writes the largest number of pages that fits.
+const UNLIMITED: u64 = 1 << 62;
+
+/// Cgroups below that are looked into for processes, at most.
+const BELOW_MAX: usize = 4096;
+
+/// One memory cgroup, by path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryCgroup {
+    folder: PathBuf,
+    version_1: bool,
+}
+
+impl MemoryCgroup {
+    /// The cgroup at `path`, from the root of whichever hierarchy has the memory controller.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] where there is no such memory cgroup; what the kernel says of `/proc/self/mountinfo`.
+    pub fn open(path: &str) -> io::Result<Self> {
+        let mounts = fs::read("/proc/self/mountinfo")?;
+        let below = path.trim_start_matches('/');
+        mounts
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| parse_mount(line).ok())
+            .filter(|mount| matches!(mount.filesystem, b"cgroup" | b"cgroup2") && mount.root == b"/")
+            .map(|mount| Path::new(OsStr::from_bytes(mount.mount_point)).join(below))
+            .find(|folder| folder.join("memory.stat").exists())
+            .map(|folder| Self { version_1: folder.join("memory.limit_in_bytes").exists(), folder })
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such memory cgroup"))
+    }
+
+    /// Its inode, by which the kernel's programs know it.
+    ///
+    /// # Errors
+    /// What the kernel says, [`io::ErrorKind::NotFound`] when it was removed.
+    pub fn inode(&self) -> io::Result<u64> {
+        fs::metadata(&self.folder).map(|metadata| metadata.ino())
+    }
+
+    /// Its own limit; `None`: it has none.
+    ///
+    /// # Errors
+    /// As [`Self::inode`]; [`io::ErrorKind::InvalidData`] for what is no limit.
+    pub fn limit(&self) -> io::Result<Option<Bytes>> {
+        let file = if self.version_1 { "memory.limit_in_bytes" } else { "memory.max" };
+        let limit = parse_memory_max(&fs::read(self.folder.join(file))?).map_err(io::Error::other)?;
+        Ok(match limit {
+            Max::At(bytes) if bytes.0 < UNLIMITED => Some(bytes),
+            Max::At(_) | Max::Unlimited => None,
+        })
+    }
+
+    /// All that is charged to it and to those below.
+    ///
+    /// # Errors
+    /// As [`Self::limit`].
+    pub fn usage(&self) -> io::Result<Bytes> {
+        let file = if self.version_1 { "memory.usage_in_bytes" } else { "memory.current" };
+        match parse_memory_max(&fs::read(self.folder.join(file))?).map_err(io::Error::other)? {
+            Max::At(bytes) => Ok(bytes),
+            Max::Unlimited => Err(io::Error::other("usage without a number")),
+        }
+    }
+
+    /// What it holds, with those below.
+    ///
+    /// # Errors
+    /// As [`Self::limit`].
+    pub fn stat(&self) -> io::Result<FileStat> {
+        parse_file_stat(&fs::read(self.folder.join("memory.stat"))?).map_err(io::Error::other)
+    }
+
+    /// How much of the machine's free swap it may take; `None`: as much as there is.
+    ///
+    /// # Errors
+    /// As [`Self::limit`].
+    pub fn swap_room(&self) -> io::Result<Option<Bytes>> {
+        if self.version_1 {
+            return Ok(None);
+        }
+        let read = |file: &str| match fs::read(self.folder.join(file)) {
+            Ok(text) => parse_memory_max(&text).map(Some).map_err(io::Error::other),
+            // No swap was built into this kernel.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok(match (read("memory.swap.max")?, read("memory.swap.current")?) {
+            (Some(Max::At(most)), Some(Max::At(used))) => Some(most.saturating_sub(used)),
+            (Some(Max::At(most)), _) => Some(most),
+            (Some(Max::Unlimited) | None, _) => None,
+        })
+    }
+
+    /// The processes in it and below.
+    ///
+    /// # Errors
+    /// What the kernel says of the cgroup itself; those below that go meanwhile are passed over.
+    pub fn processes(&self) -> io::Result<BTreeSet<Pid>> {
+        let mut found = BTreeSet::new();
+        collect(&self.folder, &mut found)?;
+        self.visit_below(|folder, _inode| {
+            if collect(folder, &mut found).is_err() {
+                // It went meanwhile, and who was in it with it.
+            }
+        });
+        Ok(found)
+    }
+
+    /// The inodes of it and of those below.
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    pub fn inodes(&self) -> io::Result<BTreeSet<u64>> {
+        let mut found = BTreeSet::from([self.inode()?]);
+        self.visit_below(|_folder, inode| {
+            found.insert(inode);
+        });
+        Ok(found)
+    }
+
+    /// Those below, at most [`BELOW_MAX`] of them.
+    fn visit_below(&self, mut visit: impl FnMut(&Path, u64)) {
+        let mut folders = vec![self.folder.clone()];
+        let mut seen = 0_usize;
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                if seen < BELOW_MAX && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    seen = seen.saturating_add(1);
+                    visit(&entry.path(), entry.ino());
+                    folders.push(entry.path());
+                }
+            }
+        }
+    }
+}
+
+fn collect(folder: &Path, into: &mut BTreeSet<Pid>) -> io::Result<()> {
+    let text = fs::read_to_string(folder.join("cgroup.procs"))?;
+    into.extend(text.lines().filter_map(|line| line.parse().ok()).map(Pid));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

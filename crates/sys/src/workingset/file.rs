@@ -1,0 +1,160 @@
+//! A file that is held: its chunks, mapped and locked.
+
+use super::{
+    Locks, Refusal,
+    arena::Slot,
+    open::{length_bytes, links},
+};
+use crate::process::page_size;
+use plimsoll_policy::{
+    units::Pages,
+    workingset::{CHUNK_PAGES, FileId, Tier},
+};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// A file, open for locking. Unlocks what it holds when it is dropped.
+#[derive(Debug)]
+pub struct HotFile {
+    id: FileId,
+    file: OwnedFd,
+    page_bytes: u64,
+    chunks: BTreeMap<u32, Chunk>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    tier: Tier,
+    slot: Slot,
+    pages: usize,
+}
+
+impl Chunk {
+    /// What of it is locked now.
+    fn held(&self) -> u64 {
+        if self.slot.is_held() { u64::try_from(self.pages).unwrap_or(0) } else { 0 }
+    }
+}
+
+impl HotFile {
+    pub(super) fn new(id: FileId, file: OwnedFd) -> Self {
+        Self { id, file, page_bytes: page_size().bytes().0, chunks: BTreeMap::new() }
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub const fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Locks what is in memory of a range of chunks, in a tier; what was in the other one changes over. What comes into
+    /// memory later is locked by [`HotFile::capture`]. Gives how many pages are locked in these chunks.
+    ///
+    /// # Errors
+    /// [`Refusal`]: chunks before the one that failed stay locked. [`Refusal::Released`] when the tier was released
+    /// meanwhile.
+    pub fn lock(&mut self, locks: &Locks, chunks: Range<u32>, tier: Tier) -> Result<Pages, Refusal> {
+        let pages = length_bytes(&self.file)?.div_ceil(self.page_bytes);
+        let mut locked = 0_u64;
+        for number in chunks {
+            let first = u64::from(number).saturating_mul(CHUNK_PAGES);
+            let length = pages.saturating_sub(first).min(CHUNK_PAGES);
+            if length == 0 {
+                break;
+            }
+            let length = usize::try_from(length).map_err(|_narrow| Refusal::Full)?;
+            let kept = self
+                .chunks
+                .get(&number)
+                .filter(|chunk| chunk.tier == tier && chunk.slot.is_held() && chunk.slot.pages() == length);
+            if kept.is_none() {
+                let offset = first.saturating_mul(self.page_bytes);
+                let slot = Slot::map(locks.arena(tier), self.file.as_fd(), offset, length)?;
+                // The new one is locked before the old one goes.
+                let pages = slot.capture(0)?;
+                self.chunks.insert(number, Chunk { tier, slot, pages });
+            }
+            let held = self.chunks.get(&number).map_or(0, Chunk::held);
+            locked = locked.saturating_add(held);
+        }
+        Ok(Pages(locked))
+    }
+
+    /// Locks pages that came into memory since, wherever a chunk is held; gives how many pages are locked in all.
+    pub fn capture(&mut self) -> Pages {
+        self.capture_in(0..u32::MAX);
+        self.pages()
+    }
+
+    /// As [`HotFile::capture`], for some chunks: those that were read since. Costs a look at each page of them.
+    pub fn capture_in(&mut self, chunks: Range<u32>) {
+        for chunk in self.chunks.range_mut(chunks).map(|(_, chunk)| chunk) {
+            if chunk.slot.is_held()
+                && let Ok(pages) = chunk.slot.capture(chunk.pages)
+            {
+                chunk.pages = pages;
+            }
+        }
+    }
+
+    /// Unlocks a range of chunks and lets go of them.
+    pub fn unlock(&mut self, chunks: Range<u32>) {
+        self.chunks.retain(|number, _| !chunks.contains(number));
+    }
+
+    /// Lets go of what the release of a tier has unlocked already; gives how many chunks are still held.
+    pub fn forget_released(&mut self) -> usize {
+        self.chunks.retain(|_, chunk| chunk.slot.is_held());
+        self.chunks.len()
+    }
+
+    /// Unlocks what is in the soft tier, of this file alone: [`super::SoftRelease`] does so for all of them.
+    pub fn release_soft(&mut self) {
+        self.chunks.retain(|_, chunk| chunk.tier != Tier::Soft);
+    }
+
+    /// How many pages are locked now.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        Pages(self.chunks.values().map(Chunk::held).fold(0, u64::saturating_add))
+    }
+
+    /// As [`HotFile::pages`], in one tier.
+    #[must_use]
+    pub fn pages_in(&self, tier: Tier) -> Pages {
+        let chunks = self.chunks.values().filter(|chunk| chunk.tier == tier);
+        Pages(chunks.map(Chunk::held).fold(0, u64::saturating_add))
+    }
+
+    /// The chunks that are held now, in order: number, tier and locked pages of each.
+    pub fn chunks(&self) -> impl Iterator<Item = (u32, Tier, Pages)> {
+        let held = self.chunks.iter().filter(|(_, chunk)| chunk.slot.is_held());
+        held.map(|(number, chunk)| (*number, chunk.tier, Pages(chunk.held())))
+    }
+
+    /// How many names it has: without any, what holds it holds its disk space, too.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn links(&self) -> Result<u32, Refusal> {
+        links(self.file.as_fd())
+    }
+
+    /// Where the pages of the chunks that are held lie in this process's addresses: number, first address and bytes.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (u32, (u64, u64))> {
+        let held = self.chunks.iter().filter(|(_, chunk)| chunk.slot.is_held());
+        held.map(|(number, chunk)| (*number, chunk.slot.range()))
+    }
+}
+
+impl AsFd for HotFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;
