@@ -79,6 +79,7 @@ struct State {
     running: Option<Running>,
     /// Why it is not on though it is to be.
     failed: Option<String>,
+    starting: bool,
     closed: bool,
 }
 
@@ -86,6 +87,9 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct WorkingSet {
     ground: Ground,
+    /// Held by who turns it on or off, which takes a while.
+    turn: Mutex<()>,
+    /// Held for as long as it takes to look.
     state: Mutex<State>,
     knobs: Arc<Mutex<Knobs>>,
 }
@@ -94,7 +98,11 @@ impl WorkingSet {
     /// Off; what an earlier daemon had set is put back.
     pub(crate) fn new(ground: Ground) -> Self {
         let knobs = Arc::new(Mutex::new(Knobs::open(&ground.state, ground.journal.clone())));
-        Self { ground, state: Mutex::default(), knobs }
+        Self { ground, turn: Mutex::default(), state: Mutex::default(), knobs }
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,23 +114,30 @@ impl WorkingSet {
     /// # Errors
     /// One line: why it cannot be on. It is off then.
     pub(crate) fn set(&self, terms: &Terms) -> Result<(), Refusal> {
+        let _turn = self.turn();
         let mut state = self.state();
         if state.closed {
             return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
         }
-        state.failed = None;
         let goes_on = (&state.terms.cgroup, state.terms.dry_run) == (&terms.cgroup, terms.dry_run);
+        let on = terms.tunables.workingset_protection;
+        state.failed = None;
         state.terms = terms.clone();
-        if !terms.tunables.workingset_protection {
-            self.end(&mut state);
-            return Ok(());
-        }
-        if let Some(running) = state.running.as_ref().filter(|_| goes_on) {
+        if let Some(running) = state.running.as_ref().filter(|_| on && goes_on) {
             running.shared.change(terms.tunables);
             return Ok(());
         }
-        self.end(&mut state);
-        match self.begin(terms) {
+        state.starting = on;
+        let before = state.running.take();
+        drop(state);
+        self.end(before);
+        if !on {
+            return Ok(());
+        }
+        let begun = self.begin(terms);
+        let mut state = self.state();
+        state.starting = false;
+        match begun {
             Ok(running) => {
                 state.running = Some(running);
                 Ok(())
@@ -136,9 +151,13 @@ impl WorkingSet {
 
     /// Off for good: nothing is locked or attached any more when it returns.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        self.end(&mut state);
+        let _turn = self.turn();
+        let running = {
+            let mut state = self.state();
+            state.closed = true;
+            state.running.take()
+        };
+        self.end(running);
     }
 
     /// Whether it is on, in a few words.
@@ -146,8 +165,8 @@ impl WorkingSet {
         words(&self.state())
     }
 
-    fn end(&self, state: &mut State) {
-        let Some(Running { shared, lookout }) = state.running.take() else {
+    fn end(&self, running: Option<Running>) {
+        let Some(Running { shared, lookout }) = running else {
             return;
         };
         if let Err(error) = shared.stop() {
@@ -227,6 +246,7 @@ fn words(state: &State) -> String {
     match (&state.running, &state.failed) {
         (Some(_), _) if state.terms.dry_run => "on; dry run: nobody is ended at the floor".to_owned(),
         (Some(_), _) => "on".to_owned(),
+        (None, _) if state.starting => "starting".to_owned(),
         (None, Some(why)) => format!("off: {why}"),
         (None, None) => "off".to_owned(),
     }
