@@ -87,8 +87,17 @@ impl Disk {
         id(&path)
     }
 
+    /// Unmounts it. What the other tests of this process start has a file open as well, until it is another program.
     pub(crate) fn unmount(&self) -> Result<(), String> {
-        run("umount", &[self.at("").to_str().unwrap()]).map(|_| ())
+        let mut tries = 20_u32;
+        loop {
+            let done = run("umount", &[self.at("").to_str().unwrap()]).map(|_| ());
+            if done.is_ok() || tries == 0 {
+                return done;
+            }
+            tries -= 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Whether the kernel has it in use by any mount, seen or not: the loop device is there as long.

@@ -166,7 +166,8 @@ fn a_frozen_filesystem_holds_nothing_up() {
     let mut mounts = Mounts::new().unwrap();
     run("fsfreeze", &["-f", place.to_str().unwrap()]).unwrap();
     // Thaws it should anything here wait for that.
-    let mut watchdog = Shell::start("sh", &["-c", "sleep 60; fsfreeze -u \"$0\"", place.to_str().unwrap()]);
+    let mut watchdog =
+        Shell::start("sh", &["-c", "exec >&-; sleep 60; fsfreeze -u \"$0\"", place.to_str().unwrap()]);
     let mut hot = open(&mut mounts, file).unwrap();
     let locks = Locks::reserve(Bytes(16 << 20)).unwrap();
     assert_eq!(hot.lock(&locks, 0..1, Tier::Hard), Ok(Pages(40)));
@@ -195,8 +196,7 @@ fn a_file_whose_pages_the_kernel_does_not_tell_of_is_refused() {
     };
     assert_eq!(without(CapabilitySet::FOWNER), Ok(()));
     assert_eq!(without(CapabilitySet::FOWNER | CapabilitySet::DAC_OVERRIDE), Err(Refusal::Hidden));
-    disk.unmount().unwrap();
-    disk.mount("ro").unwrap();
+    disk.mount("remount,ro").unwrap();
     assert_eq!(without(CapabilitySet::FOWNER), Err(Refusal::Hidden));
     assert_eq!(without(CapabilitySet::empty()), Ok(()));
 }
