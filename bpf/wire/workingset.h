@@ -71,6 +71,7 @@ struct plimsoll_floor {
 	__s64 locked_pages;   /* what is locked counts as clean file memory */
 	__s64 dirty_pages;    /* of the cgroup: for the machine the programs read them themselves */
 	__s64 free_max_pages; /* with more than this free memory is not short, and nobody is taken */
+	__s64 reserve_pages;  /* with less clean memory that is not locked the soft tier goes; 0: it holds nothing */
 	__u64 valid_until_ns; /* the table of victims is good until then: the daemon lives */
 	__u64 hold_until_ns;  /* user space has somebody dying, or other reasons: nobody is taken before */
 	__u64 hold_ns;        /* how long one victim is waited for; ten times as long while it is exiting */
@@ -86,7 +87,7 @@ struct plimsoll_floor_state {
 	__u64 victim_claim;     /* the claim that `victim` belongs to */
 	struct plimsoll_floor_victim victim;
 	__u64 asked_ns; /* the daemon was asked to take `victim`; 0: the programs took it */
-	__u64 soft_ns;  /* when the last word was given that reclaim makes no progress */
+	__u64 soft_ns;  /* when the last word was given to let go of the soft tier */
 	__u64 near_ns;  /* the same, that the line is near and the table is out of date */
 	__u64 checks; /* how often the line was looked at; with clean memory below it; nobody taken for want of a table */
 	__u64 below;
@@ -97,7 +98,7 @@ struct plimsoll_floor_state {
 };
 
 /* plimsoll_workingset_record.kind */
-#define PLIMSOLL_WORKINGSET_SOFT 1u   /* reclaim made no progress: let go of the soft tier */
+#define PLIMSOLL_WORKINGSET_SOFT 1u   /* reclaim made no progress, or soon makes none: let go of the soft tier */
 #define PLIMSOLL_WORKINGSET_ASK 2u    /* below the line: take `victim`, for the programs cannot */
 #define PLIMSOLL_WORKINGSET_TAKEN 3u  /* below the line: `victim` was sent SIGKILL */
 #define PLIMSOLL_WORKINGSET_NOBODY 4u /* below the line: nobody of the table lives */
@@ -119,7 +120,7 @@ struct plimsoll_workingset_record {
 
 _Static_assert(sizeof(struct plimsoll_chunk) == 24, "plimsoll_chunk");
 _Static_assert(sizeof(struct plimsoll_use) == 40, "plimsoll_use");
-_Static_assert(sizeof(struct plimsoll_floor) == 328, "plimsoll_floor");
+_Static_assert(sizeof(struct plimsoll_floor) == 336, "plimsoll_floor");
 _Static_assert(sizeof(struct plimsoll_floor_state) == 104, "plimsoll_floor_state");
 _Static_assert(sizeof(struct plimsoll_workingset_record) == 80, "plimsoll_workingset_record");
 

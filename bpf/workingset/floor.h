@@ -303,6 +303,35 @@ static __noinline int want_table(struct crossing *at)
 	return tell(at, &nobody, PLIMSOLL_WORKINGSET_NEAR);
 }
 
+/* Once in a while: the soft tier is to go. */
+static __noinline int tell_soft(struct plimsoll_floor_state *state, bool limited, unsigned long reclaimed)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct plimsoll_workingset_record *out;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 last;
+
+	if (!state)
+		return 0;
+	last = state->soft_ns;
+	if (now - last < SOFT_APART_NS || __sync_val_compare_and_swap(&state->soft_ns, last, now) != last)
+		return 0;
+	out = bpf_ringbuf_reserve(&events, sizeof(*out), 0);
+	if (!out) {
+		count(&state->lost);
+		return 0;
+	}
+	__builtin_memset(out, 0, sizeof(*out));
+	out->time_ns = now;
+	out->cgroup = inode_of(group_of(task));
+	out->kind = PLIMSOLL_WORKINGSET_SOFT;
+	out->reclaimer = task->tgid;
+	out->limited = limited;
+	out->reclaimed = reclaimed;
+	bpf_ringbuf_submit(out, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
 static __always_inline int look_at_floor(enum where where)
 {
 	struct plimsoll_floor *told;
@@ -313,7 +342,7 @@ static __always_inline int look_at_floor(enum where where)
 	__u64 group;
 
 	told = bpf_map_lookup_elem(&floor_line, &zero);
-	if (!told || !told->line_pages || (where == CGROUP) != (told->cgroup != 0))
+	if (!told || !(told->line_pages || told->reserve_pages) || (where == CGROUP) != (told->cgroup != 0))
 		return 0;
 	at.floor = told;
 	at.state = bpf_map_lookup_elem(&floor_state, &zero);
@@ -331,7 +360,12 @@ static __always_inline int look_at_floor(enum where where)
 	count(known ? &at.state->checks : &at.state->blind);
 	at.clean_pages = (stock.clean_pages > 0 ? stock.clean_pages : 0) + told->locked_pages;
 	at.free_pages = stock.free_pages;
-	if (!known || at.clean_pages >= 2 * told->line_pages || at.free_pages > told->free_max_pages)
+	if (!known || at.free_pages > told->free_max_pages)
+		return 0;
+	/* Ahead of need: the kernel tries sixteen times, and waits for nobody to wake up. */
+	if (stock.clean_pages < told->reserve_pages)
+		tell_soft(at.state, where == CGROUP, 0);
+	if (at.clean_pages >= 2 * told->line_pages)
 		return 0;
 	at.now = bpf_ktime_get_ns();
 	want_table(&at);
@@ -363,11 +397,9 @@ int BPF_PROG(on_shrink)
 static __always_inline int look_at_progress(enum where where, unsigned long reclaimed)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct plimsoll_workingset_record *out;
 	struct plimsoll_floor_state *state;
 	struct plimsoll_floor *told;
 	__u32 zero = 0;
-	__u64 now, last;
 
 	if (reclaimed >= PROGRESS_PAGES || is_dying(task))
 		return 0;
@@ -375,28 +407,9 @@ static __always_inline int look_at_progress(enum where where, unsigned long recl
 	state = bpf_map_lookup_elem(&floor_state, &zero);
 	if (!told || !state)
 		return 0;
-	now = bpf_ktime_get_ns();
-	last = state->soft_ns;
-	if (now - last < SOFT_APART_NS)
-		return 0;
 	if (told->cgroup && !find_above(group_of(task), told->cgroup))
 		return 0;
-	if (__sync_val_compare_and_swap(&state->soft_ns, last, now) != last)
-		return 0;
-	out = bpf_ringbuf_reserve(&events, sizeof(*out), 0);
-	if (!out) {
-		count(&state->lost);
-		return 0;
-	}
-	__builtin_memset(out, 0, sizeof(*out));
-	out->time_ns = now;
-	out->cgroup = inode_of(group_of(task));
-	out->kind = PLIMSOLL_WORKINGSET_SOFT;
-	out->reclaimer = task->tgid;
-	out->limited = where == CGROUP;
-	out->reclaimed = reclaimed;
-	bpf_ringbuf_submit(out, BPF_RB_FORCE_WAKEUP);
-	return 0;
+	return tell_soft(state, where == CGROUP, reclaimed);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")

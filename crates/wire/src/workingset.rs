@@ -78,11 +78,12 @@ pub struct WorkingSetEvent {
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkingSetEventKind {
-    /// Reclaim ended with next to nothing: the OOM killer is next, unless the soft tier goes. At most one each millisecond.
+    /// Reclaim ended with next to nothing, or is about to find less than [`FloorSettings::reserve`]: the OOM killer is
+    /// next, unless the soft tier goes. At most one each millisecond.
     NoProgress {
         /// It was for a cgroup's limit, not for the machine.
         limited: bool,
-        /// What it found.
+        /// What it found; 0 where it has only begun.
         reclaimed: Pages,
     },
     /// Below the floor: this process has to be taken, and the programs cannot do it.

@@ -15,9 +15,9 @@ use plimsoll_policy::{
     units::{Nanos, PageSize, Pages, Pid},
     victim::VictimId,
     workingset::{
-        Tier, Tunables,
+        Ratio, Tier, Tunables,
         anon::{self, AnonReading, AnonState},
-        floor::{FLOOR_DEADLINE, FloorReading, FloorState, judge},
+        floor::{FLOOR_DEADLINE, FloorReading, FloorState, judge, soft_reserve},
     },
 };
 use plimsoll_sys::{
@@ -204,7 +204,10 @@ impl Lookout {
     }
 
     fn let_soft_go(&mut self) {
-        if self.shared.locked(Tier::Soft) == Pages(0) {
+        // What the worker is locking just now is not counted yet.
+        if self.shared.tunables().clean_low_ratio == Ratio::default()
+            && self.shared.locked(Tier::Soft) == Pages(0)
+        {
             return;
         }
         if let Err(error) = self.soft.release() {
@@ -344,6 +347,7 @@ impl Lookout {
             locked: now.floor.locked,
             dirty: now.dirty,
             free_max: Pages(now.floor.mem_total.0 >> 4),
+            reserve: soft_reserve(&now.floor, self.shared.locked(Tier::Soft), self.readings.page_size()),
             valid_until: if self.victims.is_empty() { Nanos(0) } else { moment.saturating_add(VALID) },
             hold_until: if holds { moment.saturating_add(VALID) } else { Nanos(0) },
             hold: FLOOR_DEADLINE,

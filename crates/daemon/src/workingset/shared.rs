@@ -156,7 +156,11 @@ impl Shared {
     }
 
     pub(super) fn set_locked(&self, tier: Tier, pages: Pages) {
-        self.pages_of(tier).store(pages.0, Ordering::Relaxed);
+        let before = self.pages_of(tier).swap(pages.0, Ordering::Relaxed);
+        if tier == Tier::Soft && before == 0 && pages > Pages(0) {
+            // The programs are to say when it has to go.
+            self.ring(Thread::Lookout);
+        }
     }
 
     const fn pages_of(&self, tier: Tier) -> &AtomicU64 {
@@ -169,8 +173,9 @@ impl Shared {
     /// The soft tier was let go, and stays so until then.
     pub(super) fn soft_released(&self, until: Nanos) {
         self.soft_rests_until.store(until.0, Ordering::Relaxed);
-        self.soft.store(0, Ordering::Relaxed);
-        self.soft_releases.fetch_add(1, Ordering::Relaxed);
+        if self.soft.swap(0, Ordering::Relaxed) > 0 {
+            self.soft_releases.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn soft_rests(&self, now: Nanos) -> bool {

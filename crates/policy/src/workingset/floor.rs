@@ -7,7 +7,7 @@
 use super::Tunables;
 use crate::{
     reading::Reading,
-    units::{Nanos, Pages},
+    units::{Bytes, Nanos, PageSize, Pages},
     victim::VictimId,
 };
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,19 @@ impl Default for FloorState {
 /// How long a victim of the floor may take to die before the next one may be selected. Its memory is missed by
 /// everybody meanwhile, so this is shorter than for a line of an account.
 pub const FLOOR_DEADLINE: Nanos = Nanos(2_000_000_000);
+
+/// Of memory that is large, so much is kept in hand while the soft tier holds some: taken at 4 GiB/s it lasts for 16 ms.
+const RESERVE_MAX: Bytes = Bytes(64 << 20);
+
+/// With less clean file memory than this left to take, the soft tier is to go: a 32nd of the memory, or what that is of
+/// [`RESERVE_MAX`]. 0 while it holds nothing, and while there is swap to take instead.
+#[must_use]
+pub fn soft_reserve(reading: &FloorReading, soft: Pages, page_size: PageSize) -> Pages {
+    if soft == Pages(0) || can_swap(reading) != Some(false) {
+        return Pages(0);
+    }
+    Pages(reading.mem_total.0 >> 5).min(page_size.to_pages(RESERVE_MAX))
+}
 
 /// Judges a reading. What was near or under stays so until it is clearly not.
 #[must_use]

@@ -25,6 +25,8 @@ pub struct FloorSettings {
     pub dirty: Pages,
     /// With more free memory than this, memory is not short and nobody is taken: of the machine, or up to the cgroup's limit.
     pub free_max: Pages,
+    /// With less clean file memory that is not locked, the soft tier is to go; 0: there is nothing in it.
+    pub reserve: Pages,
     /// The victims are believed until then, on `CLOCK_MONOTONIC`: later the daemon is taken to be dead.
     pub valid_until: Nanos,
     /// Nobody is taken before: somebody else is dying, or the daemon was asked and is at it.
@@ -49,6 +51,7 @@ impl FloorSettings {
         put(&mut bytes, offset_of!(abi::plimsoll_floor, locked_pages), &pages(self.locked));
         put(&mut bytes, offset_of!(abi::plimsoll_floor, dirty_pages), &pages(self.dirty));
         put(&mut bytes, offset_of!(abi::plimsoll_floor, free_max_pages), &pages(self.free_max));
+        put(&mut bytes, offset_of!(abi::plimsoll_floor, reserve_pages), &pages(self.reserve));
         for (place, time) in [
             (offset_of!(abi::plimsoll_floor, valid_until_ns), self.valid_until),
             (offset_of!(abi::plimsoll_floor, hold_until_ns), self.hold_until),

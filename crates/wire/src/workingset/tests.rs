@@ -129,6 +129,7 @@ fn settings_are_written_as_the_programs_read_them() {
         locked: Pages(2),
         dirty: Pages(3),
         free_max: Pages(u64::MAX),
+        reserve: Pages(4),
         valid_until: Nanos(5),
         hold_until: Nanos(6),
         hold: Nanos(7),
@@ -138,9 +139,9 @@ fn settings_are_written_as_the_programs_read_them() {
     };
     let bytes = settings.encode();
     let word = |place: usize| u64::from_ne_bytes(*bytes[place..].first_chunk().unwrap());
-    let words: Vec<u64> = (0..8).map(|place| word(place * 8)).collect();
-    assert_eq!(words, [1, 2, 3, i64::MAX.cast_unsigned(), 5, 6, 7, 8]);
-    assert_eq!(word(64) & 0xffff_ffff, 9);
+    let words: Vec<u64> = (0..9).map(|place| word(place * 8)).collect();
+    assert_eq!(words, [1, 2, 3, i64::MAX.cast_unsigned(), 4, 5, 6, 7, 8]);
+    assert_eq!(word(72) & 0xffff_ffff, 9);
     for place in 0..VICTIMS_MAX {
         let at = offset_of!(abi::plimsoll_floor, victims) + place * 16;
         let pid = 100 + place as u64;

@@ -1,7 +1,7 @@
-use super::{FLOOR_DEADLINE, FloorReading, FloorState, Standing, judge};
+use super::{FLOOR_DEADLINE, FloorReading, FloorState, Standing, judge, soft_reserve};
 use crate::{
     reading::Reading,
-    units::{Nanos, Pages, Pid},
+    units::{Nanos, PageSize, Pages, Pid},
     victim::VictimId,
     workingset::{Ratio, Tunables},
 };
@@ -162,4 +162,21 @@ proptest! {
         prop_assert!(less.below || !more.below);
         prop_assert!(less.near || !less.below);
     }
+}
+
+#[test]
+fn the_soft_tier_goes_ahead_of_need_where_nothing_else_is_left() {
+    let page_size = PageSize::from_bytes(4096).unwrap();
+    let reserve = |reading: FloorReading, soft| soft_reserve(&reading, Pages(soft), page_size);
+    let of_memory = |pages| FloorReading { mem_total: Pages(pages), ..reading(10, 0) };
+    assert_eq!((reserve(of_memory(1024), 1), reserve(of_memory(1024), 0)), (Pages(32), Pages(0)));
+    // 64 MiB are in hand from 2 GiB of memory on.
+    assert_eq!(reserve(of_memory(1 << 30), 1), Pages(16384));
+    for swap_free in [Reading::Known(Pages(500)), Reading::Unreadable] {
+        assert_eq!(reserve(FloorReading { swap_free, ..of_memory(1024) }, 1), Pages(0), "{swap_free:?}");
+    }
+    assert_eq!(
+        reserve(FloorReading { swap_free: Reading::Known(Pages(0)), ..of_memory(1024) }, 1),
+        Pages(32)
+    );
 }
