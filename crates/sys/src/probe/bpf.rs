@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     bpf::{
-        self, BpfError, LoadOptions, Members, OomKills, Pins, Selector,
+        self, BpfError, LoadOptions, Members, OomKills, Pins, Selector, WorkingSet,
         types::{BTF_FILE, Counters, counters_of, find},
     },
     process::possible_cpus,
@@ -53,6 +53,8 @@ pub struct BpfFacts {
     pub selection_programs: Answer,
     /// The one that tells of the kernel's own kills does.
     pub kills_program: Answer,
+    /// Those that count use of files, and keep the floor, do.
+    pub working_set_programs: Answer,
 }
 
 /// Tries everything. Takes a second at most, and some tens of megabytes for that long: not for the daemon.
@@ -97,6 +99,7 @@ fn probe() -> BpfFacts {
         limits_programs: loader.limits_programs(),
         selection_programs: loader.verified(Selector::verify),
         kills_program: loader.verified(OomKills::verify),
+        working_set_programs: loader.verified(|_cpus| WorkingSet::verify()),
     }
 }
 
@@ -119,6 +122,7 @@ fn without_types(why: &str) -> BpfFacts {
         limits_programs: absent(),
         selection_programs: absent(),
         kills_program: absent(),
+        working_set_programs: absent(),
     }
 }
 

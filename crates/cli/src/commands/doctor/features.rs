@@ -45,6 +45,7 @@ pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     features.extend(capabilities(machine));
     features.extend(for_selection(bpf));
     features.extend(for_the_history(bpf, machine));
+    features.extend(for_the_working_set(bpf, machine));
     features.extend(for_less(bpf, machine));
     features
 }
@@ -203,6 +204,24 @@ fn for_the_history(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     ]
 }
 
+/// What keeps the files in use in memory, where that is switched on.
+fn for_the_working_set(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+    vec![
+        optional(
+            "working-set programs",
+            &bpf.working_set_programs,
+            "which files are in use, and the floor of clean file memory ('plimsoll protect')",
+            "files in use are not protected",
+        ),
+        optional(
+            "multi-generational LRU",
+            &machine.multi_gen_lru,
+            "keeping what was used within the last second, by min_ttl_ms, while the working set is protected",
+            "locks and the floor protect the working set by themselves",
+        ),
+    ]
+}
+
 fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     vec![
         optional(
@@ -258,12 +277,6 @@ fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
             &machine.systemd,
             "the last defence: setting memory.max on users' slices",
             "oom_score_adj of the largest process of each user near the line",
-        ),
-        optional(
-            "multi-generational LRU",
-            &machine.multi_gen_lru,
-            "nothing in this version: the working set is not protected yet",
-            "nothing, and nothing is missed in this version",
         ),
     ]
 }
