@@ -35,6 +35,13 @@ const A_WHILE: Duration = Duration::from_secs(60);
 /// Reads a file whenever it is told to.
 const READER: &str = "signal.alarm(600)\nsay('ready')\nwhile True:\n  path = hear()\n  with open(path, 'rb', buffering=0) as file:\n    while file.read(1 << 20): pass\n  say('read')\n";
 
+/// Opens a file once, and reads it whenever it is told to.
+const KEEPER: &str = "signal.alarm(600)\nsay('ready')\nfile = open(hear(), 'rb', buffering=0)\nsay('open')\nwhile True:\n  hear()\n  file.seek(0)\n  while file.read(1 << 20): pass\n  say('read')\n";
+
+/// A scanner that has to be asked before a file is opened (`FAN_CLASS_CONTENT`, `FAN_OPEN_PERM`), and never answers. Whoever
+/// waits for it may go on when it ends.
+const SCANNER: &str = "libc = ctypes.CDLL(None, use_errno=True)\nqueue = libc.fanotify_init(5, os.O_RDONLY)\nplace = hear().encode()\nmarked = libc.fanotify_mark(queue, 1, ctypes.c_uint64(0x10000), -100, place)\nsay('marked' if marked == 0 else f'refused {os.strerror(ctypes.get_errno())}')\nhear()\n";
+
 /// Takes as many MiB as it is told, one by one, and says so; no more than 512.
 const HOG: &str = "say('ready')\nmany = min(int(hear()), 512)\nheld = []\nfor _ in range(many): held.append(bytearray(b'x') * (1 << 20))\nsay('alive')\nhear()\n";
 
@@ -346,4 +353,40 @@ fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
     });
     let view = stage.view();
     assert_eq!(inner.iter().filter(|(_, file)| locked(&view, file) > 0).count(), CGROUPS_GONE_MAX);
+}
+
+#[test]
+fn a_scanner_that_answers_nobody_holds_up_the_opener_alone() {
+    let test = "a_scanner_that_answers_nobody_holds_up_the_opener_alone";
+    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let used = stage.file("used", 8);
+    let mut keeper = stage.program(IDA, KEEPER);
+    keeper.tell(used.to_str().unwrap());
+    keeper.stage("open");
+    let mut scanner = stage.world.root_python(SCANNER);
+    scanner.tell(used.to_str().unwrap());
+    let marked = scanner.line();
+    if marked != "marked" {
+        println!("\nSKIPPED: {test}: no permission mark can be had here: {marked}");
+        return;
+    }
+    let read = |keeper: &mut Program| {
+        keeper.tell("");
+        keeper.stage("read");
+    };
+    until("the file waits to be opened", A_WHILE, || {
+        read(&mut keeper);
+        (stage.view()["opening"].as_u64() == Some(1)).then_some(())
+    });
+    // Everything else goes on: the guard answers, tunables change, protection goes off and on.
+    stage.world.json(&["status"]);
+    stage.world.ok(&["protect", "set", "clean_min_ratio=30"]);
+    stage.world.ok(&["protect", "set", "workingset_protection=0"]);
+    assert_eq!(stage.view()["state"], "off");
+    stage.world.ok(&["protect", "set", "workingset_protection=1"]);
+    drop(scanner);
+    until("it is locked once the scanner is gone", A_WHILE, || {
+        read(&mut keeper);
+        (stage.locked(&used) == 8 << 20).then_some(())
+    });
 }

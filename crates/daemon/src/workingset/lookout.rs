@@ -31,7 +31,7 @@ use std::{
     os::fd::AsFd as _,
     sync::{
         Arc,
-        mpsc::{Receiver, sync_channel},
+        mpsc::{Receiver, TryRecvError, sync_channel},
     },
 };
 
@@ -259,10 +259,15 @@ impl Lookout {
     }
 
     fn take_ranking(&mut self) {
-        if let Some(ranked) = self.ranked.as_ref().and_then(|ranked| ranked.try_recv().ok()) {
-            self.ranked = None;
-            self.victims = ranked;
-            self.write(now());
+        match self.ranked.as_ref().map(Receiver::try_recv) {
+            Some(Ok(ranked)) => {
+                self.ranked = None;
+                self.victims = ranked;
+                self.write(now());
+            }
+            // The guard had no time for it: the next look asks again.
+            Some(Err(TryRecvError::Disconnected)) => self.ranked = None,
+            Some(Err(TryRecvError::Empty)) | None => {}
         }
     }
 
