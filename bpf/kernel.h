@@ -313,7 +313,13 @@ struct pglist_data {
 	atomic_long_t vm_stat[1];
 };
 
+/* `lru_gen_struct` in 6.1, `lru_gen_folio` since 6.2; by generation, anonymous and file, zone. */
+struct lru_gen_folio {
+	long nr_pages[4][2][5];
+};
+
 struct lruvec {
+	struct lru_gen_folio lrugen; /* CONFIG_LRU_GEN */
 	struct pglist_data *pgdat;
 };
 
@@ -323,7 +329,16 @@ struct mem_cgroup_per_node {
 };
 
 /* The same as pahole before 1.26 or so tells it. */
+struct lru_gen_folio___flat {
+	long nr_pages[40];
+};
+
+struct lruvec___flat {
+	struct lru_gen_folio___flat lrugen;
+};
+
 struct mem_cgroup_per_node___flat {
+	struct lruvec___flat lruvec;
 	unsigned long lru_zone_size[25];
 };
 

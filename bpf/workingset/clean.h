@@ -10,6 +10,7 @@
 const volatile __u32 nr_nodes = 1; /* set before load */
 
 #define ZONES_MAX 8
+#define GENERATIONS_MAX 8
 #define CGROUP_DEPTH 32
 /* Cgroups below the one that is watched, and steps to and from them. */
 #define CGROUP_STEPS (1 << 13)
@@ -102,6 +103,32 @@ static __always_inline bool read_machine(struct stock *stock, __u64 group)
 	return stock->clean_pages || stock->free_pages;
 }
 
+/*
+ * File memory in the generations of the multi-generational LRU, which counts what it has for itself and not in lru_zone_size
+ * (lru_gen_update_size(), include/linux/mm_inline.h): a cgroup's page is in one of both.
+ */
+static __always_inline void add_generations(struct stock *stock, __u64 node)
+{
+	struct mem_cgroup_per_node___flat *flat = 0;
+	struct mem_cgroup_per_node *square = 0;
+	const __u64 zones = bpf_core_enum_value(enum zone_type, __MAX_NR_ZONES);
+	__u64 sizes, bytes, generation, zone;
+
+	if (bpf_core_field_exists(square->lruvec.lrugen.nr_pages)) {
+		sizes = node + bpf_core_field_offset(struct mem_cgroup_per_node, lruvec.lrugen.nr_pages);
+		bytes = bpf_core_field_size(struct mem_cgroup_per_node, lruvec.lrugen.nr_pages);
+	} else if (bpf_core_field_exists(flat->lruvec.lrugen.nr_pages)) {
+		sizes = node + bpf_core_field_offset(struct mem_cgroup_per_node___flat, lruvec.lrugen.nr_pages);
+		bytes = bpf_core_field_size(struct mem_cgroup_per_node___flat, lruvec.lrugen.nr_pages);
+	} else {
+		return;
+	}
+	/* Of each generation all zones of anonymous memory, then all of files. */
+	for (generation = 0; generation < GENERATIONS_MAX && (generation + 1) * 2 * zones * 8 <= bytes; generation++)
+		for (zone = 0; zone < ZONES_MAX && zone < zones; zone++)
+			stock->clean_pages += read_long(sizes + ((2 * generation + 1) * zones + zone) * 8);
+}
+
 /* Its lists of file memory, in all zones of a node; it is told flat by the types of some kernels. */
 static long add_lists(__u32 node, struct stock *stock)
 {
@@ -112,6 +139,7 @@ static long add_lists(__u32 node, struct stock *stock)
 
 	if (!sizes)
 		return 0;
+	add_generations(stock, sizes);
 	if (bpf_core_field_exists(square->lru_zone_size))
 		sizes += bpf_core_field_offset(struct mem_cgroup_per_node, lru_zone_size);
 	else
