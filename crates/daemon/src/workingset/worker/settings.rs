@@ -2,7 +2,11 @@
 
 use super::Worker;
 use crate::workingset::{knobs::Knobs, shared::Shared, view::Settings};
-use plimsoll_policy::{units::Nanos, workingset::anon};
+use plimsoll_policy::{
+    reading::Reading,
+    units::{Nanos, Pages},
+    workingset::anon,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often settings of the kernel are looked at again: cgroups come that swap, too.
@@ -26,7 +30,10 @@ impl Worker {
         let again = moment >= self.settings_due;
         if again {
             self.settings_due = moment.saturating_add(SETTINGS_EVERY);
-            knobs.keep_last_used();
+            // Without swap the floor of clean file memory ends one at the same point, whom selection names: not the kernel.
+            if !matches!(reading.swap_total, Reading::Absent | Reading::Known(Pages(0))) {
+                knobs.keep_last_used();
+            }
         }
         match (held, self.anon.holds) {
             (false, true) => knobs.hold_swap(),
