@@ -13,12 +13,14 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
     time::{Duration, Instant},
 };
 use support::{
     ALICE, CAROL, SOON, World,
     disk::{Disk, cached_bytes, page_bytes},
-    guest::{self, Swap},
+    guest::{self, Cgroup, Swap},
     program::Program,
     until,
 };
@@ -56,23 +58,52 @@ fn kernel_kills() -> u64 {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
 }
 
-/// Which LRU there is; put back when dropped.
-struct Lru(String);
+/// A setting of the kernel, put back when dropped.
+struct Setting(&'static str, String);
 
-impl Lru {
-    const ENABLED: &str = "/sys/kernel/mm/lru_gen/enabled";
+impl Setting {
+    const MGLRU: &str = "/sys/kernel/mm/lru_gen/enabled";
+    const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+    const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
 
-    fn set(value: &str) -> Self {
-        let before = fs::read_to_string(Self::ENABLED).unwrap();
-        fs::write(Self::ENABLED, value).unwrap();
-        Self(before)
+    fn set(path: &'static str, value: &str) -> Self {
+        let before = fs::read_to_string(path).unwrap();
+        fs::write(path, value).unwrap();
+        Self(path, before)
+    }
+
+    /// Which LRU there is; `None`, which is said, where there is but one.
+    fn lru(test: &str, value: &str) -> Option<Self> {
+        if !Path::new(Self::MGLRU).exists() {
+            println!("\nSKIPPED: {test}: this kernel has no multi-generational LRU");
+            return None;
+        }
+        Some(Self::set(Self::MGLRU, value))
+    }
+
+    /// So much memory neither for files nor for programs: huge pages that nobody uses.
+    fn huge_pages(mebibytes: u64) -> Self {
+        let set = Self::set(Self::HUGE_PAGES, &(mebibytes / 2).to_string());
+        let has: u64 = fs::read_to_string(Self::HUGE_PAGES).unwrap().trim().parse().unwrap();
+        assert!(has * 2 + 32 > mebibytes, "{has} huge pages");
+        set
     }
 }
 
-impl Drop for Lru {
+impl Drop for Setting {
     fn drop(&mut self) {
-        drop(fs::write(Self::ENABLED, &self.0));
+        drop(fs::write(self.0, &self.1));
     }
+}
+
+fn protected(test: &str) -> Option<World> {
+    let world = World::start(test, CONFIG, &[])?;
+    until("the working set is protected", SOON, || {
+        let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
+        assert!(!state.starts_with("off: "), "{state}");
+        (state == "on").then_some(())
+    });
+    Some(world)
 }
 
 /// A machine whose working set is protected, with a file that somebody uses, all of it locked.
@@ -86,12 +117,7 @@ struct Stage {
 impl Stage {
     fn set_up(test: &str) -> Option<Self> {
         let disk = Disk::of(test)?;
-        let world = World::start(test, CONFIG, &[])?;
-        until("the working set is protected", SOON, || {
-            let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
-            assert!(!state.starts_with("off: "), "{state}");
-            (state == "on").then_some(())
-        });
+        let world = protected(test)?;
         let pages = |mebibytes: u64| (mebibytes << 20) / page_bytes() as u64;
         let (used, passing) = (disk.cold("used", pages(USED_MIB)), disk.cold("passing", pages(200)));
         let mut reader = world.python(ALICE, READER);
@@ -147,11 +173,7 @@ fn the_floor_holds(test: &str, lru: &str) {
     if guest::disk(test).is_none() {
         return;
     }
-    if !Path::new(Lru::ENABLED).exists() {
-        println!("\nSKIPPED: {test}: this kernel has no multi-generational LRU");
-        return;
-    }
-    let _lru = Lru::set(lru);
+    let Some(_lru) = Setting::lru(test, lru) else { return };
     let Some(mut stage) = Stage::set_up(test) else { return };
     let (before, daemon, idle) = (kernel_kills(), stage.world.daemon_pid(), stage.read());
     let mut hog = stage.hog();
@@ -164,8 +186,14 @@ fn the_floor_holds(test: &str, lru: &str) {
     println!("read in {idle:?}, in {slowest:?} at worst");
     let victims: Vec<_> = ended.iter().map(|one| one["victims"][0]["pid"].clone()).collect();
     assert_eq!(victims, [hog.pid()], "{ended:?}");
-    assert_eq!(cached_bytes(&stage.used), USED_MIB << 20);
-    assert_eq!((stage.world.daemon_pid(), stage.locked_bytes()), (daemon, USED_MIB << 20));
+    let view = format!(
+        "{} {} MiB mlocked; {}",
+        cached_bytes(&stage.used),
+        meminfo_mib("Mlocked"),
+        stage.world.json(&["protect"])
+    );
+    assert_eq!(cached_bytes(&stage.used), USED_MIB << 20, "{view}");
+    assert_eq!((stage.world.daemon_pid(), stage.locked_bytes()), (daemon, USED_MIB << 20), "{view}");
 }
 
 #[test]
@@ -201,4 +229,154 @@ fn nobody_is_ended_while_there_is_swap_and_the_file_in_use_stays() {
     assert_eq!((stage.ended().len(), kernel_kills()), (0, before), "{:?}", stage.ended());
     assert!(hog.runs());
     assert_eq!(cached_bytes(&stage.used), USED_MIB << 20);
+}
+
+/// Does something, and tells the least anonymous memory in RAM meanwhile, in MiB.
+fn least_anon_mib_while(work: impl FnOnce()) -> u64 {
+    thread::scope(|scope| {
+        let (working, done) = channel::<()>();
+        let watcher = scope.spawn(move || {
+            let mut least = u64::MAX;
+            while done.recv_timeout(Duration::from_millis(5)) == Err(RecvTimeoutError::Timeout) {
+                least = least.min(meminfo_mib("AnonPages"));
+            }
+            least
+        });
+        work();
+        drop(working);
+        watcher.join().unwrap()
+    })
+}
+
+/// Slices as a system has them, and `memory.swap.max` of each: what the kernel has, and what somebody has set.
+const SWAP_MAX: [(&str, &str); 2] = [("user.slice", "max"), ("system.slice", "1073741824")];
+
+/// What protection sets: `memory.swap.max` of the slices, and `min_ttl_ms`.
+fn knobs() -> Vec<String> {
+    let slices = SWAP_MAX.map(|(name, _)| format!("/sys/fs/cgroup/{name}/memory.swap.max"));
+    let paths = slices.into_iter().chain(["/sys/kernel/mm/lru_gen/min_ttl_ms".to_owned()]);
+    paths.map(|path| fs::read_to_string(path).unwrap().trim().to_owned()).collect()
+}
+
+/// A machine with a program in a slice that does nothing with memory about the floor, one beside it that reads more than
+/// there is room for, another slice, and swap into memory. What is first is dropped first.
+struct Slices {
+    floor_mib: u64,
+    idle: Program,
+    reader: Program,
+    stream: PathBuf,
+    world: World,
+    system: Cgroup,
+    _user: Cgroup,
+    _disk: Disk,
+    _settings: [Setting; 2],
+    _swap: Swap,
+}
+
+impl Slices {
+    const STREAM_MIB: u64 = 300;
+    /// What there is room for of it when nothing is swapped.
+    const ROOM_MIB: u64 = 225;
+
+    fn set_up(test: &str) -> Option<Self> {
+        let (disk, total_mib) = (Disk::of(test)?, meminfo_mib("MemTotal"));
+        let floor_mib = total_mib * 15 / 100;
+        let stream = disk.cold("stream", (Self::STREAM_MIB << 20) / page_bytes() as u64);
+        let [user, system] = SWAP_MAX.map(|(name, swap_max)| {
+            let cgroup = Cgroup::with_memory_max(name, "max");
+            fs::write(format!("/sys/fs/cgroup/{name}/memory.swap.max"), swap_max).unwrap();
+            cgroup
+        });
+        let swap = Swap::compressed(u32::try_from(total_mib).unwrap());
+        let swappiness = Setting::set(Setting::SWAPPINESS, "180");
+        let world = protected(test)?;
+        let mut reader = world.python(ALICE, READER);
+        reader.stage("ready");
+        user.take(reader.pid());
+        let mut idle = world.python(ALICE, HOG);
+        idle.stage("ready");
+        user.take(idle.pid());
+        let room_mib = meminfo_mib("MemAvailable") + meminfo_mib("AnonPages") - floor_mib;
+        let balloon = Setting::huge_pages(room_mib.saturating_sub(Self::ROOM_MIB));
+        idle.tell(&(floor_mib + floor_mib / 32 - meminfo_mib("AnonPages")).to_string());
+        idle.stage("has");
+        Some(Self {
+            floor_mib,
+            idle,
+            reader,
+            stream,
+            world,
+            system,
+            _user: user,
+            _disk: disk,
+            _settings: [swappiness, balloon],
+            _swap: swap,
+        })
+    }
+
+    /// Has more read than there is room for, again and again, until `done`.
+    fn read_until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        until(what, SOON * 2, || {
+            self.reader.tell(self.stream.to_str().unwrap());
+            self.reader.stage("read");
+            done(self).then_some(())
+        });
+    }
+
+    fn held_by(&self) -> Option<String> {
+        Some(self.world.json(&["protect"])["anon"]["held_by"].as_str()?.to_owned())
+    }
+}
+
+/// Programs' own memory about the floor stays in RAM when others need more than there is, and all settings are put back.
+fn the_floor_of_anonymous_memory_holds(test: &str, lru: &str) {
+    if guest::disk(test).is_none() {
+        return;
+    }
+    let Some(_lru) = Setting::lru(test, lru) else { return };
+    let (two_percent_mib, kernel_kills_before) = (meminfo_mib("MemTotal") / 50, kernel_kills());
+    let Some(mut slices) = Slices::set_up(test) else { return };
+    let floor_mib = slices.floor_mib;
+    until("swapping is held back", SOON, || (slices.held_by()? == "memory.swap.max").then_some(()));
+    assert_eq!(knobs(), ["0", "0", if lru == "y" { "1000" } else { "0" }]);
+    let mut hog = slices.world.python(CAROL, HOG);
+    hog.stage("ready");
+    slices.system.take(hog.pid());
+    let mut passes = 0;
+    let least = least_anon_mib_while(|| {
+        hog.tell(&(floor_mib * 2 / 3).to_string());
+        slices.read_until("it is held back again", |slices| {
+            passes += 1;
+            passes >= 4 && slices.held_by().is_some()
+        });
+    });
+    assert!(least + two_percent_mib >= floor_mib, "{least} MiB of {floor_mib} MiB");
+    assert!(slices.idle.runs() && hog.runs());
+    slices.world.ok(&["protect", "set", "workingset_protection=0"]);
+    assert_eq!(knobs(), ["max", "1073741824", "0"]);
+    let mut left = u64::MAX;
+    slices.read_until("without protection it goes to swap", |_| {
+        left = meminfo_mib("AnonPages");
+        left + two_percent_mib < floor_mib
+    });
+    println!(
+        "the floor is {floor_mib} MiB: {least} MiB at least with protection, {left} MiB after a pass without"
+    );
+    assert_eq!(kernel_kills(), kernel_kills_before);
+}
+
+#[test]
+fn idle_memory_about_the_floor_is_not_swapped_out_and_settings_are_put_back() {
+    the_floor_of_anonymous_memory_holds(
+        "idle_memory_about_the_floor_is_not_swapped_out_and_settings_are_put_back",
+        "n",
+    );
+}
+
+#[test]
+fn idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_lru() {
+    the_floor_of_anonymous_memory_holds(
+        "idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_lru",
+        "y",
+    );
 }
