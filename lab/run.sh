@@ -18,9 +18,12 @@ cd "$(dirname "$0")/.." || exit 1
 
 # What emulation costs here: deadlines of the tests grow by this factor (crates/cli/tests/support).
 readonly slowness=10
-# For all tests of one kernel, and for one binary.
+# For one guest, and for one binary.
 readonly seconds_max=1800 binary_seconds_max=600
-readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers workingset_programs'
+readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers workingset workingset_programs'
+# In MiB, of a guest; and of one whose memory is filled, which takes its time: these binaries have a guest of their own.
+readonly mebibytes=2560 filled_mebibytes=1024
+readonly filling='lab_workingset workingset workingset_programs'
 
 die() {
     printf 'lab: %s\n' "$1" >&2
@@ -39,19 +42,21 @@ test_binaries() {
     sed -n 's/^ *Executable tests\/\([^ ]*\)\.rs (\(.*\))$/\1 \2/p; s/^ *Executable unittests src\/lib\.rs (\(.*\))$/sys \1/p' "$log"
 }
 
-# Prints the guest's commands: each binary that one of the patterns names, where and as cargo would run it.
+# Prints the guest's commands: each binary of the list that one of the patterns names, where and as cargo would run it; of those
+# that fill the memory ($1 is 'filling'), or of the others.
 test_commands() {
-    local arguments=$1 name path pattern wanted
-    shift
+    local kind=$1 binaries=$2 arguments=$3 name path pattern wanted its
+    shift 3
     while read -r name path; do
-        wanted=no
+        wanted=no its=modest
         for pattern in "$@"; do
             # shellcheck disable=SC2053 # a pattern it is
             [[ $name != $pattern ]] || wanted=yes
         done
-        [ "$wanted" = yes ] || continue
+        [[ " $filling " != *" $name "* ]] || its=filling
+        [ "$wanted-$its" = "yes-$kind" ] || continue
         printf 'run %q %q %s\n' "$name" "$PWD/$path" "$arguments"
-    done < <(test_binaries)
+    done <<<"$binaries"
 }
 
 # What the guest runs before the commands.
@@ -62,6 +67,23 @@ export PLIMSOLL_TEST_SLOWNESS=$slowness RUST_TEST_THREADS=1 RUST_BACKTRACE=0
 export PATH=\$PATH:$(printf '%q' "$PWD/target/tools/usr/bin") seconds_max=$binary_seconds_max
 . ../../lab/binaries.sh
 END
+}
+
+# Runs commands, if there are any, in a guest of so many MiB; $status is that of the last guest that failed.
+run_guest() {
+    local commands=$2 code complaints
+    [ -n "$commands" ] || return 0
+    lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-$1}" "$kernel" \
+        "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
+    code=$?
+    # A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
+    if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then
+        printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console"
+        [ "$code" -ne 0 ] || code=1
+        # The next guest has a console of its own.
+        cp "$kernel/console" "$kernel/console.complains"
+    fi
+    [ "$code" -eq 0 ] || status=$code
 }
 
 [ $# -ge 1 ] || die "usage: lab/run.sh SERIES [TEST... [-- ARGUMENT...] | --command COMMAND | --shell]" 2
@@ -96,17 +118,14 @@ fi
 exec 8>target/lab/build.lock
 flock 8
 make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workloads do not build"
-commands=$(test_commands "${*@Q}" "${patterns[@]}") || exit
-[ -n "$commands" ] || die "no test binary is called: ${patterns[*]}" 2
+binaries=$(test_binaries) || exit
+commands=$(test_commands modest "$binaries" "${*@Q}" "${patterns[@]}")
+filling_commands=$(test_commands filling "$binaries" "${*@Q}" "${patterns[@]}")
+[ -n "$commands$filling_commands" ] || die "no test binary is called: ${patterns[*]}" 2
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"
-began=$SECONDS
-lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-2560}" "$kernel" "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
-status=$?
-# A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
-if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then
-    printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console"
-    [ "$status" -ne 0 ] || status=1
-fi
+began=$SECONDS status=0
+run_guest $mebibytes "$commands"
+run_guest $filled_mebibytes "$filling_commands"
 echo "lab: $series took $((SECONDS - began)) s"
 exit "$status"
