@@ -160,28 +160,24 @@ impl Slot {
 
     /// Maps the pages that are in the page cache, which locks them; gives how many those are. Reads nothing from the
     /// disk, unless a page is taken between looking and mapping: then that page.
-    pub(super) fn capture(&self, already: usize) -> Result<usize, Refusal> {
+    pub(super) fn capture(&self) -> Result<usize, Refusal> {
         let mut resident = vec![0_u8; self.pages];
         let look = |errno| Refusal::of("look which pages are in memory", errno);
         self.resident(&mut resident).map_err(look)?;
-        let count = resident.iter().filter(|page| **page & 1 != 0).count();
-        // What is locked does not leave: the same number are the same pages.
-        if count == already {
-            return Ok(count);
-        }
-        let mut first = 0_usize;
+        let (mut first, mut locked) = (0_usize, 0_usize);
         for run in resident.chunk_by(|one, other| (*one ^ *other) & 1 == 0) {
             if run.first().is_some_and(|page| page & 1 != 0) {
                 match self.populate(first, run.len()) {
-                    // EFAULT: the file was cut short; EINTR: what is left is taken up by the next capture.
-                    Ok(()) | Err(Errno::FAULT | Errno::INTR | Errno::AGAIN) => {}
+                    Ok(()) => locked = locked.saturating_add(run.len()),
+                    // EFAULT: the file was cut short. All of it is taken up by the next capture, as it does not count.
+                    Err(Errno::FAULT | Errno::INTR | Errno::AGAIN) => {}
                     Err(errno) => return Err(Refusal::of("map pages that are in memory", errno)),
                 }
             }
             first = first.saturating_add(run.len());
         }
         self.check_held()?;
-        Ok(count)
+        Ok(locked)
     }
 
     /// Undoes a lock that was begun before a release and done after it.

@@ -1,3 +1,5 @@
+#![expect(unsafe_code, reason = "unmaps pages as the kernel does")]
+
 use super::*;
 use crate::workingset::{
     Mounts, SoftRelease,
@@ -68,6 +70,25 @@ fn only_what_is_in_memory_is_locked_and_what_comes_in_later_is_captured() {
     assert_eq!(file.pages(), Pages(before), "another chunk was captured");
     assert_eq!(file.capture(), Pages(after));
     assert_eq!(locked_pages(id), after);
+}
+
+#[test]
+fn what_the_kernel_unmaps_though_it_is_locked_is_locked_again() {
+    let Some(disk) = Disk::make("what_the_kernel_unmaps_though_it_is_locked_is_locked_again", "ext4") else {
+        return;
+    };
+    let id = disk.file("hot", 700);
+    let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
+    assert_eq!(file.lock(&locks(), 0..2, HARD), Ok(Pages(700)));
+    for (_, (start, bytes)) in file.ranges() {
+        let start = std::ptr::with_exposed_provenance_mut(usize::try_from(start).unwrap());
+        let bytes = usize::try_from(bytes).unwrap();
+        // SAFETY: the range is one of the file's own mappings, which nothing refers to; the file keeps what it holds.
+        unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontneedLocked) }.unwrap();
+    }
+    assert_eq!(locked_pages(id), 0);
+    assert_eq!(file.capture(), Pages(700));
+    assert_eq!(locked_pages(id), 700);
 }
 
 #[test]
