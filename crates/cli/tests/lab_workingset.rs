@@ -217,7 +217,7 @@ fn nobody_is_ended_while_there_is_swap_and_the_file_in_use_stays() {
     let Some(mut stage) = Stage::set_up(NAME) else { return };
     let before = kernel_kills();
     let mut hog = stage.hog();
-    hog.tell(&(meminfo_mib("MemAvailable") + total_mib / 8).to_string());
+    hog.tell(&(meminfo_mib("MemAvailable") + total_mib / 4).to_string());
     let mut has = false;
     stage.read_until("the hog has its memory", || {
         assert!(hog.runs(), "it ended");
