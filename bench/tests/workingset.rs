@@ -344,6 +344,8 @@ fn a_bench_that_is_killed_leaves_neither_files_nor_cgroups() {
     fs::write(scope.join("cgroup.procs"), left.id().to_string()).unwrap();
     assert!(scope.exists() && data.exists());
     drop(broom.stdin.take());
+    // To wait would close it, and who was left would end by itself.
+    let _open = left.stdin.take();
     // Its parent, this test, waits for the one that was left, so that the cgroup is empty.
     assert!(!left.wait().unwrap().success());
     assert!(broom.wait().unwrap().success());
