@@ -85,6 +85,12 @@ missing_packages() {
     has shellcheck || echo shellcheck
     has stress-ng || echo stress-ng
     has python3 || echo python3
+    # File systems whose files are opened by their inodes, each on a disk in a file.
+    has mkfs.btrfs || echo btrfs-progs
+    has mkfs.xfs || echo xfsprogs
+    has mkfs.f2fs || echo f2fs-tools
+    has mksquashfs || echo squashfs-tools
+    has mkfs.erofs || echo erofs-utils
     # The lab's guests run this machine's own programs.
     [ "$(uname -m)" = x86_64 ] || return 0
     has qemu-system-x86_64 || echo qemu-system-x86
