@@ -78,10 +78,10 @@ run_guest() {
     code=$?
     # A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
     if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then
-        printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console"
-        [ "$code" -ne 0 ] || code=1
         # The next guest has a console of its own.
-        cp "$kernel/console" "$kernel/console.complains"
+        cp "$kernel/console" "$kernel/console.$1"
+        printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console.$1"
+        [ "$code" -ne 0 ] || code=1
     fi
     [ "$code" -eq 0 ] || status=$code
 }
