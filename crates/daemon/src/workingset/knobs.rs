@@ -103,6 +103,12 @@ impl Knobs {
         }
     }
 
+    /// Has it keep what it kept before.
+    pub(super) fn forget_last_used(&mut self) {
+        self.lru_gen_done = false;
+        self.put_back(is_min_ttl);
+    }
+
     /// For how long it was set to, in milliseconds; `None`: it was not.
     pub(super) fn min_ttl_ms(&self) -> Option<u64> {
         self.record.undos().iter().any(is_min_ttl).then_some(MIN_TTL_MS)

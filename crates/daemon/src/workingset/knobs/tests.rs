@@ -89,6 +89,11 @@ fn it_is_set_where_it_is_used_also_when_that_is_later() {
     kernel.set("lru_gen/enabled", "0x0007");
     knobs.keep_last_used();
     assert_eq!(kernel.ttl(), 1000);
+    // Swap goes, and comes again.
+    knobs.forget_last_used();
+    assert_eq!((kernel.ttl(), knobs.min_ttl_ms()), (0, None));
+    knobs.keep_last_used();
+    assert_eq!(kernel.ttl(), 1000);
 }
 
 #[test]

@@ -31,8 +31,10 @@ impl Worker {
         if again {
             self.settings_due = moment.saturating_add(SETTINGS_EVERY);
             // Without swap the floor of clean file memory ends one at the same point, whom selection names: not the kernel.
-            if !matches!(reading.swap_total, Reading::Absent | Reading::Known(Pages(0))) {
-                knobs.keep_last_used();
+            match reading.swap_total {
+                Reading::Absent | Reading::Known(Pages(0)) => knobs.forget_last_used(),
+                Reading::Known(_) => knobs.keep_last_used(),
+                Reading::Unreadable | Reading::Stale { .. } => {}
             }
         }
         match (held, self.anon.holds) {
