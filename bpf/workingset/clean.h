@@ -112,6 +112,7 @@ static __always_inline void add_generations(struct stock *stock, __u64 node)
 	struct mem_cgroup_per_node___flat *flat = 0;
 	struct mem_cgroup_per_node *square = 0;
 	const __u64 zones = bpf_core_enum_value(enum zone_type, __MAX_NR_ZONES);
+	__s64 files[ZONES_MAX] = {};
 	__u64 sizes, bytes, generation, zone;
 
 	if (bpf_core_field_exists(square->lruvec.lrugen.nr_pages)) {
@@ -124,9 +125,11 @@ static __always_inline void add_generations(struct stock *stock, __u64 node)
 		return;
 	}
 	/* Of each generation all zones of anonymous memory, then all of files. */
-	for (generation = 0; generation < GENERATIONS_MAX && (generation + 1) * 2 * zones * 8 <= bytes; generation++)
+	for (generation = 0; generation < GENERATIONS_MAX && (generation + 1) * 2 * zones * 8 <= bytes; generation++) {
+		bpf_probe_read_kernel(files, sizeof(files), (void *)(sizes + (2 * generation + 1) * zones * 8));
 		for (zone = 0; zone < ZONES_MAX && zone < zones; zone++)
-			stock->clean_pages += read_long(sizes + ((2 * generation + 1) * zones + zone) * 8);
+			stock->clean_pages += files[zone];
+	}
 }
 
 /* Its lists of file memory, in all zones of a node; it is told flat by the types of some kernels. */

@@ -363,7 +363,7 @@ static __always_inline int look_at_floor(enum where where)
 	if (!known || at.free_pages > told->free_max_pages)
 		return 0;
 	/* Ahead of need: the kernel tries sixteen times, and waits for nobody to wake up. */
-	if (stock.clean_pages < told->reserve_pages)
+	if (told->reserve_pages && stock.clean_pages < told->reserve_pages)
 		tell_soft(at.state, where == CGROUP, 0);
 	if (at.clean_pages >= 2 * told->line_pages)
 		return 0;

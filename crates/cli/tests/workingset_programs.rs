@@ -31,7 +31,7 @@ use std::{
 use support::{
     SOON,
     cage::Cage,
-    disk::{Disk, drop_cached, page_bytes},
+    disk::{Disk, cached_bytes, drop_cached, page_bytes},
     guest,
     program::PYTHON,
     until,
@@ -390,6 +390,33 @@ fn reclaim_that_makes_no_progress_is_told() {
     });
     assert!(limited);
     assert_eq!(reclaimer.0, hog.0.id());
+}
+
+#[test]
+fn ahead_of_need_the_soft_tier_is_told_to_go() {
+    let name = "ahead_of_need_the_soft_tier_is_told_to_go";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(cage) = Cage::of(name, "ahead", 96) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 64 * MIB_PAGES);
+    let mut reader = Caged::reader(&cage, &path);
+    reader.go();
+    until("it is read", SOON, || reader.has_ended().then_some(()));
+    let mut hog = Caged::slow_hog(&cage);
+    let reserve = Pages(40 * MIB_PAGES);
+    programs.set.set_floor(&FloorSettings { line: Pages(0), reserve, ..floor(&cage, Vec::new()) }).unwrap();
+    hog.go();
+    let limited = programs.event("the soft tier is to go", inode(&cage), |event| match event.kind {
+        Kind::NoProgress { limited, reclaimed } => {
+            assert_eq!(reclaimed, Pages(0));
+            Some(limited)
+        }
+        Kind::Ask(..) | Kind::Taken(..) | Kind::Nobody(_) | Kind::Near(_) => None,
+    });
+    // While there is something left: reclaim still makes progress.
+    let left = cached_bytes(&path);
+    assert!(limited && left > 8 << 20, "{left} bytes are left");
+    assert_eq!(programs.set.floor_counts().unwrap().below, 0);
 }
 
 /// Whom the programs took, or asked to be taken, which the test then does as the daemon would.

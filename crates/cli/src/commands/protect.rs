@@ -130,7 +130,7 @@ fn show(out: &mut dyn Write, view: &ProtectView) -> io::Result<()> {
     }
     tiers.write(out)?;
     if view.soft_releases > 0 {
-        writeln!(out, "The soft tier was let go {} times, as reclaim made no progress.", view.soft_releases)?;
+        writeln!(out, "The soft tier was let go {} times, as memory ran out.", view.soft_releases)?;
     }
     if let Some(floor) = &view.floor {
         writeln!(out, "\n{}", floor_sentence(floor))?;

@@ -204,19 +204,26 @@ impl Lookout {
     }
 
     fn let_soft_go(&mut self) {
-        // What the worker is locking just now is not counted yet.
-        if self.shared.tunables().clean_low_ratio == Ratio::default()
-            && self.shared.locked(Tier::Soft) == Pages(0)
-        {
+        let moment = now();
+        let holds = self.shared.locked(Tier::Soft) > Pages(0);
+        let begins = !self.shared.soft_rests(moment);
+        if !holds && begins && self.shared.tunables().clean_low_ratio == Ratio::default() {
             return;
         }
+        if holds || begins {
+            // First, so that the worker locks no more in it.
+            self.shared.rest_soft(moment.saturating_add(SOFT_RESTS));
+        }
+        // In any case: what the worker is locking just now is not counted yet.
         if let Err(error) = self.soft.release() {
             self.notices.once("soft tier", &error);
         }
-        self.shared.soft_released(now().saturating_add(SOFT_RESTS));
-        // What was locked counts as clean memory no more.
-        self.due = Nanos(0);
-        self.shared.ring(Thread::Worker);
+        if holds || begins {
+            self.shared.soft_released();
+            // What was locked counts as clean memory no more.
+            self.due = Nanos(0);
+            self.shared.ring(Thread::Worker);
+        }
     }
 
     /// The programs could take nobody: the guard does, unless it was asked a moment ago or there is swap.
@@ -341,24 +348,31 @@ impl Lookout {
     }
 
     fn settings(&self, moment: Nanos) -> FloorSettings {
-        let Some(now) = self.last.filter(|_| !self.shared.dry_run()) else {
-            let cgroup = self.readings.cgroup_inode();
+        let cgroup = self.readings.cgroup_inode();
+        let Some(now) = self.last else {
             return FloorSettings { own: own_pid(), cgroup, ..FloorSettings::default() };
         };
+        let all = FloorSettings {
+            free_max: Pages(now.floor.mem_total.0 >> 4),
+            reserve: soft_reserve(&now.floor, self.shared.locked(Tier::Soft), self.readings.page_size()),
+            dirty: now.dirty,
+            own: own_pid(),
+            cgroup,
+            ..FloorSettings::default()
+        };
+        if self.shared.dry_run() {
+            return all;
+        }
         // With swap that is free, or with nothing to gain, nobody is ended; nor while somebody is dying.
         let holds = self.state.spares || self.state.dying().is_some() || moment < self.asked_until;
         FloorSettings {
             line: self.state.line,
             locked: now.floor.locked,
-            dirty: now.dirty,
-            free_max: Pages(now.floor.mem_total.0 >> 4),
-            reserve: soft_reserve(&now.floor, self.shared.locked(Tier::Soft), self.readings.page_size()),
             valid_until: if self.victims.is_empty() { Nanos(0) } else { moment.saturating_add(VALID) },
             hold_until: if holds { moment.saturating_add(VALID) } else { Nanos(0) },
             hold: FLOOR_DEADLINE,
-            cgroup: self.readings.cgroup_inode(),
-            own: own_pid(),
             victims: self.victims.clone(),
+            ..all
         }
     }
 }

@@ -170,16 +170,20 @@ impl Shared {
         }
     }
 
-    /// The soft tier was let go, and stays so until then.
-    pub(super) fn soft_released(&self, until: Nanos) {
-        self.soft_rests_until.store(until.0, Ordering::Relaxed);
+    /// Nothing is locked in the soft tier until then.
+    pub(super) fn rest_soft(&self, until: Nanos) {
+        self.soft_rests_until.store(until.0, Ordering::SeqCst);
+    }
+
+    /// The soft tier was let go.
+    pub(super) fn soft_released(&self) {
         if self.soft.swap(0, Ordering::Relaxed) > 0 {
             self.soft_releases.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(super) fn soft_rests(&self, now: Nanos) -> bool {
-        now.0 < self.soft_rests_until.load(Ordering::Relaxed)
+        now.0 < self.soft_rests_until.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_held(&self, held: Held) {

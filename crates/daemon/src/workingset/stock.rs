@@ -91,20 +91,20 @@ impl Stock {
         });
     }
 
-    /// Locks what the plan asks for and is not held, until `enough` says so; the rest is for the next turn, and so is what
+    /// Locks what the plan asks for and is not held, until `enough` says so of a tier; the rest is for the next turn, and so is what
     /// has to be opened first.
     pub(super) fn hold(
         &mut self,
         plan: &Plan,
         (mounts, opener): (&mut Mounts, &mut Opener),
         now: Nanos,
-        enough: impl Fn() -> bool,
+        enough: impl Fn(Tier) -> bool,
     ) -> Vec<Refused> {
         let mut refused = Vec::new();
         let mut given_up = BTreeSet::new();
         for extent in &plan.extents {
-            if enough() {
-                break;
+            if enough(extent.tier) {
+                continue;
             }
             if given_up.contains(&extent.file) {
                 continue;
@@ -135,7 +135,7 @@ impl Stock {
         opened: Opened,
         plan: &Plan,
         now: Nanos,
-        enough: impl Fn() -> bool,
+        enough: impl Fn(Tier) -> bool,
     ) -> Result<(), Refusal> {
         let id = opened.file.id();
         let mut extents = plan.extents.iter().filter(|extent| extent.file == id).peekable();
@@ -147,14 +147,14 @@ impl Stock {
         extents.try_for_each(|extent| self.lock(extent, now, &enough))
     }
 
-    fn lock(&mut self, extent: &Extent, now: Nanos, enough: impl Fn() -> bool) -> Result<(), Refusal> {
+    fn lock(&mut self, extent: &Extent, now: Nanos, enough: impl Fn(Tier) -> bool) -> Result<(), Refusal> {
         let Some(kept) = self.files.get_mut(&extent.file) else {
             return Ok(());
         };
         let held: BTreeMap<u32, Tier> = kept.file.chunks().map(|(chunk, tier, _)| (chunk, tier)).collect();
         let end = extent.first.saturating_add(extent.chunks);
         let mut next = extent.first;
-        while next < end && !enough() {
+        while next < end && !enough(extent.tier) {
             let until = next.saturating_add(STRIDE).min(end);
             let missing = (next..until).any(|chunk| held.get(&chunk) != Some(&extent.tier));
             if missing {

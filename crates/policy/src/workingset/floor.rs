@@ -86,8 +86,8 @@ pub const FLOOR_DEADLINE: Nanos = Nanos(2_000_000_000);
 /// Of memory that is large, so much is kept in hand while the soft tier holds some: taken at 4 GiB/s it lasts for 16 ms.
 const RESERVE_MAX: Bytes = Bytes(64 << 20);
 
-/// With less clean file memory than this left to take, the soft tier is to go: a 32nd of the memory, or what that is of
-/// [`RESERVE_MAX`]. 0 while it holds nothing, and while there is swap to take instead.
+/// With less clean file memory than this left to take, the soft tier is to go: a 32nd of the memory, at most 64 MiB. 0 while
+/// it holds nothing, and while there is swap to take instead.
 #[must_use]
 pub fn soft_reserve(reading: &FloorReading, soft: Pages, page_size: PageSize) -> Pages {
     if soft == Pages(0) || can_swap(reading) != Some(false) {

@@ -59,7 +59,7 @@ pub struct Tunables {
     pub anon_min_ratio: Ratio,
     /// So much clean file memory is kept: the hottest of it is locked, and when less than this is left, a process ends.
     pub clean_min_ratio: Ratio,
-    /// So much more is locked, until reclaim makes no progress.
+    /// So much more is locked, until reclaim finds next to nothing else.
     pub clean_low_ratio: Ratio,
 }
 

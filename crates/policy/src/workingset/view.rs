@@ -19,7 +19,7 @@ pub struct ProtectView {
     pub memory_bytes: Option<u64>,
     /// What is held while it is hot.
     pub hard: TierView,
-    /// What is held until reclaim makes no progress.
+    /// What is held until reclaim finds next to nothing else.
     pub soft: TierView,
     /// How often the soft tier was let go since protection began.
     pub soft_releases: u64,

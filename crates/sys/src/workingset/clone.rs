@@ -10,7 +10,7 @@ use rustix::{
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// How often a look-up is tried again: any rename or mount elsewhere disturbs it, and where containers start there are many
-/// at a time. It takes some microseconds.
+/// at a time. Each takes some microseconds.
 const TRIES: u32 = 64;
 
 /// `struct mount_attr` of `linux/mount.h`.
@@ -41,10 +41,7 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &[u8], id: u32) -> Result<OwnedFd
     let place = loop {
         match openat2(root, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Ok(place) => break place,
-            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {
-                tries = tries.saturating_add(1);
-                std::thread::yield_now();
-            }
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries = tries.saturating_add(1),
             Err(_) => return Err(Refusal::Unreachable),
         }
     };

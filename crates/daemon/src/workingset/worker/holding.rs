@@ -2,12 +2,13 @@
 
 use super::{LASTING, Worker, now};
 use crate::workingset::{
+    shared::Shared,
     stock::Refused,
     view::{self, Held},
 };
 use plimsoll_policy::{
     units::Nanos,
-    workingset::{Barred, Budget, plan},
+    workingset::{Barred, Budget, Tier, plan},
 };
 use plimsoll_sys::workingset::Refusal;
 use std::sync::Arc;
@@ -29,8 +30,7 @@ impl Worker {
         let budget = self.budget(moment);
         let plan = plan(&self.heat, &self.stock.holdings(), budget, moment);
         self.stock.let_go(&plan);
-        let (shared, began) = (Arc::clone(&self.shared), moment);
-        let enough = || shared.is_stopping() || now().0.saturating_sub(began.0) >= LOCKING_MAX.0;
+        let enough = enough(Arc::clone(&self.shared), moment);
         let ways = (&mut self.mounts, &mut self.opener);
         for refused in self.stock.hold(&plan, ways, moment, enough) {
             self.take_refusal(refused, moment);
@@ -69,14 +69,13 @@ impl Worker {
                 );
             }
         }
-        let shared = Arc::clone(&self.shared);
-        let enough = || shared.is_stopping() || now().0.saturating_sub(moment.0) >= LOCKING_MAX.0;
+        let enough = enough(Arc::clone(&self.shared), moment);
         for (file, opened) in taken {
             // One that was barred meanwhile is not held after all.
             if self.heat.barred(file, moment).is_some() {
                 continue;
             }
-            let locked = opened.and_then(|opened| self.stock.take(opened, &self.plan, moment, enough));
+            let locked = opened.and_then(|opened| self.stock.take(opened, &self.plan, moment, &enough));
             if let Err(why) = locked {
                 self.take_refusal(Refused { file, why }, moment);
             }
@@ -121,6 +120,16 @@ impl Worker {
         if matches!(why, Refusal::Denied(_) | Refusal::Failed(..) | Refusal::Full) {
             self.notices.once("working set", &format_args!("{file}: {why}"));
         }
+    }
+}
+
+/// Whether no more is to be locked in a tier for now: in the soft one also as soon as it was let go.
+fn enough(shared: Arc<Shared>, began: Nanos) -> impl Fn(Tier) -> bool {
+    move |tier| {
+        let moment = now();
+        shared.is_stopping()
+            || moment.0.saturating_sub(began.0) >= LOCKING_MAX.0
+            || (tier == Tier::Soft && shared.soft_rests(moment))
     }
 }
 
