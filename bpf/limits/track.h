@@ -72,25 +72,38 @@ static __always_inline __u32 uid_of(struct task_struct *task)
 /*
  * Whose account a process is charged to: its uid's; with a subordinate uid in a user namespace, that of who made the
  * outermost namespace, unless that is root. Root stays root, wherever it went. Namespaces nest 32 deep (create_user_ns).
+ *
+ * Global functions are verified once and not on each path that comes to them, so they take numbers. They read what these
+ * are the addresses of as any kernel memory: at each load of a pointer from one that it trusts the verifier compares the
+ * names of all of the kernel's types (btf_nested_type_is_trusted, 6.4 to 6.18).
  */
-static __noinline __u32 user_of(struct task_struct *task)
+__noinline __u32 user_of_leader(__u64 leader)
 {
-	const struct cred *cred;
-	struct user_namespace *ns;
-	__u32 uid, owner;
+	struct task_struct *task = (struct task_struct *)leader;
+	const struct cred *cred = BPF_CORE_READ(task, cred);
+	struct user_namespace *ns = BPF_CORE_READ(cred, user_ns);
+	__u32 uid = BPF_CORE_READ(cred, uid.val), owner;
 	int i;
 
-	if (!task)
-		return PLIMSOLL_NO_UID;
-	cred = task->group_leader->cred;
-	uid = cred->uid.val;
-	ns = cred->user_ns;
-	if (!uid || !ns->level)
+	if (!uid || !BPF_CORE_READ(ns, level))
 		return uid;
-	for (i = 0; i < 33 && ns->level > 1; i++)
-		ns = ns->parent;
-	owner = ns->owner.val;
+	for (i = 0; i < 33 && BPF_CORE_READ(ns, level) > 1; i++)
+		ns = BPF_CORE_READ(ns, parent);
+	owner = BPF_CORE_READ(ns, owner.val);
 	return owner ? owner : uid;
+}
+
+static __always_inline __u64 leader_of(struct task_struct *task)
+{
+	__u64 leader = 0;
+
+	bpf_core_read(&leader, sizeof(leader), &task->group_leader);
+	return leader;
+}
+
+static __always_inline __u32 user_of(struct task_struct *task)
+{
+	return user_of_leader(leader_of(task));
 }
 
 /* All but who uses it. No line meanwhile: nothing about it is near. */
@@ -196,19 +209,22 @@ static __always_inline __u32 account_of(__u32 uid)
 
 static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
 {
-	struct file *file = mm->exe_file;
+	struct file *file = BPF_CORE_READ(mm, exe_file);
 	struct plimsoll_exe exe = {};
+	struct super_block *sb;
 	struct inode *inode;
 	__u32 *whose;
 
 	if (!file)
 		return false;
-	inode = file->f_inode;
+	inode = BPF_CORE_READ(file, f_inode);
+	sb = BPF_CORE_READ(inode, i_sb);
 	/* Only root's, and only where root said so: a user can mount FUSE, or anything in a namespace of its own. */
-	if (inode->i_uid.val || inode->i_sb->s_magic == FUSE_SUPER_MAGIC || inode->i_sb->s_user_ns->level)
+	if (BPF_CORE_READ(inode, i_uid.val) || BPF_CORE_READ(sb, s_magic) == FUSE_SUPER_MAGIC ||
+	    BPF_CORE_READ(sb, s_user_ns, level))
 		return false;
-	exe.inode = inode->i_ino;
-	exe.device = inode->i_sb->s_dev;
+	exe.inode = BPF_CORE_READ(inode, i_ino);
+	exe.device = BPF_CORE_READ(sb, s_dev);
 	whose = bpf_map_lookup_elem(&protected_exes, &exe);
 	if (!whose) {
 		exe.device = 0;
@@ -371,22 +387,26 @@ static __always_inline bool join_one(__u64 id)
 	return false;
 }
 
-/* One living member more, or fewer. Joined for that long: it cannot end meanwhile, and be another family. */
-static __always_inline void count_living(__u64 id, __u32 change)
+/*
+ * One living member more, or fewer. Joined for that long: it cannot end meanwhile, and be another family. Global: the
+ * verifier walks it once, and not on each path that comes to it, which took half of the time that loading took.
+ */
+__noinline int count_living(__u64 id, __u32 change)
 {
 	struct plimsoll_family *f;
 	struct plimsoll_account *a;
 
 	if (!id || !join_one(id))
-		return;
+		return 0;
 	f = bpf_map_lookup_elem(&families, &id);
 	if (!f)
-		return;
+		return 0;
 	__sync_fetch_and_add(&f->living, change);
 	a = account_at(f->account);
 	if (a)
 		settle_dying(f, a);
 	leave_one(f, id);
+	return 0;
 }
 
 /*
@@ -643,22 +663,27 @@ static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
 	unpin(e, key, mm);
 }
 
-/* Moves the whole charge when the process has become another user's: one winner per move. */
-static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *task)
+/*
+ * Moves the whole charge when the process has become another user's: one winner per move. The entry is the process's
+ * own, or pinned.
+ */
+__noinline int follow_leader(__u64 key, __u64 leader)
 {
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct task_struct *task = (struct task_struct *)leader;
 	struct plimsoll_account *from, *to;
 	__u64 word, moved;
 	__u32 uid, user, index;
 	__s64 own;
 	int i;
 
-	if (!task)
+	if (!e)
 		return 0;
 	for (i = 0; i < FOLLOW_TRIES; i++) {
-		uid = uid_of(task);
+		uid = BPF_CORE_READ(task, cred, uid.val);
 		if (uid == e->uid)
 			return 0;
-		user = user_of(task);
+		user = user_of_leader(leader);
 		index = account_of(user);
 		word = e->word;
 		if (!word)
@@ -681,8 +706,7 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 			count_one(&counters.moves);
 		}
 		/* A login that becomes a user's is a user's. */
-		if (e->flags & PLIMSOLL_MM_PROTECTED && task->tgid != 1 &&
-		    !(task->mm && exe_is_protected(task->mm, uid)))
+		if (e->flags & PLIMSOLL_MM_PROTECTED && e->tgid != 1 && !exe_is_protected((struct mm_struct *)key, uid))
 			__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_PROTECTED);
 		e->user = user;
 		e->uid = uid;
@@ -690,6 +714,11 @@ static __noinline int follow_user(struct plimsoll_mm *e, struct task_struct *tas
 		__sync_fetch_and_and(&e->flags, ~(PLIMSOLL_MM_LARGEST | PLIMSOLL_MM_JUDGEMENT));
 	}
 	return 0;
+}
+
+static __always_inline void follow_user(struct plimsoll_mm *e, struct task_struct *task)
+{
+	follow_leader(e->mm, leader_of(task));
 }
 
 #endif
