@@ -91,8 +91,8 @@ impl Stock {
         });
     }
 
-    /// Locks what the plan asks for and is not held, until `enough` says so of a tier; the rest is for the next turn, and so is what
-    /// has to be opened first.
+    /// Locks what the plan asks for and is not held, until `enough` says so of a tier; the rest is for the next turn, and so
+    /// is what has to be opened first.
     pub(super) fn hold(
         &mut self,
         plan: &Plan,

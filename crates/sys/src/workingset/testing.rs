@@ -1,12 +1,16 @@
 //! Disks for tests, in files, mounted where nobody else looks.
 
-use super::{HotFile, Mounts, Refusal, handle};
-use plimsoll_policy::workingset::FileId;
+use super::{HotFile, Locks, Mounts, Refusal, handle};
+use plimsoll_policy::{
+    units::Pages,
+    workingset::{FileId, Tier},
+};
 use plimsoll_wire::text::{parse_mount, unescape};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
+    ops::Range,
     os::{fd::AsFd as _, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -121,6 +125,23 @@ impl Drop for Disk {
 /// Finds a file and opens it.
 pub(crate) fn open(mounts: &mut Mounts, file: FileId) -> Result<HotFile, Refusal> {
     mounts.way(file)?.open()
+}
+
+/// Locks chunks of a file that is in memory, and all `pages` of them: reclaim, which takes whatever was read once, can come
+/// before the lock.
+#[track_caller]
+pub(crate) fn lock_all(
+    (file, path): (&mut HotFile, &Path),
+    locks: &Locks,
+    chunks: Range<u32>,
+    tier: Tier,
+    pages: u64,
+) {
+    file.lock(locks, chunks, tier).unwrap();
+    until("all of it is locked", || {
+        fs::read(path).unwrap();
+        file.capture() == Pages(pages)
+    });
 }
 
 /// How the kernel names a file.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::workingset::{
     Mounts, SoftRelease,
-    testing::{Disk, PAGE_BYTES, cached_pages, evict, locked_pages, open, until},
+    testing::{Disk, PAGE_BYTES, cached_pages, evict, lock_all, locked_pages, open, until},
 };
 use plimsoll_policy::units::Bytes;
 use std::{
@@ -36,7 +36,7 @@ fn what_is_locked_stays_in_memory_until_the_file_is_dropped() {
     };
     let id = disk.file("hot", 1100);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
-    assert_eq!(file.lock(&locks(), 0..9, HARD), Ok(Pages(1100)));
+    lock_all((&mut file, &disk.at("hot")), &locks(), 0..9, HARD, 1100);
     assert_eq!((file.pages(), file.pages_in(SOFT)), (Pages(1100), Pages(0)));
     assert_eq!(locked_pages(id), 1100);
     evict(&disk.at("hot"));
@@ -79,7 +79,7 @@ fn what_the_kernel_unmaps_though_it_is_locked_is_locked_again() {
     };
     let id = disk.file("hot", 700);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
-    assert_eq!(file.lock(&locks(), 0..2, HARD), Ok(Pages(700)));
+    lock_all((&mut file, &disk.at("hot")), &locks(), 0..2, HARD, 700);
     for (_, (start, bytes)) in file.ranges() {
         let start = std::ptr::with_exposed_provenance_mut(usize::try_from(start).unwrap());
         let bytes = usize::try_from(bytes).unwrap();
@@ -99,16 +99,16 @@ fn the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays() {
     let (mut mounts, locks) = (Mounts::new().unwrap(), locks());
     let ids = [disk.file("firm", 600), disk.file("soft", 700)];
     let [mut firm, mut soft] = ids.map(|id| open(&mut mounts, id).unwrap());
-    firm.lock(&locks, 0..2, HARD).unwrap();
+    lock_all((&mut firm, &disk.at("firm")), &locks, 0..2, HARD, 600);
     soft.lock(&locks, 0..1, HARD).unwrap();
-    soft.lock(&locks, 0..2, SOFT).unwrap();
+    lock_all((&mut soft, &disk.at("soft")), &locks, 0..2, SOFT, 700);
     assert_eq!((soft.pages_in(HARD), soft.pages_in(SOFT)), (Pages(0), Pages(700)));
     locks.soft_release().release().unwrap();
     assert_eq!((firm.pages(), soft.pages()), (Pages(600), Pages(0)));
     assert_eq!(ids.map(locked_pages), [600, 0]);
     assert_eq!(soft.capture(), Pages(0));
     assert_eq!(soft.forget_released(), 0);
-    assert_eq!(soft.lock(&locks, 0..2, SOFT), Ok(Pages(700)));
+    lock_all((&mut soft, &disk.at("soft")), &locks, 0..2, SOFT, 700);
     locks.release_all().unwrap();
     assert_eq!(ids.map(locked_pages), [0, 0]);
 }
@@ -149,7 +149,7 @@ fn a_file_that_is_cut_short_or_written_to_harms_nobody() {
     let (id, path) = (disk.file("hot", 1024), disk.at("hot"));
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     let locks = locks();
-    file.lock(&locks, 0..2, HARD).unwrap();
+    lock_all((&mut file, &path), &locks, 0..2, HARD, 1024);
     let writer = File::options().write(true).open(&path).unwrap();
     writer.set_len(10 * PAGE_BYTES).unwrap();
     assert_eq!(file.capture(), Pages(10));
