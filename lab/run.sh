@@ -5,6 +5,7 @@
 #
 #   lab/run.sh SERIES                        what kernels.conf says for it
 #   lab/run.sh SERIES kill_choice access     these test binaries; a name may be a pattern ('accounting_*')
+#   lab/run.sh SERIES all                    all that a guest can run
 #   lab/run.sh SERIES kill_choice -- eight   with libtest's own arguments
 #   lab/run.sh SERIES sys -- process::       the unit tests of crates/sys
 #   lab/run.sh SERIES --command 'COMMAND'    a command as root in the tree, in the guest
@@ -107,11 +108,16 @@ done
 [ $# -eq 0 ] || shift
 if [ ${#patterns[@]} -eq 0 ]; then
     configured=$(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
-    [ "$configured" != all ] || configured=$everything
     # Patterns are for test_commands, not for the shell.
     set -f
     # shellcheck disable=SC2206 # one word per pattern
     patterns=(${configured//,/ })
+    set +f
+fi
+if [ "${patterns[*]}" = all ]; then
+    set -f
+    # shellcheck disable=SC2206 # one word per pattern
+    patterns=($everything)
     set +f
 fi
 # What a guest, which writes nothing here, would have to build; one run at a time.
