@@ -6,7 +6,7 @@ mod settings;
 
 use super::{
     charges::Charges,
-    duty::Duty,
+    duty::{Duty, GLANCE},
     knobs::Knobs,
     opener::Opener,
     readings::Readings,
@@ -77,7 +77,9 @@ pub(super) struct Worker {
     duty: Duty,
     uses: Vec<Use>,
     due: Nanos,
-    plan_due: Nanos,
+    /// When it is looked how many accesses there are, after it began to watch them.
+    glance_due: Option<Nanos>,
+    planned: Nanos,
     executables_due: Nanos,
     look_due: Nanos,
     mounts_due: Option<Nanos>,
@@ -111,7 +113,8 @@ impl Worker {
             plan: Plan::default(),
             uses: Vec::new(),
             due: Nanos(0),
-            plan_due: Nanos(0),
+            glance_due: None,
+            planned: Nanos(0),
             executables_due: Nanos(0),
             look_due: Nanos(0),
             mounts_due: None,
@@ -137,7 +140,7 @@ impl Worker {
             }
             if self.shared.hush(Thread::Worker) {
                 // Other tunables, or the soft tier was let go.
-                (self.due, self.plan_due, self.anon_due) = (Nanos(0), Nanos(0), Nanos(0));
+                (self.due, self.planned, self.anon_due) = (Nanos(0), Nanos(0), Nanos(0));
             }
             let moment = now();
             self.take_opened(moment);
@@ -146,6 +149,10 @@ impl Worker {
             }
             if self.mounts_due.is_some_and(|due| due <= moment) {
                 self.look_at_mounts();
+            }
+            if self.glance_due.is_some_and(|due| due <= moment) {
+                let watched = self.watch(moment);
+                self.unless_known(watched);
             }
             if self.due <= moment && !self.shared.is_stopping() {
                 self.turn(moment);
@@ -156,7 +163,8 @@ impl Worker {
     }
 
     fn wait(&mut self) -> nix::Result<()> {
-        let due = self.mounts_due.unwrap_or(self.due).min(self.due).min(self.anon_due);
+        let dues = [self.mounts_due, self.glance_due].into_iter().flatten().chain([self.anon_due]);
+        let due = dues.fold(self.due, Nanos::min);
         let left = due.0.saturating_sub(now().0).div_ceil(1_000_000);
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut watched = vec![
@@ -185,21 +193,24 @@ impl Worker {
             self.notices.say("working set: reads from the page cache cannot be seen here: files are ranked by what comes into it");
         } else if let Err(error) = counts.attach_reads() {
             self.notices.say(format_args!("working set: reads from the page cache are not seen: {error}"));
+        } else {
+            self.glance_due = Some(now().saturating_add(GLANCE));
         }
     }
 
     fn turn(&mut self, moment: Nanos) {
-        if let Err(error) = self.count(moment) {
-            self.notices.once("working set", &error);
-        }
+        let counted = self.count(moment);
+        self.unless_known(counted);
+        let watched = self.watch(moment);
+        self.unless_known(watched);
         self.stock.capture(&self.uses);
         if moment >= self.look_due {
             self.look_due = moment.saturating_add(LOOK_EVERY);
             self.look_at_files(moment);
         }
-        if moment >= self.plan_due {
-            let next = if self.heat.is_pressed(moment) { PRESSED_PLAN } else { PLAN };
-            self.plan_due = moment.saturating_add(next);
+        let apart = if self.heat.is_pressed(moment) { PRESSED_PLAN } else { PLAN };
+        if moment >= self.planned.saturating_add(apart) {
+            self.planned = moment;
             self.follow_plan(moment);
         }
         for tier in [Tier::Hard, Tier::Soft] {
@@ -209,7 +220,33 @@ impl Worker {
         self.uses.shrink_to(1024);
     }
 
-    /// Takes in what was used, and has accesses watched in the next turn or not.
+    fn unless_known(&mut self, done: Result<(), BpfError>) {
+        if let Err(error) = done {
+            self.notices.once("working set", &error);
+        }
+    }
+
+    /// Has accesses watched from now on, or not.
+    fn watch(&mut self, moment: Nanos) -> Result<(), BpfError> {
+        self.glance_due = None;
+        let shared = Arc::clone(&self.shared);
+        let mut counts = shared.counts();
+        if !counts.is_attached() {
+            // It is being turned off.
+            return Ok(());
+        }
+        match (self.duty.watches(counts.accesses()?, moment), counts.reads_are_attached()) {
+            (true, false) if counts.offers().accesses != Accesses::Nowhere => {
+                counts.attach_reads()?;
+                self.glance_due = Some(now().saturating_add(GLANCE));
+            }
+            (false, true) => counts.detach_reads(),
+            (true | false, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in what was used.
     fn count(&mut self, moment: Nanos) -> Result<(), BpfError> {
         let mut counts = self.shared.counts();
         if !counts.is_attached() {
@@ -218,12 +255,6 @@ impl Worker {
         }
         self.uses.clear();
         counts.drain(&mut self.uses)?;
-        let watches = self.duty.watches_next(counts.accesses()?, moment);
-        match (watches, counts.reads_are_attached()) {
-            (true, false) if counts.offers().accesses != Accesses::Nowhere => counts.attach_reads()?,
-            (false, true) => counts.detach_reads(),
-            (true | false, _) => {}
-        }
         let executables = if moment >= self.executables_due {
             self.executables_due = moment.saturating_add(EXECUTABLES_EVERY);
             counts.executables()?.files

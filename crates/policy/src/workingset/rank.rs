@@ -9,7 +9,8 @@
 //! stream, and a part of it is held only where room is left.
 //!
 //! What is still left goes, while memory is short, to what was used once and is of a file that fits: the first round of
-//! what may turn out to be many. Otherwise a slow disk needs a round and a half until anything is held.
+//! what may turn out to be many. And to what that round comes to next, which is gone again before the next plan otherwise:
+//! a slow disk would need two rounds and a half until all of it is held.
 
 use super::{Budget, FileId, Tier, Why, chunk_pages, heat::Heat, heat::REUSED, plan::Held};
 use crate::units::{Nanos, Pages};
@@ -28,6 +29,10 @@ const RUNNING_WORTH: u64 = 2;
 
 /// A chunk that was gone through about once, within the last minute, is this warm.
 const RECENT: u64 = REUSED / 3;
+
+/// So many chunks after what was just used are held though they were not: what a disk of 400 MB/s reads from one plan to the
+/// next while memory is short.
+const AHEAD: u32 = 64;
 
 /// Files of fewer pages are not worth opening until they are used again.
 const RECENT_FILE_PAGES: u64 = 256;
@@ -69,15 +74,17 @@ struct Warm {
 /// All chunks worth holding, unordered; only of files that are not barred.
 pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let mut warm: Vec<Warm> = Vec::new();
+    let (mut warm, mut withheld): (Vec<Warm>, Vec<u32>) = (Vec::new(), Vec::new());
     // Files and chunks are in the same order: one walk through both.
     let mut chunks = heat.all().peekable();
     for (file, facts) in heat.each() {
         let barred = heat.barred(file, now).is_some();
         let running = facts.is_running(now);
         warm.clear();
+        withheld.clear();
         while let Some((_, chunk, one)) = chunks.next_if(|(whose, _, _)| *whose == file) {
             if barred || one.withheld(now).is_some() {
+                withheld.push(chunk);
                 continue;
             }
             let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
@@ -89,6 +96,7 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
         }
         warm.sort_unstable_by(|one, other| other.passes.cmp(&one.passes).then(one.chunk.cmp(&other.chunk)));
         let of = Of { file, running, overflowed: facts.is_overflowed(now), known: warm.len(), budget };
+        let begin = pieces.len();
         let mut rest = warm.as_slice();
         while let Some(first) = rest.first() {
             let least = first.passes.checked_div(LEVEL).unwrap_or(0);
@@ -103,6 +111,11 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
                 take_recent(&mut pieces, level, file);
             }
         }
+        let ahead = ahead_of(pieces.get(begin..).unwrap_or_default(), &withheld, |chunk| {
+            let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
+            (pages.0 > 0).then(|| Warm { chunk, pages, passes: 0, again: false, held: held.get(file, chunk) })
+        });
+        pieces.extend(ahead);
     }
     pieces
 }
@@ -152,6 +165,26 @@ fn take_level(pieces: &mut Vec<Piece>, level: &[Warm], of: Of) {
 fn take_recent(pieces: &mut Vec<Piece>, level: &[Warm], file: FileId) {
     let recent = level.iter().filter(|one| one.doubled() >= RECENT);
     pieces.extend(recent.map(|one| one.piece(file, one.passes, (Class::Recent, Why::Recent))));
+}
+
+/// What comes after chunks of one file that were used once, as far as `find` knows of any, and it is neither among the pieces
+/// already nor withheld.
+fn ahead_of(taken: &[Piece], withheld: &[u32], find: impl Fn(u32) -> Option<Warm>) -> Vec<Piece> {
+    let mut there: Vec<u32> = taken.iter().map(|piece| piece.chunk).chain(withheld.iter().copied()).collect();
+    there.sort_unstable();
+    let mut recent: Vec<&Piece> = taken.iter().filter(|piece| piece.class == Class::Recent).collect();
+    recent.sort_unstable_by_key(|piece| piece.chunk);
+    let (mut ahead, mut end) = (Vec::new(), 0);
+    for piece in recent {
+        let first = piece.chunk.saturating_add(1);
+        let missing =
+            (first.max(end)..first.saturating_add(AHEAD)).filter(|chunk| there.binary_search(chunk).is_err());
+        ahead.extend(
+            missing.map_while(&find).map(|one| one.piece(piece.file, 0, (Class::Recent, Why::Recent))),
+        );
+        end = first.saturating_add(AHEAD);
+    }
+    ahead
 }
 
 impl Warm {

@@ -101,6 +101,34 @@ fn a_file_that_is_read_once_is_held_only_while_memory_is_short() {
 }
 
 #[test]
+fn what_a_first_reading_comes_to_next_is_held_while_memory_is_short() {
+    let mut heat = Heat::new(page_size());
+    // Three chunks of a hundred, and three further on.
+    heat.observe(&pass(file(1), 0..3, 100), &[], seconds(1));
+    heat.observe(&pass(file(1), 20..23, 100), &[], seconds(1));
+    press(&mut heat, seconds(1));
+    let short = plan(&heat, &[], budget(200, 0), seconds(1));
+    assert_eq!(
+        (short.extents.as_slice(), why(&short, 1)),
+        (&[extent(1, 0, 87, Tier::Hard)][..], Some(Why::Recent))
+    );
+    let mut some = heat.clone();
+    some.withhold(ChunkId { file: file(1), chunk: 21 }, Barred::CgroupShare, seconds(2));
+    let around = plan(&some, &[], budget(200, 0), seconds(1));
+    assert_eq!(around.extents, [extent(1, 0, 21, Tier::Hard), extent(1, 22, 65, Tier::Hard)]);
+    // What was read goes first.
+    let tight = plan(&heat, &[], budget(100, 0), seconds(1));
+    assert_eq!(pages(&tight, 1), 87 * CHUNK_PAGES);
+    heat.observe(&pass(file(2), 0..90, 90), &[], seconds(2));
+    let both = plan(&heat, &[], budget(100, 0), seconds(2));
+    assert_eq!(pages(&both, 2), 90 * CHUNK_PAGES);
+    assert_eq!(pages(&both, 1), 10 * CHUNK_PAGES);
+    let of_first: Vec<_> =
+        both.extents.iter().filter(|one| one.file == file(1)).map(|one| (one.first, one.chunks)).collect();
+    assert_eq!(of_first, [(0, 7), (20, 3)]);
+}
+
+#[test]
 fn what_is_held_after_one_reading_does_not_pass_for_reused() {
     let mut heat = Heat::new(page_size());
     heat.observe(&pass(file(2), 0..8, 8), &[], seconds(60));
