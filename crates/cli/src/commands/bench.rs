@@ -80,19 +80,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
         ..Options::default()
     };
     let report = plimsoll_bench::run(&name, &options).map_err(Failure::failed)?;
-    if let Some(file) = &arguments.plot {
-        let Some(trace) = report.traces.first() else {
-            return Err(Failure::failed(
-                "--plot: nothing was taken over time: only 'workingset' has a timeline",
-            ));
-        };
-        fs::write(file, plot::svg(trace))
-            .map_err(|error| Failure::failed(format!("write {}: {error}", file.display())))?;
-    }
     if arguments.json {
         output::json(out, &report)?;
     } else {
         write!(out, "{report}")?;
     }
+    // After what was measured, so that a name that cannot be written costs no figures.
+    let Some(file) = &arguments.plot else { return Ok(Exit::Done) };
+    let Some(trace) = report.traces.first() else {
+        return Err(Failure::failed(
+            "--plot: nothing was taken over time: only the case 'timeline' of 'workingset' is",
+        ));
+    };
+    fs::write(file, plot::svg(trace))
+        .map_err(|error| Failure::failed(format!("write {}: {error}", file.display())))?;
     Ok(Exit::Done)
 }
