@@ -280,7 +280,7 @@ impl Lookout {
 
     /// Reads how things stand, has the victims named while the floor is near, and tells the programs.
     fn look(&mut self, moment: Nanos) {
-        let locked = Pages(self.shared.locked(Tier::Hard).0.saturating_add(self.shared.locked(Tier::Soft).0));
+        let locked = self.shared.locked_in_all();
         let read = match self.readings.read(&mut self.proc, locked) {
             Ok(read) => self.as_held(read),
             Err(error) => {

@@ -27,7 +27,7 @@ use knobs::Knobs;
 pub(crate) use knobs::{Leftovers, undo_leftovers};
 use plimsoll_policy::{
     units::{Bytes, PageSize, Pages},
-    workingset::{Tier, Tunables, view::ProtectView},
+    workingset::{Tunables, view::ProtectView},
 };
 use plimsoll_sys::{
     bpf::WorkingSet as Programs,
@@ -222,9 +222,7 @@ impl WorkingSet {
 
     /// How much of files is locked.
     pub(crate) fn locked_bytes(&self) -> u64 {
-        let locked = |running: &Running| {
-            running.shared.locked(Tier::Hard).0.saturating_add(running.shared.locked(Tier::Soft).0)
-        };
+        let locked = |running: &Running| running.shared.locked_in_all().0;
         self.ground.page_size.to_bytes(Pages(self.state().running.as_ref().map_or(0, locked))).0
     }
 

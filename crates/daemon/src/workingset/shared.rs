@@ -155,6 +155,11 @@ impl Shared {
         Pages(self.pages_of(tier).load(Ordering::Relaxed))
     }
 
+    /// Likewise, of both tiers.
+    pub(super) fn locked_in_all(&self) -> Pages {
+        Pages(self.locked(Tier::Hard).0.saturating_add(self.locked(Tier::Soft).0))
+    }
+
     pub(super) fn set_locked(&self, tier: Tier, pages: Pages) {
         let before = self.pages_of(tier).swap(pages.0, Ordering::Relaxed);
         if tier == Tier::Soft && before == 0 && pages > Pages(0) {
