@@ -152,7 +152,7 @@ impl Worker {
             }
             if self.glance_due.is_some_and(|due| due <= moment) {
                 let watched = self.watch(moment);
-                self.unless_known(watched);
+                self.say_failure(watched);
             }
             if self.due <= moment && !self.shared.is_stopping() {
                 self.turn(moment);
@@ -200,9 +200,9 @@ impl Worker {
 
     fn turn(&mut self, moment: Nanos) {
         let counted = self.count(moment);
-        self.unless_known(counted);
+        self.say_failure(counted);
         let watched = self.watch(moment);
-        self.unless_known(watched);
+        self.say_failure(watched);
         self.stock.capture(&self.uses);
         if moment >= self.look_due {
             self.look_due = moment.saturating_add(LOOK_EVERY);
@@ -220,7 +220,7 @@ impl Worker {
         self.uses.shrink_to(1024);
     }
 
-    fn unless_known(&mut self, done: Result<(), BpfError>) {
+    fn say_failure(&mut self, done: Result<(), BpfError>) {
         if let Err(error) = done {
             self.notices.once("working set", &error);
         }
