@@ -106,20 +106,11 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -eq 0 ] || shift
+# Patterns are for test_commands, not for the shell, and `read` expands none.
 if [ ${#patterns[@]} -eq 0 ]; then
-    configured=$(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
-    # Patterns are for test_commands, not for the shell.
-    set -f
-    # shellcheck disable=SC2206 # one word per pattern
-    patterns=(${configured//,/ })
-    set +f
+    IFS=, read -ra patterns < <(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
 fi
-if [ "${patterns[*]}" = all ]; then
-    set -f
-    # shellcheck disable=SC2206 # one word per pattern
-    patterns=($everything)
-    set +f
-fi
+[ "${patterns[*]}" != all ] || read -ra patterns <<<"$everything"
 # What a guest, which writes nothing here, would have to build; one run at a time.
 exec 8>target/lab/build.lock
 flock 8
