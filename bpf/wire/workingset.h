@@ -13,6 +13,9 @@
 
 /* A chunk is 512 pages: 2 MiB of pages of 4 KiB. */
 #define PLIMSOLL_CHUNK_SHIFT 9
+
+/* And 32 blocks. */
+#define PLIMSOLL_BLOCK_SHIFT 4
 #define PLIMSOLL_USES_MAX 16384
 #define PLIMSOLL_EXECUTABLES_MAX 8192
 #define PLIMSOLL_FLOOR_VICTIMS 16
@@ -48,6 +51,8 @@ struct plimsoll_use {
 	__u64 file_bytes; /* at the time of the flags */
 	__u32 flags;
 	__u32 magic; /* of its file system */
+	__u32 blocks; /* where what was accessed is: a bit for each block */
+	__u32 pad;
 };
 
 /* The value of `recents`: what was read last on a CPU, and how often anything was read or mapped there. */
@@ -119,7 +124,7 @@ struct plimsoll_workingset_record {
 };
 
 _Static_assert(sizeof(struct plimsoll_chunk) == 24, "plimsoll_chunk");
-_Static_assert(sizeof(struct plimsoll_use) == 40, "plimsoll_use");
+_Static_assert(sizeof(struct plimsoll_use) == 48, "plimsoll_use");
 _Static_assert(sizeof(struct plimsoll_floor) == 336, "plimsoll_floor");
 _Static_assert(sizeof(struct plimsoll_floor_state) == 104, "plimsoll_floor_state");
 _Static_assert(sizeof(struct plimsoll_workingset_record) == 80, "plimsoll_workingset_record");

@@ -18,6 +18,15 @@ struct {
 	__type(value, struct plimsoll_recent);
 } recents SEC(".maps");
 
+/* The blocks of pages from `first` to `last` of one chunk. */
+static __always_inline __u32 blocks_of(__u64 first, __u64 last)
+{
+	__u32 from = (first & (CHUNK_PAGES - 1)) >> PLIMSOLL_BLOCK_SHIFT;
+	__u32 to = (last & (CHUNK_PAGES - 1)) >> PLIMSOLL_BLOCK_SHIFT;
+
+	return (~0u << from) & (~0u >> (31 - to));
+}
+
 /* All pages from `first` to `last`, both included, as far as the file has them: a read may ask for more. */
 static __always_inline void count_accessed(struct inode *inode, __u64 first, __u64 last)
 {
@@ -34,6 +43,7 @@ static __always_inline void count_accessed(struct inode *inode, __u64 first, __u
 		last = (__u64)(bytes - 1) >> page_shift;
 	for (chunk = 0; chunk < CHUNKS_MAX && first <= last; chunk++) {
 		__u64 end = first | (CHUNK_PAGES - 1);
+		__u32 blocks;
 
 		if (end > last)
 			end = last;
@@ -41,6 +51,10 @@ static __always_inline void count_accessed(struct inode *inode, __u64 first, __u
 		if (!use)
 			return;
 		use->accessed += end - first + 1;
+		blocks = blocks_of(first, end);
+		/* What is missing here would not be held. */
+		if (blocks & ~use->blocks)
+			__sync_fetch_and_or(&use->blocks, blocks);
 		first = end + 1;
 	}
 }

@@ -11,7 +11,7 @@ mod support;
 use plimsoll_policy::{
     units::{Nanos, Pages, Pid},
     victim::VictimId,
-    workingset::{Barred, FileId, Use},
+    workingset::{Barred, Blocks, FileId, Use},
 };
 use plimsoll_sys::{
     bpf::{Accesses, Executables, WorkingSet},
@@ -239,6 +239,32 @@ fn a_page_that_is_read_counts_once_each_time_and_where_it_is() {
         }
     }
     assert!(programs.set.accesses().unwrap() >= 3 * (2 * CHUNK + 100) / 31);
+}
+
+#[test]
+fn of_what_is_read_in_part_it_is_told_which_blocks() {
+    let name = "of_what_is_read_in_part_it_is_told_which_blocks";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let path = disk.cold("file", 2 * CHUNK);
+    read(&path);
+    programs.uses(&path);
+    if programs.set.offers().accesses == Accesses::Nowhere {
+        println!("\nSKIPPED: {name}: this kernel does not tell what is read");
+        return;
+    }
+    let file = File::open(&path).unwrap();
+    let read_pages = |first: usize, count: usize| {
+        let mut bytes = vec![0; count * page_bytes()];
+        file.read_exact_at(&mut bytes, (first * page_bytes()) as u64).unwrap();
+    };
+    // 16 pages each: the end of the seventh block, all of the eighth, the begin of the ninth; and the last of one chunk with
+    // the first of the next.
+    read_pages(100, 30);
+    read_pages(511, 2);
+    let told: Vec<(u32, u64, Blocks)> =
+        programs.uses(&path).iter().map(|one| (one.chunk.chunk, one.accessed, one.blocks)).collect();
+    assert_eq!(told, [(0, 31, Blocks(0b111 << 6 | 1 << 31)), (1, 1, Blocks(1))]);
 }
 
 #[test]

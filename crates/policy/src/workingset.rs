@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub mod anon;
 mod barred;
 mod bars;
+mod blocks;
 mod decay;
 pub mod floor;
 mod heat;
@@ -22,6 +23,7 @@ mod tunables;
 pub mod view;
 
 pub use barred::Barred;
+pub use blocks::{BLOCK_PAGES, Blocks};
 pub use heat::{CHUNKS_MAX, HALF_LIFE, Heat};
 pub use plan::{Budget, Extent, FILES_MAX, FilePlan, Holding, Plan, Tier, Why, plan};
 pub use tunables::{Ratio, Setting, SettingError, Tunable, TunableChange, Tunables};
@@ -72,8 +74,10 @@ pub struct Use {
     /// Which.
     pub chunk: ChunkId,
     /// Pages read through the page cache or mapped from it, as they were counted: one drain counts as one pass
-    /// through the chunk at most, and where accesses are not watched, `added` stands for them.
+    /// through the blocks at most.
     pub accessed: u64,
+    /// Where those pages are.
+    pub blocks: Blocks,
     /// Pages that came into the cache.
     pub added: u64,
     /// Pages that reclaim took out of it.
@@ -82,6 +86,17 @@ pub struct Use {
     pub file_bytes: u64,
     /// Why the file must not be held, as far as the kernel side saw it.
     pub barred: Option<Barred>,
+}
+
+impl Use {
+    /// Has what came into the cache stand for what was used: accesses were not watched all the time. What is read ahead and
+    /// never used passes for used then.
+    pub fn infer(&mut self) {
+        if self.added > 0 {
+            self.accessed = self.accessed.max(self.added);
+            self.blocks = Blocks::ALL;
+        }
+    }
 }
 
 /// Pages of a file that fall into one of its chunks; 0 beyond its end.

@@ -10,7 +10,7 @@ use core::mem::offset_of;
 use plimsoll_policy::{
     units::{Nanos, Pages, Pid},
     victim::VictimId,
-    workingset::{Barred, CHUNK_PAGES, ChunkId, FileId, Use},
+    workingset::{BLOCK_PAGES, Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use},
 };
 use thiserror::Error;
 
@@ -26,7 +26,8 @@ pub const FILE_BYTES: usize = size_of::<abi::plimsoll_file>();
 /// Bytes of an event.
 pub const EVENT_BYTES: usize = size_of::<abi::plimsoll_workingset_record>();
 
-const _: () = assert!(CHUNK_PAGES == 1 << abi::PLIMSOLL_CHUNK_SHIFT);
+const _: () =
+    assert!(CHUNK_PAGES == 1 << abi::PLIMSOLL_CHUNK_SHIFT && BLOCK_PAGES == 1 << abi::PLIMSOLL_BLOCK_SHIFT);
 
 /// File systems whose files are held: on a disk of this machine, never waiting for anybody else (include/uapi/linux/magic.h,
 /// `f2fs` from its own header).
@@ -150,6 +151,7 @@ pub fn decode_use(key: &[u8], value: &[u8]) -> Result<Use, WorkingSetError> {
     Ok(Use {
         chunk: ChunkId { file, chunk: field!(u32, key, plimsoll_chunk, chunk) },
         accessed: field!(u64, value, plimsoll_use, accessed),
+        blocks: Blocks(field!(u32, value, plimsoll_use, blocks)),
         added: field!(u64, value, plimsoll_use, added),
         evicted: field!(u64, value, plimsoll_use, evicted),
         file_bytes,

@@ -3,7 +3,7 @@
 use super::opener::{Opened, Opener};
 use plimsoll_policy::{
     units::{Nanos, Pages},
-    workingset::{ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
+    workingset::{Blocks, ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
 };
 use plimsoll_sys::workingset::{HotFile, Locks, Mounts, Refusal};
 use std::{
@@ -52,18 +52,15 @@ impl Stock {
     pub(super) fn holdings(&self) -> Vec<Holding> {
         let mut holdings: Vec<Holding> = Vec::new();
         for (id, kept) in &self.files {
-            for (chunk, tier, pages) in kept.file.chunks() {
+            for (chunk, (blocks, tier), pages) in kept.file.chunks() {
                 let since = kept.since.get(&chunk).copied().unwrap_or_default();
+                let one = Extent { file: *id, first: chunk, chunks: 1, blocks, tier };
                 match holdings.last_mut() {
-                    Some(last) if joins(last, *id, chunk, tier, since) => {
+                    Some(last) if joins(last, &one, since) => {
                         last.extent.chunks = last.extent.chunks.saturating_add(1);
                         last.pages = Pages(last.pages.0.saturating_add(pages.0));
                     }
-                    _ => holdings.push(Holding {
-                        extent: Extent { file: *id, first: chunk, chunks: 1, tier },
-                        pages,
-                        since,
-                    }),
+                    Some(_) | None => holdings.push(Holding { extent: one, pages, since }),
                 }
             }
         }
@@ -151,14 +148,16 @@ impl Stock {
         let Some(kept) = self.files.get_mut(&extent.file) else {
             return Ok(());
         };
-        let held: BTreeMap<u32, Tier> = kept.file.chunks().map(|(chunk, tier, _)| (chunk, tier)).collect();
+        let held: BTreeMap<u32, (Blocks, Tier)> =
+            kept.file.chunks().map(|(chunk, what, _)| (chunk, what)).collect();
+        let wanted = (extent.blocks, extent.tier);
         let end = extent.first.saturating_add(extent.chunks);
         let mut next = extent.first;
         while next < end && !enough(extent.tier) {
             let until = next.saturating_add(STRIDE).min(end);
-            let missing = (next..until).any(|chunk| held.get(&chunk) != Some(&extent.tier));
+            let missing = (next..until).any(|chunk| held.get(&chunk) != Some(&wanted));
             if missing {
-                kept.file.lock(&self.locks, next..until, extent.tier)?;
+                kept.file.lock(&self.locks, next..until, extent.blocks, extent.tier)?;
                 (next..until).for_each(|chunk| {
                     kept.since.entry(chunk).or_insert(now);
                 });
@@ -172,17 +171,18 @@ impl Stock {
     /// ([`HotFile::capture_in`]).
     pub(super) fn capture(&mut self, uses: &[Use]) {
         for used in uses.iter().filter(|used| used.added > 0 || used.evicted > 0) {
-            self.capture_chunk(used.chunk);
+            self.capture_chunk(used.chunk, used.blocks);
         }
         for chunk in self.next_checked() {
-            self.capture_chunk(chunk);
+            self.capture_chunk(chunk, Blocks::default());
         }
     }
 
-    fn capture_chunk(&mut self, ChunkId { file, chunk }: ChunkId) {
+    fn capture_chunk(&mut self, ChunkId { file, chunk }: ChunkId, also: Blocks) {
         if let Some(kept) = self.files.get_mut(&file)
             && kept.since.contains_key(&chunk)
         {
+            kept.file.widen(chunk, also);
             kept.file.capture_in(chunk..chunk.saturating_add(1));
         }
     }
@@ -280,7 +280,8 @@ const fn covers(extent: &Extent, chunk: u32) -> bool {
     chunk >= extent.first && chunk.saturating_sub(extent.first) < extent.chunks
 }
 
-fn joins(last: &Holding, file: FileId, chunk: u32, tier: Tier, since: Nanos) -> bool {
-    let Extent { file: of, first, chunks, tier: at } = last.extent;
-    of == file && at == tier && last.since == since && first.saturating_add(chunks) == chunk
+fn joins(last: &Holding, next: &Extent, since: Nanos) -> bool {
+    let Extent { file, first, chunks, blocks, tier } = last.extent;
+    let alike = (file, blocks, tier) == (next.file, next.blocks, next.tier);
+    alike && last.since == since && first.saturating_add(chunks) == next.first
 }

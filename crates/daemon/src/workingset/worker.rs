@@ -77,6 +77,8 @@ pub(super) struct Worker {
     duty: Duty,
     uses: Vec<Use>,
     due: Nanos,
+    /// Accesses were watched since the last drain, all the time.
+    watched: bool,
     /// When it is looked how many accesses there are, after it began to watch them.
     glance_due: Option<Nanos>,
     planned: Nanos,
@@ -113,6 +115,7 @@ impl Worker {
             plan: Plan::default(),
             uses: Vec::new(),
             due: Nanos(0),
+            watched: false,
             glance_due: None,
             planned: Nanos(0),
             executables_due: Nanos(0),
@@ -240,7 +243,10 @@ impl Worker {
                 counts.attach_reads()?;
                 self.glance_due = Some(now().saturating_add(GLANCE));
             }
-            (false, true) => counts.detach_reads(),
+            (false, true) => {
+                counts.detach_reads();
+                self.watched = false;
+            }
             (true | false, _) => {}
         }
         Ok(())
@@ -255,6 +261,10 @@ impl Worker {
         }
         self.uses.clear();
         counts.drain(&mut self.uses)?;
+        if !self.watched {
+            self.uses.iter_mut().for_each(Use::infer);
+        }
+        self.watched = counts.reads_are_attached();
         let executables = if moment >= self.executables_due {
             self.executables_due = moment.saturating_add(EXECUTABLES_EVERY);
             counts.executables()?.files

@@ -1,10 +1,13 @@
 //! What is remembered of the use of files: how often each chunk was gone through lately, halved every minute.
 //!
-//! A chunk's warmth counts pages used; over the chunk's pages that is *passes*. One reading of a whole file leaves
+//! A chunk is what is counted, its blocks are what is used of it: a program needs a third of its libraries to start, and
+//! what lies between was only read ahead.
+//!
+//! A chunk's warmth counts pages used; over the pages of its blocks that is *passes*. One reading of a whole file leaves
 //! one pass, so whoever has more than one was read again. With a half-life of a minute, a file that is read every 95
 //! s or more often comes to 1.5 passes, from where on it counts as reused.
 
-use super::{Barred, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
+use super::{Barred, Blocks, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
 use crate::units::{Nanos, PageSize, Pages};
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -40,6 +43,10 @@ pub(super) struct Chunk {
     /// Pages used, with [`FRACTION`], as of `at`.
     warmth: u64,
     at: Nanos,
+    /// What was used since `turned`, and what was before.
+    blocks: Blocks,
+    before: Blocks,
+    turned: Nanos,
     /// Had [`REUSED`] passes at some time.
     again: bool,
     /// Not to be held, though its file may be.
@@ -197,16 +204,18 @@ impl Heat {
             return;
         }
         let pages = chunk_pages(one.file_bytes, one.chunk.chunk, self.page_size);
-        // Where accesses are not watched, what was brought in tells of them.
-        let used = one.accessed.max(one.added).min(pages.0);
+        let used = one.accessed.min(one.blocks.pages(pages).0);
+        let mut running = false;
         if let Some(facts) = self.files.get_mut(&file) {
             facts.bytes = one.file_bytes;
+            running = facts.is_running(now);
         }
         if used == 0 {
             return;
         }
         let key = (file, one.chunk.chunk);
         if let Some(chunk) = self.chunks.get_mut(&key) {
+            chunk.add(one.blocks, running, now);
             chunk.warm(used, pages, now);
             return;
         }
@@ -216,7 +225,15 @@ impl Heat {
         let facts = self.files.entry(file).or_default();
         facts.bytes = one.file_bytes;
         facts.chunks = facts.chunks.saturating_add(1);
-        let mut chunk = Chunk { warmth: 0, at: now, again: false, withheld: None };
+        let mut chunk = Chunk {
+            warmth: 0,
+            at: now,
+            blocks: one.blocks,
+            before: Blocks::default(),
+            turned: now,
+            again: false,
+            withheld: None,
+        };
         chunk.warm(used, pages, now);
         self.chunks.insert(key, chunk);
     }
@@ -262,7 +279,25 @@ impl Heat {
 }
 
 impl Chunk {
-    /// So many of its pages were used.
+    /// These blocks were used. Those that were not for one or two half-lives in which others were are forgotten, unless
+    /// running processes have the file mapped executable: what they have in their page tables is used without being seen.
+    fn add(&mut self, used: Blocks, running: bool, now: Nanos) {
+        if now.0.saturating_sub(self.turned.0) >= HALF_LIFE.0 {
+            let before = if running { self.before } else { Blocks::default() };
+            (self.before, self.blocks, self.turned) = (before | self.blocks, Blocks::default(), now);
+        }
+        self.blocks |= used;
+    }
+
+    /// What of it is used. Where that is most of it, it is all: a read that meets a page which is still on its way tells
+    /// nothing of the pages before it (`filemap_get_pages`, mm/filemap.c, 6.12 to 7.2). `pages`: all that it has.
+    pub(super) fn blocks(&self, pages: Pages) -> Blocks {
+        let used = self.blocks | self.before;
+        let most = pages.0.saturating_sub(pages.0 >> 2);
+        if used.pages(pages).0 >= most { Blocks::ALL } else { used }
+    }
+
+    /// So many of its pages were used. `pages`: all that it has.
     fn warm(&mut self, used: u64, pages: Pages, now: Nanos) {
         self.warmth = self.warmth_at(now).saturating_add(used << FRACTION);
         self.at = now;
@@ -283,9 +318,9 @@ impl Chunk {
         self.again
     }
 
-    /// How often it was gone through, with [`FRACTION`].
+    /// How often what is used of it was gone through, with [`FRACTION`]. `pages`: all that it has.
     pub(super) fn passes(&self, pages: Pages, now: Nanos) -> u64 {
-        self.warmth_at(now).checked_div(pages.0).unwrap_or(0)
+        self.warmth_at(now).checked_div(self.blocks(pages).pages(pages).0).unwrap_or(0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What to hold: the ranking cut to the budget.
 
 use super::{
-    Barred, FileId,
+    Barred, Blocks, FileId,
     heat::Heat,
     rank::{self, Piece},
 };
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// How many files are held at once: each takes an open file of the daemon's.
 pub const FILES_MAX: usize = 1024;
 
-/// How long what is held may still be coming into the cache. Until then it is reckoned with as if all of it were there,
-/// after that as what it is.
+/// How long what is held may still be coming into the cache. Until then it is reckoned with as if all of it were there, and
+/// all that is held of a chunk stays; after that as what it is, and what is used of it.
 const SETTLED: Nanos = Nanos(20_000_000_000);
 
 /// How much may be locked.
@@ -44,7 +44,7 @@ pub enum Tier {
     Soft,
 }
 
-/// Neighbouring chunks of one file.
+/// Neighbouring chunks of one file, of which the same blocks are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// Whose.
@@ -53,6 +53,8 @@ pub struct Extent {
     pub first: u32,
     /// How many.
     pub chunks: u32,
+    /// What is held of each of them.
+    pub blocks: Blocks,
     /// How firmly.
     pub tier: Tier,
 }
@@ -169,7 +171,7 @@ pub fn plan(heat: &Heat, held: &[Holding], budget: Budget, now: Nanos) -> Plan {
     let kept = keep_files(&pieces);
     pieces.sort_unstable_by_key(|one| (one.class, Reverse(one.rate), one.file, one.chunk));
     let mut left = budget;
-    let mut chosen: Vec<(FileId, u32, Tier)> = Vec::new();
+    let mut chosen: Vec<(FileId, u32, Blocks, Tier)> = Vec::new();
     let mut files: BTreeMap<FileId, FilePlan> = BTreeMap::new();
     for piece in &pieces {
         let kept = kept.as_ref().is_none_or(|kept| kept.binary_search(&piece.file).is_ok());
@@ -177,7 +179,7 @@ pub fn plan(heat: &Heat, held: &[Holding], budget: Budget, now: Nanos) -> Plan {
         let missed = if kept { Why::NoRoom } else { Why::TooMany };
         let file = files.entry(piece.file).or_insert_with(|| FilePlan::of(piece, missed));
         file.add(piece, tier);
-        chosen.extend(tier.map(|tier| (piece.file, piece.chunk, tier)));
+        chosen.extend(tier.map(|tier| (piece.file, piece.chunk, piece.blocks, tier)));
     }
     chosen.sort_unstable();
     Plan { extents: extents(&chosen), files: files.into_values().collect() }
@@ -237,18 +239,18 @@ impl FilePlan {
     }
 }
 
-fn extents(chosen: &[(FileId, u32, Tier)]) -> Vec<Extent> {
+fn extents(chosen: &[(FileId, u32, Blocks, Tier)]) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
-    for &(file, chunk, tier) in chosen {
+    for &(file, chunk, blocks, tier) in chosen {
         match extents.last_mut() {
             Some(last)
                 if last.file == file
-                    && last.tier == tier
+                    && (last.blocks, last.tier) == (blocks, tier)
                     && last.first.saturating_add(last.chunks) == chunk =>
             {
                 last.chunks = last.chunks.saturating_add(1);
             }
-            Some(_) | None => extents.push(Extent { file, first: chunk, chunks: 1, tier }),
+            Some(_) | None => extents.push(Extent { file, first: chunk, chunks: 1, blocks, tier }),
         }
     }
     extents
@@ -256,7 +258,17 @@ fn extents(chosen: &[(FileId, u32, Tier)]) -> Vec<Extent> {
 
 /// What is held, to be asked by chunk.
 #[derive(Debug)]
-pub(super) struct Held(BTreeMap<(FileId, u32), (u32, Tier, Pages)>);
+pub(super) struct Held(BTreeMap<(FileId, u32), (u32, HeldChunk)>);
+
+/// How one chunk is held.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldChunk {
+    pub(super) tier: Tier,
+    /// What it takes of the budget, at most its pages.
+    pub(super) cost: Pages,
+    /// What of it stays.
+    pub(super) blocks: Blocks,
+}
 
 impl Held {
     fn new(holdings: &[Holding], now: Nanos) -> Self {
@@ -264,17 +276,18 @@ impl Held {
         for Holding { extent, pages, since } in holdings {
             let settled = now.0.saturating_sub(since.0) >= SETTLED.0;
             let each = pages.0.div_ceil(u64::from(extent.chunks.max(1)));
-            let each = Pages(if settled { each } else { u64::MAX });
+            let (cost, blocks) =
+                if settled { (Pages(each), Blocks::default()) } else { (Pages(u64::MAX), extent.blocks) };
             let end = extent.first.saturating_add(extent.chunks);
-            held.insert((extent.file, extent.first), (end, extent.tier, each));
+            held.insert((extent.file, extent.first), (end, HeldChunk { tier: extent.tier, cost, blocks }));
         }
         Self(held)
     }
 
-    /// In which tier a chunk is held, and what it takes of the budget (at most: its pages).
-    pub(super) fn get(&self, file: FileId, chunk: u32) -> Option<(Tier, Pages)> {
-        let (_, &(end, tier, each)) = self.0.range((file, 0)..=(file, chunk)).next_back()?;
-        (chunk < end).then_some((tier, each))
+    /// How a chunk is held, if it is.
+    pub(super) fn get(&self, file: FileId, chunk: u32) -> Option<HeldChunk> {
+        let (_, &(end, how)) = self.0.range((file, 0)..=(file, chunk)).next_back()?;
+        (chunk < end).then_some(how)
     }
 }
 

@@ -12,7 +12,12 @@
 //! what may turn out to be many. And to what that round comes to next, which is gone again before the next plan otherwise:
 //! a slow disk would need two rounds and a half until all of it is held.
 
-use super::{Budget, FileId, Tier, Why, chunk_pages, heat::Heat, heat::REUSED, plan::Held};
+use super::{
+    Blocks, Budget, FileId, Tier, Why, chunk_pages,
+    heat::Heat,
+    heat::REUSED,
+    plan::{Held, HeldChunk},
+};
 use crate::units::{Nanos, Pages};
 use alloc::vec::Vec;
 
@@ -53,6 +58,8 @@ pub(super) enum Class {
 pub(super) struct Piece {
     pub(super) file: FileId,
     pub(super) chunk: u32,
+    /// What of it is to be held.
+    pub(super) blocks: Blocks,
     /// What it takes of the budget.
     pub(super) cost: Pages,
     pub(super) class: Class,
@@ -64,11 +71,13 @@ pub(super) struct Piece {
 #[derive(Debug, Clone, Copy)]
 struct Warm {
     chunk: u32,
+    blocks: Blocks,
+    /// Of those.
     pages: Pages,
     passes: u64,
     /// It was used again at some time.
     again: bool,
-    held: Option<(Tier, Pages)>,
+    held: Option<HeldChunk>,
 }
 
 /// All chunks worth holding, unordered; only of files that are not barred.
@@ -87,11 +96,14 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
                 withheld.push(chunk);
                 continue;
             }
-            let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
-            let passes = one.passes(pages, now).max(if running { REUSED } else { 0 });
+            let whole = chunk_pages(facts.bytes(), chunk, heat.page_size());
+            let passes = one.passes(whole, now).max(if running { REUSED } else { 0 });
+            let held = held.get(file, chunk);
+            let blocks = one.blocks(whole) | held.map_or(Blocks::default(), |held| held.blocks);
+            let pages = blocks.pages(whole);
+            let blocks = if pages == whole { Blocks::ALL } else { blocks };
             if pages.0 > 0 && passes > 0 {
-                let held = held.get(file, chunk);
-                warm.push(Warm { chunk, pages, passes, again: one.again() || running, held });
+                warm.push(Warm { chunk, blocks, pages, passes, again: one.again() || running, held });
             }
         }
         warm.sort_unstable_by(|one, other| other.passes.cmp(&one.passes).then(one.chunk.cmp(&other.chunk)));
@@ -113,7 +125,8 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
         }
         let ahead = ahead_of(pieces.get(begin..).unwrap_or_default(), &withheld, |chunk| {
             let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
-            (pages.0 > 0).then(|| Warm { chunk, pages, passes: 0, again: false, held: held.get(file, chunk) })
+            let held = held.get(file, chunk);
+            (pages.0 > 0).then_some(Warm { chunk, blocks: Blocks::ALL, pages, passes: 0, again: false, held })
         });
         pieces.extend(ahead);
     }
@@ -167,12 +180,12 @@ fn take_recent(pieces: &mut Vec<Piece>, level: &[Warm], file: FileId) {
     pieces.extend(recent.map(|one| one.piece(file, one.passes, (Class::Recent, Why::Recent))));
 }
 
-/// What comes after chunks of one file that were used once, as far as `find` knows of any, and it is neither among the pieces
-/// already nor withheld.
+/// What comes after chunks of one file that were used once and from end to end, as far as `find` knows of any, and it is
+/// neither among the pieces already nor withheld.
 fn ahead_of(taken: &[Piece], withheld: &[u32], find: impl Fn(u32) -> Option<Warm>) -> Vec<Piece> {
     let mut there: Vec<u32> = taken.iter().map(|piece| piece.chunk).chain(withheld.iter().copied()).collect();
     there.sort_unstable();
-    let mut recent: Vec<&Piece> = taken.iter().filter(|piece| piece.class == Class::Recent).collect();
+    let mut recent: Vec<&Piece> = taken.iter().filter(|piece| piece.is_read_through()).collect();
     recent.sort_unstable_by_key(|piece| piece.chunk);
     let (mut ahead, mut end) = (Vec::new(), 0);
     for piece in recent {
@@ -187,15 +200,22 @@ fn ahead_of(taken: &[Piece], withheld: &[u32], find: impl Fn(u32) -> Option<Warm
     ahead
 }
 
+impl Piece {
+    fn is_read_through(&self) -> bool {
+        self.class == Class::Recent && self.blocks == Blocks::ALL
+    }
+}
+
 impl Warm {
     /// What is held is given up only for what is clearly hotter, and changes its tier not for a little either.
     fn piece(&self, file: FileId, rate: u64, (class, why): (Class, Why)) -> Piece {
         let (rate, cost) = match self.held {
-            Some((Tier::Hard, cost)) => (rate.saturating_mul(2), cost),
-            Some((Tier::Soft, cost)) => (rate.saturating_add(rate >> 1), cost),
+            Some(HeldChunk { tier: Tier::Hard, cost, .. }) => (rate.saturating_mul(2), cost),
+            Some(HeldChunk { tier: Tier::Soft, cost, .. }) => (rate.saturating_add(rate >> 1), cost),
             None => (rate, self.pages),
         };
-        Piece { file, chunk: self.chunk, cost: cost.min(self.pages), class, rate, why }
+        let cost = cost.min(self.pages);
+        Piece { file, chunk: self.chunk, blocks: self.blocks, cost, class, rate, why }
     }
 
     /// Its passes, twice where it is held.

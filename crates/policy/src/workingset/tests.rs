@@ -1,4 +1,4 @@
-use super::{Barred, CHUNK_PAGES, ChunkId, FileId, Use, chunk_pages};
+use super::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, chunk_pages};
 use crate::units::{PageSize, Pages};
 use std::{collections::BTreeSet, string::ToString, vec::Vec};
 
@@ -15,6 +15,7 @@ pub(super) fn pass(file: FileId, chunks: core::ops::Range<u32>, of: u32) -> Vec<
     let each = |chunk| Use {
         chunk: ChunkId { file, chunk },
         accessed: CHUNK_PAGES,
+        blocks: Blocks::ALL,
         added: 0,
         evicted: 0,
         file_bytes: u64::from(of) * CHUNK_PAGES * 4096,

@@ -3,7 +3,7 @@
 use crate::cache::PART_PAGES;
 use plimsoll_policy::{
     units::PageSize,
-    workingset::{Barred, CHUNK_PAGES, ChunkId, FileId, Use, chunk_pages},
+    workingset::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, chunk_pages},
 };
 use std::fmt::Write;
 
@@ -67,13 +67,19 @@ impl Trace {
     pub(crate) fn uses(&self, drain: &Drain) -> Vec<Use> {
         let each = |run: &Run| {
             let (file, run) = (&self.files[run.file], *run);
-            (run.first..=run.last).map(move |chunk| Use {
-                chunk: ChunkId { file: file.id, chunk },
-                accessed: run.accessed,
-                added: run.added,
-                evicted: run.evicted,
-                file_bytes: file.bytes,
-                barred: run.barred,
+            (run.first..=run.last).map(move |chunk| {
+                let mut one = Use {
+                    chunk: ChunkId { file: file.id, chunk },
+                    accessed: run.accessed,
+                    blocks: Blocks::ALL,
+                    added: run.added,
+                    evicted: run.evicted,
+                    file_bytes: file.bytes,
+                    barred: run.barred,
+                };
+                // Which blocks it was is not in the trace.
+                one.infer();
+                one
             })
         };
         drain.runs.iter().flat_map(each).collect()

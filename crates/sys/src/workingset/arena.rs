@@ -10,7 +10,7 @@ use super::Refusal;
 use crate::process::page_size;
 use plimsoll_policy::{
     units::Bytes,
-    workingset::{CHUNK_PAGES, Tier},
+    workingset::{Blocks, CHUNK_PAGES, Tier},
 };
 use rustix::{
     io::Errno,
@@ -158,12 +158,17 @@ impl Slot {
         self.arena.releases() == self.releases
     }
 
-    /// Maps the pages that are in the page cache, which locks them; gives how many those are. Reads nothing from the
-    /// disk, unless a page is taken between looking and mapping: then that page.
-    pub(super) fn capture(&self) -> Result<usize, Refusal> {
+    /// Maps the pages of some blocks that are in the page cache, which locks them; gives how many those are. Reads nothing
+    /// from the disk, unless a page is taken between looking and mapping: then that page.
+    pub(super) fn capture(&self, blocks: Blocks) -> Result<usize, Refusal> {
         let mut resident = vec![0_u8; self.pages];
         let look = |errno| Refusal::of("look which pages are in memory", errno);
         self.resident(&mut resident).map_err(look)?;
+        for (page, is_in) in (0_u64..).zip(&mut resident) {
+            if !blocks.contains(page) {
+                *is_in = 0;
+            }
+        }
         let (mut first, mut locked) = (0_usize, 0_usize);
         for run in resident.chunk_by(|one, other| (*one ^ *other) & 1 == 0) {
             if run.first().is_some_and(|page| page & 1 != 0) {

@@ -8,7 +8,7 @@ use super::{
 use crate::process::page_size;
 use plimsoll_policy::{
     units::Pages,
-    workingset::{CHUNK_PAGES, FileId, Tier},
+    workingset::{Blocks, CHUNK_PAGES, FileId, Tier},
 };
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,7 @@ pub struct HotFile {
 #[derive(Debug)]
 struct Chunk {
     tier: Tier,
+    blocks: Blocks,
     slot: Slot,
     pages: usize,
 }
@@ -50,13 +51,20 @@ impl HotFile {
         self.id
     }
 
-    /// Locks what is in memory of a range of chunks, in a tier; what was in the other one changes over. What comes into
-    /// memory later is locked by [`HotFile::capture`]. Gives how many pages are locked in these chunks.
+    /// Locks what is in memory of some blocks of each of a range of chunks, in a tier; what was in the other one changes
+    /// over, and other blocks of these chunks are let go. What comes into memory later is locked by [`HotFile::capture`].
+    /// Gives how many pages are locked in these chunks.
     ///
     /// # Errors
     /// [`Refusal`]: chunks before the one that failed stay locked. [`Refusal::Released`] when the tier was released
     /// meanwhile.
-    pub fn lock(&mut self, locks: &Locks, chunks: Range<u32>, tier: Tier) -> Result<Pages, Refusal> {
+    pub fn lock(
+        &mut self,
+        locks: &Locks,
+        chunks: Range<u32>,
+        blocks: Blocks,
+        tier: Tier,
+    ) -> Result<Pages, Refusal> {
         let pages = length_bytes(&self.file)?.div_ceil(self.page_bytes);
         let mut locked = 0_u64;
         for number in chunks {
@@ -66,16 +74,25 @@ impl HotFile {
                 break;
             }
             let length = usize::try_from(length).map_err(|_narrow| Refusal::Full)?;
-            let kept = self
-                .chunks
-                .get(&number)
-                .filter(|chunk| chunk.tier == tier && chunk.slot.is_held() && chunk.slot.pages() == length);
-            if kept.is_none() {
-                let offset = first.saturating_mul(self.page_bytes);
-                let slot = Slot::map(locks.arena(tier), self.file.as_fd(), offset, length)?;
-                // The new one is locked before the old one goes.
-                let pages = slot.capture()?;
-                self.chunks.insert(number, Chunk { tier, slot, pages });
+            let kept = self.chunks.get_mut(&number).filter(|chunk| {
+                chunk.tier == tier
+                    && chunk.slot.is_held()
+                    && chunk.slot.pages() == length
+                    && blocks.covers(chunk.blocks)
+            });
+            match kept {
+                Some(chunk) if chunk.blocks == blocks => {}
+                Some(chunk) => {
+                    chunk.pages = chunk.slot.capture(blocks)?;
+                    chunk.blocks = blocks;
+                }
+                None => {
+                    let offset = first.saturating_mul(self.page_bytes);
+                    let slot = Slot::map(locks.arena(tier), self.file.as_fd(), offset, length)?;
+                    // The new one is locked before the old one goes.
+                    let pages = slot.capture(blocks)?;
+                    self.chunks.insert(number, Chunk { tier, blocks, slot, pages });
+                }
             }
             let held = self.chunks.get(&number).map_or(0, Chunk::held);
             locked = locked.saturating_add(held);
@@ -97,10 +114,17 @@ impl HotFile {
     pub fn capture_in(&mut self, chunks: Range<u32>) {
         for chunk in self.chunks.range_mut(chunks).map(|(_, chunk)| chunk) {
             if chunk.slot.is_held()
-                && let Ok(pages) = chunk.slot.capture()
+                && let Ok(pages) = chunk.slot.capture(chunk.blocks)
             {
                 chunk.pages = pages;
             }
+        }
+    }
+
+    /// Has more blocks of a chunk held, if it is; they are locked by the next capture.
+    pub fn widen(&mut self, number: u32, blocks: Blocks) {
+        if let Some(chunk) = self.chunks.get_mut(&number) {
+            chunk.blocks |= blocks;
         }
     }
 
@@ -133,10 +157,10 @@ impl HotFile {
         Pages(chunks.map(Chunk::held).fold(0, u64::saturating_add))
     }
 
-    /// The chunks that are held now, in order: number, tier and locked pages of each.
-    pub fn chunks(&self) -> impl Iterator<Item = (u32, Tier, Pages)> {
+    /// The chunks that are held now, in order: number, what of it is held in which tier, and locked pages of each.
+    pub fn chunks(&self) -> impl Iterator<Item = (u32, (Blocks, Tier), Pages)> {
         let held = self.chunks.iter().filter(|(_, chunk)| chunk.slot.is_held());
-        held.map(|(number, chunk)| (*number, chunk.tier, Pages(chunk.held())))
+        held.map(|(number, chunk)| (*number, (chunk.blocks, chunk.tier), Pages(chunk.held())))
     }
 
     /// How many names it has: without any, what holds it holds its disk space, too.

@@ -3,7 +3,7 @@
 use super::{HotFile, Locks, Mounts, Refusal, handle};
 use plimsoll_policy::{
     units::Pages,
-    workingset::{FileId, Tier},
+    workingset::{Blocks, FileId, Tier},
 };
 use plimsoll_wire::text::{parse_mount, unescape};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -137,7 +137,7 @@ pub(crate) fn lock_all(
     tier: Tier,
     pages: u64,
 ) {
-    file.lock(locks, chunks, tier).unwrap();
+    file.lock(locks, chunks, Blocks::ALL, tier).unwrap();
     until("all of it is locked", || {
         fs::read(path).unwrap();
         file.capture() == Pages(pages)

@@ -14,6 +14,7 @@ fn entry(flags: u32, magic: u32) -> (Vec<u8>, Vec<u8>) {
     put(&mut value, offset_of!(abi::plimsoll_use, accessed), &30_u64.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_use, added), &20_u64.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_use, evicted), &10_u64.to_ne_bytes());
+    put(&mut value, offset_of!(abi::plimsoll_use, blocks), &0x8000_0006_u32.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_use, file_bytes), &5000_u64.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_use, flags), &flags.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_use, magic), &magic.to_ne_bytes());
@@ -29,6 +30,7 @@ fn a_use_is_read_as_the_programs_write_it() {
     let expected = Use {
         chunk: ChunkId { file, chunk: 7 },
         accessed: 30,
+        blocks: Blocks(0x8000_0006),
         added: 20,
         evicted: 10,
         file_bytes: 5000,
@@ -63,7 +65,7 @@ fn a_use_that_no_program_writes_is_refused() {
         Err(WorkingSetError::Field { what: "a use of a file", field: "flag" })
     );
     assert!(matches!(decode_use(&key[1..], &value), Err(WorkingSetError::Length { found: 23, .. })));
-    assert!(matches!(decode_use(&key, &value[1..]), Err(WorkingSetError::Length { found: 39, .. })));
+    assert!(matches!(decode_use(&key, &value[1..]), Err(WorkingSetError::Length { found: 47, .. })));
     (_, value) = entry(0, EXT4);
     put(&mut value, offset_of!(abi::plimsoll_use, file_bytes), &(-1_i64).to_ne_bytes());
     assert_eq!(

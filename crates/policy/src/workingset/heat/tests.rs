@@ -2,7 +2,7 @@ use super::{CHUNKS_MAX, FRACTION, Heat, REUSED};
 use crate::{
     units::{Nanos, Pages},
     workingset::{
-        Barred, CHUNK_PAGES, FileId, Use,
+        Barred, Blocks, CHUNK_PAGES, FileId, Use,
         tests::{file, page_size, pass},
     },
 };
@@ -41,13 +41,79 @@ fn one_drain_is_one_pass_at_most_however_much_it_tells_of() {
 
 #[test]
 fn what_comes_into_the_cache_counts_where_accesses_are_not_watched() {
+    let added = |infer: bool| -> Vec<Use> {
+        let each = |one: Use| {
+            let mut one = Use { accessed: 0, blocks: Blocks::default(), added: CHUNK_PAGES / 2, ..one };
+            if infer {
+                one.infer();
+            }
+            one
+        };
+        pass(file(1), 0..1, 1).into_iter().map(each).collect()
+    };
     let mut heat = heat();
-    let added: Vec<Use> = pass(file(1), 0..1, 1)
-        .into_iter()
-        .map(|one| Use { accessed: 0, added: CHUNK_PAGES / 2, ..one })
-        .collect();
-    heat.observe(&added, &[], seconds(1));
+    heat.observe(&added(false), &[], seconds(1));
+    assert_eq!(heat.chunks(), 0, "it was read ahead, and nobody used it");
+    heat.observe(&added(true), &[], seconds(1));
     assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << (FRACTION - 1));
+}
+
+/// The first chunk's blocks, used once.
+fn used(heat: &mut Heat, blocks: u32, now: Nanos) {
+    let mut one = pass(file(1), 0..1, 1);
+    one[0].blocks = Blocks(blocks);
+    heat.observe(&one, &[], now);
+}
+
+fn blocks(heat: &Heat) -> u32 {
+    heat.of(file(1)).next().map_or(0, |(_, one)| one.blocks(Pages(CHUNK_PAGES)).0)
+}
+
+#[test]
+fn what_is_used_of_a_chunk_is_what_counts() {
+    let mut heat = heat();
+    used(&mut heat, 0b11, seconds(1));
+    assert_eq!((blocks(&heat), passes(&heat, file(1), 0, seconds(1))), (0b11, 1 << FRACTION));
+    used(&mut heat, 0b11, seconds(1));
+    assert_eq!(passes(&heat, file(1), 0, seconds(1)), 2 << FRACTION);
+    // Two blocks twice, and two more once.
+    used(&mut heat, 0b1100, seconds(1));
+    let expected = (6 << FRACTION) / 4;
+    assert_eq!((blocks(&heat), passes(&heat, file(1), 0, seconds(1))), (0b1111, expected));
+}
+
+#[test]
+fn where_most_of_a_chunk_is_used_all_of_it_is() {
+    for (set, expected) in [(0x007f_ffff, 0x007f_ffff), (0x00ff_ffff, u32::MAX)] {
+        let mut heat = heat();
+        used(&mut heat, set, seconds(1));
+        assert_eq!(blocks(&heat), expected, "of {set:x}");
+    }
+}
+
+#[test]
+fn blocks_that_were_not_used_when_others_were_are_forgotten() {
+    let mut heat = heat();
+    used(&mut heat, 0b1111, seconds(0));
+    used(&mut heat, 0b0001, seconds(59));
+    assert_eq!(blocks(&heat), 0b1111);
+    used(&mut heat, 0b0011, seconds(61));
+    assert_eq!(blocks(&heat), 0b1111, "for two minutes at most");
+    used(&mut heat, 0b0011, seconds(122));
+    assert_eq!(blocks(&heat), 0b0011);
+    used(&mut heat, 0b0001, seconds(1000));
+    assert_eq!(blocks(&heat), 0b0011, "nothing of it was used meanwhile");
+}
+
+#[test]
+fn of_what_runs_no_block_is_forgotten() {
+    let mut heat = heat();
+    used(&mut heat, 0b1100, seconds(0));
+    for minute in 0..5 {
+        heat.observe(&[], &[file(1)], seconds(minute * 61));
+        used(&mut heat, 0b0001, seconds(minute * 61 + 1));
+    }
+    assert_eq!(blocks(&heat), 0b1101);
 }
 
 #[test]

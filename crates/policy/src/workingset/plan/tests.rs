@@ -2,7 +2,7 @@ use super::{Budget, Extent, FILES_MAX, Holding, Plan, Tier, Why, plan};
 use crate::{
     units::{Nanos, Pages},
     workingset::{
-        Barred, CHUNK_PAGES, CHUNKS_MAX, ChunkId, FileId, Heat, Use,
+        Barred, Blocks, CHUNK_PAGES, CHUNKS_MAX, ChunkId, FileId, Heat, Use,
         tests::{file, page_size, pass},
     },
 };
@@ -40,7 +40,7 @@ fn held(plan: &Plan, since: Nanos) -> Vec<Holding> {
 }
 
 const fn extent(inode: u64, first: u32, chunks: u32, tier: Tier) -> Extent {
-    Extent { file: file(inode), first, chunks, tier }
+    Extent { file: file(inode), first, chunks, blocks: Blocks::ALL, tier }
 }
 
 fn why(plan: &Plan, inode: u64) -> Option<Why> {
@@ -97,6 +97,55 @@ fn a_file_that_is_read_once_is_held_only_while_memory_is_short() {
         plan(&heat, &[], budget(9, 0), seconds(1)),
         Plan::default(),
         "larger than the budget: a stream"
+    );
+}
+
+/// A library of so many chunks, of each of which some blocks are used at each start of a program.
+fn start(heat: &mut Heat, inode: u64, chunks: u32, blocks: Blocks, now: Nanos) {
+    let uses: Vec<Use> =
+        pass(file(inode), 0..chunks, chunks).into_iter().map(|one| Use { blocks, ..one }).collect();
+    heat.observe(&uses, &[], now);
+}
+
+#[test]
+fn what_is_used_of_each_chunk_is_all_that_it_takes_of_the_budget() {
+    let mut heat = Heat::new(page_size());
+    let quarter = Blocks(0x0f0f);
+    (0..2).for_each(|at| start(&mut heat, 1, 40, quarter, seconds(at)));
+    let plan = plan(&heat, &[], budget(10, 0), seconds(2));
+    assert_eq!(plan.extents, [Extent { blocks: quarter, ..extent(1, 0, 40, Tier::Hard) }]);
+    assert_eq!((plan.taken(), why(&plan, 1)), (budget(10, 0), Some(Why::Reused)));
+}
+
+#[test]
+fn what_lies_between_what_was_used_once_is_not_what_comes_next() {
+    let mut heat = Heat::new(page_size());
+    let mut part = pass(file(1), 0..1, 3);
+    part[0].blocks = Blocks(1);
+    heat.observe(&part, &[], seconds(1));
+    heat.observe(&pass(file(2), 0..1, 3), &[], seconds(1));
+    press(&mut heat, seconds(1));
+    let short = plan(&heat, &[], budget(200, 0), seconds(1));
+    let block = Extent { blocks: Blocks(1), ..extent(1, 0, 1, Tier::Hard) };
+    assert_eq!(short.extents, [block, extent(2, 0, 3, Tier::Hard)]);
+}
+
+#[test]
+fn what_is_held_ahead_stays_whole_until_it_is_known_what_is_used_of_it() {
+    let mut heat = Heat::new(page_size());
+    heat.observe(&pass(file(1), 0..1, 2), &[], seconds(1));
+    press(&mut heat, seconds(1));
+    let ahead = plan(&heat, &[], budget(9, 0), seconds(1));
+    assert_eq!(ahead.extents, [extent(1, 0, 2, Tier::Hard)]);
+    let mut part = pass(file(1), 1..2, 2);
+    part[0].blocks = Blocks(1);
+    heat.observe(&part, &[], seconds(2));
+    let held = held(&ahead, seconds(1));
+    assert_eq!(plan(&heat, &held, budget(9, 0), seconds(20)).extents, [extent(1, 0, 2, Tier::Hard)]);
+    let settled = plan(&heat, &held, budget(9, 0), seconds(21)).extents;
+    assert_eq!(
+        settled,
+        [extent(1, 0, 1, Tier::Hard), Extent { blocks: Blocks(1), ..extent(1, 1, 1, Tier::Hard) }]
     );
 }
 
@@ -270,6 +319,7 @@ fn of_more_files_than_can_be_held_those_with_most_use_are() {
     read(&mut heat, 1, 100, 2);
     let small = |inode: u64, bytes| Use {
         chunk: ChunkId { file: FileId { inode, ..file(0) }, chunk: 0 },
+        blocks: Blocks::ALL,
         accessed: 1,
         added: 0,
         evicted: 0,

@@ -52,6 +52,35 @@ fn what_is_locked_stays_in_memory_until_the_file_is_dropped() {
 }
 
 #[test]
+fn of_a_chunk_only_the_blocks_are_locked_that_are_used() {
+    let Some(disk) = Disk::make("of_a_chunk_only_the_blocks_are_locked", "ext4") else { return };
+    let (id, path) = (disk.file("hot", 600), disk.at("hot"));
+    let locks = locks();
+    let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
+    // The last block of the second chunk has 8 pages.
+    let (two, one) = (Blocks(0b10_0100), Blocks(0b100));
+    let holds = |file: &mut HotFile, pages: u64| {
+        until("all of them are locked", || {
+            fs::read(&path).unwrap();
+            file.capture() == Pages(pages)
+        });
+        assert_eq!(locked_pages(id), pages);
+    };
+    file.lock(&locks, 0..2, two, HARD).unwrap();
+    holds(&mut file, 32 + 16 + 8);
+    assert_eq!(
+        file.chunks().map(|(chunk, what, _)| (chunk, what)).collect::<Vec<_>>(),
+        [(0, (two, HARD)), (1, (two, HARD))]
+    );
+    file.lock(&locks, 0..1, one, HARD).unwrap();
+    holds(&mut file, 16 + 16 + 8);
+    file.widen(0, Blocks(1));
+    holds(&mut file, 32 + 16 + 8);
+    file.lock(&locks, 0..1, Blocks::ALL, HARD).unwrap();
+    holds(&mut file, 512 + 16 + 8);
+}
+
+#[test]
 fn only_what_is_in_memory_is_locked_and_what_comes_in_later_is_captured() {
     let Some(disk) = Disk::make("only_what_is_in_memory_is_locked", "ext4") else { return };
     let (id, path) = (disk.file("hot", 1024), disk.at("hot"));
@@ -60,7 +89,7 @@ fn only_what_is_in_memory_is_locked_and_what_comes_in_later_is_captured() {
     let before = cached_pages(&path);
     assert!(before < 512, "{before} pages are in memory");
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
-    assert_eq!(file.lock(&locks(), 0..2, HARD), Ok(Pages(before)));
+    assert_eq!(file.lock(&locks(), 0..2, Blocks::ALL, HARD), Ok(Pages(before)));
     assert_eq!(cached_pages(&path), before, "something was read from the disk");
     read_pages(&path, 600, 50);
     let after = cached_pages(&path);
@@ -100,7 +129,7 @@ fn the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays() {
     let ids = [disk.file("firm", 600), disk.file("soft", 700)];
     let [mut firm, mut soft] = ids.map(|id| open(&mut mounts, id).unwrap());
     lock_all((&mut firm, &disk.at("firm")), &locks, 0..2, HARD, 600);
-    soft.lock(&locks, 0..1, HARD).unwrap();
+    soft.lock(&locks, 0..1, Blocks::ALL, HARD).unwrap();
     lock_all((&mut soft, &disk.at("soft")), &locks, 0..2, SOFT, 700);
     assert_eq!((soft.pages_in(HARD), soft.pages_in(SOFT)), (Pages(0), Pages(700)));
     locks.soft_release().release().unwrap();
@@ -131,7 +160,7 @@ fn a_release_while_another_thread_locks_leaves_nothing_locked() {
                 released.store(true, Ordering::SeqCst);
             });
             locking.store(true, Ordering::SeqCst);
-            while file.lock(&locks, 0..8, SOFT).is_ok() && !released.load(Ordering::SeqCst) {
+            while file.lock(&locks, 0..8, Blocks::ALL, SOFT).is_ok() && !released.load(Ordering::SeqCst) {
                 file.unlock(3..6);
             }
         });
@@ -153,11 +182,11 @@ fn a_file_that_is_cut_short_or_written_to_harms_nobody() {
     let writer = File::options().write(true).open(&path).unwrap();
     writer.set_len(10 * PAGE_BYTES).unwrap();
     assert_eq!(file.capture(), Pages(10));
-    assert_eq!(file.lock(&locks, 0..2, HARD), Ok(Pages(10)));
+    assert_eq!(file.lock(&locks, 0..2, Blocks::ALL, HARD), Ok(Pages(10)));
     writer.set_len(0).unwrap();
     assert_eq!(file.capture(), Pages(0));
     fs::write(&path, [5; 4096]).unwrap();
-    file.lock(&locks, 0..1, HARD).unwrap();
+    file.lock(&locks, 0..1, Blocks::ALL, HARD).unwrap();
     assert_eq!(file.pages(), Pages(1));
 }
 
@@ -169,7 +198,7 @@ fn locking_a_file_leaves_its_time_of_access_alone() {
     crate::workingset::testing::run("touch", &long_ago).unwrap();
     let before = fs::metadata(&path).unwrap().atime();
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
-    file.lock(&locks(), 0..1, HARD).unwrap();
+    file.lock(&locks(), 0..1, Blocks::ALL, HARD).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().atime(), before);
 }
 
@@ -189,8 +218,8 @@ fn more_chunks_than_there_is_room_for_are_refused() {
     let id = disk.file("hot", 1024);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     let locks = Locks::with_slots(1).unwrap();
-    assert_eq!(file.lock(&locks, 0..2, HARD), Err(Refusal::Full));
+    assert_eq!(file.lock(&locks, 0..2, Blocks::ALL, HARD), Err(Refusal::Full));
     assert_eq!(file.pages(), Pages(512));
     file.unlock(0..1);
-    assert_eq!(file.lock(&locks, 1..2, HARD), Ok(Pages(512)));
+    assert_eq!(file.lock(&locks, 1..2, Blocks::ALL, HARD), Ok(Pages(512)));
 }

@@ -5,7 +5,7 @@ use crate::workingset::{
 };
 use plimsoll_policy::{
     units::{Bytes, Pages},
-    workingset::Tier,
+    workingset::{Blocks, Tier},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -61,7 +61,7 @@ fn files_below_an_overlay_are_held_and_its_own_are_not() {
     let mut mounts = Mounts::new().unwrap();
     let refused = open(&mut mounts, of_overlay).map(|_| ());
     let mut hot = open(&mut mounts, file).unwrap();
-    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..1, Tier::Hard);
+    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..1, Blocks::ALL, Tier::Hard);
     // Neither of the two is held up.
     run("umount", &[merged.to_str().unwrap()]).unwrap();
     disk.unmount().unwrap();
@@ -122,7 +122,7 @@ fn a_mount_of_another_namespace_is_reached_and_not_held_up() {
     let mut mounts = Mounts::new().unwrap();
     let mut hot = open(&mut mounts, file).unwrap();
     assert!(mounts.has_foreign());
-    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..1, Tier::Hard);
+    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..1, Blocks::ALL, Tier::Hard);
     // A page may have been taken since by who reclaims ahead of need (DAMON).
     assert!(matches!(locked, Ok(Pages(25..=30))), "{locked:?}");
     assert_eq!(mounts.refresh().unwrap(), Refreshed::default());

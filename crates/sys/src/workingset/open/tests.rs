@@ -5,7 +5,7 @@ use crate::workingset::{
 };
 use plimsoll_policy::{
     units::{Bytes, Pages},
-    workingset::Tier,
+    workingset::{Blocks, Tier},
 };
 use rustix::{
     fs::{CWD, Mode},
@@ -171,7 +171,7 @@ fn a_frozen_filesystem_holds_nothing_up() {
     let mut hot = open(&mut mounts, file).unwrap();
     let locks = Locks::reserve(Bytes(16 << 20)).unwrap();
     // What reclaim took of it before cannot be read now.
-    assert!(matches!(hot.lock(&locks, 0..1, Tier::Hard), Ok(Pages(30..=40))));
+    assert!(matches!(hot.lock(&locks, 0..1, Blocks::ALL, Tier::Hard), Ok(Pages(30..=40))));
     hot.capture();
     drop(hot);
     assert!(watchdog.runs(), "it had to be thawed");

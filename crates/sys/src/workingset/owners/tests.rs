@@ -3,7 +3,7 @@ use crate::workingset::{
     Locks, Mounts,
     testing::{Disk, evict, open, run, until},
 };
-use plimsoll_policy::workingset::Tier;
+use plimsoll_policy::workingset::{Blocks, Tier};
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
@@ -61,7 +61,7 @@ fn locked_pages_are_whose_who_read_them_first_until_its_cgroup_is_removed() {
     evict(&path);
     cgroup.read(&path);
     let mut hot = open(&mut Mounts::new().unwrap(), file).unwrap();
-    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..2, Tier::Hard);
+    let locked = hot.lock(&Locks::reserve(Bytes(16 << 20)).unwrap(), 0..2, Blocks::ALL, Tier::Hard);
     assert_eq!(locked, Ok(Pages(1024)));
     let owners = Owners::open().unwrap();
     let id = cgroup.id();
