@@ -5,7 +5,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, PLIMSOLL_USES_MAX);
+	__uint(max_entries, PLIMSOLL_USES_MIN); /* more on many CPUs: user space says so as it loads it */
 	__type(key, struct plimsoll_chunk);
 	__type(value, struct plimsoll_use);
 } uses SEC(".maps");

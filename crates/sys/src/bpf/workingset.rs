@@ -237,7 +237,8 @@ impl WorkingSet {
     }
 
     /// Adds all that was counted since the last call, in no order, and begins anew. Counts that are made at this moment may be
-    /// lost. Of more chunks than the map has room for (16384) those used least lately are not there.
+    /// lost. Of more chunks than the map has room for (8192; on more than 32 CPUs 256 for each, 65536 at most) those used
+    /// least lately are not there.
     ///
     /// # Errors
     /// [`BpfError::Map`]; what was added is out of the map.

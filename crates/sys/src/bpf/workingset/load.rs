@@ -5,18 +5,18 @@ use super::{
         build_pins::BuildPins,
         error::BpfError,
         link::attach_tracepoint,
-        load::{features, load_error, pin_error, require_initial_pid_namespace},
+        load::{features, load_error, pin_error, require_initial_pid_namespace, set_entries},
         types::{BTF_FILE, Features, find},
     },
     ALWAYS, Accesses, WorkingSetOffers,
 };
-use crate::process::page_size;
+use crate::process::{page_size, possible_cpus};
 use libbpf_rs::{
     Link, MapCore as _, OpenObject,
     btf::{Btf, BtfKind},
     skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
-use plimsoll_wire::text::parse_node_possible;
+use plimsoll_wire::{abi, text::parse_node_possible};
 use std::{
     ffi::OsStr,
     fs, io,
@@ -66,6 +66,7 @@ struct Kernel {
     features: Features,
     page_shift: u32,
     nodes: u32,
+    cpus: u32,
 }
 
 impl Kernel {
@@ -76,6 +77,7 @@ impl Kernel {
             features: features()?,
             page_shift: page_size().bytes().0.trailing_zeros(),
             nodes: nodes()?,
+            cpus: possible_cpus().map_err(|error| BpfError::Load(error.to_string()))?,
         })
     }
 
@@ -120,6 +122,12 @@ fn nodes() -> Result<u32, BpfError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(1),
         Err(error) => Err(BpfError::Load(format!("/sys/devices/system/node/possible: {error}"))),
     }
+}
+
+/// Entries of `uses`: as few as do, for a drain walks through all of its buckets. As many as chunks are remembered, or as a map
+/// of that kind needs on many CPUs, each of which keeps 128 free ones (`LOCAL_FREE_TARGET`, kernel/bpf/bpf_lru_list.c).
+fn uses_max(cpus: u32) -> u32 {
+    cpus.saturating_mul(256).clamp(abi::PLIMSOLL_USES_MIN, abi::PLIMSOLL_USES_MAX).next_power_of_two()
 }
 
 pub(super) fn load(pins: &BuildPins) -> Result<WorkingSetOffers, BpfError> {
@@ -191,6 +199,7 @@ fn open_and_load<'a>(
     };
     rodata.page_shift = kernel.page_shift;
     rodata.nr_nodes = kernel.nodes;
+    set_entries(&mut open.maps.uses, uses_max(kernel.cpus))?;
     for mut program in open.open_object_mut().progs_mut() {
         let wanted = is_wanted(kernel, way, &name(program.name()));
         program.set_autoload(wanted);
