@@ -10,7 +10,7 @@ use plimsoll_sys::{
     process::{ProcRoot, ProcessError},
 };
 use plimsoll_wire::text::Meminfo;
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path};
 
 /// A reading, with what the programs are told beside.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub(super) struct Now {
 /// Where they come from.
 #[derive(Debug, Clone)]
 pub(super) struct Readings {
-    cgroup: Option<Arc<MemoryCgroup>>,
+    cgroup: Option<MemoryCgroup>,
     mem_total: Bytes,
     page_size: PageSize,
 }
@@ -37,7 +37,7 @@ impl Readings {
         if let Some(cgroup) = &cgroup {
             cgroup.stat()?;
         }
-        Ok(Self { cgroup: cgroup.map(Arc::new), mem_total, page_size })
+        Ok(Self { cgroup, mem_total, page_size })
     }
 
     /// What the ratios are of; `None` when the cgroup is gone or cannot be read.

@@ -10,12 +10,14 @@ use plimsoll_wire::text::{FileStat, parse_file_stat, parse_memory_max, parse_mou
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
-    fs, io,
+    fs::{self, File},
+    io,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{DirEntryExt as _, MetadataExt as _},
+        fs::{DirEntryExt as _, FileExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 /// A limit from here on is none: version 1 writes the largest number of pages that fits.
@@ -25,10 +27,20 @@ const UNLIMITED: u64 = 1 << 62;
 const BELOW_MAX: usize = 4096;
 
 /// One memory cgroup, by path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct MemoryCgroup {
     folder: PathBuf,
     version_1: bool,
+    limit: Kept,
+    usage: Kept,
+    stat: Kept,
+}
+
+impl Clone for MemoryCgroup {
+    /// With open files of its own: whoever reads waits for no other reader.
+    fn clone(&self) -> Self {
+        Self::at(self.folder.clone())
+    }
 }
 
 impl MemoryCgroup {
@@ -45,8 +57,13 @@ impl MemoryCgroup {
             .filter(|mount| matches!(mount.filesystem, b"cgroup" | b"cgroup2") && mount.root == b"/")
             .map(|mount| Path::new(OsStr::from_bytes(mount.mount_point)).join(below))
             .find(|folder| folder.join("memory.stat").exists())
-            .map(|folder| Self { version_1: folder.join("memory.limit_in_bytes").exists(), folder })
+            .map(Self::at)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such memory cgroup"))
+    }
+
+    fn at(folder: PathBuf) -> Self {
+        let version_1 = folder.join("memory.limit_in_bytes").exists();
+        Self { folder, version_1, limit: Kept::default(), usage: Kept::default(), stat: Kept::default() }
     }
 
     /// Its inode, by which the kernel's programs know it.
@@ -63,7 +80,7 @@ impl MemoryCgroup {
     /// As [`Self::inode`]; [`io::ErrorKind::InvalidData`] for what is no limit.
     pub fn limit(&self) -> io::Result<Option<Bytes>> {
         let file = if self.version_1 { "memory.limit_in_bytes" } else { "memory.max" };
-        let limit = parse_memory_max(&fs::read(self.folder.join(file))?).map_err(io::Error::other)?;
+        let limit = parse_memory_max(&self.limit.read(&self.folder.join(file))?).map_err(io::Error::other)?;
         Ok(match limit {
             Max::At(bytes) if bytes.0 < UNLIMITED => Some(bytes),
             Max::At(_) | Max::Unlimited => None,
@@ -76,7 +93,7 @@ impl MemoryCgroup {
     /// As [`Self::limit`].
     pub fn usage(&self) -> io::Result<Bytes> {
         let file = if self.version_1 { "memory.usage_in_bytes" } else { "memory.current" };
-        match parse_memory_max(&fs::read(self.folder.join(file))?).map_err(io::Error::other)? {
+        match parse_memory_max(&self.usage.read(&self.folder.join(file))?).map_err(io::Error::other)? {
             Max::At(bytes) => Ok(bytes),
             Max::Unlimited => Err(io::Error::other("usage without a number")),
         }
@@ -87,7 +104,7 @@ impl MemoryCgroup {
     /// # Errors
     /// As [`Self::limit`].
     pub fn stat(&self) -> io::Result<FileStat> {
-        parse_file_stat(&fs::read(self.folder.join("memory.stat"))?).map_err(io::Error::other)
+        parse_file_stat(&self.stat.read(&self.folder.join("memory.stat"))?).map_err(io::Error::other)
     }
 
     /// How much of the machine's free swap it may take; `None`: as much as there is.
@@ -151,6 +168,38 @@ impl MemoryCgroup {
                     folders.push(entry.path());
                 }
             }
+        }
+    }
+}
+
+/// A file that is kept open: to open it costs more than to read it.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Option<File>>);
+
+impl Kept {
+    /// All of it. When its cgroup was removed it cannot be read any more, and another may have the path.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(text)) = kept.as_ref().map(read_all) {
+            return Ok(text);
+        }
+        *kept = None;
+        let file = File::open(path)?;
+        let text = read_all(&file)?;
+        *kept = Some(file);
+        Ok(text)
+    }
+}
+
+/// From its beginning, wherever it was read to.
+fn read_all(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let read = file.read_at(&mut piece, u64::try_from(text.len()).unwrap_or(u64::MAX))?;
+        match piece.get(..read) {
+            Some(more) if !more.is_empty() => text.extend_from_slice(more),
+            Some(_) | None => return Ok(text),
         }
     }
 }

@@ -20,3 +20,20 @@ fn a_cgroup_that_is_not_there_is_said_to_be_missing() {
     let error = MemoryCgroup::open("/no-such-cgroup").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
+
+#[test]
+fn a_file_that_is_kept_open_is_read_anew_and_one_that_took_its_place_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory.stat");
+    let kept = Kept::default();
+    assert_eq!(kept.read(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let long = "x".repeat(10_000);
+    for text in ["1", "22", &long] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(kept.read(&path).unwrap(), text.as_bytes());
+    }
+    // As one of a cgroup that was removed: it can be read no more.
+    *kept.0.lock().unwrap() = Some(File::options().write(true).open(&path).unwrap());
+    fs::write(&path, "3").unwrap();
+    assert_eq!(kept.read(&path).unwrap(), b"3");
+}
