@@ -203,11 +203,17 @@ impl Lookout {
         known(&self.inodes)
     }
 
+    /// Whether the soft tier holds anything, or may at any moment.
+    fn may_hold_soft(&self) -> bool {
+        self.shared.locked(Tier::Soft) > Pages(0)
+            || self.shared.tunables().clean_low_ratio != Ratio::default()
+    }
+
     fn let_soft_go(&mut self) {
         let moment = now();
         let holds = self.shared.locked(Tier::Soft) > Pages(0);
         let begins = !self.shared.soft_rests(moment);
-        if !holds && begins && self.shared.tunables().clean_low_ratio == Ratio::default() {
+        if begins && !self.may_hold_soft() {
             return;
         }
         if holds || begins {
@@ -289,7 +295,9 @@ impl Lookout {
                 return;
             }
         };
-        self.inodes = self.readings.inodes();
+        if self.may_hold_soft() {
+            self.inodes = self.readings.inodes();
+        }
         let was_near = self.state.near;
         self.state = judge(self.state, &read.floor, &self.shared.tunables(), moment);
         let pressed = self.state.near;

@@ -7,7 +7,7 @@ use crate::workingset::{
     view::{self, Held},
 };
 use plimsoll_policy::{
-    units::Nanos,
+    units::{Bytes, Nanos},
     workingset::{Barred, Budget, Tier, plan},
 };
 use plimsoll_sys::workingset::Refusal;
@@ -27,7 +27,8 @@ const PASSING: Nanos = Nanos(15_000_000_000);
 
 impl Worker {
     pub(super) fn follow_plan(&mut self, moment: Nanos) {
-        let budget = self.budget(moment);
+        let memory = self.readings.memory();
+        let budget = self.budget(memory, moment);
         let plan = plan(&self.heat, &self.stock.holdings(), budget, moment);
         self.stock.let_go(&plan);
         let enough = enough(Arc::clone(&self.shared), moment);
@@ -38,7 +39,7 @@ impl Worker {
         self.keep_to_shares(moment);
         let stock = &self.stock;
         self.shared.set_held(Held {
-            memory: self.readings.memory(),
+            memory,
             budget,
             files: view::files(
                 &plan,
@@ -98,10 +99,10 @@ impl Worker {
     }
 
     /// What may be locked now: nothing of the soft tier for a while after it was let go.
-    fn budget(&self, moment: Nanos) -> Budget {
+    fn budget(&self, memory: Option<Bytes>, moment: Nanos) -> Budget {
         // A cgroup that is gone has no memory to protect.
-        let memory = self.readings.memory().unwrap_or_default();
-        let budget = self.shared.tunables().budget(self.readings.page_size().to_pages(memory));
+        let memory = self.readings.page_size().to_pages(memory.unwrap_or_default());
+        let budget = self.shared.tunables().budget(memory);
         if self.shared.soft_rests(moment) {
             Budget { hard: budget.hard, ..Budget::default() }
         } else {
