@@ -1,7 +1,8 @@
 //! Reads of /proc, and the pure parsing of their texts.
 
 use crate::error::BenchError;
-use std::{fs, path::Path};
+use nix::{time::clock_getcpuclockid, unistd::Pid};
+use std::{fs, path::Path, time::Duration};
 
 /// The machine's page size in bytes.
 ///
@@ -145,28 +146,15 @@ pub(crate) fn read_voluntary_switches(pid: u32) -> Result<u64, BenchError> {
     Ok(sum)
 }
 
-/// Processor time of all threads of a process, dead ones included, in milliseconds; counted in ticks, mostly of 10 ms.
+/// Processor time of all threads of a process, dead ones included, by its own clock.
 ///
 /// # Errors
-/// The process is gone, or not readable.
-pub(crate) fn read_processor_ms(pid: u32) -> Result<u64, BenchError> {
-    let text = read_of(pid, "stat")?.unwrap_or_default();
-    let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
-        .map_err(BenchError::io("sysconf CLK_TCK"))?
-        .and_then(|ticks| u64::try_from(ticks).ok())
-        .filter(|ticks| *ticks > 0);
-    processor_ticks(&text)
-        .zip(ticks_a_second)
-        .map(|(ticks, a_second)| ticks * 1_000 / a_second)
-        .ok_or_else(|| BenchError::malformed(format!("/proc/{pid}/stat"), &text))
-}
-
-/// User plus system time of a stat text. The name before them can hold anything, brackets and blanks too.
-pub(crate) fn processor_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    user.checked_add(system)
+/// The process is gone.
+pub(crate) fn read_processor_time(pid: u32) -> Result<Duration, BenchError> {
+    let pid =
+        i32::try_from(pid).map_err(|_large| BenchError::malformed("a process number", &pid.to_string()))?;
+    let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(BenchError::io("clock_getcpuclockid"))?;
+    Ok(clock.now().map_err(BenchError::io("clock_gettime"))?.into())
 }
 
 fn switches_of(thread: &Path) -> Result<u64, BenchError> {

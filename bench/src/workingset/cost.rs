@@ -34,18 +34,22 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
             reader.tell("read")?;
             reader.expect("done")?;
         }
-        measure(stage, report, small, "ns", |_| cached_ns(&mut reader, lasting))?;
+        measure(stage, report, (small, "ns"), |_, stretch| match stretch {
+            Stretch::Settling => Ok(0.0),
+            Stretch::Measured => cached_ns(&mut reader, lasting),
+        })?;
         reader.finish(STEP)?;
     }
     let streaming = "cost, stream";
     if stage.options.wants(streaming) {
         let file = stage.data.stream.clone();
         let mut reader = stage.start_reader(&file)?;
-        measure(stage, report, streaming, "s", |stage| {
+        measure(stage, report, (streaming, "s"), |stage, stretch| {
             // Each begins with nothing of it in the cache, and reads it twice: 4 GiB of a file of 2.
+            let times = if stretch == Stretch::Settling { 1 } else { 2 };
             stage.data.forget()?;
             let mut seconds = 0.0;
-            for _ in 0..2 {
+            for _ in 0..times {
                 reader.tell("read")?;
                 let [took_ns, _, _] = reader.expect_numbers("done")?;
                 seconds += took_ns as f64 / 1e9;
@@ -70,26 +74,33 @@ fn cached_ns(reader: &mut Workload, lasting: Duration) -> Result<f64, BenchError
     Ok(ns as f64 / (count.max(1)) as f64)
 }
 
+/// What is done once when protection begins is done in the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    Settling,
+    Measured,
+}
+
 fn measure(
     stage: &mut Stage<'_>,
     report: &mut BenchReport,
-    case: &str,
-    unit: &str,
-    mut figure: impl FnMut(&Stage<'_>) -> Result<f64, BenchError>,
+    (case, unit): (&str, &str),
+    mut figure: impl FnMut(&Stage<'_>, Stretch) -> Result<f64, BenchError>,
 ) -> Result<(), BenchError> {
     let mut percent = [Vec::new(), Vec::new()];
     let rounds = stage.options.sized(8, 1);
     let all = interleave(WAYS.len(), rounds, |index| {
         let settings = WAYS.get(index).map_or(&OFF[..], |(_, settings)| settings);
         stage.protect(settings)?;
+        figure(stage, Stretch::Settling)?;
         let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
-        let before = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+        let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
         let began = Instant::now();
-        let own = figure(stage)?;
-        let elapsed_ms = began.elapsed().as_secs_f64() * 1_000.0;
-        let after = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+        let own = figure(stage, Stretch::Measured)?;
+        let elapsed = began.elapsed().as_secs_f64();
+        let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
         if let (Some(before), Some(after), Some(percent)) = (before, after, percent.get_mut(index)) {
-            percent.push(after.saturating_sub(before) as f64 * 100.0 / elapsed_ms);
+            percent.push(after.saturating_sub(before).as_secs_f64() * 100.0 / elapsed);
         }
         Ok(Figures { own, cpu: own, kept_up: own })
     })?;

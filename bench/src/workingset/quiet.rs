@@ -58,11 +58,11 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         let round = interleave(2, 1, |index| {
             stage.protect(if index == 0 { &OFF[..] } else { &DEFAULTS[..] })?;
             let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
-            let before = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+            let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
             let seconds = build_seconds(&mut builder, &build)?;
-            let after = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+            let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
             if let (1, Some(before), Some(after)) = (index, before, after) {
-                percent.push(after.saturating_sub(before) as f64 / 10.0 / seconds);
+                percent.push(after.saturating_sub(before).as_secs_f64() * 100.0 / seconds);
             }
             Ok(Figures { own: seconds, cpu: seconds, kept_up: seconds })
         })?;

@@ -190,7 +190,7 @@ impl Stage<'_> {
         }
         let began = Instant::now();
         let daemon = self.guard.as_ref().and_then(|guard| guard.pid());
-        let before = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
+        let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
         if let Some((after, settings)) = course.later {
             thread::sleep(after);
             self.protect(settings)?;
@@ -204,8 +204,8 @@ impl Stage<'_> {
         over.timing.store(true, Ordering::Relaxed);
         let reads = joined(reader)??;
         let starts = starter.map(joined).transpose()?.transpose()?.unwrap_or_default();
-        let after = daemon.and_then(|pid| proc::read_processor_ms(pid).ok());
-        let elapsed_ms = began.elapsed().as_secs_f64() * 1_000.0;
+        let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
+        let elapsed = began.elapsed().as_secs_f64();
         let locked_bytes = self.scope.locked_bytes()?;
         over.pressing.store(true, Ordering::Relaxed);
         let hogs = hogs.map(joined).transpose()?.transpose()?.unwrap_or_default();
@@ -222,7 +222,7 @@ impl Stage<'_> {
             locked_bytes,
             daemon_percent: before
                 .zip(after)
-                .map(|(before, after)| after.saturating_sub(before) as f64 * 100.0 / elapsed_ms),
+                .map(|(before, after)| after.saturating_sub(before).as_secs_f64() * 100.0 / elapsed),
         };
         Ok((segment, hogs))
     }
