@@ -9,10 +9,13 @@
 
 mod support;
 
+use plimsoll_policy::{units::Pages, workingset::Tunables};
+use serde_json::Value;
 use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, File},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    process::Command,
     sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
@@ -46,11 +49,16 @@ const USED_MIB: u64 = 64;
 /// Room for the guard to see a file used, and to lock it.
 const A_WHILE: Duration = Duration::from_secs(20);
 
-/// A number of `/proc/meminfo`, in MiB.
-fn meminfo_mib(name: &str) -> u64 {
+/// A number of `/proc/meminfo`, in KiB.
+fn meminfo_kib(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Likewise, in MiB.
+fn meminfo_mib(name: &str) -> u64 {
+    meminfo_kib(name) >> 10
 }
 
 fn kernel_kills() -> u64 {
@@ -106,6 +114,13 @@ fn protected(test: &str) -> Option<World> {
     Some(world)
 }
 
+/// What `protect show` says is locked of a file.
+fn locked_bytes(view: &Value, path: &Path) -> u64 {
+    let inode = fs::metadata(path).unwrap().ino();
+    let file = view["files"].as_array().unwrap().iter().find(|file| file["inode"] == inode);
+    file.map_or(0, |file| file["locked_bytes"].as_u64().unwrap())
+}
+
 /// A machine whose working set is protected, with a file that somebody uses, all of it locked.
 struct Stage {
     world: World,
@@ -141,10 +156,7 @@ impl Stage {
     }
 
     fn locked_bytes(&self) -> u64 {
-        let inode = fs::metadata(&self.used).unwrap().ino();
-        let view = self.world.json(&["protect"]);
-        let file = view["files"].as_array().unwrap().iter().find(|file| file["inode"] == inode);
-        file.map_or(0, |file| file["locked_bytes"].as_u64().unwrap())
+        locked_bytes(&self.world.json(&["protect"]), &self.used)
     }
 
     fn hog(&self) -> Program {
@@ -163,7 +175,7 @@ impl Stage {
     }
 
     /// What the guard ended so far.
-    fn ended(&self) -> Vec<serde_json::Value> {
+    fn ended(&self) -> Vec<Value> {
         self.world.history().into_iter().filter(|one| one["guard"] == "workingset").collect()
     }
 }
@@ -379,4 +391,120 @@ fn idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_l
         "idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_lru",
         "y",
     );
+}
+
+/// A block of memory as it can be taken from a machine, and how many locked pages it has.
+struct Block {
+    state: PathBuf,
+    locked: usize,
+}
+
+impl Block {
+    const ALL: &str = "/sys/devices/system/memory";
+    /// `KPF_MLOCKED` of `/proc/kpageflags`.
+    const LOCKED: u64 = 1 << 33;
+
+    /// All there are, those with most locked pages first.
+    fn all() -> Vec<Self> {
+        let size = fs::read_to_string(format!("{}/block_size_bytes", Self::ALL)).unwrap();
+        let pages = usize::from_str_radix(size.trim(), 16).unwrap() / page_bytes();
+        let flags = File::open("/proc/kpageflags").unwrap();
+        let locked = |block: u64| {
+            let mut bytes = vec![0; pages * 8];
+            let count = flags.read_at(&mut bytes, block * (pages as u64) * 8).unwrap();
+            let words =
+                bytes[..count].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+            words.filter(|flags| flags & Self::LOCKED != 0).count()
+        };
+        let names = fs::read_dir(Self::ALL).unwrap().map(|entry| entry.unwrap().path());
+        let numbered = names.filter_map(|path| {
+            let number = path.file_name()?.to_str()?.strip_prefix("memory")?.parse().ok()?;
+            Some(Self { state: path.join("state"), locked: locked(number) })
+        });
+        let mut all: Vec<_> = numbered.collect();
+        all.sort_by_key(|block| std::cmp::Reverse(block.locked));
+        all
+    }
+}
+
+/// Memory that was taken from the machine; it is put back when this is dropped.
+struct Taken(Block);
+
+impl Taken {
+    /// The first of these that can be taken: where the kernel has something of its own it cannot, or the kernel tries until
+    /// a signal comes.
+    fn one_of(mut blocks: impl Iterator<Item = Block>) -> Option<Self> {
+        let taken = blocks.find(|block| {
+            let offline = format!("echo offline >{}", block.state.display());
+            Command::new("timeout").args(["10", "sh", "-c", &offline]).status().unwrap().success()
+        });
+        taken.map(Self)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        drop(fs::write(&self.0.state, "online"));
+    }
+}
+
+/// So much that a block less has part of the file let go.
+const BARELY: &str = "clean_min_ratio=8";
+
+impl Stage {
+    /// Waits until what is told, and what is locked, is of the memory that there is now; tells what may be locked, in bytes.
+    fn budget_of_all_memory(&self) -> u64 {
+        let page = page_bytes() as u64;
+        let total = meminfo_kib("MemTotal") << 10;
+        let mut tunables = Tunables { workingset_protection: true, ..Tunables::default() };
+        tunables.apply(BARELY.parse().unwrap());
+        let budget = tunables.budget(Pages(total / page)).hard.0 * page;
+        until("the budget is of all memory that there is, and kept to", SOON, || {
+            let view = self.world.json(&["protect"]);
+            let hard = &view["hard"];
+            let told = view["memory_bytes"] == total && hard["budget_bytes"] == budget;
+            (told && hard["locked_bytes"].as_u64()? <= budget).then_some(())
+        });
+        budget
+    }
+}
+
+#[test]
+fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine() {
+    const NAME: &str = "what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine";
+    if guest::disk(NAME).is_none() {
+        return;
+    }
+    let Some(mut stage) = Stage::set_up(NAME) else { return };
+    stage.world.ok(&["protect", "set", BARELY]);
+    let (daemon, total_kib) = (stage.world.daemon_pid(), meminfo_kib("MemTotal"));
+    let whole = stage.budget_of_all_memory();
+    assert_eq!(stage.locked_bytes(), USED_MIB << 20);
+    let others_kib = meminfo_kib("Mlocked") - (USED_MIB << 10);
+    let blocks = Block::all().into_iter().filter(|block| block.locked > 0);
+    let taken = Taken::one_of(blocks).expect("no block can be taken");
+    let less = stage.budget_of_all_memory();
+    let locked = stage.locked_bytes();
+    println!(
+        "{} locked pages were in {}: {} of {} MiB locked of {} and {} MiB",
+        taken.0.locked,
+        taken.0.state.display(),
+        locked >> 20,
+        less >> 20,
+        meminfo_mib("MemTotal"),
+        total_kib >> 10
+    );
+    assert!(less < whole && locked <= less && locked + (2 << 20) >= less, "{locked} of {less}, {whole}");
+    assert!(cached_bytes(&stage.used) >= locked);
+    until("the kernel has no more locked", SOON, || {
+        (meminfo_kib("Mlocked") <= others_kib + (locked >> 10) + 1024).then_some(())
+    });
+    drop(taken);
+    assert_eq!((meminfo_kib("MemTotal"), stage.budget_of_all_memory()), (total_kib, whole));
+    until("all of the file is locked again", A_WHILE, || {
+        stage.read();
+        (stage.locked_bytes() == USED_MIB << 20).then_some(())
+    });
+    assert_eq!((stage.world.daemon_pid(), stage.ended().len()), (daemon, 0), "{:?}", stage.ended());
+    assert_eq!(stage.world.run(&["status"]).0, 0);
 }

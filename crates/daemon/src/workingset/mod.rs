@@ -191,7 +191,8 @@ impl WorkingSet {
         let mut counts = Programs::open(pin).map_err(|error| said(&error))?;
         let floor = Programs::open(pin).map_err(|error| said(&error))?;
         counts.attach().map_err(|error| said(&error))?;
-        let memory = readings.memory().unwrap_or(*mem_total);
+        let mut proc = Readings::proc().map_err(|error| said(&error))?;
+        let memory = readings.memory(&mut proc).unwrap_or(*mem_total);
         let locks = Locks::reserve(memory).map_err(|error| said(&error))?;
         let mounts = Mounts::new().map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
         let shared = Arc::new(Shared::new(terms, locks, counts).map_err(|error| said(&error))?);

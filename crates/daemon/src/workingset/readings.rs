@@ -24,6 +24,7 @@ pub(super) struct Now {
 #[derive(Debug, Clone)]
 pub(super) struct Readings {
     cgroup: Option<MemoryCgroup>,
+    /// As it was at the start, where `/proc/meminfo` does not tell: memory can be added to a running machine, and taken away.
     mem_total: Bytes,
     page_size: PageSize,
 }
@@ -41,14 +42,21 @@ impl Readings {
     }
 
     /// What the ratios are of; `None` when the cgroup is gone or cannot be read.
-    pub(super) fn memory(&self) -> Option<Bytes> {
+    pub(super) fn memory(&self, proc: &mut ProcRoot) -> Option<Bytes> {
+        self.memory_of(proc.read_meminfo().ok().as_ref())
+    }
+
+    fn memory_of(&self, meminfo: Option<&Meminfo>) -> Option<Bytes> {
+        let total = self.total(meminfo);
         match &self.cgroup {
-            None => Some(self.mem_total),
-            Some(cgroup) => cgroup
-                .limit()
-                .ok()
-                .map(|limit| limit.map_or(self.mem_total, |limit| limit.min(self.mem_total))),
+            None => Some(total),
+            Some(cgroup) => cgroup.limit().ok().map(|limit| limit.map_or(total, |limit| limit.min(total))),
         }
+    }
+
+    /// Of the machine, as it is now.
+    fn total(&self, meminfo: Option<&Meminfo>) -> Bytes {
+        meminfo.and_then(|meminfo| meminfo.mem_total).unwrap_or(self.mem_total)
     }
 
     /// Who may be ended; `None`: anybody.
@@ -93,7 +101,7 @@ impl Readings {
         Some(AnonReading {
             anon: pages(meminfo.as_ref().and_then(|meminfo| meminfo.anonymous)),
             swap_total: pages(meminfo.as_ref().and_then(|meminfo| meminfo.swap_total)),
-            mem_total: self.page_size.to_pages(self.mem_total),
+            mem_total: self.page_size.to_pages(self.total(meminfo.as_ref())),
         })
     }
 
@@ -112,7 +120,7 @@ impl Readings {
                 swap_free: swap.map_or(Reading::Absent, |free| self.pages(Some(free))),
                 anon: self.pages(meminfo.anonymous),
                 free: self.pages(meminfo.mem_free),
-                mem_total: self.page_size.to_pages(self.mem_total),
+                mem_total: self.page_size.to_pages(self.total(Some(meminfo))),
             },
             dirty: Pages(0),
         }
@@ -122,7 +130,7 @@ impl Readings {
         let stat = cgroup.stat().ok();
         let dirty = stat.and_then(|stat| stat.dirty).unwrap_or_default();
         let clean = stat.and_then(|stat| sum(stat.active_file, stat.inactive_file));
-        let memory = self.memory();
+        let memory = self.memory_of(Some(meminfo));
         let free = memory.zip(cgroup.usage().ok()).map(|(limit, usage)| limit.saturating_sub(usage));
         let machine = meminfo.swap_total.filter(|total| total.0 > 0).and(meminfo.swap_free);
         let swap = machine.map(|free| match cgroup.swap_room() {
@@ -136,7 +144,7 @@ impl Readings {
                 swap_free: swap.map_or(Reading::Absent, |free| self.pages(Some(free))),
                 anon: self.pages(stat.and_then(|stat| stat.anon)),
                 free: self.pages(free),
-                mem_total: self.page_size.to_pages(memory.unwrap_or(self.mem_total)),
+                mem_total: self.page_size.to_pages(memory.unwrap_or_else(|| self.total(Some(meminfo)))),
             },
             dirty: self.page_size.to_pages(dirty),
         }

@@ -27,7 +27,7 @@ const PASSING: Nanos = Nanos(15_000_000_000);
 
 impl Worker {
     pub(super) fn follow_plan(&mut self, moment: Nanos) {
-        let memory = self.readings.memory();
+        let memory = self.readings.memory(&mut self.proc);
         let budget = self.budget(memory, moment);
         let plan = plan(&self.heat, &self.stock.holdings(), budget, moment);
         self.stock.let_go(&plan);
