@@ -10,10 +10,12 @@
 mod support;
 
 use plimsoll_policy::{units::Pages, workingset::Tunables};
-use serde_json::Value;
+use rustix::fs::inotify;
+use serde_json::{Value, json};
 use std::{
-    fs::{self, File},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    fs::{self, File, Permissions},
+    io::{self, Read as _, Seek as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
     sync::mpsc::{RecvTimeoutError, channel},
@@ -507,4 +509,38 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
     });
     assert_eq!((stage.world.daemon_pid(), stage.ended().len()), (daemon, 0), "{:?}", stage.ended());
     assert_eq!(stage.world.run(&["status"]).0, 0);
+}
+
+#[test]
+fn a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off() {
+    const NAME: &str = "a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off";
+    if guest::disk(NAME).is_none() {
+        return;
+    }
+    let Some(disk) = Disk::of(NAME) else { return };
+    let pages = (16 << 20) / page_bytes() as u64;
+    let (path, other) = (disk.cold("swap", pages), disk.cold("other", pages));
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let swap = Swap::on(path.clone());
+    let mut files = [&path, &other].map(|path| File::open(path).unwrap());
+    let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&opens, &path, inotify::WatchFlags::OPEN).unwrap();
+    let Some(world) = protected(NAME) else { return };
+    let view = until("the other file, which is read as often, is locked", A_WHILE, || {
+        for file in &mut files {
+            file.rewind().unwrap();
+            io::copy(file, &mut io::sink()).unwrap();
+        }
+        let view = world.json(&["protect"]);
+        (locked_bytes(&view, &other) == 16 << 20).then_some(view)
+    });
+    let why = view["barred"].as_array().unwrap().iter().find(|why| why["reason"] == "swap-file");
+    assert_eq!((locked_bytes(&view, &path), why.map(|why| &why["files"])), (0, Some(&json!(1))), "{view}");
+    let maps = fs::read_to_string(format!("/proc/{}/maps", world.daemon_pid())).unwrap();
+    assert!(maps.contains("/other") && !maps.contains("/swap"), "{maps}");
+    let opened = File::from(opens).read(&mut [0; 256]).map_err(|error| error.kind());
+    assert_eq!(opened, Err(io::ErrorKind::WouldBlock));
+    let began = Instant::now();
+    drop(swap);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
