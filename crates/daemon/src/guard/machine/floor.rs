@@ -75,6 +75,8 @@ impl MachineGuard {
         if self.is_unsure(found.first(), among) {
             found.clear();
         }
+        // Whoever is ended in the kernel may be gone before its incident is written.
+        hands.biographer.read(found.iter().map(Candidate::id));
         Ok(found)
     }
 
