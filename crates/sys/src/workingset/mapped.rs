@@ -14,8 +14,8 @@ use std::{
 const PRESENT: u64 = 1 << 63;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 
-/// Regions that are told of at a time: those of sixteen chunks of each of which every second block is held. Chunks in more pieces
-/// are not counted.
+/// Regions that are told of at a time: those of sixteen chunks of each of which every second block is held. Chunks in more
+/// pieces are not counted.
 const REGIONS_MAX: usize = 257;
 
 /// `struct page_region` (include/uapi/linux/fs.h).
