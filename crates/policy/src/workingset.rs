@@ -76,7 +76,7 @@ pub struct Use {
     /// Pages read through the page cache or mapped from it, as they were counted: one drain counts as one pass
     /// through the blocks at most.
     pub accessed: u64,
-    /// Where those pages are.
+    /// Where those pages are; empty where that was not seen.
     pub blocks: Blocks,
     /// Pages that came into the cache.
     pub added: u64,
@@ -89,12 +89,11 @@ pub struct Use {
 }
 
 impl Use {
-    /// Has what came into the cache stand for what was used: accesses were not watched all the time. What is read ahead and
-    /// never used passes for used then.
+    /// Has what came into the cache stand for what was used, where nothing was seen of that: accesses were not watched all
+    /// the time. What is read ahead and never used passes for used then.
     pub fn infer(&mut self) {
-        if self.added > 0 {
+        if self.blocks.is_empty() {
             self.accessed = self.accessed.max(self.added);
-            self.blocks = Blocks::ALL;
         }
     }
 }

@@ -5,7 +5,7 @@ use plimsoll_policy::{
     units::{Nanos, Pages},
     workingset::{Blocks, ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
 };
-use plimsoll_sys::workingset::{HotFile, Locks, Mapped, Mounts, Refusal};
+use plimsoll_sys::workingset::{HotFile, Locks, Mounts, Refusal};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
@@ -38,16 +38,14 @@ pub(super) struct Refused {
 #[derive(Debug)]
 pub(super) struct Stock {
     locks: Locks,
-    /// `None`: what is mapped is not told here.
-    mapped: Option<Mapped>,
     files: BTreeMap<FileId, Kept>,
     /// The last chunk that was checked.
     checked: Option<ChunkId>,
 }
 
 impl Stock {
-    pub(super) fn new(locks: Locks) -> Self {
-        Self { locks, mapped: Mapped::open().ok(), files: BTreeMap::new(), checked: None }
+    pub(super) const fn new(locks: Locks) -> Self {
+        Self { locks, files: BTreeMap::new(), checked: None }
     }
 
     /// What is held now, neighbours of the same age together.
@@ -69,23 +67,26 @@ impl Stock {
         holdings
     }
 
-    /// Lets go of what the plan leaves out. Soft chunks that were released count as such.
+    /// Lets go of what the plan leaves out, whole chunks and parts of them. Soft chunks that were released count as such.
     pub(super) fn let_go(&mut self, plan: &Plan) {
-        let mut wanted: BTreeMap<FileId, Vec<Extent>> = BTreeMap::new();
-        for extent in &plan.extents {
-            wanted.entry(extent.file).or_default().push(*extent);
-        }
+        // They are in the same order as the chunks here.
+        let mut extents = plan.extents.iter().peekable();
         self.files.retain(|id, kept| {
-            let Some(extents) = wanted.get(id) else {
+            while extents.next_if(|extent| extent.file < *id).is_some() {}
+            if extents.peek().is_none_or(|extent| extent.file != *id) {
                 return false;
-            };
-            let stays = |chunk: u32| extents.iter().any(|extent| covers(extent, chunk));
-            let going: Vec<u32> = kept.since.keys().copied().filter(|chunk| !stays(*chunk)).collect();
-            for chunk in going {
-                kept.file.unlock(chunk..chunk.saturating_add(1));
-                kept.since.remove(&chunk);
             }
-            kept.file.forget_released();
+            let Kept { file, since, .. } = kept;
+            since.retain(|chunk, _| {
+                let ends = |extent: &Extent| extent.first.saturating_add(extent.chunks);
+                while extents.next_if(|extent| extent.file == *id && ends(extent) <= *chunk).is_some() {}
+                match extents.peek().filter(|extent| covers(extent, *id, *chunk)) {
+                    Some(extent) => file.narrow(*chunk, extent.blocks),
+                    None => file.unlock(*chunk..chunk.saturating_add(1)),
+                }
+                extents.peek().is_some_and(|extent| covers(extent, *id, *chunk))
+            });
+            file.forget_released();
             true
         });
     }
@@ -150,14 +151,12 @@ impl Stock {
         let Some(kept) = self.files.get_mut(&extent.file) else {
             return Ok(());
         };
-        let held: BTreeMap<u32, (Blocks, Tier)> =
-            kept.file.chunks().map(|(chunk, what, _)| (chunk, what)).collect();
-        let wanted = (extent.blocks, extent.tier);
+        let wanted = Some((extent.blocks, extent.tier));
         let end = extent.first.saturating_add(extent.chunks);
         let mut next = extent.first;
         while next < end && !enough(extent.tier) {
             let until = next.saturating_add(STRIDE).min(end);
-            let missing = (next..until).any(|chunk| held.get(&chunk) != Some(&wanted));
+            let missing = (next..until).any(|chunk| kept.file.holds(chunk) != wanted);
             if missing {
                 kept.file.lock(&self.locks, next..until, extent.blocks, extent.tier)?;
                 (next..until).for_each(|chunk| {
@@ -175,13 +174,9 @@ impl Stock {
         for used in uses.iter().filter(|used| used.added > 0 || used.evicted > 0) {
             self.capture_chunk(used.chunk, used.blocks);
         }
-        for of_file in self.next_checked().chunk_by(|one, next| one.file == next.file) {
-            let (Some(first), Some(last)) = (of_file.first(), of_file.last()) else { continue };
-            let chunks = first.chunk..last.chunk.saturating_add(1);
-            match (self.files.get_mut(&first.file), &self.mapped) {
-                (Some(kept), Some(mapped)) => kept.file.recapture_in(chunks, mapped),
-                (Some(kept), None) => kept.file.capture_in(chunks),
-                (None, _) => {}
+        for ChunkId { file, chunk } in self.next_checked() {
+            if let Some(kept) = self.files.get_mut(&file) {
+                kept.file.recapture_in(chunk..chunk.saturating_add(1));
             }
         }
     }
@@ -284,8 +279,8 @@ fn ask(file: FileId, mounts: &mut Mounts, opener: &mut Opener) -> Result<(), Ref
     Ok(())
 }
 
-const fn covers(extent: &Extent, chunk: u32) -> bool {
-    chunk >= extent.first && chunk.saturating_sub(extent.first) < extent.chunks
+fn covers(extent: &Extent, file: FileId, chunk: u32) -> bool {
+    extent.file == file && chunk >= extent.first && chunk.saturating_sub(extent.first) < extent.chunks
 }
 
 fn joins(last: &Holding, next: &Extent, since: Nanos) -> bool {

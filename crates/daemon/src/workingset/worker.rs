@@ -263,6 +263,7 @@ impl Worker {
         counts.drain(&mut self.uses)?;
         if !self.watched {
             self.uses.iter_mut().for_each(Use::infer);
+            self.heat.was_blind(moment);
         }
         self.watched = counts.reads_are_attached();
         let executables = if moment >= self.executables_due {

@@ -2,7 +2,7 @@
 
 use super::CHUNK_PAGES;
 use crate::units::Pages;
-use core::ops::{BitOr, BitOrAssign};
+use core::ops::{BitAnd, BitOr, BitOrAssign};
 
 /// Pages in a block: 64 KiB where a page is 4 KiB, which is what a fault maps at once (`fault_around_pages`, mm/memory.c,
 /// 6.1 to 7.2).
@@ -32,7 +32,13 @@ impl Blocks {
     /// Whether all of `others` are among these.
     #[must_use]
     pub const fn covers(self, others: Self) -> bool {
-        others.0 & !self.0 == 0
+        others.without(self).is_empty()
+    }
+
+    /// Those of them that are not among others.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 
     /// How many pages they have, of a chunk of so many.
@@ -44,6 +50,14 @@ impl Blocks {
         let of_whole = u64::from((self.0 & below).count_ones()).saturating_mul(BLOCK_PAGES);
         let of_rest = if self.contains(whole.saturating_mul(BLOCK_PAGES)) { rest } else { 0 };
         Pages(of_whole.saturating_add(of_rest))
+    }
+}
+
+impl BitAnd for Blocks {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 }
 

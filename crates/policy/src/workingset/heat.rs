@@ -26,6 +26,10 @@ pub(super) const FRACTION: u32 = 20;
 /// 1.5 passes: used again.
 pub(super) const REUSED: u64 = 3 << (FRACTION - 1);
 
+/// How long until a block is forgotten that is not used when others of its chunk are; at most twice that. Long, as what is in
+/// somebody's page tables is used without being seen.
+const FORGOTTEN: Nanos = Nanos(300_000_000_000);
+
 /// How long an executable counts as running when the list of those is not renewed.
 const RUNNING: Nanos = Nanos(30_000_000_000);
 
@@ -69,6 +73,8 @@ pub struct Heat {
     chunks: BTreeMap<(FileId, u32), Chunk>,
     bars: Bars,
     pressed_until: Nanos,
+    /// When accesses were last not watched.
+    blind: Option<Nanos>,
 }
 
 impl Heat {
@@ -81,6 +87,7 @@ impl Heat {
             chunks: BTreeMap::new(),
             bars: Bars::default(),
             pressed_until: Nanos(0),
+            blind: None,
         }
     }
 
@@ -95,6 +102,12 @@ impl Heat {
                 facts.running_until = now.saturating_add(RUNNING);
             }
         }
+    }
+
+    /// Says that accesses were not watched all the time since the last call of [`Heat::observe`]: what was not seen may have
+    /// been used all the same.
+    pub const fn was_blind(&mut self, now: Nanos) {
+        self.blind = Some(now);
     }
 
     /// Says that a file cannot be held, until a time when that may have changed.
@@ -204,18 +217,17 @@ impl Heat {
             return;
         }
         let pages = chunk_pages(one.file_bytes, one.chunk.chunk, self.page_size);
-        let used = one.accessed.min(one.blocks.pages(pages).0);
-        let mut running = false;
+        let blocks = if one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
+        let used = one.accessed.min(blocks.pages(pages).0);
         if let Some(facts) = self.files.get_mut(&file) {
             facts.bytes = one.file_bytes;
-            running = facts.is_running(now);
         }
         if used == 0 {
             return;
         }
         let key = (file, one.chunk.chunk);
         if let Some(chunk) = self.chunks.get_mut(&key) {
-            chunk.add(one.blocks, running, now);
+            chunk.add(blocks, pages, self.blind, now);
             chunk.warm(used, pages, now);
             return;
         }
@@ -228,7 +240,7 @@ impl Heat {
         let mut chunk = Chunk {
             warmth: 0,
             at: now,
-            blocks: one.blocks,
+            blocks,
             before: Blocks::default(),
             turned: now,
             again: false,
@@ -279,12 +291,18 @@ impl Heat {
 }
 
 impl Chunk {
-    /// These blocks were used. Those that were not for one or two half-lives in which others were are forgotten, unless
-    /// running processes have the file mapped executable: what they have in their page tables is used without being seen.
-    fn add(&mut self, used: Blocks, running: bool, now: Nanos) {
-        if now.0.saturating_sub(self.turned.0) >= HALF_LIFE.0 {
-            let before = if running { self.before } else { Blocks::default() };
-            (self.before, self.blocks, self.turned) = (before | self.blocks, Blocks::default(), now);
+    /// These blocks were used. Those that were not for a while in which others were, and all was seen, are forgotten, with
+    /// what warmth they brought. `pages`: all that it has.
+    fn add(&mut self, used: Blocks, pages: Pages, blind: Option<Nanos>, now: Nanos) {
+        if now.0.saturating_sub(self.turned.0) >= FORGOTTEN.0 {
+            if blind.is_some_and(|blind| blind >= self.turned) {
+                self.before |= self.blocks;
+            } else {
+                let all = (self.blocks | self.before).pages(pages);
+                let kept = self.warmth.saturating_mul(self.blocks.pages(pages).0).checked_div(all.0);
+                (self.warmth, self.before) = (kept.unwrap_or(0), self.blocks);
+            }
+            (self.blocks, self.turned) = (Blocks::default(), now);
         }
         self.blocks |= used;
     }

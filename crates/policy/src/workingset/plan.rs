@@ -264,10 +264,24 @@ pub(super) struct Held(BTreeMap<(FileId, u32), (u32, HeldChunk)>);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeldChunk {
     pub(super) tier: Tier,
-    /// What it takes of the budget, at most its pages.
-    pub(super) cost: Pages,
-    /// What of it stays.
     pub(super) blocks: Blocks,
+    /// Nothing of it is on its way into the cache any more.
+    pub(super) settled: bool,
+    /// Locked of it: more than its blocks have where the kernel maps all of a large folio.
+    pages: Pages,
+}
+
+impl HeldChunk {
+    /// What it takes of the budget when these blocks are held, of a chunk of so many pages.
+    pub(super) fn cost(self, blocks: Blocks, whole: Pages) -> Pages {
+        let stays = (blocks & self.blocks).pages(whole);
+        let kept = match (self.settled, blocks.covers(self.blocks)) {
+            (true, true) => self.pages,
+            (true, false) => self.pages.min(stays),
+            (false, _) => self.pages.max(stays),
+        };
+        Pages(kept.0.saturating_add(blocks.without(self.blocks).pages(whole).0)).min(whole)
+    }
 }
 
 impl Held {
@@ -276,10 +290,8 @@ impl Held {
         for Holding { extent, pages, since } in holdings {
             let settled = now.0.saturating_sub(since.0) >= SETTLED.0;
             let each = pages.0.div_ceil(u64::from(extent.chunks.max(1)));
-            let (cost, blocks) =
-                if settled { (Pages(each), Blocks::default()) } else { (Pages(u64::MAX), extent.blocks) };
-            let end = extent.first.saturating_add(extent.chunks);
-            held.insert((extent.file, extent.first), (end, HeldChunk { tier: extent.tier, cost, blocks }));
+            let how = HeldChunk { tier: extent.tier, blocks: extent.blocks, settled, pages: Pages(each) };
+            held.insert((extent.file, extent.first), (extent.first.saturating_add(extent.chunks), how));
         }
         Self(held)
     }

@@ -72,8 +72,9 @@ pub(super) struct Piece {
 struct Warm {
     chunk: u32,
     blocks: Blocks,
-    /// Of those.
+    /// Of those, and of all that it has.
     pages: Pages,
+    whole: Pages,
     passes: u64,
     /// It was used again at some time.
     again: bool,
@@ -99,11 +100,12 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
             let whole = chunk_pages(facts.bytes(), chunk, heat.page_size());
             let passes = one.passes(whole, now).max(if running { REUSED } else { 0 });
             let held = held.get(file, chunk);
-            let blocks = one.blocks(whole) | held.map_or(Blocks::default(), |held| held.blocks);
+            let stays = held.filter(|held| !held.settled).map_or(Blocks::default(), |held| held.blocks);
+            let blocks = one.blocks(whole) | stays;
             let pages = blocks.pages(whole);
             let blocks = if pages == whole { Blocks::ALL } else { blocks };
             if pages.0 > 0 && passes > 0 {
-                warm.push(Warm { chunk, blocks, pages, passes, again: one.again() || running, held });
+                warm.push(Warm { chunk, blocks, pages, whole, passes, again: one.again() || running, held });
             }
         }
         warm.sort_unstable_by(|one, other| other.passes.cmp(&one.passes).then(one.chunk.cmp(&other.chunk)));
@@ -126,7 +128,9 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
         let ahead = ahead_of(pieces.get(begin..).unwrap_or_default(), &withheld, |chunk| {
             let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
             let held = held.get(file, chunk);
-            (pages.0 > 0).then_some(Warm { chunk, blocks: Blocks::ALL, pages, passes: 0, again: false, held })
+            let warm =
+                Warm { chunk, blocks: Blocks::ALL, pages, whole: pages, passes: 0, again: false, held };
+            (pages.0 > 0).then_some(warm)
         });
         pieces.extend(ahead);
     }
@@ -209,12 +213,12 @@ impl Piece {
 impl Warm {
     /// What is held is given up only for what is clearly hotter, and changes its tier not for a little either.
     fn piece(&self, file: FileId, rate: u64, (class, why): (Class, Why)) -> Piece {
-        let (rate, cost) = match self.held {
-            Some(HeldChunk { tier: Tier::Hard, cost, .. }) => (rate.saturating_mul(2), cost),
-            Some(HeldChunk { tier: Tier::Soft, cost, .. }) => (rate.saturating_add(rate >> 1), cost),
-            None => (rate, self.pages),
+        let rate = match self.held.map(|held| held.tier) {
+            Some(Tier::Hard) => rate.saturating_mul(2),
+            Some(Tier::Soft) => rate.saturating_add(rate >> 1),
+            None => rate,
         };
-        let cost = cost.min(self.pages);
+        let cost = self.held.map_or(self.pages, |held| held.cost(self.blocks, self.whole));
         Piece { file, chunk: self.chunk, blocks: self.blocks, cost, class, rate, why }
     }
 

@@ -71,7 +71,7 @@ impl Trace {
                 let mut one = Use {
                     chunk: ChunkId { file: file.id, chunk },
                     accessed: run.accessed,
-                    blocks: Blocks::ALL,
+                    blocks: Blocks::default(),
                     added: run.added,
                     evicted: run.evicted,
                     file_bytes: file.bytes,

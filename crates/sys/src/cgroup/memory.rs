@@ -39,7 +39,7 @@ pub struct MemoryCgroup {
 impl Clone for MemoryCgroup {
     /// With open files of its own: whoever reads waits for no other reader.
     fn clone(&self) -> Self {
-        Self::at(self.folder.clone())
+        Self::at(self.folder.clone(), self.version_1)
     }
 }
 
@@ -57,12 +57,14 @@ impl MemoryCgroup {
             .filter(|mount| matches!(mount.filesystem, b"cgroup" | b"cgroup2") && mount.root == b"/")
             .map(|mount| Path::new(OsStr::from_bytes(mount.mount_point)).join(below))
             .find(|folder| folder.join("memory.stat").exists())
-            .map(Self::at)
+            .map(|folder| {
+                let version_1 = folder.join("memory.limit_in_bytes").exists();
+                Self::at(folder, version_1)
+            })
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such memory cgroup"))
     }
 
-    fn at(folder: PathBuf) -> Self {
-        let version_1 = folder.join("memory.limit_in_bytes").exists();
+    fn at(folder: PathBuf, version_1: bool) -> Self {
         Self { folder, version_1, limit: Kept::default(), usage: Kept::default(), stat: Kept::default() }
     }
 

@@ -6,7 +6,7 @@
 //! takes the lock back where one came in between.
 #![expect(unsafe_code, reason = "maps and locks files")]
 
-use super::Refusal;
+use super::{Refusal, mapped::Mapped};
 use crate::process::page_size;
 use plimsoll_policy::{
     units::Bytes,
@@ -40,6 +40,8 @@ pub(super) struct Arena {
     slot_bytes: usize,
     page_bytes: usize,
     slots: usize,
+    /// `None`: what is mapped is not told here.
+    mapped: Option<Mapped>,
     free: Mutex<BTreeSet<usize>>,
     releases: AtomicU64,
     releases_done: AtomicU64,
@@ -69,6 +71,7 @@ impl Arena {
             slot_bytes,
             page_bytes,
             slots,
+            mapped: Mapped::open().ok(),
             free,
             releases: AtomicU64::new(0),
             releases_done: AtomicU64::new(0),
@@ -158,8 +161,9 @@ impl Slot {
         self.arena.releases() == self.releases
     }
 
-    /// Maps the pages of some blocks that are in the page cache, which locks them; gives how many those are. Reads nothing
-    /// from the disk, unless a page is taken between looking and mapping: then that page.
+    /// Maps the pages of some blocks that are in the page cache, which locks them; gives how many pages are locked. That may be
+    /// more: of a large folio the kernel maps all there is (Linux 6.18). Reads nothing from the disk, unless a page is taken
+    /// between looking and mapping: then that page.
     pub(super) fn capture(&self, blocks: Blocks) -> Result<usize, Refusal> {
         let mut resident = vec![0_u8; self.pages];
         let look = |errno| Refusal::of("look which pages are in memory", errno);
@@ -182,7 +186,29 @@ impl Slot {
             first = first.saturating_add(run.len());
         }
         self.check_held()?;
-        Ok(locked)
+        Ok(self.mapped().unwrap_or(locked))
+    }
+
+    /// How many pages of it are mapped; `None`: that is not told.
+    pub(super) fn mapped(&self) -> Option<usize> {
+        usize::try_from(self.arena.mapped.as_ref()?.pages(self.range())?).ok()
+    }
+
+    /// Lets go of what is not in these blocks.
+    pub(super) fn narrow(&self, blocks: Blocks) {
+        let stays: Vec<bool> = (0_u64..).take(self.pages).map(|page| blocks.contains(page)).collect();
+        let mut first = 0_usize;
+        for run in stays.chunk_by(|one, next| one == next) {
+            if run.first() == Some(&false) {
+                let start = self.start().wrapping_byte_add(first.saturating_mul(self.arena.page_bytes));
+                let bytes = run.len().saturating_mul(self.arena.page_bytes);
+                // SAFETY: unmaps pages of this slot's own mapping of a file, to which nothing refers; the file keeps them.
+                let unmapped = unsafe { madvise(start, bytes, Advice::LinuxDontneedLocked) };
+                // It stays locked then, and is counted.
+                unmapped.unwrap_or_default();
+            }
+            first = first.saturating_add(run.len());
+        }
     }
 
     /// Undoes a lock that was begun before a release and done after it.

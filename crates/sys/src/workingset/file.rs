@@ -1,7 +1,7 @@
 //! A file that is held: its chunks, mapped and locked.
 
 use super::{
-    Locks, Mapped, Refusal,
+    Locks, Refusal,
     arena::Slot,
     open::{length_bytes, links},
 };
@@ -37,6 +37,24 @@ impl Chunk {
     /// What of it is locked now.
     fn held(&self) -> u64 {
         if self.slot.is_held() { u64::try_from(self.pages).unwrap_or(0) } else { 0 }
+    }
+
+    /// Holds no more than these blocks of it.
+    fn narrow(&mut self, blocks: Blocks) {
+        if blocks.covers(self.blocks) {
+            return;
+        }
+        self.slot.narrow(blocks);
+        self.blocks = self.blocks & blocks;
+        let most = self.blocks.pages(Pages(u64::try_from(self.slot.pages()).unwrap_or(CHUNK_PAGES))).0;
+        self.pages =
+            self.slot.mapped().unwrap_or_else(|| self.pages.min(usize::try_from(most).unwrap_or(usize::MAX)));
+    }
+
+    /// Locks what came into memory.
+    fn capture(&mut self) -> Result<(), Refusal> {
+        self.pages = self.slot.capture(self.blocks)?;
+        Ok(())
     }
 }
 
@@ -74,24 +92,24 @@ impl HotFile {
                 break;
             }
             let length = usize::try_from(length).map_err(|_narrow| Refusal::Full)?;
-            let kept = self.chunks.get_mut(&number).filter(|chunk| {
-                chunk.tier == tier
-                    && chunk.slot.is_held()
-                    && chunk.slot.pages() == length
-                    && blocks.covers(chunk.blocks)
-            });
+            let kept = self
+                .chunks
+                .get_mut(&number)
+                .filter(|chunk| chunk.tier == tier && chunk.slot.is_held() && chunk.slot.pages() == length);
             match kept {
                 Some(chunk) if chunk.blocks == blocks => {}
                 Some(chunk) => {
-                    chunk.pages = chunk.slot.capture(blocks)?;
+                    chunk.narrow(blocks);
                     chunk.blocks = blocks;
+                    chunk.capture()?;
                 }
                 None => {
                     let offset = first.saturating_mul(self.page_bytes);
                     let slot = Slot::map(locks.arena(tier), self.file.as_fd(), offset, length)?;
+                    let mut chunk = Chunk { tier, blocks, slot, pages: 0 };
                     // The new one is locked before the old one goes.
-                    let pages = slot.capture(blocks)?;
-                    self.chunks.insert(number, Chunk { tier, blocks, slot, pages });
+                    chunk.capture()?;
+                    self.chunks.insert(number, chunk);
                 }
             }
             let held = self.chunks.get(&number).map_or(0, Chunk::held);
@@ -113,38 +131,39 @@ impl HotFile {
     /// mm/huge_memory.c, 7.2), and then takes it.
     pub fn capture_in(&mut self, chunks: Range<u32>) {
         for chunk in self.chunks.range_mut(chunks).map(|(_, chunk)| chunk) {
-            if chunk.slot.is_held()
-                && let Ok(pages) = chunk.slot.capture(chunk.blocks)
-            {
-                chunk.pages = pages;
+            if chunk.slot.is_held() {
+                // Where that fails it is as it was, and the next time may do.
+                chunk.capture().unwrap_or_default();
             }
         }
+    }
+
+    /// As [`HotFile::capture_in`], where other pages are mapped than were locked last. Costs 1 us a chunk where none are.
+    pub fn recapture_in(&mut self, chunks: Range<u32>) {
+        for chunk in self.chunks.range_mut(chunks).map(|(_, chunk)| chunk) {
+            if chunk.slot.is_held() && chunk.slot.mapped() != Some(chunk.pages) {
+                chunk.capture().unwrap_or_default();
+            }
+        }
+    }
+
+    /// Lets go of all but some blocks of a chunk, if it is held.
+    pub fn narrow(&mut self, number: u32, blocks: Blocks) {
+        if let Some(chunk) = self.chunks.get_mut(&number) {
+            chunk.narrow(blocks);
+        }
+    }
+
+    /// What of a chunk is held now, in which tier.
+    #[must_use]
+    pub fn holds(&self, number: u32) -> Option<(Blocks, Tier)> {
+        self.chunks.get(&number).filter(|chunk| chunk.slot.is_held()).map(|chunk| (chunk.blocks, chunk.tier))
     }
 
     /// Has more blocks of a chunk held, if it is; they are locked by the next capture.
     pub fn widen(&mut self, number: u32, blocks: Blocks) {
         if let Some(chunk) = self.chunks.get_mut(&number) {
             chunk.blocks |= blocks;
-        }
-    }
-
-    /// As [`HotFile::capture_in`], where other pages are mapped than were locked last. Costs 1 us a chunk where none are.
-    pub fn recapture_in(&mut self, chunks: Range<u32>, mapped: &Mapped) {
-        let chunks = self.chunks.range(chunks);
-        let held: Vec<_> =
-            chunks.map(|(number, chunk)| (*number, chunk.slot.range(), chunk.held())).collect();
-        // Most have neighbouring addresses: they are looked at together.
-        for run in
-            held.chunk_by(|(_, (start, bytes), _), (_, (next, _), _)| start.saturating_add(*bytes) == *next)
-        {
-            let (Some((first, (start, _), _)), Some((last, _, _))) = (run.first(), run.last()) else {
-                continue;
-            };
-            let bytes = run.iter().map(|(_, (_, bytes), _)| *bytes).fold(0, u64::saturating_add);
-            let pages = run.iter().map(|(_, _, pages)| *pages).fold(0, u64::saturating_add);
-            if mapped.pages((*start, bytes)) != Some(pages) {
-                self.capture_in(*first..last.saturating_add(1));
-            }
         }
     }
 

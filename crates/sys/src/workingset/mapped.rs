@@ -14,9 +14,8 @@ use std::{
 const PRESENT: u64 = 1 << 63;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 
-/// Regions that are told of at a time: those of sixteen chunks of each of which every second block is held. Chunks in more
-/// pieces are not counted.
-const REGIONS_MAX: usize = 257;
+/// Regions that are told of at a time: as many as a chunk has when every second block of it is held.
+const REGIONS_MAX: usize = 17;
 
 /// `struct page_region` (include/uapi/linux/fs.h).
 #[repr(C)]
@@ -47,7 +46,7 @@ struct Scan {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Mapped {
+pub(super) struct Mapped {
     map: File,
     /// The kernel counts (`PAGEMAP_SCAN`, Linux 6.7): 1 us for a chunk of 4 KiB pages; else each page is looked at here, 6 us.
     scans: bool,
@@ -57,7 +56,7 @@ pub struct Mapped {
 impl Mapped {
     /// # Errors
     /// What the kernel says; it need not have the file (`CONFIG_PROC_PAGE_MONITOR`).
-    pub fn open() -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         let map = File::open("/proc/self/pagemap")?;
         let scans = scan(&map, (0, 0), &mut []).is_ok();
         Ok(Self { map, scans, page_bytes: page_size().bytes().0 })

@@ -35,7 +35,6 @@ pub use arena::{Locks, SoftRelease};
 pub use file::HotFile;
 pub use knobs::{KnobError, PutBack, Undo, plan as plan_knob, read as read_knob};
 pub use lru_gen::LruGen;
-pub use mapped::Mapped;
 pub use mounts::{Mounts, Refreshed};
 pub use open::Way;
 pub use owners::{Charged, Limited, Owners, Sampling};

@@ -95,25 +95,42 @@ fn where_most_of_a_chunk_is_used_all_of_it_is() {
 fn blocks_that_were_not_used_when_others_were_are_forgotten() {
     let mut heat = heat();
     used(&mut heat, 0b1111, seconds(0));
-    used(&mut heat, 0b0001, seconds(59));
+    used(&mut heat, 0b0001, seconds(299));
     assert_eq!(blocks(&heat), 0b1111);
-    used(&mut heat, 0b0011, seconds(61));
-    assert_eq!(blocks(&heat), 0b1111, "for two minutes at most");
-    used(&mut heat, 0b0011, seconds(122));
+    used(&mut heat, 0b0011, seconds(301));
+    assert_eq!(blocks(&heat), 0b1111, "for ten minutes at most");
+    used(&mut heat, 0b0011, seconds(602));
     assert_eq!(blocks(&heat), 0b0011);
-    used(&mut heat, 0b0001, seconds(1000));
+    used(&mut heat, 0b0001, seconds(5000));
     assert_eq!(blocks(&heat), 0b0011, "nothing of it was used meanwhile");
 }
 
 #[test]
-fn of_what_runs_no_block_is_forgotten() {
+fn while_not_all_is_seen_no_block_is_forgotten() {
     let mut heat = heat();
-    used(&mut heat, 0b1100, seconds(0));
-    for minute in 0..5 {
-        heat.observe(&[], &[file(1)], seconds(minute * 61));
-        used(&mut heat, 0b0001, seconds(minute * 61 + 1));
+    for minute in 0..20 {
+        heat.was_blind(seconds(minute * 60));
+        used(&mut heat, if minute == 0 { 0b1100 } else { 0b0001 }, seconds(minute * 60));
     }
     assert_eq!(blocks(&heat), 0b1101);
+    // It was last blind in the period that the first of these ends.
+    for minute in [25, 30, 35] {
+        used(&mut heat, 0b0001, seconds(minute * 60));
+    }
+    assert_eq!(blocks(&heat), 0b0001);
+}
+
+#[test]
+fn what_is_forgotten_takes_its_warmth_along() {
+    let mut heat = heat();
+    // All of it ten times, then one block of 32.
+    (0..10).for_each(|_| used(&mut heat, u32::MAX, seconds(0)));
+    for at in [301, 602] {
+        used(&mut heat, 1, seconds(at));
+    }
+    assert_eq!(blocks(&heat), 1);
+    let left = passes(&heat, file(1), 0, seconds(602));
+    assert!(left < 11 << (FRACTION - 3), "{left}: of ten passes an eighth and less, and one");
 }
 
 #[test]

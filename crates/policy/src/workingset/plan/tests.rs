@@ -21,7 +21,11 @@ const fn budget(hard: u64, soft: u64) -> Budget {
 
 /// A file of so many chunks, read so often from end to end, one reading a second.
 fn read(heat: &mut Heat, inode: u64, chunks: u32, times: u64) {
-    (0..times).for_each(|at| heat.observe(&pass(file(inode), 0..chunks, chunks), &[], seconds(at)));
+    (0..times).for_each(|at| read_at(heat, inode, chunks, at));
+}
+
+fn read_at(heat: &mut Heat, inode: u64, chunks: u32, at: u64) {
+    heat.observe(&pass(file(inode), 0..chunks, chunks), &[], seconds(at));
 }
 
 fn press(heat: &mut Heat, now: Nanos) {
@@ -98,6 +102,37 @@ fn a_file_that_is_read_once_is_held_only_while_memory_is_short() {
         Plan::default(),
         "larger than the budget: a stream"
     );
+}
+
+#[test]
+fn what_is_used_of_it_since_counts_beside_what_is_locked() {
+    let mut heat = Heat::new(page_size());
+    (0..2).for_each(|at| start(&mut heat, 1, 40, Blocks(1), seconds(at)));
+    let first = plan(&heat, &[], budget(40, 0), seconds(2));
+    let held: Vec<Holding> = first
+        .extents
+        .iter()
+        .map(|extent| Holding { extent: *extent, pages: Pages(40 * 16), since: seconds(2) })
+        .collect();
+    // Long settled; now all of it is read, which is more than there is room for.
+    (100..103).for_each(|at| read_at(&mut heat, 1, 40, at));
+    let next = plan(&heat, &held, budget(10, 0), seconds(103));
+    assert_eq!(pages(&next, 1), 10 * CHUNK_PAGES);
+    assert_eq!(next.extents, [extent(1, 0, 10, Tier::Hard)]);
+}
+
+#[test]
+fn what_the_kernel_locks_beyond_what_is_used_is_reckoned_with() {
+    let mut heat = Heat::new(page_size());
+    (0..2).for_each(|at| start(&mut heat, 1, 10, Blocks(1), seconds(at)));
+    let whole: Vec<Holding> = plan(&heat, &[], budget(10, 0), seconds(2))
+        .extents
+        .iter()
+        .map(|extent| Holding { extent: *extent, pages: Pages(10 * CHUNK_PAGES), since: seconds(2) })
+        .collect();
+    for at in [3, 30] {
+        assert_eq!(pages(&plan(&heat, &whole, budget(4, 0), seconds(at)), 1), 4 * CHUNK_PAGES, "at {at} s");
+    }
 }
 
 /// A library of so many chunks, of each of which some blocks are used at each start of a program.

@@ -77,7 +77,8 @@ impl Kernel {
             features: features()?,
             page_shift: page_size().bytes().0.trailing_zeros(),
             nodes: nodes()?,
-            cpus: possible_cpus().map_err(|error| BpfError::Load(error.to_string()))?,
+            // As many as there may be, where the kernel does not tell.
+            cpus: possible_cpus().unwrap_or(u32::MAX),
         })
     }
 

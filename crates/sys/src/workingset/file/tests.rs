@@ -57,27 +57,45 @@ fn of_a_chunk_only_the_blocks_are_locked_that_are_used() {
     let (id, path) = (disk.file("hot", 600), disk.at("hot"));
     let locks = locks();
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
+    // Read so, it is in memory page by page: of a large folio the kernel would map more.
+    evict(&path);
     // The last block of the second chunk has 8 pages.
     let (two, one) = (Blocks(0b10_0100), Blocks(0b100));
     let holds = |file: &mut HotFile, pages: u64| {
         until("all of them are locked", || {
-            fs::read(&path).unwrap();
+            read_pages(&path, 0, 600);
             file.capture() == Pages(pages)
         });
         assert_eq!(locked_pages(id), pages);
     };
     file.lock(&locks, 0..2, two, HARD).unwrap();
     holds(&mut file, 32 + 16 + 8);
-    assert_eq!(
-        file.chunks().map(|(chunk, what, _)| (chunk, what)).collect::<Vec<_>>(),
-        [(0, (two, HARD)), (1, (two, HARD))]
-    );
-    file.lock(&locks, 0..1, one, HARD).unwrap();
-    holds(&mut file, 16 + 16 + 8);
+    let held: Vec<_> = file.chunks().map(|(chunk, what, _)| (chunk, what)).collect();
+    assert_eq!(held, [(0, (two, HARD)), (1, (two, HARD))]);
+    assert_eq!(file.holds(1), Some((two, HARD)));
+    file.narrow(0, one);
+    assert_eq!((file.pages(), locked_pages(id)), (Pages(16 + 16 + 8), 16 + 16 + 8));
     file.widen(0, Blocks(1));
     holds(&mut file, 32 + 16 + 8);
     file.lock(&locks, 0..1, Blocks::ALL, HARD).unwrap();
     holds(&mut file, 512 + 16 + 8);
+    file.lock(&locks, 0..1, one, HARD).unwrap();
+    holds(&mut file, 16 + 16 + 8);
+}
+
+#[test]
+fn what_the_kernel_locks_beyond_the_blocks_is_counted() {
+    let Some(disk) = Disk::make("what_the_kernel_locks_beyond_the_blocks_is_counted", "ext4") else { return };
+    let (id, path) = (disk.file("hot", 1), disk.at("hot"));
+    // In one piece, which large folios are made for where the file system has them.
+    fs::write(&path, vec![1; usize::try_from(512 * PAGE_BYTES).unwrap()]).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
+    file.lock(&locks(), 0..1, Blocks(1), HARD).unwrap();
+    assert!(file.pages() >= Pages(16), "{:?}", file.pages());
+    assert_eq!(file.pages(), Pages(locked_pages(id)));
+    file.lock(&locks(), 0..1, Blocks(2), HARD).unwrap();
+    assert_eq!(file.pages(), Pages(locked_pages(id)));
 }
 
 #[test]
@@ -116,7 +134,7 @@ fn what_the_kernel_unmaps_though_it_is_locked_is_locked_again() {
         unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontneedLocked) }.unwrap();
     }
     assert_eq!(locked_pages(id), 0);
-    file.recapture_in(0..2, &Mapped::open().unwrap());
+    file.recapture_in(0..2);
     assert_eq!((file.pages(), locked_pages(id)), (Pages(700), 700));
 }
 
