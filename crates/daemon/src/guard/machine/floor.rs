@@ -1,7 +1,7 @@
 //! The floor of working-set protection: whom the programs may take when clean file memory falls below it, by the same
 //! selection as the machine guard's own, and what goes with whomever they took.
 
-use super::{MachineGuard, UNSURE_MAX, UNSURE_OF_RANK_MAX, company::announce};
+use super::{MachineGuard, company::announce};
 use crate::guard::{
     acting::{Signalled, signal_candidate},
     flights::Owner,
@@ -43,8 +43,7 @@ pub(crate) struct BelowFloor {
 }
 
 impl MachineGuard {
-    /// Whom it would select now, in order, at most [`FOREMOST_MAX`]; nobody while somebody may come first who could not be
-    /// looked at yet. Has the list kept ready for a while.
+    /// Whom it would select now, in order, at most [`FOREMOST_MAX`]. Has the list kept ready for a while.
     ///
     /// # Errors
     /// [`ProcessError`] when processes cannot be listed.
@@ -72,24 +71,9 @@ impl MachineGuard {
             };
             found.push(next);
         }
-        if self.is_unsure(found.first(), among) {
-            found.clear();
-        }
         // Whoever is ended in the kernel may be gone before its incident is written.
         hands.biographer.read(found.iter().map(Candidate::id));
         Ok(found)
-    }
-
-    /// Whether one that could not be looked at may come before this one. Not for ever: memory runs out meanwhile.
-    fn is_unsure(&mut self, first: Option<&Candidate>, among: Option<&BTreeSet<Pid>>) -> bool {
-        let patience = if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX };
-        let state = &self.state;
-        let skip = |victim: VictimId| {
-            state.skipped(victim) || among.is_some_and(|among| !among.contains(&victim.pid))
-        };
-        let unsure = self.unsure < patience && self.census.some_unlooked_before(first, skip);
-        self.unsure = if unsure { self.unsure.saturating_add(1) } else { 0 };
-        unsure
     }
 
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
@@ -102,10 +86,6 @@ impl MachineGuard {
             },
         };
         let Some(first) = first else {
-            if self.unsure > 0 {
-                // That only the protected are left is not known yet: whoever goes on taking memory has us asked again.
-                return;
-            }
             return self.tell_of_floor(below, Reason::WorkingsetFloorOnlyProtectedLeft, Vec::new(), hands);
         };
         let court = hands.court();

@@ -321,32 +321,6 @@ fn nobody_dies_at_once_in_the_place_of_a_larger_one_that_could_not_be_looked_at(
 }
 
 #[test]
-fn at_the_floor_nobody_dies_at_once_in_the_place_of_a_larger_one_that_could_not_be_looked_at() {
-    let people = [(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")];
-    let town = Town::of(&people);
-    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
-    town.hides(Some(10));
-    assert!(guarded.foremost().is_empty());
-    guarded.falls_below_floor();
-    town.blind(true);
-    guarded.falls_below_floor();
-    assert_eq!((town.sent(), guarded.incidents()), (vec![], vec![]));
-    town.blind(false);
-    town.hides(None);
-    assert_eq!(guarded.foremost(), [10, 11]);
-    guarded.falls_below_floor();
-    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
-    // For ever it is not: memory runs out.
-    let town = Town::of(&people);
-    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
-    town.hides(Some(10));
-    for _ in 0..20 {
-        guarded.falls_below_floor();
-    }
-    assert_eq!(town.sent().first(), Some(&(id(11), Signal::Kill)));
-}
-
-#[test]
 fn each_decision_has_its_own_time_to_wait_for_answers() {
     let town = Town::of(&[(10, 1, 9000, "hog")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
