@@ -54,7 +54,7 @@ struct plimsoll_use {
 	__u32 flags;
 	__u32 magic; /* of its file system */
 	__u32 blocks; /* where what was accessed is: a bit for each block */
-	__u32 pad;
+	__u32 mapped; /* 1: some of it was mapped, not read */
 };
 
 /* The value of `recents`: what was read last on a CPU, and how often anything was read or mapped there. */

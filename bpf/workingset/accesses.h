@@ -28,7 +28,7 @@ static __always_inline __u32 blocks_of(__u64 first, __u64 last)
 }
 
 /* All pages from `first` to `last`, both included, as far as the file has them: a read may ask for more. */
-static __always_inline void count_accessed(struct inode *inode, __u64 first, __u64 last)
+static __always_inline void count_accessed(struct inode *inode, __u64 first, __u64 last, bool mapped)
 {
 	struct plimsoll_use *use;
 	__s64 bytes;
@@ -51,6 +51,8 @@ static __always_inline void count_accessed(struct inode *inode, __u64 first, __u
 		if (!use)
 			return;
 		use->accessed += end - first + 1;
+		if (mapped)
+			use->mapped = 1;
 		blocks = blocks_of(first, end);
 		/* What is missing here would not be held. */
 		if (blocks & ~use->blocks)
@@ -78,7 +80,7 @@ static __always_inline void count_mapped(struct inode *inode, __u64 first, __u64
 	begin_event();
 	told = bpf_map_lookup_elem(&floor_line, &zero);
 	if (!told || told->own_tgid != (__u32)bpf_get_current_task_btf()->tgid)
-		count_accessed(inode, first, last);
+		count_accessed(inode, first, last, true);
 }
 
 /*
@@ -110,7 +112,7 @@ int BPF_PROG(on_read, struct address_space *mapping, unsigned long index, unsign
 	recent->first = index;
 	recent->last = last;
 	recent->counted = end + 1;
-	count_accessed(mapping->host, first, end);
+	count_accessed(mapping->host, first, end, false);
 	return 0;
 }
 
@@ -144,7 +146,7 @@ int BPF_PROG(on_read_call, struct kiocb *call, struct iov_iter *into)
 	recent->mapping = (__u64)mapping;
 	recent->first = first;
 	recent->last = last;
-	count_accessed(mapping->host, first, last);
+	count_accessed(mapping->host, first, last, false);
 	return 0;
 }
 

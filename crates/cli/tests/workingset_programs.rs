@@ -230,6 +230,7 @@ fn a_page_that_is_read_counts_once_each_time_and_where_it_is() {
         read(&path);
         let uses = programs.uses(&path);
         assert_eq!(uses.iter().map(|one| one.chunk.chunk).collect::<Vec<_>>(), [0, 1, 2], "{uses:?}");
+        assert!(uses.iter().all(|one| !one.mapped));
         for (one, pages) in uses.iter().zip([CHUNK, CHUNK, 100]) {
             // A read that meets a page which is still on its way tells nothing of the pages before it.
             let told = if round == 0 { pages * 9 / 10..=pages } else { pages..=pages };
@@ -291,7 +292,9 @@ fn pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them() {
     let pages = |uses: Vec<Use>| uses.iter().map(|one| one.accessed).sum::<u64>();
     let own = pages(programs.uses(&path));
     run();
-    let others = pages(programs.uses(&path));
+    let uses = programs.uses(&path);
+    assert!(uses.iter().all(|one| one.mapped) || programs.set.offers().accesses == Accesses::Nowhere);
+    let others = pages(uses);
     assert!(own <= 2 && others >= 4, "{own} pages, {others} pages");
 }
 

@@ -152,6 +152,7 @@ pub fn decode_use(key: &[u8], value: &[u8]) -> Result<Use, WorkingSetError> {
         chunk: ChunkId { file, chunk: field!(u32, key, plimsoll_chunk, chunk) },
         accessed: field!(u64, value, plimsoll_use, accessed),
         blocks: Blocks(field!(u32, value, plimsoll_use, blocks)),
+        mapped: field!(u32, value, plimsoll_use, mapped) != 0,
         added: field!(u64, value, plimsoll_use, added),
         evicted: field!(u64, value, plimsoll_use, evicted),
         file_bytes,

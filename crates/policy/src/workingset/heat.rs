@@ -62,6 +62,7 @@ pub(super) struct FileFacts {
     bytes: u64,
     chunks: usize,
     running_until: Nanos,
+    mapped_until: Nanos,
     overflowed_until: Nanos,
 }
 
@@ -94,7 +95,9 @@ impl Heat {
     /// Takes in what happened since the last call. `executables` are all files that running processes have mapped
     /// executable, in any order; empty where nobody looked this time (there are always some).
     pub fn observe(&mut self, uses: &[Use], executables: &[FileId], now: Nanos) {
-        for one in uses {
+        // What is mapped first: of those files, what comes in is not what is used.
+        let (mapped, read): (Vec<&Use>, Vec<&Use>) = uses.iter().partition(|one| one.mapped);
+        for one in mapped.into_iter().chain(read) {
             self.take(one, now);
         }
         for file in executables {
@@ -217,11 +220,15 @@ impl Heat {
             return;
         }
         let pages = chunk_pages(one.file_bytes, one.chunk.chunk, self.page_size);
-        let blocks = if one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
-        let used = one.accessed.min(blocks.pages(pages).0);
+        let mut is_mapped = one.mapped;
         if let Some(facts) = self.files.get_mut(&file) {
             facts.bytes = one.file_bytes;
+            is_mapped |= lasts(facts.mapped_until, now);
         }
+        // What is read ahead of a reader will be read, and may be gone again by then. Around a fault most is for nothing.
+        let ahead = if is_mapped { 0 } else { one.added };
+        let blocks = if ahead > 0 || one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
+        let used = one.accessed.max(ahead).min(blocks.pages(pages).0);
         if used == 0 {
             return;
         }
@@ -229,6 +236,7 @@ impl Heat {
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.add(blocks, pages, self.blind, now);
             chunk.warm(used, pages, now);
+            self.note_mapped(one, now);
             return;
         }
         if self.chunks.len() >= CHUNKS_MAX {
@@ -248,6 +256,13 @@ impl Heat {
         };
         chunk.warm(used, pages, now);
         self.chunks.insert(key, chunk);
+        self.note_mapped(one, now);
+    }
+
+    fn note_mapped(&mut self, one: &Use, now: Nanos) {
+        if let Some(facts) = self.files.get_mut(&one.chunk.file).filter(|_| one.mapped) {
+            facts.mapped_until = now.saturating_add(FORGOTTEN);
+        }
     }
 
     /// Makes room: the chunks that are worth least go. Much of one file is worth less each, so that the largest files

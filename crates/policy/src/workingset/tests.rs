@@ -16,6 +16,7 @@ pub(super) fn pass(file: FileId, chunks: core::ops::Range<u32>, of: u32) -> Vec<
         chunk: ChunkId { file, chunk },
         accessed: CHUNK_PAGES,
         blocks: Blocks::ALL,
+        mapped: false,
         added: 0,
         evicted: 0,
         file_bytes: u64::from(of) * CHUNK_PAGES * 4096,

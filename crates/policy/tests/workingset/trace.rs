@@ -72,6 +72,7 @@ impl Trace {
                     chunk: ChunkId { file: file.id, chunk },
                     accessed: run.accessed,
                     blocks: Blocks::default(),
+                    mapped: false,
                     added: run.added,
                     evicted: run.evicted,
                     file_bytes: file.bytes,

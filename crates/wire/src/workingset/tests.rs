@@ -31,6 +31,7 @@ fn a_use_is_read_as_the_programs_write_it() {
         chunk: ChunkId { file, chunk: 7 },
         accessed: 30,
         blocks: Blocks(0x8000_0006),
+        mapped: false,
         added: 20,
         evicted: 10,
         file_bytes: 5000,

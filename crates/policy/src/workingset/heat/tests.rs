@@ -39,23 +39,34 @@ fn one_drain_is_one_pass_at_most_however_much_it_tells_of() {
     assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << FRACTION);
 }
 
+/// What came into the first two chunks, and nobody has used it yet.
+fn added() -> Vec<Use> {
+    let each = |one: Use| Use { accessed: 0, blocks: Blocks::default(), added: CHUNK_PAGES / 2, ..one };
+    pass(file(1), 0..2, 2).into_iter().map(each).collect()
+}
+
 #[test]
-fn what_comes_into_the_cache_counts_where_accesses_are_not_watched() {
-    let added = |infer: bool| -> Vec<Use> {
-        let each = |one: Use| {
-            let mut one = Use { accessed: 0, blocks: Blocks::default(), added: CHUNK_PAGES / 2, ..one };
-            if infer {
-                one.infer();
-            }
-            one
-        };
-        pass(file(1), 0..1, 1).into_iter().map(each).collect()
-    };
+fn what_comes_into_the_cache_ahead_of_a_reader_counts_as_used() {
     let mut heat = heat();
-    heat.observe(&added(false), &[], seconds(1));
-    assert_eq!(heat.chunks(), 0, "it was read ahead, and nobody used it");
-    heat.observe(&added(true), &[], seconds(1));
+    heat.observe(&added(), &[], seconds(1));
     assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << (FRACTION - 1));
+}
+
+#[test]
+fn what_comes_into_the_cache_around_a_fault_counts_where_accesses_are_not_watched() {
+    let mut heat = heat();
+    let mut faulted = added();
+    (faulted[1].accessed, faulted[1].blocks, faulted[1].mapped) = (16, Blocks(1), true);
+    heat.observe(&faulted, &[], seconds(1));
+    assert_eq!(passes(&heat, file(1), 0, seconds(1)), 0);
+    heat.observe(&added(), &[], seconds(2));
+    let known: Vec<_> =
+        heat.of(file(1)).map(|(chunk, one)| (chunk, one.blocks(Pages(CHUNK_PAGES)))).collect();
+    assert_eq!(known, [(1, Blocks(1))], "the file was mapped not long ago");
+    let mut inferred = added();
+    inferred.iter_mut().for_each(Use::infer);
+    heat.observe(&inferred, &[], seconds(3));
+    assert_eq!(passes(&heat, file(1), 0, seconds(3)), 1 << (FRACTION - 1));
 }
 
 /// The first chunk's blocks, used once.

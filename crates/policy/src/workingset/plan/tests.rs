@@ -355,6 +355,7 @@ fn of_more_files_than_can_be_held_those_with_most_use_are() {
     let small = |inode: u64, bytes| Use {
         chunk: ChunkId { file: FileId { inode, ..file(0) }, chunk: 0 },
         blocks: Blocks::ALL,
+        mapped: false,
         accessed: 1,
         added: 0,
         evicted: 0,
