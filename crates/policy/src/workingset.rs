@@ -92,7 +92,7 @@ pub struct Use {
 
 impl Use {
     /// Has what came into the cache stand for what was used, where nothing was seen of that: accesses were not watched all
-    /// the time, or it is read ahead of a reader. What is read ahead and never used passes for used then.
+    /// the time. What is read ahead and never used passes for used then.
     pub fn infer(&mut self) {
         if self.blocks.is_empty() {
             self.accessed = self.accessed.max(self.added);
