@@ -52,7 +52,7 @@ struct plimsoll_use {
 	__u64 evicted;    /* by reclaim; not truncated, unlinked or dropped on request */
 	__u64 file_bytes; /* at the time of the flags */
 	__u32 flags;
-	__u32 magic; /* of its file system */
+	__u32 magic;  /* of its file system */
 	__u32 blocks; /* where what was accessed is: a bit for each block */
 	__u32 mapped; /* 1: some of it was mapped, not read */
 };
