@@ -86,11 +86,12 @@ impl Stock {
             since.retain(|chunk, _| {
                 let ends = |extent: &Extent| extent.first.saturating_add(extent.chunks);
                 while extents.next_if(|extent| extent.file == *id && ends(extent) <= *chunk).is_some() {}
-                match extents.peek().filter(|extent| covers(extent, *id, *chunk)) {
+                let stays = extents.peek().filter(|extent| covers(extent, *id, *chunk));
+                match stays {
                     Some(extent) => file.narrow(*chunk, extent.blocks),
                     None => file.unlock(*chunk..chunk.saturating_add(1)),
                 }
-                extents.peek().is_some_and(|extent| covers(extent, *id, *chunk))
+                stays.is_some()
             });
             file.forget_released();
             true
@@ -178,9 +179,8 @@ impl Stock {
     /// ([`HotFile::recapture_in`]).
     pub(super) fn capture(&mut self, uses: &[Use]) {
         for used in uses.iter().filter(|used| used.added > 0 || used.evicted > 0) {
-            if let Some(kept) = self.files.get_mut(&used.chunk.file) {
-                kept.file.widen(used.chunk.chunk, used.blocks);
-            }
+            let Some(kept) = self.files.get_mut(&used.chunk.file) else { continue };
+            kept.file.widen(used.chunk.chunk, used.blocks);
             let times = if used.added > 0 { COMING } else { 1 };
             let left = self.coming.entry(used.chunk).or_default();
             *left = times.max(*left);

@@ -176,7 +176,7 @@ impl Slot {
         let (mut first, mut locked) = (0_usize, 0_usize);
         for run in resident.chunk_by(|one, other| (*one ^ *other) & 1 == 0) {
             if run.first().is_some_and(|page| page & 1 != 0) {
-                match self.populate(first, run.len()) {
+                match self.advise(first, run.len(), Advice::LinuxPopulateRead) {
                     Ok(()) => locked = locked.saturating_add(run.len()),
                     // EFAULT: the file was cut short. All of it is taken up by the next capture, as it does not count.
                     Err(Errno::FAULT | Errno::INTR | Errno::AGAIN) => {}
@@ -200,12 +200,8 @@ impl Slot {
         let mut first = 0_usize;
         for run in stays.chunk_by(|one, next| one == next) {
             if run.first() == Some(&false) {
-                let start = self.start().wrapping_byte_add(first.saturating_mul(self.arena.page_bytes));
-                let bytes = run.len().saturating_mul(self.arena.page_bytes);
-                // SAFETY: unmaps pages of this slot's own mapping of a file, to which nothing refers; the file keeps them.
-                let unmapped = unsafe { madvise(start, bytes, Advice::LinuxDontneedLocked) };
-                // It stays locked then, and is counted.
-                unmapped.unwrap_or_default();
+                // Where that fails it stays locked, and is counted.
+                self.advise(first, run.len(), Advice::LinuxDontneedLocked).unwrap_or_default();
             }
             first = first.saturating_add(run.len());
         }
@@ -232,11 +228,12 @@ impl Slot {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 
-    fn populate(&self, first: usize, pages: usize) -> Result<(), Errno> {
+    fn advise(&self, first: usize, pages: usize, advice: Advice) -> Result<(), Errno> {
         let start = self.start().wrapping_byte_add(first.saturating_mul(self.arena.page_bytes));
-        // SAFETY: only makes pages of this slot's own mapping present for reading, and reports what would be a
-        // SIGBUS as an error. `first` and `pages` lie within the slot, as they were counted from its own pages.
-        unsafe { madvise(start, pages.saturating_mul(self.arena.page_bytes), Advice::LinuxPopulateRead) }
+        // SAFETY: makes pages of this slot's own mapping of a file present for reading, where what would be a SIGBUS is
+        // reported as an error, or unmaps them: nothing refers to them, and the file keeps them. `first` and `pages` lie
+        // within the slot, as they were counted from its own pages.
+        unsafe { madvise(start, pages.saturating_mul(self.arena.page_bytes), advice) }
     }
 
     /// How many pages of the file it maps.
