@@ -295,7 +295,7 @@ impl Census {
         skip: impl Fn(VictimId) -> bool,
     ) -> bool {
         let Some(victim) = victim else {
-            return !self.unlooked.is_empty();
+            return self.unlooked.iter().any(|id| !skip(*id));
         };
         let comes_before = |one: &Candidate| {
             let open = one.standing == Standing::Free && one.doubt.unjudged && !skip(one.id());

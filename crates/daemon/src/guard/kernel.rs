@@ -89,7 +89,7 @@ pub(crate) trait Reaps: Debug {
     fn stop(self) -> io::Result<()>;
 }
 
-/// The limits programs in force: as [`Limits`], which says what each of these does and how it fails.
+/// The limits programs in force: as [`plimsoll_sys::bpf::Limits`], which says what each of these does and how it fails.
 pub(crate) trait Programs: Debug {
     fn meta(&self) -> Meta;
     fn counters(&self) -> Result<abi::plimsoll_counters, BpfError>;

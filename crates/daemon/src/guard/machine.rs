@@ -48,8 +48,9 @@ pub(crate) struct MachineGuard {
     asked: Option<(VictimId, Belonging)>,
     /// The followed victim, gone while a cgroup was being ended with it, and when to look whether that is done.
     others: Option<(VictimId, Nanos)>,
-    /// How often in a row it was not sure who comes first, because some could not be looked at.
-    unsure: u32,
+    /// Whether it was sure who comes first: for its own line, and at the floor of the working set.
+    doubts: Doubts,
+    floor_doubts: Doubts,
     /// Until then somebody else wants to know who comes first.
     wanted_until: Nanos,
 }
@@ -57,11 +58,39 @@ pub(crate) struct MachineGuard {
 /// How often somebody else is chosen when the one selected turns out to be another program by now.
 const CONFIRM_TRIES: u32 = 4;
 
-/// Where some could not be looked at they are looked at again so soon: so often where nobody is found without them, and so
-/// often where somebody is, whom one of them would come before. Memory runs out meanwhile.
+/// Where some could not be looked at they are looked at again so soon: for so long where nobody is found without them, and for
+/// so long where somebody is, whom one of them would come before. Memory runs out meanwhile.
 const LOOK_AGAIN: Nanos = Nanos(20_000_000);
-const UNSURE_MAX: u32 = 50;
-const UNSURE_OF_RANK_MAX: u32 = 10;
+const UNSURE_MAX: Nanos = Nanos(1_000_000_000);
+const UNSURE_OF_RANK_MAX: Nanos = Nanos(200_000_000);
+
+/// Doubts that nobody had for so long are others.
+const SAME_DOUBTS: Nanos = Nanos(1_000_000_000);
+
+/// Since when it is not sure who comes first, because some could not be looked at, and when that was asked last; `None`: it is.
+#[derive(Debug, Default)]
+struct Doubts(Option<(Nanos, Nanos)>);
+
+impl Doubts {
+    /// Whether to look again, as one that could not be looked at may come before this one (`None`: may be all there is).
+    fn wait(
+        &mut self,
+        census: &Census,
+        first: Option<&Candidate>,
+        skip: impl Fn(VictimId) -> bool,
+        now: Nanos,
+    ) -> bool {
+        if !census.some_unlooked_before(first, skip) {
+            self.0 = None;
+            return false;
+        }
+        let same = self.0.filter(|(_, last)| now <= last.saturating_add(SAME_DOUBTS));
+        let since = same.map_or(now, |(since, _)| since);
+        self.0 = Some((since, now));
+        let max = if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX };
+        now < since.saturating_add(max)
+    }
+}
 
 /// How soon it is looked again whether a victim's cgroup has ended: no descriptor tells that.
 const OTHERS_AGAIN: Nanos = Nanos(10_000_000);
@@ -95,7 +124,8 @@ impl MachineGuard {
             effort: None,
             asked: None,
             others: None,
-            unsure: 0,
+            doubts: Doubts::default(),
+            floor_doubts: Doubts::default(),
             wanted_until: Nanos(0),
         }
     }
@@ -271,17 +301,15 @@ impl MachineGuard {
             return;
         }
         let decision = self.decide_surely(shortage, hands);
-        let first = decision.victims.first();
-        let patience = if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX };
         let state = &self.state;
-        if self.unsure < patience && self.census.some_unlooked_before(first, |victim| state.skipped(victim)) {
+        let first = decision.victims.first();
+        if self.doubts.wait(&self.census, first, |victim| state.skipped(victim), noticed) {
             // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
             // cgroup that is being made is not to have somebody else die in its place.
-            self.unsure = self.unsure.saturating_add(1);
             self.due = noticed.saturating_add(LOOK_AGAIN);
             return;
         }
-        self.unsure = 0;
+        self.doubts = Doubts::default();
         let mut occasion = OCCASION;
         occasion.crossed = Some(noticed);
         let belonging = self.belonging(&decision, hands);

@@ -1,4 +1,4 @@
-//! The limits programs: loaded and pinned by a short-lived child ([`load`]), used through their pins by the daemon
+//! The limits programs: loaded and pinned by a short-lived child ([`load()`]), used through their pins by the daemon
 //! ([`Limits`]), which therefore never parses the kernel's type information nor holds libbpf's copy of it. And those that
 //! victims are selected by, and those of the working set, in the same way ([`Selector`], [`WorkingSet`]).
 

@@ -2,7 +2,9 @@
 
 use super::{ProcRoot, ProcessError, Subject};
 use plimsoll_policy::units::{Bytes, PageSize};
-use plimsoll_wire::text::{KernelVersion, WireError, parse_cpu_possible, parse_oom_kills, parse_osrelease};
+use plimsoll_wire::text::{
+    KernelVersion, WireError, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::path::Path;
 
@@ -66,6 +68,15 @@ pub fn mem_total() -> Result<Bytes, ProcessError> {
 pub fn possible_cpus() -> Result<u32, ProcessError> {
     let text = read_file("/sys/devices/system/cpu/possible", "read the possible CPUs")?;
     parse_cpu_possible(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+}
+
+/// CPUs that run now.
+///
+/// # Errors
+/// As [`possible_cpus`].
+pub fn online_cpus() -> Result<u32, ProcessError> {
+    let text = read_file("/sys/devices/system/cpu/online", "read the CPUs that are online")?;
+    parse_cpu_online(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
 }
 
 /// How many processes the kernel's own OOM killer has ended since boot; `None` on a kernel that does not count them.

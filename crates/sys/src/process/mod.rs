@@ -31,8 +31,8 @@ pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
 pub use child::spawn_bound;
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
-    clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, oom_kills, page_size, possible_cpus,
-    tick_ns,
+    clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, online_cpus, oom_kills, page_size,
+    possible_cpus, tick_ns,
 };
 pub use mrelease::Reap;
 pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score_adj_self};

@@ -43,7 +43,8 @@ pub(crate) struct BelowFloor {
 }
 
 impl MachineGuard {
-    /// Whom it would select now, in order, at most [`FOREMOST_MAX`]. Has the list kept ready for a while.
+    /// Whom the programs may take, in order, at most [`FOREMOST_MAX`]; for a while nobody where somebody may come before them
+    /// who could not be looked at yet.
     ///
     /// # Errors
     /// [`ProcessError`] when processes cannot be listed.
@@ -52,6 +53,22 @@ impl MachineGuard {
         among: Option<&BTreeSet<Pid>>,
         hands: &mut Hands<'_, K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
+        let mut found = self.in_order(among, hands)?;
+        if self.waits_at_floor(found.first(), among, hands.now()) {
+            found.clear();
+        }
+        // Whoever is ended in the kernel may be gone before its incident is written.
+        hands.biographer.read(found.iter().map(Candidate::id));
+        Ok(found)
+    }
+
+    /// Whom it would select now, in order. Has the list kept ready for a while.
+    fn in_order<K: Kernel>(
+        &mut self,
+        among: Option<&BTreeSet<Pid>>,
+        hands: &mut Hands<'_, K>,
+    ) -> Result<Vec<Candidate>, ProcessError> {
+        hands.kernel.begin_decision();
         let moment = hands.now();
         self.wanted_until = moment.saturating_add(WANTED);
         self.keep_ready(moment, hands);
@@ -71,21 +88,41 @@ impl MachineGuard {
             };
             found.push(next);
         }
-        // Whoever is ended in the kernel may be gone before its incident is written.
-        hands.biographer.read(found.iter().map(Candidate::id));
         Ok(found)
     }
 
+    /// Whether one who could not be looked at may come before this one, and is waited for.
+    fn waits_at_floor(
+        &mut self,
+        first: Option<&Candidate>,
+        among: Option<&BTreeSet<Pid>>,
+        now: Nanos,
+    ) -> bool {
+        let state = &self.state;
+        let skip = |victim: VictimId| {
+            state.skipped(victim) || among.is_some_and(|among| !among.contains(&victim.pid))
+        };
+        self.floor_doubts.wait(&self.census, first, skip, now)
+    }
+
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
+    /// The programs ask for it once, and count on its being done: it does not wait while there is anybody.
     pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<'_, K>) {
         let first = match below.taken {
-            Some((id, _)) => Some(self.known(id, hands)),
-            None => match self.foremost(below.among.as_ref(), hands) {
+            Some((id, _)) => {
+                hands.kernel.begin_decision();
+                Some(self.known(id, hands))
+            }
+            None => match self.in_order(below.among.as_ref(), hands) {
                 Ok(order) => order.first().copied(),
                 Err(error) => return hands.notices.once("working set", &error),
             },
         };
         let Some(first) = first else {
+            if self.waits_at_floor(None, below.among.as_ref(), hands.now()) {
+                // That only the protected are left is not known yet: the next list will say.
+                return;
+            }
             return self.tell_of_floor(below, Reason::WorkingsetFloorOnlyProtectedLeft, Vec::new(), hands);
         };
         let court = hands.court();

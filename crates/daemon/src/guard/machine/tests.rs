@@ -321,6 +321,44 @@ fn nobody_dies_at_once_in_the_place_of_a_larger_one_that_could_not_be_looked_at(
 }
 
 #[test]
+fn nobody_is_named_at_the_floor_for_a_while_in_the_place_of_one_that_could_not_be_looked_at() {
+    let people = [(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")];
+    let town = Town::of(&people);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.hides(Some(10));
+    assert!(guarded.foremost().is_empty());
+    town.hides(None);
+    assert_eq!(guarded.foremost(), [10, 11]);
+    // For ever it is not: memory runs out. And what was waited for long ago is waited for again.
+    town.hides(Some(10));
+    for _ in 0..2 {
+        town.passes(10 * SECOND);
+        assert!(guarded.foremost().is_empty());
+        town.passes(SECOND / 4);
+        assert_eq!(guarded.foremost(), [11]);
+    }
+    guarded.falls_below_floor();
+    assert_eq!(town.sent().first(), Some(&(id(11), Signal::Kill)));
+}
+
+#[test]
+fn at_the_floor_it_is_not_said_at_once_that_only_the_protected_are_left() {
+    let town = Town::of(&[(10, 1, 9000, "hog")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.blind(true);
+    guarded.falls_below_floor();
+    assert_eq!((town.sent(), guarded.incidents()), (vec![], vec![]));
+    for _ in 0..5 {
+        town.passes(SECOND / 4);
+        guarded.falls_below_floor();
+    }
+    assert_eq!(guarded.incidents()[0].0, "workingset-floor-only-protected-left");
+    town.blind(false);
+    guarded.falls_below_floor();
+    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
+}
+
+#[test]
 fn each_decision_has_its_own_time_to_wait_for_answers() {
     let town = Town::of(&[(10, 1, 9000, "hog")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
@@ -329,6 +367,10 @@ fn each_decision_has_its_own_time_to_wait_for_answers() {
         guarded.tend();
     }
     assert_eq!(town.decisions(), 2);
+    // Those at the floor, too: where the machine has no guard there are no others.
+    assert_eq!((guarded.foremost(), town.decisions()), (vec![], 3));
+    guarded.falls_below_floor();
+    assert_eq!(town.decisions(), 4);
 }
 
 #[test]

@@ -26,7 +26,8 @@ fn clocks_go_forward_and_sleep_counts_only_in_the_time_since_boot() {
 fn the_machine_has_memory_and_at_least_the_cpus_we_may_use() {
     assert!(mem_total().unwrap() > Bytes(64 << 20));
     let usable = u32::try_from(available_parallelism().unwrap().get()).unwrap();
-    assert!(possible_cpus().unwrap() >= usable);
+    let (possible, online) = (possible_cpus().unwrap(), online_cpus().unwrap());
+    assert!(possible >= online && online >= usable, "{possible} {online} {usable}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A machine that is a list of processes, for the machine guard alone: what it sees, whom it signals, and how often it looked.
 
-use super::super::MachineGuard;
+use super::super::{BelowFloor, MachineGuard};
 use crate::{
     biography::Biographer,
     cmdlines::CommandLines,
@@ -418,6 +418,28 @@ impl Guarded {
         let due = self.guard.due().0;
         let now = self.kernel.now();
         self.kernel.passes(due.saturating_sub(now));
+        self.with_hands(MachineGuard::tend);
+    }
+
+    /// Clean file memory is below its floor, and the programs could take nobody.
+    pub(super) fn falls_below_floor(&mut self) {
+        let below = BelowFloor {
+            noticed: Nanos(self.kernel.now()),
+            clean: Pages(10),
+            line: Pages(100),
+            taken: None,
+            among: None,
+        };
+        self.with_hands(|guard, hands| guard.act_below_floor(&below, hands));
+    }
+
+    /// Whom the programs are to be told.
+    pub(super) fn foremost(&mut self) -> Vec<u32> {
+        let order = self.with_hands(|guard, hands| guard.foremost(None, hands)).unwrap();
+        order.iter().map(|one| one.pid.0).collect()
+    }
+
+    fn with_hands<T>(&mut self, act: impl FnOnce(&mut MachineGuard, &mut Hands<'_, Town>) -> T) -> T {
         let mut hands = Hands {
             kernel: &mut self.kernel,
             flights: &mut self.flights,
@@ -436,7 +458,7 @@ impl Guarded {
             coordinator: &crate::coordinator::Teller::mute(),
             config: LimitConfig::default(),
         };
-        self.guard.tend(&mut hands);
+        act(&mut self.guard, &mut hands)
     }
 
     /// A victim is gone, and its memory back.
