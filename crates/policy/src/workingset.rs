@@ -2,7 +2,7 @@
 //! left.
 //!
 //! Facts are counts of pages used per file and piece of a file ([`Use`]); [`Heat`] remembers them for some minutes,
-//! [`plan`] ranks what was used again and again and says what to hold. Beside it stands the floor ([`floor`]): the
+//! [`plan()`] ranks what was used again and again and says what to hold. Beside it stands the floor ([`floor`]): the
 //! least clean file memory that is left when the kernel takes pages back. The four tunables are le9uo's, by name.
 
 use crate::units::{Nanos, PageSize, Pages};
@@ -106,6 +106,13 @@ pub fn chunk_pages(file_bytes: u64, chunk: u32, page_size: PageSize) -> Pages {
     let whole = file_bytes.div_ceil(page_size.bytes().0.max(1));
     let before = u64::from(chunk).saturating_mul(CHUNK_PAGES);
     Pages(whole.saturating_sub(before).min(CHUNK_PAGES))
+}
+
+/// How many chunks a file has.
+#[must_use]
+pub fn chunk_count(file_bytes: u64, page_size: PageSize) -> u32 {
+    let chunk = page_size.to_bytes(Pages(CHUNK_PAGES)).0.max(1);
+    u32::try_from(file_bytes.div_ceil(chunk)).unwrap_or(u32::MAX)
 }
 
 /// Whether `until` has not come yet.

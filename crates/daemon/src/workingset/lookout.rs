@@ -2,13 +2,15 @@
 //! may end at the floor.
 
 use super::{
+    now,
     readings::{Now, Readings},
     shared::{Floor, Shared, Thread},
+    timeout_until,
 };
 use crate::guard::{BelowFloor, Caller, Journal, Notices, Ranked, Request};
 use nix::{
     errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, poll},
 };
 use plimsoll_policy::{
     reading::Reading,
@@ -22,7 +24,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::WorkingSet as Programs,
-    process::{PidFd, Priority, ProcRoot, clock_monotonic_ns, raise_decider},
+    process::{PidFd, Priority, ProcRoot, online_cpus, raise_decider},
     workingset::SoftRelease,
 };
 use plimsoll_wire::workingset::{Crossing, FloorSettings, WorkingSetEvent, WorkingSetEventKind};
@@ -57,6 +59,8 @@ pub(super) struct Lookout {
     programs: Programs,
     soft: SoftRelease,
     readings: Readings,
+    /// Whose counts the programs go by; none of a cgroup, whose counts are exact, and where it is not told how many there are.
+    cpus: u32,
     proc: ProcRoot,
     caller: Caller,
     notices: Notices,
@@ -71,10 +75,6 @@ pub(super) struct Lookout {
     inodes: Option<BTreeSet<u64>>,
 }
 
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
-
 impl Lookout {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -84,7 +84,9 @@ impl Lookout {
         journal: Journal,
     ) -> Result<Self, String> {
         let proc = Readings::proc().map_err(|error| error.to_string())?;
+        let of_machine = readings.cgroup_inode().is_none();
         Ok(Self {
+            cpus: if of_machine { online_cpus().unwrap_or(0) } else { 0 },
             soft: shared.locks().soft_release(),
             shared,
             programs,
@@ -136,8 +138,6 @@ impl Lookout {
     }
 
     fn wait(&self) -> nix::Result<()> {
-        let left = self.due.0.saturating_sub(now().0).div_ceil(1_000_000);
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut watched = vec![
             PollFd::new(self.programs.fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.bell_of(Thread::Lookout), PollFlags::POLLIN),
@@ -145,7 +145,7 @@ impl Lookout {
         if let Some((_, pidfd)) = &self.dying {
             watched.push(PollFd::new(pidfd.as_fd(), PollFlags::POLLIN));
         }
-        match poll(&mut watched, timeout) {
+        match poll(&mut watched, timeout_until(self.due)) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -317,7 +317,7 @@ impl Lookout {
         self.shared.set_floor(Floor { state: self.state, clean });
     }
 
-    /// What is held back from swap has nowhere to go. When there is more of it by now than is held back, the worker is told to
+    /// What is held back from swap has nowhere to go. When there is more of it by now than is held back, the setter is told to
     /// let it go: it looks less often.
     fn as_held(&self, read: Now) -> Now {
         if !self.shared.swap_is_held() {
@@ -325,7 +325,7 @@ impl Lookout {
         }
         let (read, holds) = without_swap(read, &self.shared.tunables());
         if !holds {
-            self.shared.ring(Thread::Worker);
+            self.shared.ring(Thread::Setter);
         }
         read
     }
@@ -360,9 +360,10 @@ impl Lookout {
         let Some(now) = self.last else {
             return FloorSettings { own: own_pid(), cgroup, ..FloorSettings::default() };
         };
+        let soft = self.shared.locked(Tier::Soft);
         let all = FloorSettings {
             free_max: Pages(now.floor.mem_total.0 >> 4),
-            reserve: soft_reserve(&now.floor, self.shared.locked(Tier::Soft), self.readings.page_size()),
+            reserve: soft_reserve(&now.floor, soft, self.cpus, self.readings.page_size()),
             dirty: now.dirty,
             own: own_pid(),
             cgroup,

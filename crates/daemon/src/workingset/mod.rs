@@ -1,7 +1,7 @@
 //! Working-set protection: the files in use stay in memory when it runs short.
 //!
-//! Three threads while it is on, none while it is off. The worker counts use, plans, maps and locks, and changes settings of
-//! the kernel; the opener opens files, and may wait for a disk. The lookout waits for nobody: it lets the soft tier go as
+//! Four threads while it is on, none while it is off. The worker counts use, plans, maps and locks; the opener opens files, and
+//! may wait for a disk; the setter changes settings of the kernel. The lookout waits for nobody: it lets the soft tier go as
 //! soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What they know together
 //! is in [`Shared`]; none holds it while it waits.
 
@@ -12,6 +12,7 @@ mod knobs;
 mod lookout;
 mod opener;
 mod readings;
+mod setter;
 mod shared;
 mod stock;
 mod view;
@@ -25,13 +26,15 @@ use crate::{
 pub(crate) use kept::Kept;
 use knobs::Knobs;
 pub(crate) use knobs::{Leftovers, undo_leftovers};
+use nix::poll::PollTimeout;
 use plimsoll_policy::{
-    units::{Bytes, PageSize, Pages},
+    units::{Bytes, Nanos, PageSize, Pages},
     workingset::{Tunables, view::ProtectView},
 };
 use plimsoll_sys::{
     bpf::WorkingSet as Programs,
     cgroup::MemoryCgroup,
+    process::clock_monotonic_ns,
     workingset::{Locks, Mounts},
 };
 use readings::Readings;
@@ -69,8 +72,15 @@ pub(crate) struct Ground {
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
-    /// Never waits for long, and is waited for; the worker may be waiting for a disk, and is not.
+    /// Never waits for long, and is waited for; the others may be waiting for a disk or a lock of the kernel's, and are not.
     lookout: JoinHandle<()>,
+}
+
+/// What takes a while.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Starting,
+    Ending,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +89,7 @@ struct State {
     running: Option<Running>,
     /// Why it is not on though it is to be.
     failed: Option<String>,
-    starting: bool,
+    changing: Option<Change>,
     closed: bool,
 }
 
@@ -127,16 +137,15 @@ impl WorkingSet {
             running.shared.change(terms.tunables);
             return Ok(());
         }
-        state.starting = on;
-        let before = state.running.take();
         drop(state);
-        self.end(before);
+        self.end();
         if !on {
             return Ok(());
         }
+        self.state().changing = Some(Change::Starting);
         let begun = self.begin(terms);
         let mut state = self.state();
-        state.starting = false;
+        state.changing = None;
         match begun {
             Ok(running) => {
                 state.running = Some(running);
@@ -152,12 +161,8 @@ impl WorkingSet {
     /// Off for good: nothing is locked or attached any more when it returns.
     pub(crate) fn close(&self) {
         let _turn = self.turn();
-        let running = {
-            let mut state = self.state();
-            state.closed = true;
-            state.running.take()
-        };
-        self.end(running);
+        self.state().closed = true;
+        self.end();
     }
 
     /// Whether it is on, in a few words.
@@ -165,18 +170,17 @@ impl WorkingSet {
         words(&self.state())
     }
 
-    fn end(&self, running: Option<Running>) {
-        let Some(Running { shared, lookout }) = running else {
-            return;
-        };
+    fn end(&self) {
+        let Some(Running { shared, lookout }) = self.state().take_running() else { return };
         if let Err(error) = shared.stop() {
             self.ground.journal.line(format!("working set: {error}"));
         }
-        // The worker looks whether it is to stop once it has them, so that nothing is set after this.
+        // The setter looks whether it is to stop once it has them, so that nothing is set after this.
         self.knobs.lock().unwrap_or_else(PoisonError::into_inner).put_all_back();
         if lookout.join().is_err() {
             self.ground.journal.line("working set: the lookout ended badly".to_owned());
         }
+        self.state().changing = None;
     }
 
     fn begin(&self, terms: &Terms) -> Result<Running, String> {
@@ -203,17 +207,20 @@ impl WorkingSet {
             caller.clone(),
             journal.clone(),
         )?;
-        let means = worker::Means {
-            mounts,
-            opener: opener::Opener::start()?,
-            readings,
-            knobs: Arc::clone(&self.knobs),
-            journal: journal.clone(),
+        // With a cgroup or as a rehearsal nothing of the machine is set.
+        let sets = terms.cgroup.is_none() && !terms.dry_run;
+        let setter = || {
+            let (shared, knobs) = (Arc::clone(&shared), Arc::clone(&self.knobs));
+            setter::Setter::new(shared, readings.clone(), knobs, journal.clone())
         };
+        let setter = sets.then(setter).transpose()?;
+        let means =
+            worker::Means { mounts, opener: opener::Opener::start()?, readings, journal: journal.clone() };
         let worker = worker::Worker::new(Arc::clone(&shared), means)?;
         let lookout = spawn("floor", move || lookout.run())?;
         let worker = spawn("workingset", move || worker.run());
-        if let Err(error) = worker {
+        let setter = || setter.map_or(Ok(()), |setter| spawn("settings", move || setter.run()).map(drop));
+        if let Err(error) = worker.and_then(|_worker| setter()) {
             drop(shared.stop());
             drop(lookout.join());
             return Err(error);
@@ -241,14 +248,34 @@ impl WorkingSet {
     }
 }
 
-fn words(state: &State) -> String {
-    match (&state.running, &state.failed) {
-        (Some(_), _) if state.terms.dry_run => "on; dry run: nobody is ended at the floor".to_owned(),
-        (Some(_), _) => "on".to_owned(),
-        (None, _) if state.starting => "starting".to_owned(),
-        (None, Some(why)) => format!("off: {why}"),
-        (None, None) => "off".to_owned(),
+impl State {
+    /// What is to be ended, and is said to be until it is.
+    fn take_running(&mut self) -> Option<Running> {
+        let running = self.running.take();
+        self.changing = running.as_ref().map(|_| Change::Ending);
+        running
     }
+}
+
+fn words(state: &State) -> String {
+    match (&state.running, state.changing, &state.failed) {
+        (Some(_), _, _) if state.terms.dry_run => "on; dry run: nobody is ended at the floor".to_owned(),
+        (Some(_), _, _) => "on".to_owned(),
+        (None, Some(Change::Starting), _) => "starting".to_owned(),
+        (None, Some(Change::Ending), _) => "ending".to_owned(),
+        (None, None, Some(why)) => format!("off: {why}"),
+        (None, None, None) => "off".to_owned(),
+    }
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
+
+/// As long as one may sleep who is due then.
+fn timeout_until(due: Nanos) -> PollTimeout {
+    let left = due.0.saturating_sub(now().0).div_ceil(1_000_000);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {

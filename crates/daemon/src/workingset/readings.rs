@@ -91,18 +91,15 @@ impl Readings {
         })
     }
 
-    /// What the floor of anonymous memory is judged by; `None`: a cgroup is protected, of which nothing is set.
-    pub(super) fn read_anon(&self, proc: &mut ProcRoot) -> Option<AnonReading> {
-        if self.cgroup.is_some() {
-            return None;
-        }
+    /// What the floor of anonymous memory is judged by, which is the machine's.
+    pub(super) fn read_anon(&self, proc: &mut ProcRoot) -> AnonReading {
         let meminfo = proc.read_meminfo().ok();
         let pages = |bytes: Option<Bytes>| self.pages(bytes);
-        Some(AnonReading {
+        AnonReading {
             anon: pages(meminfo.as_ref().and_then(|meminfo| meminfo.anonymous)),
             swap_total: pages(meminfo.as_ref().and_then(|meminfo| meminfo.swap_total)),
             mem_total: self.page_size.to_pages(self.total(meminfo.as_ref())),
-        })
+        }
     }
 
     fn pages(&self, bytes: Option<Bytes>) -> Reading<Pages> {

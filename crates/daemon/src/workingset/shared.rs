@@ -1,4 +1,4 @@
-//! What the worker, the lookout and the control API know together. Locks here are held for as long as it takes to copy.
+//! What the threads and the control API know together. Locks here are held for as long as it takes to copy.
 
 use super::{
     Terms,
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     held: Mutex<Held>,
     settings: Mutex<Settings>,
     floor: Mutex<Floor>,
-    bells: [EventFd; 2],
+    bells: [EventFd; 3],
 }
 
 /// Whose bell.
@@ -58,6 +58,7 @@ pub(super) struct Shared {
 pub(super) enum Thread {
     Worker,
     Lookout,
+    Setter,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,7 +82,7 @@ impl Shared {
             held: Mutex::default(),
             settings: Mutex::default(),
             floor: Mutex::default(),
-            bells: [bell()?, bell()?],
+            bells: [bell()?, bell()?, bell()?],
         })
     }
 
@@ -100,18 +101,16 @@ impl Shared {
     /// Has other tunables hold from the next turn on, which begins at once.
     pub(super) fn change(&self, tunables: Tunables) {
         *lock(&self.tunables) = tunables;
-        self.ring(Thread::Worker);
-        self.ring(Thread::Lookout);
+        self.ring_all();
     }
 
-    /// Unlocks and detaches everything, and has both threads end.
+    /// Unlocks and detaches everything, and has all threads end.
     ///
     /// # Errors
     /// One line: what could not be undone. All that follows is undone all the same.
     pub(super) fn stop(&self) -> Result<(), String> {
         self.stopping.store(true, Ordering::SeqCst);
-        self.ring(Thread::Worker);
-        self.ring(Thread::Lookout);
+        self.ring_all();
         // What the worker locks after that it unlocks itself: it looks at the count of releases when it has.
         let released = self.locks.release_all().map_err(|error| error.to_string());
         let detached = self.counts().detach().map_err(|error| error.to_string());
@@ -128,11 +127,16 @@ impl Shared {
     }
 
     const fn bell(&self, whose: Thread) -> &EventFd {
-        let [worker, lookout] = &self.bells;
+        let [worker, lookout, setter] = &self.bells;
         match whose {
             Thread::Worker => worker,
             Thread::Lookout => lookout,
+            Thread::Setter => setter,
         }
+    }
+
+    fn ring_all(&self) {
+        [Thread::Worker, Thread::Lookout, Thread::Setter].into_iter().for_each(|whose| self.ring(whose));
     }
 
     pub(super) fn ring(&self, whose: Thread) {

@@ -1,42 +1,45 @@
-//! The thread that counts use, plans, locks, and changes settings of the kernel. What has to be opened it leaves to the opener,
-//! so that it waits for no disk.
+//! The thread that counts use, plans and locks. What has to be opened it leaves to the opener, so that it waits for no disk.
 
 mod holding;
-mod settings;
 
 use super::{
     charges::Charges,
     duty::{Duty, GLANCE},
-    knobs::Knobs,
+    now,
     opener::Opener,
     readings::Readings,
     shared::{Shared, Thread},
     stock::Stock,
+    timeout_until,
 };
 use crate::guard::{Journal, Notices};
 use nix::{
     errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, poll},
 };
 use plimsoll_policy::{
-    units::Nanos,
-    workingset::{Barred, FileId, Heat, Plan, Tier, Use, anon::AnonState},
+    units::{Bytes, Nanos},
+    workingset::{Barred, Budget, FileId, Heat, Plan, Tier, Use},
 };
 use plimsoll_sys::{
     bpf::{Accesses, BpfError},
-    process::{ProcRoot, clock_monotonic_ns},
+    process::ProcRoot,
     workingset::Mounts,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// From one turn to the next: a turn counts for one pass through a chunk at most.
 const TURN: Nanos = Nanos(500_000_000);
 
-/// While pages that were in use are taken: what comes back has to be locked before it goes again.
-const PRESSED_TURN: Nanos = Nanos(100_000_000);
+/// While pages are taken that may be held: what comes back has to be locked before it goes again.
+const HURRIED_TURN: Nanos = Nanos(100_000_000);
+
+/// For so long after some were taken; and after the begin, as whether any are shows soon.
+const HURRIES: Nanos = Nanos(10_000_000_000);
+const HURRIES_AT_FIRST: Nanos = Nanos(1_000_000_000);
 
 /// From one plan to the next meanwhile, and at other times.
-const PRESSED_PLAN: Nanos = Nanos(300_000_000);
+const HURRIED_PLAN: Nanos = Nanos(300_000_000);
 const PLAN: Nanos = Nanos(1_000_000_000);
 
 /// How often it is looked which files running processes execute.
@@ -56,7 +59,6 @@ pub(super) struct Means {
     pub(super) mounts: Mounts,
     pub(super) opener: Opener,
     pub(super) readings: Readings,
-    pub(super) knobs: Arc<Mutex<Knobs>>,
     pub(super) journal: Journal,
 }
 
@@ -66,17 +68,18 @@ pub(super) struct Worker {
     mounts: Mounts,
     opener: Opener,
     readings: Readings,
-    knobs: Arc<Mutex<Knobs>>,
     proc: ProcRoot,
     notices: Notices,
     charges: Charges,
-    anon: AnonState,
     plan: Plan,
+    /// What that was made for.
+    budget: Budget,
     heat: Heat,
     stock: Stock,
     duty: Duty,
     uses: Vec<Use>,
     due: Nanos,
+    hurries_until: Nanos,
     /// Accesses were watched since the last drain, all the time.
     watched: bool,
     /// When it is looked how many accesses there are, after it began to watch them.
@@ -85,21 +88,15 @@ pub(super) struct Worker {
     executables_due: Nanos,
     look_due: Nanos,
     mounts_due: Option<Nanos>,
-    anon_due: Nanos,
-    settings_due: Nanos,
     /// Since when files wait to be opened, and nothing was heard of any.
     waits_since: Option<Nanos>,
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 impl Worker {
     /// # Errors
     /// One line: what cannot be read.
     pub(super) fn new(shared: Arc<Shared>, means: Means) -> Result<Self, String> {
-        let Means { mounts, opener, readings, knobs, journal } = means;
+        let Means { mounts, opener, readings, journal } = means;
         let mut notices = Notices::new(journal);
         let (charges, untold) = Charges::new(readings.page_size());
         if let Some(why) = untold {
@@ -111,25 +108,23 @@ impl Worker {
             duty: Duty::new(0, now()),
             proc: Readings::proc().map_err(|error| error.to_string())?,
             charges,
-            anon: AnonState::default(),
             plan: Plan::default(),
+            budget: Budget::default(),
             uses: Vec::new(),
             due: Nanos(0),
+            hurries_until: now().saturating_add(HURRIES_AT_FIRST),
             watched: false,
             glance_due: None,
             planned: Nanos(0),
             executables_due: Nanos(0),
             look_due: Nanos(0),
             mounts_due: None,
-            anon_due: Nanos(0),
-            settings_due: Nanos(0),
             waits_since: None,
             notices,
             shared,
             mounts,
             opener,
             readings,
-            knobs,
         })
     }
 
@@ -143,13 +138,10 @@ impl Worker {
             }
             if self.shared.hush(Thread::Worker) {
                 // Other tunables, or the soft tier was let go.
-                (self.due, self.planned, self.anon_due) = (Nanos(0), Nanos(0), Nanos(0));
+                (self.due, self.planned) = (Nanos(0), Nanos(0));
             }
             let moment = now();
             self.take_opened(moment);
-            if self.anon_due <= moment {
-                self.look_at_anon(moment);
-            }
             if self.mounts_due.is_some_and(|due| due <= moment) {
                 self.look_at_mounts();
             }
@@ -159,17 +151,15 @@ impl Worker {
             }
             if self.due <= moment && !self.shared.is_stopping() {
                 self.turn(moment);
-                let turn = if self.heat.is_pressed(moment) { PRESSED_TURN } else { TURN };
+                let turn = if self.hurries(moment) { HURRIED_TURN } else { TURN };
                 self.due = now().max(moment.saturating_add(turn));
             }
         }
     }
 
     fn wait(&mut self) -> nix::Result<()> {
-        let dues = [self.mounts_due, self.glance_due].into_iter().flatten().chain([self.anon_due]);
+        let dues = [self.mounts_due, self.glance_due].into_iter().flatten();
         let due = dues.fold(self.due, Nanos::min);
-        let left = due.0.saturating_sub(now().0).div_ceil(1_000_000);
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut watched = vec![
             PollFd::new(self.shared.bell_of(Thread::Worker), PollFlags::POLLIN),
             PollFd::new(self.opener.bell(), PollFlags::POLLIN),
@@ -177,7 +167,7 @@ impl Worker {
         if self.mounts_due.is_none() {
             watched.push(PollFd::new(self.mounts.changed(), PollFlags::POLLPRI));
         }
-        match poll(&mut watched, timeout) {
+        match poll(&mut watched, timeout_until(due)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -204,6 +194,9 @@ impl Worker {
     fn turn(&mut self, moment: Nanos) {
         let counted = self.count(moment);
         self.say_failure(counted);
+        if self.uses.iter().any(|used| self.misses(used, moment)) {
+            self.hurries_until = moment.saturating_add(HURRIES);
+        }
         let watched = self.watch(moment);
         self.say_failure(watched);
         self.stock.capture(&self.uses);
@@ -211,7 +204,7 @@ impl Worker {
             self.look_due = moment.saturating_add(LOOK_EVERY);
             self.look_at_files(moment);
         }
-        let apart = if self.heat.is_pressed(moment) { PRESSED_PLAN } else { PLAN };
+        let apart = if self.hurries(moment) { HURRIED_PLAN } else { PLAN };
         if moment >= self.planned.saturating_add(apart) {
             self.planned = moment;
             self.follow_plan(moment);
@@ -221,6 +214,17 @@ impl Worker {
         }
         self.uses.clear();
         self.uses.shrink_to(1024);
+    }
+
+    fn hurries(&self, moment: Nanos) -> bool {
+        moment < self.hurries_until
+    }
+
+    /// Whether reclaim took something that may be held: of a stream, which is larger than that, it takes all the time.
+    fn misses(&self, used: &Use, moment: Nanos) -> bool {
+        let fits = || self.readings.page_size().to_pages(Bytes(used.file_bytes)) <= self.budget.total();
+        let barred = || used.barred.is_some() || self.heat.barred(used.chunk.file, moment).is_some();
+        used.evicted > 0 && (self.stock.since(used.chunk).is_some() || fits() && !barred())
     }
 
     fn say_failure(&mut self, done: Result<(), BpfError>) {

@@ -83,17 +83,23 @@ impl Default for FloorState {
 /// everybody meanwhile, so this is shorter than for a line of an account.
 pub const FLOOR_DEADLINE: Nanos = Nanos(2_000_000_000);
 
+/// A CPU keeps so many pages of a node's count to itself at most, in either direction (`calculate_normal_threshold`,
+/// mm/vmstat.c, 6.1 to 7.2): reckoned with once, though there may be several counts and nodes, as all are never off in one way.
+const KEPT_BY_A_CPU: Pages = Pages(125);
+
 /// Of memory that is large, so much is kept in hand while the soft tier holds some: taken at 4 GiB/s it lasts for 16 ms.
 const RESERVE_MAX: Bytes = Bytes(64 << 20);
 
-/// With less clean file memory than this left to take, the soft tier is to go: a 32nd of the memory, at most 64 MiB. 0 while
-/// it holds nothing, and while there is swap to take instead.
+/// With less clean file memory than this left to take, the soft tier is to go: a 32nd of the memory, at most 64 MiB and what
+/// so many CPUs may not have told yet (0 where counts are exact). 0 while it holds nothing, and while there is swap to take
+/// instead.
 #[must_use]
-pub fn soft_reserve(reading: &FloorReading, soft: Pages, page_size: PageSize) -> Pages {
+pub fn soft_reserve(reading: &FloorReading, soft: Pages, cpus: u32, page_size: PageSize) -> Pages {
     if soft == Pages(0) || can_swap(reading) != Some(false) {
         return Pages(0);
     }
-    Pages(reading.mem_total.0 >> 5).min(page_size.to_pages(RESERVE_MAX))
+    let untold = KEPT_BY_A_CPU.0.saturating_mul(cpus.into());
+    Pages(reading.mem_total.0 >> 5).min(Pages(page_size.to_pages(RESERVE_MAX).0.saturating_add(untold)))
 }
 
 /// Judges a reading. What was near or under stays so until it is clearly not.

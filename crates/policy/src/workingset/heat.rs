@@ -30,6 +30,10 @@ pub(super) const REUSED: u64 = 3 << (FRACTION - 1);
 /// somebody's page tables is used without being seen.
 const FORGOTTEN: Nanos = Nanos(300_000_000_000);
 
+/// What comes in ahead of a reader is read within so long, or not by that reader: 8 MiB, as much as is read ahead on some
+/// machines, at 1.6 MB/s.
+const AHEAD: Nanos = Nanos(5_000_000_000);
+
 /// How long an executable counts as running when the list of those is not renewed.
 const RUNNING: Nanos = Nanos(30_000_000_000);
 
@@ -47,6 +51,9 @@ pub(super) struct Chunk {
     /// Pages used, with [`FRACTION`], as of `at`.
     warmth: u64,
     at: Nanos,
+    /// Pages that came in ahead of a reader, were counted for that, and were not seen being read yet.
+    ahead: u64,
+    ahead_until: Nanos,
     /// What was used since `turned`, and what was before.
     blocks: Blocks,
     before: Blocks,
@@ -55,6 +62,18 @@ pub(super) struct Chunk {
     again: bool,
     /// Not to be held, though its file may be.
     withheld: Option<(Barred, Nanos)>,
+}
+
+/// What one drain tells of a chunk, in pages.
+#[derive(Debug, Clone, Copy)]
+struct Drained {
+    /// Used, seen or inferred.
+    accessed: u64,
+    seen: u64,
+    /// Came in ahead of a reader.
+    ahead: u64,
+    /// Not all that was used was seen.
+    blind: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,14 +247,17 @@ impl Heat {
         // What is read ahead of a reader will be read, and may be gone again by then. Around a fault most is for nothing.
         let ahead = if is_mapped { 0 } else { one.added };
         let blocks = if ahead > 0 || one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
-        let used = one.accessed.max(ahead).min(blocks.pages(pages).0);
-        if used == 0 {
+        let most = blocks.pages(pages).0;
+        let (accessed, ahead) = (one.accessed.min(most), ahead.min(most));
+        if accessed.max(ahead) == 0 {
             return;
         }
+        let seen = if one.blocks.is_empty() { 0 } else { accessed };
+        let drained = Drained { accessed, seen, ahead, blind: self.blind == Some(now) };
         let key = (file, one.chunk.chunk);
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.add(blocks, pages, self.blind, now);
-            chunk.warm(used, pages, now);
+            chunk.warm(drained, pages, now);
             self.note_mapped(one, now);
             return;
         }
@@ -248,13 +270,15 @@ impl Heat {
         let mut chunk = Chunk {
             warmth: 0,
             at: now,
+            ahead: 0,
+            ahead_until: now,
             blocks,
             before: Blocks::default(),
             turned: now,
             again: false,
             withheld: None,
         };
-        chunk.warm(used, pages, now);
+        chunk.warm(drained, pages, now);
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
     }
@@ -330,8 +354,19 @@ impl Chunk {
         if used.pages(pages).0 >= most { Blocks::ALL } else { used }
     }
 
-    /// So many of its pages were used. `pages`: all that it has.
-    fn warm(&mut self, used: u64, pages: Pages, now: Nanos) {
+    /// What was used of it since the last drain. What came in ahead of a reader then, and is read now, is no other pass.
+    /// `pages`: all that it has.
+    fn warm(&mut self, drained: Drained, pages: Pages, now: Nanos) {
+        let Drained { accessed, seen, ahead, blind } = drained;
+        let known = if lasts(self.ahead_until, now) { self.ahead } else { 0 };
+        // Where it was not seen whether that was read, what comes again is taken for read.
+        let comes = if blind { ahead } else { ahead.min(pages.0.saturating_sub(known)) };
+        let used = accessed.saturating_sub(known).max(comes);
+        let counted = if ahead > 0 { used } else { 0 };
+        if counted > 0 {
+            self.ahead_until = now.saturating_add(AHEAD);
+        }
+        self.ahead = known.saturating_add(counted).saturating_sub(seen).min(pages.0);
         self.warmth = self.warmth_at(now).saturating_add(used << FRACTION);
         self.at = now;
         self.again |= self.passes(pages, now) >= REUSED;

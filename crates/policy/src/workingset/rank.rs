@@ -13,7 +13,7 @@
 //! a slow disk would need two rounds and a half until all of it is held.
 
 use super::{
-    Blocks, Budget, FileId, Tier, Why, chunk_pages,
+    Blocks, Budget, FileId, Tier, Why, chunk_count, chunk_pages,
     heat::Heat,
     heat::REUSED,
     plan::{Held, HeldChunk},
@@ -35,8 +35,8 @@ const RUNNING_WORTH: u64 = 2;
 /// A chunk that was gone through about once, within the last minute, is this warm.
 const RECENT: u64 = REUSED / 3;
 
-/// So many chunks after what was just used are held though they were not: what a disk of 400 MB/s reads from one plan to the
-/// next while memory is short.
+/// So many chunks after what was just used are held though they were not, those at the file's beginning after its last: what a
+/// disk of 400 MB/s reads from one plan to the next while what may be held is taken.
 const AHEAD: u32 = 64;
 
 /// Files of fewer pages are not worth opening until they are used again.
@@ -125,12 +125,11 @@ pub(super) fn pieces(heat: &Heat, held: &Held, budget: Budget, now: Nanos) -> Ve
                 take_recent(&mut pieces, level, file);
             }
         }
-        let ahead = ahead_of(pieces.get(begin..).unwrap_or_default(), &withheld, |chunk| {
+        let count = chunk_count(facts.bytes(), heat.page_size());
+        let ahead = ahead_of(pieces.get(begin..).unwrap_or_default(), &withheld, count, |chunk| {
             let pages = chunk_pages(facts.bytes(), chunk, heat.page_size());
             let held = held.get(file, chunk);
-            let warm =
-                Warm { chunk, blocks: Blocks::ALL, pages, whole: pages, passes: 0, again: false, held };
-            (pages.0 > 0).then_some(warm)
+            Warm { chunk, blocks: Blocks::ALL, pages, whole: pages, passes: 0, again: false, held }
         });
         pieces.extend(ahead);
     }
@@ -184,24 +183,26 @@ fn take_recent(pieces: &mut Vec<Piece>, level: &[Warm], file: FileId) {
     pieces.extend(recent.map(|one| one.piece(file, one.passes, (Class::Recent, Why::Recent))));
 }
 
-/// What comes after chunks of one file that were used once and from end to end, as far as `find` knows of any, and it is
-/// neither among the pieces already nor withheld.
-fn ahead_of(taken: &[Piece], withheld: &[u32], find: impl Fn(u32) -> Option<Warm>) -> Vec<Piece> {
+/// What comes after chunks of one file of so many that were used once and from end to end, and is neither among the pieces
+/// already nor withheld. A round begins where the last one ended.
+fn ahead_of(taken: &[Piece], withheld: &[u32], count: u32, warm: impl Fn(u32) -> Warm) -> Vec<Piece> {
+    let Some(file) = taken.first().map(|piece| piece.file) else { return Vec::new() };
     let mut there: Vec<u32> = taken.iter().map(|piece| piece.chunk).chain(withheld.iter().copied()).collect();
     there.sort_unstable();
-    let mut recent: Vec<&Piece> = taken.iter().filter(|piece| piece.is_read_through()).collect();
-    recent.sort_unstable_by_key(|piece| piece.chunk);
-    let (mut ahead, mut end) = (Vec::new(), 0);
-    for piece in recent {
-        let first = piece.chunk.saturating_add(1);
-        let missing =
-            (first.max(end)..first.saturating_add(AHEAD)).filter(|chunk| there.binary_search(chunk).is_err());
-        ahead.extend(
-            missing.map_while(&find).map(|one| one.piece(piece.file, 0, (Class::Recent, Why::Recent))),
-        );
+    let mut recent: Vec<u32> =
+        taken.iter().filter(|piece| piece.is_read_through()).map(|piece| piece.chunk).collect();
+    recent.sort_unstable();
+    let (mut ahead, mut end): (Vec<u32>, u32) = (Vec::new(), 0);
+    for chunk in recent {
+        let first = chunk.saturating_add(1);
+        ahead.extend(first.max(end)..first.saturating_add(AHEAD).min(count));
         end = first.saturating_add(AHEAD);
     }
-    ahead
+    ahead.extend(0..end.saturating_sub(count).min(count));
+    ahead.sort_unstable();
+    ahead.dedup();
+    ahead.retain(|chunk| there.binary_search(chunk).is_err());
+    ahead.into_iter().map(|chunk| warm(chunk).piece(file, 0, (Class::Recent, Why::Recent))).collect()
 }
 
 impl Piece {

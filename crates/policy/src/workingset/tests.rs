@@ -1,4 +1,4 @@
-use super::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, chunk_pages};
+use super::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, chunk_count, chunk_pages};
 use crate::units::{PageSize, Pages};
 use std::{collections::BTreeSet, string::ToString, vec::Vec};
 
@@ -33,6 +33,9 @@ fn the_last_chunk_of_a_file_has_the_pages_that_are_left() {
     assert_eq!(pages(2 << 20, 0), CHUNK_PAGES);
     assert_eq!((pages((2 << 20) + 1, 1), pages((2 << 20) + 1, 2)), (1, 0));
     assert_eq!(chunk_pages(u64::MAX, u32::MAX, page_size()), Pages(CHUNK_PAGES));
+    let count = |bytes| chunk_count(bytes, page_size());
+    assert_eq!((count(0), count(1), count(2 << 20), count((2 << 20) + 1)), (0, 1, 1, 2));
+    assert_eq!(count(u64::MAX), u32::MAX);
 }
 
 #[test]

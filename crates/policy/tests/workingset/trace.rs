@@ -68,19 +68,17 @@ impl Trace {
         let each = |run: &Run| {
             let (file, run) = (&self.files[run.file], *run);
             (run.first..=run.last).map(move |chunk| {
-                let mut one = Use {
+                Use {
                     chunk: ChunkId { file: file.id, chunk },
                     accessed: run.accessed,
-                    blocks: Blocks::default(),
+                    // Which it was is not in the trace.
+                    blocks: if run.accessed > 0 { Blocks::ALL } else { Blocks::default() },
                     mapped: false,
                     added: run.added,
                     evicted: run.evicted,
                     file_bytes: file.bytes,
                     barred: run.barred,
-                };
-                // Which blocks it was is not in the trace.
-                one.infer();
-                one
+                }
             })
         };
         drain.runs.iter().flat_map(each).collect()

@@ -1,7 +1,8 @@
 //! What the worker holds: what the plan says, as far as it can be opened and no cgroup loses more than its share by it.
 
-use super::{LASTING, Worker, now};
+use super::{LASTING, Worker};
 use crate::workingset::{
+    now,
     shared::Shared,
     stock::Refused,
     view::{self, Held},
@@ -52,7 +53,7 @@ impl Worker {
             cgroup_shares: self.charges.are_told(),
             opening: self.opener.waiting(),
         });
-        self.plan = plan;
+        (self.plan, self.budget) = (plan, budget);
     }
 
     /// Takes in what was opened, as the last plan has it.

@@ -167,11 +167,14 @@ proptest! {
 #[test]
 fn the_soft_tier_goes_ahead_of_need_where_nothing_else_is_left() {
     let page_size = PageSize::from_bytes(4096).unwrap();
-    let reserve = |reading: FloorReading, soft| soft_reserve(&reading, Pages(soft), page_size);
+    let reserve = |reading: FloorReading, soft| soft_reserve(&reading, Pages(soft), 0, page_size);
     let of_memory = |pages| FloorReading { mem_total: Pages(pages), ..reading(10, 0) };
     assert_eq!((reserve(of_memory(1024), 1), reserve(of_memory(1024), 0)), (Pages(32), Pages(0)));
     // 64 MiB are in hand from 2 GiB of memory on.
     assert_eq!(reserve(of_memory(1 << 30), 1), Pages(16384));
+    // 256 CPUs may each keep 125 pages to themselves.
+    assert_eq!(soft_reserve(&of_memory(1 << 30), Pages(1), 256, page_size), Pages(16384 + 32000));
+    assert_eq!(soft_reserve(&of_memory(1024), Pages(1), 256, page_size), Pages(32));
     for swap_free in [Reading::Known(Pages(500)), Reading::Unreadable] {
         assert_eq!(reserve(FloorReading { swap_free, ..of_memory(1024) }, 1), Pages(0), "{swap_free:?}");
     }

@@ -52,6 +52,77 @@ fn what_comes_into_the_cache_ahead_of_a_reader_counts_as_used() {
     assert_eq!(passes(&heat, file(1), 0, seconds(1)), 1 << (FRACTION - 1));
 }
 
+/// A reader from end to end of the first chunks, with so much read ahead of it, each step drained.
+fn read_through(heat: &mut Heat, chunks: u32, window: u64, steps: &[u64], begin: Nanos) -> Nanos {
+    let pages = u64::from(chunks) * CHUNK_PAGES;
+    let part = |from: u64, to: u64, chunk: u32| {
+        let first = u64::from(chunk) * CHUNK_PAGES;
+        to.min(first + CHUNK_PAGES).saturating_sub(from.max(first))
+    };
+    let (mut at, mut came, mut now) = (0, 0, begin);
+    for step in steps.iter().cycle() {
+        let (read, comes) = ((at + step).min(pages), (at + step + window).min(pages).max(came));
+        let mut uses = pass(file(1), 0..chunks, chunks);
+        for one in &mut uses {
+            (one.accessed, one.added) = (part(at, read, one.chunk.chunk), part(came, comes, one.chunk.chunk));
+            one.blocks = if one.accessed > 0 { Blocks::ALL } else { Blocks::default() };
+        }
+        now.0 += 100_000_000;
+        heat.observe(&uses, &[], now);
+        (at, came) = (read, comes);
+        if at == pages {
+            break;
+        }
+    }
+    now
+}
+
+proptest! {
+    #[test]
+    fn one_reading_is_one_pass_however_far_is_read_ahead(
+        window in 0_u64..2048, steps in vec(60_u64..3000, 1..8),
+    ) {
+        let mut heat = heat();
+        let now = read_through(&mut heat, 6, window, &steps, seconds(1));
+        for chunk in 0..6 {
+            let passes = passes(&heat, file(1), chunk, now);
+            prop_assert!(passes <= 1 << FRACTION, "{chunk}: {passes}");
+        }
+        // The second one, of what is in the cache, is another.
+        heat.observe(&pass(file(1), 0..6, 6), &[], now);
+        for chunk in 0..6 {
+            prop_assert!(passes(&heat, file(1), chunk, now) >= REUSED);
+        }
+    }
+}
+
+#[test]
+fn what_comes_again_counts_again_though_no_read_was_seen() {
+    for blind in [false, true] {
+        let mut heat = heat();
+        for at in [1, 31] {
+            if blind {
+                heat.was_blind(seconds(at));
+            }
+            let mut all = added();
+            all[0].added = CHUNK_PAGES;
+            heat.observe(&all, &[], seconds(at));
+        }
+        assert!(passes(&heat, file(1), 0, seconds(31)) >= REUSED, "{blind}");
+    }
+}
+
+#[test]
+fn what_came_while_nobody_looked_takes_nothing_from_what_is_seen() {
+    let mut heat = heat();
+    heat.was_blind(seconds(1));
+    let mut all = added();
+    all[0].added = CHUNK_PAGES;
+    heat.observe(&all, &[], seconds(1));
+    heat.observe(&pass(file(1), 0..1, 2), &[], seconds(11));
+    assert!(passes(&heat, file(1), 0, seconds(11)) >= REUSED);
+}
+
 #[test]
 fn what_comes_into_the_cache_around_a_fault_counts_where_accesses_are_not_watched() {
     let mut heat = heat();

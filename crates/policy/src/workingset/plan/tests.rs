@@ -166,6 +166,18 @@ fn what_lies_between_what_was_used_once_is_not_what_comes_next() {
 }
 
 #[test]
+fn what_comes_after_the_end_of_a_file_is_its_beginning() {
+    let mut heat = Heat::new(page_size());
+    heat.observe(&pass(file(1), 80..82, 100), &[], seconds(1));
+    press(&mut heat, seconds(1));
+    let ahead = plan(&heat, &[], budget(100, 0), seconds(1));
+    assert_eq!(ahead.extents, [extent(1, 0, 46, Tier::Hard), extent(1, 80, 20, Tier::Hard)]);
+    heat.observe(&pass(file(1), 10..11, 100), &[], seconds(2));
+    let ahead = plan(&heat, &[], budget(100, 0), seconds(2));
+    assert_eq!(ahead.extents, [extent(1, 0, 75, Tier::Hard), extent(1, 80, 20, Tier::Hard)]);
+}
+
+#[test]
 fn what_is_held_ahead_stays_whole_until_it_is_known_what_is_used_of_it() {
     let mut heat = Heat::new(page_size());
     heat.observe(&pass(file(1), 0..1, 2), &[], seconds(1));

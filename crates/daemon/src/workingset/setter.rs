@@ -1,0 +1,134 @@
+//! The thread that changes settings of the kernel: the floor of anonymous memory, and what the multi-generational LRU keeps.
+//! On its own, as swap into memory takes what the floor has in some tenths of a second, and who locks is busy for longer.
+
+use super::{
+    knobs::Knobs,
+    now,
+    readings::Readings,
+    shared::{Shared, Thread},
+    timeout_until,
+    view::Settings,
+};
+use crate::guard::{Journal, Notices};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, poll},
+};
+use plimsoll_policy::{
+    reading::Reading,
+    units::{Nanos, Pages},
+    workingset::anon::{self, AnonState},
+};
+use plimsoll_sys::process::{Priority, ProcRoot, raise_decider};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often settings of the kernel are looked at again: cgroups come that swap, too.
+const SETTINGS_EVERY: Nanos = Nanos(5_000_000_000);
+
+/// See the module.
+pub(super) struct Setter {
+    shared: Arc<Shared>,
+    readings: Readings,
+    knobs: Arc<Mutex<Knobs>>,
+    proc: ProcRoot,
+    notices: Notices,
+    anon: AnonState,
+    due: Nanos,
+    settings_due: Nanos,
+}
+
+impl Setter {
+    /// # Errors
+    /// One line: what cannot be read.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        readings: Readings,
+        knobs: Arc<Mutex<Knobs>>,
+        journal: Journal,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            shared,
+            readings,
+            knobs,
+            proc: Readings::proc().map_err(|error| error.to_string())?,
+            notices: Notices::new(journal),
+            anon: AnonState::default(),
+            due: Nanos(0),
+            settings_due: Nanos(0),
+        })
+    }
+
+    /// Sets until it is told to stop.
+    pub(super) fn run(mut self) {
+        if raise_decider() == Priority::Unchanged {
+            // Then it takes its turn.
+        }
+        while !self.shared.is_stopping() {
+            if let Err(errno) = self.wait() {
+                self.notices
+                    .say(format_args!("the floor of anonymous memory is not kept any more: poll: {errno}"));
+                if let Some(mut knobs) = unless_stopping(&self.knobs, &self.shared) {
+                    knobs.let_swap();
+                    self.shared.set_settings(Settings::default());
+                }
+                return;
+            }
+            if self.shared.hush(Thread::Setter) {
+                // Other tunables, or more is held back than is to be.
+                self.due = Nanos(0);
+            }
+            let moment = now();
+            if self.due <= moment {
+                self.look(moment);
+            }
+        }
+    }
+
+    fn wait(&self) -> nix::Result<()> {
+        let bell = self.shared.bell_of(Thread::Setter);
+        match poll(&mut [PollFd::new(bell, PollFlags::POLLIN)], timeout_until(self.due)) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Keeps to the floor of anonymous memory, and looks at the other settings when it is time.
+    fn look(&mut self, moment: Nanos) {
+        let reading = self.readings.read_anon(&mut self.proc);
+        let held = self.anon.holds;
+        self.anon = anon::judge(self.anon, &reading, &self.shared.tunables());
+        self.due = moment.saturating_add(self.anon.look_in);
+        let Some(mut knobs) = unless_stopping(&self.knobs, &self.shared) else { return };
+        let again = moment >= self.settings_due;
+        if again {
+            self.settings_due = moment.saturating_add(SETTINGS_EVERY);
+            // Without swap the floor of clean file memory ends one at the same point, whom selection names: not the kernel.
+            match reading.swap_total {
+                Reading::Absent | Reading::Known(Pages(0)) => knobs.forget_last_used(),
+                Reading::Known(_) => knobs.keep_last_used(),
+                Reading::Unreadable | Reading::Stale { .. } => {}
+            }
+        }
+        match (held, self.anon.holds) {
+            (false, true) => knobs.hold_swap(),
+            (true, true) if again => knobs.hold_swap(),
+            (true, false) => knobs.let_swap(),
+            (true | false, _) => {}
+        }
+        self.shared.set_settings(Settings {
+            anon_line: self.anon.line,
+            anon: reading.anon.known(),
+            held_by: knobs.means(),
+            min_ttl_ms: knobs.min_ttl_ms(),
+        });
+    }
+}
+
+/// The settings, for as long as nobody puts them back for good.
+fn unless_stopping<'knobs>(
+    knobs: &'knobs Mutex<Knobs>,
+    shared: &Shared,
+) -> Option<MutexGuard<'knobs, Knobs>> {
+    let knobs = knobs.lock().unwrap_or_else(PoisonError::into_inner);
+    (!shared.is_stopping()).then_some(knobs)
+}
