@@ -12,7 +12,7 @@
 #   -a         more of the kernel's command line
 #
 # The guest sees this machine's files read-only, under their own names, with folders of its own where programs write
-# (guest.sh); two CPUs, no network, and a disk of 512 MiB with the serial number plimsoll-swap. No KVM, no root.
+# (guest.sh); two CPUs, no network, and a disk of 768 MiB with the serial number plimsoll-swap. No KVM, no root.
 # The two CPUs take turns on one thread; PLIMSOLL_LAB_THREADS=multi gives each its own (README.md says what that risks).
 # The kernel's console is kept in KERNEL/console. Exits 124 when the guest does not end in time, 125 when it dies.
 set -uo pipefail
@@ -52,7 +52,7 @@ printf '%s\n' "$command" >"$initramfs/lab/command"
 [ "$interactive" = no ] || : >"$initramfs/lab/interactive"
 (cd "$initramfs" && find . | "$kernel/busybox" cpio -o -H newc 2>/dev/null) >"$own/initramfs.cpio" ||
     die "the initramfs cannot be written to $own"
-truncate -s 512M "$own/swap"
+truncate -s 768M "$own/swap"
 
 console=$kernel/console
 : >"$console"
