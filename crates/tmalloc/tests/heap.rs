@@ -51,8 +51,7 @@ fn every_idle_page_comes_back_when_it_is_recalled() {
     coordinator.await_watcher();
     coordinator.recall(u64::MAX);
     // What is left: the block that is used, the cache, and the pages around holes.
-    let left = coordinator.books().total();
-    assert!(left <= 512 << 10, "{left} bytes are still held");
+    coordinator.await_books("what is still held", |books| books.total() <= 512 << 10);
     drop(child.stdin.take());
     finish(child);
 }

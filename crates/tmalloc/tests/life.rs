@@ -69,8 +69,7 @@ fn a_process_outlives_its_coordinator_and_finds_the_next_one() {
     await_line(&mut child, "freed");
     coordinator.await_watcher();
     coordinator.recall(u64::MAX);
-    let left = coordinator.books().total();
-    assert!(left <= 512 << 10, "{left} bytes are still held");
+    coordinator.await_books("what is still held", |books| books.total() <= 512 << 10);
     say(&mut child);
     finish(child);
 }
@@ -85,8 +84,7 @@ fn a_process_that_asks_for_nothing_is_found_by_the_next_coordinator() {
     coordinator.live_again();
     coordinator.await_watcher();
     coordinator.recall(u64::MAX);
-    let left = coordinator.books().total();
-    assert!(left <= 512 << 10, "{left} bytes are still held");
+    coordinator.await_books("what is still held", |books| books.total() <= 512 << 10);
     say(&mut child);
     finish(child);
 }

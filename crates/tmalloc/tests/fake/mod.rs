@@ -18,7 +18,10 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     ffi::c_int,
     mem::MaybeUninit,
-    os::unix::ffi::OsStrExt,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     ptr,
@@ -55,6 +58,8 @@ pub(crate) struct Books {
     connections: Vec<c_int>,
     waiting: VecDeque<(c_int, u32)>,
     answered_recalls: usize,
+    /// How many connections there are, those that have not said HELLO among them.
+    served: usize,
     closed: bool,
 }
 
@@ -100,7 +105,8 @@ type Shared = Arc<(Mutex<Books>, Condvar)>;
 pub(crate) struct Coordinator {
     folder: tempfile::TempDir,
     shared: Shared,
-    listener: c_int,
+    /// Open for as long as anybody has its number: other tests' sockets have numbers in the same process.
+    listener: Arc<OwnedFd>,
 }
 
 impl Coordinator {
@@ -145,9 +151,10 @@ impl Coordinator {
         books.watchers.clear();
         books.waiting.clear();
         drop(books);
-        // SAFETY: the listener is ours; its thread ends with it.
-        unsafe { libc::shutdown(self.listener, libc::SHUT_RDWR) };
+        shut_down(&self.listener);
         std::fs::remove_file(self.path()).unwrap();
+        // What it was told before is in its books.
+        self.await_books("its connections' ends", |books| books.served == 0);
     }
 
     pub(crate) fn live_again(&mut self) {
@@ -177,9 +184,11 @@ impl Coordinator {
         }
     }
 
-    /// Runs a scenario of this test binary, and expects it to succeed.
+    /// Runs a scenario of this test binary, and expects it to succeed. All it said is in the books then.
     pub(crate) fn run(&self, scenario: &str) -> Output {
-        finish(self.begin(scenario))
+        let output = finish(self.begin(scenario));
+        self.await_books("the last words", |books| books.served == 0);
+        output
     }
 
     pub(crate) fn begin(&self, scenario: &str) -> Child {
@@ -201,9 +210,14 @@ impl Coordinator {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        // SAFETY: the listener is ours; its thread ends with it.
-        unsafe { libc::shutdown(self.listener, libc::SHUT_RDWR) };
+        shut_down(&self.listener);
     }
+}
+
+/// Nobody is accepted any more.
+fn shut_down(listener: &OwnedFd) {
+    // SAFETY: takes two numbers.
+    unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
 /// Waits for a scenario, and expects it to have succeeded.
@@ -236,7 +250,7 @@ pub(crate) fn anonymous_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-fn listen(path: &Path, shared: &Shared) -> c_int {
+fn listen(path: &Path, shared: &Shared) -> Arc<OwnedFd> {
     // SAFETY: a plain C structure.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -249,19 +263,19 @@ fn listen(path: &Path, shared: &Shared) -> c_int {
         let listener = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
         assert_eq!(libc::bind(listener, ptr::from_ref(&address).cast(), length), 0);
         assert_eq!(libc::listen(listener, 128), 0);
-        listener
+        Arc::new(OwnedFd::from_raw_fd(listener))
     };
-    let shared = shared.clone();
+    let (accepting, shared) = (Arc::clone(&listener), shared.clone());
     thread::spawn(move || {
         loop {
-            // SAFETY: the listener is open until this loop ends.
-            let socket =
-                unsafe { libc::accept4(listener, ptr::null_mut(), ptr::null_mut(), libc::SOCK_CLOEXEC) };
+            // SAFETY: the listener is open for as long as this has it.
+            let socket = unsafe {
+                libc::accept4(accepting.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), libc::SOCK_CLOEXEC)
+            };
             if socket < 0 {
-                // SAFETY: the last use of it.
-                unsafe { libc::close(listener) };
                 return;
             }
+            shared.0.lock().unwrap().served += 1;
             let shared = shared.clone();
             thread::spawn(move || serve(socket, &shared));
         }
@@ -295,18 +309,13 @@ fn peer(socket: c_int) -> i32 {
 
 fn serve(socket: c_int, shared: &Shared) {
     let pid = peer(socket);
-    let hello = receive(socket).expect("a HELLO");
-    assert_eq!((hello.kind, hello.a), (HELLO, VERSION));
-    let mut books = shared.0.lock().unwrap();
-    books.connections.push(socket);
-    send(socket, Message::new(WELCOME).a(VERSION).b(4096).c(1));
-    if hello.b & HELLO_WATCHES != 0 {
-        books.watchers.push(socket);
-    }
-    drop(books);
-    while let Some(message) = receive(socket) {
-        handle(socket, pid, message, shared);
-        shared.1.notify_all();
+    // A program may end while its watcher connects.
+    if let Some(hello) = receive(socket) {
+        welcome(socket, hello, shared);
+        while let Some(message) = receive(socket) {
+            handle(socket, pid, message, shared);
+            shared.1.notify_all();
+        }
     }
     let mut books = shared.0.lock().unwrap();
     books.watchers.retain(|watcher| *watcher != socket);
@@ -317,10 +326,26 @@ fn serve(socket: c_int, shared: &Shared) {
     if !books.closed && unsafe { libc::kill(pid, 0) } != 0 {
         books.held.remove(&pid);
     }
+    books.served -= 1;
     drop(books);
     shared.1.notify_all();
     // SAFETY: the last use of it.
     unsafe { libc::close(socket) };
+}
+
+fn welcome(socket: c_int, hello: Message, shared: &Shared) {
+    assert_eq!((hello.kind, hello.a), (HELLO, VERSION));
+    let mut books = shared.0.lock().unwrap();
+    if books.closed {
+        // SAFETY: as in `Coordinator::die`, which came before this was among the connections.
+        unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+        return;
+    }
+    books.connections.push(socket);
+    send(socket, Message::new(WELCOME).a(VERSION).b(4096).c(1));
+    if hello.b & HELLO_WATCHES != 0 {
+        books.watchers.push(socket);
+    }
 }
 
 fn handle(socket: c_int, pid: i32, message: Message, shared: &Shared) {
@@ -392,7 +417,10 @@ fn reserve(socket: c_int, pid: i32, message: Message, shared: &Shared) {
     }
     let reason = if message.b == 0 { 1 } else { 2 };
     let a = if answer == GRANTED { message.a } else { reason };
-    send(socket, Message::new(answer).seq(message.seq).a(a).b(books.total()).c(books.budget));
+    // Who is gone has left a number that another test may have.
+    if books.connections.contains(&socket) {
+        send(socket, Message::new(answer).seq(message.seq).a(a).b(books.total()).c(books.budget));
+    }
     drop(books);
     shared.1.notify_all();
 }
