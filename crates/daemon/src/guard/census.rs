@@ -304,6 +304,19 @@ impl Census {
         self.unlooked.iter().any(|id| self.candidate(*id).is_some_and(comes_before))
     }
 
+    /// Those on their way out who hold so much of their own, whoever ended them: it comes back by itself.
+    pub(crate) fn dying_with<P: Population>(&self, least: Pages, population: &mut P) -> Vec<VictimId> {
+        let listed = |one: &&Candidate| {
+            one.standing == Standing::Dying && one.usage.known().is_some_and(|usage| usage >= least)
+        };
+        // One that was struck off may have gone.
+        let holds = |id: &VictimId| {
+            let seen = population.look_closely(*id);
+            seen.and_then(|seen| seen.private.known()).is_some_and(|private| private >= least)
+        };
+        self.candidates.iter().filter(listed).map(Candidate::id).filter(holds).collect()
+    }
+
     /// One was killed, or has gone: it is not selected from this list again.
     pub(crate) fn strike(&mut self, victim: VictimId) {
         if let Some(one) = self.candidate_mut(victim) {

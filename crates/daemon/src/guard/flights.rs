@@ -137,6 +137,22 @@ impl<K: Kernel> Flights<K> {
         }
     }
 
+    /// Those killed since a moment who held so much and are not gone: what they hold comes back by itself.
+    pub(crate) fn killed_with(&self, least: Pages, since: Nanos) -> impl Iterator<Item = VictimId> {
+        let kills = move |flight: &&Flight<K>| {
+            flight.signal == Signal::Kill
+                && !flight.exited
+                && flight.signalled >= since
+                && flight.pages >= least
+        };
+        self.flights.iter().filter(kills).map(|flight| flight.victim)
+    }
+
+    /// Whether a process was sent SIGKILL, and that is written down.
+    pub(crate) fn was_killed(&self, victim: VictimId) -> bool {
+        self.flights.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Kill)
+    }
+
     /// The flight of a victim.
     pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut Flight<K>> {
         self.flights.iter_mut().find(|flight| flight.victim == victim)

@@ -2,6 +2,7 @@
 
 mod company;
 mod floor;
+mod patience;
 
 use super::{
     acting::{Signalled, outcome_of, signal_candidate},
@@ -31,6 +32,7 @@ use plimsoll_sys::process::ProcessError;
 
 use company::announce;
 pub(crate) use floor::BelowFloor;
+use patience::Patience;
 
 /// The guard of the whole machine.
 #[derive(Debug)]
@@ -48,9 +50,9 @@ pub(crate) struct MachineGuard {
     asked: Option<(VictimId, Belonging)>,
     /// The followed victim, gone while a cgroup was being ended with it, and when to look whether that is done.
     others: Option<(VictimId, Nanos)>,
-    /// Whether it was sure who comes first: for its own line, and at the floor of the working set.
-    doubts: Doubts,
-    floor_doubts: Doubts,
+    /// For its own line, and at the floor of the working set.
+    patience: Patience,
+    floor_patience: Patience,
     /// Until then somebody else wants to know who comes first.
     wanted_until: Nanos,
 }
@@ -58,39 +60,8 @@ pub(crate) struct MachineGuard {
 /// How often somebody else is chosen when the one selected turns out to be another program by now.
 const CONFIRM_TRIES: u32 = 4;
 
-/// Where some could not be looked at they are looked at again so soon: for so long where nobody is found without them, and for
-/// so long where somebody is, whom one of them would come before. Memory runs out meanwhile.
+/// So soon it is looked again, where somebody is waited for.
 const LOOK_AGAIN: Nanos = Nanos(20_000_000);
-const UNSURE_MAX: Nanos = Nanos(1_000_000_000);
-const UNSURE_OF_RANK_MAX: Nanos = Nanos(200_000_000);
-
-/// Doubts that nobody had for so long are others.
-const SAME_DOUBTS: Nanos = Nanos(1_000_000_000);
-
-/// Since when it is not sure who comes first, because some could not be looked at, and when that was asked last; `None`: it is.
-#[derive(Debug, Default)]
-struct Doubts(Option<(Nanos, Nanos)>);
-
-impl Doubts {
-    /// Whether to look again, as one that could not be looked at may come before this one (`None`: may be all there is).
-    fn wait(
-        &mut self,
-        census: &Census,
-        first: Option<&Candidate>,
-        skip: impl Fn(VictimId) -> bool,
-        now: Nanos,
-    ) -> bool {
-        if !census.some_unlooked_before(first, skip) {
-            self.0 = None;
-            return false;
-        }
-        let same = self.0.filter(|(_, last)| now <= last.saturating_add(SAME_DOUBTS));
-        let since = same.map_or(now, |(since, _)| since);
-        self.0 = Some((since, now));
-        let max = if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX };
-        now < since.saturating_add(max)
-    }
-}
 
 /// How soon it is looked again whether a victim's cgroup has ended: no descriptor tells that.
 const OTHERS_AGAIN: Nanos = Nanos(10_000_000);
@@ -124,8 +95,8 @@ impl MachineGuard {
             effort: None,
             asked: None,
             others: None,
-            doubts: Doubts::default(),
-            floor_doubts: Doubts::default(),
+            patience: Patience::default(),
+            floor_patience: Patience::default(),
             wanted_until: Nanos(0),
         }
     }
@@ -301,15 +272,10 @@ impl MachineGuard {
             return;
         }
         let decision = self.decide_surely(shortage, hands);
-        let state = &self.state;
-        let first = decision.victims.first();
-        if self.doubts.wait(&self.census, first, |victim| state.skipped(victim), noticed) {
-            // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
-            // cgroup that is being made is not to have somebody else die in its place.
+        if self.waits(decision.victims.first(), noticed, hands) {
             self.due = noticed.saturating_add(LOOK_AGAIN);
             return;
         }
-        self.doubts = Doubts::default();
         let mut occasion = OCCASION;
         occasion.crossed = Some(noticed);
         let belonging = self.belonging(&decision, hands);
@@ -350,6 +316,25 @@ impl MachineGuard {
             .for_each(|one| hands.flights.add(one.flight(Owner::Machine, shortage.signal, incident)));
     }
 
+    /// Whether somebody is waited for before this one is ended.
+    fn waits<K: Kernel>(
+        &mut self,
+        first: Option<&Candidate>,
+        noticed: Nanos,
+        hands: &mut Hands<'_, K>,
+    ) -> bool {
+        let state = &self.state;
+        let skip = |victim| state.skipped(victim);
+        // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
+        // cgroup that is being made is not to have somebody else die in its place.
+        if self.patience.waits_for_looks(&self.census, first, skip, noticed) {
+            return true;
+        }
+        first.is_some_and(|first| {
+            self.patience.waits_for_dying(first, (&self.census, hands.flights), hands.kernel, skip)
+        })
+    }
+
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes
     /// another program in the same instant.
     fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, hands: &mut Hands<'_, K>) -> Decision {
@@ -359,15 +344,19 @@ impl MachineGuard {
             let Some(first) = decision.victims.first().map(Candidate::id) else {
                 return decision;
             };
-            let court = hands.court();
-            let before = self.census.judgement(first);
-            let stands = self.census.confirm(first, hands.kernel, court);
-            if stands && self.census.judgement(first) == before {
+            if self.stands(first, hands) {
                 break;
             }
             self.resolve(hands);
         }
         select(self.census.candidates(), shortage, &self.state, &self.config, page_size)
+    }
+
+    /// Whether one who is selected still is, looked at once more.
+    fn stands<K: Kernel>(&mut self, first: VictimId, hands: &mut Hands<'_, K>) -> bool {
+        let court = hands.court();
+        let before = self.census.judgement(first);
+        self.census.confirm(first, hands.kernel, court) && self.census.judgement(first) == before
     }
 
     /// Where the first victim belongs, and who goes with it.

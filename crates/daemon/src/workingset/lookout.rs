@@ -65,6 +65,9 @@ pub(super) struct Lookout {
     caller: Caller,
     notices: Notices,
     state: FloorState,
+    /// Reports that were lost, and looks at the floor that could not be, as far as that was told.
+    unheard: u64,
+    blind: u64,
     victims: Vec<VictimId>,
     ranked: Option<Receiver<Vec<VictimId>>>,
     dying: Option<(VictimId, PidFd)>,
@@ -94,6 +97,8 @@ impl Lookout {
             caller,
             notices: Notices::new(journal),
             state: FloorState::default(),
+            unheard: 0,
+            blind: 0,
             victims: Vec::new(),
             ranked: None,
             dying: None,
@@ -116,8 +121,8 @@ impl Lookout {
                 self.notices.say(format_args!("the floor is not kept any more: poll: {errno}"));
                 break;
             }
-            if self.shared.hush(Thread::Lookout) && self.ranked.is_none() {
-                // Other tunables.
+            // Other tunables, or more is locked; or whom the guard would select, which is no reason to look.
+            if self.shared.hush(Thread::Lookout) && (self.ranked.is_none() || self.is_more_locked()) {
                 self.due = Nanos(0);
             }
             self.take_events();
@@ -151,13 +156,25 @@ impl Lookout {
         }
     }
 
+    /// Whether more is locked than the programs go by.
+    fn is_more_locked(&self) -> bool {
+        self.last.is_some_and(|last| self.shared.locked_in_all() > last.floor.locked)
+    }
+
     fn take_events(&mut self) {
+        let mut events = Vec::new();
         loop {
             match self.programs.next_event() {
-                Ok(Some(event)) => self.take(&event),
-                Ok(None) => return,
-                Err(error) => return self.notices.once("floor", &error),
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => break,
+                Err(error) => {
+                    self.notices.once("floor", &error);
+                    break;
+                }
             }
+        }
+        for event in without_answered(&events) {
+            self.take(event);
         }
     }
 
@@ -284,8 +301,32 @@ impl Lookout {
         }
     }
 
+    /// Says what the programs could not do.
+    fn tell_troubles(&mut self) {
+        let counts = match self.programs.floor_counts() {
+            Ok(counts) => counts,
+            Err(error) => return self.notices.once("floor", &error),
+        };
+        let unheard = counts.lost.saturating_add(self.programs.undecodable());
+        if unheard > self.unheard {
+            self.notices.say(format_args!(
+                "floor: {} reports of the programs were lost: somebody may have been ended without an incident",
+                unheard.saturating_sub(self.unheard)
+            ));
+            self.unheard = unheard;
+        }
+        if counts.blind > self.blind {
+            self.blind = counts.blind;
+            self.notices.once(
+                "floor",
+                &"clean file memory could not be read while memory was reclaimed: nobody is ended then",
+            );
+        }
+    }
+
     /// Reads how things stand, has the victims named while the floor is near, and tells the programs.
     fn look(&mut self, moment: Nanos) {
+        self.tell_troubles();
         let locked = self.shared.locked_in_all();
         let read = match self.readings.read(&mut self.proc, locked) {
             Ok(read) => self.as_held(read),
@@ -388,6 +429,20 @@ impl Lookout {
 
 fn own_pid() -> Pid {
     Pid(std::process::id())
+}
+
+/// All but what was asked for and then done by the programs themselves: whoever reclaims does not wait for the answer.
+fn without_answered(events: &[WorkingSetEvent]) -> impl Iterator<Item = &WorkingSetEvent> {
+    let is_taken = |event: &WorkingSetEvent| matches!(event.kind, WorkingSetEventKind::Taken(..));
+    let last_taken = events.iter().rposition(is_taken).unwrap_or(0);
+    let is_answered = move |place: usize, event: &WorkingSetEvent| {
+        place < last_taken && matches!(event.kind, WorkingSetEventKind::Ask(..))
+    };
+    events
+        .iter()
+        .enumerate()
+        .filter(move |(place, event)| !is_answered(*place, event))
+        .map(|(_, event)| event)
 }
 
 /// However much swap is free, while it is held back there is none; and whether it is to be held back any longer.

@@ -1,7 +1,7 @@
 //! The floor of working-set protection: whom the programs may take when clean file memory falls below it, by the same
 //! selection as the machine guard's own, and what goes with whomever they took.
 
-use super::{MachineGuard, company::announce};
+use super::{CONFIRM_TRIES, MachineGuard, company::announce};
 use crate::guard::{
     acting::{Signalled, signal_candidate},
     flights::Owner,
@@ -44,7 +44,7 @@ pub(crate) struct BelowFloor {
 
 impl MachineGuard {
     /// Whom the programs may take, in order, at most [`FOREMOST_MAX`]; for a while nobody where somebody may come before them
-    /// who could not be looked at yet.
+    /// who could not be looked at yet, or is on the way out.
     ///
     /// # Errors
     /// [`ProcessError`] when processes cannot be listed.
@@ -53,8 +53,10 @@ impl MachineGuard {
         among: Option<&BTreeSet<Pid>>,
         hands: &mut Hands<'_, K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
+        hands.kernel.begin_decision();
         let mut found = self.in_order(among, hands)?;
-        if self.waits_at_floor(found.first(), among, hands.now()) {
+        let first = found.first();
+        if self.waits_for_looks(first, among, hands.now()) || self.waits_for_dying(first, among, hands) {
             found.clear();
         }
         // Whoever is ended in the kernel may be gone before its incident is written.
@@ -68,7 +70,6 @@ impl MachineGuard {
         among: Option<&BTreeSet<Pid>>,
         hands: &mut Hands<'_, K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
-        hands.kernel.begin_decision();
         let moment = hands.now();
         self.wanted_until = moment.saturating_add(WANTED);
         self.keep_ready(moment, hands);
@@ -77,9 +78,8 @@ impl MachineGuard {
         while found.len() < FOREMOST_MAX {
             let state = &self.state;
             let skip = |victim: VictimId| {
-                state.skipped(victim)
-                    || found.iter().any(|one| one.id() == victim)
-                    || among.is_some_and(|among| !among.contains(&victim.pid))
+                let is_found = || found.iter().any(|one| one.id() == victim);
+                state.skipped(victim) || is_not_among(victim, among) || is_found()
             };
             let court = hands.court();
             self.census.resolve(hands.kernel, court, skip);
@@ -91,40 +91,76 @@ impl MachineGuard {
         Ok(found)
     }
 
+    /// Who comes first, looked at once more.
+    fn surely_first<K: Kernel>(
+        &mut self,
+        among: Option<&BTreeSet<Pid>>,
+        hands: &mut Hands<'_, K>,
+    ) -> Result<Option<Candidate>, ProcessError> {
+        hands.kernel.begin_decision();
+        for _ in 0..CONFIRM_TRIES {
+            let Some(first) = self.in_order(among, hands)?.first().copied() else {
+                return Ok(None);
+            };
+            if self.stands(first.id(), hands) {
+                return Ok(Some(first));
+            }
+        }
+        Ok(self.in_order(among, hands)?.first().copied())
+    }
+
     /// Whether one who could not be looked at may come before this one, and is waited for.
-    fn waits_at_floor(
+    fn waits_for_looks(
         &mut self,
         first: Option<&Candidate>,
         among: Option<&BTreeSet<Pid>>,
         now: Nanos,
     ) -> bool {
         let state = &self.state;
-        let skip = |victim: VictimId| {
-            state.skipped(victim) || among.is_some_and(|among| !among.contains(&victim.pid))
-        };
-        self.floor_doubts.wait(&self.census, first, skip, now)
+        let skip = |victim: VictimId| state.skipped(victim) || is_not_among(victim, among);
+        self.floor_patience.waits_for_looks(&self.census, first, skip, now)
+    }
+
+    /// Whether the memory of one who is on the way out is waited for.
+    fn waits_for_dying<K: Kernel>(
+        &mut self,
+        first: Option<&Candidate>,
+        among: Option<&BTreeSet<Pid>>,
+        hands: &mut Hands<'_, K>,
+    ) -> bool {
+        let state = &self.state;
+        let skip = |victim: VictimId| state.skipped(victim) || is_not_among(victim, among);
+        first.is_some_and(|first| {
+            self.floor_patience.waits_for_dying(first, (&self.census, hands.flights), hands.kernel, skip)
+        })
     }
 
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
-    /// The programs ask for it once, and count on its being done: it does not wait while there is anybody.
+    /// The programs ask for it once, and count on its being done: while there is anybody, it waits only for who is being ended.
     pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<'_, K>) {
+        let among = below.among.as_ref();
         let first = match below.taken {
+            // The programs asked for it first, and it was ended for that: who reclaims did not wait for the answer.
+            Some((id, _)) if hands.flights.was_killed(id) => return,
             Some((id, _)) => {
                 hands.kernel.begin_decision();
                 Some(self.known(id, hands))
             }
-            None => match self.in_order(below.among.as_ref(), hands) {
-                Ok(order) => order.first().copied(),
+            None => match self.surely_first(among, hands) {
+                Ok(first) => first,
                 Err(error) => return hands.notices.once("working set", &error),
             },
         };
         let Some(first) = first else {
-            if self.waits_at_floor(None, below.among.as_ref(), hands.now()) {
+            if self.waits_for_looks(None, among, hands.now()) {
                 // That only the protected are left is not known yet: the next list will say.
                 return;
             }
             return self.tell_of_floor(below, Reason::WorkingsetFloorOnlyProtectedLeft, Vec::new(), hands);
         };
+        if below.taken.is_none() && self.waits_for_dying(Some(&first), among, hands) {
+            return;
+        }
         let court = hands.court();
         let belonging = self.census.belonging(first.id(), hands.kernel, court);
         announce(&belonging, hands);
@@ -223,4 +259,9 @@ impl MachineGuard {
         sent.into_iter()
             .for_each(|one| hands.flights.add(one.flight(Owner::WorkingSet, Signal::Kill, incident)));
     }
+}
+
+/// Whether it is none of those who may be selected.
+fn is_not_among(victim: VictimId, among: Option<&BTreeSet<Pid>>) -> bool {
+    among.is_some_and(|among| !among.contains(&victim.pid))
 }

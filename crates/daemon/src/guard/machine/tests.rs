@@ -359,6 +359,55 @@ fn at_the_floor_it_is_not_said_at_once_that_only_the_protected_are_left() {
 }
 
 #[test]
+fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
+    let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    assert_eq!(guarded.foremost(), [10, 11]);
+    // By the kernel, or by another guard. The list is older than that.
+    town.dies(10);
+    guarded.falls_below_floor();
+    assert_eq!((town.sent(), guarded.foremost()), (vec![], vec![]));
+    town.gone(10);
+    assert_eq!(guarded.foremost(), [11]);
+    // One that gives back less than half as much is not waited for, nor one that does not end.
+    for pages in [2000, 5000] {
+        town.comes(10, 1, pages, "hog");
+        town.dies(10);
+        town.passes(10 * SECOND);
+        assert_eq!(guarded.foremost().is_empty(), pages == 5000);
+    }
+    town.passes(SECOND);
+    assert!(guarded.foremost().is_empty());
+    town.passes(SECOND);
+    guarded.falls_below_floor();
+    assert_eq!(town.sent(), [(id(11), Signal::Kill)]);
+}
+
+#[test]
+fn the_machine_guard_waits_for_whom_the_floor_has_ended() {
+    let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    guarded.programs_take(10);
+    town.has(DIRE);
+    guarded.tend();
+    guarded.tend();
+    assert_eq!((town.sent(), guarded.incidents().len()), (vec![], 1));
+    town.gone(10);
+    guarded.settle();
+    guarded.tend();
+    assert_eq!(town.sent(), [(id(11), Signal::Kill)]);
+}
+
+#[test]
+fn whom_the_programs_asked_for_and_then_took_is_told_once() {
+    let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    guarded.falls_below_floor();
+    guarded.programs_take(10);
+    assert_eq!((town.sent(), guarded.incidents().len()), (vec![(id(10), Signal::Kill)], 1));
+}
+
+#[test]
 fn each_decision_has_its_own_time_to_wait_for_answers() {
     let town = Town::of(&[(10, 1, 9000, "hog")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());

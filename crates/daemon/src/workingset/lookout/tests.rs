@@ -47,3 +47,20 @@ fn while_swapping_is_held_back_free_swap_saves_nobody_at_the_floor() {
         assert_eq!(judge(FloorState::default(), &read.floor, &tunables, Nanos(0)).standing, expected);
     }
 }
+
+#[test]
+fn what_the_programs_asked_for_and_then_did_is_not_done_again() {
+    let crossing = Crossing { clean: Pages(1), line: Pages(2), locked: Pages(0), free: Pages(0) };
+    let one = VictimId { pid: Pid(7), start_ns: 1 };
+    let event = |kind| WorkingSetEvent { time: Nanos(1), cgroup: None, reclaimer: Pid(8), kind };
+    let [ask, taken, near] = [
+        WorkingSetEventKind::Ask(crossing, one),
+        WorkingSetEventKind::Taken(crossing, one),
+        WorkingSetEventKind::Near(crossing),
+    ]
+    .map(event);
+    let left = |events: &[WorkingSetEvent]| without_answered(events).copied().collect::<Vec<_>>();
+    assert_eq!(left(&[near, ask, near, taken, near]), [near, near, taken, near]);
+    assert_eq!(left(&[ask, near]), [ask, near]);
+    assert_eq!(left(&[taken, ask]), [taken, ask], "that is the next one");
+}

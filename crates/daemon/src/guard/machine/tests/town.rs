@@ -158,6 +158,11 @@ impl Town {
         });
     }
 
+    /// Was ended by somebody else, and is not gone.
+    pub(super) fn dies(&self, pid: u32) {
+        self.change(pid, |one| one.standing = Standing::Dying);
+    }
+
     pub(super) fn gone(&self, pid: u32) {
         self.0.borrow_mut().people.remove(&pid);
     }
@@ -423,11 +428,21 @@ impl Guarded {
 
     /// Clean file memory is below its floor, and the programs could take nobody.
     pub(super) fn falls_below_floor(&mut self) {
+        self.below_floor(None);
+    }
+
+    /// They took this one.
+    pub(super) fn programs_take(&mut self, pid: u32) {
+        self.kernel.dies(pid);
+        self.below_floor(Some((id(pid), Nanos(self.kernel.now()))));
+    }
+
+    fn below_floor(&mut self, taken: Option<(VictimId, Nanos)>) {
         let below = BelowFloor {
             noticed: Nanos(self.kernel.now()),
             clean: Pages(10),
             line: Pages(100),
-            taken: None,
+            taken,
             among: None,
         };
         self.with_hands(|guard, hands| guard.act_below_floor(&below, hands));
@@ -461,10 +476,16 @@ impl Guarded {
         act(&mut self.guard, &mut hands)
     }
 
-    /// A victim is gone, and its memory back.
-    pub(super) fn freed(&mut self, pid: u32) {
+    /// Somebody else's victim is gone.
+    pub(super) fn settle(&mut self) -> Nanos {
         let now = Nanos(self.kernel.now());
         self.flights.settle(&self.ledger, now, |_| ());
+        now
+    }
+
+    /// A victim is gone, and its memory back.
+    pub(super) fn freed(&mut self, pid: u32) {
+        let now = self.settle();
         let others = self.flights.count_of(|_| true) > 0;
         self.guard.freed(id(pid), others, self.groups.busy(), now);
     }

@@ -1,0 +1,90 @@
+//! What is waited for before somebody is selected: those who could not be looked at, and the memory of those who are on their
+//! way out. Neither for long: memory runs out meanwhile.
+
+use crate::guard::{census::Census, flights::Flights, kernel::Kernel};
+use plimsoll_policy::{
+    selection::Candidate,
+    units::{Nanos, Pages},
+    victim::VictimId,
+    workingset::floor::FLOOR_DEADLINE,
+};
+
+/// Where some could not be looked at they are waited for: for so long where nobody is found without them, and for so long where
+/// somebody is, whom one of them would come before.
+const UNSURE_MAX: Nanos = Nanos(1_000_000_000);
+const UNSURE_OF_RANK_MAX: Nanos = Nanos(200_000_000);
+
+/// Those whom others ended are waited for so long.
+const DYING_MAX: Nanos = FLOOR_DEADLINE;
+
+/// A reason that nobody had for so long is another.
+const SAME_REASON: Nanos = Nanos(1_000_000_000);
+
+/// So many are remembered who did not end in time.
+const STUCK_MAX: usize = 64;
+
+/// Since when there is a reason to wait, and when there was last; `None`: there is none.
+#[derive(Debug, Default)]
+struct Wait(Option<(Nanos, Nanos)>);
+
+impl Wait {
+    /// Whether it is still waited, at most for `max` in all.
+    fn goes_on(&mut self, max: Nanos, now: Nanos) -> bool {
+        let same = self.0.filter(|(_, last)| now <= last.saturating_add(SAME_REASON));
+        let since = same.map_or(now, |(since, _)| since);
+        self.0 = Some((since, now));
+        now < since.saturating_add(max)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    unlooked: Wait,
+    dying: Wait,
+    /// Were waited for, and are not again.
+    stuck: Vec<VictimId>,
+}
+
+impl Patience {
+    /// Whether to look again, as one that could not be looked at may come before this one (`None`: may be all there is).
+    pub(super) fn waits_for_looks(
+        &mut self,
+        census: &Census,
+        first: Option<&Candidate>,
+        skip: impl Fn(VictimId) -> bool,
+        now: Nanos,
+    ) -> bool {
+        if !census.some_unlooked_before(first, skip) {
+            self.unlooked = Wait::default();
+            return false;
+        }
+        self.unlooked.goes_on(if first.is_none() { UNSURE_MAX } else { UNSURE_OF_RANK_MAX }, now)
+    }
+
+    /// Whether another guard, or somebody else, has ended one that gives back half as much as this one would, or more.
+    pub(super) fn waits_for_dying<K: Kernel>(
+        &mut self,
+        first: &Candidate,
+        (census, flights): (&Census, &Flights<K>),
+        kernel: &mut K,
+        skip: impl Fn(VictimId) -> bool,
+    ) -> bool {
+        let now = kernel.now();
+        let half = Pages((first.usage.latest().unwrap_or_default().0 >> 1).max(1));
+        let killed = flights.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
+        let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, kernel)).collect();
+        dying.retain(|id| !skip(*id) && !self.stuck.contains(id));
+        if dying.is_empty() {
+            self.dying = Wait::default();
+            return false;
+        }
+        if self.dying.goes_on(DYING_MAX, now) {
+            return true;
+        }
+        self.dying = Wait::default();
+        self.stuck.append(&mut dying);
+        self.stuck.drain(..self.stuck.len().saturating_sub(STUCK_MAX));
+        false
+    }
+}
