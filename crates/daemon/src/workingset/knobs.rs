@@ -93,8 +93,9 @@ impl Knobs {
             // It may be switched on later.
             Ok(None) => {}
             Ok(Some(change)) => {
+                // Once: whether it could be is in the record.
                 self.lru_gen_done = true;
-                self.make(change.into_iter().collect());
+                let _made = self.make(change.into_iter().collect());
             }
             Err(error) => {
                 self.lru_gen_done = true;
@@ -117,9 +118,11 @@ impl Knobs {
     /// Holds swapping back, also of cgroups that came since the last call.
     pub(super) fn hold_swap(&mut self) {
         match self.places.swap.plan() {
+            // What cannot be set holds nothing back; what was set before does.
             Ok((means, changes)) => {
-                self.means = Some(means);
-                self.make(changes);
+                if self.make(changes) {
+                    self.means = Some(means);
+                }
             }
             Err(error) => self.notices.once("anonymous memory", &error),
         }
@@ -143,15 +146,15 @@ impl Knobs {
         self.put_back(|_| true);
     }
 
-    /// Writes down what is about to be changed, and changes it.
-    fn make(&mut self, changes: Vec<Undo>) {
+    /// Writes down what is about to be changed, and changes it. Whether any of it is, or was so before.
+    fn make(&mut self, changes: Vec<Undo>) -> bool {
         if changes.is_empty() {
-            return;
+            return true;
         }
         // Where somebody has changed what was changed here before, theirs is what is put back from now on.
         if let Err(error) = self.record.put(&changes) {
             self.notices.once("working set", &error);
-            return;
+            return false;
         }
         let mut made = Vec::new();
         for mut change in changes {
@@ -165,6 +168,7 @@ impl Knobs {
         if let Err(error) = self.record.put(&made) {
             self.notices.once("working set", &error);
         }
+        !made.is_empty()
     }
 
     fn put_back(&mut self, which: impl Fn(&Undo) -> bool) {

@@ -9,6 +9,7 @@ mod charges;
 mod duty;
 mod kept;
 mod knobs;
+mod locking;
 mod lookout;
 mod opener;
 mod readings;

@@ -111,8 +111,8 @@ impl Shared {
     pub(super) fn stop(&self) -> Result<(), String> {
         self.stopping.store(true, Ordering::SeqCst);
         self.ring_all();
-        // What the worker locks after that it unlocks itself: it looks at the count of releases when it has.
-        let released = self.locks.release_all().map_err(|error| error.to_string());
+        // What the worker is locking just now it unlocks itself: it looks at the count of releases when it has.
+        let released = self.locks.close().map_err(|error| error.to_string());
         let detached = self.counts().detach().map_err(|error| error.to_string());
         released.and(detached)
     }
@@ -170,6 +170,17 @@ impl Shared {
             // The programs are to say when it has to go.
             self.ring(Thread::Lookout);
         }
+    }
+
+    /// So many more are about to be locked; gives how many were before.
+    pub(super) fn add_locked(&self, tier: Tier, pages: Pages) -> Pages {
+        Pages(self.pages_of(tier).fetch_add(pages.0, Ordering::Relaxed))
+    }
+
+    /// So many were not after all. What is let go of meanwhile counts as none.
+    pub(super) fn take_locked(&self, tier: Tier, pages: Pages) {
+        let less = |before: u64| Some(before.saturating_sub(pages.0));
+        let _before = self.pages_of(tier).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     const fn pages_of(&self, tier: Tier) -> &AtomicU64 {

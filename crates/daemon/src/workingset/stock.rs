@@ -1,14 +1,17 @@
 //! The files that are held: what a plan asks for is locked, what it does not ask for is let go.
 
-use super::opener::{Opened, Opener};
+use super::{
+    locking::Locking,
+    opener::{Opened, Opener},
+};
 use plimsoll_policy::{
     units::{Nanos, Pages},
-    workingset::{ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
+    workingset::{CHUNK_PAGES, ChunkId, Extent, FileId, Holding, Plan, Tier, Use},
 };
 use plimsoll_sys::workingset::{HotFile, Locks, Mounts, Refusal};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Bound,
+    ops::{Bound, Range},
     path::PathBuf,
 };
 
@@ -29,6 +32,26 @@ struct Kept {
     path: Option<PathBuf>,
     /// Since when each chunk is held.
     since: BTreeMap<u32, Nanos>,
+}
+
+impl Kept {
+    /// Locks some chunks of an extent; gives how many pages of its tier are locked that were not, whether or not all could be.
+    fn lock(
+        &mut self,
+        locks: &Locks,
+        chunks: Range<u32>,
+        extent: &Extent,
+        now: Nanos,
+    ) -> (Pages, Result<(), Refusal>) {
+        let before = self.file.pages_in(extent.tier);
+        let result = self.file.lock(locks, chunks.clone(), extent.blocks, extent.tier);
+        // Those before one that failed are held, too.
+        for chunk in chunks.filter(|chunk| self.file.holds(*chunk).is_some()) {
+            self.since.entry(chunk).or_insert(now);
+        }
+        let more = self.file.pages_in(extent.tier).0.saturating_sub(before.0);
+        (Pages(more), result.map(drop))
+    }
 }
 
 /// Why something could not be held.
@@ -98,26 +121,26 @@ impl Stock {
         });
     }
 
-    /// Locks what the plan asks for and is not held, until `enough` says so of a tier; the rest is for the next turn, and so
-    /// is what has to be opened first.
+    /// Locks what the plan asks for and is not held, until it is enough of a tier; the rest is for the next turn, and so is
+    /// what has to be opened first.
     pub(super) fn hold(
         &mut self,
         plan: &Plan,
         (mounts, opener): (&mut Mounts, &mut Opener),
         now: Nanos,
-        enough: impl Fn(Tier) -> bool,
+        locking: &Locking,
     ) -> Vec<Refused> {
         let mut refused = Vec::new();
         let mut given_up = BTreeSet::new();
         for extent in &plan.extents {
-            if enough(extent.tier) {
+            if locking.is_enough(extent.tier) {
                 continue;
             }
             if given_up.contains(&extent.file) {
                 continue;
             }
             let held = if self.files.contains_key(&extent.file) {
-                self.lock(extent, now, &enough)
+                self.lock(extent, now, locking)
             } else {
                 ask(extent.file, mounts, opener)
             };
@@ -142,7 +165,7 @@ impl Stock {
         opened: Opened,
         plan: &Plan,
         now: Nanos,
-        enough: impl Fn(Tier) -> bool,
+        locking: &Locking,
     ) -> Result<(), Refusal> {
         let id = opened.file.id();
         let mut extents = plan.extents.iter().filter(|extent| extent.file == id).peekable();
@@ -151,26 +174,27 @@ impl Stock {
         }
         let Opened { file, path } = opened;
         self.files.entry(id).or_insert(Kept { file, path, since: BTreeMap::new() });
-        extents.try_for_each(|extent| self.lock(extent, now, &enough))
+        extents.try_for_each(|extent| self.lock(extent, now, locking))
     }
 
-    fn lock(&mut self, extent: &Extent, now: Nanos, enough: impl Fn(Tier) -> bool) -> Result<(), Refusal> {
+    fn lock(&mut self, extent: &Extent, now: Nanos, locking: &Locking) -> Result<(), Refusal> {
         let Some(kept) = self.files.get_mut(&extent.file) else {
             return Ok(());
         };
         let wanted = Some((extent.blocks, extent.tier));
         let end = extent.first.saturating_add(extent.chunks);
         let mut next = extent.first;
-        while next < end && !enough(extent.tier) {
-            let until = next.saturating_add(STRIDE).min(end);
-            let missing = (next..until).any(|chunk| kept.file.holds(chunk) != wanted);
-            if missing {
-                kept.file.lock(&self.locks, next..until, extent.blocks, extent.tier)?;
-                (next..until).for_each(|chunk| {
-                    kept.since.entry(chunk).or_insert(now);
-                });
+        while next < end && !locking.is_enough(extent.tier) {
+            let chunks = next..next.saturating_add(STRIDE).min(end);
+            next = chunks.end;
+            let missing = chunks.clone().filter(|chunk| kept.file.holds(*chunk) != wanted);
+            let most =
+                missing.map(|_| extent.blocks.pages(Pages(CHUNK_PAGES)).0).fold(0, u64::saturating_add);
+            if most == 0 {
+                continue;
             }
-            next = until;
+            let locks = &self.locks;
+            locking.lock(extent.tier, Pages(most), || kept.lock(locks, chunks, extent, now))?;
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ const EXECUTABLES_EVERY: Nanos = Nanos(15_000_000_000);
 /// How often files are asked whether they still have a name, and mounts of other namespaces whether they are still there.
 const LOOK_EVERY: Nanos = Nanos(1_000_000_000);
 
-/// Mounts are read again so soon at most: where containers come and go they change all the time.
+/// After a change mounts are read at once, and again so soon at most: where containers come and go they change all the time.
 const MOUNTS_EVERY: Nanos = Nanos(100_000_000);
 
 /// How long a refusal is believed that says something about the file.
@@ -88,6 +88,7 @@ pub(super) struct Worker {
     executables_due: Nanos,
     look_due: Nanos,
     mounts_due: Option<Nanos>,
+    mounts_read: Nanos,
     /// Since when files wait to be opened, and nothing was heard of any.
     waits_since: Option<Nanos>,
 }
@@ -119,6 +120,7 @@ impl Worker {
             executables_due: Nanos(0),
             look_due: Nanos(0),
             mounts_due: None,
+            mounts_read: Nanos(0),
             waits_since: None,
             notices,
             shared,
@@ -172,7 +174,7 @@ impl Worker {
             Err(errno) => return Err(errno),
         }
         if watched.get(2).and_then(PollFd::any).unwrap_or(false) {
-            self.mounts_due = Some(self.look_due.min(now()).max(now().saturating_add(MOUNTS_EVERY)));
+            self.mounts_due = Some(self.mounts_read.saturating_add(MOUNTS_EVERY));
         }
         Ok(())
     }
@@ -272,7 +274,14 @@ impl Worker {
         self.watched = counts.reads_are_attached();
         let executables = if moment >= self.executables_due {
             self.executables_due = moment.saturating_add(EXECUTABLES_EVERY);
-            counts.executables()?.files
+            let found = counts.executables()?;
+            if found.cut {
+                self.notices.once(
+                    "working set",
+                    &"more files are executed than are told: some count for no more than others",
+                );
+            }
+            found.files
         } else {
             Vec::new()
         };
@@ -299,7 +308,7 @@ impl Worker {
     }
 
     fn look_at_mounts(&mut self) {
-        self.mounts_due = None;
+        (self.mounts_due, self.mounts_read) = (None, now());
         match self.mounts.refresh() {
             Ok(refreshed) => {
                 for device in refreshed.gone {

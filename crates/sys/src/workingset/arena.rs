@@ -84,13 +84,18 @@ impl Arena {
     }
 
     fn release(&self) -> Result<(), Errno> {
+        let unlocked = self.close();
+        self.releases_done.fetch_add(1, Ordering::SeqCst);
+        unlocked
+    }
+
+    /// A release that is never done: who maps after that finds it on its way.
+    fn close(&self) -> Result<(), Errno> {
         self.releases.fetch_add(1, Ordering::SeqCst);
         let start: *mut c_void = std::ptr::with_exposed_provenance_mut(self.base);
         // SAFETY: munlock changes no memory's contents, only whether it may be reclaimed; the range is this arena's
         // own, mapped for as long as the arena lives.
-        let unlocked = unsafe { munlock(start, self.slots.saturating_mul(self.slot_bytes)) };
-        self.releases_done.fetch_add(1, Ordering::SeqCst);
-        unlocked
+        unsafe { munlock(start, self.slots.saturating_mul(self.slot_bytes)) }
     }
 }
 
@@ -212,7 +217,7 @@ impl Slot {
         if self.is_held() {
             return Ok(());
         }
-        // SAFETY: as in `Arena::release`, for this slot alone.
+        // SAFETY: as in `Arena::close`, for this slot alone.
         let unlocked = unsafe { munlock(self.start(), self.bytes()) };
         // Nothing can be done about a failure that dropping the slot would not do.
         unlocked.unwrap_or_default();
@@ -260,7 +265,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // Unlocked first: to let go of the file's last name can wait for its filesystem, and the pages shall not.
-        // SAFETY: as in `Arena::release`, for this slot alone.
+        // SAFETY: as in `Arena::close`, for this slot alone.
         let unlocked = unsafe { munlock(self.start(), self.bytes()) };
         unlocked.unwrap_or_default();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
@@ -314,13 +319,14 @@ impl Locks {
         SoftRelease(Arc::clone(&self.soft))
     }
 
-    /// Unlocks everything at once, in both tiers. Files stay open and mapped until they are dropped.
+    /// Unlocks everything at once, in both tiers, for good: whatever is to be locked after that is [`Refusal::Released`]. Files
+    /// stay open and mapped until they are dropped.
     ///
     /// # Errors
     /// What the kernel says, which then did not unlock all of it.
-    pub fn release_all(&self) -> Result<(), Refusal> {
+    pub fn close(&self) -> Result<(), Refusal> {
         let fail = |errno| Refusal::of("unlock memory", errno);
-        let (soft, hard) = (self.soft.release(), self.hard.release());
+        let (soft, hard) = (self.soft.close(), self.hard.close());
         soft.map_err(fail)?;
         hard.map_err(fail)
     }

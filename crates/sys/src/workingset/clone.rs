@@ -3,11 +3,14 @@
 
 use super::Refusal;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx},
     io::Errno,
     mount::{OpenTreeFlags, open_tree},
 };
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    sync::OnceLock,
+};
 
 /// How often a look-up is tried again: any rename or mount elsewhere disturbs it, and where containers start there are many
 /// at a time. Each takes some microseconds.
@@ -53,9 +56,39 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &[u8], id: u32) -> Result<OwnedFd
     }
 }
 
-/// Clones a mount, without what is mounted below it, for this process alone. It is part of no tree, so nobody sees it
+/// A private clone of a mount, without what is mounted below it. It is part of no tree, so nobody sees it
 /// and nothing is mounted into it; reading by it changes no time of access, opening a device by it is impossible.
-pub(super) fn of(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+#[derive(Debug)]
+pub(super) struct PrivateMount {
+    /// Opens nothing (`O_PATH`), and such a descriptor is none to `open_by_handle_at`.
+    tree: OwnedFd,
+    folder: OnceLock<OwnedFd>,
+}
+
+impl PrivateMount {
+    /// Opens nothing.
+    pub(super) fn tree(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+
+    /// Its folder, opened when it is wanted for the first time: that may ask a scanner, or the disk (btrfs).
+    pub(super) fn folder(&self) -> Result<BorrowedFd<'_>, Errno> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder.as_fd());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(&self.tree, c".", flags, Mode::empty())?;
+        Ok(self.folder.get_or_init(|| opened).as_fd())
+    }
+}
+
+/// Clones a mount for this process alone. Waits for nobody.
+pub(super) fn of(place: BorrowedFd<'_>) -> Result<PrivateMount, Errno> {
+    // A mount of a single file is of no use here.
+    let seen = statx(place, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    if FileType::from_raw_mode(seen.stx_mode.into()) != FileType::Directory {
+        return Err(Errno::NOTDIR);
+    }
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let clone = open_tree(place, c"", flags)?;
@@ -82,7 +115,5 @@ pub(super) fn of(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if result != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    // What `open_tree` gives opens nothing (`O_PATH`), and such a descriptor is none to `open_by_handle_at`. A
-    // mount of a single file is of no use here (`ENOTDIR`).
-    openat(&clone, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    Ok(PrivateMount { tree: clone, folder: OnceLock::new() })
 }

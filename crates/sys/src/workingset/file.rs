@@ -178,11 +178,6 @@ impl HotFile {
         self.chunks.len()
     }
 
-    /// Unlocks what is in the soft tier, of this file alone: [`super::SoftRelease`] does so for all of them.
-    pub fn release_soft(&mut self) {
-        self.chunks.retain(|_, chunk| chunk.tier != Tier::Soft);
-    }
-
     /// How many pages are locked now.
     #[must_use]
     pub fn pages(&self) -> Pages {

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     io::Read as _,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::AsFd as _,
 };
 
 /// Namespaces that are looked into, mounts that are remembered, and the longest list of mounts that is read.
@@ -28,6 +28,7 @@ pub(super) struct Sighting {
     id: u32,
     path: Vec<u8>,
     pub(super) filesystem: Box<[u8]>,
+    pub(super) source: Box<[u8]>,
 }
 
 /// Which devices other namespaces have mounted, by device.
@@ -59,8 +60,8 @@ impl Foreign {
                 continue;
             }
             let Some(path) = unescape(mount.mount_point) else { continue };
-            let sighting =
-                Sighting { pid, namespace, id: mount.id, path, filesystem: mount.filesystem.into() };
+            let (filesystem, source) = (mount.filesystem.into(), mount.source.into());
+            let sighting = Sighting { pid, namespace, id: mount.id, path, filesystem, source };
             self.sightings.entry(mount.device).or_insert(sighting);
         }
     }
@@ -72,7 +73,7 @@ impl Foreign {
 
 impl Sighting {
     /// A private clone of it, made from inside its namespace: the kernel lets nobody else.
-    pub(super) fn clone_mount(&self) -> Result<OwnedFd, Refusal> {
+    pub(super) fn clone_mount(&self) -> Result<clone::PrivateMount, Refusal> {
         // A thread of its own: this one's namespace stays what it is, whatever happens.
         std::thread::scope(|scope| {
             let inside = std::thread::Builder::new().spawn_scoped(scope, || self.clone_inside());
@@ -82,7 +83,7 @@ impl Sighting {
         })
     }
 
-    fn clone_inside(&self) -> Result<OwnedFd, Refusal> {
+    fn clone_inside(&self) -> Result<clone::PrivateMount, Refusal> {
         let open = |name: &str, flags: OFlags| {
             openat(CWD, format!("/proc/{}/{name}", self.pid), flags | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|_gone| Refusal::Unreachable)

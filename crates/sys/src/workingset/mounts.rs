@@ -1,18 +1,19 @@
 //! Mounts by the kernel's device number, each held by a private clone while its device is mounted anywhere.
 
 use super::{
-    Refusal, clone,
+    Refusal,
+    clone::{self, PrivateMount},
     foreign::{Foreign, read_bounded},
     handle::{Format, Handle},
 };
 use plimsoll_policy::workingset::FileId;
 use plimsoll_wire::text::{WriteLease, parse_mount, parse_write_lease, unescape};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -25,20 +26,26 @@ const FILESYSTEMS: [&[u8]; 8] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"
 const PLACES_MAX: usize = 8;
 const FORMATS_MAX: usize = 64;
 
+/// Of the kernel's number of a device, those that tell which of its major number it is (`MKDEV`, linux/kdev_t.h).
+const MINOR_BITS: u32 = 20;
+
+/// A disk may lie on others, so many deep.
+const LAYERS_MAX: u8 = 4;
+
 /// Device (as `stat` tells it) and inode of files that are swapped to.
 pub(super) type SwapFiles = BTreeSet<(u32, u32, u64)>;
 
 /// One device as it is reached.
 #[derive(Debug)]
 pub(super) struct Device {
-    mount: Arc<OwnedFd>,
+    mount: Arc<PrivateMount>,
     /// One, or for btrfs one for each subvolume that is mounted.
     formats: Vec<Format>,
     is_foreign: bool,
 }
 
 impl Device {
-    pub(super) fn mount(&self) -> Arc<OwnedFd> {
+    pub(super) fn mount(&self) -> Arc<PrivateMount> {
         Arc::clone(&self.mount)
     }
 
@@ -166,11 +173,11 @@ impl Mounts {
         if !is_protected(&sighting.filesystem) {
             return Err(Refusal::FileSystem);
         }
-        if is_removable(number) {
+        if is_removable(number, &sighting.source) {
             return Err(Refusal::Removable);
         }
         let mount = sighting.clone_mount()?;
-        let formats = learn(mount.as_fd())?.into_iter().collect();
+        let formats = vec![learn(mount.tree())?.ok_or(Refusal::NoHandle)?];
         Ok(Device { mount: Arc::new(mount), formats, is_foreign: true })
     }
 
@@ -179,11 +186,13 @@ impl Mounts {
         let lines = self.text.split(|byte| *byte == b'\n');
         let mut places: Vec<_> =
             lines.filter_map(|line| parse_mount(line).ok()).filter(|mount| mount.device == number).collect();
-        let Some(filesystem) = places.first().map(|mount| mount.filesystem) else { return Ok(None) };
+        let Some((filesystem, source)) = places.first().map(|mount| (mount.filesystem, mount.source)) else {
+            return Ok(None);
+        };
         if !is_protected(filesystem) {
             return Err(Refusal::FileSystem);
         }
-        if !places.iter().any(|mount| mount.mount_point == b"/") && is_removable(number) {
+        if !places.iter().any(|mount| mount.mount_point == b"/") && is_removable(number, source) {
             return Err(Refusal::Removable);
         }
         // The whole of it before a folder of it.
@@ -213,7 +222,8 @@ impl Mounts {
                     }
                     Err(errno) => last = Refusal::of("clone a mount", errno),
                 },
-                (_, Ok(_)) => {}
+                (None, Ok(None)) => last = Refusal::NoHandle,
+                (Some(_), Ok(_)) => {}
                 (_, Err(refusal)) => last = refusal,
             }
             if found.is_some() && filesystem != b"btrfs" {
@@ -235,9 +245,22 @@ fn is_protected(filesystem: &[u8]) -> bool {
 
 /// Whether a disk can be pulled out, or lies on one that can: it would be while its `umount` seems to be done and a
 /// lock of ours has not been dropped yet.
-fn is_removable(number: u32) -> bool {
-    let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff));
-    is_removable_at(&folder, 4)
+fn is_removable(number: u32, source: &[u8]) -> bool {
+    if number >> MINOR_BITS != 0 {
+        return is_removable_at(
+            &block_device(number >> MINOR_BITS, number & ((1 << MINOR_BITS) - 1)),
+            LAYERS_MAX,
+        );
+    }
+    // btrfs has a number of its own, and is named by one of its disks. One that cannot be looked at is left alone.
+    let disk = unescape(source).and_then(|path| look_up(&path, StatxFlags::TYPE));
+    disk.filter(|disk| disk.stx_rdev_major != 0).is_none_or(|disk| {
+        is_removable_at(&block_device(disk.stx_rdev_major, disk.stx_rdev_minor), LAYERS_MAX)
+    })
+}
+
+fn block_device(major: u32, minor: u32) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 fn is_removable_at(folder: &Path, depth: u8) -> bool {
@@ -247,8 +270,13 @@ fn is_removable_at(folder: &Path, depth: u8) -> bool {
         |disk: &Path| std::fs::read(disk.join("removable")).is_ok_and(|text| text.trim_ascii() == b"1");
     let is_usb = folder.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"usb"));
     let below = std::fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
+    let image = std::fs::read(folder.join("loop/backing_file")).ok();
+    let image = image.and_then(|path| look_up(path.trim_ascii_end(), StatxFlags::TYPE));
     is_usb
         || is_on(&folder)
+        || image.is_some_and(|image| {
+            is_removable_at(&block_device(image.stx_dev_major, image.stx_dev_minor), depth)
+        })
         || (folder.join("partition").exists() && folder.parent().is_some_and(is_on))
         || below.take(16).any(|slave| is_removable_at(&slave.path(), depth))
 }
@@ -272,10 +300,15 @@ fn swap_file(line: &[u8]) -> Option<(u32, u32, u64)> {
     if words.next()? != b"file" {
         return None;
     }
-    let file =
-        openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED).ok()?;
-    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
+    let found = look_up(&path, StatxFlags::INO)?;
     Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+}
+
+/// What is at a path, if all of it is in the kernel's cache of names: nobody is waited for.
+fn look_up(path: &[u8], what: StatxFlags) -> Option<Statx> {
+    let place =
+        openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    statx(place, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
 #[cfg(test)]

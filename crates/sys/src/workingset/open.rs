@@ -2,6 +2,7 @@
 
 use super::{
     HotFile, Mounts, Refusal,
+    clone::PrivateMount,
     handle::{self, Handle},
     mounts::SwapFiles,
 };
@@ -22,7 +23,7 @@ use std::{
 #[derive(Debug)]
 pub struct Way {
     file: FileId,
-    mount: Arc<OwnedFd>,
+    mount: Arc<PrivateMount>,
     handles: Vec<Handle>,
     swap_files: Arc<SwapFiles>,
 }
@@ -60,7 +61,7 @@ impl Way {
     /// # Errors
     /// As [`Mounts::way`].
     pub fn open(&self) -> Result<HotFile, Refusal> {
-        let mount = self.mount.as_fd();
+        let mount = self.mount.folder().map_err(|errno| Refusal::of("open the folder of a mount", errno))?;
         let mut last = Refusal::Unreachable;
         let mut found = None;
         for handle in &self.handles {

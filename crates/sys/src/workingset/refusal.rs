@@ -39,6 +39,9 @@ pub enum Refusal {
     /// No mount of its device can be reached without waiting for somebody.
     #[error("no mount of its file system can be reached")]
     Unreachable,
+    /// Its filesystem names files in no way that is known here.
+    #[error("its file system cannot open it by its number")]
+    NoHandle,
     /// All of the space for mappings is in use.
     #[error("as many chunks are locked as there is room for")]
     Full,
@@ -83,6 +86,7 @@ impl Refusal {
             Self::Leased => Some(Barred::Leased),
             Self::Gone => Some(Barred::Replaced),
             Self::Unreachable => Some(Barred::NoMount),
+            Self::NoHandle => Some(Barred::NoHandle),
             Self::Hidden | Self::Denied(_) | Self::Failed(..) => Some(Barred::Refused),
             Self::Full | Self::Released => None,
         }

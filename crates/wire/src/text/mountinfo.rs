@@ -23,6 +23,8 @@ pub struct Mount<'a> {
     pub options: &'a [u8],
     /// The type of its filesystem.
     pub filesystem: &'a [u8],
+    /// What it was mounted from, as whoever mounted it said, escaped as paths are; empty where nothing was said.
+    pub source: &'a [u8],
 }
 
 /// Reads one line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
@@ -43,7 +45,8 @@ pub fn parse_mount(line: &[u8]) -> Result<Mount<'_>, WireError> {
         .skip_while(|word| *word != b"-")
         .nth(1)
         .ok_or(WireError::missing(FILE, "filesystem type"))?;
-    Ok(Mount { id, device, root, mount_point, options, filesystem })
+    let source = words.next().unwrap_or_default();
+    Ok(Mount { id, device, root, mount_point, options, filesystem, source })
 }
 
 /// The mount that is seen at `path`: the last one there covers the others. `None` where nothing is mounted at

@@ -115,6 +115,19 @@ fn swapping_is_held_back_in_every_slice_also_in_one_that_comes_later() {
 }
 
 #[test]
+fn what_cannot_be_written_down_is_not_set_and_not_said_to_hold() {
+    let kernel = Kernel::new("0x0007", "0");
+    let mut knobs = kernel.knobs();
+    // Nobody can make a file of it.
+    fs::create_dir(kernel.path("state").join(record::NAME)).unwrap();
+    knobs.hold_swap();
+    assert_eq!((kernel.swap(), knobs.means()), (["7", "8"].map(str::to_owned), None));
+    fs::remove_dir(kernel.path("state").join(record::NAME)).unwrap();
+    knobs.hold_swap();
+    assert_eq!((kernel.swap(), knobs.means()), (["0", "0"].map(str::to_owned), Some(SwapHold::SwapMax)));
+}
+
+#[test]
 fn a_slice_that_was_given_another_bound_meanwhile_gets_that_back() {
     let kernel = Kernel::new("0x0007", "0");
     let mut knobs = kernel.knobs();

@@ -2,20 +2,16 @@
 
 use super::{LASTING, Worker};
 use crate::workingset::{
-    now,
-    shared::Shared,
+    locking::Locking,
     stock::Refused,
     view::{self, Held},
 };
 use plimsoll_policy::{
     units::{Bytes, Nanos},
-    workingset::{Barred, Budget, Tier, plan},
+    workingset::{Barred, Budget, plan},
 };
 use plimsoll_sys::workingset::Refusal;
 use std::sync::Arc;
-
-/// How much of a turn may go into locking.
-const LOCKING_MAX: Nanos = Nanos(300_000_000);
 
 /// How long a chunk is not locked again that was more than the share of its cgroup.
 const OVER_SHARE: Nanos = Nanos(60_000_000_000);
@@ -32,9 +28,9 @@ impl Worker {
         let budget = self.budget(memory, moment);
         let plan = plan(&self.heat, &self.stock.holdings(), budget, moment);
         self.stock.let_go(&plan);
-        let enough = enough(Arc::clone(&self.shared), moment);
+        let locking = Locking::begin(Arc::clone(&self.shared), moment);
         let ways = (&mut self.mounts, &mut self.opener);
-        for refused in self.stock.hold(&plan, ways, moment, enough) {
+        for refused in self.stock.hold(&plan, ways, moment, &locking) {
             self.take_refusal(refused, moment);
         }
         self.keep_to_shares(moment);
@@ -71,13 +67,13 @@ impl Worker {
                 );
             }
         }
-        let enough = enough(Arc::clone(&self.shared), moment);
+        let locking = Locking::begin(Arc::clone(&self.shared), moment);
         for (file, opened) in taken {
             // One that was barred meanwhile is not held after all.
             if self.heat.barred(file, moment).is_some() {
                 continue;
             }
-            let locked = opened.and_then(|opened| self.stock.take(opened, &self.plan, moment, &enough));
+            let locked = opened.and_then(|opened| self.stock.take(opened, &self.plan, moment, &locking));
             if let Err(why) = locked {
                 self.take_refusal(Refused { file, why }, moment);
             }
@@ -122,16 +118,6 @@ impl Worker {
         if matches!(why, Refusal::Denied(_) | Refusal::Failed(..) | Refusal::Full) {
             self.notices.once("working set", &format_args!("{file}: {why}"));
         }
-    }
-}
-
-/// Whether no more is to be locked in a tier for now: in the soft one also as soon as it was let go.
-fn enough(shared: Arc<Shared>, began: Nanos) -> impl Fn(Tier) -> bool {
-    move |tier| {
-        let moment = now();
-        shared.is_stopping()
-            || moment.0.saturating_sub(began.0) >= LOCKING_MAX.0
-            || (tier == Tier::Soft && shared.soft_rests(moment))
     }
 }
 

@@ -156,7 +156,10 @@ fn the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays() {
     assert_eq!(soft.capture(), Pages(0));
     assert_eq!(soft.forget_released(), 0);
     lock_all((&mut soft, &disk.at("soft")), &locks, 0..2, SOFT, 700);
-    locks.release_all().unwrap();
+    locks.close().unwrap();
+    assert_eq!(ids.map(locked_pages), [0, 0]);
+    // For good.
+    assert_eq!(firm.lock(&locks, 0..2, Blocks::ALL, HARD), Err(Refusal::Released));
     assert_eq!(ids.map(locked_pages), [0, 0]);
 }
 

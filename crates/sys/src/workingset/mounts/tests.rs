@@ -164,7 +164,11 @@ fn a_mount_that_is_covered_is_not_mistaken_for_what_covers_it() {
 
 #[test]
 fn a_disk_of_the_machine_s_own_is_not_removable_and_an_unknown_one_neither() {
-    assert!(!is_removable(0));
+    let unknown = 8 << MINOR_BITS | 0xf_ffff;
+    assert!(!is_removable(unknown, b"/dev/sdzz"));
+    // btrfs tells but the name of a disk.
+    assert!(is_removable(0x2f, b"/dev/there-is-none"));
+    assert!(is_removable(0x2f, b"/dev/null"));
     let folder = tempfile::tempdir().unwrap();
     let [disk, usb] = ["sda", "usb3/sdb/sdb1"].map(|name| folder.path().join(name));
     for made in [&disk, &usb] {
@@ -181,4 +185,11 @@ fn a_disk_of_the_machine_s_own_is_not_removable_and_an_unknown_one_neither() {
     assert!(!is_removable_at(&volume, 4));
     std::os::unix::fs::symlink(&usb, volume.join("slaves/sdb1")).unwrap();
     assert!(is_removable_at(&volume, 4));
+    // An image on a disk of the machine's own, and one that was removed.
+    let image = folder.path().join("loop0");
+    fs::create_dir_all(image.join("loop")).unwrap();
+    for file in ["sda/removable", "gone"] {
+        fs::write(image.join("loop/backing_file"), folder.path().join(file).to_str().unwrap()).unwrap();
+        assert!(!is_removable_at(&image, 4));
+    }
 }
