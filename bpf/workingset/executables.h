@@ -60,7 +60,7 @@ int walk_areas(struct bpf_iter__task_vma *ctx)
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 
-	if (task && vma && task->pid == task->tgid)
+	if (task && vma && task->pid == task->tgid && is_in_scope(task))
 		note_executable(vma);
 	return 0;
 }

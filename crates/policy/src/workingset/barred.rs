@@ -52,8 +52,6 @@ bars! {
     Leased = "leased": "somebody holds a lease on it";
     /// Its file system is being unmounted, or no mount of it is in reach.
     NoMount = "no-mount": "no mount of its file system can be used";
-    /// Its file system is frozen, or about to be.
-    Frozen = "frozen": "its file system is frozen";
     /// The file system gives no handle to open it by.
     NoHandle = "no-handle": "its file system cannot open it by its number";
     /// The number belongs to another file by now.

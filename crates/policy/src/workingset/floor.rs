@@ -169,12 +169,6 @@ fn standing(state: &FloorState, reading: &FloorReading, tunables: &Tunables) -> 
 }
 
 impl FloorState {
-    /// Whether a process may be ended now: clean file memory is under the floor, and nobody is dying for it already.
-    #[must_use]
-    pub const fn may_end_one(&self) -> bool {
-        self.below && self.dying.is_none()
-    }
-
     /// SIGKILL was sent to this one, by the kernel side or by the daemon.
     pub const fn sent(&mut self, victim: VictimId, now: Nanos) {
         self.dying = Some(Dying { victim, since: now });

@@ -151,16 +151,6 @@ impl Heat {
         self.bars.forget_device(device);
     }
 
-    /// Forgets a file.
-    pub fn forget(&mut self, file: FileId) {
-        if self.files.remove(&file).is_some() {
-            let gone: Vec<u32> = self.of(file).map(|(chunk, _)| chunk).collect();
-            for chunk in gone {
-                self.chunks.remove(&(file, chunk));
-            }
-        }
-    }
-
     /// Whether a file is barred now, and why.
     #[must_use]
     pub fn barred(&self, file: FileId, now: Nanos) -> Option<Barred> {
@@ -222,11 +212,6 @@ impl Heat {
     /// Each remembered chunk with its file, in the same order.
     pub(super) fn all(&self) -> impl Iterator<Item = (FileId, u32, &Chunk)> {
         self.chunks.iter().map(|((file, chunk), facts)| (*file, *chunk, facts))
-    }
-
-    /// The remembered chunks of a file, in order.
-    pub(super) fn of(&self, file: FileId) -> impl Iterator<Item = (u32, &Chunk)> {
-        self.chunks.range((file, 0)..=(file, u32::MAX)).map(|((_, chunk), facts)| (*chunk, facts))
     }
 
     fn take(&mut self, one: &Use, now: Nanos) {

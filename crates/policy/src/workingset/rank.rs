@@ -30,7 +30,7 @@ const LEVEL: u64 = 4;
 const EVIDENCE: u64 = 8;
 
 /// What executables of running processes are worth more.
-const RUNNING_WORTH: u64 = 2;
+const RUNNING_WORTH: u64 = 4;
 
 /// A chunk that was gone through about once, within the last minute, is this warm.
 const RECENT: u64 = REUSED / 3;

@@ -59,7 +59,6 @@ fn each_bar_has_a_text_and_words_of_its_own() {
             "removable",
             "leased",
             "no-mount",
-            "frozen",
             "no-handle",
             "replaced",
             "refused",

@@ -62,7 +62,7 @@ pub struct FloorView {
     pub clean_bytes: Option<u64>,
     /// Where it stands.
     pub standing: Standing,
-    /// Processes ended since protection began.
+    /// Incidents there since the daemon began: each ended a process, unless only protected ones were left.
     pub kills: u64,
     /// The last incident's number.
     pub last_incident: Option<u64>,

@@ -65,7 +65,7 @@ fn while_much_memory_is_free_little_of_the_cache_is_no_shortage() {
 fn while_something_can_be_swapped_nobody_is_ended() {
     let swap = |free| FloorReading { swap_free: Reading::Known(Pages(free)), ..reading(10, 0) };
     assert_eq!(fresh(&swap(500)).standing, Standing::Swapping);
-    assert!(!fresh(&swap(500)).may_end_one() && fresh(&swap(500)).near);
+    assert!(fresh(&swap(500)).spares && fresh(&swap(500)).near);
     assert_eq!(fresh(&swap(0)).standing, Standing::Below);
     assert_eq!(
         fresh(&swap(3)).standing,
@@ -137,18 +137,17 @@ fn near_and_under_end_a_little_above_where_they_began() {
 #[test]
 fn one_ends_at_a_time_until_it_is_gone_or_late() {
     let mut state = fresh(&reading(10, 0));
-    assert!(state.may_end_one());
+    assert_eq!(state.dying(), None);
     state.sent(victim(7), NOW);
     let later = Nanos(FLOOR_DEADLINE.0 - 1);
     state = judge(state, &reading(10, 0), &on(), later);
-    assert!(state.below && !state.may_end_one());
-    assert_eq!(state.dying(), Some(victim(7)));
+    assert_eq!((state.below, state.dying()), (true, Some(victim(7))));
     let mut gone = state;
     gone.gone(victim(8));
-    assert!(!gone.may_end_one(), "another one's end is not this one's");
+    assert_eq!(gone.dying(), Some(victim(7)), "another one's end is not this one's");
     gone.gone(victim(7));
-    assert!(gone.may_end_one());
-    assert!(judge(state, &reading(10, 0), &on(), FLOOR_DEADLINE).may_end_one());
+    assert_eq!(gone.dying(), None);
+    assert_eq!(judge(state, &reading(10, 0), &on(), FLOOR_DEADLINE).dying(), None);
 }
 
 proptest! {
