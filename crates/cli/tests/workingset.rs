@@ -20,7 +20,7 @@ use std::{
 use support::{
     SOON, World,
     cage::Cage,
-    disk::{Disk, cached_bytes, drop_cached, page_bytes},
+    disk::{Disk, KEEPER, OF_ONE, READER, cached_bytes, drop_cached, page_bytes, scanner},
     program::Program,
     until,
 };
@@ -31,16 +31,6 @@ const JON: u32 = 60_651;
 
 /// Room for the guard to see a file used, and to lock it: some turns of half a second.
 const A_WHILE: Duration = Duration::from_secs(60);
-
-/// Reads a file whenever it is told to.
-const READER: &str = "signal.alarm(600)\nsay('ready')\nwhile True:\n  path = hear()\n  with open(path, 'rb', buffering=0) as file:\n    while file.read(1 << 20): pass\n  say('read')\n";
-
-/// Opens a file once, and reads it whenever it is told to.
-const KEEPER: &str = "signal.alarm(600)\nsay('ready')\nfile = open(hear(), 'rb', buffering=0)\nsay('open')\nwhile True:\n  hear()\n  file.seek(0)\n  while file.read(1 << 20): pass\n  say('read')\n";
-
-/// A scanner that has to be asked before a file is opened (`FAN_CLASS_CONTENT`, `FAN_OPEN_PERM`), and never answers. Whoever
-/// waits for it may go on when it ends.
-const SCANNER: &str = "libc = ctypes.CDLL(None, use_errno=True)\nqueue = libc.fanotify_init(5, os.O_RDONLY)\nplace = hear().encode()\nmarked = libc.fanotify_mark(queue, 1, ctypes.c_uint64(0x10000), -100, place)\nsay('marked' if marked == 0 else f'refused {os.strerror(ctypes.get_errno())}')\nhear()\n";
 
 /// Takes as many MiB as it is told, one by one, and says so; no more than 512.
 const HOG: &str = "say('ready')\nmany = min(int(hear()), 512)\nheld = []\nfor _ in range(many): held.append(bytearray(b'x') * (1 << 20))\nsay('alive')\nhear()\n";
@@ -365,13 +355,7 @@ fn a_scanner_that_answers_nobody_holds_up_the_opener_alone() {
     let mut keeper = stage.program(IDA, KEEPER);
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
-    let mut scanner = stage.world.root_python(SCANNER);
-    scanner.tell(used.to_str().unwrap());
-    let marked = scanner.line();
-    if marked != "marked" {
-        println!("\nSKIPPED: {test}: no permission mark can be had here: {marked}");
-        return;
-    }
+    let Some(scanner) = scanner(test, &stage.world, &used, OF_ONE) else { return };
     let read = |keeper: &mut Program| {
         keeper.tell("");
         keeper.stage("read");

@@ -161,7 +161,7 @@ fn floor_sentence(floor: &FloorView) -> String {
     let clean = clean_bytes.map_or_else(|| "not known".to_owned(), size);
     let mut text = format!("Floor of clean file memory: {}; now {clean}, {stands}.", size(*line_bytes));
     if let Some(id) = last_incident {
-        text.push_str(&format!(" {kills} processes ended for it; see 'plimsoll why {id}'."));
+        text.push_str(&format!(" Incidents there: {kills}; the last is told by 'plimsoll why {id}'."));
     }
     text
 }

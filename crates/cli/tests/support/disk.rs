@@ -1,8 +1,9 @@
 //! A disk for files that reclaim may take: what lies in memory only is no file to it.
 
 use super::{
-    SOON,
+    SOON, World,
     guest::{self, command},
+    program::Program,
     until,
 };
 use plimsoll_sys::process::page_size;
@@ -15,6 +16,34 @@ use std::{
     process::Command,
 };
 use tempfile::TempDir;
+
+/// Reads a file whenever it is told to.
+pub const READER: &str = "signal.alarm(600)\nsay('ready')\nwhile True:\n  path = hear()\n  with open(path, 'rb', buffering=0) as file:\n    while file.read(1 << 20): pass\n  say('read')\n";
+
+/// Opens a file once, and reads it whenever it is told to.
+pub const KEEPER: &str = "signal.alarm(600)\nsay('ready')\nfile = open(hear(), 'rb', buffering=0)\nsay('open')\nwhile True:\n  hear()\n  file.seek(0)\n  while file.read(1 << 20): pass\n  say('read')\n";
+
+/// Has to be asked before something is opened (`FAN_CLASS_CONTENT`), and never answers.
+const SCANNER: &str = "libc = ctypes.CDLL(None, use_errno=True)\nqueue = libc.fanotify_init(5, os.O_RDONLY)\nplace, flags, mask = hear().encode(), int(hear()), int(hear())\nmarked = libc.fanotify_mark(queue, flags, ctypes.c_uint64(mask), -100, place)\nsay('marked' if marked == 0 else f'refused {os.strerror(ctypes.get_errno())}')\nhear()\n";
+
+/// What a scanner is asked about, as flags and mask: this file (`FAN_MARK_ADD`, `FAN_OPEN_PERM`); all files and folders of the
+/// file system that this is on (`FAN_MARK_FILESYSTEM`, `FAN_ONDIR` as well).
+pub const OF_ONE: (u32, u32) = (1, 0x1_0000);
+pub const OF_ALL: (u32, u32) = (0x101, 0x4001_0000);
+
+/// A scanner that answers nobody, until it is dropped. `None`, which is said: there cannot be one here.
+pub fn scanner(test: &str, world: &World, place: &Path, (flags, mask): (u32, u32)) -> Option<Program> {
+    let mut scanner = world.root_python(SCANNER);
+    for word in [place.to_str().unwrap(), &flags.to_string(), &mask.to_string()] {
+        scanner.tell(word);
+    }
+    let marked = scanner.line();
+    if marked != "marked" {
+        println!("\nSKIPPED: {test}: no permission mark can be had here: {marked}");
+        return None;
+    }
+    Some(scanner)
+}
 
 /// File systems that cannot stand for a disk's: tmpfs, 9p (the lab's root folder), overlayfs.
 const NO_DISK: [i64; 3] = [0x0102_1994, 0x0102_1997, 0x794c_7630];

@@ -56,7 +56,7 @@ fn the_page_tells_tunables_tiers_floor_files_and_what_is_left_out() {
         "clean_min_ratio=15 clean_low_ratio=5",
         "8.0 GiB of memory of this machine",
         "let go 3 times",
-        "now not known, near it. 2 processes ended for it; see 'plimsoll why 41'",
+        "now not known, near it. Incidents there: 2; the last is told by 'plimsoll why 41'",
         "254:0 inode 12",
         "4 files are used and not held, or not all of them: open-for-writing",
         "Floor of programs' own memory: 1.0 GiB; now 512.0 MiB in RAM, nothing more is swapped out (memory.swap.max).",
