@@ -7,7 +7,7 @@
 //! one pass, so whoever has more than one was read again. With a half-life of a minute, a file that is read every 95
 //! s or more often comes to 1.5 passes, from where on it counts as reused.
 
-use super::{Barred, Blocks, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
+use super::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
 use crate::units::{Nanos, PageSize, Pages};
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -58,6 +58,8 @@ pub(super) struct Chunk {
     blocks: Blocks,
     before: Blocks,
     turned: Nanos,
+    /// Those of them that were seen being used; the others came in with them.
+    seen: Blocks,
     /// Had [`REUSED`] passes at some time.
     again: bool,
     /// Not to be held, though its file may be.
@@ -233,16 +235,22 @@ impl Heat {
         let ahead = if is_mapped { 0 } else { one.added };
         let blocks = if ahead > 0 || one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
         let most = blocks.pages(pages).0;
-        let (accessed, ahead) = (one.accessed.min(most), ahead.min(most));
+        // A fault maps what is in memory of a block; all of it is what is held for that.
+        let by_fault = one.mapped && !one.blocks.is_empty();
+        let accessed = if by_fault { most } else { one.accessed.min(most) };
+        let ahead = ahead.min(most);
         if accessed.max(ahead) == 0 {
             return;
         }
         let seen = if one.blocks.is_empty() { 0 } else { accessed };
         let drained = Drained { accessed, seen, ahead, blind: self.blind == Some(now) };
         let key = (file, one.chunk.chunk);
+        let is_guess = ahead > 0 && !drained.blind;
+        let seen_blocks = if one.blocks.is_empty() && !is_guess { Blocks::ALL } else { one.blocks };
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.add(blocks, pages, self.blind, now);
             chunk.warm(drained, pages, now);
+            chunk.seen |= seen_blocks;
             self.note_mapped(one, now);
             return;
         }
@@ -260,18 +268,34 @@ impl Heat {
             blocks,
             before: Blocks::default(),
             turned: now,
+            seen: Blocks::default(),
             again: false,
             withheld: None,
         };
         chunk.warm(drained, pages, now);
+        chunk.seen = seen_blocks;
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
     }
 
     fn note_mapped(&mut self, one: &Use, now: Nanos) {
-        if let Some(facts) = self.files.get_mut(&one.chunk.file).filter(|_| one.mapped) {
-            facts.mapped_until = now.saturating_add(FORGOTTEN);
+        let Some(facts) = self.files.get_mut(&one.chunk.file).filter(|_| one.mapped) else { return };
+        let was = lasts(facts.mapped_until, now);
+        facts.mapped_until = now.saturating_add(FORGOTTEN);
+        if !was {
+            self.forget_guesses(one.chunk.file, now);
         }
+    }
+
+    /// A file turns out to be mapped: what came in before the fault was done, it was for, is not what is used.
+    fn forget_guesses(&mut self, file: FileId, now: Nanos) {
+        let mut unused = Vec::new();
+        for ((_, index), chunk) in self.chunks.range_mut((file, 0)..=(file, u32::MAX)) {
+            if !chunk.forget_guesses(now) {
+                unused.push(*index);
+            }
+        }
+        unused.into_iter().for_each(|index| self.drop_chunk((file, index), now));
     }
 
     /// Makes room: the chunks that are worth least go. Much of one file is worth less each, so that the largest files
@@ -355,6 +379,18 @@ impl Chunk {
         self.warmth = self.warmth_at(now).saturating_add(used << FRACTION);
         self.at = now;
         self.again |= self.passes(pages, now) >= REUSED;
+    }
+
+    /// Keeps what was seen being used of it, as used once. Whether anything was.
+    fn forget_guesses(&mut self, now: Nanos) -> bool {
+        if self.seen.covers(self.blocks | self.before) {
+            return true;
+        }
+        (self.blocks, self.before) = (self.blocks & self.seen, self.before & self.seen);
+        let once = (self.blocks | self.before).pages(Pages(CHUNK_PAGES)).0 << FRACTION;
+        (self.warmth, self.at, self.ahead) = (self.warmth_at(now).min(once), now, 0);
+        self.again = false;
+        once > 0
     }
 
     fn warmth_at(&self, now: Nanos) -> u64 {

@@ -279,6 +279,45 @@ fn of_more_bars_than_can_be_remembered_those_go_that_end_first() {
 }
 
 #[test]
+fn a_block_that_is_in_memory_in_part_is_used_as_often_as_one_that_is_whole() {
+    let mut heat = heat();
+    for second in 1..=3 {
+        let mut faulted = pass(file(1), 0..2, 2);
+        for (one, accessed) in faulted.iter_mut().zip([1, 16]) {
+            (one.accessed, one.blocks, one.mapped) = (accessed, Blocks(1), true);
+        }
+        heat.observe(&faulted, &[], seconds(second));
+    }
+    let [part, whole] = [0, 1].map(|chunk| passes(&heat, file(1), chunk, seconds(3)));
+    assert!(part == whole && whole > 2 * REUSED - REUSED / 2, "{part} {whole}");
+}
+
+#[test]
+fn what_came_in_before_a_fault_was_done_is_forgotten_once_that_is_seen() {
+    let mut heat = heat();
+    // Read ahead of a fault that waits for its page.
+    let mut coming = pass(file(1), 0..3, 3);
+    coming
+        .iter_mut()
+        .for_each(|one| (one.accessed, one.blocks, one.added) = (0, Blocks::default(), CHUNK_PAGES));
+    heat.observe(&coming, &[], seconds(1));
+    assert_eq!(heat.of(file(1)).count(), 3);
+    let mut faulted = pass(file(1), 1..2, 3);
+    (faulted[0].accessed, faulted[0].blocks, faulted[0].mapped) = (16, Blocks(1), true);
+    heat.observe(&faulted, &[], seconds(2));
+    let known: Vec<_> =
+        heat.of(file(1)).map(|(chunk, one)| (chunk, one.blocks(Pages(CHUNK_PAGES)))).collect();
+    assert_eq!(known, [(1, Blocks(1))]);
+    assert!(passes(&heat, file(1), 1, seconds(2)) <= 1 << FRACTION);
+    // What was seen being read stays.
+    heat.observe(&pass(file(2), 0..2, 2), &[], seconds(3));
+    let mut mapped = pass(file(2), 0..1, 2);
+    mapped[0].mapped = true;
+    heat.observe(&mapped, &[], seconds(4));
+    assert_eq!(heat.of(file(2)).count(), 2);
+}
+
+#[test]
 fn a_device_that_goes_takes_its_files_along() {
     let mut heat = heat();
     let elsewhere = FileId { device: 9 << 20, ..file(1) };
