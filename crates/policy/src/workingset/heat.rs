@@ -231,6 +231,10 @@ impl Heat {
             facts.bytes = one.file_bytes;
             is_mapped |= lasts(facts.mapped_until, now);
         }
+        // Faults are always seen, if they are ever, and bring in far more than is used.
+        if is_mapped && one.blocks.is_empty() {
+            return;
+        }
         // What is read ahead of a reader will be read, and may be gone again by then. Around a fault most is for nothing.
         let ahead = if is_mapped { 0 } else { one.added };
         let blocks = if ahead > 0 || one.blocks.is_empty() { Blocks::ALL } else { one.blocks };
@@ -245,12 +249,10 @@ impl Heat {
         let seen = if one.blocks.is_empty() { 0 } else { accessed };
         let drained = Drained { accessed, seen, ahead, blind: self.blind == Some(now) };
         let key = (file, one.chunk.chunk);
-        let is_guess = ahead > 0 && !drained.blind;
-        let seen_blocks = if one.blocks.is_empty() && !is_guess { Blocks::ALL } else { one.blocks };
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.add(blocks, pages, self.blind, now);
             chunk.warm(drained, pages, now);
-            chunk.seen |= seen_blocks;
+            chunk.seen |= one.blocks;
             self.note_mapped(one, now);
             return;
         }
@@ -273,7 +275,7 @@ impl Heat {
             withheld: None,
         };
         chunk.warm(drained, pages, now);
-        chunk.seen = seen_blocks;
+        chunk.seen = one.blocks;
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
     }

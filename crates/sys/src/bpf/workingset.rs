@@ -217,12 +217,12 @@ impl WorkingSet {
         self.reads.attach()
     }
 
-    /// Detaches it.
+    /// Detaches what tells of reads; of pages that are mapped it goes on telling until [`WorkingSet::detach`].
     pub fn detach_reads(&mut self) {
-        self.reads.detach();
+        self.reads.rest();
     }
 
-    /// Whether it is attached.
+    /// Whether reads are told of.
     #[must_use]
     pub const fn reads_are_attached(&self) -> bool {
         self.reads.are_attached()

@@ -8,31 +8,47 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use plimsoll_wire::abi;
 use std::{io, mem::offset_of, os::fd::OwnedFd};
 
+/// The programs that tell of reads, by either way.
+const READS: [&str; 2] = ["on_read", "on_read_call"];
+
 #[derive(Debug)]
 pub(super) struct Reads {
-    programs: Vec<(&'static str, OwnedFd)>,
+    reads: Vec<(&'static str, OwnedFd)>,
+    /// Faults are far fewer than reads, and which blocks of a program are used only they tell: they stay attached.
+    faults: Vec<(&'static str, OwnedFd)>,
     attached: Vec<OwnedFd>,
+    faults_attached: Vec<OwnedFd>,
     /// By CPU.
     recents: Map,
 }
 
 impl Reads {
-    pub(super) const fn new(programs: Vec<(&'static str, OwnedFd)>, recents: Map) -> Self {
-        Self { programs, attached: Vec::new(), recents }
+    pub(super) fn new(programs: Vec<(&'static str, OwnedFd)>, recents: Map) -> Self {
+        let (reads, faults) = programs.into_iter().partition(|(name, _)| READS.contains(name));
+        Self { reads, faults, attached: Vec::new(), faults_attached: Vec::new(), recents }
     }
 
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
-        if self.programs.is_empty() {
+        if self.reads.is_empty() {
             return Err(BpfError::Missing("use of files"));
         }
+        if self.faults_attached.is_empty() {
+            self.faults_attached = attach_all(&self.faults)?;
+        }
         if self.attached.is_empty() {
-            self.attached = attach_all(&self.programs)?;
+            self.attached = attach_all(&self.reads)?;
         }
         Ok(())
     }
 
-    pub(super) fn detach(&mut self) {
+    /// Of faults it goes on telling.
+    pub(super) fn rest(&mut self) {
         self.attached.clear();
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.rest();
+        self.faults_attached.clear();
     }
 
     pub(super) const fn are_attached(&self) -> bool {
