@@ -77,7 +77,6 @@ static __always_inline void count_mapped(struct inode *inode, __u64 first, __u64
 	struct plimsoll_floor *told;
 	__u32 zero = 0;
 
-	begin_event();
 	told = bpf_map_lookup_elem(&floor_line, &zero);
 	if (!told || told->own_tgid != (__u32)bpf_get_current_task_btf()->tgid)
 		count_accessed(inode, first, last, true);

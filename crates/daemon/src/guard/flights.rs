@@ -140,10 +140,8 @@ impl<K: Kernel> Flights<K> {
     /// Those killed since a moment who held so much and are not gone: what they hold comes back by itself.
     pub(crate) fn killed_with(&self, least: Pages, since: Nanos) -> impl Iterator<Item = VictimId> {
         let kills = move |flight: &&Flight<K>| {
-            flight.signal == Signal::Kill
-                && !flight.exited
-                && flight.signalled >= since
-                && flight.pages >= least
+            let holds = !flight.exited && flight.freed.is_none() && flight.pages >= least;
+            flight.signal == Signal::Kill && holds && flight.signalled >= since
         };
         self.flights.iter().filter(kills).map(|flight| flight.victim)
     }

@@ -71,6 +71,8 @@ pub(super) struct Lookout {
     victims: Vec<VictimId>,
     ranked: Option<Receiver<Vec<VictimId>>>,
     dying: Option<(VictimId, PidFd)>,
+    /// What the programs asked for last, and when: they do once, and wait for it to be done.
+    asked: Option<(Nanos, Crossing)>,
     asked_until: Nanos,
     due: Nanos,
     last: Option<Now>,
@@ -88,6 +90,8 @@ impl Lookout {
     ) -> Result<Self, String> {
         let proc = Readings::proc().map_err(|error| error.to_string())?;
         let of_machine = readings.cgroup_inode().is_none();
+        // Of what the programs counted before, that was told.
+        let before = programs.floor_counts().unwrap_or_default();
         Ok(Self {
             cpus: if of_machine { online_cpus().unwrap_or(0) } else { 0 },
             soft: shared.locks().soft_release(),
@@ -97,11 +101,12 @@ impl Lookout {
             caller,
             notices: Notices::new(journal),
             state: FloorState::default(),
-            unheard: 0,
-            blind: 0,
+            unheard: before.lost,
+            blind: before.blind,
             victims: Vec::new(),
             ranked: None,
             dying: None,
+            asked: None,
             asked_until: Nanos(0),
             due: Nanos(0),
             last: None,
@@ -187,15 +192,18 @@ impl Lookout {
             }
             WorkingSetEventKind::Taken(crossing, victim) => {
                 self.state.sent(victim, event.time);
+                self.asked = None;
                 // Gone already is as good.
                 self.dying = PidFd::open_verified(&self.proc, victim.pid, victim.start_ns)
                     .ok()
                     .map(|pidfd| (victim, pidfd));
                 self.tell(event.time, crossing, Some((victim, event.time)));
             }
-            WorkingSetEventKind::Ask(crossing, _) | WorkingSetEventKind::Nobody(crossing) => {
+            WorkingSetEventKind::Ask(crossing, _) => {
+                self.asked = Some((event.time, crossing));
                 self.ask(event.time, crossing);
             }
+            WorkingSetEventKind::Nobody(crossing) => self.ask(event.time, crossing),
             // Whoever takes memory that fast does not wait for the next look.
             WorkingSetEventKind::Near(_) => {
                 if !self.state.near {
@@ -257,6 +265,15 @@ impl Lookout {
         }
         self.asked_until = moment.saturating_add(ASKED);
         self.tell(noticed, crossing, None);
+    }
+
+    /// The guard may have waited for somebody's end, and that was not enough.
+    fn ask_again(&mut self, moment: Nanos) {
+        let stands = |(noticed, _): &(Nanos, Crossing)| moment < noticed.saturating_add(FLOOR_DEADLINE);
+        self.asked = self.asked.filter(stands).filter(|_| self.state.below);
+        if let Some((noticed, crossing)) = self.asked {
+            self.ask(noticed, crossing);
+        }
     }
 
     fn may_end_somebody(&self) -> bool {
@@ -342,6 +359,7 @@ impl Lookout {
         let was_near = self.state.near;
         self.state = judge(self.state, &read.floor, &self.shared.tunables(), moment);
         let pressed = self.state.near;
+        self.ask_again(moment);
         if pressed {
             self.rank();
         } else {

@@ -228,7 +228,7 @@ impl WorkingSet {
         self.reads.are_attached()
     }
 
-    /// How often its programs ran since they were loaded: what their rate costs tells whether to go on.
+    /// How often the programs at reads ran since they were loaded: what their rate costs tells whether to go on.
     ///
     /// # Errors
     /// [`BpfError::Map`]

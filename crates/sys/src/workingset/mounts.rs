@@ -252,8 +252,9 @@ fn is_removable(number: u32, source: &[u8]) -> bool {
             LAYERS_MAX,
         );
     }
-    // btrfs has a number of its own, and is named by one of its disks. One that cannot be looked at is left alone.
-    let disk = unescape(source).and_then(|path| look_up(&path, StatxFlags::TYPE));
+    // btrfs has a number of its own, and is named by one of its disks, of which nobody is waited for. Another is left alone.
+    let disk = unescape(source).filter(|path| path.starts_with(b"/dev/"));
+    let disk = disk.and_then(|path| statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE).ok());
     disk.filter(|disk| disk.stx_rdev_major != 0).is_none_or(|disk| {
         is_removable_at(&block_device(disk.stx_rdev_major, disk.stx_rdev_minor), LAYERS_MAX)
     })

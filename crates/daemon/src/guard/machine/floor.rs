@@ -140,7 +140,7 @@ impl MachineGuard {
     pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<'_, K>) {
         let among = below.among.as_ref();
         let first = match below.taken {
-            // The programs asked for it first, and it was ended for that: who reclaims did not wait for the answer.
+            // It was ended, and told, before: the programs may have asked for it first, and not waited for the answer.
             Some((id, _)) if hands.flights.was_killed(id) => return,
             Some((id, _)) => {
                 hands.kernel.begin_decision();

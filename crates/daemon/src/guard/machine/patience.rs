@@ -5,7 +5,7 @@ use crate::guard::{census::Census, flights::Flights, kernel::Kernel};
 use plimsoll_policy::{
     selection::Candidate,
     units::{Nanos, Pages},
-    victim::VictimId,
+    victim::{KILL_DEADLINE, VictimId},
     workingset::floor::FLOOR_DEADLINE,
 };
 
@@ -14,14 +14,15 @@ use plimsoll_policy::{
 const UNSURE_MAX: Nanos = Nanos(1_000_000_000);
 const UNSURE_OF_RANK_MAX: Nanos = Nanos(200_000_000);
 
-/// Those whom others ended are waited for so long.
+/// Whoever is on the way out is waited for so long; and for one after the other so long in all.
 const DYING_MAX: Nanos = FLOOR_DEADLINE;
+const ALL_DYING_MAX: Nanos = KILL_DEADLINE;
 
 /// A reason that nobody had for so long is another.
 const SAME_REASON: Nanos = Nanos(1_000_000_000);
 
-/// So many are remembered who did not end in time.
-const STUCK_MAX: usize = 64;
+/// So many are remembered who are waited for, or were.
+const DYING_COUNT_MAX: usize = 64;
 
 /// Since when there is a reason to wait, and when there was last; `None`: there is none.
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ impl Wait {
 pub(super) struct Patience {
     unlooked: Wait,
     dying: Wait,
-    /// Were waited for, and are not again.
-    stuck: Vec<VictimId>,
+    /// Who is waited for, or was, and since when.
+    each: Vec<(VictimId, Nanos)>,
 }
 
 impl Patience {
@@ -74,17 +75,23 @@ impl Patience {
         let half = Pages((first.usage.latest().unwrap_or_default().0 >> 1).max(1));
         let killed = flights.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
         let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, kernel)).collect();
-        dying.retain(|id| !skip(*id) && !self.stuck.contains(id));
+        dying.retain(|id| !skip(*id) && self.is_in_time(*id, now));
         if dying.is_empty() {
             self.dying = Wait::default();
             return false;
         }
-        if self.dying.goes_on(DYING_MAX, now) {
-            return true;
-        }
-        self.dying = Wait::default();
-        self.stuck.append(&mut dying);
-        self.stuck.drain(..self.stuck.len().saturating_sub(STUCK_MAX));
-        false
+        self.dying.goes_on(ALL_DYING_MAX, now)
+    }
+
+    /// Whether one that is on the way out may still be: who did not end in time is not waited for again.
+    fn is_in_time(&mut self, id: VictimId, now: Nanos) -> bool {
+        let known = self.each.iter().find(|(one, _)| *one == id).map(|(_, since)| *since);
+        let since = known.unwrap_or_else(|| {
+            let oldest = self.each.len().saturating_sub(DYING_COUNT_MAX.saturating_sub(1));
+            self.each.drain(..oldest);
+            self.each.push((id, now));
+            now
+        });
+        now < since.saturating_add(DYING_MAX)
     }
 }

@@ -370,9 +370,9 @@ fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
     town.gone(10);
     assert_eq!(guarded.foremost(), [11]);
     // One that gives back less than half as much is not waited for, nor one that does not end.
-    for pages in [2000, 5000] {
-        town.comes(10, 1, pages, "hog");
-        town.dies(10);
+    for (pid, pages) in [(20, 2000), (21, 5000)] {
+        town.comes(pid, 1, pages, "hog");
+        town.dies(pid);
         town.passes(10 * SECOND);
         assert_eq!(guarded.foremost().is_empty(), pages == 5000);
     }
@@ -381,6 +381,26 @@ fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
     town.passes(SECOND);
     guarded.falls_below_floor();
     assert_eq!(town.sent(), [(id(11), Signal::Kill)]);
+}
+
+#[test]
+fn each_that_is_on_the_way_out_has_its_own_time() {
+    let town = Town::of(&[(10, 1, 9000, "stuck"), (11, 1, 5000, "desktop"), (12, 1, 8000, "hog")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.dies(10);
+    assert!(guarded.foremost().is_empty());
+    for quarter in 1..8 {
+        town.passes(SECOND / 4);
+        if quarter == 7 {
+            town.dies(12);
+        }
+        assert!(guarded.foremost().is_empty());
+    }
+    // The first had its two seconds, the other had not.
+    town.passes(SECOND);
+    assert!(guarded.foremost().is_empty());
+    town.passes(2 * SECOND);
+    assert_eq!(guarded.foremost(), [11]);
 }
 
 #[test]
