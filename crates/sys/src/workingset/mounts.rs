@@ -8,7 +8,9 @@ use super::{
 };
 use plimsoll_policy::workingset::FileId;
 use plimsoll_wire::text::{WriteLease, parse_mount, parse_write_lease, unescape};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -255,9 +257,9 @@ fn is_removable(number: u32, source: &[u8]) -> bool {
     // btrfs has a number of its own, and is named by one of its disks, of which nobody is waited for. Another is left alone.
     let disk = unescape(source).filter(|path| path.starts_with(b"/dev/"));
     let disk = disk.and_then(|path| statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE).ok());
-    disk.filter(|disk| disk.stx_rdev_major != 0).is_none_or(|disk| {
-        is_removable_at(&block_device(disk.stx_rdev_major, disk.stx_rdev_minor), LAYERS_MAX)
-    })
+    disk.filter(|disk| FileType::from_raw_mode(disk.stx_mode.into()) == FileType::BlockDevice).is_none_or(
+        |disk| is_removable_at(&block_device(disk.stx_rdev_major, disk.stx_rdev_minor), LAYERS_MAX),
+    )
 }
 
 fn block_device(major: u32, minor: u32) -> PathBuf {
