@@ -1,11 +1,11 @@
-//! How much of the time accesses are watched: each costs some 100 ns while they are, and more where the caches are cold. Pure.
+//! How much of the time reads are watched: each costs some 100 ns while they are, and more where the caches are cold. Pure.
 //!
 //! What is seen is not scaled up for the time when nobody looked: one drain counts for one pass through a chunk at most, so
 //! that whatever is used more than others is seen more often than they are.
 
 use plimsoll_policy::units::Nanos;
 
-/// Accesses a second that may be watched: at 100 ns each that is 0.5 % of a core.
+/// Reads a second that may be watched: at 100 ns each that is 0.5 % of a core.
 const ACCESSES_PER_SECOND: u64 = 50_000;
 
 /// So soon it is looked how many there are, once watching begins: of millions a second a whole turn would be felt.

@@ -41,9 +41,7 @@ impl Locking {
     /// on: whoever counts in between sees too much clean memory, and not too little.
     pub(super) fn lock<T>(&self, tier: Tier, most: Pages, done: impl FnOnce() -> (Pages, T)) -> T {
         let before = self.shared.add_locked(tier, most);
-        // The first of the soft tier: the programs are to say when it has to go.
-        let is_first = tier == Tier::Soft && before == Pages(0);
-        if is_first || before.0 / TELL_EVERY != before.0.saturating_add(most.0) / TELL_EVERY {
+        if before.0 / TELL_EVERY != before.0.saturating_add(most.0) / TELL_EVERY {
             self.shared.ring(Thread::Lookout);
         }
         let (locked, result) = done();

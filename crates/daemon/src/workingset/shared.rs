@@ -166,15 +166,21 @@ impl Shared {
 
     pub(super) fn set_locked(&self, tier: Tier, pages: Pages) {
         let before = self.pages_of(tier).swap(pages.0, Ordering::Relaxed);
-        if tier == Tier::Soft && before == 0 && pages > Pages(0) {
-            // The programs are to say when it has to go.
+        self.ring_at_first(tier, Pages(before), pages);
+    }
+
+    /// Once there is a soft tier the programs are to say when it has to go.
+    fn ring_at_first(&self, tier: Tier, before: Pages, now: Pages) {
+        if tier == Tier::Soft && before == Pages(0) && now > Pages(0) {
             self.ring(Thread::Lookout);
         }
     }
 
     /// So many more are about to be locked; gives how many were before.
     pub(super) fn add_locked(&self, tier: Tier, pages: Pages) -> Pages {
-        Pages(self.pages_of(tier).fetch_add(pages.0, Ordering::Relaxed))
+        let before = Pages(self.pages_of(tier).fetch_add(pages.0, Ordering::Relaxed));
+        self.ring_at_first(tier, before, pages);
+        before
     }
 
     /// So many were not after all. What is let go of meanwhile counts as none.

@@ -182,14 +182,14 @@ impl Stock {
             return Ok(());
         };
         let wanted = Some((extent.blocks, extent.tier));
+        let of_each = extent.blocks.pages(Pages(CHUNK_PAGES)).0;
         let end = extent.first.saturating_add(extent.chunks);
         let mut next = extent.first;
         while next < end && !locking.is_enough(extent.tier) {
             let chunks = next..next.saturating_add(STRIDE).min(end);
             next = chunks.end;
             let missing = chunks.clone().filter(|chunk| kept.file.holds(*chunk) != wanted);
-            let most =
-                missing.map(|_| extent.blocks.pages(Pages(CHUNK_PAGES)).0).fold(0, u64::saturating_add);
+            let most = missing.fold(0_u64, |sum, _| sum.saturating_add(of_each));
             if most == 0 {
                 continue;
             }

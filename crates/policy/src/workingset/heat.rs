@@ -270,12 +270,11 @@ impl Heat {
             blocks,
             before: Blocks::default(),
             turned: now,
-            seen: Blocks::default(),
+            seen: one.blocks,
             again: false,
             withheld: None,
         };
         chunk.warm(drained, pages, now);
-        chunk.seen = one.blocks;
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
     }

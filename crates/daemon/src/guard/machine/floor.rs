@@ -11,6 +11,7 @@ use crate::guard::{
 };
 use plimsoll_policy::{
     incident::{Guard, Trigger},
+    machine::MachineState,
     reading::Reading,
     reason::Reason,
     reservation::Tier,
@@ -79,7 +80,7 @@ impl MachineGuard {
             let state = &self.state;
             let skip = |victim: VictimId| {
                 let is_found = || found.iter().any(|one| one.id() == victim);
-                state.skipped(victim) || is_not_among(victim, among) || is_found()
+                is_passed_over(victim, state, among) || is_found()
             };
             let court = hands.court();
             self.census.resolve(hands.kernel, court, skip);
@@ -117,7 +118,7 @@ impl MachineGuard {
         now: Nanos,
     ) -> bool {
         let state = &self.state;
-        let skip = |victim: VictimId| state.skipped(victim) || is_not_among(victim, among);
+        let skip = |victim| is_passed_over(victim, state, among);
         self.floor_patience.waits_for_looks(&self.census, first, skip, now)
     }
 
@@ -129,7 +130,7 @@ impl MachineGuard {
         hands: &mut Hands<'_, K>,
     ) -> bool {
         let state = &self.state;
-        let skip = |victim: VictimId| state.skipped(victim) || is_not_among(victim, among);
+        let skip = |victim| is_passed_over(victim, state, among);
         first.is_some_and(|first| {
             self.floor_patience.waits_for_dying(first, (&self.census, hands.flights), hands.kernel, skip)
         })
@@ -261,7 +262,7 @@ impl MachineGuard {
     }
 }
 
-/// Whether it is none of those who may be selected.
-fn is_not_among(victim: VictimId, among: Option<&BTreeSet<Pid>>) -> bool {
-    among.is_some_and(|among| !among.contains(&victim.pid))
+/// Whether it is none of those who may be selected now.
+fn is_passed_over(victim: VictimId, state: &MachineState, among: Option<&BTreeSet<Pid>>) -> bool {
+    state.skipped(victim) || among.is_some_and(|among| !among.contains(&victim.pid))
 }
