@@ -54,6 +54,9 @@ pub(super) struct Chunk {
     /// Pages that came in ahead of a reader, were counted for that, and were not seen being read yet.
     ahead: u64,
     ahead_until: Nanos,
+    /// Blocks of which a fault was counted that may not be over: it is told once more when its page is there.
+    faulted: Blocks,
+    faulted_until: Nanos,
     /// What was used since `turned`, and what was before.
     blocks: Blocks,
     before: Blocks,
@@ -241,14 +244,19 @@ impl Heat {
         let most = blocks.pages(pages).0;
         // A fault maps what is in memory of a block; all of it is what is held for that.
         let by_fault = one.mapped && !one.blocks.is_empty();
-        let accessed = if by_fault { most } else { one.accessed.min(most) };
+        let key = (file, one.chunk.chunk);
+        let accessed = match self.chunks.get_mut(&key) {
+            _ if !by_fault => one.accessed.min(most),
+            // A fault that is over now was counted when it began.
+            Some(chunk) => chunk.begin_faults(one, now).pages(pages).0,
+            None => most,
+        };
         let ahead = ahead.min(most);
         if accessed.max(ahead) == 0 {
             return;
         }
         let seen = if one.blocks.is_empty() { 0 } else { accessed };
         let drained = Drained { accessed, seen, ahead, blind: self.blind == Some(now) };
-        let key = (file, one.chunk.chunk);
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.add(blocks, pages, self.blind, now);
             chunk.warm(drained, pages, now);
@@ -267,6 +275,8 @@ impl Heat {
             at: now,
             ahead: 0,
             ahead_until: now,
+            faulted: Blocks::default(),
+            faulted_until: now,
             blocks,
             before: Blocks::default(),
             turned: now,
@@ -274,6 +284,9 @@ impl Heat {
             again: false,
             withheld: None,
         };
+        if by_fault {
+            chunk.begin_faults(one, now);
+        }
         chunk.warm(drained, pages, now);
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
@@ -380,6 +393,19 @@ impl Chunk {
         self.warmth = self.warmth_at(now).saturating_add(used << FRACTION);
         self.at = now;
         self.again |= self.passes(pages, now) >= REUSED;
+    }
+
+    /// Notes faults, which wait for their pages where something came in. Gives the blocks that were not waited for before.
+    fn begin_faults(&mut self, one: &Use, now: Nanos) -> Blocks {
+        let known = if lasts(self.faulted_until, now) { self.faulted } else { Blocks::default() };
+        let new = one.blocks.without(known);
+        // What was waited for is there.
+        self.faulted = known.without(one.blocks);
+        if one.added > 0 && !new.is_empty() {
+            self.faulted |= new;
+            self.faulted_until = now.saturating_add(AHEAD);
+        }
+        new
     }
 
     /// Keeps what was seen being used of it, as used once. Whether anything was.

@@ -295,6 +295,23 @@ fn a_block_that_is_in_memory_in_part_is_used_as_often_as_one_that_is_whole() {
 }
 
 #[test]
+fn a_fault_that_waits_for_the_disk_counts_once() {
+    let mut heat = heat();
+    let fault = |added| {
+        let mut uses = pass(file(1), 0..1, 1);
+        uses.iter_mut().for_each(|one| (one.accessed, one.mapped, one.added) = (16, true, added));
+        uses
+    };
+    // It begins, and brings in the page; in the next turn the page is there.
+    heat.observe(&fault(CHUNK_PAGES), &[], seconds(1));
+    heat.observe(&fault(0), &[], seconds(2));
+    assert!(passes(&heat, file(1), 0, seconds(2)) <= 1 << FRACTION);
+    // The next is another.
+    heat.observe(&fault(0), &[], seconds(3));
+    assert!(passes(&heat, file(1), 0, seconds(3)) > REUSED);
+}
+
+#[test]
 fn what_came_in_before_a_fault_was_done_is_forgotten_once_that_is_seen() {
     let mut heat = heat();
     // Read ahead of a fault that waits for its page.
