@@ -25,6 +25,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How often it is looked which files are executed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Of the pages that a trace counts in.
 const PAGE_BYTES: u64 = 4096;
 
@@ -94,7 +97,8 @@ impl Files {
 /// What is said of one chunk, but which it is.
 fn counts(one: &Use) -> String {
     let barred = one.barred.map(|barred| format!(" {}", barred.text())).unwrap_or_default();
-    format!("{} {} {}{barred}", one.accessed, one.added, one.evicted)
+    let how = if one.mapped { "mapped" } else { "read" };
+    format!("{} {} {} {:08x} {how}{barred}", one.accessed, one.added, one.evicted, one.blocks.0)
 }
 
 /// Neighbouring chunks of a file with the same counts are one line.
@@ -128,6 +132,7 @@ fn main() {
     programs.attach_reads().unwrap();
     let (began, mut files, mut uses) = (Instant::now(), Files::default(), Vec::new());
     let (mut text, mut drains, mut longest) = (String::new(), 0_u32, Duration::ZERO);
+    let mut looks = Duration::ZERO;
     while began.elapsed() < Duration::from_secs(seconds) {
         thread::sleep(Duration::from_millis(interval_ms));
         let start = Instant::now();
@@ -135,9 +140,10 @@ fn main() {
         longest = longest.max(start.elapsed());
         let at = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap());
         writeln!(text, "at {}\ncache {}", at.0 / 1_000_000, cgroup.cache_pages()).unwrap();
-        let running = programs.executables().unwrap().files;
-        let running: Vec<String> = running.iter().map(|file| files.place(*file, 0).to_string()).collect();
-        if !running.is_empty() {
+        if began.elapsed() >= looks {
+            looks += LOOK_EVERY;
+            let running = programs.executables().unwrap().files;
+            let running: Vec<String> = running.iter().map(|file| files.place(*file, 0).to_string()).collect();
             writeln!(text, "run {}", running.join(" ")).unwrap();
         }
         write_uses(&mut text, &mut uses, &mut files);
@@ -145,5 +151,5 @@ fn main() {
         drains += 1;
     }
     eprintln!("{drains} drains, the longest took {longest:?}; {} undecodable", programs.undecodable());
-    println!("plimsoll page-cache trace 1\nmemory {}\n{}{text}", cgroup.memory_pages(), files.write(&known));
+    println!("plimsoll page-cache trace 2\nmemory {}\n{}{text}", cgroup.memory_pages(), files.write(&known));
 }

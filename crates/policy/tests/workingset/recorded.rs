@@ -2,7 +2,7 @@
 
 use crate::{
     demo::{BUDGET, FAST, SLOW, demo, hard, machine},
-    replay::replay,
+    replay::{Outcome, replay},
     scene::mib,
     trace::Trace,
 };
@@ -44,6 +44,44 @@ fn in_a_replay_of_the_demo_the_hot_files_are_found_in_the_cache() {
         }
         assert!(with.whole_at_ms[hot].is_some_and(|whole| whole < 10_000), "{name}");
         assert!(with.protector.planned(&trace.files[trace.file("stream")]) <= BUDGET.hard.0 - mib(461));
+    }
+}
+
+#[test]
+fn in_a_replay_of_what_a_machine_did_the_hot_files_are_found_in_the_cache() {
+    let trace = recorded("recorded-demo");
+    let budget = hard(trace.memory * 2 / 5);
+    let (without, with) = (replay(&trace, hard(0), 7_000), replay(&trace, budget, 7_000));
+    for name in ["hot", "prog/libLLVM-14.so.1", "prog/libclang-cpp.so.14"] {
+        let file = trace.file(name);
+        assert!(without.share(file) <= 20, "{name}: {} %", without.share(file));
+        assert!(with.share(file) >= 95, "{name}: {} %", with.share(file));
+    }
+    let hot = trace.file("hot");
+    assert!(with.whole_at_ms[hot].is_some_and(|whole| whole < 5_000), "{:?}", with.whole_at_ms[hot]);
+    let library = &trace.files[trace.file("prog/libLLVM-14.so.1")];
+    let planned = with.protector.planned(library);
+    assert!(planned > 0 && planned < library.pages() * 3 / 4, "only what is used of it: {planned}");
+    let stream = &trace.files[trace.file("stream")];
+    assert!(with.protector.planned(stream) + mib(64) + planned <= budget.total().0);
+}
+
+#[test]
+fn in_a_replay_of_a_build_a_backup_takes_nothing_from_the_compiler() {
+    let trace = recorded("recorded-build");
+    let compiler = trace.file("build/cc1");
+    let held_of_backup = |outcome: &Outcome| {
+        let parts =
+            trace.files.iter().zip(&outcome.most).filter(|(file, _)| file.name.starts_with("backup/"));
+        parts.map(|(_, most)| *most).sum::<u64>()
+    };
+    let whole = replay(&trace, hard(trace.memory), 0).protector.planned(&trace.files[compiler]);
+    for (percent, has_room) in [(10, false), (13, false), (30, true)] {
+        let outcome = replay(&trace, hard(trace.memory * percent / 100), 5_000);
+        let planned = outcome.protector.planned(&trace.files[compiler]);
+        assert_eq!(planned == whole, percent > 10, "{percent} %: {planned} of {whole} pages");
+        assert!(planned >= whole * 3 / 4, "{percent} %: {planned} of {whole} pages");
+        assert_eq!(held_of_backup(&outcome) > 0, has_room, "{percent} %: what is left is not left idle");
     }
 }
 

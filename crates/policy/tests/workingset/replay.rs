@@ -5,11 +5,11 @@
 //! less good of protection than there is, never more.
 
 use crate::{
-    cache::{Cache, PARTS},
+    cache::{Cache, PART_PAGES, PARTS},
     protector::Protector,
     trace::{File, Trace},
 };
-use plimsoll_policy::workingset::Budget;
+use plimsoll_policy::workingset::{BLOCK_PAGES, Blocks, Budget};
 use std::collections::BTreeMap;
 
 /// Where in each chunk the next reading begins, in parts.
@@ -50,7 +50,11 @@ pub(crate) fn replay(trace: &Trace, budget: Budget, counted_ms: u64) -> Outcome 
         for run in &drain.runs {
             for chunk in run.first..=run.last {
                 let file = (run.file, &trace.files[run.file]);
-                let (used, hit) = read(&mut places, &mut cache, file, (chunk, run.accessed));
+                let (used, hit) = if run.mapped {
+                    map(&mut cache, file, (chunk, run.blocks))
+                } else {
+                    read(&mut places, &mut cache, file, (chunk, run.accessed))
+                };
                 if drain.at_ms >= counted_ms {
                     outcome.hits[run.file].0 += used;
                     outcome.hits[run.file].1 += hit;
@@ -75,6 +79,23 @@ pub(crate) fn note(outcome: &mut Outcome, files: &[File], now_ms: u64) {
             outcome.whole_at_ms[index].get_or_insert(now_ms);
         }
     }
+}
+
+/// Uses the parts of a chunk that these blocks are in: pages used and found.
+fn map(cache: &mut Cache, (index, file): (usize, &File), (chunk, blocks): (u32, Blocks)) -> (u64, u64) {
+    let (mut used, mut hit) = (0, 0);
+    for place in 0..PARTS {
+        let part = chunk * PARTS + place;
+        let pages = file.part_pages(part);
+        let first = u64::from(place) * PART_PAGES;
+        let is_used = (0..PART_PAGES / BLOCK_PAGES).any(|block| blocks.contains(first + block * BLOCK_PAGES));
+        if pages == 0 || !is_used {
+            continue;
+        }
+        used += pages;
+        hit += if cache.touch((index, part), pages) { pages } else { 0 };
+    }
+    (used, hit)
 }
 
 /// Reads so many pages of a chunk, from where the last reading of it ended: pages used and found.

@@ -7,6 +7,11 @@ use plimsoll_policy::{
 };
 use std::fmt::Write;
 
+const FIRST_LINE: &str = "plimsoll page-cache trace 2";
+
+/// How a chunk was used: its pages were read, or mapped.
+const HOW: [&str; 2] = ["read", "mapped"];
+
 pub(crate) fn page_size() -> PageSize {
     PageSize::from_bytes(4096).unwrap()
 }
@@ -38,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) accessed: u64,
     pub(crate) added: u64,
     pub(crate) evicted: u64,
+    pub(crate) blocks: Blocks,
+    pub(crate) mapped: bool,
     pub(crate) barred: Option<Barred>,
 }
 
@@ -67,18 +74,15 @@ impl Trace {
     pub(crate) fn uses(&self, drain: &Drain) -> Vec<Use> {
         let each = |run: &Run| {
             let (file, run) = (&self.files[run.file], *run);
-            (run.first..=run.last).map(move |chunk| {
-                Use {
-                    chunk: ChunkId { file: file.id, chunk },
-                    accessed: run.accessed,
-                    // Which it was is not in the trace.
-                    blocks: if run.accessed > 0 { Blocks::ALL } else { Blocks::default() },
-                    mapped: false,
-                    added: run.added,
-                    evicted: run.evicted,
-                    file_bytes: file.bytes,
-                    barred: run.barred,
-                }
+            (run.first..=run.last).map(move |chunk| Use {
+                chunk: ChunkId { file: file.id, chunk },
+                accessed: run.accessed,
+                blocks: run.blocks,
+                mapped: run.mapped,
+                added: run.added,
+                evicted: run.evicted,
+                file_bytes: file.bytes,
+                barred: run.barred,
             })
         };
         drain.runs.iter().flat_map(each).collect()
@@ -89,7 +93,7 @@ impl Trace {
     }
 
     pub(crate) fn write(&self) -> String {
-        let mut text = format!("plimsoll page-cache trace 1\nmemory {}\n", self.memory);
+        let mut text = format!("{FIRST_LINE}\nmemory {}\n", self.memory);
         for (index, File { id, name, bytes }) in self.files.iter().enumerate() {
             let (major, minor) = id.device_numbers();
             writeln!(text, "file {index} {major}:{minor} {} {} {bytes} {name}", id.inode, id.generation)
@@ -104,8 +108,15 @@ impl Trace {
             for run in &drain.runs {
                 write!(
                     text,
-                    "{} {}-{} {} {} {}",
-                    run.file, run.first, run.last, run.accessed, run.added, run.evicted
+                    "{} {}-{} {} {} {} {:08x} {}",
+                    run.file,
+                    run.first,
+                    run.last,
+                    run.accessed,
+                    run.added,
+                    run.evicted,
+                    run.blocks.0,
+                    HOW[usize::from(run.mapped)]
                 )
                 .unwrap();
                 run.barred.iter().for_each(|barred| write!(text, " {}", barred.text()).unwrap());
@@ -118,7 +129,7 @@ impl Trace {
     pub(crate) fn read(text: &str) -> Self {
         let mut trace = Self::default();
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        assert_eq!(lines.next(), Some("plimsoll page-cache trace 1"));
+        assert_eq!(lines.next(), Some(FIRST_LINE));
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |index: usize| words[index].parse::<u64>().expect(line);
@@ -139,7 +150,7 @@ impl Trace {
                 _ => {
                     let (first, last) = words[1].split_once('-').expect(line);
                     let barred = words
-                        .get(5)
+                        .get(7)
                         .map(|word| *Barred::ALL.iter().find(|barred| barred.text() == *word).expect(line));
                     trace.drains.last_mut().expect(line).runs.push(Run {
                         file: words[0].parse().expect(line),
@@ -148,6 +159,8 @@ impl Trace {
                         accessed: number(2),
                         added: number(3),
                         evicted: number(4),
+                        blocks: Blocks(u32::from_str_radix(words[5], 16).expect(line)),
+                        mapped: HOW.iter().position(|how| *how == words[6]).expect(line) == 1,
                         barred,
                     });
                 }
@@ -170,7 +183,17 @@ impl Counts {
         let mut runs: Vec<Run> = Vec::new();
         for ((file, chunk), (accessed, added, evicted)) in std::mem::take(&mut self.0) {
             assert!(chunk_pages(files[file].bytes, chunk, page_size()).0 <= CHUNK_PAGES);
-            let run = Run { file, first: chunk, last: chunk, accessed, added, evicted, barred: None };
+            let run = Run {
+                file,
+                first: chunk,
+                last: chunk,
+                accessed,
+                added,
+                evicted,
+                blocks: if accessed > 0 { Blocks::ALL } else { Blocks::default() },
+                mapped: false,
+                barred: None,
+            };
             match runs.last_mut() {
                 Some(last)
                     if *last == (Run { first: last.first, last: last.last, ..run })
