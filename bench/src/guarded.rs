@@ -4,6 +4,7 @@
 //! disturbs nor is disturbed by the guard of the machine. Only its command line is used.
 
 use crate::{
+    Options,
     child::{self, STEP},
     error::BenchError,
 };
@@ -238,10 +239,18 @@ fn no_coordinator(what: &str) -> BenchError {
     BenchError::Guard { command: what.to_owned(), problem }
 }
 
+/// What a private daemon is started with.
+#[derive(Debug, Clone)]
+struct Programs {
+    plimsoll: PathBuf,
+    /// Has it end when the bench is killed.
+    workload: PathBuf,
+}
+
 /// A private `plimsoll daemon`; stopped when dropped, with nothing left behind.
 #[derive(Debug)]
 pub struct PrivateDaemon {
-    plimsoll: PathBuf,
+    programs: Programs,
     folder: TempDir,
     pin: PathBuf,
     dry_run: bool,
@@ -250,11 +259,13 @@ pub struct PrivateDaemon {
 }
 
 impl PrivateDaemon {
-    /// Starts `PLIMSOLL daemon` with these triggers, the machine guard off unless it is the one, and waits until it answers.
+    /// Starts the daemon of these options with these triggers, the machine guard off unless it is the one, and waits until it
+    /// answers.
     ///
     /// # Errors
     /// It does not start, or does not answer within ten seconds; its last line is in the error.
-    pub fn start(plimsoll: &Path, triggers: Triggers) -> Result<Self, BenchError> {
+    pub fn start(options: &Options, triggers: Triggers) -> Result<Self, BenchError> {
+        let programs = Programs { plimsoll: options.plimsoll.clone(), workload: options.workload.clone() };
         let folder = tempfile::Builder::new()
             .prefix("plimsoll-bench-")
             .tempdir()
@@ -275,8 +286,8 @@ impl PrivateDaemon {
             }
         };
         let dry_run = matches!(triggers, Triggers::MachineDryRun(_));
-        let (child, pidfd) = spawn(plimsoll, folder.path(), &pin, dry_run)?;
-        let daemon = Self { plimsoll: plimsoll.to_owned(), folder, pin, dry_run, child, pidfd };
+        let (child, pidfd) = spawn(&programs, folder.path(), &pin, dry_run)?;
+        let daemon = Self { programs, folder, pin, dry_run, child, pidfd };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
     }
@@ -299,7 +310,7 @@ impl PrivateDaemon {
 
     /// Runs one of its commands against this daemon.
     fn command(&self, arguments: &[&str]) -> Result<String, BenchError> {
-        let mut command = Command::new(&self.plimsoll);
+        let mut command = Command::new(&self.programs.plimsoll);
         child::run(command.env("PLIMSOLL_SOCKET", socket_of(self.folder.path())), arguments)
     }
 
@@ -312,10 +323,17 @@ impl PrivateDaemon {
 }
 
 /// Starts the daemon of that folder.
-fn spawn(plimsoll: &Path, folder: &Path, pin: &Path, dry_run: bool) -> Result<(Child, OwnedFd), BenchError> {
+fn spawn(
+    programs: &Programs,
+    folder: &Path,
+    pin: &Path,
+    dry_run: bool,
+) -> Result<(Child, OwnedFd), BenchError> {
     let log = fs::File::create(folder.join("log")).map_err(BenchError::io("create the daemon's log"))?;
     let errors = log.try_clone().map_err(BenchError::io("share the daemon's log"))?;
-    let child = Command::new(plimsoll)
+    let child = Command::new(&programs.workload)
+        .args(["bench-workload", "leash", &std::process::id().to_string()])
+        .arg(&programs.plimsoll)
         .arg("daemon")
         .args(dry_run.then_some("--dry-run"))
         .arg("--config")
@@ -332,7 +350,7 @@ fn spawn(plimsoll: &Path, folder: &Path, pin: &Path, dry_run: bool) -> Result<(C
         .stdout(log)
         .stderr(errors)
         .spawn()
-        .map_err(BenchError::io(format!("start {} daemon", plimsoll.display())))?;
+        .map_err(BenchError::io(format!("start {} daemon", programs.plimsoll.display())))?;
     let pidfd = i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
@@ -392,7 +410,7 @@ impl Guarded for PrivateDaemon {
     }
 
     fn restart(&mut self) -> Result<(), BenchError> {
-        (self.child, self.pidfd) = spawn(&self.plimsoll, self.folder.path(), &self.pin, self.dry_run)?;
+        (self.child, self.pidfd) = spawn(&self.programs, self.folder.path(), &self.pin, self.dry_run)?;
         self.wait_until_it_answers()
     }
 
@@ -430,7 +448,7 @@ impl Drop for PrivateDaemon {
             // It did not stop cleanly: take down what it left pinned. Where that fails, the pins show it.
             let arguments =
                 [OsString::from("daemon"), "--stop-guarding".into(), "--pin".into(), self.pin.clone().into()];
-            drop(child::run(&mut Command::new(&self.plimsoll), &arguments));
+            drop(child::run(&mut Command::new(&self.programs.plimsoll), &arguments));
         }
     }
 }

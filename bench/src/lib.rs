@@ -106,7 +106,7 @@ pub type Starter<'a> = &'a dyn Fn(Triggers) -> Result<Box<dyn Guarded>, BenchErr
 /// An unknown name, no root, a guard that does not start, a workload that fails or runs over its deadline.
 pub fn run(name: &str, options: &Options) -> Result<BenchReport, BenchError> {
     run_with(name, options, &|triggers| {
-        Ok(Box::new(guarded::PrivateDaemon::start(&options.plimsoll, triggers)?) as Box<dyn Guarded>)
+        Ok(Box::new(guarded::PrivateDaemon::start(options, triggers)?) as Box<dyn Guarded>)
     })
 }
 

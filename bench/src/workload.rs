@@ -7,6 +7,7 @@ mod allocate;
 mod broom;
 mod busy;
 mod hold;
+mod leash;
 pub(crate) mod memory;
 mod press;
 mod random;
@@ -49,6 +50,7 @@ pub fn workload_main(arguments: &[String]) -> i32 {
         "victim" => victim::run(rest),
         "storm" => storm::run(rest),
         "broom" => broom::run(rest),
+        "leash" => leash::run(rest),
         "hog" => press::hog(rest),
         "stream" => press::stream(rest),
         "read" => timed::read(rest),

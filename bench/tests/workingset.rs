@@ -353,6 +353,34 @@ fn a_bench_that_is_killed_leaves_neither_files_nor_cgroups() {
 }
 
 #[test]
+fn what_is_on_a_leash_ends_with_whoever_holds_it() {
+    let binary = env!("CARGO_BIN_EXE_plimsoll-bench-workload");
+    let script = "\"$0\" bench-workload leash $$ sleep 60 & echo $!; wait";
+    let mut holder =
+        Command::new("/bin/sh").args(["-c", script, binary]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let leashed = line.trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    let pidfd = pidfd_open(leashed, PidfdFlags::empty()).unwrap();
+    let comm = || fs::read_to_string(format!("/proc/{}/comm", leashed.as_raw_nonzero())).unwrap_or_default();
+    let begun = wait_for(|| comm() == "sleep\n");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let ended = wait_for(|| pidfd_send_signal(&pidfd, Signal::CONT).is_err());
+    // Nothing is to stay, should it not have worked.
+    drop(pidfd_send_signal(&pidfd, Signal::KILL));
+    assert!(begun && ended, "begun {begun}, ended {ended}");
+}
+
+/// Whether it comes true within ten seconds.
+fn wait_for(mut done: impl FnMut() -> bool) -> bool {
+    (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        done()
+    })
+}
+
+#[test]
 fn a_broom_sweeps_nothing_but_what_is_a_benchs() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("home");

@@ -31,7 +31,8 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     let build = match &stage.options.build {
         Some(build) => build.clone(),
         None if crate::comparator::find_program("cc").is_some() => {
-            let files = stage.options.sized(24, 2);
+            // Two seconds: so that there are many to compare.
+            let files = stage.options.sized(3, 2);
             sources(stage.data.folder(), files)?
         }
         None => {
