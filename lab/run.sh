@@ -6,6 +6,7 @@
 #   lab/run.sh SERIES                        what kernels.conf says for it
 #   lab/run.sh SERIES kill_choice access     these test binaries; a name may be a pattern ('accounting_*')
 #   lab/run.sh SERIES all                    all that a guest can run
+#   lab/run.sh SERIES lab_workingset@small   on a small machine
 #   lab/run.sh SERIES kill_choice -- eight   with libtest's own arguments
 #   lab/run.sh SERIES sys -- process::       the unit tests of crates/sys
 #   lab/run.sh SERIES --command 'COMMAND'    a command as root in the tree, in the guest
@@ -24,6 +25,8 @@ readonly seconds_max=1800 binary_seconds_max=600
 readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers workingset workingset_programs'
 # In MiB, of a guest; and of one whose memory is filled, which takes its time: these binaries have a guest of their own.
 readonly mebibytes=2560 filled_mebibytes=1024
+# Of the smallest machine there is: NAME@small.
+readonly small_mebibytes=512
 readonly filling='lab_workingset workingset workingset_programs'
 
 die() {
@@ -100,7 +103,7 @@ case ${1:-} in
     exec lab/boot.sh "$kernel" "$2"
     ;;
 esac
-patterns=()
+patterns=() small=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     patterns+=("$1")
     shift
@@ -111,6 +114,12 @@ if [ ${#patterns[@]} -eq 0 ]; then
     IFS=, read -ra patterns < <(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
 fi
 [ "${patterns[*]}" != all ] || read -ra patterns <<<"$everything"
+for pattern in "${!patterns[@]}"; do
+    if [[ ${patterns[pattern]} = *@small ]]; then
+        small+=("${patterns[pattern]%@small}")
+        unset "patterns[$pattern]"
+    fi
+done
 # What a guest, which writes nothing here, would have to build; one run at a time.
 exec 8>target/lab/build.lock
 flock 8
@@ -118,11 +127,13 @@ make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workl
 binaries=$(test_binaries) || exit
 commands=$(test_commands modest "$binaries" "${*@Q}" "${patterns[@]}")
 filling_commands=$(test_commands filling "$binaries" "${*@Q}" "${patterns[@]}")
-[ -n "$commands$filling_commands" ] || die "no test binary is called: ${patterns[*]}" 2
+small_commands=$(test_commands filling "$binaries" "${*@Q}" "${small[@]}")
+[ -n "$commands$filling_commands$small_commands" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"
 began=$SECONDS status=0
 run_guest $mebibytes "$commands"
 run_guest $filled_mebibytes "$filling_commands"
+run_guest $small_mebibytes "$small_commands"
 echo "lab: $series took $((SECONDS - began)) s"
 exit "$status"

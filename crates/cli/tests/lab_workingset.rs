@@ -42,8 +42,10 @@ const HOG: &str = "signal.alarm(600)\n\
     say('has')\n\
     hear()\n";
 
-/// The file that is used again and again.
-const USED_MIB: u64 = 64;
+/// How large the file is that is used again and again: half of what may be locked on the smallest machine.
+fn used_mib() -> u64 {
+    (meminfo_mib("MemTotal") / 16).min(64)
+}
 
 /// Room for the guard to see a file used, and to lock it.
 const A_WHILE: Duration = Duration::from_secs(20);
@@ -133,13 +135,13 @@ impl Stage {
         let disk = Disk::of(test)?;
         let world = protected(test)?;
         let pages = |mebibytes: u64| (mebibytes << 20) / page_bytes() as u64;
-        let (used, passing) = (disk.cold("used", pages(USED_MIB)), disk.cold("passing", pages(200)));
+        let (used, passing) = (disk.cold("used", pages(used_mib())), disk.cold("passing", pages(200)));
         let mut reader = world.python(ALICE, READER);
         reader.stage("ready");
         let mut stage = Self { world, reader, used, _disk: disk };
         until("a file that is read again and again is locked", A_WHILE, || {
             stage.read();
-            (stage.locked_bytes() == USED_MIB << 20).then_some(())
+            (stage.locked_bytes() == stage.used_bytes()).then_some(())
         });
         stage.reader.tell(passing.to_str().unwrap());
         stage.reader.stage("read");
@@ -152,6 +154,10 @@ impl Stage {
         self.reader.tell(self.used.to_str().unwrap());
         self.reader.stage("read");
         began.elapsed()
+    }
+
+    fn used_bytes(&self) -> u64 {
+        fs::metadata(&self.used).unwrap().len()
     }
 
     fn locked_bytes(&self) -> u64 {
@@ -203,8 +209,8 @@ fn the_floor_holds(test: &str, lru: &str) {
         meminfo_mib("Mlocked"),
         stage.world.json(&["protect"])
     );
-    assert_eq!(cached_bytes(&stage.used), USED_MIB << 20, "{view}");
-    assert_eq!((stage.world.daemon_pid(), stage.locked_bytes()), (daemon, USED_MIB << 20), "{view}");
+    assert_eq!(cached_bytes(&stage.used), stage.used_bytes(), "{view}");
+    assert_eq!((stage.world.daemon_pid(), stage.locked_bytes()), (daemon, stage.used_bytes()), "{view}");
 }
 
 #[test]
@@ -239,7 +245,7 @@ fn nobody_is_ended_while_there_is_swap_and_the_file_in_use_stays() {
     assert!(swapped_mib >= 32 && meminfo_mib("SwapFree") > total_mib / 4, "{swapped_mib} MiB in swap");
     assert_eq!((stage.ended().len(), kernel_kills()), (0, before), "{:?}", stage.ended());
     assert!(hog.runs());
-    assert_eq!(cached_bytes(&stage.used), USED_MIB << 20);
+    assert_eq!(cached_bytes(&stage.used), stage.used_bytes());
 }
 
 /// Does something, and tells the least anonymous memory in RAM meanwhile, in MiB.
@@ -487,9 +493,15 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
     stage.world.ok(&["protect", "set", BARELY]);
     let (daemon, total_kib) = (stage.world.daemon_pid(), meminfo_kib("MemTotal"));
     let whole = stage.budget_of_all_memory();
-    assert_eq!(stage.locked_bytes(), USED_MIB << 20);
-    let others_kib = meminfo_kib("Mlocked") - (USED_MIB << 10);
-    let taken = Taken::most_locked().expect("a block can be taken");
+    assert_eq!(stage.locked_bytes(), stage.used_bytes());
+    let others_kib = meminfo_kib("Mlocked") - (stage.used_bytes() >> 10);
+    let Some(taken) = Taken::most_locked() else {
+        assert!(Block::all().len() <= 4, "no block can be taken");
+        println!(
+            "\nSKIPPED: {NAME}: the kernel has something of its own in each block of so small a machine"
+        );
+        return;
+    };
     let less = stage.budget_of_all_memory();
     let locked = stage.locked_bytes();
     println!(
@@ -502,7 +514,7 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
         total_kib >> 10
     );
     assert!(less < whole && locked <= less, "{locked} of {less}, {whole}");
-    assert!(locked + (2 << 20) >= less.min(USED_MIB << 20), "{locked} of {less}, {whole}");
+    assert!(locked + (2 << 20) >= less.min(stage.used_bytes()), "{locked} of {less}, {whole}");
     assert!(cached_bytes(&stage.used) >= locked);
     until("the kernel has no more locked", SOON, || {
         (meminfo_kib("Mlocked") <= others_kib + (locked >> 10) + 1024).then_some(())
@@ -511,7 +523,7 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
     assert_eq!((meminfo_kib("MemTotal"), stage.budget_of_all_memory()), (total_kib, whole));
     until("all of the file is locked again", A_WHILE, || {
         stage.read();
-        (stage.locked_bytes() == USED_MIB << 20).then_some(())
+        (stage.locked_bytes() == stage.used_bytes()).then_some(())
     });
     assert_eq!((stage.world.daemon_pid(), stage.ended().len()), (daemon, 0), "{:?}", stage.ended());
     assert_eq!(stage.world.run(&["status"]).0, 0);
@@ -556,7 +568,7 @@ fn a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted() {
     const NAME: &str = "a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted";
     let Some(device) = guest::disk(NAME) else { return };
     let Some(stage) = Stage::set_up(NAME) else { return };
-    assert_eq!(stage.locked_bytes(), USED_MIB << 20);
+    assert_eq!(stage.locked_bytes(), stage.used_bytes());
     let Stage { world, reader, used: _, _disk: disk } = stage;
     drop(reader);
     drop(disk);
