@@ -31,14 +31,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Of the pages that a trace counts in.
 const PAGE_BYTES: u64 = 4096;
 
-/// By number: a file by its path.
-fn names(folder: &Path, into: &mut BTreeMap<u64, String>) {
+/// By number: a file by its path below the first folder.
+fn names(first: &Path, folder: &Path, into: &mut BTreeMap<u64, String>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let (path, about) = (entry.path(), entry.metadata().unwrap());
         if about.is_dir() {
-            names(&path, into);
+            names(first, &path, into);
         } else {
-            into.insert(about.ino(), path.display().to_string());
+            into.insert(about.ino(), path.strip_prefix(first).unwrap().display().to_string());
         }
     }
 }
@@ -120,7 +120,7 @@ fn main() {
     let (seconds, interval_ms): (u64, u64) = (arguments[0].parse().unwrap(), arguments[1].parse().unwrap());
     let cgroup = Cgroup(PathBuf::from(&arguments[2]));
     let mut known = BTreeMap::new();
-    arguments[3..].iter().for_each(|folder| names(Path::new(folder), &mut known));
+    arguments[3..].iter().map(Path::new).for_each(|folder| names(folder, folder, &mut known));
     let root = PathBuf::from(format!("/sys/fs/bpf/plimsoll-trace-{}", std::process::id()));
     fs::create_dir(&root).unwrap();
     eprintln!("{:?}", WorkingSet::load(&root).unwrap());
@@ -144,7 +144,9 @@ fn main() {
             looks += LOOK_EVERY;
             let running = programs.executables().unwrap().files;
             let running: Vec<String> = running.iter().map(|file| files.place(*file, 0).to_string()).collect();
-            writeln!(text, "run {}", running.join(" ")).unwrap();
+            if !running.is_empty() {
+                writeln!(text, "run {}", running.join(" ")).unwrap();
+            }
         }
         write_uses(&mut text, &mut uses, &mut files);
         uses.clear();

@@ -34,6 +34,9 @@ const FORGOTTEN: Nanos = Nanos(300_000_000_000);
 /// machines, at 1.6 MB/s.
 const AHEAD: Nanos = Nanos(5_000_000_000);
 
+/// How long a fault waits for its page at most, nearly always: two turns.
+const FAULT: Nanos = Nanos(1_000_000_000);
+
 /// How long an executable counts as running when the list of those is not renewed.
 const RUNNING: Nanos = Nanos(30_000_000_000);
 
@@ -54,7 +57,8 @@ pub(super) struct Chunk {
     /// Pages that came in ahead of a reader, were counted for that, and were not seen being read yet.
     ahead: u64,
     ahead_until: Nanos,
-    /// Blocks of which a fault was counted that may not be over: it is told once more when its page is there.
+    /// Blocks of which a fault was counted that may not be over: where its page had to be read, it is told once more when that
+    /// is there.
     faulted: Blocks,
     faulted_until: Nanos,
     /// What was used since `turned`, and what was before.
@@ -234,6 +238,10 @@ impl Heat {
             facts.bytes = one.file_bytes;
             is_mapped |= lasts(facts.mapped_until, now);
         }
+        if one.evicted > 0 {
+            // What comes in again is for another fault.
+            self.end_faults(one.chunk);
+        }
         // Faults are always seen, if they are ever, and bring in far more than is used.
         if is_mapped && one.blocks.is_empty() {
             return;
@@ -247,7 +255,7 @@ impl Heat {
         let key = (file, one.chunk.chunk);
         let accessed = match self.chunks.get_mut(&key) {
             _ if !by_fault => one.accessed.min(most),
-            // A fault that is over now was counted when it began.
+            // A fault that was waited for was counted when it began.
             Some(chunk) => chunk.begin_faults(one, now).pages(pages).0,
             None => most,
         };
@@ -290,6 +298,12 @@ impl Heat {
         chunk.warm(drained, pages, now);
         self.chunks.insert(key, chunk);
         self.note_mapped(one, now);
+    }
+
+    fn end_faults(&mut self, chunk: ChunkId) {
+        if let Some(known) = self.chunks.get_mut(&(chunk.file, chunk.chunk)) {
+            known.faulted = Blocks::default();
+        }
     }
 
     fn note_mapped(&mut self, one: &Use, now: Nanos) {
@@ -395,7 +409,7 @@ impl Chunk {
         self.again |= self.passes(pages, now) >= REUSED;
     }
 
-    /// Notes faults, which wait for their pages where something came in. Gives the blocks that were not waited for before.
+    /// Notes faults, which may wait for their pages where something came in. Gives the blocks that were not waited for before.
     fn begin_faults(&mut self, one: &Use, now: Nanos) -> Blocks {
         let known = if lasts(self.faulted_until, now) { self.faulted } else { Blocks::default() };
         let new = one.blocks.without(known);
@@ -403,7 +417,7 @@ impl Chunk {
         self.faulted = known.without(one.blocks);
         if one.added > 0 && !new.is_empty() {
             self.faulted |= new;
-            self.faulted_until = now.saturating_add(AHEAD);
+            self.faulted_until = now.saturating_add(FAULT);
         }
         new
     }

@@ -79,8 +79,8 @@ fn in_a_replay_of_a_build_a_backup_takes_nothing_from_the_compiler() {
     for (percent, has_room) in [(10, false), (13, false), (30, true)] {
         let outcome = replay(&trace, hard(trace.memory * percent / 100), 5_000);
         let planned = outcome.protector.planned(&trace.files[compiler]);
-        assert_eq!(planned == whole, percent > 10, "{percent} %: {planned} of {whole} pages");
-        assert!(planned >= whole * 3 / 4, "{percent} %: {planned} of {whole} pages");
+        let least = if percent > 10 { whole } else { whole * 3 / 4 };
+        assert!(whole > 0 && planned >= least, "{percent} %: {planned} of {whole} pages");
         assert_eq!(held_of_backup(&outcome) > 0, has_room, "{percent} %: what is left is not left idle");
     }
 }

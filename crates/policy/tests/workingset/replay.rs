@@ -2,7 +2,8 @@
 //! there.
 //!
 //! The trace says who used what and when, as it was; what would have been quicker is not made quicker. So it tells
-//! less good of protection than there is, never more.
+//! less good of protection than there is, never more. Only of what is mapped a fault that was told twice finds its page the
+//! second time, with protection and without.
 
 use crate::{
     cache::{Cache, PART_PAGES, PARTS},

@@ -304,11 +304,28 @@ fn a_fault_that_waits_for_the_disk_counts_once() {
     };
     // It begins, and brings in the page; in the next turn the page is there.
     heat.observe(&fault(CHUNK_PAGES), &[], seconds(1));
-    heat.observe(&fault(0), &[], seconds(2));
+    heat.observe(&fault(0), &[], Nanos(1_500_000_000));
     assert!(passes(&heat, file(1), 0, seconds(2)) <= 1 << FRACTION);
     // The next is another.
     heat.observe(&fault(0), &[], seconds(3));
     assert!(passes(&heat, file(1), 0, seconds(3)) > REUSED);
+}
+
+#[test]
+fn each_start_of_a_program_counts_however_soon_its_pages_are_taken_again() {
+    let mut heat = heat();
+    for start in 1..=3 {
+        let mut uses = pass(file(1), 0..1, 1);
+        uses.iter_mut().for_each(|one| (one.mapped, one.added) = (true, CHUNK_PAGES));
+        heat.observe(&uses, &[], Nanos(start * 400_000_000));
+        uses.iter_mut().for_each(|one| {
+            (one.accessed, one.blocks, one.mapped, one.added) = (0, Blocks::default(), false, 0);
+            one.evicted = CHUNK_PAGES;
+        });
+        heat.observe(&uses, &[], Nanos(start * 400_000_000 + 200_000_000));
+    }
+    let found = passes(&heat, file(1), 0, seconds(2));
+    assert!(found > 2 << FRACTION, "{found}");
 }
 
 #[test]
