@@ -302,7 +302,9 @@ impl PrivateDaemon {
             let ended = child::wait_readable(self.pidfd.as_fd(), Duration::from_millis(20))?;
             if ended || Instant::now() > until {
                 let said = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-                let problem = said.lines().last().unwrap_or("said nothing and does not answer").to_owned();
+                let last = said.lines().last().unwrap_or("said nothing and does not answer");
+                // It may not have been started at all.
+                let problem = last.strip_prefix("error ").unwrap_or(last).to_owned();
                 return Err(BenchError::Guard { command: "daemon".to_owned(), problem });
             }
         }
@@ -322,7 +324,7 @@ impl PrivateDaemon {
     }
 }
 
-/// Starts the daemon of that folder.
+/// Starts the daemon of that folder, which ends with the thread that does so.
 fn spawn(
     programs: &Programs,
     folder: &Path,

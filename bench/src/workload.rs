@@ -1,7 +1,8 @@
 //! The processes that a bench starts: small programs inside the same binary, behind a hidden subcommand.
 //!
 //! Each speaks lines on its standard input and output, says `ready` first, and ends when its input closes. Each is
-//! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent.
+//! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent. Only `leash`
+//! becomes another program.
 
 mod allocate;
 mod broom;

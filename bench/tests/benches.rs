@@ -544,7 +544,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
         "unknown bench 'fault': try one of faults, latency, overshoot, accuracy, reap, select, tmalloc, workingset"
     );
     let error = run("accuracy", &quick(None)).unwrap_err().to_string();
-    assert!(error.starts_with("start /nonexistent/plimsoll daemon: "), "{error}");
+    assert!(error.starts_with("guard under test: 'daemon': start /nonexistent/plimsoll: "), "{error}");
 }
 
 #[test]

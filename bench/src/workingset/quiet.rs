@@ -31,7 +31,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     let build = match &stage.options.build {
         Some(build) => build.clone(),
         None if crate::comparator::find_program("cc").is_some() => {
-            // Two seconds: so that there are many to compare.
+            // Some seconds: so that there are many to compare.
             let files = stage.options.sized(3, 2);
             sources(stage.data.folder(), files)?
         }
@@ -58,6 +58,8 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     loop {
         let round = interleave(2, 1, |index| {
             stage.protect(if index == 0 { &OFF[..] } else { &DEFAULTS[..] })?;
+            // The first second is another.
+            build_seconds(&mut builder, &build)?;
             let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
             let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
             let seconds = build_seconds(&mut builder, &build)?;

@@ -22,5 +22,5 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
         // It has ended before.
         return Ok(());
     }
-    Err(BenchError::io(format!("run {program}"))(Command::new(program).args(rest).exec()))
+    Err(BenchError::io(format!("start {program}"))(Command::new(program).args(rest).exec()))
 }
