@@ -36,7 +36,8 @@ use tmalloc::message::{
 
 /// How long anything may take before a test has failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-const RECALL_PATIENCE: Duration = Duration::from_millis(50);
+/// The coordinator's own is 50 ms: on a machine under load an answer comes later, and a test is refused what it could have.
+const RECALL_PATIENCE: Duration = Duration::from_secs(1);
 const SCENARIO: &str = "TMALLOC_TEST_SCENARIO";
 const SOCKET: &str = "PLIMSOLL_TMALLOC_SOCKET";
 
