@@ -127,7 +127,7 @@ make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workl
 binaries=$(test_binaries) || exit
 commands=$(test_commands modest "$binaries" "${*@Q}" "${patterns[@]}")
 filling_commands=$(test_commands filling "$binaries" "${*@Q}" "${patterns[@]}")
-small_commands=$(test_commands filling "$binaries" "${*@Q}" "${small[@]}")
+small_commands=$(for kind in modest filling; do test_commands $kind "$binaries" "${*@Q}" "${small[@]}"; done)
 [ -n "$commands$filling_commands$small_commands" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"

@@ -44,7 +44,7 @@ const HOG: &str = "signal.alarm(600)\n\
 
 /// How large the file is that is used again and again: half of what may be locked on the smallest machine.
 fn used_mib() -> u64 {
-    (meminfo_mib("MemTotal") / 16).min(64)
+    (meminfo_mib("MemTotal") / 15).min(64)
 }
 
 /// Room for the guard to see a file used, and to lock it.
