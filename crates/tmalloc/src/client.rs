@@ -136,8 +136,19 @@ static PATIENT: AtomicUsize = AtomicUsize::new(0);
 /// What is held no longer, and not told yet, in bytes.
 static RETURNED: AtomicUsize = AtomicUsize::new(0);
 
-/// Asks for `bytes`, which are whole pages.
+/// Asks for `bytes`, which are whole pages. Who waits for nobody is not refused for what lies idle in its own hands: the
+/// watcher, which is asked for that first, may have started only now, or be slower than the coordinator has patience.
 pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
+    let answer = try_reserve(bytes, patience);
+    if !matches!((&answer, patience), (Err(Refusal::Refused), Patience::None)) {
+        return answer;
+    }
+    let given = watch::give_idle(bytes);
+    give_back(given);
+    if given > 0 { try_reserve(bytes, patience) } else { answer }
+}
+
+fn try_reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
     let answer = ask(RESERVE, bytes as u64, patience)?;
     match answer.kind {
         GRANTED => Ok(Grant { bytes, connection: answer.connection }),

@@ -171,6 +171,14 @@ fn a_transaction_takes_all_or_none() {
 }
 
 #[test]
+fn nobody_is_refused_for_what_lies_idle_in_its_own_hands() {
+    let coordinator = Coordinator::start(16 * MIB);
+    coordinator.books().unheard = true;
+    coordinator.run("transaction");
+    coordinator.run("small_then_large");
+}
+
+#[test]
 fn a_transaction_of_small_blocks_may_be_larger_than_a_region() {
     let coordinator = Coordinator::start(128 * MIB);
     coordinator.run("transaction_of_many");
@@ -224,6 +232,7 @@ fn scenario() {
         Some("wait_many") => wait_many(),
         Some("transaction_of_many") => transaction_of_many(),
         Some("transaction") => transaction(),
+        Some("small_then_large") => small_then_large(),
         Some("soft") => soft(),
         Some("headroom") => headroom(),
         _ => {}
@@ -587,6 +596,14 @@ fn transaction() {
     // Nothing is left of the one that was refused.
     give(take(1, 12 << 20));
     drop(Transaction::begin());
+}
+
+fn small_then_large() {
+    give(take(80_000, 150));
+    let large = take(1, 14 << 20);
+    give(take(1000, 150));
+    give(large);
+    give(take(80_000, 150));
 }
 
 static REACHED: AtomicI32 = AtomicI32::new(-1);

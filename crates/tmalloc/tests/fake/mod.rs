@@ -53,6 +53,8 @@ pub(crate) struct Books {
     pub(crate) recalled: u64,
     /// So many requests are refused as too many.
     pub(crate) busy: usize,
+    /// Nobody hears of recalls, as before a process's watcher has connected.
+    pub(crate) unheard: bool,
     /// The most that was ever held.
     pub(crate) peak: u64,
     watchers: Vec<c_int>,
@@ -344,7 +346,7 @@ fn welcome(socket: c_int, hello: Message, shared: &Shared) {
     }
     books.connections.push(socket);
     send(socket, Message::new(WELCOME).a(VERSION).b(4096).c(1));
-    if hello.b & HELLO_WATCHES != 0 {
+    if hello.b & HELLO_WATCHES != 0 && !books.unheard {
         books.watchers.push(socket);
     }
 }
