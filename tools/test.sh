@@ -55,8 +55,9 @@ suite() {
     status=${PIPESTATUS[0]}
     # A log that ends without a line break would hide the next line from the summary.
     printf '\n%s\n' "plimsoll-suite: $name: exit $status" >>"$log"
+    # Also of those that passed when they were run once more: why is to be known.
+    since "$start" | awk '/^failures:$/ { show = 1 } /^test result: / { show = 0 } show || /^error/'
     if [ "$status" -ne 0 ]; then
-        since "$start" | awk '/^failures:$/ { show = 1 } /^test result: / { show = 0 } show || /^error/'
         printf 'FAILED  %-12s %4d s (all output: %s)\n' "$name" $((SECONDS - began)) "$log"
     else
         printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
