@@ -8,9 +8,9 @@ use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, 
 use record::Record;
 use std::{ffi::OsStr, path::Path};
 
-/// How long the multi-generational LRU keeps what was used last, in milliseconds, where nobody has set it: a program that
-/// does something every second stays. Where that cannot be kept the kernel's OOM killer comes, before the machine stands
-/// still; with more it would come when nothing is wrong.
+/// How long the multi-generational LRU keeps what was used last, in milliseconds, where that is its to keep and nobody has set
+/// it: a program that does something every second stays. Where that cannot be kept the kernel's OOM killer comes, before the
+/// machine stands still; with more it would come when nothing is wrong.
 const MIN_TTL_MS: u64 = 1000;
 
 /// Its name, which no other setting changed here has.
@@ -102,6 +102,21 @@ impl Knobs {
                 self.notices.once("working set", &error);
             }
         }
+    }
+
+    /// Says so where somebody has it keep what was used last while files are locked: the kernel's OOM killer may come for
+    /// that while nothing is short ([`plimsoll_policy::workingset::Tunables::keeps_last_used`]).
+    pub(super) fn warn_of_last_used(&mut self) {
+        let Some(lru_gen) = self.places.lru_gen.clone() else { return };
+        // What cannot be read is told where it is to be set.
+        let (Ok(true), Ok(milliseconds @ 1..)) = (lru_gen.is_enabled(), lru_gen.min_ttl_ms()) else { return };
+        self.notices.once(
+            "working set",
+            &format_args!(
+                "min_ttl_ms of the multi-generational LRU is {milliseconds}: while files are locked the kernel's OOM killer \
+                 may come for it though there is swap; 0 is safe"
+            ),
+        );
     }
 
     /// Has it keep what it kept before.

@@ -17,7 +17,10 @@ use nix::{
 use plimsoll_policy::{
     reading::Reading,
     units::{Nanos, Pages},
-    workingset::anon::{self, AnonState},
+    workingset::{
+        Budget,
+        anon::{self, AnonState},
+    },
 };
 use plimsoll_sys::process::{Priority, ProcRoot, raise_decider};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +78,7 @@ impl Setter {
             }
             if self.shared.hush(Thread::Setter) {
                 // Other tunables, or more is held back than is to be.
-                self.due = Nanos(0);
+                (self.due, self.settings_due) = (Nanos(0), Nanos(0));
             }
             let moment = now();
             if self.due <= moment {
@@ -95,18 +98,23 @@ impl Setter {
     /// Keeps to the floor of anonymous memory, and looks at the other settings when it is time.
     fn look(&mut self, moment: Nanos) {
         let reading = self.readings.read_anon(&mut self.proc);
-        let held = self.anon.holds;
-        self.anon = anon::judge(self.anon, &reading, &self.shared.tunables());
+        let (held, tunables) = (self.anon.holds, self.shared.tunables());
+        self.anon = anon::judge(self.anon, &reading, &tunables);
         self.due = moment.saturating_add(self.anon.look_in);
         let Some(mut knobs) = unless_stopping(&self.knobs, &self.shared) else { return };
         let again = moment >= self.settings_due;
         if again {
             self.settings_due = moment.saturating_add(SETTINGS_EVERY);
-            // Without swap the floor of clean file memory ends one at the same point, whom selection names: not the kernel.
+            // Without swap there is nothing of programs that the kernel could take.
             match reading.swap_total {
-                Reading::Absent | Reading::Known(Pages(0)) => knobs.forget_last_used(),
-                Reading::Known(_) => knobs.keep_last_used(),
+                Reading::Known(swap) if swap > Pages(0) && tunables.keeps_last_used() => {
+                    knobs.keep_last_used()
+                }
+                Reading::Absent | Reading::Known(_) => knobs.forget_last_used(),
                 Reading::Unreadable | Reading::Stale { .. } => {}
+            }
+            if tunables.budget(reading.mem_total) != Budget::default() {
+                knobs.warn_of_last_used();
             }
         }
         match (held, self.anon.holds) {

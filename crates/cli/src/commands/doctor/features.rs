@@ -216,7 +216,7 @@ fn for_the_working_set(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         optional(
             "multi-generational LRU",
             &machine.multi_gen_lru,
-            "keeping what was used within the last second, by min_ttl_ms, while the working set is protected and there is swap",
+            "keeping what was used within the last second, by min_ttl_ms, where anon_min_ratio is kept to and no file may be locked",
             "locks and the floor protect the working set by themselves",
         ),
     ]

@@ -97,6 +97,23 @@ fn it_is_set_where_it_is_used_also_when_that_is_later() {
 }
 
 #[test]
+fn who_has_it_set_while_files_are_locked_is_told_once() {
+    let kernel = Kernel::new("0x0007", "300");
+    let (journal, said) = Journal::gather();
+    let mut knobs = Knobs { notices: Notices::new(journal), ..kernel.knobs() };
+    knobs.warn_of_last_used();
+    knobs.warn_of_last_used();
+    kernel.set("lru_gen/min_ttl_ms", "0");
+    knobs.warn_of_last_used();
+    kernel.set("lru_gen/min_ttl_ms", "500");
+    kernel.set("lru_gen/enabled", "0x0000");
+    knobs.warn_of_last_used();
+    let said: Vec<String> = said.try_iter().collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("min_ttl_ms of the multi-generational LRU is 300"), "{said:?}");
+}
+
+#[test]
 fn swapping_is_held_back_in_every_slice_also_in_one_that_comes_later() {
     let kernel = Kernel::new("0x0007", "0");
     let mut knobs = kernel.knobs();

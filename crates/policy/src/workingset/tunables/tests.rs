@@ -76,6 +76,20 @@ fn the_switch_is_a_number_in_json_and_may_be_a_boolean() {
 }
 
 #[test]
+fn what_was_used_last_is_for_the_kernel_to_keep_where_nothing_else_does() {
+    let on = "workingset_protection=1";
+    assert!(tunables(&[on, "clean_min_ratio=0"]).keeps_last_used());
+    for others in [
+        &[on][..],
+        &[on, "clean_min_ratio=0", "clean_low_ratio=1"],
+        &[on, "clean_min_ratio=0", "anon_min_ratio=0"],
+        &["clean_min_ratio=0"],
+    ] {
+        assert!(!tunables(others).keeps_last_used(), "{others:?}");
+    }
+}
+
+#[test]
 fn nothing_is_locked_while_protection_is_off() {
     assert_eq!(Tunables::default().budget(Pages(1 << 20)), Budget::default());
     let on = tunables(&["workingset_protection=1", "clean_low_ratio=10"]);
