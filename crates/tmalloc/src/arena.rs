@@ -128,6 +128,7 @@ pub(crate) fn refill(arena: usize, class: usize, patience: Patience) -> Result<N
     if let Some(block) = lock.lock().allocate(class) {
         return Ok(block);
     }
+    let given = watch::given();
     let answer = match patience {
         Patience::None => grow_at_once(lock, arena, class),
         Patience::Until(_) | Patience::Endless => grow_by_waiting(lock, arena, class, patience),
@@ -139,7 +140,11 @@ pub(crate) fn refill(arena: usize, class: usize, patience: Patience) -> Result<N
             let plan = lock.lock().plan(class, wanted, usize::MAX, false);
             carry_out(plan, lock, arena, class, None)
         }
-        Err(Refusal::Refused) => take_from_others(class).ok_or(Refusal::Refused),
+        Err(Refusal::Refused) => match take_from_others(class) {
+            Some(block) => Ok(block),
+            None if patience == Patience::None => grow_by_giving(lock, arena, class, given),
+            None => Err(Refusal::Refused),
+        },
         answer => answer,
     }
 }
@@ -224,7 +229,7 @@ fn grow_at_once(lock: &Lock<Arena>, arena: usize, class: usize) -> Result<NonNul
     let mut wanted = lease(class);
     loop {
         let plan = lock.lock().plan(class, wanted, usize::MAX, true);
-        match client::reserve(plan.cost(), Patience::None) {
+        match client::reserve_at_once(plan.cost()) {
             Ok(grant) => return carry_out(plan, lock, arena, class, Some(grant)),
             Err(refusal) => {
                 lock.lock().undo(plan);
@@ -235,6 +240,29 @@ fn grow_at_once(lock: &Lock<Arena>, arena: usize, class: usize) -> Result<NonNul
                 shrink_leases();
                 wanted = needed;
             }
+        }
+    }
+}
+
+/// The last resort of who does not wait: memory that lies idle here goes back for what is needed, unless there was none,
+/// nor any that the watcher has given back since.
+fn grow_by_giving(
+    lock: &Lock<Arena>,
+    arena: usize,
+    class: usize,
+    given: u32,
+) -> Result<NonNull<u8>, Refusal> {
+    let needed = region::data_bytes_for(class);
+    client::give_back(watch::give_idle(region::cost_of_new(needed)));
+    if watch::given() == given {
+        return Err(Refusal::Refused);
+    }
+    let plan = lock.lock().plan(class, needed, usize::MAX, true);
+    match client::reserve_at_once(plan.cost()) {
+        Ok(grant) => carry_out(plan, lock, arena, class, Some(grant)),
+        Err(refusal) => {
+            lock.lock().undo(plan);
+            Err(refusal)
         }
     }
 }

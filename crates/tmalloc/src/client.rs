@@ -4,7 +4,7 @@
 //! reads for all. Only the reader closes the connection, so a descriptor is never reused under somebody's hands.
 
 use crate::{
-    cancel, fork,
+    arena, cancel, fork,
     lock::{self, Lock},
     message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
     socket::{self, Own, Received},
@@ -20,7 +20,9 @@ use std::{
 const SLOTS: usize = 80;
 /// So many of them at most wait for memory: less than those 64, since one that is cancelled counts until it is answered.
 const PATIENT_MAX: usize = 48;
-/// Why a question is REFUSED that met too many others.
+/// Why a question is REFUSED that is over the line.
+const REASON_OVER_LINE: u64 = 1;
+/// Why one is that met too many others.
 const REASON_BUSY: u64 = 3;
 /// How long before it is asked again, and how often by who has no patience.
 const BUSY_INTERVAL: Duration = Duration::from_millis(10);
@@ -104,6 +106,8 @@ struct Slot {
     connection: AtomicU32,
     kind: AtomicU32,
     value: AtomicU64,
+    usage: AtomicU64,
+    line: AtomicU64,
 }
 
 impl Slot {
@@ -114,6 +118,8 @@ impl Slot {
             connection: AtomicU32::new(0),
             kind: AtomicU32::new(0),
             value: AtomicU64::new(0),
+            usage: AtomicU64::new(0),
+            line: AtomicU64::new(0),
         }
     }
 
@@ -139,21 +145,18 @@ static RETURNED: AtomicUsize = AtomicUsize::new(0);
 /// Asks for `bytes`, which are whole pages. Who waits for nobody is not refused for what lies idle in its own hands: the
 /// watcher, which is asked for that first, may have started only now, or be slower than the coordinator has patience.
 pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
-    let answer = try_reserve(bytes, patience);
-    if !matches!((&answer, patience), (Err(Refusal::Refused), Patience::None)) {
-        return answer;
+    let before = watch::given();
+    let answer = ask(RESERVE, bytes as u64, patience)?;
+    if patience != Patience::None || !answer.is_for_want_of(bytes, arena::held_bytes()) {
+        return answer.grant(bytes);
     }
-    let given = watch::give_idle(bytes);
-    give_back(given);
-    if given > 0 { try_reserve(bytes, patience) } else { answer }
+    give_back(watch::give_idle(bytes));
+    if watch::given() == before { Err(Refusal::Refused) } else { reserve_at_once(bytes) }
 }
 
-fn try_reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
-    let answer = ask(RESERVE, bytes as u64, patience)?;
-    match answer.kind {
-        GRANTED => Ok(Grant { bytes, connection: answer.connection }),
-        _ => Err(Refusal::Refused),
-    }
+/// The same, without giving anything back for it: where less is needed than is asked for, or others may have some.
+pub(crate) fn reserve_at_once(bytes: usize) -> Result<Grant, Refusal> {
+    ask(RESERVE, bytes as u64, Patience::None)?.grant(bytes)
 }
 
 /// Whether somebody answered last.
@@ -237,10 +240,26 @@ pub(crate) unsafe fn start_over() {
 struct Answer {
     kind: u32,
     value: u64,
+    /// With REFUSED: what the account uses, and how far grants may go, in bytes.
+    usage: u64,
+    line: u64,
     connection: u32,
 }
 
 impl Answer {
+    fn grant(&self, bytes: usize) -> Result<Grant, Refusal> {
+        match self.kind {
+            GRANTED => Ok(Grant { bytes, connection: self.connection }),
+            _ => Err(Refusal::Refused),
+        }
+    }
+
+    /// Whether `bytes` could be had if enough of what this process holds went back.
+    fn is_for_want_of(&self, bytes: usize, held: usize) -> bool {
+        let without = self.usage.saturating_sub(held as u64).saturating_add(bytes as u64);
+        self.kind == REFUSED && self.value == REASON_OVER_LINE && without <= self.line
+    }
+
     /// There were too many at once: this says nothing of the memory.
     fn is_busy(&self) -> bool {
         self.kind == REFUSED && self.value == REASON_BUSY
@@ -343,8 +362,9 @@ fn send_question(slot: &Slot, question: Message) -> bool {
     let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed).max(1);
     slot.seq.store(seq, Ordering::Relaxed);
     slot.connection.store(connection.number, Ordering::Release);
+    // What was given back before counts for the answer.
     if let Some(socket) = connection.socket
-        && !socket::send(socket, &question.seq(seq))
+        && !(tell_returned(socket) && socket::send(socket, &question.seq(seq)))
     {
         // Whoever reads next finds the end and closes.
         socket.shut_down();
@@ -387,6 +407,8 @@ fn await_answer(slot: &Slot, patience: Patience) -> Option<Answer> {
                 return Some(Answer {
                     kind: slot.kind.load(Ordering::Relaxed),
                     value: slot.value.load(Ordering::Relaxed),
+                    usage: slot.usage.load(Ordering::Relaxed),
+                    line: slot.line.load(Ordering::Relaxed),
                     connection: slot.connection.load(Ordering::Relaxed),
                 });
             }
@@ -496,6 +518,8 @@ fn deliver(message: &Message, connection: u32, reader: &Slot) {
     if let Some(slot) = asker {
         slot.kind.store(message.kind, Ordering::Relaxed);
         slot.value.store(message.a, Ordering::Relaxed);
+        slot.usage.store(message.b, Ordering::Relaxed);
+        slot.line.store(message.c, Ordering::Relaxed);
         slot.state.store(ANSWERED, Ordering::Release);
         if !ptr::eq(slot, reader) {
             lock::wake(&slot.state, 1);

@@ -48,6 +48,7 @@ static SOFT_REACHED: AtomicBool = AtomicBool::new(false);
 /// What programs poll.
 static SOFT_FD: Lock<Option<Own>> = Lock::new(None);
 static LISTENER: Lock<Listener> = Lock::new(NOBODY);
+static GIVEN: AtomicU32 = AtomicU32::new(0);
 /// Milliseconds of the monotonic clock at the last refusal, plus one.
 static REFUSED_AT_MS: AtomicU64 = AtomicU64::new(0);
 
@@ -117,6 +118,11 @@ pub(crate) unsafe fn start_over() {
     }
 }
 
+/// How often idle memory was given back, by whichever thread.
+pub(crate) fn given() -> u32 {
+    GIVEN.load(Ordering::Acquire)
+}
+
 /// Gives idle memory back, `wanted` bytes and what comes along. How many it was.
 pub(crate) fn give_idle(wanted: usize) -> usize {
     let mut given = large::trim(wanted);
@@ -124,6 +130,7 @@ pub(crate) fn give_idle(wanted: usize) -> usize {
         cache::empty_all();
         given += arena::trim(wanted - given);
     }
+    GIVEN.fetch_add(u32::from(given > 0), Ordering::Release);
     given
 }
 

@@ -172,10 +172,11 @@ fn a_transaction_takes_all_or_none() {
 
 #[test]
 fn nobody_is_refused_for_what_lies_idle_in_its_own_hands() {
-    let coordinator = Coordinator::start(16 * MIB);
-    coordinator.books().unheard = true;
-    coordinator.run("transaction");
-    coordinator.run("small_then_large");
+    for scenario in ["transaction", "small_then_large", "small_beside_kept"] {
+        let coordinator = Coordinator::start(16 * MIB);
+        coordinator.books().unheard = true;
+        coordinator.run(scenario);
+    }
 }
 
 #[test]
@@ -233,6 +234,7 @@ fn scenario() {
         Some("transaction_of_many") => transaction_of_many(),
         Some("transaction") => transaction(),
         Some("small_then_large") => small_then_large(),
+        Some("small_beside_kept") => small_beside_kept(),
         Some("soft") => soft(),
         Some("headroom") => headroom(),
         _ => {}
@@ -604,6 +606,15 @@ fn small_then_large() {
     give(take(1000, 150));
     give(large);
     give(take(80_000, 150));
+}
+
+fn small_beside_kept() {
+    // A freed block of this size is kept for the next one like it.
+    give(take(1, 900 << 10));
+    let small: Vec<_> = std::iter::from_fn(|| tmalloc::allocate(1000)).collect();
+    // 15,000 at most where it stays kept.
+    assert!(small.len() > 15_200, "{} blocks", small.len());
+    give(small);
 }
 
 static REACHED: AtomicI32 = AtomicI32::new(-1);
