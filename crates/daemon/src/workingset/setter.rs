@@ -18,7 +18,7 @@ use plimsoll_policy::{
     reading::Reading,
     units::{Nanos, Pages},
     workingset::{
-        Budget,
+        Tunables,
         anon::{self, AnonState},
     },
 };
@@ -38,6 +38,8 @@ pub(super) struct Setter {
     anon: AnonState,
     due: Nanos,
     settings_due: Nanos,
+    /// What the settings were looked at by last.
+    tunables: Tunables,
 }
 
 impl Setter {
@@ -58,6 +60,7 @@ impl Setter {
             anon: AnonState::default(),
             due: Nanos(0),
             settings_due: Nanos(0),
+            tunables: Tunables::default(),
         })
     }
 
@@ -78,7 +81,7 @@ impl Setter {
             }
             if self.shared.hush(Thread::Setter) {
                 // Other tunables, or more is held back than is to be.
-                (self.due, self.settings_due) = (Nanos(0), Nanos(0));
+                self.due = Nanos(0);
             }
             let moment = now();
             if self.due <= moment {
@@ -102,18 +105,20 @@ impl Setter {
         self.anon = anon::judge(self.anon, &reading, &tunables);
         self.due = moment.saturating_add(self.anon.look_in);
         let Some(mut knobs) = unless_stopping(&self.knobs, &self.shared) else { return };
-        let again = moment >= self.settings_due;
+        let again = moment >= self.settings_due || tunables != self.tunables;
         if again {
-            self.settings_due = moment.saturating_add(SETTINGS_EVERY);
+            (self.settings_due, self.tunables) = (moment.saturating_add(SETTINGS_EVERY), tunables);
             // Without swap there is nothing of programs that the kernel could take.
             match reading.swap_total {
                 Reading::Known(swap) if swap > Pages(0) && tunables.keeps_last_used() => {
-                    knobs.keep_last_used()
+                    knobs.keep_last_used();
                 }
-                Reading::Absent | Reading::Known(_) => knobs.forget_last_used(),
-                Reading::Unreadable | Reading::Stale { .. } => {}
+                Reading::Unreadable | Reading::Stale { .. } if tunables.keeps_last_used() => {}
+                Reading::Known(_) | Reading::Absent | Reading::Unreadable | Reading::Stale { .. } => {
+                    knobs.forget_last_used();
+                }
             }
-            if tunables.budget(reading.mem_total) != Budget::default() {
+            if reading.swap_total.known() > Some(Pages(0)) && tunables.locks_files() {
                 knobs.warn_of_last_used();
             }
         }

@@ -99,11 +99,16 @@ impl Tunables {
     /// Files that are locked are in none of its generations. It goes by the age of the oldest one of files, which is young
     /// then whatever else is old (`lruvec_is_reclaimable` of Linux 6.1 and 6.12), so that kswapd calls the OOM killer while
     /// there is swap: on 6.12 with 512 MiB of memory and half of that free in swap in 4 of 8 runs with 1000 ms, in 1 of 5 with
-    /// 100 ms, in none of 4 with 0.
+    /// 100 ms, in none of 8 with 0.
     #[must_use]
     pub fn keeps_last_used(&self) -> bool {
-        let locks = self.clean_min_ratio > Ratio(0) || self.clean_low_ratio > Ratio(0);
-        self.workingset_protection && self.anon_min_ratio > Ratio(0) && !locks
+        self.workingset_protection && self.anon_min_ratio > Ratio(0) && !self.locks_files()
+    }
+
+    /// Whether any file may be locked.
+    #[must_use]
+    pub fn locks_files(&self) -> bool {
+        self.workingset_protection && self.clean_min_ratio.max(self.clean_low_ratio) > Ratio(0)
     }
 
     /// Changes one of them.
