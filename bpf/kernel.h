@@ -302,6 +302,7 @@ struct cgroup {
 struct page_counter {
 	atomic_long_t usage;
 	unsigned long max;
+	unsigned long high;
 };
 
 struct zone {

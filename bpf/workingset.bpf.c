@@ -15,6 +15,11 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 const volatile __u32 page_shift = 12; /* set before load */
 
+struct barren {
+	__u64 time_ns; /* of the last time */
+	__u64 times;   /* in a row */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -28,6 +33,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct plimsoll_floor_state);
 } floor_state SEC(".maps");
+
+/* Of processes whose reclaim ended with nothing, by thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct barren);
+} barren_threads SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -96,7 +96,8 @@ struct plimsoll_floor_state {
 	__u64 asked_ns; /* the daemon was asked to take `victim`; 0: the programs took it */
 	__u64 soft_ns;  /* when the last word was given to let go of the soft tier */
 	__u64 near_ns;  /* the same, that the line is near and the table is out of date */
-	__u64 checks; /* how often the line was looked at; with clean memory below it; nobody taken for want of a table */
+	/* How often the line was looked at; clean memory below it, or nothing to take; nobody taken for want of a table. */
+	__u64 checks;
 	__u64 below;
 	__u64 stale;
 	__u64 blind; /* how often clean memory could not be read */
@@ -105,10 +106,11 @@ struct plimsoll_floor_state {
 };
 
 /* plimsoll_workingset_record.kind */
-#define PLIMSOLL_WORKINGSET_SOFT 1u   /* reclaim made no progress, or soon makes none: let go of the soft tier */
-#define PLIMSOLL_WORKINGSET_ASK 2u    /* below the line: take `victim`, for the programs cannot */
-#define PLIMSOLL_WORKINGSET_TAKEN 3u  /* below the line: `victim` was sent SIGKILL */
-#define PLIMSOLL_WORKINGSET_NOBODY 4u /* below the line: nobody of the table lives */
+#define PLIMSOLL_WORKINGSET_SOFT 1u /* reclaim made no progress, or soon makes none: let go of the soft tier */
+/* Below the line, or near it with nothing that reclaim can take: */
+#define PLIMSOLL_WORKINGSET_ASK 2u    /* take `victim`, for the programs cannot */
+#define PLIMSOLL_WORKINGSET_TAKEN 3u  /* `victim` was sent SIGKILL */
+#define PLIMSOLL_WORKINGSET_NOBODY 4u /* nobody of the table lives */
 #define PLIMSOLL_WORKINGSET_NEAR 5u   /* the line is near: a table is wanted */
 
 struct plimsoll_workingset_record {

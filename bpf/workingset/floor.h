@@ -13,6 +13,15 @@ extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type
 /* Reclaim looks for 32 pages (SWAP_CLUSTER_MAX); half of that is progress. */
 #define PROGRESS_PAGES 16
 #define SOFT_APART_NS 1000000
+/*
+ * So often in a row a thread found nothing at all, at any priority. The kernel lets it try sixteen times
+ * (MAX_RECLAIM_RETRIES, mm/internal.h, 6.1 to 7.2) before it has its OOM killer choose.
+ */
+#define BARREN_MAX 8
+/* Reclaim that finds nothing may be put to sleep for half a second (VMSCAN_THROTTLE_NOPROGRESS, mm/vmscan.c). */
+#define BARREN_APART_NS 2000000000ll
+/* A cgroup with less left than is charged at once (MEMCG_CHARGE_BATCH) is at its limit. */
+#define CHARGE_PAGES 64
 /* Nobody of the table lives: the next one is due within 100 ms. */
 #define NOBODY_APART_NS 10000000
 /* From one word that a table is wanted to the next. */
@@ -22,7 +31,7 @@ extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type
 
 #define TICK_NS 10000000
 
-enum where {
+enum scope {
 	MACHINE,
 	CGROUP,
 };
@@ -266,7 +275,7 @@ static __noinline int choose(struct crossing *at)
 	return tell(at, &victim, PLIMSOLL_WORKINGSET_NOBODY);
 }
 
-/* Clean memory is below the line and memory is short. */
+/* Memory is short, and clean memory is below the line or none of it can be taken. */
 static __noinline int act(struct crossing *at)
 {
 	__u64 until;
@@ -332,7 +341,19 @@ static __noinline int tell_soft(struct plimsoll_floor_state *state, bool limited
 	return 0;
 }
 
-static __always_inline int look_at_floor(enum where where)
+/*
+ * Whether more is free than where memory is short. Where reclaim found nothing that is much less: a cgroup is at its limit, and
+ * a machine has what the kernel keeps for itself.
+ */
+static __always_inline bool is_free(const struct plimsoll_floor *told, __s64 free_pages, bool barren)
+{
+	if (!barren)
+		return free_pages > told->free_max_pages;
+	return free_pages > (told->cgroup ? CHARGE_PAGES : told->free_max_pages >> 2);
+}
+
+/* At the begin of reclaim; or, `barren`, after it has found nothing again and again. */
+static __noinline int look_at_floor(enum scope scope, bool barren)
 {
 	struct plimsoll_floor *told;
 	struct crossing at = {};
@@ -342,14 +363,14 @@ static __always_inline int look_at_floor(enum where where)
 	__u64 group;
 
 	told = bpf_map_lookup_elem(&floor_line, &zero);
-	if (!told || !(told->line_pages || told->reserve_pages) || (where == CGROUP) != (told->cgroup != 0))
+	if (!told || !(told->line_pages || told->reserve_pages) || (scope == CGROUP) != (told->cgroup != 0))
 		return 0;
 	at.floor = told;
 	at.state = bpf_map_lookup_elem(&floor_state, &zero);
 	if (!at.state)
 		return 0;
 	group = group_of(bpf_get_current_task_btf());
-	if (where == CGROUP) {
+	if (scope == CGROUP) {
 		group = find_above(group, told->cgroup);
 		if (!group)
 			return 0;
@@ -360,28 +381,28 @@ static __always_inline int look_at_floor(enum where where)
 	count(known ? &at.state->checks : &at.state->blind);
 	at.clean_pages = (stock.clean_pages > 0 ? stock.clean_pages : 0) + told->locked_pages;
 	at.free_pages = stock.free_pages;
-	if (!known || at.free_pages > told->free_max_pages)
+	if (!known || is_free(told, at.free_pages, barren))
 		return 0;
 	/* Ahead of need: the kernel tries sixteen times, and waits for nobody to wake up. */
-	if (told->reserve_pages && stock.clean_pages < told->reserve_pages)
-		tell_soft(at.state, where == CGROUP, 0);
+	if (!barren && told->reserve_pages && stock.clean_pages < told->reserve_pages)
+		tell_soft(at.state, scope == CGROUP, 0);
 	if (at.clean_pages >= 2 * told->line_pages)
 		return 0;
 	at.now = bpf_ktime_get_ns();
 	want_table(&at);
-	return at.clean_pages < told->line_pages ? act(&at) : 0;
+	return barren || at.clean_pages < told->line_pages ? act(&at) : 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(on_direct_begin)
 {
-	return look_at_floor(MACHINE);
+	return look_at_floor(MACHINE, false);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(on_limit_begin)
 {
-	return look_at_floor(CGROUP);
+	return look_at_floor(CGROUP, false);
 }
 
 /* kswapd's loop has no place of its own before 7.0 or so: this is once for some 32 pages that it looked at. */
@@ -390,26 +411,75 @@ int BPF_PROG(on_shrink)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	return task->flags & PF_KSWAPD ? look_at_floor(MACHINE) : 0;
+	return task->flags & PF_KSWAPD ? look_at_floor(MACHINE, false) : 0;
 }
 
-/* Reclaim ended with so many pages: next comes the kernel's OOM killer, unless the soft tier goes. */
-static __always_inline int look_at_progress(enum where where, unsigned long reclaimed)
+/* Whether a cgroup from this one up to the one that is protected, and not that one, reclaims for a bound of its own. */
+static __always_inline bool is_bound_below(__u64 group, __u64 inode)
+{
+	int level;
+
+	for (level = 0; level < CGROUP_DEPTH && group && inode_of(group) != inode; level++) {
+		struct mem_cgroup *bounded = (struct mem_cgroup *)group;
+		__s64 usage = BPF_CORE_READ(bounded, memory.usage.counter);
+
+		if ((__s64)BPF_CORE_READ(bounded, memory.max) - usage < CHARGE_PAGES ||
+		    (__s64)BPF_CORE_READ(bounded, memory.high) < usage)
+			return true;
+		group = parent_of(group);
+	}
+	return false;
+}
+
+/*
+ * Counts reclaim that found nothing: whether it is time to choose before the kernel does. Pages that are being read, or that
+ * somebody else has locked, are clean file memory, too, and cannot be taken. While the soft tier holds something, that is
+ * what goes.
+ */
+static __always_inline bool is_barren(const struct plimsoll_floor *told, unsigned long reclaimed)
+{
+	struct barren first = { .time_ns = bpf_ktime_get_ns(), .times = 1 };
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct barren *known = bpf_map_lookup_elem(&barren_threads, &thread);
+
+	if (reclaimed) {
+		if (known)
+			known->times = 0;
+		return false;
+	}
+	if (!known) {
+		bpf_map_update_elem(&barren_threads, &thread, &first, BPF_ANY);
+		return false;
+	}
+	if ((__s64)(first.time_ns - known->time_ns) > BARREN_APART_NS)
+		known->times = 0;
+	known->time_ns = first.time_ns;
+	if (++known->times < BARREN_MAX)
+		return false;
+	known->times = 0;
+	return !told->reserve_pages;
+}
+
+/* Reclaim ended with so many pages: next comes the kernel's OOM killer, unless the soft tier goes or somebody ends. */
+static __always_inline int look_at_progress(enum scope scope, unsigned long reclaimed)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_floor_state *state;
 	struct plimsoll_floor *told;
 	__u32 zero = 0;
 
-	if (reclaimed >= PROGRESS_PAGES || is_dying(task))
+	if (is_dying(task))
 		return 0;
 	told = bpf_map_lookup_elem(&floor_line, &zero);
 	state = bpf_map_lookup_elem(&floor_state, &zero);
-	if (!told || !state)
+	if (!told || !state || !(told->line_pages || reclaimed < PROGRESS_PAGES))
 		return 0;
 	if (told->cgroup && !find_above(group_of(task), told->cgroup))
 		return 0;
-	return tell_soft(state, where == CGROUP, reclaimed);
+	if (told->line_pages && (scope == CGROUP) == (told->cgroup != 0) && is_barren(told, reclaimed) &&
+	    !(told->cgroup && is_bound_below(group_of(task), told->cgroup)))
+		look_at_floor(scope, true);
+	return reclaimed < PROGRESS_PAGES ? tell_soft(state, scope == CGROUP, reclaimed) : 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")

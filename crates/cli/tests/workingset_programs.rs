@@ -484,6 +484,59 @@ fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
     assert!(counts.taken == 1 && counts.below >= 1 && counts.stale == 0, "{counts:?}");
 }
 
+/// What is locked, or being read, is clean file memory and cannot be taken.
+#[test]
+fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
+    let name = "above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken";
+    let Some(cage) = Cage::of(name, "barren", 128) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let mut hog = Caged::hog(&cage);
+    let id = hog.id();
+    let plain = floor(&cage, vec![id]);
+    programs.set.set_floor(&FloorSettings { locked: plain.line, ..plain }).unwrap();
+    hog.go();
+    let (victim, crossing) = next_victim(&mut programs, &cage, &mut [&mut hog]);
+    assert_eq!(victim.pid, id.pid);
+    hog.killed();
+    assert_eq!(oom_kills(&cage), 0);
+    assert!(crossing.clean >= crossing.line && crossing.free <= Pages(MIB_PAGES), "{crossing:?}");
+    assert_eq!(programs.set.floor_counts().unwrap().taken, 1);
+}
+
+#[test]
+fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
+    let name = "nobody_is_taken_for_a_bound_of_a_cgroup_below";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(cage) = Cage::of(name, "bound", 128) else { return };
+    if cage.is_unified() {
+        cage.set("cgroup.subtree_control", "+memory");
+    }
+    let Some(beside) = Cage::of(name, "bound/beside", 1024) else { return };
+    let Some(below) = Cage::of(name, "bound/below", 32) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    // That above is full as well, of what can be taken.
+    let path = disk.cold("file", 160 * MIB_PAGES);
+    let mut reader = Caged::new(&beside, &format!("sh -c 'while cat {}; do :; done'", path.display()));
+    reader.go();
+    let mut sum = 0;
+    until("it is read", SOON, || {
+        sum += programs.uses(&path).iter().map(|one| one.added).sum::<u64>();
+        (sum >= 160 * MIB_PAGES).then_some(())
+    });
+    let spared = Caged::sleeper(&beside);
+    let line = Pages(100 * MIB_PAGES);
+    let settings = FloorSettings { line, locked: line, ..floor(&cage, vec![spared.id()]) };
+    programs.set.set_floor(&settings).unwrap();
+    for round in 1..=15 {
+        let mut hog = Caged::hog(&below);
+        hog.go();
+        hog.killed();
+        assert_eq!(oom_kills(&below), round);
+    }
+    let counts = programs.set.floor_counts().unwrap();
+    assert!(counts.taken == 0 && counts.checks > 0, "{counts:?}");
+}
+
 #[test]
 fn one_victim_at_a_time_in_the_tables_order() {
     let name = "one_victim_at_a_time_in_the_tables_order";
@@ -528,9 +581,11 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
     let name = "nobody_is_taken_above_the_line_on_hold_late_or_elsewhere";
     let Some(cage) = Cage::of(name, "spared", 64) else { return };
     let Some(programs) = Programs::start(name) else { return };
-    let changes: [fn(&mut FloorSettings); 5] = [
+    let changes: [fn(&mut FloorSettings); 6] = [
         |settings| settings.line = Pages(0),
-        |settings| settings.locked = settings.line,
+        |settings| settings.locked = Pages(settings.line.0 * 2),
+        // Reclaim finds nothing, but the soft tier is to go first.
+        |settings| (settings.locked, settings.reserve) = (settings.line, Pages(1)),
         |settings| settings.hold_until = Nanos(u64::MAX),
         |settings| settings.valid_until = Nanos(1),
         |settings| settings.cgroup = Some(1),
@@ -546,7 +601,7 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
         assert_eq!((oom_kills(&cage), place), (before + 1, place));
         let counts = programs.set.floor_counts().unwrap();
         assert_eq!((counts.taken, place), (0, place), "{counts:?}");
-        assert_eq!((counts.stale > 0, place), (place >= 3, place), "{counts:?}");
+        assert_eq!((counts.stale > 0, place), (place >= 4, place), "{counts:?}");
     }
 }
 

@@ -126,9 +126,13 @@ reasons! {
     WorkingsetFloor = "workingset-floor":
         "Clean file memory was under its floor and nothing could be swapped: before the kernel took the pages that \
          programs run from, the process that had been selected was killed.";
+    /// Reclaim found nothing to take near the floor that working-set protection keeps.
+    WorkingsetNoProgress = "workingset-no-progress":
+        "The kernel looked for memory to take back again and again and found none: before its OOM killer chose, the \
+         process that had been selected was killed.";
     /// Nothing was done: all that is left is protected.
     WorkingsetFloorOnlyProtectedLeft = "workingset-floor-only-protected-left":
-        "Clean file memory was under its floor, but only protected processes are left; nothing was killed.";
+        "Clean file memory was at its floor, but only protected processes are left; nothing was killed.";
     /// The signal could not be sent.
     SignalFailed = "signal-failed":
         "A process was selected, but the signal could not be sent to it.";

@@ -87,11 +87,12 @@ pub enum WorkingSetEventKind {
         /// What it found; 0 where it has only begun.
         reclaimed: Pages,
     },
-    /// Below the floor: this process has to be taken, and the programs cannot do it.
+    /// Below the floor, or near it with nothing that reclaim can take: this process has to be taken, and the programs cannot
+    /// do it.
     Ask(Crossing, VictimId),
-    /// Below the floor: this process was sent SIGKILL.
+    /// Likewise: this process was sent SIGKILL.
     Taken(Crossing, VictimId),
-    /// Below the floor: nobody of the table lives.
+    /// Likewise: nobody of the table lives.
     Nobody(Crossing),
     /// The floor is near and the programs know of nobody to take. At most one in 10 ms.
     Near(Crossing),

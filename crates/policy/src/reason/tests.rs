@@ -42,6 +42,7 @@ fn the_texts_are_what_they_always_were() {
             "systemd-oomd-kill",
             "earlyoom-kill",
             "workingset-floor",
+            "workingset-no-progress",
             "workingset-floor-only-protected-left",
             "signal-failed",
         ]

@@ -54,7 +54,9 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::MachineLowMemoryNotice => Vec::from([String::from(
             "end what is not needed, or close some of it, before something is ended.",
         )]),
-        Reason::WorkingsetFloor => super::floor::advice(lighter(incident), reader),
+        Reason::WorkingsetFloor | Reason::WorkingsetNoProgress => {
+            super::floor::advice(lighter(incident), reader)
+        }
         Reason::MachineOnlyProtectedLeft | Reason::WorkingsetFloorOnlyProtectedLeft => {
             Vec::from([String::from("protect less, or give the machine more memory or swap.")])
         }

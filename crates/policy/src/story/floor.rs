@@ -21,6 +21,12 @@ fn left(incident: &Incident) -> String {
 pub(super) fn opening(incident: &Incident) -> Option<String> {
     (incident.guard == Guard::Workingset).then(|| {
         let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+        if incident.hard_bytes.is_some_and(|floor| incident.usage_bytes >= floor) {
+            return format!(
+                "{time}: nothing more could be taken back, with clean file memory at {}.",
+                left(incident)
+            );
+        }
         format!("{time}: clean file memory fell to {}, less than is kept.", left(incident))
     })
 }

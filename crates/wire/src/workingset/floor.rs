@@ -86,7 +86,7 @@ fn put(bytes: &mut [u8], place: usize, value: &[u8]) {
 pub struct FloorCounts {
     /// How often the line was looked at, at reclaim.
     pub checks: u64,
-    /// Of those: clean memory was below it, and memory was short.
+    /// Of those: clean memory was below it, or none could be taken, and memory was short.
     pub below: u64,
     /// Of those: nobody could be taken, because the daemon had not said for too long whom.
     pub stale: u64,

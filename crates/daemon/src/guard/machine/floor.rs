@@ -28,7 +28,8 @@ pub(crate) const FOREMOST_MAX: usize = 4;
 /// How long after it was asked for the list is kept ready.
 const WANTED: Nanos = Nanos(1_000_000_000);
 
-/// Clean file memory was below its floor, and nothing but a process's end could bring it back.
+/// Clean file memory was below its floor, or near it with nothing that reclaim could take, and nothing but a process's end
+/// could bring memory back.
 #[derive(Debug, Clone)]
 pub(crate) struct BelowFloor {
     /// When, on `CLOCK_MONOTONIC`.
@@ -41,6 +42,12 @@ pub(crate) struct BelowFloor {
     pub(crate) taken: Option<(VictimId, Nanos)>,
     /// Nobody but these is selected; `None`: anybody.
     pub(crate) among: Option<BTreeSet<Pid>>,
+}
+
+impl BelowFloor {
+    fn reason(&self) -> Reason {
+        if self.clean < self.line { Reason::WorkingsetFloor } else { Reason::WorkingsetNoProgress }
+    }
 }
 
 impl MachineGuard {
@@ -172,7 +179,7 @@ impl MachineGuard {
         }
         sent.extend(self.end_together(&belonging, hands));
         sent.iter().for_each(|one| self.census.strike(one.candidate.id()));
-        self.tell_of_floor(below, Reason::WorkingsetFloor, sent, hands);
+        self.tell_of_floor(below, below.reason(), sent, hands);
     }
 
     /// Signals a victim that was not yet, and in any case those who share its memory.

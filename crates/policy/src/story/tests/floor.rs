@@ -36,6 +36,24 @@ fn a_kill_at_the_floor_tells_how_much_clean_file_memory_was_left() {
 }
 
 #[test]
+fn where_nothing_more_could_be_taken_the_story_says_so() {
+    let incident =
+        Incident { usage_bytes: 250 << 20, reason: Reason::WorkingsetNoProgress.to_string(), ..under() };
+    let text = story(&incident, None, Reader::User);
+    assert!(
+        text.starts_with(
+            "2026-11-21 04:59:12 UTC: nothing more could be taken back, with clean file memory at 250.0 MiB of \
+             230.4 MiB (108 %).\n\
+             Process 7378 (\"python3\") was killed; it was using 250.0 MiB. The kernel looked for memory to take back again \
+             and again and found none: before its OOM killer chose, the process that had been selected was killed.\n"
+        ),
+        "{text}"
+    );
+    let nobody = Incident { reason: Reason::WorkingsetFloorOnlyProtectedLeft.to_string(), ..incident };
+    assert!(story(&nobody, None, Reader::User).contains(": nothing more could be taken back, with"));
+}
+
+#[test]
 fn the_journal_line_of_a_kill_at_the_floor_gives_the_measure_in_the_place_of_usage() {
     assert_eq!(
         line(&under()),
