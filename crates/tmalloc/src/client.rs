@@ -145,13 +145,15 @@ static RETURNED: AtomicUsize = AtomicUsize::new(0);
 /// Asks for `bytes`, which are whole pages. Who waits for nobody is not refused for what lies idle in its own hands: the
 /// watcher, which is asked for that first, may have started only now, or be slower than the coordinator has patience.
 pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
-    let before = watch::given();
+    let (held, given) = (arena::held_bytes(), watch::given());
     let answer = ask(RESERVE, bytes as u64, patience)?;
-    if patience != Patience::None || !answer.is_for_want_of(bytes, arena::held_bytes()) {
+    if patience != Patience::None || !answer.is_over_line() {
         return answer.grant(bytes);
     }
-    give_back(watch::give_idle(bytes));
-    if watch::given() == before { Err(Refusal::Refused) } else { reserve_at_once(bytes) }
+    if answer.fits_without(held.max(arena::held_bytes()), bytes) {
+        give_back(watch::give_idle(bytes));
+    }
+    if watch::given() == given { Err(Refusal::Refused) } else { reserve_at_once(bytes) }
 }
 
 /// The same, without giving anything back for it: where less is needed than is asked for, or others may have some.
@@ -254,10 +256,13 @@ impl Answer {
         }
     }
 
-    /// Whether `bytes` could be had if enough of what this process holds went back.
-    fn is_for_want_of(&self, bytes: usize, held: usize) -> bool {
-        let without = self.usage.saturating_sub(held as u64).saturating_add(bytes as u64);
-        self.kind == REFUSED && self.value == REASON_OVER_LINE && without <= self.line
+    fn is_over_line(&self) -> bool {
+        self.kind == REFUSED && self.value == REASON_OVER_LINE
+    }
+
+    /// Whether `bytes` could be had if all that this process holds went back.
+    fn fits_without(&self, held: usize, bytes: usize) -> bool {
+        self.usage.saturating_sub(held as u64).saturating_add(bytes as u64) <= self.line
     }
 
     /// There were too many at once: this says nothing of the memory.
