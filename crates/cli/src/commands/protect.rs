@@ -152,6 +152,7 @@ fn floor_sentence(floor: &FloorView) -> String {
     let stands = match standing {
         Standing::Off => "it is not kept",
         Standing::Unknown => "how much there is could not be read",
+        Standing::Above if clean_bytes.is_some_and(|clean| clean < *line_bytes) => "and memory is not short",
         Standing::Above => "far from it",
         Standing::Near => "near it",
         Standing::Swapping => "under it, and the kernel swaps",

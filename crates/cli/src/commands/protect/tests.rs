@@ -78,6 +78,20 @@ fn what_is_not_done_is_not_told_of() {
 }
 
 #[test]
+fn little_clean_memory_is_not_said_to_be_far_from_the_floor() {
+    let floor = |clean_bytes| FloorView {
+        line_bytes: 1 << 30,
+        clean_bytes: Some(clean_bytes),
+        standing: Standing::Above,
+        kills: 0,
+        last_incident: None,
+    };
+    let told = |clean_bytes| shown(&ProtectView { floor: Some(floor(clean_bytes)), ..view() });
+    assert!(told(512 << 20).contains("now 512.0 MiB, and memory is not short."));
+    assert!(told(3 << 30).contains("now 3.0 GiB, far from it."));
+}
+
+#[test]
 fn control_characters_of_a_path_do_not_reach_the_terminal() {
     assert!(!shown(&view()).contains('\u{7}'));
 }
