@@ -17,7 +17,9 @@ const volatile __u32 page_shift = 12; /* set before load */
 
 struct barren {
 	__u64 time_ns; /* of the last time */
-	__u64 times;   /* in a row */
+	__u64 claim;   /* the last one then: since somebody was taken, it is another matter */
+	__u32 times;   /* in a row */
+	__u32 ends;    /* whether the reclaim under way may end with the OOM killer */
 };
 
 struct {

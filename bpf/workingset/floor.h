@@ -19,9 +19,15 @@ extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type
  */
 #define BARREN_MAX 8
 /* Reclaim that finds nothing may be put to sleep for half a second (VMSCAN_THROTTLE_NOPROGRESS, mm/vmscan.c). */
-#define BARREN_APART_NS 2000000000ll
-/* A cgroup with less left than is charged at once (MEMCG_CHARGE_BATCH) is at its limit. */
+#define BARREN_APART_NS 1000000000ll
+/* A cgroup with less left than is charged at once (MEMCG_CHARGE_BATCH) is at its limit; of a huge page, one below. */
 #define CHARGE_PAGES 64
+#define CHARGE_HUGE_PAGES 512
+/* include/linux/gfp_types.h, 6.1 to 7.2 */
+#define GFP_FS 0x80u
+#define GFP_RETRY_MAYFAIL 0x4000u
+#define GFP_NORETRY 0x10000u
+#define COSTLY_ORDER 3
 /* Nobody of the table lives: the next one is due within 100 ms. */
 #define NOBODY_APART_NS 10000000
 /* From one word that a table is wanted to the next. */
@@ -393,15 +399,28 @@ static __noinline int look_at_floor(enum scope scope, bool barren)
 	return barren || at.clean_pages < told->line_pages ? act(&at) : 0;
 }
 
-SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
-int BPF_PROG(on_direct_begin)
+/* Who has found nothing before is about to try again: whether the OOM killer comes if that is in vain (mm/page_alloc.c). */
+static __always_inline void note_try(enum scope scope, int order, __u32 gfp)
 {
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct barren *known = bpf_map_lookup_elem(&barren_threads, &thread);
+
+	if (known)
+		known->ends = !(gfp & (GFP_RETRY_MAYFAIL | GFP_NORETRY)) && order <= COSTLY_ORDER &&
+			      (scope == CGROUP || gfp & GFP_FS);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_direct_begin, int order, __u32 gfp)
+{
+	note_try(MACHINE, order, gfp);
 	return look_at_floor(MACHINE, false);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
-int BPF_PROG(on_limit_begin)
+int BPF_PROG(on_limit_begin, int order, __u32 gfp)
 {
+	note_try(CGROUP, order, gfp);
 	return look_at_floor(CGROUP, false);
 }
 
@@ -423,7 +442,7 @@ static __always_inline bool is_bound_below(__u64 group, __u64 inode)
 		struct mem_cgroup *bounded = (struct mem_cgroup *)group;
 		__s64 usage = BPF_CORE_READ(bounded, memory.usage.counter);
 
-		if ((__s64)BPF_CORE_READ(bounded, memory.max) - usage < CHARGE_PAGES ||
+		if ((__s64)BPF_CORE_READ(bounded, memory.max) - usage < CHARGE_HUGE_PAGES ||
 		    (__s64)BPF_CORE_READ(bounded, memory.high) < usage)
 			return true;
 		group = parent_of(group);
@@ -436,9 +455,9 @@ static __always_inline bool is_bound_below(__u64 group, __u64 inode)
  * somebody else has locked, are clean file memory, too, and cannot be taken. While the soft tier holds something, that is
  * what goes.
  */
-static __always_inline bool is_barren(const struct plimsoll_floor *told, unsigned long reclaimed)
+static __always_inline bool is_barren(const struct plimsoll_floor *told, __u64 claim, unsigned long reclaimed)
 {
-	struct barren first = { .time_ns = bpf_ktime_get_ns(), .times = 1 };
+	struct barren first = { .time_ns = bpf_ktime_get_ns(), .claim = claim, .times = 1 };
 	__u32 thread = bpf_get_current_pid_tgid();
 	struct barren *known = bpf_map_lookup_elem(&barren_threads, &thread);
 
@@ -451,13 +470,14 @@ static __always_inline bool is_barren(const struct plimsoll_floor *told, unsigne
 		bpf_map_update_elem(&barren_threads, &thread, &first, BPF_ANY);
 		return false;
 	}
-	if ((__s64)(first.time_ns - known->time_ns) > BARREN_APART_NS)
+	if (!known->ends)
+		return false;
+	if (known->claim != claim || (__s64)(first.time_ns - known->time_ns) > BARREN_APART_NS)
 		known->times = 0;
 	known->time_ns = first.time_ns;
-	if (++known->times < BARREN_MAX)
-		return false;
-	known->times = 0;
-	return !told->reserve_pages;
+	known->claim = claim;
+	known->times++;
+	return known->times >= BARREN_MAX && !told->reserve_pages;
 }
 
 /* Reclaim ended with so many pages: next comes the kernel's OOM killer, unless the soft tier goes or somebody ends. */
@@ -476,8 +496,9 @@ static __always_inline int look_at_progress(enum scope scope, unsigned long recl
 		return 0;
 	if (told->cgroup && !find_above(group_of(task), told->cgroup))
 		return 0;
-	if (told->line_pages && (scope == CGROUP) == (told->cgroup != 0) && is_barren(told, reclaimed) &&
-	    !(told->cgroup && is_bound_below(group_of(task), told->cgroup)))
+	if (told->line_pages && (scope == CGROUP) == (told->cgroup != 0) &&
+	    !(told->cgroup && is_bound_below(group_of(task), told->cgroup)) &&
+	    is_barren(told, state->claimed_until_ns, reclaimed))
 		look_at_floor(scope, true);
 	return reclaimed < PROGRESS_PAGES ? tell_soft(state, scope == CGROUP, reclaimed) : 0;
 }

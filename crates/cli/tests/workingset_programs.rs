@@ -507,24 +507,24 @@ fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
 fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
     let name = "nobody_is_taken_for_a_bound_of_a_cgroup_below";
     let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "bound", 128) else { return };
+    let Some(cage) = Cage::of(name, "bound", 64) else { return };
     if cage.is_unified() {
         cage.set("cgroup.subtree_control", "+memory");
     }
     let Some(beside) = Cage::of(name, "bound/beside", 1024) else { return };
-    let Some(below) = Cage::of(name, "bound/below", 32) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(below) = Cage::of(name, "bound/below", 16) else { return };
+    let Some(programs) = Programs::start(name) else { return };
     // That above is full as well, of what can be taken.
-    let path = disk.cold("file", 160 * MIB_PAGES);
-    let mut reader = Caged::new(&beside, &format!("sh -c 'while cat {}; do :; done'", path.display()));
+    let path = disk.cold("file", 80 * MIB_PAGES);
+    let script = format!(
+        "while True:\n  with open(\"{}\", \"rb\") as file:\n    while file.read(1 << 16): pass",
+        path.display()
+    );
+    let mut reader = Caged::new(&beside, &format!("{PYTHON} -c '{script}'"));
     reader.go();
-    let mut sum = 0;
-    until("it is read", SOON, || {
-        sum += programs.uses(&path).iter().map(|one| one.added).sum::<u64>();
-        (sum >= 160 * MIB_PAGES).then_some(())
-    });
+    until("it is full", SOON, || (cached_bytes(&path) >= 40 << 20).then_some(()));
     let spared = Caged::sleeper(&beside);
-    let line = Pages(100 * MIB_PAGES);
+    let line = Pages(64 * MIB_PAGES);
     let settings = FloorSettings { line, locked: line, ..floor(&cage, vec![spared.id()]) };
     programs.set.set_floor(&settings).unwrap();
     for round in 1..=15 {
