@@ -399,9 +399,14 @@ static __noinline int look_at_floor(enum scope scope, bool barren)
 	return barren || at.clean_pages < told->line_pages ? act(&at) : 0;
 }
 
-/* Who has found nothing before is about to try again: whether the OOM killer comes if that is in vain (mm/page_alloc.c). */
-static __always_inline void note_try(enum scope scope, int order, __u32 gfp)
+/*
+ * Who has found nothing before is about to try again: whether the OOM killer comes if that is in vain (mm/page_alloc.c). The
+ * tracepoints tell order and flags, since 7.0 or so the other way round: who reclaims has a flag that is larger than any order.
+ */
+static __always_inline void note_try(enum scope scope, __u32 one, __u32 other)
 {
+	__u32 order = one < other ? one : other;
+	__u32 gfp = one < other ? other : one;
 	__u32 thread = bpf_get_current_pid_tgid();
 	struct barren *known = bpf_map_lookup_elem(&barren_threads, &thread);
 
@@ -411,16 +416,16 @@ static __always_inline void note_try(enum scope scope, int order, __u32 gfp)
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
-int BPF_PROG(on_direct_begin, int order, __u32 gfp)
+int BPF_PROG(on_direct_begin, __u32 one, __u32 other)
 {
-	note_try(MACHINE, order, gfp);
+	note_try(MACHINE, one, other);
 	return look_at_floor(MACHINE, false);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
-int BPF_PROG(on_limit_begin, int order, __u32 gfp)
+int BPF_PROG(on_limit_begin, __u32 one, __u32 other)
 {
-	note_try(CGROUP, order, gfp);
+	note_try(CGROUP, one, other);
 	return look_at_floor(CGROUP, false);
 }
 
