@@ -57,6 +57,7 @@ struct crossing {
 	__u64 claim;
 	__s64 clean_pages;
 	__s64 free_pages;
+	bool barren;
 };
 
 static __always_inline void count(__u64 *counter)
@@ -116,15 +117,21 @@ static __always_inline bool is_current(const struct plimsoll_floor_victim *victi
 static __always_inline bool is_held(struct crossing *at, __u64 until)
 {
 	struct plimsoll_floor_state *state = at->state;
+	__u64 long_until = until + (EXITING_TIMES - 1) * at->floor->hold_ns;
 
-	/* Else whoever claimed has not said yet whom, or the kernel cannot be asked. */
-	if (!until || state->victim_claim != until || !bpf_ksym_exists(bpf_task_from_pid))
+	/* Whoever claimed has not said yet whom. */
+	if (!until || state->victim_claim != until)
+		return at->now < until;
+	/* The kernel's OOM killer takes one that is dying already again, and then its memory at once: better than another. */
+	if (at->barren)
+		until = long_until;
+	if (!bpf_ksym_exists(bpf_task_from_pid))
 		return at->now < until;
 	switch (look_up(state->victim.tgid, state->victim.start_ns)) {
 	case GONE:
 		return false;
 	case EXITING:
-		return at->now < until + (EXITING_TIMES - 1) * at->floor->hold_ns;
+		return at->now < long_until;
 	default:
 		return at->now < until;
 	}
@@ -395,6 +402,7 @@ static __noinline int look_at_floor(enum scope scope, bool barren)
 	if (at.clean_pages >= 2 * told->line_pages)
 		return 0;
 	at.now = bpf_ktime_get_ns();
+	at.barren = barren;
 	want_table(&at);
 	return barren || at.clean_pages < told->line_pages ? act(&at) : 0;
 }
