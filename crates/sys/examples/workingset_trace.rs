@@ -1,4 +1,4 @@
-//! Records what the working-set programs tell, as a text that `crates/policy/tests/workingset/traces` replays.
+//! Records what the working-set programs tell, as a text that `crates/policy/tests/protection/traces` replays.
 //!
 //! `workingset_trace SECONDS INTERVAL_MS CGROUP FOLDER... > TRACE`: CGROUP is the folder of a memory cgroup (version 1 or 2)
 //! with a limit, which stands for the machine's memory; files below each FOLDER are written by name, others by number.

@@ -9,7 +9,7 @@ use crate::{
 use std::{fs, path::PathBuf};
 
 fn trace_path(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests/workingset/traces", &format!("{name}.trace")].iter().collect()
+    [env!("CARGO_MANIFEST_DIR"), "tests/protection/traces", &format!("{name}.trace")].iter().collect()
 }
 
 fn recorded(name: &str) -> Trace {
