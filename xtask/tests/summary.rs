@@ -1,4 +1,4 @@
-//! What `make test` counts: the last line it prints, and whether it fails.
+//! What `make test` counts: the last lines it prints, and whether it fails.
 #![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
 #![expect(
     clippy::unwrap_used,
@@ -27,22 +27,23 @@ fn summary(log: &str) -> (String, bool) {
 fn told(log: &str, line: &str, success: bool) {
     // Marked, so that a failure here is not counted as what it talks about.
     let shown = log.replace("\n", "\n| ");
-    assert_eq!(summary(log), (format!("{line}\n"), success), "for this log:\n| {shown}");
+    let (text, succeeded) = summary(log);
+    assert_eq!((text.lines().last(), succeeded), (Some(line), success), "for this log:\n| {shown}");
 }
 
 const TWO_BINARIES: &str = "\
-plimsoll-check: rustfmt: passed
+plimsoll-check: rustfmt: passed after 4 s
 plimsoll-suite: unit: begin
      Running unittests src/lib.rs (target/debug/deps/a-0)
 test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
      Running unittests src/lib.rs (target/debug/deps/b-0)
 test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
-plimsoll-suite: unit: exit 0
+plimsoll-suite: unit: exit 0 after 41 s
 plimsoll-suite: doc: begin
    Doc-tests a
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
-plimsoll-suite: doc: exit 0
+plimsoll-suite: doc: exit 0 after 12 s
 ";
 
 #[test]
@@ -66,7 +67,7 @@ fn a_failed_check_fails_the_run() {
 
 #[test]
 fn what_does_not_compile_fails_the_run() {
-    let log = "plimsoll-suite: unit: begin\nerror: could not compile `a`\nplimsoll-suite: unit: exit 101\n";
+    let log = "plimsoll-suite: unit: begin\nerror: could not compile `a`\nplimsoll-suite: unit: exit 101 after 3 s\n";
     told(log, "0 passed, 1 failed", false);
 }
 
@@ -102,6 +103,26 @@ fn ignored_tests_are_counted_as_skipped() {
 fn a_skipped_check_is_counted_once_and_is_no_failure() {
     let log = format!("{TWO_BINARIES}SKIPPED: lab-6.1: offline\nplimsoll-check: lab-6.1: skipped\n");
     told(&log, "16 passed, 0 failed, 1 skipped", true);
+}
+
+#[test]
+fn the_seconds_of_the_checks_and_of_each_suite_come_before_the_totals() {
+    let log = format!("{TWO_BINARIES}plimsoll-check: clippy: passed after 90 s\n");
+    let expected = "   94 s  checks       2 passed, 0 failed\n   41 s  unit         12 passed, 0 failed\n   12 s  doc          3 passed, 0 failed\n17 passed, 0 failed\n";
+    assert_eq!(summary(&log), (expected.to_owned(), true));
+}
+
+#[test]
+fn a_test_that_passed_at_the_second_try_is_named_and_counted_as_passed() {
+    let result = "FAILED. 4 passed; 1 failed";
+    let again = "AGAIN: held::a_test: failed, and passed when it was run once more";
+    let log = TWO_BINARIES
+        .replacen("ok. 5 passed; 0 failed", result, 1)
+        .replacen("0.01s\n", &format!("0.01s\n{again}\n"), 1)
+        .replace("unittests src/lib.rs", "tests/kill_choice.rs");
+    told(&log, "16 passed, 0 failed", true);
+    let (text, _) = summary(&log);
+    assert!(text.contains("\nat the second try: unit, kill_choice: held::a_test\n"), "{text}");
 }
 
 #[test]
