@@ -81,7 +81,7 @@ run_guest() {
         "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
     code=$?
     # A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
-    if complaints=$(grep -E 'cut here|BUG:|Oops:|KASAN|UBSAN' "$kernel/console" | grep -v lockup); then
+    if complaints=$(tools/splats.sh --emulated <"$kernel/console"); then
         # The next guest has a console of its own.
         cp "$kernel/console" "$kernel/console.$1"
         printf 'lab: the kernel complains: %s\n' "$complaints" "see $kernel/console.$1"

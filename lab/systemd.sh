@@ -117,7 +117,7 @@ qemu=(
     qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -machine q35
     -accel "tcg,thread=${PLIMSOLL_LAB_THREADS:-single},tb-size=512" -cpu max,la57=off -smp 2 -m 1536
     -kernel "$kernel/vmlinuz" -initrd "$own/initramfs.cpio"
-    -append "console=ttyS0 loglevel=4 panic=-1 systemd.show_status=0"
+    -append "console=ttyS0 loglevel=5 panic=-1 systemd.show_status=0"
     -fsdev "local,id=root,path=$own/root,readonly=on,security_model=none,multidevs=remap"
     -device virtio-9p-pci,fsdev=root,mount_tag=root
     -device virtio-rng-pci
@@ -132,5 +132,10 @@ passed=$(grep -c '^test .* ok$' "$own/output") || true
 failed=$(grep -c '^test .* FAILED$' "$own/output") || true
 result=ok
 [ "$failed" -eq 0 ] || result=FAILED
+# As lab/run.sh: a kernel that complains fails the run.
+if complaints=$(tools/splats.sh --emulated <"$own/console"); then
+    printf 'lab: the kernel complains: %s\n' "$complaints" "see $own/console"
+    failed=$((failed + 1)) result=FAILED
+fi
 echo "test result: $result. $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out; finished in ${SECONDS}s"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
