@@ -34,16 +34,21 @@ die() {
     exit "${2:-1}"
 }
 
+# Prints $4 for each executable that cargo made of a folder's targets of this kind and name: \1 is the name, \2 the path.
+built() {
+    sed -n "s|^.*\"manifest_path\":\"[^\"]*/$1/Cargo.toml\",\"target\":{\"kind\":\[\"$2\"\][^}]*\"name\":\"$3\".*\"executable\":\"\([^\"]*\)\".*|$4|p"
+}
+
 # Prints NAME PATH of each integration test of the command line, and of the unit tests of crates/sys, built.
 test_binaries() {
     local log=target/lab/build-$series.log
-    {
-        cargo test --locked -p plimsoll --no-run --test '*' && cargo test --locked -p plimsoll-sys --no-run --lib
-    } >"$log" 2>&1 </dev/null || {
+    # All of the tree, as tools/test.sh builds it: a part of it would have other features, and be built anew.
+    cargo test --locked --workspace --no-run --message-format json-render-diagnostics >"$log.json" 2>"$log" </dev/null || {
         cat "$log" >&2
         die "the tests do not build"
     }
-    sed -n 's/^ *Executable tests\/\([^ ]*\)\.rs (\(.*\))$/\1 \2/p; s/^ *Executable unittests src\/lib\.rs (\(.*\))$/sys \1/p' "$log"
+    built crates/cli test '\([^"]*\)' '\1 \2' <"$log.json"
+    built crates/sys lib '\(plimsoll_sys\)' 'sys \2' <"$log.json"
 }
 
 # Prints the guest's commands: each binary of the list that one of the patterns names, where and as cargo would run it; of those
@@ -59,7 +64,7 @@ test_commands() {
         done
         [[ " $filling " != *" $name "* ]] || its=filling
         [ "$wanted-$its" = "yes-$kind" ] || continue
-        printf 'run %q %q %s\n' "$name" "$PWD/$path" "$arguments"
+        printf 'run %q %q %s\n' "$name" "$path" "$arguments"
     done <<<"$binaries"
 }
 

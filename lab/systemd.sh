@@ -73,11 +73,11 @@ make_root() {
 # Puts this tree's program, unit and checks into it.
 install_own() {
     local root=$1
-    # As lab/run.sh, and by the same command: built alone it would be another file, and a guest does not like to see this
+    # As tools/test.sh, and by the same command: built alone it would be another file, and a guest does not like to see this
     # machine's files change.
     exec 8>"$lab/build.lock"
     flock 8
-    cargo test --locked -p plimsoll --no-run --test '*' >"$own/build.log" 2>&1 </dev/null || {
+    cargo test --locked --workspace --no-run >"$own/build.log" 2>&1 </dev/null || {
         cat "$own/build.log" >&2
         die "plimsoll does not build"
     }
