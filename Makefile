@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Two commands: `make run` guards this machine, `make test` runs every check and test. Both install what is missing.
-# The rest are shorter loops for working on Plimsoll; `make` alone lists them.
+# Two commands: `make run` guards this machine, `make test` checks and tests it. Both install what is missing.
+# The rest are for working on Plimsoll: `make check` is the short loop, `make test-all` the long one; `make` alone lists them.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -29,7 +29,7 @@ SHELL := /bin/bash
 export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup setup-test fmt lint unit host lab tidy doc bench install uninstall clean
+.PHONY: help run check test test-all build setup setup-test fmt lint unit host lab tidy doc bench install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,7 +37,13 @@ help: ## list these targets
 run: build ## guard this machine, in the foreground, until Ctrl-C
 	@exec $(sudo) $(program) daemon $(ARGS)
 
-test: setup-test ## every check and every test; log in target/test.log
+check: setup-test ## formats, lints, and the tests that need no root: minutes; log in target/test.log
+	@tools/test.sh check
+
+test: setup-test ## what CI runs: check, this machine as root, and short lists in guests
+	@tools/test.sh test
+
+test-all: setup-test ## everything on every kernel, and a real systemd: an hour
 	@tools/test.sh all
 
 build: setup ## the release program and library
@@ -57,13 +63,13 @@ fmt: ## format all Rust and C
 lint: setup-test ## formats, clippy, shellcheck, C warnings, documentation
 	@tools/test.sh lint
 
-unit: ## unit and documentation tests: no root, seconds
+unit: ## the tests of check: no root
 	@tools/test.sh unit
 
 host: setup-test ## integration tests on this machine, as root
 	@tools/test.sh host
 
-lab: setup-test ## integration tests inside stock Debian kernels, under qemu
+lab: setup-test ## the short lists inside stock Debian kernels, under qemu
 	@tools/test.sh lab
 
 tidy: ## the rules of the tree: sizes, licences, links, directions

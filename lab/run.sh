@@ -3,7 +3,8 @@
 #
 # Builds the integration tests and runs them inside one kernel of kernels.conf.
 #
-#   lab/run.sh SERIES                        what kernels.conf says for it
+#   lab/run.sh SERIES                        what kernels.conf says for `make test`
+#   lab/run.sh SERIES --all                  what kernels.conf says for `make test-all`
 #   lab/run.sh SERIES kill_choice access     these test binaries; a name may be a pattern ('accounting_*')
 #   lab/run.sh SERIES all                    all that a guest can run
 #   lab/run.sh SERIES lab_workingset@small   on a small machine
@@ -95,7 +96,7 @@ run_guest() {
     [ "$code" -eq 0 ] || status=$code
 }
 
-[ $# -ge 1 ] || die "usage: lab/run.sh SERIES [TEST... [-- ARGUMENT...] | --command COMMAND | --shell]" 2
+[ $# -ge 1 ] || die "usage: lab/run.sh SERIES [--all | TEST... [-- ARGUMENT...] | --command COMMAND | --shell]" 2
 series=$1
 shift
 [ "$(uname -m)" = x86_64 ] || die "the guest runs this machine's programs: that needs x86-64, not $(uname -m)" 3
@@ -115,10 +116,18 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -eq 0 ] || shift
 # Patterns are for test_commands, not for the shell, and `read` expands none.
+column=5
+[ "${patterns[*]}" != --all ] || column=6 patterns=()
 if [ ${#patterns[@]} -eq 0 ]; then
-    IFS=, read -ra patterns < <(awk -v series="$series" '$1 == series { print $5 }' lab/kernels.conf)
+    IFS=, read -ra patterns < <(awk -v series="$series" -v column=$column '$1 == series { print $column }' lab/kernels.conf)
 fi
-[ "${patterns[*]}" != all ] || read -ra patterns <<<"$everything"
+for pattern in "${!patterns[@]}"; do
+    if [ "${patterns[pattern]}" = all ]; then
+        read -ra all <<<"$everything"
+        unset "patterns[$pattern]"
+        patterns+=("${all[@]}")
+    fi
+done
 for pattern in "${!patterns[@]}"; do
     if [[ ${patterns[pattern]} = *@small ]]; then
         small+=("${patterns[pattern]%@small}")

@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Runs checks and tests and ends with one line, `N passed, N failed[, N skipped]`; see summary.awk for what counts.
+# Runs checks and tests. Its last lines are the seconds of each suite, each test that passed at the second try only, and last
+# `N passed, N failed[, N skipped]`; see summary.awk for what counts.
 #
-#   tools/test.sh [all|lint|unit|host|lab]
+#   tools/test.sh [check|test|all|lint|unit|host|lab]
 #
-#   lint   format, clippy, shellcheck, C warnings, documentation
-#   unit   unit and documentation tests: no root, seconds
+#   check  formats, clippy, shellcheck, and all tests that need no root and watch no machine: policy, decoding, the simulator,
+#          the rules of the tree
+#   test   check, C warnings, documentation, integration tests on this machine, and in guests what only a guest can show
+#   all    test, with everything that a guest can run on each kernel, and checks with a real systemd
+#
+#   lint   formats, clippy, shellcheck, C warnings, documentation
+#   unit   the tests of check
 #   host   integration tests on this machine: as root, real eBPF, one at a time
-#   lab    integration tests inside stock Debian kernels, and checks with a real systemd, under qemu (lab/README.md)
+#   lab    integration tests inside stock Debian kernels under qemu (lab/README.md), as in test
 #
 # The whole output is in target/test.log; the terminal sees each check, each suite and every failure.
 set -uo pipefail
@@ -19,7 +25,7 @@ export CARGO_TERM_COLOR=never
 [ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
 # What setup.sh unpacked instead of installing it.
 export PATH=$PATH:$PWD/target/tools/usr/bin
-mkdir -p target
+mkdir -p target/lab
 log=target/test.log
 : >"$log" || exit 1
 
@@ -33,11 +39,11 @@ check() {
     shift
     start=$(log_lines)
     if "$@" >>"$log" 2>&1 </dev/null; then
-        echo "plimsoll-check: $name: passed" >>"$log"
+        echo "plimsoll-check: $name: passed after $((SECONDS - began)) s" >>"$log"
         printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
     else
         since "$start"
-        echo "plimsoll-check: $name: failed" >>"$log"
+        echo "plimsoll-check: $name: failed after $((SECONDS - began)) s" >>"$log"
         printf 'FAILED  %-12s %4d s\n' "$name" $((SECONDS - began))
         return 1
     fi
@@ -45,7 +51,7 @@ check() {
 
 # One run of test binaries by a command. Skipped tests and totals are shown as they come, failures in full at the end.
 suite() {
-    local name=$1 start began=$SECONDS status
+    local name=$1 start began=$SECONDS status seconds
     shift
     start=$(log_lines)
     echo "plimsoll-suite: $name: begin" >>"$log"
@@ -53,14 +59,17 @@ suite() {
     "$@" 2>&1 </dev/null | tee -a "$log" |
         grep --line-buffered -E '^ *(Running|Doc-tests) |^test result: |^test .* FAILED$|^SKIPPED: |^AGAIN: |^error|^lab: '
     status=${PIPESTATUS[0]}
+    seconds=$((SECONDS - began))
+    # Of a guest that ran before: what it took then.
+    [ "$1" != replay ] || seconds=$4
     # A log that ends without a line break would hide the next line from the summary.
-    printf '\n%s\n' "plimsoll-suite: $name: exit $status" >>"$log"
+    printf '\n%s\n' "plimsoll-suite: $name: exit $status after $seconds s" >>"$log"
     # Also of those that passed when they were run once more: why is to be known.
     since "$start" | awk '/^failures:$/ { show = 1 } /^test result: / { show = 0 } show || /^error/'
     if [ "$status" -ne 0 ]; then
-        printf 'FAILED  %-12s %4d s (all output: %s)\n' "$name" $((SECONDS - began)) "$log"
+        printf 'FAILED  %-12s %4d s (all output: %s)\n' "$name" "$seconds" "$log"
     else
-        printf 'ok      %-12s %4d s\n' "$name" $((SECONDS - began))
+        printf 'ok      %-12s %4d s\n' "$name" "$seconds"
     fi
 }
 
@@ -84,63 +93,110 @@ c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch])
 fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
 scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 
-lint() {
+style() {
     check rustfmt cargo fmt --all --check -- --color never
     # A workspace of its own, which needs a nightly compiler to build but not to be formatted.
     [ ${#fuzz_sources[@]} -eq 0 ] || check rustfmt-fuzz rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
     [ ${#c_sources[@]} -eq 0 ] || check clang-format clang-format --dry-run -Werror "${c_sources[@]}"
     check shellcheck shellcheck "${scripts[@]}"
     check_clippy
+}
+
+# Both need what cargo built.
+documents() {
     check c-warnings tools/check-c.sh
     check rustdoc env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --workspace --no-deps
 }
 
+# Prints `--test NAME` for each integration test of the folders named, as cargo finds them.
+integration_tests() {
+    local folder found
+    for folder in "$@"; do
+        for found in "$folder"/tests/*.rs "$folder"/tests/*/main.rs; do
+            found=${found%/main.rs}
+            found=${found##*/}
+            printf -- '--test\n%s\n' "${found%.rs}"
+        done
+    done
+}
+
+# Those that need no root, change nothing and do not mind others beside them. A name is one package's only.
+bare_tests() { integration_tests crates/policy crates/wire testkit xtask; }
+
 unit() {
-    suite unit cargo_test --lib --bins
+    local bare
+    mapfile -t bare < <(bare_tests)
+    suite unit cargo_test --lib --bins "${bare[@]}"
     suite doc cargo_test --doc
 }
 
 # Integration tests measure, fill memory and watch the whole machine: one at a time, and as root. Without a way to
 # become root they run all the same; each then says why it skips.
 host() {
-    local triple
+    local triple root=() rest
+    mapfile -t rest < <(integration_tests crates/* bench testkit xtask | paste - - | grep -vxFf <(bare_tests | paste - -) | tr '\t' '\n')
     if [ "$(id -u)" -ne 0 ]; then
-        cargo test --locked --workspace --test '*' --no-run >>"$log" 2>&1 </dev/null
+        cargo test --locked --workspace "${rest[@]}" --no-run >>"$log" 2>&1 </dev/null
         if sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v -p 'The integration tests need root. Password for %p: '; }; then
             triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
             export "CARGO_TARGET_${triple}_RUNNER=$PWD/tools/as-root.sh"
+            root=(tools/as-root.sh)
         fi
     fi
-    RUST_TEST_THREADS=1 suite host cargo_test --test '*'
+    follow_kernel "${root[@]}"
+    RUST_TEST_THREADS=1 suite host cargo_test "${rest[@]}"
+    judge_kernel
 }
 
-# One guest per kernel of lab/kernels.conf, and one with a real systemd, side by side as far as there are CPUs: most tests
-# wait more than they work. The kernels need no root; one that cannot be had is skipped where somebody works offline, and a
-# failure in CI. The guest with systemd needs root and a whole Debian from the archive: without them it is skipped.
-lab() {
-    local series output status command
-    mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf)
-    kernels+=(systemd)
-    mkdir -p target/lab
+# What this machine's kernel, and nobody else, writes into its log from now on goes into a file. $@: what makes root of it.
+follow_kernel() {
+    local reader=("$@" dmesg --kernel)
+    if "${reader[@]}" >/dev/null 2>&1 </dev/null; then
+        "${reader[@]}" --follow-new >target/kernel.log 2>/dev/null </dev/null &
+        following=$!
+    fi
+}
+
+judge_kernel() {
+    if [ -z "${following:-}" ] || ! kill "$following" 2>/dev/null; then
+        echo "SKIPPED: kernel-log: this machine's kernel log cannot be read" | tee -a "$log"
+        echo "plimsoll-check: kernel-log: skipped" >>"$log"
+        return
+    fi
+    wait "$following" 2>/dev/null
+    check kernel-log no_splats target/kernel.log
+}
+
+no_splats() { ! tools/splats.sh <"$1"; }
+
+mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf)
+
+# The guests: one per kernel of lab/kernels.conf and, with --all, one with a real systemd. They run in the background,
+# while the integration tests of this machine do; as many at a time as target/lab/guests says.
+start_guests() {
+    series_to_run=("${kernels[@]}")
+    [ "${1:-}" != --all ] || series_to_run+=(systemd)
     # A background job would outlive an interrupted run.
     trap 'end_guests; exit 130' INT TERM
-    for series in "${kernels[@]}"; do
-        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-        command=(lab/run.sh "$series")
-        [ "$series" != systemd ] || command=(lab/systemd.sh)
-        setsid "${command[@]}" >"target/lab/$series.log" 2>&1 </dev/null &
-        guests[$series]=$!
-    done
-    for series in "${kernels[@]}"; do
+    setsid lab/guests.sh "$@" "${series_to_run[@]}" >target/lab/guests.log 2>&1 </dev/null &
+    guests=$!
+}
+
+end_guests() { kill -TERM -- "-$guests" 2>/dev/null; }
+
+# The kernels need no root; one that cannot be had is skipped where somebody works offline, and a failure in CI. The guest with
+# systemd needs root and a whole Debian from the archive: without them it is skipped.
+collect_guests() {
+    local series output status seconds
+    wait "$guests"
+    for series in "${series_to_run[@]}"; do
         output=target/lab/$series.log
-        wait "${guests[$series]}"
-        status=$?
-        unset "guests[$series]"
+        read -r status seconds <"target/lab/$series.status" || { status=1 seconds=0; }
         if [ "$status" -eq 3 ] && { [ "${CI:-}" != true ] || [ "$series" = systemd ]; }; then
             printf 'SKIPPED: lab-%s: %s\n' "$series" "$(sed -n '$s/^lab: //p' "$output")" | tee -a "$log"
             echo "plimsoll-check: lab-$series: skipped" >>"$log"
         else
-            suite "lab-$series" replay "$output" "$status"
+            suite "lab-$series" replay "$output" "$status" "$seconds"
         fi
     done
     trap - INT TERM
@@ -152,23 +208,48 @@ replay() {
     return "$2"
 }
 
-# The processes of the guests still running, by the session that each was started in.
-declare -A guests=()
-end_guests() {
-    local leader
-    for leader in "${guests[@]}"; do kill -TERM -- "-$leader" 2>/dev/null; done
+# One CPU is left to the tests of this machine, as most of them wait more than they work.
+allow_guests() { echo $(($(nproc) > $1 + 1 ? $(nproc) - $1 : 1)) >target/lab/guests; }
+
+lab() {
+    allow_guests 0
+    start_guests "$@"
+    collect_guests
 }
 
-case ${1:-all} in
-all)
-    lint
+# Builds all of it once and runs it.
+everything() {
+    local series
+    # Downloads while others compile.
+    for series in "${kernels[@]}"; do
+        lab/fetch-kernel.sh "$series"
+    done >target/lab/fetch.log 2>&1 </dev/null &
+    style
+    # The guests look at these files, which must not change any more once they run.
+    check build cargo test --locked --workspace --no-run
     unit
+    documents
+    allow_guests 1
+    start_guests "$@"
     host
-    lab
+    allow_guests 0
+    collect_guests
+}
+
+case ${1:-test} in
+check)
+    style
+    unit
     ;;
-lint | unit | host | lab) "$1" ;;
+test) everything ;;
+all) everything --all ;;
+lint)
+    style
+    documents
+    ;;
+unit | host | lab) "$1" ;;
 *)
-    echo "test.sh: unknown part '$1': use all, lint, unit, host or lab" >&2
+    echo "test.sh: unknown part '$1': use check, test, all, lint, unit, host or lab" >&2
     exit 2
     ;;
 esac

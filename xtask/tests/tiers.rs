@@ -1,0 +1,55 @@
+//! Nothing that needs a guest goes untested: the lists of `lab/kernels.conf`.
+#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy knows tests by their attribute, and not the functions they share"
+)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// For each kernel: its name, what it runs in `make test`, and in `make test-all`.
+fn lists() -> Vec<(String, Vec<String>, Vec<String>)> {
+    let text = fs::read_to_string(root().join("lab/kernels.conf")).unwrap();
+    let words = |field: Option<&str>| field.unwrap().split(',').map(str::to_owned).collect();
+    let kernel = |line: &str| {
+        let mut fields = line.split_whitespace();
+        (fields.next().unwrap().to_owned(), words(fields.nth(3)), words(fields.next()))
+    };
+    text.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).map(kernel).collect()
+}
+
+/// The test binaries of the command line.
+fn binaries() -> BTreeSet<String> {
+    let files = fs::read_dir(root().join("crates/cli/tests")).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let rust = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    rust.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_test_that_needs_a_guest_has_one_in_make_test() {
+    let run: BTreeSet<String> = lists().into_iter().flat_map(|(_, test, _)| test).collect();
+    for binary in binaries().iter().filter(|name| name.starts_with("lab_")) {
+        assert!(run.contains(binary), "no kernel of lab/kernels.conf has {binary} in TESTS");
+    }
+}
+
+#[test]
+fn each_kernel_runs_tests_that_there_are_and_all_of_them_in_make_test_all() {
+    let known = binaries();
+    assert!(!lists().is_empty());
+    for (kernel, test, test_all) in lists() {
+        assert!(test_all.iter().any(|name| name == "all"), "{kernel}");
+        for name in test.iter().chain(&test_all).map(|name| name.trim_end_matches("@small")) {
+            assert!(known.contains(name) || ["all", "sys"].contains(&name), "{kernel}: there is no {name}");
+        }
+    }
+}
