@@ -148,6 +148,15 @@ host() {
     judge_kernel
 }
 
+# A background job would outlive an interrupted run.
+following='' guests=''
+stop_background() {
+    [ -z "$following" ] || kill "$following"
+    # Their session.
+    [ -z "$guests" ] || kill -TERM -- "-$guests"
+} 2>/dev/null
+trap 'stop_background; exit 130' INT TERM
+
 # What this machine's kernel, and nobody else, writes into its log from now on goes into a file. $@: what makes root of it.
 follow_kernel() {
     local reader=("$@" dmesg --kernel)
@@ -158,37 +167,36 @@ follow_kernel() {
 }
 
 judge_kernel() {
-    if [ -z "${following:-}" ] || ! kill "$following" 2>/dev/null; then
+    if [ -z "$following" ] || ! kill "$following" 2>/dev/null; then
         echo "SKIPPED: kernel-log: this machine's kernel log cannot be read" | tee -a "$log"
         echo "plimsoll-check: kernel-log: skipped" >>"$log"
         return
     fi
     wait "$following" 2>/dev/null
+    following=''
     check kernel-log no_splats target/kernel.log
 }
 
 no_splats() { ! tools/splats.sh <"$1"; }
 
-mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf)
+# The newest has most to run, and begins.
+mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf | tac)
 
 # The guests: one per kernel of lab/kernels.conf and, with --all, one with a real systemd. They run in the background,
-# while the integration tests of this machine do; as many at a time as target/lab/guests says.
+# while other tests do; as many at a time as target/lab/guests says.
 start_guests() {
     series_to_run=("${kernels[@]}")
     [ "${1:-}" != --all ] || series_to_run+=(systemd)
-    # A background job would outlive an interrupted run.
-    trap 'end_guests; exit 130' INT TERM
     setsid lab/guests.sh "$@" "${series_to_run[@]}" >target/lab/guests.log 2>&1 </dev/null &
     guests=$!
 }
-
-end_guests() { kill -TERM -- "-$guests" 2>/dev/null; }
 
 # The kernels need no root; one that cannot be had is skipped where somebody works offline, and a failure in CI. The guest with
 # systemd needs root and a whole Debian from the archive: without them it is skipped.
 collect_guests() {
     local series output status seconds
     wait "$guests"
+    guests=''
     for series in "${series_to_run[@]}"; do
         output=target/lab/$series.log
         read -r status seconds <"target/lab/$series.status" || { status=1 seconds=0; }
@@ -199,7 +207,6 @@ collect_guests() {
             suite "lab-$series" replay "$output" "$status" "$seconds"
         fi
     done
-    trap - INT TERM
 }
 
 # What a command wrote before, and the status it ended with.
@@ -227,10 +234,10 @@ everything() {
     style
     # The guests look at these files, which must not change any more once they run.
     check build cargo test --locked --workspace --no-run
-    unit
-    documents
     allow_guests 1
     start_guests "$@"
+    unit
+    documents
     host
     allow_guests 0
     collect_guests
