@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.." || exit 1
 readonly slowness=10
 # For one guest, and for one binary.
 readonly seconds_max=2700 binary_seconds_max=600
-readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence machine_guard selection sys triggers workingset workingset_programs'
+readonly everything='access accounting_* daemon_death daemon_lifecycle doctor_demo false_crossing kernel_kills kill_* lab_* last_defence load_gate machine_guard selection sys triggers workingset workingset_programs'
 # In MiB, of a guest; and of one whose memory is filled, which takes its time: these binaries have a guest of their own.
 readonly mebibytes=2560 filled_mebibytes=1024
 # Of the smallest machine there is: NAME@small.
@@ -73,7 +73,7 @@ test_commands() {
 prelude() {
     cat <<END
 cd $(printf '%q' "$PWD/crates/cli") || exit
-export PLIMSOLL_TEST_SLOWNESS=$slowness RUST_TEST_THREADS=1 RUST_BACKTRACE=0
+export PLIMSOLL_TEST_SLOWNESS=$slowness PLIMSOLL_TEST_ALL=${PLIMSOLL_TEST_ALL:-} RUST_TEST_THREADS=1 RUST_BACKTRACE=0
 export PATH=\$PATH:$(printf '%q' "$PWD/target/tools/usr/bin") seconds_max=$binary_seconds_max
 . ../../lab/binaries.sh
 END
@@ -126,6 +126,7 @@ for pattern in "${!patterns[@]}"; do
         read -ra all <<<"$everything"
         unset "patterns[$pattern]"
         patterns+=("${all[@]}")
+        export PLIMSOLL_TEST_ALL=1
     fi
 done
 for pattern in "${!patterns[@]}"; do

@@ -1,6 +1,6 @@
 //! Compiles the eBPF programs and generates their skeletons.
 
-use std::{env, error::Error, ffi::OsStr, path::PathBuf};
+use std::{env, error::Error, ffi::OsStr, path::PathBuf, process::Command};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
@@ -22,12 +22,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         // What tells these programs from those of another build: the object is in the skeleton.
         println!("cargo::rustc-env={variable}={}", hash(&[skeleton])?);
     }
+    println!("cargo::rustc-env=PLIMSOLL_BPF_COMPILER={}", compiler()?);
     // What tells these maps of the limits: they are in three headers.
     println!(
         "cargo::rustc-env=PLIMSOLL_BPF_LAYOUT={}",
         hash(&[bpf.join("wire/limits.h"), bpf.join("limits/maps.h"), bpf.join("counters.h")])?
     );
     Ok(())
+}
+
+/// As `clang 14`: what the verifier meets depends on it.
+fn compiler() -> Result<String, Box<dyn Error>> {
+    let told = Command::new("clang").arg("--version").output()?.stdout;
+    let told = String::from_utf8(told)?;
+    let version = told.split("version ").nth(1).and_then(|rest| rest.split('.').next());
+    Ok(format!("clang {}", version.ok_or("clang does not tell its version")?))
 }
 
 /// FNV-1a of the files' content. Never 0.

@@ -273,13 +273,3 @@ fn a_clean_stop_leaves_no_program_behind() {
     assert!(world.end_daemon(Signal::TERM).success());
     assert!(!world.pin().exists());
 }
-
-/// No kernel here is so old that it would be used: at least each takes it.
-#[test]
-fn the_program_for_kernels_that_tell_but_a_number_passes_every_verifier() {
-    // Root, and one at a time.
-    let world = world!();
-    let cpus = plimsoll_sys::process::possible_cpus().unwrap();
-    plimsoll_sys::bpf::OomKills::verify_for_numbers(cpus).unwrap();
-    drop(world);
-}

@@ -7,7 +7,7 @@ mod bpf;
 mod machine;
 mod program;
 
-pub use bpf::{BpfFacts, TRACEPOINTS, probe_bpf};
+pub use bpf::{BpfFacts, TRACEPOINTS, function_hooks, probe_bpf};
 pub use machine::{MachineFacts, capability_name, in_initial_pid_namespace, probe_machine};
 
 /// What one probe came to.

@@ -6,6 +6,7 @@ use super::{
     pins::{BUILD, LAYOUT, PinState, Pins},
     protect::ExeKey,
     types::Features,
+    verified::{self, Verified},
 };
 use crate::{probe::in_initial_pid_namespace, process::page_size};
 use libbpf_rs::{
@@ -166,6 +167,12 @@ pub fn verify(options: &LoadOptions) -> Result<(), BpfError> {
     let kernel = features()?;
     let skel = load_sized(options, kernel, None, &mut storage)?;
     fill(&skel, options, kernel)
+}
+
+/// Loads the programs for whatever machine is told, counts and lets go of them.
+pub(super) fn verified(options: &LoadOptions) -> Result<Verified, BpfError> {
+    let mut storage = MaybeUninit::uninit();
+    verified::verified(load_sized(options, features()?, None, &mut storage)?.object())
 }
 
 fn load_into(options: &LoadOptions) -> Result<(), BpfError> {

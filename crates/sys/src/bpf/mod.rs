@@ -20,6 +20,7 @@ mod ring;
 mod select;
 mod shared;
 pub(crate) mod types;
+mod verified;
 mod workingset;
 
 pub use error::BpfError;
@@ -35,4 +36,5 @@ pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
 pub use protect::ExeKey;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};
+pub use verified::{Shape, Verified};
 pub use workingset::{Accesses, Executables, WorkingSet, WorkingSetOffers};

@@ -5,6 +5,8 @@
 
 mod load;
 
+pub(super) use load::verified;
+
 use super::{
     build_pins::BuildPins,
     error::BpfError,
@@ -66,14 +68,6 @@ impl OomKills {
     /// [`BpfError::Load`] when the kernel refuses it.
     pub fn verify(cpus: u32) -> Result<(), BpfError> {
         load::verify(cpus)
-    }
-
-    /// Has the kernel verify the program for kernels that tell but a number, which every kernel takes.
-    ///
-    /// # Errors
-    /// [`BpfError::Load`] when the kernel refuses it.
-    pub fn verify_for_numbers(cpus: u32) -> Result<(), BpfError> {
-        load::verify_for_numbers(cpus)
     }
 
     /// Removes all pins below `root/oom`, of whichever build. Returns whether there were any.

@@ -9,6 +9,8 @@ mod load;
 mod measure;
 mod watch;
 
+pub(super) use load::verified;
+
 pub use measure::Measured;
 pub use watch::{Grown, GrownCounts};
 

@@ -7,6 +7,8 @@
 mod load;
 mod reads;
 
+pub(super) use load::verified;
+
 use super::{
     build_pins::BuildPins,
     error::BpfError,
@@ -125,6 +127,14 @@ impl WorkingSet {
     /// [`BpfError::Load`] when the kernel refuses one.
     pub fn verify() -> Result<(), BpfError> {
         load::verify()
+    }
+
+    /// The ways to see accesses that have their places in this kernel, the best first.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] when the kernel does not tell its types.
+    pub fn ways() -> Result<Vec<Accesses>, BpfError> {
+        load::ways()
     }
 
     /// Removes all pins below `root/workingset`, of whichever build. Returns whether there were any. What a living process has

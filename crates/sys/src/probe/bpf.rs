@@ -67,6 +67,18 @@ pub fn probe_bpf() -> BpfFacts {
     facts
 }
 
+/// Whether programs can be loaded for a kernel function of this name: a kernel may have been built without trampolines, or
+/// refuse them.
+#[must_use]
+pub fn function_hooks(function: &str) -> Answer {
+    match Btf::from_vmlinux() {
+        Ok(types) => Trial::new(&types).typed(BtfKind::Func, function, |target| {
+            Trial::new(&types).loads(Hook::Function(target), &program::empty())
+        }),
+        Err(error) => Answer::Unknown(format!("{BTF_FILE}: {error}")),
+    }
+}
+
 fn probe() -> BpfFacts {
     let types = match Btf::from_vmlinux() {
         Ok(types) => types,

@@ -27,6 +27,8 @@ pub(super) enum Hook {
     Raw,
     /// The tracepoint whose `btf_trace_` typedef has this number.
     Tracepoint(u32),
+    /// The kernel function with this number: needs the kernel's trampolines.
+    Function(u32),
     /// The iterator whose `bpf_iter_` function has this number.
     Iterator(u32),
 }
@@ -91,6 +93,7 @@ pub(super) fn load(hook: Hook, instructions: &[libbpf_sys::bpf_insn]) -> io::Res
     let (kind, attach, target) = match hook {
         Hook::Raw => (libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0),
         Hook::Tracepoint(target) => (libbpf_sys::BPF_PROG_TYPE_TRACING, libbpf_sys::BPF_TRACE_RAW_TP, target),
+        Hook::Function(target) => (libbpf_sys::BPF_PROG_TYPE_TRACING, libbpf_sys::BPF_TRACE_FENTRY, target),
         Hook::Iterator(target) => (libbpf_sys::BPF_PROG_TYPE_TRACING, libbpf_sys::BPF_TRACE_ITER, target),
     };
     let mut options = libbpf_sys::bpf_prog_load_opts {

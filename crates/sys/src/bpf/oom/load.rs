@@ -5,10 +5,11 @@ use super::super::{
     error::BpfError,
     load::{features, load_error, pin_error, require_initial_pid_namespace, set_entries},
     types::{Features, hands_over},
+    verified::{self, Verified},
 };
 use libbpf_rs::{
     OpenObject, ProgramInput,
-    skel::{OpenSkel as _, SkelBuilder as _},
+    skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 use std::mem::MaybeUninit;
 
@@ -54,6 +55,7 @@ pub(super) fn load(pins: &BuildPins, cpus: u32) -> Result<(), BpfError> {
     let (kernel, way) = (features()?, Way::of_kernel()?);
     let mut storage = MaybeUninit::uninit();
     let mut skel = load_way(cpus, kernel, way, &mut storage)?;
+    find_cpu_offsets(&skel)?;
     let folder = pins.begin()?;
     let path = folder.join(RING);
     skel.maps.marked.pin(&path).map_err(|error| pin_error(&path, &error))?;
@@ -76,16 +78,16 @@ pub(super) fn load(pins: &BuildPins, cpus: u32) -> Result<(), BpfError> {
 }
 
 pub(super) fn verify(cpus: u32) -> Result<(), BpfError> {
-    verify_way(cpus, Way::of_kernel()?)
-}
-
-pub(super) fn verify_for_numbers(cpus: u32) -> Result<(), BpfError> {
-    verify_way(cpus, Way::Numbers)
-}
-
-fn verify_way(cpus: u32, way: Way) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
-    load_way(cpus, features()?, way, &mut storage).map(|_let_go| ())
+    let skel = load_way(cpus, features()?, Way::of_kernel()?, &mut storage)?;
+    find_cpu_offsets(&skel)
+}
+
+/// Loads a program for a machine of so many CPUs, counts and lets go of it.
+pub(in super::super) fn verified(cpus: u32, by_number: bool) -> Result<Verified, BpfError> {
+    let way = if by_number { Way::Numbers } else { Way::of_kernel()? };
+    let mut storage = MaybeUninit::uninit();
+    verified::verified(load_way(cpus, features()?, way, &mut storage)?.object())
 }
 
 fn load_way(
@@ -103,11 +105,14 @@ fn load_way(
     set_entries(&mut open.maps.cpu_offsets, cpus)?;
     open.progs.on_mark.set_autoload(way == Way::Victims);
     open.progs.on_mark_number.set_autoload(way == Way::Numbers);
-    let skel = open.load().map_err(|error| load_error(&error))?;
+    open.load().map_err(|error| load_error(&error))
+}
+
+fn find_cpu_offsets(skel: &skeleton::OomSkel<'_>) -> Result<(), BpfError> {
     let outcome =
         skel.progs.find_cpu_offsets.test_run(ProgramInput::default()).map_err(|error| load_error(&error))?;
     if outcome.return_value == 0 {
-        Ok(skel)
+        Ok(())
     } else {
         Err(BpfError::Load(format!("finding per-CPU offsets failed with {}", outcome.return_value)))
     }

@@ -6,12 +6,13 @@ use super::{
         error::BpfError,
         load::{features, load_error, pin_error, require_initial_pid_namespace, set_entries},
         types::Features,
+        verified::{self, Verified},
     },
     Offers, PER_THREAD,
 };
 use libbpf_rs::{
     OpenObject, ProgramInput,
-    skel::{OpenSkel as _, SkelBuilder as _},
+    skel::{OpenSkel as _, Skel as _, SkelBuilder as _},
 };
 use std::{mem::MaybeUninit, path::Path};
 
@@ -68,12 +69,21 @@ pub(super) fn load(pins: &BuildPins, cpus: u32) -> Result<Offers, BpfError> {
 pub(super) fn verify(cpus: u32) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
     let all = Parts { measure: true, watch: true };
-    load_sized(cpus, features()?, all, &mut storage).map(|_let_go| ())
+    let skel = load_sized(cpus, features()?, all, &mut storage)?;
+    find_cpu_offsets(&skel)
+}
+
+/// Loads all programs for a machine of so many CPUs, counts and lets go of them.
+pub(in super::super) fn verified(cpus: u32) -> Result<Verified, BpfError> {
+    let mut storage = MaybeUninit::uninit();
+    let all = Parts { measure: true, watch: true };
+    verified::verified(load_sized(cpus, features()?, all, &mut storage)?.object())
 }
 
 fn load_parts(pins: &BuildPins, cpus: u32, kernel: Features, parts: Parts) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
     let mut skel = load_sized(cpus, kernel, parts, &mut storage)?;
+    find_cpu_offsets(&skel)?;
     let folder = pins.begin()?;
     pin(&mut skel, kernel, parts, &folder)?;
     pins.finish()
@@ -97,11 +107,14 @@ fn load_sized<'a>(
     open.progs.measure_task.set_autoload(parts.measure && !kernel.finds_tasks);
     open.progs.on_growth.set_autoload(parts.watch);
     open.progs.watch_set.set_autoload(parts.watch);
-    let skel = open.load().map_err(|error| load_error(&error))?;
+    open.load().map_err(|error| load_error(&error))
+}
+
+fn find_cpu_offsets(skel: &skeleton::SelectSkel<'_>) -> Result<(), BpfError> {
     let outcome =
         skel.progs.find_cpu_offsets.test_run(ProgramInput::default()).map_err(|error| load_error(&error))?;
     if outcome.return_value == 0 {
-        Ok(skel)
+        Ok(())
     } else {
         Err(BpfError::Load(format!("finding per-CPU offsets failed with {}", outcome.return_value)))
     }

@@ -7,6 +7,7 @@ use super::{
         link::attach_tracepoint,
         load::{features, load_error, pin_error, require_initial_pid_namespace, set_entries},
         types::{BTF_FILE, Features, find},
+        verified::{self, Verified},
     },
     ALWAYS, Accesses, WorkingSetOffers,
 };
@@ -171,6 +172,17 @@ pub(super) fn verify() -> Result<(), BpfError> {
     let way = kernel.ways().into_iter().next().unwrap_or(Accesses::Nowhere);
     let mut storage = MaybeUninit::uninit();
     open_and_load(&kernel, way, &mut storage).map(|_let_go| ())
+}
+
+pub(super) fn ways() -> Result<Vec<Accesses>, BpfError> {
+    Ok(Kernel::read()?.ways())
+}
+
+/// Loads the programs for a machine of such pages and so many memory nodes, counts and lets go of them.
+pub(in super::super) fn verified(way: Accesses, page_shift: u32, nodes: u32) -> Result<Verified, BpfError> {
+    let kernel = Kernel { page_shift, nodes, ..Kernel::read()? };
+    let mut storage = MaybeUninit::uninit();
+    verified::verified(open_and_load(&kernel, way, &mut storage)?.object())
 }
 
 fn load_way(pins: &BuildPins, kernel: &Kernel, way: Accesses) -> Result<(), BpfError> {
