@@ -25,11 +25,12 @@ version = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 cfiles = $(shell find bpf lab crates -name '*.[ch]')
 
 SHELL := /bin/bash
-# rustup's folder is in the PATH of login shells only; benches look for what set-up unpacked instead of installing.
-export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
+# Where set-up found a compiler outside PATH; rustup's folder, which is in the PATH of login shells only; what set-up
+# unpacked instead of installing, for the benches.
+export PATH := $(CURDIR)/target/tools/rust:$(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup setup-test fmt lint unit host lab tidy doc bench install uninstall clean
+.PHONY: help run test build setup setup-check setup-test fmt lint unit host lab tidy doc bench install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +46,9 @@ build: setup ## the release program and library
 
 setup:
 	@tools/setup.sh build
+
+setup-check:
+	@tools/setup.sh check
 
 setup-test:
 	@tools/setup.sh test

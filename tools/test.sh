@@ -17,8 +17,8 @@ cd "$(dirname "$0")/.." || exit 1
 
 export CARGO_TERM_COLOR=never
 [ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
-# What setup.sh unpacked instead of installing it.
-export PATH=$PATH:$PWD/target/tools/usr/bin
+# Where setup.sh found a compiler, and what it unpacked instead of installing it.
+export PATH=$PWD/target/tools/rust:$PATH:$PWD/target/tools/usr/bin
 mkdir -p target
 log=target/test.log
 : >"$log" || exit 1
