@@ -67,16 +67,39 @@ suite() {
 # --show-output: libtest would otherwise swallow what a passing test says, and with it why it skipped.
 cargo_test() { cargo test --locked --workspace --no-fail-fast "$@" -- --show-output; }
 
-# Each version of clippy has lints of its own; only the pinned one decides.
+# Each version of Rust has formats and lints of its own: only those of the pinned one decide.
+pinned_rust=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+found_rust=$(rustc --version 2>/dev/null | awk '{ print $2 }')
+
+# Says that a check does not count, and why.
+skip() {
+    printf 'SKIPPED: %s: %s, rustc is %s and not %s (rust-toolchain.toml)\n' "$1" "$2" "$found_rust" "$pinned_rust" |
+        tee -a "$log"
+}
+
+# A format of Rust: $2 is the program, which may not be there, the rest the command.
+check_rustfmt() {
+    local name=$1 program=$2 why="findings are not counted"
+    shift 2
+    if [ "$found_rust" = "$pinned_rust" ]; then
+        check "$name" "$@"
+    else
+        command -v "$program" >/dev/null || why="there is no $program here"
+        "$@" >>"$log" 2>&1 </dev/null
+        echo "plimsoll-check: $name: skipped" >>"$log"
+        skip "$name" "$why"
+    fi
+}
+
+# clippy works with the compiler that it was built with, and no other: 0.1.96 with 1.96.
 check_clippy() {
-    local pinned found
-    pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
-    found=$(rustc --version | awk '{ print $2 }')
-    if [ "$found" = "$pinned" ]; then
+    if [ "$found_rust" = "$pinned_rust" ]; then
         check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+    elif [[ ! $(cargo clippy --version 2>/dev/null) =~ ^clippy\ 0\.${found_rust%.*}([^0-9]|$) ]]; then
+        echo "plimsoll-check: clippy: skipped" >>"$log"
+        skip clippy "there is no clippy of this compiler here"
     elif check clippy cargo clippy --locked --workspace --all-targets; then
-        echo "SKIPPED: clippy: findings are not counted, rustc is $found and not $pinned (rust-toolchain.toml)" |
-            tee -a "$log"
+        skip clippy "findings are not counted"
     fi
 }
 
@@ -85,9 +108,10 @@ fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
 scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 
 lint() {
-    check rustfmt cargo fmt --all --check -- --color never
+    check_rustfmt rustfmt cargo-fmt cargo fmt --all --check -- --color never
     # A workspace of its own, which needs a nightly compiler to build but not to be formatted.
-    [ ${#fuzz_sources[@]} -eq 0 ] || check rustfmt-fuzz rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
+    [ ${#fuzz_sources[@]} -eq 0 ] ||
+        check_rustfmt rustfmt-fuzz rustfmt rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
     [ ${#c_sources[@]} -eq 0 ] || check clang-format clang-format --dry-run -Werror "${c_sources[@]}"
     check shellcheck shellcheck "${scripts[@]}"
     check_clippy
