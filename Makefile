@@ -30,7 +30,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/target/tools/rust:$(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup setup-check setup-test fmt lint unit host lab tidy doc bench install uninstall clean
+.PHONY: help run test build setup setup-check setup-test fmt lint unit host lab bare tidy doc bench install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,9 @@ host: setup-test ## integration tests on this machine, as root
 
 lab: setup-test ## integration tests inside stock Debian kernels, under qemu
 	@tools/test.sh lab
+
+bare: ## build and checks in bare roots of Debian 12, 13 and Ubuntu 24.04, as root
+	@tools/test.sh bare
 
 tidy: ## the rules of the tree: sizes, licences, links, directions
 	@cargo test --quiet --locked -p xtask

@@ -3,12 +3,13 @@
 #
 # Runs checks and tests and ends with one line, `N passed, N failed[, N skipped]`; see summary.awk for what counts.
 #
-#   tools/test.sh [all|lint|unit|host|lab]
+#   tools/test.sh [all|lint|unit|host|lab|bare]
 #
 #   lint   format, clippy, shellcheck, C warnings, documentation
 #   unit   unit and documentation tests: no root, seconds
 #   host   integration tests on this machine: as root, real eBPF, one at a time
 #   lab    integration tests inside stock Debian kernels, and checks with a real systemd, under qemu (lab/README.md)
+#   bare   build and checks in bare roots of Debian and Ubuntu (lab/bare.sh): as root, not in 'all'
 #
 # The whole output is in target/test.log; the terminal sees each check, each suite and every failure.
 set -uo pipefail
@@ -170,6 +171,24 @@ lab() {
     trap - INT TERM
 }
 
+# One after the other: a build takes all CPUs.
+bare() {
+    local distribution output status began
+    mkdir -p target/lab
+    for distribution in bookworm trixie noble; do
+        output=target/lab/bare-$distribution.log
+        began=$SECONDS
+        lab/bare.sh "$distribution" >"$output" 2>&1 </dev/null
+        status=$?
+        if [ "$status" -eq 3 ]; then
+            printf 'SKIPPED: bare-%s: %s\n' "$distribution" "$(sed -n '$s/^lab: //p' "$output")" | tee -a "$log"
+            echo "plimsoll-check: bare-$distribution: skipped" >>"$log"
+        else
+            suite "bare-$distribution" replay "$output" "$status" $((SECONDS - began))
+        fi
+    done
+}
+
 # What a command wrote before, and the status it ended with.
 replay() {
     cat "$1"
@@ -190,9 +209,9 @@ all)
     host
     lab
     ;;
-lint | unit | host | lab) "$1" ;;
+lint | unit | host | lab | bare) "$1" ;;
 *)
-    echo "test.sh: unknown part '$1': use all, lint, unit, host or lab" >&2
+    echo "test.sh: unknown part '$1': use all, lint, unit, host, lab or bare" >&2
     exit 2
     ;;
 esac
