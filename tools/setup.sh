@@ -91,6 +91,8 @@ missing_packages() {
     [ "$purpose" != build ] || return 0
     has clang-format || echo clang-format
     has shellcheck || echo shellcheck
+    # A test stops a process with the program kill, which the shell's own would hide here.
+    has ps || echo procps
     [ "$purpose" = test ] || return 0
     has stress-ng || echo stress-ng
     has python3 || echo python3

@@ -70,6 +70,16 @@ fn testing_needs_more_than_building() {
 }
 
 #[test]
+fn checking_needs_more_than_building_and_less_than_testing() {
+    let output = setup(&bare_path("setup-bare-check", &[]), "check");
+    let told = String::from_utf8(output.stderr).unwrap();
+    for package in ["clang-format", "procps", "shellcheck"] {
+        assert!(told.contains(package), "{package} is not in: {told}");
+    }
+    assert!(!told.contains("stress-ng"), "checking takes no memory: {told}");
+}
+
+#[test]
 fn an_unknown_purpose_is_refused() {
     let output = setup(&bare_path("setup-purpose", &[]), "everything");
     assert_eq!(output.status.code(), Some(1));
@@ -101,7 +111,7 @@ impl Distribution {
             offers.iter().map(|(package, version)| format!("{package} {version}\n")).collect();
         fs::write(folder.join("offers"), offers).unwrap();
         let distribution = Distribution { folder };
-        for present in ["cc", "clang", "clang-format", "pkg-config"] {
+        for present in ["cc", "clang", "clang-format", "pkg-config", "ps"] {
             distribution.program(&path.join(present), "");
         }
         fs::remove_file(path.join("id")).unwrap();
