@@ -25,11 +25,12 @@ version = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 cfiles = $(shell find bpf lab crates -name '*.[ch]')
 
 SHELL := /bin/bash
-# rustup's folder is in the PATH of login shells only; benches look for what set-up unpacked instead of installing.
-export PATH := $(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
+# Where set-up found a compiler outside PATH; rustup's folder, which is in the PATH of login shells only; what set-up
+# unpacked instead of installing, for the benches.
+export PATH := $(CURDIR)/target/tools/rust:$(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all build setup setup-test fmt lint unit host lab tidy doc bench install uninstall clean
+.PHONY: help run check test test-all build setup setup-check setup-test fmt lint unit host lab bare tidy doc bench install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,13 +38,13 @@ help: ## list these targets
 run: build ## guard this machine, in the foreground, until Ctrl-C
 	@exec $(sudo) $(program) daemon $(ARGS)
 
-check: setup-test ## formats, lints, and the tests that need no root: minutes; log in target/test.log
+check: setup-check ## formats, lints, and the tests that need no root: minutes; log in target/test.log
 	@tools/test.sh check
 
 test: setup-test ## what CI runs: check, this machine as root, and short lists in guests
 	@tools/test.sh test
 
-test-all: setup-test ## everything on every kernel, and a real systemd: an hour
+test-all: setup-test ## everything on every kernel, a real systemd, bare roots: more than an hour
 	@tools/test.sh all
 
 build: setup ## the release program and library
@@ -51,6 +52,9 @@ build: setup ## the release program and library
 
 setup:
 	@tools/setup.sh build
+
+setup-check:
+	@tools/setup.sh check
 
 setup-test:
 	@tools/setup.sh test
@@ -71,6 +75,9 @@ host: setup-test ## integration tests on this machine, as root
 
 lab: setup-test ## the short lists inside stock Debian kernels, under qemu
 	@tools/test.sh lab
+
+bare: ## build and checks in bare roots of Debian 12, 13 and Ubuntu 24.04, as root
+	@tools/test.sh bare
 
 tidy: ## the rules of the tree: sizes, licences, links, directions
 	@cargo test --quiet --locked -p xtask

@@ -15,42 +15,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly lab=$PWD/target/lab
+. lab/archive.sh
 readonly own=$lab/systemd
 readonly suite=bookworm
 # What a server with users has, Python for the programs that take memory, and other killers.
 readonly packages=systemd,systemd-sysv,dbus,libpam-systemd,libelf1,zlib1g,procps,python3,earlyoom,systemd-oomd
 readonly seconds_max=900
 
-die() {
-    printf 'lab: %s\n' "$1" >&2
-    exit "${2:-1}"
-}
-
-# Prints the debootstrap to run: the machine's, or one that is unpacked for this and not installed.
-tool_of_debian() {
-    if command -v debootstrap >/dev/null; then
-        command -v debootstrap
-        return
-    fi
-    local folder=$own/debootstrap
-    if [ ! -x "$folder/usr/sbin/debootstrap" ]; then
-        mkdir -p "$folder"
-        (cd "$folder" && apt-get download debootstrap >/dev/null 2>&1 </dev/null) || return 1
-        dpkg -x "$folder"/debootstrap_*.deb "$folder"
-    fi
-    echo "$folder/usr/sbin/debootstrap"
-}
-
 # Makes the Debian, once; another list of packages makes it anew.
 make_root() {
-    local root=$1 tool
+    local root=$1
     [ "$(cat "$root/.made-of" 2>/dev/null)" != "$suite $packages" ] || return 0
     rm -rf "$root" "$root.new"
-    tool=$(tool_of_debian) || die "debootstrap is not here and cannot be downloaded" 3
-    # The unpacked one looks for its own parts where the package would have put them.
-    [[ $tool != "$own"/* ]] || export DEBOOTSTRAP_DIR=$own/debootstrap/usr/share/debootstrap
-    "$tool" --variant=minbase --include="$packages" "$suite" "$root.new" >"$own/debootstrap.log" 2>&1 </dev/null ||
+    bootstrap --variant=minbase --include="$packages" "$suite" "$root.new" >"$own/debootstrap.log" 2>&1 </dev/null ||
         die "debootstrap failed: see $own/debootstrap.log" 3
     chroot "$root.new" useradd --create-home --uid 1000 alice
     # Nothing reaches for the network, and nobody logs in.

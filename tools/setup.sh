@@ -1,21 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Installs what building (and, with 'test', testing) Plimsoll needs and does not find. Finds everything: prints
-# nothing, asks for nothing, takes a fraction of a second. Used by `make run` and `make test`.
+# Installs what building Plimsoll needs and does not find. With 'check' also what formats and lints, with 'test' all that
+# tests and benches run. Finds everything: prints nothing, asks for nothing, takes a fraction of a second. make runs it.
 #
-#   tools/setup.sh [build|test]
+#   tools/setup.sh [build|check|test]
+#
+# It takes the first of these: the Rust compiler that is there, if it is new enough; the distribution's packages of one,
+# whatever they are called (rustc, rustc-web, rustc-1.97), if they are; the distribution's rustup. Where a distribution
+# installs compilers side by side, target/tools/rust leads to the folder of the chosen one: make and test.sh look there
+# first.
 #
 # On Debian and Ubuntu the packages come through apt, with sudo where the caller is not root. Elsewhere it says what
 # is missing and stops. Nothing is ever piped from the network into a shell.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+# Without symbolic links, as make calls it.
+root=$(cd "$(dirname "$0")/.." && pwd -P)
 purpose=${1:-build}
 tools=$root/target/tools
 rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 toolchain=$(sed -n 's/^channel = "\(.*\)"/\1/p' "$root/rust-toolchain.toml")
 apt_updated=no
+# A compiler of the distribution that apt would install only in place of other packages.
+in_the_way=""
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -80,9 +88,12 @@ missing_packages() {
     # bindgen loads this library by itself; the distribution's clang brings it, a clang from elsewhere may not.
     ! has clang || [ -n "${LIBCLANG_PATH:-}" ] || any_file /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* \
         /usr/lib64/libclang*.so* /usr/lib/libclang*.so* /usr/local/lib/libclang*.so* || echo libclang-dev
-    [ "$purpose" = test ] || return 0
+    [ "$purpose" != build ] || return 0
     has clang-format || echo clang-format
     has shellcheck || echo shellcheck
+    # A test stops a process with the program kill, which the shell's own would hide here.
+    has ps || echo procps
+    [ "$purpose" = test ] || return 0
     has stress-ng || echo stress-ng
     has python3 || echo python3
     # File systems whose files are opened by their inodes, each on a disk in a file.
@@ -163,36 +174,95 @@ fetch_library() {
     ) || say "$file could not be fetched: the benches leave it out"
 }
 
-# Prints cargo's version, or nothing when there is no cargo that works here.
-cargo_version() { (cd "$root" && cargo --version 2>/dev/null | awk '{ print $2 }') || true; }
+# Prints the version of a cargo, of the one in PATH if none is named; nothing when it does not work here.
+cargo_version() { (cd "$root" && "${1:-cargo}" --version 2>/dev/null | awk '{ print $2 }') || true; }
 
 # Succeeds when version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
 cargo_is_new_enough() {
     local found
-    found=$(cargo_version)
+    found=$(cargo_version "$@")
     [ -n "$found" ] && at_least "$found" "$rust_version"
+}
+
+# Takes the cargo in PATH if it is new enough. Otherwise the newest of those that are installed side by side, each in a
+# folder that only its rustc-1.NN in PATH leads to.
+choose_cargo() {
+    local command folder
+    if cargo_is_new_enough; then
+        # An earlier choice is no longer needed.
+        rm -f "$tools/rust"
+        return 0
+    fi
+    while read -r command; do
+        folder=$(dirname "$(readlink -f "$(command -v "$command")")")
+        if cargo_is_new_enough "$folder/cargo"; then
+            ln -sfn "$folder" "$tools/rust"
+            PATH=$tools/rust:$PATH
+            return 0
+        fi
+    done < <(compgen -c rustc- | sort -rV)
+    return 1
+}
+
+# Prints the version of the package that apt would install, without the distribution's part; nothing if there is none.
+offered() { LC_ALL=C apt-cache policy "$1" | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9][0-9.]*\).*/\2/p'; }
+
+# Prints the packages of compilers that are new enough and have a cargo: rustc itself before any other, then the newest.
+offered_compilers() {
+    local name version
+    for name in $(apt-cache pkgnames rustc | grep -xE 'rustc(-[a-z0-9.]+)?'); do
+        version=$(offered "$name")
+        if [ -n "$version" ] && at_least "$version" "$rust_version" && [ -n "$(offered "cargo${name#rustc}")" ]; then
+            echo "$version $name"
+        fi
+    done | awk '{ print $2 == "rustc" ? 0 : 1, $0 }' | sort -k 1,1n -k 2,2rV | awk '{ print $3 }'
+}
+
+# Succeeds when apt can install the packages and keep all that is installed.
+installs_beside() { apt-get install -s -qq --no-install-recommends --no-remove "$@" >/dev/null 2>&1; }
+
+install_compiler() {
+    local name pair
+    has apt-get || return 1
+    apt_update
+    for name in $(offered_compilers); do
+        pair=("$name" "cargo${name#rustc}")
+        if installs_beside "${pair[@]}"; then
+            apt_install "${pair[@]}"
+            hash -r
+            choose_cargo && return 0
+        else
+            in_the_way=${in_the_way:-${pair[*]}}
+        fi
+    done
+    return 1
 }
 
 # Installs the distribution's rustup when it has one.
 install_rustup() {
     local found=$1 fetch="" sudo=""
-    if has apt-get; then
-        apt_update
-        if [ -n "$(apt-cache search --names-only '^rustup$')" ]; then
-            apt_install rustup
-            hash -r
-            return 0
-        fi
+    if has apt-get && [ -n "$(offered rustup)" ] && installs_beside rustup; then
+        apt_install rustup
+        hash -r
+        return 0
     fi
     [ "$(id -u)" -eq 0 ] || sudo="sudo "
+    if [ -n "$in_the_way" ]; then
+        cat >&2 <<END
+setup: Rust >= $rust_version is needed, found ${found:-none}. Packages of this distribution are new enough, but would replace
+setup: others that are installed. Look at what this command would remove, then run it and try again:
+    ${sudo}apt-get install $in_the_way
+END
+        exit 1
+    fi
     if ! has wget; then
         if has curl; then fetch="curl -o"; else fetch="${sudo}apt-get install -y wget && wget -O"; fi
     fi
     cat >&2 <<END
-setup: Rust >= $rust_version is needed, found ${found:-none}, and this distribution has no rustup package. Install it
-setup: yourself with these commands (read the script before the last one), then try again:
+setup: Rust >= $rust_version is needed, found ${found:-none}, and this distribution has no package of it, nor of rustup.
+setup: Install rustup yourself with these commands (read the script before the last one), then try again:
     ${fetch:-wget -O} rustup-init.sh https://sh.rustup.rs
     sh rustup-init.sh -y --default-toolchain none
 END
@@ -210,41 +280,73 @@ fetch_toolchain() {
 
 ensure_cargo() {
     if ! has rustup; then
-        ! cargo_is_new_enough || return 0
+        if choose_cargo || install_compiler; then return 0; fi
         install_rustup "$(cargo_version)"
     fi
+    rm -f "$tools/rust"
     has_toolchain || fetch_toolchain
     cargo_is_new_enough || die "$(command -v cargo || echo cargo) is version $(cargo_version), needed >= $rust_version:" \
         "rustup has a newer one; remove the older cargo or put rustup's folder before it in PATH"
 }
 
+# Prints the packages of the named parts that the distribution has for the compiler in use: rust-web-clippy and rustfmt-web
+# for that of cargo-web. Those for another compiler do not fit.
+lint_packages() {
+    local owner ending part name
+    owner=$(dpkg -S "$(readlink -f "$(command -v cargo)")" 2>/dev/null) || return 0
+    owner=${owner%%:*}
+    ending=${owner#cargo}
+    for part in "$@"; do
+        case $part in
+        clippy) name=rust$ending-clippy ;;
+        *) name=$part$ending ;;
+        esac
+        if [ -n "$(offered "$name")" ] && installs_beside "$name"; then echo "$name"; fi
+    done
+}
+
+# clippy works with the compiler that it was built with, and with no other.
+clippy_fits() {
+    (
+        cd "$root"
+        [[ $(rustc --version 2>/dev/null) =~ ^rustc\ 1\.([0-9]+)\. ]] &&
+            [[ $(cargo clippy --version 2>/dev/null) =~ ^clippy\ 0\.1\.${BASH_REMATCH[1]}([^0-9]|$) ]]
+    )
+}
+
 # clippy and rustfmt are parts of their own in rustup's minimal profile and in some distributions.
 ensure_rust_lints() {
-    local missing=()
-    (cd "$root" && cargo clippy --version) >/dev/null 2>&1 || missing+=(clippy)
+    local missing=() packages
+    clippy_fits || missing+=(clippy)
     (cd "$root" && cargo fmt --version) >/dev/null 2>&1 || missing+=(rustfmt)
     [ ${#missing[@]} -gt 0 ] || return 0
     if has rustup; then
         say "adding to the Rust toolchain: ${missing[*]}"
         rustup component add --toolchain "$toolchain" "${missing[@]}"
     elif has apt-get; then
-        apt_install "${missing[@]/#clippy/rust-clippy}"
+        apt_update
+        mapfile -t packages < <(lint_packages "${missing[@]}")
+        [ ${#packages[@]} -eq 0 ] || apt_install "${packages[@]}"
+        [ ${#packages[@]} -eq ${#missing[@]} ] ||
+            say "no package of ${missing[*]} for $(command -v cargo), or not of each: what is missing is skipped"
     else
         die "missing: ${missing[*]} (parts of the Rust toolchain); install them, then try again"
     fi
 }
 
 case $purpose in
-build | test) ;;
-*) die "unknown purpose '$purpose': use build or test" ;;
+build | check | test) ;;
+*) die "unknown purpose '$purpose': use build, check or test" ;;
 esac
+# make looks there first; which compiler it is to lead to is asked anew.
+PATH=${PATH//"$tools/rust:"/}
 # Cargo in the home folder wins, as in the shells that rustup sets up; make and sudo do not read their profile.
 [ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
 mkdir -p "$tools"
 install_packages
 ensure_cargo
+[ "$purpose" = build ] || ensure_rust_lints
 if [ "$purpose" = test ]; then
-    ensure_rust_lints
     fetch_comparator earlyoom
     fetch_comparator nohang
     fetch_comparator vmtouch

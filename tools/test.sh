@@ -4,17 +4,18 @@
 # Runs checks and tests. Its last lines are the seconds of each suite, each test that passed at the second try only, and last
 # `N passed, N failed[, N skipped]`; see summary.awk for what counts.
 #
-#   tools/test.sh [check|test|all|lint|unit|host|lab]
+#   tools/test.sh [check|test|all|lint|unit|host|lab|bare]
 #
 #   check  formats, clippy, shellcheck, and all tests that need no root and watch no machine: policy, decoding, the simulator,
 #          the rules of the tree
 #   test   check, C warnings, documentation, integration tests on this machine, and in guests what only a guest can show
-#   all    test, with everything that a guest can run on each kernel, and checks with a real systemd
+#   all    test, with everything that a guest can run on each kernel, checks with a real systemd, and bare roots
 #
 #   lint   formats, clippy, shellcheck, C warnings, documentation
 #   unit   the tests of check
 #   host   integration tests on this machine: as root, real eBPF, one at a time
 #   lab    integration tests inside stock Debian kernels under qemu (lab/README.md), as in test
+#   bare   build and checks in bare roots of Debian and Ubuntu (lab/bare.sh): as root, in 'all' only
 #
 # The whole output is in target/test.log; the terminal sees each check, each suite and every failure.
 set -uo pipefail
@@ -23,8 +24,8 @@ cd "$(dirname "$0")/.." || exit 1
 
 export CARGO_TERM_COLOR=never
 [ ! -x "${HOME:-/root}/.cargo/bin/cargo" ] || PATH=${HOME:-/root}/.cargo/bin:$PATH
-# What setup.sh unpacked instead of installing it.
-export PATH=$PATH:$PWD/target/tools/usr/bin
+# Where setup.sh found a compiler, and what it unpacked instead of installing it.
+export PATH=$PWD/target/tools/rust:$PATH:$PWD/target/tools/usr/bin
 mkdir -p target/lab
 log=target/test.log
 : >"$log" || exit 1
@@ -76,16 +77,39 @@ suite() {
 # --show-output: libtest would otherwise swallow what a passing test says, and with it why it skipped.
 cargo_test() { cargo test --locked --workspace --no-fail-fast "$@" -- --show-output; }
 
-# Each version of clippy has lints of its own; only the pinned one decides.
+# Each version of Rust has formats and lints of its own: only those of the pinned one decide.
+pinned_rust=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+found_rust=$(rustc --version 2>/dev/null | awk '{ print $2 }')
+
+# Says that a check does not count, and why.
+skip() {
+    printf 'SKIPPED: %s: %s, rustc is %s and not %s (rust-toolchain.toml)\n' "$1" "$2" "$found_rust" "$pinned_rust" |
+        tee -a "$log"
+}
+
+# A format of Rust: $2 is the program, which may not be there, the rest the command.
+check_rustfmt() {
+    local name=$1 program=$2 why="findings are not counted"
+    shift 2
+    if [ "$found_rust" = "$pinned_rust" ]; then
+        check "$name" "$@"
+    else
+        command -v "$program" >/dev/null || why="there is no $program here"
+        "$@" >>"$log" 2>&1 </dev/null
+        echo "plimsoll-check: $name: skipped" >>"$log"
+        skip "$name" "$why"
+    fi
+}
+
+# clippy works with the compiler that it was built with, and no other: 0.1.96 with 1.96.
 check_clippy() {
-    local pinned found
-    pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
-    found=$(rustc --version | awk '{ print $2 }')
-    if [ "$found" = "$pinned" ]; then
+    if [ "$found_rust" = "$pinned_rust" ]; then
         check clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+    elif [[ ! $(cargo clippy --version 2>/dev/null) =~ ^clippy\ 0\.${found_rust%.*}([^0-9]|$) ]]; then
+        echo "plimsoll-check: clippy: skipped" >>"$log"
+        skip clippy "there is no clippy of this compiler here"
     elif check clippy cargo clippy --locked --workspace --all-targets; then
-        echo "SKIPPED: clippy: findings are not counted, rustc is $found and not $pinned (rust-toolchain.toml)" |
-            tee -a "$log"
+        skip clippy "findings are not counted"
     fi
 }
 
@@ -94,9 +118,10 @@ fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
 scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 
 style() {
-    check rustfmt cargo fmt --all --check -- --color never
+    check_rustfmt rustfmt cargo-fmt cargo fmt --all --check -- --color never
     # A workspace of its own, which needs a nightly compiler to build but not to be formatted.
-    [ ${#fuzz_sources[@]} -eq 0 ] || check rustfmt-fuzz rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
+    [ ${#fuzz_sources[@]} -eq 0 ] ||
+        check_rustfmt rustfmt-fuzz rustfmt rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
     [ ${#c_sources[@]} -eq 0 ] || check clang-format clang-format --dry-run -Werror "${c_sources[@]}"
     check shellcheck shellcheck "${scripts[@]}"
     check_clippy
@@ -209,6 +234,23 @@ collect_guests() {
     done
 }
 
+# One after the other: a build takes all CPUs.
+bare() {
+    local distribution output status began
+    for distribution in bookworm trixie noble; do
+        output=target/lab/bare-$distribution.log
+        began=$SECONDS
+        lab/bare.sh "$distribution" >"$output" 2>&1 </dev/null
+        status=$?
+        if [ "$status" -eq 3 ]; then
+            printf 'SKIPPED: bare-%s: %s\n' "$distribution" "$(sed -n '$s/^lab: //p' "$output")" | tee -a "$log"
+            echo "plimsoll-check: bare-$distribution: skipped" >>"$log"
+        else
+            suite "bare-$distribution" replay "$output" "$status" $((SECONDS - began))
+        fi
+    done
+}
+
 # What a command wrote before, and the status it ended with.
 replay() {
     cat "$1"
@@ -249,14 +291,17 @@ check)
     unit
     ;;
 test) everything ;;
-all) everything --all ;;
+all)
+    everything --all
+    bare
+    ;;
 lint)
     style
     documents
     ;;
-unit | host | lab) "$1" ;;
+unit | host | lab | bare) "$1" ;;
 *)
-    echo "test.sh: unknown part '$1': use check, test, all, lint, unit, host or lab" >&2
+    echo "test.sh: unknown part '$1': use check, test, all, lint, unit, host, lab or bare" >&2
     exit 2
     ;;
 esac
