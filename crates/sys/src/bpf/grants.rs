@@ -3,9 +3,8 @@
 use super::{
     error::BpfError,
     facts::{AccountFacts, account_facts, address_space, wire_pages},
-    map::Map,
     pins::Pins,
-    program::SyscallProgram,
+    site::{Call, Site, Table as _},
 };
 use plimsoll_policy::units::{Pages, Pid, Uid};
 use plimsoll_wire::abi;
@@ -79,14 +78,14 @@ impl From<AccountFacts> for GrantAccount {
 
 /// The programs in force, for grants.
 #[derive(Debug)]
-pub struct Grants {
-    accounts: Map,
-    uid_accounts: Map,
-    mms: Map,
-    reserve: SyscallProgram,
-    settle: SyscallProgram,
-    give_up: SyscallProgram,
-    find_space: SyscallProgram,
+pub struct Grants<S: Site = Pins> {
+    accounts: S::Map,
+    uid_accounts: S::Map,
+    mms: S::Map,
+    reserve: S::Program,
+    settle: S::Program,
+    give_up: S::Program,
+    find_space: S::Program,
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -100,8 +99,18 @@ impl Grants {
     /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
     pub fn open(pins: &Pins) -> Result<Self, BpfError> {
         pins.require_ours("open")?;
-        let map = |name: &'static str| Map::open(&pins.map(name), name);
-        let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
+        Self::at(pins)
+    }
+}
+
+impl<S: Site> Grants<S> {
+    /// Those that are there.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when something is missing.
+    pub fn at(site: &S) -> Result<Self, BpfError> {
+        let map = |name: &'static str| site.map(name);
+        let program = |name: &'static str| site.program(name);
         let (accounts, mms) = (map("accounts")?, map("mms")?);
         Ok(Self {
             account_value: vec![0; accounts.value_bytes()],
@@ -179,7 +188,7 @@ impl Grants {
         Self::run(&self.give_up, space, pages).map(|_| ())
     }
 
-    fn run(program: &SyscallProgram, space: &Space, pages: Pages) -> Result<abi::plimsoll_grant, BpfError> {
+    fn run(program: &S::Program, space: &Space, pages: Pages) -> Result<abi::plimsoll_grant, BpfError> {
         let mut context = abi::plimsoll_grant {
             mm: space.mm,
             start_ns: space.start_ns,

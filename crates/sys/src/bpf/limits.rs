@@ -6,19 +6,15 @@ use super::{
     facts::{
         AccountFacts, AddressSpace, account_facts, address_space, pages, wire_pages, wire_u32, wire_u64,
     },
-    map::Map,
     pins::{Meta, Pins},
-    program::SyscallProgram,
+    site::{Call as _, Site, Table as _},
 };
 use plimsoll_policy::{
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
 use plimsoll_wire::abi;
-use std::{
-    fs::File,
-    io::{self, Read as _},
-};
+use std::io::{self, Read as _};
 
 /// Entries read from the address-space map at once. A batch must hold the fullest hash bucket; 512 entries in one
 /// bucket of a table with at least as many buckets as entries do not happen.
@@ -146,31 +142,31 @@ pub struct MapFacts {
 
 /// The programs in force.
 #[derive(Debug)]
-pub struct Limits {
-    pins: Pins,
+pub struct Limits<S: Site = Pins> {
+    site: S,
     /// Those whose place these are to take.
-    replaces: Option<Pins>,
+    replaces: Option<S>,
     meta: Meta,
-    accounts: Map,
-    uid_accounts: Map,
-    mms: Map,
-    families: Map,
-    protected_cgroups: Map,
-    others: Vec<Map>,
-    begin_scan: SyscallProgram,
-    sweep: SyscallProgram,
-    line_set: SyscallProgram,
-    line_clear: SyscallProgram,
-    default_set: SyscallProgram,
-    mark_victim: SyscallProgram,
-    weigh: SyscallProgram,
-    answer: SyscallProgram,
-    actions_told: SyscallProgram,
-    read_counters: SyscallProgram,
-    copies_set: SyscallProgram,
-    measured: SyscallProgram,
-    verify: SyscallProgram,
-    attend: SyscallProgram,
+    accounts: S::Map,
+    uid_accounts: S::Map,
+    mms: S::Map,
+    families: S::Map,
+    protected_cgroups: S::Map,
+    others: Vec<S::Map>,
+    begin_scan: S::Program,
+    sweep: S::Program,
+    line_set: S::Program,
+    line_clear: S::Program,
+    default_set: S::Program,
+    mark_victim: S::Program,
+    weigh: S::Program,
+    answer: S::Program,
+    actions_told: S::Program,
+    read_counters: S::Program,
+    copies_set: S::Program,
+    measured: S::Program,
+    verify: S::Program,
+    attend: S::Program,
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -183,12 +179,9 @@ impl Limits {
     /// [`BpfError::Schema`] for another version's pins, [`BpfError::Pin`] when something is missing.
     pub fn open(pins: &Pins) -> Result<Self, BpfError> {
         let meta = pins.require_ours("adopt")?;
-        let map = |name: &'static str| Map::open(&pins.map(name), name);
-        let program = |name: &'static str| SyscallProgram::open(&pins.program(name), name);
-        let mms = map("mms")?;
-        let accounts = map("accounts")?;
-        if mms.value_bytes() < size_of::<abi::plimsoll_mm>()
-            || accounts.value_bytes() != size_of::<abi::plimsoll_account>()
+        let limits = Self::at(pins.clone(), meta)?;
+        if limits.mms.value_bytes() < size_of::<abi::plimsoll_mm>()
+            || limits.accounts.value_bytes() != size_of::<abi::plimsoll_account>()
         {
             return Err(BpfError::Schema {
                 path: pins.root().to_path_buf(),
@@ -196,8 +189,52 @@ impl Limits {
                 expected: abi::PLIMSOLL_SCHEMA,
             });
         }
+        Ok(limits)
+    }
+
+    /// Opens what was loaded beside the pins to take their place, or else what is pinned.
+    ///
+    /// # Errors
+    /// As [`Limits::open`].
+    pub fn open_latest(pins: &Pins) -> Result<Self, BpfError> {
+        let beside = pins.beside();
+        if !beside.root().exists() {
+            return Self::open(pins);
+        }
+        Ok(Self { replaces: Some(pins.clone()), ..Self::open(&beside)? })
+    }
+
+    /// Puts these in force alone, in the place of those that they were loaded beside; where there are none, nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`]; then the next daemon brings it to an end.
+    pub fn take_place(&mut self) -> Result<(), BpfError> {
+        if let Some(replaced) = self.replaces.take() {
+            replaced.replace()?;
+            self.site = replaced;
+        }
+        Ok(())
+    }
+
+    /// The reading end of the records.
+    ///
+    /// # Errors
+    /// [`BpfError`] when the ring buffer cannot be opened.
+    pub fn events(&self) -> Result<Events, BpfError> {
+        Events::open(&self.site.map_path("records"))
+    }
+}
+
+impl<S: Site> Limits<S> {
+    /// Those that are there, made for what `meta` says.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when something is missing.
+    pub fn at(site: S, meta: Meta) -> Result<Self, BpfError> {
+        let map = |name: &'static str| site.map(name);
+        let program = |name: &'static str| site.program(name);
+        let (mms, accounts) = (map("mms")?, map("accounts")?);
         Ok(Self {
-            pins: pins.clone(),
             replaces: None,
             meta,
             account_value: vec![0; accounts.value_bytes()],
@@ -226,45 +263,14 @@ impl Limits {
             measured: program("measured")?,
             verify: program("verify")?,
             attend: program("attend")?,
+            site,
         })
-    }
-
-    /// Opens what was loaded beside the pins to take their place, or else what is pinned.
-    ///
-    /// # Errors
-    /// As [`Limits::open`].
-    pub fn open_latest(pins: &Pins) -> Result<Self, BpfError> {
-        let beside = pins.beside();
-        if !beside.root().exists() {
-            return Self::open(pins);
-        }
-        Ok(Self { replaces: Some(pins.clone()), ..Self::open(&beside)? })
-    }
-
-    /// Puts these in force alone, in the place of those that they were loaded beside; where there are none, nothing.
-    ///
-    /// # Errors
-    /// [`BpfError::Pin`]; then the next daemon brings it to an end.
-    pub fn take_place(&mut self) -> Result<(), BpfError> {
-        if let Some(replaced) = self.replaces.take() {
-            replaced.replace()?;
-            self.pins = replaced;
-        }
-        Ok(())
     }
 
     /// What the maps were made for.
     #[must_use]
     pub fn meta(&self) -> Meta {
         self.meta
-    }
-
-    /// The reading end of the records.
-    ///
-    /// # Errors
-    /// [`BpfError`] when the ring buffer cannot be opened.
-    pub fn events(&self) -> Result<Events, BpfError> {
-        Events::open(&self.pins.map("records"))
     }
 
     /// Draws or moves one user's line.
@@ -336,7 +342,7 @@ impl Limits {
     pub fn walk(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
         const HOLDER_BYTES: usize = size_of::<abi::plimsoll_holder>();
         let number = self.begin_scan.run_bare()?;
-        let mut iterator = File::open(self.pins.link("scan")).map_err(BpfError::Scan)?;
+        let mut iterator = self.site.walk()?;
         // Whole entries at a time, so that none is split between two reads.
         let room = self.values.len() - self.values.len() % HOLDER_BYTES;
         loop {

@@ -265,7 +265,7 @@ fn reuse_maps(open: &mut skeleton::OpenLimitsSkel<'_>, old: &Pins, kernel: Featu
         let Some(name) = pinned_name(map.name(), kernel) else {
             continue;
         };
-        let pinned = MapHandle::from_pinned_path(old.map(&name)).map_err(|error| load_error(&error))?;
+        let pinned = MapHandle::from_pinned_path(old.map_path(&name)).map_err(|error| load_error(&error))?;
         let is_same = pinned.map_type() == map.map_type()
             && pinned.key_size() == map.key_size()
             && pinned.value_size() == map.value_size()
@@ -373,7 +373,7 @@ fn pin_maps(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins, kernel: Features) 
         let Some(name) = pinned_name(map.name(), kernel) else {
             continue;
         };
-        let path = pins.map(&name);
+        let path = pins.map_path(&name);
         map.pin(&path).map_err(|error| pin_error(&path, &error))?;
     }
     Ok(())
@@ -401,7 +401,7 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
         &mut programs.give_up,
         &mut programs.find_space,
     ] {
-        let path = pins.program(&program.name().to_string_lossy());
+        let path = pins.program_path(&program.name().to_string_lossy());
         program.pin(&path).map_err(|error| pin_error(&path, &error))?;
     }
     Ok(())
@@ -418,7 +418,7 @@ fn pin_links(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), Bpf
         ("on_rss_stat", &mut links.on_rss_stat),
     ];
     for (name, link) in all {
-        let path = pins.link(name);
+        let path = pins.link_path(name);
         match link {
             Some(link) => link.pin(&path).map_err(|error| pin_error(&path, &error))?,
             // Only where threads keep page counts to themselves.

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "libbpf's map calls take raw pointers")]
 
-use super::error::BpfError;
+use super::{error::BpfError, site::Table};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys};
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 
 /// A map and its sizes, as the kernel tells them.
 #[derive(Debug)]
-pub(super) struct Map {
+pub struct Map {
     handle: MapHandle,
     name: &'static str,
 }
@@ -45,61 +45,11 @@ impl Map {
         &self.handle
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(super) fn value_bytes(&self) -> usize {
-        self.handle.value_size() as usize
-    }
-
-    pub(super) fn entries_max(&self) -> u32 {
-        self.handle.max_entries()
-    }
-
     pub(super) fn error(&self, source: io::Error) -> BpfError {
         BpfError::Map { map: self.name, source }
     }
 
-    /// Reads the value of `key`; false when there is none. `value` must be as long as the map's values.
-    pub(super) fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, BpfError> {
-        assert_eq!(key.len(), self.handle.key_size() as usize, "key of map {}", self.name);
-        assert_eq!(value.len(), self.value_bytes(), "value of map {}", self.name);
-        // SAFETY: both slices are as long as the map's keys and values, checked above, and outlive the call.
-        let result = unsafe {
-            libbpf_sys::bpf_map_lookup_elem(
-                self.handle.as_fd().as_raw_fd(),
-                key.as_ptr().cast(),
-                value.as_mut_ptr().cast(),
-            )
-        };
-        match outcome(result) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(error) => Err(self.error(error)),
-        }
-    }
-
-    /// Writes one entry.
-    pub(super) fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
-        self.handle
-            .update(key, value, MapFlags::ANY)
-            .map_err(|error| self.error(io::Error::other(error.to_string())))
-    }
-
-    /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many
-    /// there were and where to go on; no cursor means the end. Entries added or removed meanwhile may be missed or
-    /// seen: a snapshot it is not.
-    pub(super) fn read_batch(
-        &self,
-        cursor: Option<u64>,
-        keys: &mut [u8],
-        values: &mut [u8],
-    ) -> Result<(usize, Option<u64>), BpfError> {
-        self.batch(libbpf_sys::bpf_map_lookup_batch, cursor, keys, values)
-    }
-
-    /// As [`Map::read_batch`], and takes the entries out of the map.
+    /// As [`Table::read_batch`], and takes the entries out of the map.
     pub(super) fn take_batch(
         &self,
         cursor: Option<u64>,
@@ -139,11 +89,58 @@ impl Map {
             Err(error) => Err(self.error(error)),
         }
     }
+}
 
-    /// Bytes of kernel memory the map takes, from its descriptor's `fdinfo`; `None` where that is not told.
-    pub(super) fn memory_bytes(&self) -> Option<u64> {
+impl Table for Map {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.handle.value_size() as usize
+    }
+
+    fn entries_max(&self) -> u32 {
+        self.handle.max_entries()
+    }
+
+    /// From the `fdinfo` of its descriptor.
+    fn memory_bytes(&self) -> Option<u64> {
         let path = format!("/proc/self/fdinfo/{}", self.handle.as_fd().as_raw_fd());
         let text = std::fs::read_to_string(path).ok()?;
         text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
+    }
+
+    fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, BpfError> {
+        assert_eq!(key.len(), self.handle.key_size() as usize, "key of map {}", self.name);
+        assert_eq!(value.len(), self.value_bytes(), "value of map {}", self.name);
+        // SAFETY: both slices are as long as the map's keys and values, checked above, and outlive the call.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_elem(
+                self.handle.as_fd().as_raw_fd(),
+                key.as_ptr().cast(),
+                value.as_mut_ptr().cast(),
+            )
+        };
+        match outcome(result) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+        self.handle
+            .update(key, value, MapFlags::ANY)
+            .map_err(|error| self.error(io::Error::other(error.to_string())))
+    }
+
+    fn read_batch(
+        &self,
+        cursor: Option<u64>,
+        keys: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(usize, Option<u64>), BpfError> {
+        self.batch(libbpf_sys::bpf_map_lookup_batch, cursor, keys, values)
     }
 }

@@ -19,6 +19,7 @@ mod protect;
 mod ring;
 mod select;
 mod shared;
+mod site;
 pub(crate) mod types;
 mod verified;
 mod workingset;
@@ -32,9 +33,12 @@ pub use limits::{
     CopiesPart, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark, Weighing,
 };
 pub use load::{LoadOptions, Members, load, load_beside, verify};
+pub use map::Map;
 pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
+pub use program::SyscallProgram;
 pub use protect::ExeKey;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};
+pub use site::{Call, Site, Table};
 pub use verified::{Shape, Verified};
 pub use workingset::{Accesses, Executables, WorkingSet, WorkingSetOffers};

@@ -14,6 +14,7 @@ use super::{
     pins::{cause, number},
     ring::Ring,
     select::looseness,
+    site::Table as _,
 };
 use plimsoll_wire::marked::{self, MARKED_BYTES, Marked};
 use std::{

@@ -7,7 +7,7 @@
 //! `next/`: from then on whoever finds it removes what it replaces and moves it there. So a crash at any moment leaves
 //! either the old in force, or the new.
 
-use super::{error::BpfError, map::Map};
+use super::{error::BpfError, map::Map, site::Table as _};
 use plimsoll_wire::abi;
 use std::{
     fs, io,
@@ -100,15 +100,15 @@ impl Pins {
         &self.root
     }
 
-    pub(super) fn map(&self, name: &str) -> PathBuf {
+    pub(super) fn map_path(&self, name: &str) -> PathBuf {
         self.root.join("maps").join(name)
     }
 
-    pub(super) fn program(&self, name: &str) -> PathBuf {
+    pub(super) fn program_path(&self, name: &str) -> PathBuf {
         self.root.join("programs").join(name)
     }
 
-    pub(super) fn link(&self, name: &str) -> PathBuf {
+    pub(super) fn link_path(&self, name: &str) -> PathBuf {
         self.root.join("links").join(name)
     }
 
@@ -160,7 +160,7 @@ impl Pins {
         if !linked {
             return Ok(PinState::Partial);
         }
-        let meta = Map::open(&self.map("meta"), "meta")?;
+        let meta = Map::open(&self.map_path("meta"), "meta")?;
         let mut value = vec![0; meta.value_bytes()];
         meta.read(&0_u32.to_ne_bytes(), &mut value)?;
         let word = |index: usize| {
@@ -231,7 +231,7 @@ impl Pins {
 
     /// Writes down which build the programs are of.
     fn sign(&self, build: u64) -> Result<(), BpfError> {
-        let meta = Map::open(&self.map("meta"), "meta")?;
+        let meta = Map::open(&self.map_path("meta"), "meta")?;
         let (key, mut value) = (0_u32.to_ne_bytes(), vec![0; meta.value_bytes()]);
         meta.read(&key, &mut value)?;
         let place = core::mem::offset_of!(abi::plimsoll_meta, build);

@@ -2,16 +2,16 @@
 
 #![expect(unsafe_code, reason = "libbpf's test-run call takes raw pointers")]
 
-use super::error::BpfError;
+use super::{error::BpfError, site::Call};
 use libbpf_rs::{Program, libbpf_sys};
 use std::{
-    io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::Path,
 };
 
+/// A program that is called.
 #[derive(Debug)]
-pub(super) struct SyscallProgram {
+pub struct SyscallProgram {
     fd: OwnedFd,
     name: &'static str,
 }
@@ -23,18 +23,6 @@ impl SyscallProgram {
             operation: "open program",
             cause: error.to_string(),
         })
-    }
-
-    /// Runs the program on `context` in place; its own return value comes back.
-    ///
-    /// `T` must be one of the wire structures that the program of this name takes: plain C data.
-    pub(super) fn run<T: Copy>(&self, context: &mut T) -> Result<u32, BpfError> {
-        self.run_raw((&raw mut *context).cast(), u32::try_from(size_of::<T>()).unwrap_or(u32::MAX))
-    }
-
-    /// Runs a program that takes nothing.
-    pub(super) fn run_bare(&self) -> Result<u32, BpfError> {
-        self.run_raw(std::ptr::null_mut(), 0)
     }
 
     fn run_raw(&self, context: *mut u8, bytes: u32) -> Result<u32, BpfError> {
@@ -49,9 +37,18 @@ impl SyscallProgram {
         let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.fd.as_raw_fd(), &raw mut options) };
         if result < 0 { Err(self.error(result)) } else { Ok(options.retval) }
     }
+}
 
-    /// The error that the program reported itself, as a negative errno.
-    pub(super) fn error(&self, result: i32) -> BpfError {
-        BpfError::Run { program: self.name, source: io::Error::from_raw_os_error(result.saturating_neg()) }
+impl Call for SyscallProgram {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn run<T: Copy>(&self, context: &mut T) -> Result<u32, BpfError> {
+        self.run_raw((&raw mut *context).cast(), u32::try_from(size_of::<T>()).unwrap_or(u32::MAX))
+    }
+
+    fn run_bare(&self) -> Result<u32, BpfError> {
+        self.run_raw(std::ptr::null_mut(), 0)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! libbpf's reader gives a record back before whoever asked has seen it.
 
-use super::{error::BpfError, map::Map, shared::Shared};
+use super::{error::BpfError, map::Map, shared::Shared, site::Table as _};
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd},

@@ -16,6 +16,7 @@ use super::{
     map::Map,
     pins::{cause, number},
     ring::Ring,
+    site::Table as _,
 };
 use plimsoll_policy::workingset::{FileId, Use};
 use plimsoll_wire::workingset::{

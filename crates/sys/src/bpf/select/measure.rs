@@ -6,6 +6,7 @@ use super::{
         error::BpfError,
         link::{begin_walk, iterate_task},
         program::SyscallProgram,
+        site::Call as _,
     },
     RECORD_BYTES, read_on,
 };

@@ -1,6 +1,8 @@
 //! Who grows past a floor: the program on its tracepoint, and the map that it notes them in.
 
-use super::super::{error::BpfError, link::attach_tracepoint, map::Map, program::SyscallProgram};
+use super::super::{
+    error::BpfError, link::attach_tracepoint, map::Map, program::SyscallProgram, site::Call as _,
+};
 use plimsoll_policy::{
     units::{Pages, Pid},
     victim::VictimId,

@@ -1,0 +1,116 @@
+//! Where the limits programs and their maps are: in the kernel, reached through their pins, or wherever tests run them.
+//! Resolved when the program is compiled: the kill path pays nothing.
+
+use super::{error::BpfError, map::Map, pins::Pins, program::SyscallProgram};
+use std::{fmt::Debug, fs::File, io};
+
+/// The place of the limits programs.
+pub trait Site: Debug {
+    /// What calls one of them.
+    type Program: Call;
+    /// What reads and writes a map of theirs.
+    type Map: Table;
+    /// A walk of all tasks: what the programs write at each, whole records at a time, until 0 bytes are read.
+    type Walk: io::Read;
+
+    /// The program of this name.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when there is none.
+    fn program(&self, name: &'static str) -> Result<Self::Program, BpfError>;
+
+    /// The map of this name.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when there is none.
+    fn map(&self, name: &'static str) -> Result<Self::Map, BpfError>;
+
+    /// Begins a walk of all tasks.
+    ///
+    /// # Errors
+    /// [`BpfError::Scan`] when it cannot begin.
+    fn walk(&self) -> Result<Self::Walk, BpfError>;
+}
+
+/// A program that is called with a C structure, which it reads and fills.
+pub trait Call: Debug {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Runs the program on `context` in place; its own return value comes back.
+    ///
+    /// `T` must be one of the wire structures that the program of this name takes: plain C data.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when it cannot be run.
+    fn run<T: Copy>(&self, context: &mut T) -> Result<u32, BpfError>;
+
+    /// Runs a program that takes nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when it cannot be run.
+    fn run_bare(&self) -> Result<u32, BpfError>;
+
+    /// The error that the program reported itself, as a negative errno.
+    fn error(&self, result: i32) -> BpfError {
+        BpfError::Run { program: self.name(), source: io::Error::from_raw_os_error(result.saturating_neg()) }
+    }
+}
+
+/// A map as user space sees it.
+pub trait Table: Debug {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Bytes of a value.
+    fn value_bytes(&self) -> usize;
+
+    /// Its maximum.
+    fn entries_max(&self) -> u32;
+
+    /// Bytes of kernel memory it takes; `None` where that is not told.
+    fn memory_bytes(&self) -> Option<u64>;
+
+    /// Reads the value of `key`; false when there is none. `value` must be as long as the map's values.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, BpfError>;
+
+    /// Writes one entry.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] when there is no room.
+    fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError>;
+
+    /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many
+    /// there were and where to go on; no cursor means the end. Entries added or removed meanwhile may be missed or
+    /// seen: a snapshot it is not.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    fn read_batch(
+        &self,
+        cursor: Option<u64>,
+        keys: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(usize, Option<u64>), BpfError>;
+}
+
+impl Site for Pins {
+    type Program = SyscallProgram;
+    type Map = Map;
+    type Walk = File;
+
+    fn program(&self, name: &'static str) -> Result<SyscallProgram, BpfError> {
+        SyscallProgram::open(&self.program_path(name), name)
+    }
+
+    fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        Map::open(&self.map_path(name), name)
+    }
+
+    fn walk(&self) -> Result<File, BpfError> {
+        File::open(self.link_path("scan")).map_err(BpfError::Scan)
+    }
+}
