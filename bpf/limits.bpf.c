@@ -326,12 +326,20 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
-	if (p) {
-		settle_parent(p, parent_mm);
-		inherit_weight(e, p);
+	if (p && (!p->word || p->flags & PLIMSOLL_MM_GONE)) {
+		/*
+		 * The parent is being entered by another CPU, which charges what it has, or will be at its next event: what is
+		 * charged before that is lost. The child has only what it inherited.
+		 */
+		__sync_fetch_and_add(&e->shared_pages, pages);
+	} else {
+		if (p) {
+			settle_parent(p, parent_mm);
+			inherit_weight(e, p);
+		}
+		if (!p || !share_on_fork(p, e, pages))
+			charge(e, pages, &usage);
 	}
-	if (!p || !share_on_fork(p, e, pages))
-		charge(e, pages, &usage);
 	a = account_at(account);
 	if (a && need_exact(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
