@@ -294,7 +294,10 @@ static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 		return 0;
 	if (e->flags & PLIMSOLL_MM_LARGEST)
 		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_LARGEST);
-	if (e->flags & PLIMSOLL_MM_NO_VICTIM || note_left(a->index, *key))
+	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE))
+		return 0;
+	/* Also what was protected: nobody is to die for what it left behind. */
+	if (note_left(a->index, *key) || e->flags & PLIMSOLL_MM_NO_VICTIM)
 		return 0;
 	rank = out = rank_of(e);
 	for (i = 1; i < PLIMSOLL_LARGEST; i++)
