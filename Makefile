@@ -22,7 +22,7 @@ zshdir := $(PREFIX)/share/zsh/site-functions
 fishdir := $(PREFIX)/share/fish/vendor_completions.d
 sudo := $(if $(filter-out 0,$(shell id -u)),sudo)
 version = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-cfiles = $(shell find bpf lab crates -name '*.[ch]')
+cfiles = $(shell find bpf lab crates testkit -name '*.[ch]')
 
 SHELL := /bin/bash
 # Where set-up found a compiler outside PATH; rustup's folder, which is in the PATH of login shells only; what set-up

@@ -113,7 +113,7 @@ check_clippy() {
     fi
 }
 
-c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch])
+c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch] testkit/**/*.[ch])
 fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
 scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 

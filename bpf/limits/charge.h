@@ -14,13 +14,15 @@
 
 static __always_inline __u32 mm_slot(struct mm_struct *mm)
 {
-	__u32 low;
+	__u32 low = (__u32)(unsigned long)mm;
 
+#ifdef __bpf__
 	/*
 	 * The low half of the address as a number: the verifier lets a 32-bit move do that, but not the shift that the
 	 * compiler would rather do on the pointer itself ('R6 32-bit pointer arithmetic prohibited').
 	 */
-	asm("%0 = %1" : "=w"(low) : "w"((__u32)(unsigned long)mm));
+	asm("%0 = %1" : "=w"(low) : "w"(low));
+#endif
 	/* Golden-ratio hashing; objects are at least a cache line apart. */
 	return ((low >> 6) * 0x9e3779b1u) >> 18;
 }

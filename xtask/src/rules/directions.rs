@@ -6,11 +6,12 @@ use crate::{
 };
 
 /// Lowest first: a crate may depend on those before it only.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "plimsoll-policy",
     "plimsoll-wire",
     "plimsoll-tmalloc",
     "plimsoll-sys",
+    "plimsoll-testkit",
     "plimsoll-daemon",
     "plimsoll-bench",
     "plimsoll",

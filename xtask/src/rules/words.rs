@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The only folders whose Rust may be unsafe.
-const UNSAFE_FOLDERS: [&str; 2] = ["crates/sys/", "crates/tmalloc/"];
+const UNSAFE_FOLDERS: [&str; 3] = ["crates/sys/", "crates/tmalloc/", "testkit/"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     tree.sources.iter().flat_map(check_source).collect()
@@ -45,7 +45,7 @@ fn code_word(source: &Source, code: &str) -> Option<String> {
     }
     let may_be_unsafe = UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder));
     if !may_be_unsafe && has_word(code, "unsafe", "") {
-        return Some("`unsafe` outside crates/sys and crates/tmalloc: wrap it there".to_owned());
+        return Some("`unsafe` outside crates/sys, crates/tmalloc and testkit: wrap it there".to_owned());
     }
     None
 }

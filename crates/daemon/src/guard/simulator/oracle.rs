@@ -1,8 +1,8 @@
 //! What must hold at every step, worked out from the machine itself and not from what the guard believes.
 
 use super::{
-    accounting::{Entry, NEVER},
-    world::{DAEMON, INIT, World},
+    entries::{Entry, Maps, NEVER, NO_LINE},
+    world::{DAEMON, INIT, Process, World},
 };
 use plimsoll_policy::{
     incident::{Incident, Outcome},
@@ -39,8 +39,10 @@ struct Story {
     kills: u32,
     term_incidents: u32,
     kill_incidents: u32,
-    /// The record was dropped, or the daemon died before it could write it down.
+    /// The daemon died before it could write it down.
     untold: bool,
+    /// The programs sent it; whether they told of it is counted apart.
+    by_event: bool,
     started_anew: bool,
     in_turn: u64,
 }
@@ -63,13 +65,26 @@ pub(super) struct Oracle {
     pub(super) turn: u64,
     /// Accounts that asked in this turn, over their line, and the lives of those who could be killed.
     asked: BTreeMap<u32, BTreeSet<u64>>,
+    /// So many of the programs' actions found no room in the ring: the daemon was told of their number.
+    pub(super) dropped: u64,
+    /// Pages that came or went since no CPU was in the middle of anything.
+    moved: i64,
     /// The first thing that did not hold.
     pub(super) broken: Option<String>,
 }
 
 impl Oracle {
-    fn breaks(&mut self, what: String) {
+    pub(super) fn breaks(&mut self, what: String) {
         self.broken.get_or_insert(what);
+    }
+
+    /// An address space has so many pages more, or fewer.
+    pub(super) const fn moved(&mut self, delta: i64) {
+        self.moved += delta.abs();
+    }
+
+    pub(super) const fn come_to_rest(&mut self) {
+        self.moved = 0;
     }
 
     pub(super) fn phantom(&mut self, life: u64, now: u64) {
@@ -140,13 +155,17 @@ impl Oracle {
         }
     }
 
-    pub(super) fn all_told(&mut self) {
-        let missing = self.stories.iter().find(|(_, story)| {
+    /// So many of the programs' actions found no room in the ring, and the daemon was not told of that.
+    pub(super) fn all_told(&mut self, untold: u64) {
+        let is_missing = |story: &Story| {
             !story.untold
                 && !story.started_anew
                 && (story.kills.min(1) != story.kill_incidents || story.terms.min(1) != story.term_incidents)
-        });
-        if let Some((id, story)) = missing {
+        };
+        let mut missing = self.stories.iter().filter(|(_, story)| is_missing(story));
+        let by_events = missing.clone().filter(|(_, story)| story.by_event).count() as u64;
+        let first = missing.find(|(_, story)| !story.by_event || by_events > untold + self.dropped);
+        if let Some((id, story)) = first {
             let text = format!("not every signal to {id:?} has its incident: {story:?}");
             self.breaks(text);
         }
@@ -163,11 +182,11 @@ impl World {
     }
 
     /// Usage of an account without what is dying, and without what is no longer there since before `known`.
-    fn remaining(&self, account: u32, known: u64) -> i64 {
+    fn remaining(&self, maps: &Maps, account: u32, known: u64) -> i64 {
         let counts = |mm: u64, life: u64| {
             self.lives(mm, life) || self.oracle.phantoms.get(&life).is_some_and(|lost| *lost >= known)
         };
-        let entries = &self.accounting.entries;
+        let entries = &maps.entries;
         let own = entries.iter().filter(|(mm, e)| e.account == account && counts(**mm, e.life));
         let own = own.filter(|(_, e)| self.oracle.claims.get(&e.life).is_none_or(|claim| claim.expired));
         let own: i64 = own
@@ -180,65 +199,100 @@ impl World {
                 e.own + unsettled.max(e.reserved)
             })
             .sum();
-        let families = self.accounting.families.iter().filter(|(id, family)| {
+        let families = maps.families.iter().filter(|(id, family)| {
             family.account == account && entries.iter().any(|(mm, e)| e.family == **id && counts(*mm, e.life))
         });
-        own + families.map(|(_, family)| family.pages).sum::<i64>()
+        own + families.map(|(_, family)| family.pages + family.copied_pages).sum::<i64>()
     }
 
-    /// Whoever claims decides: from here on it is the account's victim. From an event: the task that runs, which may be
+    /// A program sends a signal to a process: it is the victim from here on, unless a daemon that died had claimed it, or
+    /// another in the same memory.
+    pub(super) fn taken_by_event(&mut self, pid: u32) {
+        let Some(mm) = self.processes[&pid].mm else {
+            // It exited since it was looked at: the signal does nothing.
+            let start_ns = self.processes[&pid].start_ns;
+            self.oracle.taken.insert((pid, start_ns));
+            if !self.disturbed {
+                self.oracle.breaks(format!("{pid} is taken, who has no memory"));
+            }
+            return;
+        };
+        let Some(entry) = self.entry(mm) else {
+            return self.oracle.breaks(format!("{pid} is taken, whose memory is not tracked"));
+        };
+        match self.oracle.claims.get(&entry.life) {
+            Some(claim) if !claim.by_daemon && (claim.killed.is_none() || claim.pid != pid) => {
+                self.trace(format!("the claim of {} is finished with {pid}", claim.pid));
+                let start_ns = self.processes[&pid].start_ns;
+                self.oracle.taken.insert((pid, start_ns));
+            }
+            _ => {
+                self.check_largest(&entry);
+                self.claimed(entry.account, mm, &entry, Some(pid));
+            }
+        }
+    }
+
+    /// While a daemon answers, an event takes the account's largest or nobody. Who has inherited pages is not compared: it
+    /// comes from another account with them, and is seen in its new one at its next event.
+    fn check_largest(&mut self, taken: &Entry) {
+        let alive = self.processes.get(&DAEMON).is_some_and(|one| one.mm.is_some());
+        let waits = self.kernel.account(taken.account).unanswered_ns != 0;
+        if self.faults.stops || waits || !alive {
+            return;
+        }
+        let maps = Maps::read(&self.kernel);
+        let others = maps.entries.iter().filter(|(mm, e)| {
+            e.account == taken.account
+                && e.may_be_a_victim()
+                && e.own > 0
+                && e.shared == 0
+                && self.lives(**mm, e.life)
+        });
+        if let Some((_, larger)) =
+            others.max_by_key(|(_, e)| e.rank()).filter(|(_, e)| e.rank() > taken.rank())
+        {
+            let text = format!("{} is taken, and {} is larger: {taken:?} {larger:?}", taken.pid, larger.pid);
+            self.oracle.breaks(text);
+        }
+    }
+
+    /// Whoever claims decides: from here on it is the account's victim. From an event: the task that is taken, which may be
     /// another than the one that the address space is entered for.
-    pub(super) fn claimed(&mut self, account: u32, mm: u64, task: Option<u32>) {
+    pub(super) fn claimed(&mut self, account: u32, mm: u64, entry: &Entry, task: Option<u32>) {
         let by_daemon = task.is_none();
-        let mut e = self.accounting.entries[&mm].clone();
+        let mut e = entry.clone();
+        let maps = Maps::read(&self.kernel);
         // Who it is entered for is waited for as well, where several run in it.
         self.oracle.waited_for.insert((e.pid, e.start_ns));
         if let Some(task) = task {
             (e.pid, e.start_ns) = (task, self.processes[&task].start_ns);
         }
-        let (effective, uid) = {
-            let a = &self.accounting.accounts[account as usize];
-            (a.effective, a.uid)
+        let Some((effective, uid)) = maps.accounts.get(&account).map(|a| (a.effective_pages, a.uid)) else {
+            return self.oracle.breaks(format!("{} is taken for nobody's line", e.pid));
         };
         // The programs cannot walk all tasks in an event: only the daemon can know of a lost exit.
         let known = if by_daemon { self.oracle.walk_began } else { 0 };
-        let remaining = self.remaining(account, known);
+        // What was reserved for the victim has gone back by the time that the daemon is told of the claim.
+        let released = if by_daemon { entry.reserved } else { 0 };
+        let remaining = self.remaining(&maps, account, known) + released;
         self.trace(format!(
             "claim of {} by {}: {remaining} of {effective}",
             e.pid,
             if by_daemon { "the daemon" } else { "the event" }
         ));
-        if remaining <= effective {
+        // What others did in the middle of it was not there yet, or no more, when it was decided.
+        let moved = if self.disturbed { self.oracle.moved } else { 0 };
+        if remaining.saturating_add(moved) <= effective {
             self.oracle.breaks(format!(
                 "{} of uid {uid} is taken, though {remaining} pages remain under {effective}",
                 e.pid
             ));
         }
-        if e.is_protected() || e.pid == INIT || e.pid == DAEMON {
+        if e.is_protected() && !self.disturbed || e.pid == INIT || e.pid == DAEMON {
             self.oracle.breaks(format!("{} is taken, who is protected", e.pid));
         }
-        if let Some(process) =
-            self.processes.get(&e.pid).filter(|one| one.start_ns == e.start_ns && one.mm == Some(mm))
-            && process.uid != uid
-            // Memory that users of two uids share is charged to whoever touched it last.
-            && !self.memories[&mm].shared
-            && process.uid_since < self.oracle.walk_began
-            && by_daemon
-        {
-            let text = format!("{} of uid {} is taken for the line of {uid}", e.pid, process.uid);
-            self.oracle.breaks(text);
-        }
-        if let Some(process) =
-            self.processes.get(&e.pid).filter(|one| one.start_ns == e.start_ns && one.mm != Some(mm))
-            && process.mm.is_some()
-            && by_daemon
-        {
-            if process.mm_since < self.oracle.walk_began {
-                let text = format!("{} is taken for memory that it left before", e.pid);
-                self.oracle.breaks(text);
-            }
-            self.oracle.became_another(e.pid, e.start_ns);
-        }
+        self.check_whose(mm, &e, uid, by_daemon);
         if self.oracle.claims.contains_key(&e.life) {
             self.oracle.breaks(format!("{} is taken, who is dying already", e.pid));
         }
@@ -258,9 +312,28 @@ impl World {
         self.oracle.asked.remove(&account);
     }
 
+    /// Whether who the daemon takes is whom it means.
+    fn check_whose(&mut self, mm: u64, e: &Entry, uid: u32, by_daemon: bool) {
+        let process = self.processes.get(&e.pid).filter(|one| one.start_ns == e.start_ns && by_daemon);
+        let Some(process) = process else { return };
+        let walk_began = self.oracle.walk_began;
+        // Memory that users of two uids share is charged to whoever touched it last.
+        let shared = self.memories.get(&mm).is_some_and(|memory| memory.shared);
+        if process.mm == Some(mm) && process.uid != uid && !shared && process.uid_since < walk_began {
+            let text = format!("{} of uid {} is taken for the line of {uid}", e.pid, process.uid);
+            self.oracle.breaks(text);
+        } else if process.mm.is_some() && process.mm != Some(mm) {
+            if process.mm_since < walk_began {
+                let text = format!("{} is taken for memory that it left before", e.pid);
+                self.oracle.breaks(text);
+            }
+            self.oracle.became_another(e.pid, e.start_ns);
+        }
+    }
+
     /// A victim that is not one any more.
-    pub(super) fn unclaimed(&mut self, mm: u64, mark: VictimMark) {
-        let life = self.accounting.entries[&mm].life;
+    pub(super) fn unclaimed(&mut self, entry: &Entry, mark: VictimMark) {
+        let life = entry.life;
         let Some(claim) = self.oracle.claims.get_mut(&life) else { return };
         if mark == VictimMark::Expired {
             claim.expired = true;
@@ -327,6 +400,7 @@ impl World {
         }
         let turn = self.oracle.turn;
         let story = self.oracle.stories.entry((pid, start_ns)).or_default();
+        story.by_event |= !by_daemon;
         match signal {
             Signal::Term => story.terms += 1,
             Signal::Kill => story.kills += 1,
@@ -336,65 +410,81 @@ impl World {
         story.in_turn = if by_daemon { turn } else { 0 };
     }
 
-    pub(super) fn kill_untold(&mut self, pid: u32) {
-        let start_ns = self.processes[&pid].start_ns;
-        if let Some(story) = self.oracle.stories.get_mut(&(pid, start_ns)) {
-            story.untold = true;
-        }
-    }
-
     /// What is said of an address space is said of the program that runs in it, or of the one that it was forked from,
     /// which is the same: never of what ran there before, nor of what its process runs by now.
-    pub(super) fn compare_weights(&mut self) {
-        for (mm, e) in &self.accounting.entries {
-            let Some(memory) = self.memories.get(mm).filter(|memory| memory.life == e.life) else { continue };
+    fn compare_weights(&self, maps: &Maps) -> Option<String> {
+        maps.entries.iter().find_map(|(mm, e)| {
+            let memory = self.memories.get(mm).filter(|memory| memory.life == e.life)?;
+            // Before Linux 6.2 nobody can tell that who is named there runs something else by now; the next walk does.
+            if memory.shared && !self.faults.finds_tasks {
+                return None;
+            }
             let Judgement { weight, protection, .. } = memory.judgement;
             if e.weight.is_some_and(|said| said != weight || protection.is_some() != (e.flags & NEVER != 0)) {
-                let text = format!("{mm:x} of {} counts {:?}, its program {weight:?}", e.pid, e.weight);
-                self.oracle.broken.get_or_insert(text);
+                return Some(format!("{mm:x} of {} counts {:?}, its program {weight:?}", e.pid, e.weight));
             }
-            if e.weight.is_none() && e.flags & NEVER != 0 {
-                let text = format!("{mm:x} of {} is protected by nobody", e.pid);
-                self.oracle.broken.get_or_insert(text);
+            (e.weight.is_none() && e.flags & NEVER != 0)
+                .then(|| format!("{mm:x} of {} is protected by nobody", e.pid))
+        })
+    }
+
+    /// What the kernel counts is charged: all of it, or all but what CPUs keep to themselves while the line is far.
+    fn unsettled(&self, maps: &Maps) -> Option<String> {
+        maps.entries.iter().find_map(|(mm, e)| {
+            let memory = self.memories.get(mm).filter(|memory| memory.life == e.life)?;
+            let stayed = |one: &Process| one.uid == e.uid && one.uid_since <= e.tracked_ns;
+            let is_its_users = |pid: &u32| self.processes.get(pid).is_some_and(stayed);
+            // Of somebody who changed the user some events went by unheard.
+            if memory.shared || !memory.users.iter().all(is_its_users) {
+                return None;
             }
+            let exact = maps.accounts.get(&e.account).map_or(0, |a| a.exact);
+            // Where two CPUs settle at once, the next event settles what they left.
+            let raced = self.faults.stops;
+            let most = if exact != 0 && e.epoch == exact && !raced { 0 } else { self.loose_pages };
+            let unsettled = memory.pages - e.seen;
+            (unsettled.abs() > most).then(|| format!("{unsettled} pages of {} are not charged: {e:?}", e.pid))
+        })
+    }
+
+    /// A grant leaves room below the line.
+    pub(super) fn granted(&mut self, mm: u64, usage: u64, headroom: u64) {
+        let Some(account) =
+            self.entry(mm).filter(|_| !self.disturbed).map(|e| self.kernel.account(e.account))
+        else {
+            return;
+        };
+        if usage + headroom > account.hard_pages.cast_unsigned() {
+            self.oracle.breaks(format!("granted up to {usage} of {account:?}"));
         }
     }
 
-    /// What is dying of an account is what its dying processes have: else it is over its line unseen, or not over it.
-    pub(super) fn weigh_the_dying(&mut self) {
-        for (mm, e) in &self.accounting.entries {
-            if e.is_dying() && e.dying != e.own {
-                let text = format!("{mm:x} of {} counts {} pages as dying of {}", e.pid, e.dying, e.own);
-                self.oracle.broken.get_or_insert(text);
-            }
-        }
-        for (index, a) in self.accounting.accounts.iter().enumerate() {
-            let dying =
-                self.accounting.entries.values().filter(|e| e.account as usize == index).map(Entry::dying);
-            let families = self.accounting.families.values().filter(|f| f.account as usize == index);
-            let dying: i64 = dying.sum::<i64>() + families.map(|f| f.dying).sum::<i64>();
-            if index != 0 && dying != a.dying {
-                let text = format!("uid {} counts {} pages as dying, its processes {dying}", a.uid, a.dying);
-                self.oracle.broken.get_or_insert(text);
-            }
+    /// With no CPU in the middle of anything, the maps agree with each other.
+    pub(super) fn maps_agree(&mut self, maps: &Maps) {
+        let broken = self
+            .unsettled(maps)
+            .or_else(|| self.compare_weights(maps))
+            .or_else(|| maps.disagreement(self.faults.stops));
+        if let Some(broken) = broken {
+            self.oracle.breaks(broken);
         }
     }
 
     /// Over the line with somebody to kill is not left so.
-    pub(super) fn watch_lines(&mut self) {
-        let indices: Vec<u32> = self.accounting.by_uid.values().copied().collect();
-        for index in indices {
-            let a = &self.accounting.accounts[index as usize];
-            let (signal, effective, uid) = (a.signal, a.effective, a.uid);
-            let killable = !self.killable(index).is_empty();
-            if signal == 0 || !killable || self.remaining_settled(index) <= effective {
-                self.oracle.over.remove(&index);
+    pub(super) fn watch_lines(&mut self, maps: &Maps) {
+        for (index, a) in &maps.accounts {
+            let over = a.signal != 0
+                && a.effective_pages != NO_LINE
+                && self.remaining_settled(maps, *index) > a.effective_pages;
+            if !over || self.killable(maps, *index).is_empty() {
+                self.oracle.over.remove(index);
                 continue;
             }
-            let since = *self.oracle.over.entry(index).or_insert(self.now);
+            let since = *self.oracle.over.entry(*index).or_insert(self.now);
             if self.now - since > SOMEBODY_DIES_WITHIN_NS {
                 let text = format!(
-                    "uid {uid} is over its line for {} ms and nobody dies",
+                    "uid {} is over its line for {} ms and nobody dies",
+                    a.uid,
                     (self.now - since) / 1_000_000
                 );
                 self.oracle.breaks(text);
@@ -403,8 +493,8 @@ impl World {
     }
 
     /// Those of an account who could be killed, by the lives of their memory.
-    fn killable(&self, index: u32) -> BTreeSet<u64> {
-        let killable = self.accounting.entries.iter().filter(|(mm, e)| {
+    fn killable(&self, maps: &Maps, index: u32) -> BTreeSet<u64> {
+        let killable = maps.entries.iter().filter(|(mm, e)| {
             let held = self.processes.get(&e.pid).filter(|one| one.start_ns == e.start_ns);
             e.account == index
                 && e.own > 0
@@ -418,11 +508,11 @@ impl World {
     }
 
     /// What the programs have been told of, without those that may still be dying.
-    fn remaining_settled(&self, account: u32) -> i64 {
+    fn remaining_settled(&self, maps: &Maps, account: u32) -> i64 {
         let stays = |claim: &Claim| {
             claim.expired || claim.killed.is_some_and(|killed| self.now - killed > KILL_DEADLINE.0)
         };
-        let living = self.accounting.entries.iter().filter(|(mm, e)| {
+        let living = maps.entries.iter().filter(|(mm, e)| {
             let claim = self.oracle.claims.get(&e.life);
             // Who was asked to end and became another program instead is waited for all the same.
             let another = claim.is_none() && self.oracle.waited_for.contains(&(e.pid, e.start_ns));
@@ -431,28 +521,33 @@ impl World {
         living.map(|(_, e)| e.own + e.reserved).sum()
     }
 
-    fn is_over(&self, index: u32) -> bool {
-        let a = &self.accounting.accounts[index as usize];
-        a.signal != 0 && self.remaining_settled(index) > a.effective
+    fn is_over(&self, maps: &Maps, index: u32) -> bool {
+        maps.accounts
+            .get(&index)
+            .is_some_and(|a| a.signal != 0 && self.remaining_settled(maps, index) > a.effective_pages)
     }
 
-    /// Whether nobody of an account is waited for, nor shares memory with one who may be.
-    fn is_plain(&self, index: u32) -> bool {
-        let its = self.accounting.entries.iter().filter(|(_, e)| e.account == index);
+    /// Whether nobody of an account is waited for, nor shares memory with one who may be, nor has ended without an event: two
+    /// walks half a second apart find that.
+    fn is_plain(&self, maps: &Maps, index: u32) -> bool {
+        let its = maps.entries.iter().filter(|(_, e)| e.account == index);
         its.into_iter().all(|(mm, e)| {
             let shared = self.memories.get(mm).is_some_and(|memory| memory.shared);
-            !shared && !self.oracle.waited_for.contains(&(e.pid, e.start_ns))
+            !shared && self.lives(*mm, e.life) && !self.oracle.waited_for.contains(&(e.pid, e.start_ns))
         })
     }
 
     /// The daemon takes out a record by which an account asks for a victim: in this turn it takes one.
     pub(super) fn asked_for(&mut self, record: &Record) {
-        if record.kind == RecordKind::Crossed
-            && let Some(index) = self.accounting.by_uid.get(&record.uid.0).copied()
-            && self.is_over(index)
-            && self.is_plain(index)
+        if record.kind != RecordKind::Crossed || !self.is_quiet() {
+            return;
+        }
+        let maps = Maps::read(&self.kernel);
+        if let Some(index) = maps.by_uid.get(&record.uid.0).copied()
+            && self.is_over(&maps, index)
+            && self.is_plain(&maps, index)
         {
-            let killable = self.killable(index);
+            let killable = self.killable(&maps, index);
             self.oracle.asked.insert(index, killable);
         }
     }
@@ -462,13 +557,16 @@ impl World {
         if self.oracle.asked.is_empty() {
             return;
         }
+        if !self.is_quiet() {
+            // What is seen in the middle of something is none of what holds before and after.
+            return self.oracle.asked.clear();
+        }
+        let maps = Maps::read(&self.kernel);
         let mut asked = std::mem::take(&mut self.oracle.asked);
         asked.retain(|index, killable| {
-            let still = self.killable(*index);
+            let still = self.killable(&maps, *index);
             killable.retain(|life| still.contains(life));
-            self.accounting.accounts.get(*index as usize).is_some_and(|a| a.in_use)
-                && self.is_over(*index)
-                && !killable.is_empty()
+            self.is_over(&maps, *index) && self.is_plain(&maps, *index) && !killable.is_empty()
         });
         self.oracle.asked = asked;
     }
@@ -477,7 +575,7 @@ impl World {
     pub(super) fn turn_is_over(&mut self, finished: bool) {
         self.watch_those_asked_for();
         if finished && let Some((index, _)) = std::mem::take(&mut self.oracle.asked).first_key_value() {
-            let uid = self.accounting.accounts[*index as usize].uid;
+            let uid = self.kernel.account(*index).uid;
             self.oracle.breaks(format!("uid {uid} asked, and nobody was taken"));
         }
         let unsent = self.oracle.claims.values().find(|claim| {
@@ -490,17 +588,25 @@ impl World {
         }
     }
 
+    /// So many of the programs' actions found no room in the ring, and nobody was told.
+    pub(super) fn untold_actions(&self) -> u64 {
+        if self.loaded { self.kernel.counters().actions_dropped } else { 0 }
+    }
+
     /// The end: everybody has gone.
     pub(super) fn nothing_is_left(&mut self) {
-        let left = self.accounting.accounts.iter().enumerate().find(|(index, a)| {
-            *index != 0
-                && (a.usage != 0
-                    || a.reserved != 0
-                    || a.dying != 0
-                    || (a.processes != 0 && a.uid != 0)
-                    || a.near)
+        if !self.loaded {
+            return;
+        }
+        let maps = Maps::read(&self.kernel);
+        let left = maps.accounts.values().find(|a| {
+            a.usage_pages != 0
+                || a.reserved_pages != 0
+                || a.dying_pages != 0
+                || (a.processes != 0 && a.uid != 0)
+                || a.near != 0
         });
-        if let Some((_, a)) = left {
+        if let Some(a) = left {
             let text = format!("left at the end: {a:?}");
             self.oracle.breaks(text);
         }

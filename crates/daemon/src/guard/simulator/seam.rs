@@ -1,6 +1,9 @@
-//! The simulated machine as the guard's [`Kernel`].
+//! The simulated machine as the guard's [`Kernel`], and as the place where its programs and their maps are.
 
-use super::world::{DAEMON, World};
+use super::{
+    entries::Maps,
+    world::{DAEMON, World},
+};
 use crate::guard::{
     groups::Group,
     kernel::{Held, Kernel, Programs, Reaps, Records},
@@ -15,14 +18,15 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, FamilyFacts, Holder, LineSet,
-        MapFacts, Meta, Pins, Selector, VictimMark, Weighing,
+        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, DefaultLine, FamilyFacts, Grants, Holder,
+        Limits, LineSet, MapFacts, Meta, Pins, Selector, Site, VictimMark, Weighing,
     },
     process::{Memory, Portrait, Process, ProcessError, ScanCounts, Subject},
 };
+use plimsoll_testkit::{Cpus, Driver, FakeKernel, Map};
 use plimsoll_wire::{
     abi,
-    record::Record,
+    record::{self, Record},
     text::{Comm, Meminfo, ProcessState},
 };
 use std::{
@@ -31,16 +35,182 @@ use std::{
     rc::Rc,
 };
 
+const RECORD_BYTES: usize = size_of::<abi::plimsoll_record>();
+/// With the header that each has in the ring.
+pub(super) const RECORD_BYTES_IN_RING: usize = RECORD_BYTES.next_multiple_of(8) + 8;
+
 /// The way to the simulated machine.
 #[derive(Debug, Clone)]
-pub(super) struct Machine(pub(super) Rc<RefCell<World>>);
+pub(super) struct Machine(pub(super) Rc<Parts>);
+
+/// What it is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    world: RefCell<World>,
+    pub(super) kernel: Rc<FakeKernel>,
+    pub(super) cpus: Cpus,
+}
+
+/// The way there of the daemon's thread that grants: it runs on any CPU, and nobody waits for it.
+#[derive(Debug)]
+pub(super) struct Granting(pub(super) Machine);
+
+pub(super) type SimGrants = Grants<Granting>;
 
 impl Machine {
+    pub(super) fn new(world: World) -> Self {
+        let kernel = Rc::clone(&world.kernel);
+        let cpus = Cpus::new(Rc::clone(&kernel), world.faults.other_cpus + 1);
+        let machine = Self(Rc::new(Parts { world: RefCell::new(world), kernel: Rc::clone(&kernel), cpus }));
+        kernel.driven_by(Some(Rc::new(machine.clone())));
+        let daemon = machine.world().processes[&DAEMON].task;
+        kernel.enter(0, daemon);
+        machine
+    }
+
+    pub(super) fn world(&self) -> RefMut<'_, World> {
+        self.0.world.borrow_mut()
+    }
+
+    /// Where a panic came from inside, it is borrowed.
+    pub(super) fn world_if_free(&self) -> Option<RefMut<'_, World>> {
+        self.0.world.try_borrow_mut().ok()
+    }
+
     /// What the daemon asks takes time, in which others run.
     fn asked(&self) -> RefMut<'_, World> {
-        let mut world = self.0.borrow_mut();
-        world.interleave();
-        world
+        self.interleave();
+        self.world()
+    }
+
+    /// The daemon's program runs, and may be come between.
+    fn calls<T>(&self, does: impl FnOnce() -> T) -> T {
+        self.interleave();
+        self.world().daemon_calls += 1;
+        self.arm();
+        let result = does();
+        self.0.kernel.yield_after(0);
+        let mut world = self.world();
+        world.daemon_calls -= 1;
+        world.settle_down();
+        result
+    }
+}
+
+impl Driver for Machine {
+    fn yields(&self) {
+        let mut world = self.world();
+        world.disturbed = true;
+        world.trace("the daemon is come between".into());
+        drop(world);
+        self.others_come_between();
+    }
+
+    fn signal(&self, task: u64, signal: u32) -> i32 {
+        self.world().send_from_kernel(task, signal)
+    }
+
+    fn now(&self) -> u64 {
+        self.world().now
+    }
+}
+
+/// A program that the daemon calls.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Of the thread that guards: others run before each call, and in the middle of it.
+    machine: Option<Machine>,
+    inner: plimsoll_testkit::Program,
+}
+
+impl Call for Program {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn run<T: Copy>(&self, context: &mut T) -> Result<u32, BpfError> {
+        match &self.machine {
+            Some(machine) => machine.calls(|| self.inner.run(context)),
+            None => self.inner.run(context),
+        }
+    }
+
+    fn run_bare(&self) -> Result<u32, BpfError> {
+        match &self.machine {
+            Some(machine) => machine.calls(|| self.inner.run_bare()),
+            None => self.inner.run_bare(),
+        }
+    }
+}
+
+/// A walk of all tasks, one at a time; others run meanwhile.
+pub(super) struct Walk {
+    machine: Machine,
+    last: u32,
+}
+
+impl io::Read for Walk {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let machine = self.machine.clone();
+        loop {
+            let world = machine.world();
+            let next = world.processes.range(self.last + 1..).map(|(pid, one)| (*pid, one.task)).next();
+            drop(world);
+            let Some((pid, task)) = next else { return Ok(0) };
+            self.last = pid;
+            let written = machine.0.kernel.walk_one(task, into);
+            machine.advance(600);
+            let mut world = machine.world();
+            let between = world.faults.between * 4;
+            let happens = world.random.one_in(between);
+            drop(world);
+            if happens {
+                machine.happen();
+            }
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+    }
+}
+
+impl Site for Machine {
+    type Program = Program;
+    type Map = Map;
+    type Walk = Walk;
+
+    fn program(&self, name: &'static str) -> Result<Program, BpfError> {
+        Ok(Program { machine: Some(self.clone()), inner: self.0.kernel.program(name)? })
+    }
+
+    fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        self.0.kernel.map(name)
+    }
+
+    fn walk(&self) -> Result<Walk, BpfError> {
+        let mut world = self.world();
+        world.trace("scan".into());
+        world.oracle.walk_began = world.now;
+        drop(world);
+        Ok(Walk { machine: self.clone(), last: 0 })
+    }
+}
+
+impl Site for Granting {
+    type Program = Program;
+    type Map = Map;
+    type Walk = io::Empty;
+
+    fn program(&self, name: &'static str) -> Result<Program, BpfError> {
+        Ok(Program { machine: None, inner: self.0.0.kernel.program(name)? })
+    }
+
+    fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        self.0.0.kernel.map(name)
+    }
+
+    fn walk(&self) -> Result<io::Empty, BpfError> {
+        Ok(io::empty())
     }
 }
 
@@ -50,10 +220,6 @@ pub(super) struct Hold {
     machine: Machine,
     pid: u32,
     start_ns: u64,
-}
-
-fn refused(program: &'static str, errno: i32) -> BpfError {
-    BpfError::Run { program, source: io::Error::from_raw_os_error(errno) }
 }
 
 impl World {
@@ -80,7 +246,7 @@ impl World {
 
 impl Population for Machine {
     fn now(&self) -> Nanos {
-        Nanos(self.0.borrow().now)
+        Nanos(self.world().now)
     }
 
     fn begin_decision(&mut self) {}
@@ -126,23 +292,31 @@ impl Population for Machine {
 impl Kernel for Machine {
     type Held = Hold;
     type Reaper = Self;
-    type Programs = Self;
-    type Records = Self;
+    type Programs = SimPrograms;
+    type Records = SimRecords;
 
-    fn adopt(&self, _: &Pins) -> Result<(Self, Self), BpfError> {
-        assert!(self.asked().accounting.loaded, "adopted where nothing is pinned");
-        Ok((self.clone(), self.clone()))
+    fn adopt(&self, _: &Pins) -> Result<(SimPrograms, SimRecords), BpfError> {
+        assert!(self.asked().loaded, "adopted where nothing is pinned");
+        let limits = Limits::at(self.clone(), META)?;
+        Ok((SimPrograms { limits, machine: self.clone() }, SimRecords::of(self)))
     }
 
-    fn adopt_replaced(&self, _: &Pins) -> Option<(Self, Self)> {
+    fn adopt_replaced(&self, _: &Pins) -> Option<(SimPrograms, SimRecords)> {
         None
     }
 
     fn remove(&self, _: &Pins) -> Result<bool, BpfError> {
-        let mut world = self.asked();
-        let removed = std::mem::take(&mut world.accounting);
-        removed.ring.iter().for_each(|record| world.oracle.unheard(record));
-        Ok(removed.loaded)
+        self.interleave();
+        // Who is in the middle of a program comes out of it before its maps go.
+        self.finish_all();
+        let mut rest = SimRecords::of(self);
+        while let Some(record) = rest.read() {
+            self.world().oracle.unheard(&record);
+        }
+        let mut world = self.world();
+        let untold = world.untold_actions();
+        world.oracle.dropped += untold;
+        Ok(std::mem::take(&mut world.loaded))
     }
 
     fn hold(&self, pid: Pid, start_ns: u64) -> Result<Hold, ProcessError> {
@@ -190,7 +364,7 @@ impl Held for Hold {
     }
 
     fn has_exited(&self) -> Result<bool, ProcessError> {
-        Ok(self.machine.0.borrow().has_exited(self.pid, self.start_ns))
+        Ok(self.machine.world().has_exited(self.pid, self.start_ns))
     }
 }
 
@@ -209,7 +383,8 @@ impl Reaps for Machine {
             drop(world);
             return Err(victim);
         }
-        world.reap(victim.pid, victim.start_ns);
+        drop(world);
+        self.reap(victim.pid, victim.start_ns);
         Ok(())
     }
 
@@ -222,23 +397,33 @@ impl Reaps for Machine {
     }
 }
 
-impl Programs for Machine {
+/// What they were loaded for; nothing here goes by it.
+const META: Meta = Meta {
+    schema: abi::PLIMSOLL_SCHEMA,
+    cpus: 1,
+    charged_members: 0,
+    processes_max: 0,
+    accounts_max: 0,
+    signals_others: false,
+    task_caches: false,
+    build: 0,
+    layout: 0,
+};
+
+/// The real programs, called as the daemon calls them, and what the oracle makes of each call.
+#[derive(Debug)]
+pub(super) struct SimPrograms {
+    limits: Limits<Machine>,
+    machine: Machine,
+}
+
+impl Programs for SimPrograms {
     fn meta(&self) -> Meta {
-        Meta {
-            schema: abi::PLIMSOLL_SCHEMA,
-            cpus: 1,
-            charged_members: 0,
-            processes_max: 0,
-            accounts_max: 0,
-            signals_others: false,
-            task_caches: false,
-            build: 0,
-            layout: 0,
-        }
+        self.limits.meta()
     }
 
     fn counters(&self) -> Result<abi::plimsoll_counters, BpfError> {
-        Ok(self.asked().accounting.counters)
+        self.limits.counters()
     }
 
     fn maps(&self) -> Vec<MapFacts> {
@@ -246,69 +431,57 @@ impl Programs for Machine {
     }
 
     fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
-        let world = self.asked();
-        let index = world.accounting.by_uid.get(&uid.0);
-        Ok(index.map(|index| world.accounting.facts(*index)))
+        self.machine.interleave();
+        self.limits.account(uid)
     }
 
     fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
-        let world = self.asked();
-        Ok(world.accounting.by_uid.values().map(|index| world.accounting.facts(*index)).collect())
+        self.machine.interleave();
+        self.limits.accounts()
     }
 
-    fn address_spaces(&mut self, mut visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError> {
-        let mut world = self.asked();
-        world.listings += 1;
-        let spaces = world.accounting.spaces();
-        drop(world);
-        spaces.iter().for_each(&mut visit);
-        Ok(())
+    fn address_spaces(&mut self, visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError> {
+        self.machine.asked().listings += 1;
+        self.limits.address_spaces(visit)
     }
 
-    fn walk(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
-        let mut world = self.asked();
-        world.walk().into_iter().for_each(&mut holding);
-        Ok(world.accounting.scan_id)
+    fn walk(&mut self, holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+        self.limits.walk(holding)
     }
 
     fn sweep(&self) -> Result<u32, BpfError> {
-        Ok(self.asked().accounting.sweep())
+        self.limits.sweep()
     }
 
     fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError> {
-        Ok(self.asked().mark_victim(mm, pid, mark))
+        self.machine.interleave();
+        let before = self.machine.world().entry(mm);
+        // What others do in the middle of it counts until the oracle has looked.
+        self.machine.world().daemon_calls += 1;
+        let marked = self.limits.mark(mm, pid, mark);
+        let mut world = self.machine.world();
+        if let Some(entry) = before.filter(|_| matches!(marked, Ok(true))) {
+            match mark {
+                VictimMark::Dying { account } => world.claimed(account, mm, &entry, None),
+                VictimMark::Expired | VictimMark::Spared => world.unclaimed(&entry, mark),
+            }
+        }
+        world.daemon_calls -= 1;
+        world.settle_down();
+        marked
     }
 
     fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError> {
-        let mut world = self.asked();
-        // `runs_elsewhere`
-        let runs = world.memories.get(&weighing.mm).is_some_and(|one| one.users.contains(&weighing.pid.0));
-        Ok(runs && world.accounting.weigh(weighing))
+        self.limits.weigh(weighing)
     }
 
     fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
-        self.asked().accounting.answer(account, hold_until_ns);
-        Ok(())
+        self.limits.answer(account, hold_until_ns)
     }
 
-    fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
-        if self.asked().accounting.line_set(line) { Ok(()) } else { Err(refused("line_set", 28)) }
-    }
-
-    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
-        Ok(self.asked().line_clear(uid))
-    }
-
-    fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError> {
-        self.asked().accounting.default_set(line);
-        Ok(())
-    }
-
-    fn protect_cgroups(&self, _: &[u64]) -> Result<(), BpfError> {
-        Ok(())
-    }
-
-    fn actions_told(&self, _: u64) -> Result<(), BpfError> {
+    fn actions_told(&self, count: u64) -> Result<(), BpfError> {
+        self.limits.actions_told(count)?;
+        self.machine.world().oracle.dropped += count;
         Ok(())
     }
 
@@ -316,13 +489,43 @@ impl Programs for Machine {
         Ok(())
     }
 
-    fn attend(&self, _: bool) -> Result<(), BpfError> {
-        Ok(())
+    fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
+        self.limits.set_line(line)
+    }
+
+    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
+        self.machine.interleave();
+        // Open: an event that is under way while a line goes may charge whoever has its account, or its entry, next.
+        self.machine.finish_all();
+        let maps = Maps::read(&self.machine.0.kernel);
+        let index = maps.by_uid.get(&uid.0).copied().unwrap_or(0);
+        let its: Vec<u64> = maps.entries.values().filter(|e| e.account == index).map(|e| e.life).collect();
+        self.machine.world().calm = true;
+        let cleared = self.limits.clear_line(uid);
+        self.machine.world().calm = false;
+        let cleared = cleared?;
+        if cleared {
+            let mut world = self.machine.world();
+            its.into_iter().for_each(|life| world.oracle.forgotten(life));
+        }
+        Ok(cleared)
+    }
+
+    fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError> {
+        self.limits.set_default(line)
+    }
+
+    fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
+        self.limits.protect_cgroups(ids)
+    }
+
+    fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {
+        let takes = self.machine.world().faults.kernel_takes;
+        self.limits.attend(kernel_trigger && takes)
     }
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {
-        self.asked().verify(account);
-        Ok(())
+        self.limits.verify(account)
     }
 
     // Copies are no event: nothing about them is an order of events.
@@ -339,12 +542,45 @@ impl Programs for Machine {
     }
 }
 
-impl Records for Machine {
+/// The reading end of the ring: a record is given back when the next one is asked for.
+#[derive(Debug)]
+pub(super) struct SimRecords {
+    machine: Machine,
+    at: u64,
+}
+
+impl SimRecords {
+    fn of(machine: &Machine) -> Self {
+        Self { machine: machine.clone(), at: machine.0.kernel.given_back() }
+    }
+
+    /// Whether any waits.
+    pub(super) fn any(machine: &Machine) -> bool {
+        let world = machine.world();
+        !world.forged.is_empty()
+            || (world.loaded && machine.0.kernel.has_record(machine.0.kernel.given_back(), RECORD_BYTES))
+    }
+
+    fn read(&mut self) -> Option<Record> {
+        let kernel = &self.machine.0.kernel;
+        kernel.give_back(self.at);
+        let mut bytes = [0; RECORD_BYTES];
+        kernel.next_record(&mut self.at, &mut bytes).then(|| record::decode(&bytes).unwrap())
+    }
+}
+
+impl Records for SimRecords {
     fn next_record(&mut self) -> Result<Option<Record>, BpfError> {
-        let mut world = self.asked();
-        let record = world.accounting.ring.pop_front();
+        self.machine.interleave();
+        let forged = self.machine.world().forged.pop_front();
+        let record = forged.or_else(|| self.read());
+        let mut world = self.machine.world();
         match &record {
             Some(record) => {
+                world.trace(format!(
+                    "record {:?} of uid {} pid {} usage {}",
+                    record.kind, record.uid, record.process.pid, record.usage
+                ));
                 world.asked_for(record);
                 world.oracle.taken_out(record);
             }

@@ -6,11 +6,17 @@ use plimsoll_policy::{
     selection::Weight,
     units::{Nanos, Pages, Pid, Uid},
 };
+use plimsoll_testkit::FakeKernel;
 use plimsoll_wire::record::{Record, RecordKind, RecordProcess};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    thread,
+};
 
-/// Seeds of one run, and steps of each.
-const SEEDS: u64 = 80;
-const STEPS: u64 = 3_000;
+/// Seeds of one run, and steps of each. `PLIMSOLL_SIM_SEEDS` for more; `PLIMSOLL_SIM_SEED` for one, which shows all that
+/// happens.
+const SEEDS: u64 = 140;
+const STEPS: u64 = 1_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -18,20 +24,38 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: '{text}' is no number")))
 }
 
-#[test]
-fn whatever_happens_the_guard_kills_who_it_must_and_nobody_else() {
-    let steps = number("PLIMSOLL_SIM_STEPS").unwrap_or(STEPS);
-    let seeds = number("PLIMSOLL_SIM_SEED").map_or(1..SEEDS + 1, |seed| seed..seed + 1);
+/// With the kernels of so many threads at once.
+fn simulate_all(seeds: &[u64], steps: u64) -> Told {
+    let kernel = FakeKernel::open(FakeKernel::of_this_tree()).unwrap();
     let mut all = Told::default();
     for seed in seeds {
-        let told = std::panic::catch_unwind(|| simulate(seed, steps)).unwrap_or_else(|cause| {
-            eprintln!("simulator: PLIMSOLL_SIM_SEED={seed} PLIMSOLL_SIM_STEPS={steps} shows this again");
-            std::panic::resume_unwind(cause)
-        });
+        let told =
+            catch_unwind(AssertUnwindSafe(|| simulate(*seed, steps, &kernel))).unwrap_or_else(|cause| {
+                eprintln!("simulator: PLIMSOLL_SIM_SEED={seed} PLIMSOLL_SIM_STEPS={steps} shows this again");
+                resume_unwind(cause)
+            });
         all.signals += told.signals;
         all.crashes += told.crashes;
     }
-    println!("{all:?}");
+    all
+}
+
+#[test]
+fn whatever_happens_the_guard_kills_who_it_must_and_nobody_else() {
+    let steps = number("PLIMSOLL_SIM_STEPS").unwrap_or(STEPS);
+    let seeds = number("PLIMSOLL_SIM_SEEDS").unwrap_or(SEEDS);
+    let seeds: Vec<u64> = number("PLIMSOLL_SIM_SEED").map_or(1..seeds + 1, |seed| seed..seed + 1).collect();
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let parts = seeds.chunks(seeds.len().div_ceil(workers));
+        let all: Vec<_> = parts.map(|part| scope.spawn(move || simulate_all(part, steps))).collect();
+        for one in all {
+            match one.join() {
+                Ok(told) => println!("{told:?}"),
+                Err(cause) => resume_unwind(cause),
+            }
+        }
+    });
 }
 
 /// The programs' own kill of a process that counts more than its size.
@@ -68,26 +92,26 @@ fn acted(pid: u32, process: &Process) -> Record {
 
 #[test]
 fn a_victim_of_the_programs_is_reaped_before_its_peers_are_listed_and_those_of_a_storm_are_listed_once() {
-    let mut simulation = Simulation::new(7);
+    let mut simulation = Simulation::new(7, &FakeKernel::open(FakeKernel::of_this_tree()).unwrap());
     simulation.world().faults.reaper_full = 0;
     simulation.start_daemon();
     // They start others; nobody but the daemon runs from here on.
     for _ in 0..300 {
-        simulation.world().happen();
+        simulation.machine.happen();
     }
     simulation.world().faults.between = 0;
     let mut guard = simulation.guard.take().unwrap();
     guard.take_records();
     {
         let mut world = simulation.world();
-        let known = &world.accounting.by_uid;
+        let known = super::Maps::read(&world.kernel).by_uid;
         let is_victim = |pid: &u32, one: &Process| {
             *pid > DAEMON && known.contains_key(&one.uid) && one.mm.is_some() && !one.killed
         };
         let victims = world.processes.iter().filter(|(pid, one)| is_victim(pid, one)).take(3);
         let records: Vec<Record> = victims.map(|(pid, one)| acted(*pid, one)).collect();
         assert_eq!(records.len(), 3, "too few run");
-        world.accounting.ring.extend(records);
+        world.forged.extend(records);
         world.listings = 0;
         world.handed_over.clear();
     }

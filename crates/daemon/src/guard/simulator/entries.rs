@@ -1,0 +1,200 @@
+//! What the programs' maps hold, as the oracle reads them.
+
+use plimsoll_policy::selection::Weight;
+use plimsoll_testkit::FakeKernel;
+use plimsoll_wire::abi;
+use std::{collections::BTreeMap, rc::Rc};
+
+pub(super) const NO_LINE: i64 = i64::MAX;
+const GONE: u32 = abi::PLIMSOLL_MM_GONE;
+pub(super) const NEVER: u32 = abi::PLIMSOLL_MM_NEVER;
+
+/// The pages in a word that also names an account.
+fn pages(word: u64) -> i64 {
+    (word & abi::PLIMSOLL_WORD_MASK).cast_signed() - abi::PLIMSOLL_WORD_BIAS.cast_signed()
+}
+
+fn account(word: u64) -> u32 {
+    u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap()
+}
+
+/// `struct plimsoll_mm`.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Which address space it was made for: the address may be another's by now.
+    pub(super) life: u64,
+    pub(super) pid: u32,
+    pub(super) start_ns: u64,
+    pub(super) uid: u32,
+    pub(super) account: u32,
+    /// Of its account's `exact`, in which it was settled.
+    pub(super) epoch: u32,
+    pub(super) own: i64,
+    pub(super) shared: i64,
+    /// Of the account's usage, granted and not touched yet; and of which account.
+    pub(super) reserved: i64,
+    pub(super) reserved_of: u32,
+    pub(super) granted: i64,
+    pub(super) family: u64,
+    /// What was seen of the kernel's counters.
+    pub(super) seen: i64,
+    pub(super) flags: u32,
+    pub(super) pins: u32,
+    pub(super) shifts: u32,
+    pub(super) dying: i64,
+    pub(super) dying_of: u32,
+    pub(super) tracked_ns: u64,
+    pub(super) weight: Option<Weight>,
+}
+
+impl Entry {
+    fn of(space: &plimsoll_testkit::Space) -> Self {
+        let value = &space.value;
+        Self {
+            life: space.serial,
+            pid: value.tgid,
+            start_ns: value.start_ns,
+            uid: value.uid,
+            account: account(value.word),
+            epoch: value.epoch,
+            own: pages(value.word),
+            shared: value.shared_pages,
+            reserved: pages(value.reserved),
+            reserved_of: account(value.reserved),
+            granted: value.granted_pages,
+            family: value.family,
+            seen: value.last.iter().sum::<i64>() + space.remainders,
+            flags: value.flags,
+            pins: value.pins,
+            shifts: value.shifts & 0xffff,
+            dying: pages(value.dying),
+            dying_of: account(value.dying),
+            tracked_ns: value.tracked_ns,
+            weight: u16::try_from(value.flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT)
+                .ok()
+                .and_then(Weight::from_permille),
+        }
+    }
+
+    /// Those that are entered: not those that are being made, nor those of which only the deletion is outstanding.
+    pub(super) fn all(kernel: &Rc<FakeKernel>) -> BTreeMap<u64, Self> {
+        let entered = |space: &&plimsoll_testkit::Space| {
+            space.value.word != 0 && space.value.mm == space.key && space.value.flags & GONE == 0
+        };
+        kernel.spaces().iter().filter(entered).map(|space| (space.key, Self::of(space))).collect()
+    }
+
+    pub(super) const fn is_dying(&self) -> bool {
+        self.flags & abi::PLIMSOLL_MM_DYING != 0
+    }
+
+    /// As bpf/limits/rank.h has it.
+    pub(super) fn rank(&self) -> i64 {
+        let pages = self.own + self.shared;
+        let keeps_to_grants = self.granted > 0 && pages <= self.granted + super::ALLOWANCE_PAGES;
+        let tier = if keeps_to_grants { -(1 << 62) } else { 0 };
+        pages * i64::from(self.weight.unwrap_or_default().permille()) + tier
+    }
+
+    /// Nobody whom anything protects, and nobody whom something was sent.
+    pub(super) const fn may_be_a_victim(&self) -> bool {
+        const NO_VICTIM: u32 =
+            abi::PLIMSOLL_MM_PROTECTED | NEVER | abi::PLIMSOLL_MM_DYING | abi::PLIMSOLL_MM_EXPIRED;
+        self.flags & NO_VICTIM == 0
+    }
+
+    pub(super) const fn is_protected(&self) -> bool {
+        self.flags & (abi::PLIMSOLL_MM_PROTECTED | NEVER) != 0
+    }
+}
+
+/// All that the maps hold.
+#[derive(Debug)]
+pub(super) struct Maps {
+    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) families: BTreeMap<u64, abi::plimsoll_family>,
+    /// By number; those in use.
+    pub(super) accounts: BTreeMap<u32, abi::plimsoll_account>,
+    pub(super) by_uid: BTreeMap<u32, u32>,
+}
+
+impl Maps {
+    pub(super) fn read(kernel: &Rc<FakeKernel>) -> Self {
+        let by_uid: BTreeMap<u32, u32> = kernel.users().into_iter().collect();
+        Self {
+            entries: Entry::all(kernel),
+            families: kernel.families().into_iter().collect(),
+            accounts: by_uid.values().map(|index| (*index, kernel.account(*index))).collect(),
+            by_uid,
+        }
+    }
+}
+
+impl Maps {
+    /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind. `raced`: CPUs were in the
+    /// same event at once before. Then two sums may be off that bound others from above, as long as their members live:
+    /// - a family that is made while a walk ends the one before counts what its parent inherited twice in its `shares`;
+    /// - a victim that is marked while its pages change from inherited to own ones counts them twice, or not, in its `dying`.
+    pub(super) fn disagreement(&self, raced: bool) -> Option<String> {
+        let entry = self.entries.iter().find_map(|(mm, e)| e.disagreement(*mm, raced));
+        let family = || self.families.iter().find_map(|(id, family)| self.of_a_family(*id, family, raced));
+        let account =
+            || self.accounts.iter().find_map(|(index, account)| self.of_an_account(*index, account));
+        entry.or_else(family).or_else(account)
+    }
+
+    fn of_a_family(&self, id: u64, family: &abi::plimsoll_family, raced: bool) -> Option<String> {
+        let members: Vec<&Entry> = self.entries.values().filter(|e| e.family == id).collect();
+        let shares: i64 = members.iter().map(|e| e.shared).sum();
+        let living = members.iter().filter(|e| !e.is_dying()).count();
+        let known_shares = if raced { family.shares.min(shares) } else { family.shares };
+        let known = (family.members as usize, family.living as usize, known_shares);
+        if known != (members.len(), living, shares) {
+            let found = (members.len(), living, shares);
+            return Some(format!(
+                "family {id} counts {known:?} members, living, shares; there are {found:?}"
+            ));
+        }
+        (family.pages > family.shares)
+            .then(|| format!("family {id} is charged more than is shared: {family:?}"))
+    }
+
+    fn of_an_account(&self, index: u32, a: &abi::plimsoll_account) -> Option<String> {
+        let its = || self.entries.values().filter(move |e| e.account == index);
+        let families = || self.families.values().filter(move |family| family.account == index);
+        let reserved: i64 =
+            self.entries.values().filter(|e| e.reserved_of == index).map(|e| e.reserved).sum();
+        let own: i64 = its().map(|e| e.own).sum();
+        let shared: i64 = families().map(|family| family.pages + family.copied_pages).sum();
+        let dying: i64 = self.entries.values().filter(|e| e.dying_of == index).map(|e| e.dying).sum();
+        let dying = dying + families().map(|family| family.dying_pages).sum::<i64>();
+        let compare = |what: &str, known: i64, found: i64| {
+            (known != found).then(|| format!("uid {} counts {known} {what}, there are {found}", a.uid))
+        };
+        compare("pages", a.usage_pages, own + shared + reserved)
+            .or_else(|| compare("pages reserved", a.reserved_pages, reserved))
+            .or_else(|| compare("pages dying", a.dying_pages, dying))
+            .or_else(|| compare("processes", a.processes.into(), its().count().try_into().unwrap()))
+            .or_else(|| compare("claims under way", a.taking.into(), 0))
+            .or_else(|| (a.effective_pages < a.hard_pages).then(|| format!("uid {}: {a:?}", a.uid)))
+    }
+}
+
+impl Entry {
+    fn disagreement(&self, mm: u64, raced: bool) -> Option<String> {
+        if self.pins != 0 || self.shifts != 0 {
+            return Some(format!("{mm:x} of {} is held by nobody: {self:?}", self.pid));
+        }
+        if self.own + self.shared != self.seen {
+            return Some(format!("{mm:x} of {} is charged what was not seen: {self:?}", self.pid));
+        }
+        // What is dying is what its dying processes have: else it is over its line unseen, or not over it.
+        let dying = match self.is_dying() {
+            true if raced => self.dying,
+            true => self.own,
+            false => 0,
+        };
+        (self.dying != dying)
+            .then(|| format!("{mm:x} of {} counts {} pages as dying: {self:?}", self.pid, self.dying))
+    }
+}

@@ -1,0 +1,151 @@
+//! Mistakes that are planted in a copy of the programs, one at a time: the simulator must find each.
+
+use super::simulate_quietly;
+use plimsoll_testkit::{FakeKernel, compile};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// So many seeds are tried for each; how many steps of each.
+const SEEDS: u64 = 200;
+const STEPS: u64 = 800;
+
+struct Mistake {
+    what: &'static str,
+    /// In `bpf/`.
+    file: &'static str,
+    /// Where it comes from: there once.
+    right: &'static str,
+    wrong: &'static str,
+}
+
+macro_rules! mistakes {
+    ($($what:literal in $file:literal: $right:literal => $wrong:literal;)*) => {
+        &[$(Mistake { what: $what, file: $file, right: $right, wrong: $wrong },)*]
+    };
+}
+
+const MISTAKES: &[Mistake] = mistakes! {
+    "an end gives nothing back" in "limits/track.h":
+        "	account_add(a, -word_pages(word));\n	end_dying(e);" => "	end_dying(e);";
+    "an end leaves its reservation" in "limits/track.h":
+        "	release_reserved(e->mm);\n	leave_family(e);\n	if (!a)" => "	leave_family(e);\n	if (!a)";
+    "an end is still a process of the account" in "limits/track.h":
+        "	end_dying(e);\n	__sync_fetch_and_add(&a->processes, -1);" => "	end_dying(e);";
+    "an end leaves what was dying" in "limits/track.h":
+        "	end_dying(e);\n	__sync_fetch_and_add(&a->processes, -1);" => "	__sync_fetch_and_add(&a->processes, -1);";
+    "an end leaves its family as it was" in "limits/track.h":
+        "	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));\n	give_up_copies"
+        => "	__sync_lock_test_and_set(&e->shared_pages, 0);\n	give_up_copies";
+    "a family's charge stays when it ends" in "limits/track.h":
+        "	family_moved(a, -shares, -charged);" => "	family_moved(a, -shares, -charged);\n	return;";
+    "a fork charges a family nothing" in "limits/track.h":
+        "		__sync_fetch_and_add(&f->pages, own);\n" => "";
+    "a forked child has none of its shares" in "limits/track.h":
+        "	__sync_fetch_and_add(&child->shared_pages, pages);\n	child->family = id;" => "	child->family = id;";
+    "whoever changes its user is charged nowhere" in "limits/track.h":
+        "			account_add(to, own);\n			move_reserved" => "			move_reserved";
+    "what is reserved stays behind when the user changes" in "limits/track.h":
+        "			move_reserved(e->mm, index);\n" => "";
+    "what is dying stays behind when the user changes" in "limits/track.h":
+        "			move_dying(e->mm, index);\n" => "";
+    "shares that go are charged still" in "limits/charge.h":
+        "		account_add(a, -over);\n" => "";
+    "what a dying process takes is not dying" in "limits/charge.h":
+        "	if (e->flags & PLIMSOLL_MM_DYING)\n		add_dying(e, delta);\n" => "";
+    "one member is not settled" in "limits/charge.h":
+        "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
+    "what a CPU keeps to itself is not settled" in "limits/charge.h":
+        "	now = read_remainder(base, *offset);\n	return delta + now -" => "	now = 0;\n	return delta + now -";
+    "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
+        "	e->epoch = a->exact;\n	pages = settle_all_cpus(e, mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
+        => "	e->epoch = a->exact;\n	return usage;";
+    "who dies counts as living" in "limits/act.h":
+        "	add_dying(e, word_pages(e->word) + copies_of(e));\n" => "";
+    "a victim is taken though one is dying" in "limits/act.h":
+        "	if (a->usage_pages - a->dying_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);"
+        => "	if (a->usage_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);";
+    "a claim is never ended" in "limits/act.h":
+        "		count_one(&counters.kills);\n	}\n	__sync_lock_test_and_set(&a->taking, 0);" => "		count_one(&counters.kills);\n	}";
+    "a signal that failed counts as sent" in "limits/act.h":
+        "	ev->signal_error = error;\n	if (error) {" => "	ev->signal_error = error;\n	if (false) {";
+    "who lives again is dying still" in "limits/act.h":
+        "	add_dying(e, -word_pages(e->dying));\n	settle_living(e);" => "	settle_living(e);";
+    "who is protected may be taken" in "limits/act.h":
+        "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
+    "the smallest is looked for" in "limits/act.h":
+        "	if (rank > search->rank[least]) {" => "	if (rank < search->rank[least] || search->rank[least] == RANK_NONE) {";
+    "what nobody runs in is not noticed" in "limits/act.h":
+        "	return !users;" => "	return false;";
+    "an account is near for ever" in "limits/act.h":
+        "	if (!a->near || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||" => "	if (true ||";
+    "nobody is asked" in "limits/act.h":
+        "	emit(ev, PLIMSOLL_RECORD_CROSSED);" => "	return;";
+    "a grant goes one page too far" in "limits/grants.h":
+        "	if (claim->usage + claim->pages > claim->limit) {" => "	if (claim->usage + claim->pages > claim->limit + 1) {";
+    "a grant is not taken from what is left" in "limits/grants.h":
+        "	__sync_fetch_and_add(&a->reserved_pages, pages);\n	for (i = 0;" => "	for (i = 0;";
+    "what is given back is reserved still" in "limits/reserved.h":
+        "	__sync_fetch_and_add(&a->reserved_pages, -pages);\n	account_add(a, -pages);\n	if (untouched" => "	account_add(a, -pages);\n	if (untouched";
+    "a walk settles nothing" in "limits.bpf.c":
+        "	a = pages ? charge(e, pages, &usage) : 0;" => "	a = 0;";
+    "an address is its last owner's still after a fork" in "limits.bpf.c":
+        "		drop_stale(mm, child->tgid);\n" => "		{ }\n";
+};
+
+fn tree() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for one in fs::read_dir(from).unwrap() {
+        let one = one.unwrap();
+        let into = to.join(one.file_name());
+        if one.file_type().unwrap().is_dir() {
+            copy(&one.path(), &into);
+        } else {
+            fs::copy(one.path(), into).unwrap();
+        }
+    }
+}
+
+/// The seed that shows a mistake.
+fn found(mistake: &Mistake) -> Option<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["bpf", "testkit/native"] {
+        copy(&tree().join(part), &folder.path().join(part));
+    }
+    let file = folder.path().join("bpf").join(mistake.file);
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(text.matches(mistake.right).count(), 1, "{}: {}", mistake.file, mistake.what);
+    fs::write(&file, text.replace(mistake.right, mistake.wrong)).unwrap();
+    let programs = folder.path().join("limits.so");
+    compile(folder.path(), &programs, &["-w"]).unwrap();
+    let kernel = FakeKernel::open(&programs).unwrap();
+    (1..=SEEDS).find(|seed| simulate_quietly(*seed, STEPS, &kernel).is_err())
+}
+
+#[test]
+fn each_planted_mistake_is_found() {
+    let next = AtomicUsize::new(0);
+    let look = || {
+        let mut missed = Vec::new();
+        while let Some(mistake) = MISTAKES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match found(mistake) {
+                Some(seed) => println!("{}: seed {seed}", mistake.what),
+                None => missed.push(mistake.what),
+            }
+        }
+        missed
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let missed: Vec<&str> = thread::scope(|scope| {
+        let all: Vec<_> = (0..workers).map(|_| scope.spawn(look)).collect();
+        all.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    });
+    assert!(missed.is_empty(), "not found with {SEEDS} seeds: {missed:#?}");
+}
