@@ -4,9 +4,9 @@
  * their C runs on this machine, on as many CPUs as wanted, and whatever wanted goes wrong.
  *
  * As in the kernel: memory of tasks and address spaces is never unmapped, and is another's soon after it was freed; the
- * elements of a hash map are allocated beforehand, and one that is deleted is the next one entered; nothing is copied at
- * once. What it does not show: what the verifier takes, where a real kernel's types have their members, and in which order
- * a real kernel's events come.
+ * elements of a hash map are allocated beforehand, and one that is deleted is the next one entered. What it does not show:
+ * what the verifier takes, where a real kernel's types have their members, in which order a real kernel's events come, and
+ * a value that another CPU has copied in part.
  */
 #ifndef PLIMSOLL_FAKE_H
 #define PLIMSOLL_FAKE_H

@@ -297,16 +297,6 @@ impl FakeKernel {
         unsafe { counters.read_unaligned() }
     }
 
-    /// Whether a variable of the programs is 0 throughout.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn is_zero(&self, name: &str, bytes: usize) -> io::Result<bool> {
-        let variable: *const u8 = self.symbol(name)?;
-        // SAFETY: whoever asks knows how long it is; this thread is the only one of this kernel.
-        Ok(unsafe { std::slice::from_raw_parts(variable, bytes) }.iter().all(|byte| *byte == 0))
-    }
-
     /// All entries of a map whose keys are as long as `K` and whose values begin with a `V`, and what follows that.
     fn entries<K: Copy, V: Copy>(self: &Rc<Self>, name: &'static str) -> Vec<(K, V, Vec<u8>, u64)> {
         let map = self.map(name).unwrap_or_else(|error| panic!("{error}"));

@@ -128,9 +128,7 @@ impl Maps {
             by_uid,
         }
     }
-}
 
-impl Maps {
     /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind. `raced`: CPUs were in the
     /// same event at once before. Then two sums may be off that bound others from above, as long as their members live:
     /// - a family that is made while a walk ends the one before counts what its parent inherited twice in its `shares`;

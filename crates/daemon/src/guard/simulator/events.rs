@@ -3,7 +3,7 @@
 
 use super::{
     seam::{Granting, Machine, SimGrants},
-    world::{Crash, DAEMON, INIT, PROCESSES_MAX, World},
+    world::{Crash, DAEMON, INIT, Memory, PROCESSES_MAX, World},
 };
 use plimsoll_policy::units::{Pages, Pid};
 use plimsoll_sys::bpf::Reserved;
@@ -14,6 +14,9 @@ const SOON_NS: u64 = 1_000_000;
 
 /// Reads and writes of what is shared between two stops.
 const STOPS_WITHIN: u64 = 60;
+
+/// Address spaces that the programs have room for.
+const SPACES_MAX: u32 = 64;
 
 /// What stays free below a line.
 const HEADROOM: Pages = Pages(50);
@@ -121,9 +124,7 @@ impl Machine {
         self.on_a_cpu(task, move || {
             does(&machine);
             let mut world = machine.world();
-            if let Some(one) = world.processes.get_mut(&pid) {
-                one.busy = false;
-            }
+            world.rests(pid);
             world.running -= 1;
             world.settle_down();
         });
@@ -238,26 +239,29 @@ impl Machine {
         let Some(memory) = world.memories.get_mut(&mm) else { return };
         memory.pages += delta;
         world.oracle.moved(delta);
-        let (kernel, loaded) = (std::rc::Rc::clone(&world.kernel), world.loaded);
         drop(world);
+        self.count(mm, member, delta);
+        self.event("on_rss_stat", &[mm, u64::from(member)]);
+    }
+
+    /// Whoever runs here changes a counter; no event tells of it.
+    fn count(&self, mm: u64, member: u32, delta: i64) {
+        let kernel = &self.0.kernel;
         kernel.count(mm, kernel.here().0, member, delta);
-        if loaded {
-            self.event("on_rss_stat", &[mm, u64::from(member)]);
-        }
     }
 
     /// The program runs that is attached there.
     fn event(&self, program: &str, arguments: &[u64]) {
-        let (kernel, loaded) = {
-            let world = self.world();
-            (std::rc::Rc::clone(&world.kernel), world.loaded)
-        };
-        if loaded {
-            if program != "on_rss_stat" {
-                self.world().trace(format!("CPU {}: {program}", kernel.here().0));
-            }
-            kernel.event(program, arguments);
+        let kernel = &self.0.kernel;
+        let mut world = self.world();
+        if !world.loaded {
+            return;
         }
+        if program != "on_rss_stat" {
+            world.trace(format!("CPU {}: {program}", kernel.here().0));
+        }
+        drop(world);
+        kernel.event(program, arguments);
     }
 
     /// `process_vm_writev`, or reclaim, done by one to another.
@@ -323,23 +327,21 @@ impl Machine {
 impl Machine {
     fn fork(&self, parent: u32) {
         self.runs(parent, move |machine| {
-            machine.fork_of(parent);
+            if let Some(child) = machine.fork_of(parent) {
+                machine.world().rests(child);
+            }
         });
     }
 
-    /// In the parent, which goes on once its child may run.
+    /// In the parent. The child is busy being born until somebody says that it may run.
     fn fork_of(&self, parent: u32) -> Option<u32> {
         let mut world = self.world();
         let pid = world.new_pid()?;
         let (parent_mm, uid) = (world.processes[&parent].mm?, world.processes[&parent].uid);
-        let mm = world.new_memory(pid, false);
-        let (pages, protected, judgement) = {
-            let memory = &world.memories[&parent_mm];
-            (memory.pages, memory.protected, memory.judgement)
-        };
-        world.kernel.mm_new(mm, world.memories[&mm].life, protected);
+        let Memory { pages, protected, judgement, .. } = world.memories[&parent_mm];
+        let mm = world.new_memory(pid, protected);
         let memory = world.memories.get_mut(&mm).unwrap();
-        (memory.protected, memory.judgement, memory.pages) = (protected, judgement, pages);
+        (memory.judgement, memory.pages) = (judgement, pages);
         world.oracle.moved(pages);
         let mut child = world.new_process(uid, mm);
         let faults = world.faults.clone();
@@ -351,14 +353,10 @@ impl Machine {
         world.tell(pid);
         world.tell_users(mm);
         world.trace(format!("fork of {parent}: {pid} with {pages} pages, mm {:x}", mm & 0xffffff));
-        let (kernel, tasks) =
-            (std::rc::Rc::clone(&world.kernel), (world.processes[&parent].task, world.processes[&pid].task));
+        let tasks = [world.processes[&parent].task, world.processes[&pid].task];
         drop(world);
-        kernel.count(mm, kernel.here().0, PLIMSOLL_MEMBER_ANON, pages);
-        self.event("on_fork", &[tasks.0, tasks.1]);
-        if let Some(child) = self.world().processes.get_mut(&pid) {
-            child.busy = false;
-        }
+        self.count(mm, PLIMSOLL_MEMBER_ANON, pages);
+        self.event("on_fork", &tasks);
         Some(pid)
     }
 
@@ -379,20 +377,17 @@ impl Machine {
     pub(super) fn login(&self) {
         self.runs(INIT, move |machine| {
             let Some(pid) = machine.fork_of(INIT) else { return };
-            machine.world().processes.get_mut(&pid).unwrap().busy = true;
             machine.world().set_user(pid);
             if !machine.world().random.one_in(3) {
-                machine.runs_after(pid);
+                machine.runs_first(pid);
             }
-            if let Some(one) = machine.world().processes.get_mut(&pid) {
-                one.busy = false;
-            }
+            machine.world().rests(pid);
         });
     }
 
-    /// What a process does first that was forked just now, as soon as a CPU is free.
-    fn runs_after(&self, pid: u32) {
-        let kernel = std::rc::Rc::clone(&self.world().kernel);
+    /// A process that was forked just now calls exec, on this CPU.
+    fn runs_first(&self, pid: u32) {
+        let kernel = &self.0.kernel;
         let (cpu, task) = kernel.here();
         let Some(own) = self.world().processes.get(&pid).map(|one| one.task) else { return };
         kernel.enter(cpu, own);
@@ -501,19 +496,17 @@ impl Machine {
         let mut world = self.world();
         let rest = world.memories[&mm].pages;
         world.memories.get_mut(&mm).unwrap().pages = 0;
-        let reserved = world.entry(mm).map_or(0, |entry| entry.reserved);
-        world.oracle.moved(rest + reserved);
-        let kernel = std::rc::Rc::clone(&world.kernel);
-        let tracked = world.loaded && world.entry(mm).is_some();
+        let entry = world.entry(mm);
+        world.oracle.moved(rest + entry.as_ref().map_or(0, |entry| entry.reserved));
         let exit_lost = world.faults.exit_lost;
-        let lost = tracked && world.random.one_in(exit_lost);
+        let lost = entry.is_some() && world.random.one_in(exit_lost);
         if lost {
             world.trace(format!("the end of mm {:x} is lost", mm & 0xffffff));
             let now = world.now;
             world.oracle.phantom(life, now);
         }
         drop(world);
-        kernel.count(mm, kernel.here().0, PLIMSOLL_MEMBER_ANON, -rest);
+        self.count(mm, PLIMSOLL_MEMBER_ANON, -rest);
         if !lost {
             self.event("on_exit_mmap", &[mm]);
         }
@@ -618,7 +611,7 @@ impl World {
             loose_pages_per_mm: cpus * slots * batch,
             has_task_from_pid: u32::from(faults.finds_tasks),
             has_send_signal_task: u32::from(faults.signals_others),
-            mms: faults.spaces_max,
+            mms: SPACES_MAX,
             families: faults.families_max,
             accounts: super::ACCOUNTS_MAX,
             ring_bytes: u32::try_from(faults.ring_max * super::seam::RECORD_BYTES_IN_RING).unwrap(),

@@ -112,7 +112,6 @@ fn faults(random: &mut Random) -> Faults {
         signals_others: random.one_in(2),
         finds_tasks: !random.one_in(3),
         charges_all: random.one_in(4),
-        spaces_max: 64,
         families_max: if random.one_in(4) { 2 } else { 32 },
     }
 }
@@ -194,10 +193,8 @@ impl Simulation {
             obituary: Obituary::absent(),
             coordinator: crate::coordinator::Teller::mute(),
         });
-        {
-            self.machine.daemon_begins();
-            self.world().load_if_absent();
-        }
+        self.machine.daemon_begins();
+        self.world().load_if_absent();
         let outcome = |signal| if signal == Signal::Term { Outcome::Term } else { Outcome::Kill };
         let sent = self.world().sent.clone();
         let sent = sent.into_iter().map(|(victim, signal)| (victim, outcome(signal), 0));

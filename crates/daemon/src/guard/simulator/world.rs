@@ -65,8 +65,6 @@ pub(super) struct Faults {
     pub(super) finds_tasks: bool,
     /// File and shared pages are charged as well.
     pub(super) charges_all: bool,
-    /// Address spaces that there is room for.
-    pub(super) spaces_max: u32,
     pub(super) families_max: u32,
 }
 
@@ -325,6 +323,13 @@ impl World {
             exiting: false,
             busy: false,
             dies_at: None,
+        }
+    }
+
+    /// A process is in the middle of nothing any more.
+    pub(super) fn rests(&mut self, pid: u32) {
+        if let Some(one) = self.processes.get_mut(&pid) {
+            one.busy = false;
         }
     }
 
