@@ -4,8 +4,15 @@ use record::Outcome;
 
 const MAX_BYTES: u64 = 1 << 20;
 
+/// A child that another test has forked, and that has not called exec yet, holds the lock of a log closed just now.
 fn open(folder: &Path) -> OpenedLog {
-    Log::open(folder, MAX_BYTES).unwrap()
+    for _ in 0..100 {
+        match Log::open(folder, MAX_BYTES) {
+            Err(HistoryError::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(50)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("the log stays in use")
 }
 
 fn write(log: &mut Log, ids: impl IntoIterator<Item = u64>) {
