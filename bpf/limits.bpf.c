@@ -19,9 +19,11 @@
 #include "limits/maps.h"
 #include "limits/account.h"
 #include "limits/reserved.h"
+#include "limits/family.h"
 #include "limits/charge.h"
 #include "limits/track.h"
 #include "limits/rank.h"
+#include "limits/tell.h"
 #include "limits/act.h"
 #include "limits/calls.h"
 #include "limits/grants.h"
@@ -52,17 +54,25 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 	pages = settle_all_cpus(e, mm);
 	a = account_at(account);
 	if (inherits && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
-		__sync_fetch_and_add(&e->shared_pages, pages);
+		__sync_fetch_and_add(&e->inherited_pages, pages);
 	else
 		charge(e, pages, &usage);
-	if (a)
-		note_peak(a, usage);
-	if (a && a->near)
-		note_largest(a->index, e->mm);
-	/* One more whose remainders are not known: very many small ones must not pass the line unseen. */
-	if (a && need_exact(a))
-		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
 	return 0;
+}
+
+/* As first_sight(), and what comes of it. Apart, because Linux 6.1 adds up the stacks of all who are in a call. */
+static __always_inline void see(struct task_struct *task, struct mm_struct *mm, bool inherits)
+{
+	__u64 key = (__u64)mm;
+	struct plimsoll_account *a;
+	struct plimsoll_mm *e;
+
+	first_sight(task, mm, inherits);
+	e = bpf_map_lookup_elem(&mms, &key);
+	a = e ? account_at(word_account(e->word)) : 0;
+	/* One more whose remainders are not known, too: very many small ones must not pass the line unseen. */
+	if (a)
+		came_to(a->index, e->mm, a->usage_pages);
 }
 
 static __always_inline __u64 counter_base(struct mm_struct *mm, int member)
@@ -180,7 +190,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e) {
-		first_sight(task, mm, true);
+		see(task, mm, true);
 		return 0;
 	}
 	/* Still being made by another CPU: what this event changed is settled with the next. */
@@ -331,7 +341,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		 * The parent is being entered by another CPU, which charges what it has, or will be at its next event: what is
 		 * charged before that is lost. The child has only what it inherited.
 		 */
-		__sync_fetch_and_add(&e->shared_pages, pages);
+		__sync_fetch_and_add(&e->inherited_pages, pages);
 	} else {
 		if (p) {
 			settle_parent(p, parent_mm);
@@ -341,10 +351,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 			charge(e, pages, &usage);
 	}
 	a = account_at(account);
-	if (a && need_exact(a))
-		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
-	if (a && a->near)
-		note_largest(a->index, e->mm);
+	if (a)
+		came_to(account, e->mm, a->usage_pages);
 	if (a && may_copy(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
@@ -361,15 +369,16 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, task->tgid);
 	if (uid_may_be_limited(user_of(task)))
-		first_sight(task, mm, false);
+		see(task, mm, false);
 	return 0;
 }
 
 /* A signal ends one process; an address space goes when all that use it have gone. User space sees to the others. */
-static __always_inline void report_holder(struct seq_file *seq, struct task_struct *task, __u64 mm)
+static __always_inline void report_holder(struct seq_file *seq, struct task_struct *task, struct plimsoll_mm *e)
 {
 	struct plimsoll_holder holder = {
-		.mm = mm,
+		.mm = e->mm,
+		.tracked_ns = e->tracked_ns,
 		.start_ns = task->group_leader->start_boottime,
 		.tgid = task->tgid,
 		.uid = uid_of(task),
@@ -407,6 +416,7 @@ int scan(struct bpf_iter__task *ctx)
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
 	struct mm_struct *mm;
+	bool entered = false;
 	__s64 pages, usage;
 	__u32 account;
 	__u64 key;
@@ -433,10 +443,15 @@ int scan(struct bpf_iter__task *ctx)
 		e = track(task, mm, account, BLANK_PINNED);
 		if (!e)
 			return 0;
+		entered = true;
 	}
-	/* It may have ended before it was pinned: then its exit event found nothing to remove. */
+	/*
+	 * It may have ended before it was entered here: then its exit event found nothing to remove. One that was found is not
+	 * there any more, or is another process's by now.
+	 */
 	if (task->mm != mm) {
-		settle_gone(e);
+		if (entered)
+			settle_gone(e);
 		unpin(e, key, mm);
 		return 0;
 	}
@@ -471,7 +486,7 @@ int scan(struct bpf_iter__task *ctx)
 		note_largest(a->index, e->mm);
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
-		report_holder(ctx->meta->seq, task, key);
+		report_holder(ctx->meta->seq, task, e);
 	unpin(e, key, mm);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* What happens near a line and past it: knowing the largest, signalling, telling the daemon. */
+/* What happens near a line and past it: knowing the largest, and signalling. */
 #ifndef PLIMSOLL_LIMITS_ACT_H
 #define PLIMSOLL_LIMITS_ACT_H
 
@@ -10,202 +10,10 @@ extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type
 /* How deep cgroups are looked through for one that is protected. */
 #define CGROUP_LEVELS 32
 
-/* One charge being judged. */
-struct event {
-	struct task_struct *task;
-	struct mm_struct *mm;
-	struct plimsoll_mm *e;
-	struct plimsoll_account *account;
-	__s64 usage; /* of the account, after */
-	__s64 delta;
-	__u64 time_ns;
-	__u64 signal_ns;
-	__s32 signal_error;
-	__u32 flags;
-};
-
-static __always_inline void fill_account(struct plimsoll_record *r, struct plimsoll_account *a, __s64 usage)
-{
-	r->signal = a->signal;
-	r->uid = a->uid;
-	r->usage_pages = usage;
-	r->hard_pages = a->hard_pages;
-	r->effective_pages = a->effective_pages;
-	r->dying_pages = a->dying_pages;
-}
-
-static __always_inline void fill_space(struct plimsoll_record *r, struct plimsoll_mm *e, __u64 mm)
-{
-	r->mm = mm;
-	r->mm_pages = pages_of(e);
-	r->tgid = e->tgid;
-	r->start_ns = e->start_ns;
-	r->weight = weight_of(e);
-}
-
-static __always_inline void fill_process(struct plimsoll_record *r, struct event *ev)
-{
-	unsigned long start, length;
-
-	fill_space(r, ev->e, (__u64)ev->mm);
-	if (ev->flags & PLIMSOLL_RECORD_REMOTE)
-		return;
-	r->tgid = ev->task->tgid;
-	r->start_ns = ev->task->group_leader->start_boottime;
-	r->cgroup_id = ev->task->cgroups->dfl_cgrp->kn->id;
-	bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), ev->task->group_leader->comm);
-	if (ev->flags & PLIMSOLL_RECORD_OTHER)
-		return;
-	start = ev->mm->arg_start;
-	length = ev->mm->arg_end - start;
-	if (length > sizeof(r->args))
-		length = sizeof(r->args);
-	/* May fail where the page is swapped out: nothing here can wait for it. */
-	if (!bpf_probe_read_user(r->args, length, (void *)start))
-		r->args_bytes = length;
-}
-
-/*
- * Whether a fatal signal was sent to the process of an address space. It may be gone while this looks: whatever is read
- * then is no fault, and the entry is about to go. Without CONFIG_MEMCG nobody knows the process: taken for ending.
- */
-static __always_inline bool is_ending(__u64 key)
-{
-	struct mm_struct *mm = (struct mm_struct *)key;
-	struct task_struct *owner;
-
-	if (!bpf_core_field_exists(mm->owner))
-		return true;
-	/* Its last process has let go of it (mm_update_next_owner): it is being torn down. */
-	owner = BPF_CORE_READ(mm, owner);
-	return !owner || BPF_CORE_READ(owner, signal, flags) & SIGNAL_GROUP_EXIT;
-}
-
-/*
- * Whether its process is in its own exit, and nobody else runs in it; one that writes a core dump first may take any time.
- * Read of who may be gone as in is_ending. Taken for leaving by mistake, it lives again: check_claims.
- */
-static __always_inline bool is_leaving(__u64 key)
-{
-	struct mm_struct *mm = (struct mm_struct *)key;
-	struct signal_struct *signal;
-	int live;
-
-	if (!bpf_core_field_exists(mm->owner))
-		return false;
-	signal = BPF_CORE_READ(mm, owner, signal);
-	if (!signal || !(BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT) || BPF_CORE_READ(signal, core_state))
-		return false;
-	live = BPF_CORE_READ(signal, live.counter);
-	return BPF_CORE_READ(mm, mm_users.counter) <= (live > 0 ? live : 1);
-}
-
-/* A killed daemon has been told so long before its address space is gone: nobody answers from then on. */
-static __always_inline bool daemon_lives(void)
-{
-	__u64 mm = daemon_mm;
-
-	return mm && !(bpf_core_field_exists(((struct mm_struct *)mm)->owner) && is_ending(mm));
-}
-
-/* Everything but what was done the daemon finds out by itself, later. */
-static __always_inline bool was_done(__u32 kind)
-{
-	return kind == PLIMSOLL_RECORD_ACTED || kind == PLIMSOLL_RECORD_NOTIFY;
-}
-
-/*
- * Half of the ring is for what was done, which has to reach the daemon that is late or not there yet.
- */
-static __always_inline bool has_room_for(__u32 kind)
-{
-	return was_done(kind) ||
-	       bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 2;
-}
-
-/* Room for a record of this kind, blank; NULL, and counted, where there is none. */
-static __always_inline struct plimsoll_record *new_record(__u32 kind)
-{
-	struct plimsoll_record *r = has_room_for(kind) ? bpf_ringbuf_reserve(&records, sizeof(*r), 0) : 0;
-
-	if (!r) {
-		count_one(&counters.records_dropped);
-		return 0;
-	}
-	__builtin_memset(r, 0, sizeof(*r));
-	r->kind = kind;
-	return r;
-}
-
-static __noinline int emit(struct event *ev, __u32 kind)
-{
-	struct plimsoll_account *a = ev->account;
-	struct plimsoll_record *r;
-
-	if (!a)
-		return 0;
-	/* For the next daemon only what was done: everything else it finds out, and this has to last until it comes. */
-	if (!was_done(kind) && !daemon_lives())
-		return 0;
-	r = new_record(kind);
-	if (!r) {
-		if (kind == PLIMSOLL_RECORD_ACTED && !ev->signal_error)
-			count_one(&counters.actions_dropped);
-		return -ENOSPC;
-	}
-	r->flags = ev->flags;
-	r->time_ns = ev->time_ns;
-	r->signal_ns = ev->signal_ns;
-	r->signal_error = ev->signal_error;
-	r->delta_pages = ev->delta;
-	fill_account(r, a, ev->usage);
-	fill_process(r, ev);
-	bpf_ringbuf_submit(r, 0);
-	return 0;
-}
-
-/* What is told of an account apart from its crossings: the daemon scans, plans ahead or stops watching. */
-__noinline int tell(__u32 account, __u64 mm, __u32 kind)
-{
-	struct plimsoll_account *a = account_at(account);
-	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
-	struct plimsoll_record *r;
-
-	if (!a || !e || !daemon_lives())
-		return 0;
-	r = new_record(kind);
-	if (!r)
-		return -ENOSPC;
-	r->flags = PLIMSOLL_RECORD_REMOTE;
-	r->time_ns = bpf_ktime_get_ns();
-	fill_account(r, a, a->usage_pages);
-	fill_space(r, e, mm);
-	bpf_ringbuf_submit(r, 0);
-	return 0;
-}
-
-/* What of its family's copies goes with a member. */
-static __always_inline __s64 copies_of(struct plimsoll_mm *e)
-{
-	struct plimsoll_family *f;
-	__u64 id;
-
-	if (!e->copied_pages)
-		return 0;
-	id = e->family;
-	f = bpf_map_lookup_elem(&families, &id);
-	if (!f)
-		return 0;
-	return f->copied_pages < e->copied_pages ? f->copied_pages : e->copied_pages;
-}
-
 static __always_inline void mark_dying(struct plimsoll_mm *e)
 {
-	add_dying(e, word_pages(e->word) + copies_of(e));
+	settle_dying_space(e->mm);
 	settle_living(e);
-	/* Settled meanwhile: whoever settled it may have found nothing to take back. */
-	if (e->flags & PLIMSOLL_MM_GONE)
-		end_dying(e);
 	/* It touches nothing more, or is charged for it as dying. */
 	release_reserved(e->mm);
 }
@@ -406,6 +214,29 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	return 0;
 }
 
+/* Usage came to this without an event that judges it: by a grant, a fork, an exec, another user. The daemon looks. */
+__noinline int came_to(__u32 account, __u64 mm, __s64 usage)
+{
+	struct plimsoll_account *a = account_at(account);
+
+	if (!a)
+		return 0;
+	if (usage > a->peak_pages)
+		raise_peak(account, usage);
+	if (need_exact(a))
+		tell(account, mm, PLIMSOLL_RECORD_EXACT);
+	if (usage < a->soft_pages)
+		return 0;
+	if (a->near || __sync_val_compare_and_swap(&a->near, 0, 1)) {
+		note_largest(account, mm);
+		return 0;
+	}
+	a->nobody_ns = 0;
+	find_largest(account);
+	tell(account, mm, PLIMSOLL_RECORD_NEAR);
+	return 0;
+}
+
 struct choice {
 	__u64 mm; /* 0: nobody */
 	__s64 rank;
@@ -508,13 +339,18 @@ static __always_inline void note_sent(struct plimsoll_account *a, struct plimsol
 		e->sent = victim->tgid;
 }
 
-/* Nobody waits for it any more: what it would give back is not on its way. */
+/* Nobody waits for it any more: what it would give back is not on its way, and it may be the account's largest again. */
 static __always_inline void live_again(struct plimsoll_mm *e)
 {
+	struct plimsoll_account *a;
+
 	e->sent = 0;
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
-	add_dying(e, -word_pages(e->dying));
+	settle_dying_space(e->mm);
 	settle_living(e);
+	a = account_at(word_account(e->word));
+	if (a && a->near)
+		note_largest(a->index, e->mm);
 }
 
 /* Notes how the signal to a claimed victim went, and ends the claim. */
@@ -557,14 +393,22 @@ static __always_inline bool may_be_ending(struct plimsoll_mm *e, __u64 key)
 	return is_ending(key) || (e->sent && e->sent == (__u32)BPF_CORE_READ(mm, owner, tgid));
 }
 
+/* Claimed as a victim of this account, and sent nothing that can be seen. */
+static __always_inline bool is_unsent(struct plimsoll_mm *e, struct plimsoll_account *a, __u64 key)
+{
+	return account_at(word_account(e->word)) == a && e->flags & PLIMSOLL_MM_DYING &&
+	       !(e->flags & PLIMSOLL_MM_LEFT) && !may_be_ending(e, key);
+}
+
 static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
 {
 	struct plimsoll_account *a = *account;
 
-	if (account_at(word_account(e->word)) != a || !(e->flags & PLIMSOLL_MM_DYING) || e->flags & PLIMSOLL_MM_LEFT ||
-	    may_be_ending(e, *key) || !pin(e, *key))
+	if (!is_unsent(e, a, *key) || !pin(e, *key))
 		return 0;
-	live_again(e);
+	/* Before it was pinned it may have become the entry of somebody else. */
+	if (is_unsent(e, a, *key))
+		live_again(e);
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }

@@ -14,19 +14,24 @@ SEC("syscall")
 int begin_scan(void *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), then = scan_ns;
+	__u32 walk = __sync_fetch_and_add(&walk_id, 1) + 1;
 
-	__sync_fetch_and_add(&walk_id, 1);
 	if (task_caches)
 		bpf_for_each_map_elem(&accounts, walk_one, 0, 0);
 	if (now - then >= scan_apart_ns && __sync_val_compare_and_swap(&scan_ns, then, now) == then)
 		__sync_fetch_and_add(&scan_id, 1);
-	return scan_id;
+	return walk;
+}
+
+/* Two scans, not too close to each other, without a living task of it: its exit event was lost. */
+static __always_inline bool is_phantom(struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
+{
+	return sweep->scan - e->scan >= 2;
 }
 
 static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
 {
-	/* Two scans, not too close to each other, without a living task of it: its exit event was lost. */
-	if (sweep->scan - e->scan < 2)
+	if (!is_phantom(e, sweep))
 		return 0;
 	if (e->flags & PLIMSOLL_MM_GONE) {
 		/* Settled, and left over by a deletion that failed. */
@@ -35,10 +40,13 @@ static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, st
 	}
 	if (!pin(e, *key))
 		return 0;
-	settle_gone(e);
+	/* Before it was pinned it may have become the entry of somebody else. */
+	if (is_phantom(e, sweep)) {
+		settle_gone(e);
+		count_one(&counters.phantoms);
+		sweep->removed++;
+	}
 	unpin(e, *key, (struct mm_struct *)*key);
-	count_one(&counters.phantoms);
-	sweep->removed++;
 	return 0;
 }
 
@@ -72,6 +80,7 @@ int line_set(struct plimsoll_line_set *ctx)
 	struct plimsoll_account *a;
 	bool fresh = !known;
 	__s64 reach;
+	long err;
 
 	ctx->result = -ENOSPC;
 	if (known)
@@ -103,8 +112,12 @@ int line_set(struct plimsoll_line_set *ctx)
 	a->hold_until_ns = 0;
 	a->notified = 0;
 	if (fresh) {
-		if (bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
+		err = bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST);
+		if (err) {
+			leave_exact(a);
 			free_account(a);
+			/* The default line may just have got this user an account. */
+			ctx->result = err == -EEXIST ? -EAGAIN : -ENOSPC;
 			return 0;
 		}
 		if (!ctx->from_default)
@@ -117,13 +130,11 @@ int line_set(struct plimsoll_line_set *ctx)
 
 static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
 {
-	bool charged = word_account(e->word) == *account;
-
-	if ((!charged && word_account(e->reserved) != *account) || !pin(e, *key))
+	if ((word_account(e->word) != *account && word_account(e->reserved) != *account) || !pin(e, *key))
 		return 0;
-	if (charged)
+	if (word_account(e->word) == *account)
 		settle_gone(e);
-	else
+	else if (word_account(e->reserved) == *account)
 		/* Of a process on its way to another account. */
 		release_reserved(e->mm);
 	unpin(e, *key, (struct mm_struct *)*key);
@@ -324,7 +335,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		return 0;
 	}
 	/* As a member for that long: it cannot end meanwhile, nor become another family. */
-	if (!join_one(family))
+	if (!join_one(family, ONE_MEMBER))
 		return 0;
 	f = bpf_map_lookup_elem(&families, &family);
 	if (!f)

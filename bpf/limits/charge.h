@@ -6,12 +6,6 @@
 #ifndef PLIMSOLL_LIMITS_CHARGE_H
 #define PLIMSOLL_LIMITS_CHARGE_H
 
-/*
- * How often a count that others move is looked at again. Each try multiplies the paths that the verifier walks, in the
- * middle of every event: with 8 loading took three times as long.
- */
-#define SETTLE_TRIES 4
-
 static __always_inline __u32 mm_slot(struct mm_struct *mm)
 {
 	__u32 low = (__u32)(unsigned long)mm;
@@ -201,73 +195,6 @@ static __always_inline __s64 settle_all_cpus(struct plimsoll_mm *e, struct mm_st
 }
 
 /*
- * What a family shares goes with its last member: it is dying while none of them lives. Whoever changes its charge or
- * its living looks again after the exchange, so that the last to look has seen both.
- */
-static __always_inline void settle_dying(struct plimsoll_family *f, struct plimsoll_account *a)
-{
-	__s64 dying;
-	int i;
-
-	for (i = 0; i < SETTLE_TRIES; i++) {
-		dying = *(volatile __u32 *)&f->living ? 0 : *(volatile __s64 *)&f->pages;
-		if (dying == *(volatile __s64 *)&f->dying_pages)
-			return;
-		__sync_fetch_and_add(&a->dying_pages, dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
-	}
-}
-
-/* What copy-on-write could still add follows each change of a family's shares and of its charge. */
-static __always_inline void family_moved(struct plimsoll_account *a, __s64 shares, __s64 charged)
-{
-	__sync_fetch_and_add(&a->copyable_pages, shares - charged);
-}
-
-/* There are no more copies than shares beyond the charge: what was copied and then freed is charged no longer. */
-static __always_inline void cap_copies(struct plimsoll_family *f, struct plimsoll_account *a)
-{
-	__s64 copied = f->copied_pages, room = f->shares - f->pages;
-
-	if (room < 0)
-		room = 0;
-	if (copied > room && (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, room) == copied && a)
-		account_add(a, room - copied);
-}
-
-/*
- * Members of a family gave up pages of it. Which ones no event tells, and others may still have them, so the family
- * stays charged as long as all that its members have could be them: a parent that allocates, forks and frees again
- * and again would else be charged more each time.
- */
-__noinline int give_up_shares(__u64 id, __s64 pages)
-{
-	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	struct plimsoll_account *a;
-	__s64 charged, over;
-
-	if (!f)
-		return 0;
-	a = account_at(f->account);
-	over = pages - __sync_fetch_and_add(&f->shares, -pages);
-	if (a)
-		family_moved(a, -pages, 0);
-	cap_copies(f, a);
-	charged = f->pages;
-	over += charged;
-	if (over > charged)
-		over = charged;
-	/* A fork that moves pages in meanwhile keeps its own; the next to give up sees to the rest. */
-	if (over <= 0 || (__s64)__sync_val_compare_and_swap(&f->pages, charged, charged - over) != charged)
-		return 0;
-	if (a) {
-		family_moved(a, 0, -over);
-		account_add(a, -over);
-		settle_dying(f, a);
-	}
-	return 0;
-}
-
-/*
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
  * longer inherited. `granted`: pages that the process has just come to have, or to have no more, so that they may be such
@@ -277,21 +204,11 @@ static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e,
 							  bool granted)
 {
 	__u64 old = __sync_fetch_and_add(&e->word, delta);
-	__s64 own = word_pages(old) + delta, shared, taken = 0;
+	__s64 own = word_pages(old) + delta, taken = 0;
 	struct plimsoll_account *a;
 
-	if (own < 0 && (shared = e->shared_pages) > 0) {
-		__s64 back = -own < shared ? -own : shared;
-
-		begin_shift(e);
-		if ((__s64)__sync_val_compare_and_swap(&e->shared_pages, shared, shared - back) == shared) {
-			old = __sync_fetch_and_add(&e->word, back);
-			delta += back;
-			if (e->family)
-				give_up_shares(e->family, back);
-		}
-		end_shift(e);
-	}
+	if (own < 0)
+		delta += take_inherited(e->mm, -own, word_account(old));
 	a = account_at(word_account(old));
 	if (!a)
 		return 0;
@@ -299,7 +216,7 @@ static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e,
 		taken = move_granted(e->mm, a->index, delta);
 	*usage = account_add(a, delta - taken);
 	if (e->flags & PLIMSOLL_MM_DYING)
-		add_dying(e, delta);
+		settle_dying_space(e->mm);
 	return a;
 }
 

@@ -46,8 +46,11 @@ static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	/* What nobody runs in may be freed: its exit was lost, or is under way. */
 	if (!a || account_at(word_account(e->word)) != a || is_left(*key) || !pin(e, *key))
 		return 0;
-	e->epoch = a->exact;
-	settle_space(e, *key);
+	/* Before it was pinned it may have become the entry of somebody else. */
+	if (account_at(word_account(e->word)) == a) {
+		e->epoch = a->exact;
+		settle_space(e, *key);
+	}
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
 }
@@ -162,20 +165,6 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 	return -ESRCH;
 }
 
-/* A grant can bring an account near, as an event can. */
-static __always_inline void granted(struct plimsoll_account *a, __u64 key, __s64 usage)
-{
-	if (usage > a->peak_pages)
-		raise_peak(a->index, usage);
-	if (need_exact(a))
-		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
-	if (usage < a->soft_pages || a->near || __sync_val_compare_and_swap(&a->near, 0, 1))
-		return;
-	a->nobody_ns = 0;
-	find_largest(a->index);
-	tell(a->index, key, PLIMSOLL_RECORD_NEAR);
-}
-
 /*
  * Whether its process is another user's by now, which no event has told yet: a walk does. What is read of a process that
  * ends meanwhile may be anything: at worst one walk too many.
@@ -221,7 +210,7 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 	result = hand_over(e, a, claim.pages);
 	ctx->reserved_pages = a->reserved_pages;
 	if (!result)
-		granted(a, key, claim.usage);
+		came_to(a->index, key, claim.usage);
 	return result;
 }
 

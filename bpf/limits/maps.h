@@ -43,6 +43,7 @@ struct plimsoll_counters counters;
 __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
 __u32 kernel_trigger = 1;
 __u64 next_family;
+__u32 next_entry;
 __u32 next_epoch;
 __u32 scan_id;
 __u64 scan_ns; /* when it changed */

@@ -172,14 +172,14 @@ __noinline int move_reserved(__u64 key, __u32 index)
 	for (i = 0; e && i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		pages = word_pages(reserved);
-		if (pages <= 0 || word_account(reserved) == index)
+		to = account_at(index);
+		if (pages <= 0 || word_account(reserved) == index || !to)
 			return 0;
 		moved = (reserved & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
 		if (__sync_val_compare_and_swap(&e->reserved, reserved, moved) != reserved)
 			continue;
 		from = account_at(word_account(reserved));
-		to = account_at(index);
-		if (!from || !to)
+		if (!from)
 			return 0;
 		account_add(from, -pages);
 		account_add(to, pages);

@@ -3,10 +3,12 @@
 #ifndef PLIMSOLL_LIMITS_TRACK_H
 #define PLIMSOLL_LIMITS_TRACK_H
 
-/* Each try that fails is another CPU's change of the same entry. */
-#define LIVING_TRIES 3
-/* The same, of a charge on its way to another account; the next event tries again. */
+/* Each try that fails is another CPU's change of a charge on its way to another account; the next event tries again. */
 #define FOLLOW_TRIES 3
+
+/* plimsoll_mm.pins: how many, in the low half; in the high half a number that the entry before at the same place had not. */
+#define PINS_BITS 16
+#define PINS_MASK ((1u << PINS_BITS) - 1)
 
 /* How far an account may be from its usage while it is not exact. */
 static __always_inline __s64 loose_pages(struct plimsoll_account *a)
@@ -164,7 +166,7 @@ static __noinline __u32 claim_account(void)
 {
 	__u32 claimed = PLIMSOLL_NOBODY;
 
-	bpf_loop(1 << (64 - PLIMSOLL_WORD_SHIFT), claim_if_free, &claimed, 0);
+	bpf_loop(PLIMSOLL_ENDED - 1, claim_if_free, &claimed, 0);
 	return claimed;
 }
 
@@ -252,26 +254,43 @@ static __always_inline void forget(__u64 key, struct mm_struct *mm)
  * its end, the daemon's calls) pin it; the end of an address space leaves a pinned entry to whoever unpins it last.
  * An entry that is still being made has no key yet, and cannot be pinned.
  */
-static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
+static __always_inline bool has_pins(__u32 pins)
 {
-	__sync_fetch_and_add(&e->pins, 1);
-	if (e->mm == key && !(e->flags & PLIMSOLL_MM_GONE))
-		return true;
-	__sync_fetch_and_add(&e->pins, -1);
-	return false;
+	return pins & PINS_MASK;
 }
 
 /* Deletes what is settled and unpinned, if it is still the entry of this key. */
 static __always_inline void forget_gone(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
 {
-	if (e->flags & PLIMSOLL_MM_GONE && !e->pins && bpf_map_lookup_elem(&mms, &key) == e)
+	if (e->flags & PLIMSOLL_MM_GONE && !has_pins(e->pins) && bpf_map_lookup_elem(&mms, &key) == e)
 		forget(key, mm);
 }
 
 static __always_inline void unpin(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
 {
-	if (__sync_fetch_and_add(&e->pins, -1) == 1)
+	if (!has_pins(__sync_fetch_and_add(&e->pins, -1) - 1))
 		forget_gone(e, key, mm);
+}
+
+static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
+{
+	__u32 before = __sync_fetch_and_add(&e->pins, 1), pins;
+	int i;
+
+	if (e->mm == key && !(e->flags & PLIMSOLL_MM_GONE))
+		return true;
+	/* Taken back. If it is another entry by now, the pin went with the one before; one that is being made has no number. */
+	for (i = 0; i < SWAP_TRIES; i++) {
+		pins = e->pins;
+		if (before & ~PINS_MASK && (before ^ pins) & ~PINS_MASK)
+			return false;
+		if (__sync_val_compare_and_swap(&e->pins, pins, pins - 1) != pins)
+			continue;
+		if (!has_pins(pins - 1))
+			forget_gone(e, key, (struct mm_struct *)key);
+		return false;
+	}
+	return false;
 }
 
 /*
@@ -305,9 +324,11 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->uid = uid_of(task);
 	e->user = user_of(task);
 	e->scan = scan_id;
+	e->walk = walk_id;
 	e->tracked_ns = bpf_ktime_get_ns();
 	e->reserved = PLIMSOLL_WORD_BIAS;
-	e->dying = (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS;
+	e->dying = PLIMSOLL_WORD_BIAS;
+	__sync_fetch_and_add(&e->pins, (__sync_fetch_and_add(&next_entry, 1) | 1) << PINS_BITS);
 	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 	__sync_fetch_and_add(&a->processes, 1);
 	count_one(&counters.tracked);
@@ -315,289 +336,6 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
 	__sync_lock_test_and_set(&e->mm, key);
 	return e;
-}
-
-/* Its copies go with a member: at most those that it was found to have, so that what the others copied stays charged. */
-__noinline int give_up_copies(__u64 id, __s64 pages)
-{
-	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	struct plimsoll_account *a;
-	__s64 copied;
-
-	if (!f)
-		return 0;
-	copied = f->copied_pages;
-	if (pages > copied)
-		pages = copied;
-	if (pages <= 0 || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - pages) != copied)
-		return 0;
-	a = account_at(f->account);
-	if (a)
-		account_add(a, -pages);
-	return 0;
-}
-
-/* Takes what a family is charged, and what it could have copied, from its account. Its last member does. */
-static __always_inline void end_family(struct plimsoll_family *f, struct plimsoll_account *a)
-{
-	__s64 charged = __sync_lock_test_and_set(&f->pages, 0), shares = __sync_lock_test_and_set(&f->shares, 0);
-
-	family_moved(a, -shares, -charged);
-	account_add(a, -charged - (__s64)__sync_lock_test_and_set(&f->copied_pages, 0));
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
-}
-
-/* Takes away a family that nobody is a member of any more. */
-static __always_inline void drop_family(struct plimsoll_family *f, __u64 id)
-{
-	struct plimsoll_account *a = account_at(f->account);
-
-	if (a)
-		end_family(f, a);
-	if (bpf_map_delete_elem(&families, &id))
-		count_one(&counters.deletes_failed);
-}
-
-/* One member fewer; the last one takes the family's charge with it. */
-static __always_inline void leave_one(struct plimsoll_family *f, __u64 id)
-{
-	if (__sync_fetch_and_add(&f->members, -1) == 1)
-		drop_family(f, id);
-}
-
-/* One more member of a family that has not ended. */
-static __always_inline bool join_one(__u64 id)
-{
-	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	__u32 members;
-	int i;
-
-	for (i = 0; f && i < SWAP_TRIES; i++) {
-		members = f->members;
-		if (!members)
-			return false;
-		if (__sync_val_compare_and_swap(&f->members, members, members + 1) != members)
-			continue;
-		if (f->id == id)
-			return true;
-		/* It ended since it was found, and the memory is another family's. */
-		leave_one(f, f->id);
-		return false;
-	}
-	return false;
-}
-
-/*
- * One living member more, or fewer. Joined for that long: it cannot end meanwhile, and be another family. Global: the
- * verifier walks it once, and not on each path that comes to it, which took half of the time that loading took.
- */
-__noinline int count_living(__u64 id, __u32 change)
-{
-	struct plimsoll_family *f;
-	struct plimsoll_account *a;
-
-	if (!id || !join_one(id))
-		return 0;
-	f = bpf_map_lookup_elem(&families, &id);
-	if (!f)
-		return 0;
-	__sync_fetch_and_add(&f->living, change);
-	a = account_at(f->account);
-	if (a)
-		settle_dying(f, a);
-	leave_one(f, id);
-	return 0;
-}
-
-/*
- * A member that nobody has signalled is among the living of its family. Whoever changes what that depends on looks again
- * after the exchange.
- */
-static __always_inline void settle_living(struct plimsoll_mm *e)
-{
-	__u64 family, before;
-	int i;
-
-	for (i = 0; i < LIVING_TRIES; i++) {
-		family = *(volatile __u32 *)&e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE)
-				 ? 0
-				 : *(volatile __u64 *)&e->family;
-		if (*(volatile __u64 *)&e->living_in == family)
-			return;
-		before = __sync_lock_test_and_set(&e->living_in, family);
-		if (before == family)
-			continue;
-		count_living(family, 1);
-		count_living(before, -1);
-	}
-}
-
-/* Leaves the family. */
-static __always_inline void leave_family(struct plimsoll_mm *e)
-{
-	__u64 id = __sync_lock_test_and_set(&e->family, 0);
-	struct plimsoll_family *f;
-
-	if (!id)
-		return;
-	/* While it is a member still: the family cannot end meanwhile. */
-	settle_living(e);
-	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));
-	give_up_copies(id, __sync_lock_test_and_set(&e->copied_pages, 0));
-	f = bpf_map_lookup_elem(&families, &id);
-	if (f)
-		leave_one(f, id);
-}
-
-/*
- * The only member left owns what was shared: the family's charge goes, its inherited pages become its own. The
- * compare-and-swap claims the family against a fork that is joining it.
- */
-static __noinline int absorb_family(struct plimsoll_mm *e)
-{
-	__u64 id = e->family;
-	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
-	__s64 usage;
-
-	if (!f || f->members != 1 || __sync_val_compare_and_swap(&f->members, 1, 0) != 1)
-		return 0;
-	/* Not a plain store: another thread may be forking, and have joined a new family already. */
-	__sync_val_compare_and_swap(&e->family, id, 0);
-	__sync_val_compare_and_swap(&e->living_in, id, 0);
-	__sync_lock_test_and_set(&e->copied_pages, 0);
-	/* Nothing of it was touched just now: it takes no part of a reservation. */
-	begin_shift(e);
-	charge_as(e, __sync_lock_test_and_set(&e->shared_pages, 0), &usage, false);
-	end_shift(e);
-	drop_family(f, id);
-	return 0;
-}
-
-/*
- * The family of a forking parent, joined by one more member; 0 if there is none to be had. Two threads may fork at
- * once: the family of the first is the second's as well.
- */
-static __always_inline __u64 join_family(struct plimsoll_mm *parent)
-{
-	struct plimsoll_family fresh = { .members = 2, .account = word_account(parent->word) };
-	__u64 known = parent->family, id, winner;
-
-	if (known && join_one(known))
-		return known;
-	fresh.shares = parent->shared_pages;
-	id = __sync_fetch_and_add(&next_family, 1) + 1;
-	fresh.id = id;
-	if (bpf_map_update_elem(&families, &id, &fresh, BPF_NOEXIST)) {
-		count_one(&counters.families_full);
-		return 0;
-	}
-	winner = __sync_val_compare_and_swap(&parent->family, known, id);
-	/* A scan ended the one that was known meanwhile. */
-	if (winner != known && !winner && !__sync_val_compare_and_swap(&parent->family, 0, id))
-		winner = known;
-	if (winner == known) {
-		struct plimsoll_account *a = account_at(fresh.account);
-
-		if (a)
-			family_moved(a, fresh.shares, 0);
-		return id;
-	}
-	if (bpf_map_delete_elem(&families, &id))
-		count_one(&counters.deletes_failed);
-	return winner && join_one(winner) ? winner : 0;
-}
-
-/* What a dying process shares with a child does not come back with its own end. */
-static __always_inline void give_up_dying(struct plimsoll_mm *e, __s64 pages)
-{
-	__u64 dying = e->dying;
-	struct plimsoll_account *a = account_at(word_account(dying));
-
-	if (pages > word_pages(dying))
-		pages = word_pages(dying);
-	/* Whoever takes it meanwhile counts what is its own by then. */
-	if (a && pages > 0 && __sync_val_compare_and_swap(&e->dying, dying, dying - pages) == dying)
-		__sync_fetch_and_add(&a->dying_pages, -pages);
-}
-
-/*
- * A forked child has `pages` that it did not ask for. What the parent had as its own becomes the family's: usage stays
- * what it was before the fork. A family stays its first user's; a parent that became another's since brings its own
- * pages along.
- */
-static __always_inline bool share_on_fork(struct plimsoll_mm *parent, struct plimsoll_mm *child, __s64 pages)
-{
-	__u64 id = join_family(parent), old;
-	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
-	struct plimsoll_account *from, *to;
-	__s64 own;
-
-	if (!f)
-		return false;
-	own = word_pages(parent->word);
-	to = account_at(f->account);
-	/* The shares come first: who gives some up meanwhile must not find fewer than what is charged. */
-	__sync_fetch_and_add(&f->shares, pages);
-	if (to)
-		family_moved(to, pages, 0);
-	if (own > 0) {
-		__sync_fetch_and_add(&f->shares, own);
-		__sync_fetch_and_add(&f->pages, own);
-		begin_shift(parent);
-		__sync_fetch_and_add(&parent->shared_pages, own);
-		old = __sync_fetch_and_add(&parent->word, -own);
-		end_shift(parent);
-		from = account_at(word_account(old));
-		give_up_dying(parent, own);
-		if (from && to && word_account(old) != f->account) {
-			account_add(from, -own);
-			account_add(to, own);
-		}
-	}
-	__sync_fetch_and_add(&child->shared_pages, pages);
-	child->family = id;
-	settle_living(child);
-	settle_living(parent);
-	if (to)
-		settle_dying(f, to);
-	return true;
-}
-
-/* What an address space that has ended added to what is dying goes. What is added after that is in nobody's account. */
-static __always_inline void end_dying(struct plimsoll_mm *e)
-{
-	__u64 dying = __sync_lock_test_and_set(&e->dying, PLIMSOLL_WORD_BIAS);
-	struct plimsoll_account *a = account_at(word_account(dying));
-
-	if (a)
-		__sync_fetch_and_add(&a->dying_pages, -word_pages(dying));
-}
-
-/*
- * What is dying of an address space follows its charge to another account. In one word with whose it is: whoever adds to it
- * meanwhile adds to the account that it is taken from, or to the other one after that.
- */
-__noinline int move_dying(__u64 key, __u32 index)
-{
-	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *from, *to;
-	__u64 dying, moved;
-	int i;
-
-	for (i = 0; e && i < FOLLOW_TRIES; i++) {
-		dying = e->dying;
-		moved = (dying & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
-		if (__sync_val_compare_and_swap(&e->dying, dying, moved) != dying)
-			continue;
-		from = account_at(word_account(dying));
-		to = account_at(index);
-		if (!from || !to)
-			return 0;
-		__sync_fetch_and_add(&from->dying_pages, -word_pages(dying));
-		__sync_fetch_and_add(&to->dying_pages, word_pages(dying));
-		return 0;
-	}
-	return 0;
 }
 
 /* All of flags that user space said of the program that runs in it. */
@@ -630,14 +368,14 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 
 	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_GONE) & PLIMSOLL_MM_GONE)
 		return 0;
-	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_WORD_BIAS);
+	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_ENDED << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
 	a = account_at(word_account(word));
 	release_reserved(e->mm);
 	leave_family(e);
 	if (!a)
 		return 0;
 	account_add(a, -word_pages(word));
-	end_dying(e);
+	settle_dying_space(e->mm);
 	__sync_fetch_and_add(&a->processes, -1);
 	return a;
 }
@@ -663,31 +401,33 @@ static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
 	unpin(e, key, mm);
 }
 
+int came_to(__u32 account, __u64 mm, __s64 usage);
+
 /*
  * Moves the whole charge when the process has become another user's: one winner per move. The entry is the process's
  * own, or pinned.
  */
-__noinline int follow_leader(__u64 key, __u64 leader)
+__noinline __u32 follow_leader(__u64 key, __u64 leader)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct task_struct *task = (struct task_struct *)leader;
 	struct plimsoll_account *from, *to;
 	__u64 word, moved;
-	__u32 uid, user, index;
+	__u32 uid, user, index, followed = PLIMSOLL_NOBODY;
 	__s64 own;
 	int i;
 
 	if (!e)
-		return 0;
+		return followed;
 	for (i = 0; i < FOLLOW_TRIES; i++) {
 		uid = BPF_CORE_READ(task, cred, uid.val);
 		if (uid == e->uid)
-			return 0;
+			return followed;
 		user = user_of_leader(leader);
 		index = account_of(user);
 		word = e->word;
-		if (!word)
-			return 0;
+		if (!word || word_account(word) == PLIMSOLL_ENDED)
+			return followed;
 		if (word_account(word) != index) {
 			moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
 			if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
@@ -695,30 +435,38 @@ __noinline int follow_leader(__u64 key, __u64 leader)
 			from = account_at(word_account(word));
 			to = account_at(index);
 			if (!from || !to)
-				return 0;
+				return followed;
 			own = word_pages(word);
 			account_add(from, -own);
 			account_add(to, own);
 			move_reserved(e->mm, index);
-			move_dying(e->mm, index);
+			settle_dying_space(e->mm);
 			__sync_fetch_and_add(&from->processes, -1);
 			__sync_fetch_and_add(&to->processes, 1);
 			count_one(&counters.moves);
+			/* Not all of its events were looked at in the other one. */
+			e->epoch = 0;
 		}
 		/* A login that becomes a user's is a user's. */
 		if (e->flags & PLIMSOLL_MM_PROTECTED && e->tgid != 1 && !exe_is_protected((struct mm_struct *)key, uid))
 			__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_PROTECTED);
+		followed = index;
 		e->user = user;
 		e->uid = uid;
-		/* Among the largest of the account that it left; its new one has not seen it yet. */
+		/* Among the largest of the account that it left. */
 		__sync_fetch_and_and(&e->flags, ~(PLIMSOLL_MM_LARGEST | PLIMSOLL_MM_JUDGEMENT));
 	}
-	return 0;
+	return followed;
 }
 
 static __always_inline void follow_user(struct plimsoll_mm *e, struct task_struct *task)
 {
-	follow_leader(e->mm, leader_of(task));
+	__u32 account = follow_leader(e->mm, leader_of(task));
+	struct plimsoll_account *a = account_at(account);
+
+	/* Not in there, because Linux 6.1 adds up the stacks of all who are in a call. */
+	if (a && account != PLIMSOLL_NOBODY)
+		came_to(account, e->mm, a->usage_pages);
 }
 
 #endif

@@ -24,6 +24,8 @@
 
 /* Account 0 is nobody's: an address space whose user lost its line stays tracked there, uncharged. */
 #define PLIMSOLL_NOBODY 0
+/* In the word of an entry that has ended: no account has this number, so that nobody is charged for what comes late. */
+#define PLIMSOLL_ENDED 0xffffULL
 
 /*
  * plimsoll_mm.word holds the account and what is charged to it in one atomic: account in the top 16 bits, charged
@@ -62,10 +64,10 @@ struct plimsoll_mm {
 	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
 	__u32 uid;                    /* of its thread-group leader */
 	__u32 flags;
-	__u32 pins;         /* who uses it besides the process itself: see track.h */
+	__u32 pins;         /* who uses it besides the process itself, and a number of its own: see track.h */
 	__u32 epoch;        /* of its account's exact tier, when it was settled on all CPUs */
 	__u64 mm;           /* its key: tells this use of the memory from the next */
-	__s64 shared_pages; /* had from fork and not its own: in the family's charge */
+	__s64 shared_pages; /* had from fork and not its own: in its family's shares */
 	__s64 copied_pages; /* at most so many of the family's copied_pages are its */
 	__u64 dying;    /* what it adds to an account's dying_pages, and to whose: in one word, as `word` has them */
 	__u64 start_ns; /* of its thread-group leader, CLOCK_BOOTTIME */
@@ -86,6 +88,7 @@ struct plimsoll_mm {
 	__s64 open_pages;      /* granted since nothing was reserved: `reserved` may become so much again */
 	__s64 untouched_pages; /* of those, what it has not touched, plain pages counted too; less than 0: none */
 	__s64 untold_pages;    /* of granted ones, what it freed and has not said so */
+	__s64 inherited_pages; /* had from a fork by somebody who was not charged for it: charged to nobody */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -95,10 +98,9 @@ struct plimsoll_family {
 	__s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
 	__s64 dying_pages;  /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
 	__u64 id;           /* its key: tells this use of the memory from the next */
-	__u32 members;
-	__u32 living; /* members that are not dying */
+	__u64 members;      /* how many, in the low half; the high half changes with each fork */
+	__u32 living;       /* members that are not dying */
 	__u32 account;
-	__u32 pad;
 };
 
 /* plimsoll_account.in_use: it is somebody's. Below it are those who use it and need it to stay what it is. */
@@ -137,7 +139,7 @@ struct plimsoll_account {
 	__u32 settled;  /* the epoch of `exact` in which every address space was settled for a grant */
 
 	__s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
-	__s64 peak_pages; /* the largest usage seen at or above the soft limit, or at a grant, since the line was drawn */
+	__s64 peak_pages; /* the largest usage seen since the line was drawn: near it, and where no event judges it */
 	__u32 walked;     /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	__u32 in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
 };
@@ -360,6 +362,7 @@ struct plimsoll_meta {
 /* What a scan writes to its reader: a living process that uses a dying address space. */
 struct plimsoll_holder {
 	__u64 mm;
+	__u64 tracked_ns; /* tells it from another at the same address */
 	__u64 start_ns;
 	__u32 tgid;
 	__u32 uid;
@@ -370,7 +373,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 184, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 192, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");

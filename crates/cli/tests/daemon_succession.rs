@@ -194,17 +194,17 @@ fn who_was_asked_to_end_by_a_daemon_that_died_is_ended_by_the_next_one() {
 fn who_was_claimed_and_never_signalled_lives_and_holds_nobody_up() {
     let mut world = world!();
     world.limit(DORA, "64M", &[]);
-    let mut claimed = world.workload(DORA, "chill", &["--mebibytes=40", "--seconds=60"]);
+    let mut claimed = world.workload(DORA, "chill", &["--mebibytes=20", "--seconds=60"]);
     claimed.stage("ready");
     let account = world.facts(DORA).index;
     // The next daemon lets it live.
     world.end_daemon(Signal::KILL);
     forging::claimed(world.pin(), account, claimed.pid(), clock_monotonic_ns());
-    assert!(world.facts(DORA).dying.0 >= pages(40));
+    assert!(world.facts(DORA).dying.0 >= pages(20));
     world.launch();
     until("nobody is dying", SOON, || (world.facts(DORA).dying.0 == 0).then_some(()));
     assert!(claimed.runs() && world.history().is_empty());
-    // Without one, the programs find out themselves: the line would be 40 MiB further otherwise.
+    // Without one, the programs find out themselves: the line would be 20 MiB further otherwise.
     world.end_daemon(Signal::KILL);
     forging::claimed(world.pin(), account, claimed.pid(), clock_monotonic_ns());
     world.workload(DORA, "bloat", &["--mebibytes=56", "--rate=100", "--no-thp"]).killed();

@@ -98,7 +98,8 @@ pub fn claimed(pin: &Path, account: u32, pid: u32, now_ns: u64) {
         pages = (word(value, offset_of!(abi::plimsoll_mm, word)) & abi::PLIMSOLL_WORD_MASK)
             - abi::PLIMSOLL_WORD_BIAS;
         put(value, offset_of!(abi::plimsoll_mm, flags), &abi::PLIMSOLL_MM_DYING.to_ne_bytes());
-        let dying = word(value, offset_of!(abi::plimsoll_mm, dying)) + pages;
+        // All that it has as its own, in its account: as its word has it.
+        let dying = word(value, offset_of!(abi::plimsoll_mm, word));
         put(value, offset_of!(abi::plimsoll_mm, dying), &dying.to_ne_bytes());
     });
     charge(pin, account, 0, pages);

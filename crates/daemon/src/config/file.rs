@@ -284,7 +284,7 @@ section!(RawWorkingset {
     clean_low_ratio: Within<0, 100>,
     cgroup: AbsolutePath,
 });
-section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_536>, });
+section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_534>, });
 
 /// One file, or several laid over each other.
 #[derive(Debug, Default, Deserialize)]

@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = keys! {
 
     maps.max_processes: "0 to 4194304", "address spaces", Some("0"), "20000",
         "How many address spaces of limited users can be accounted at the same time; 0 chooses by the machine's size.";
-    maps.max_accounts: "1 to 65536", "accounts", Some("1024"), "256",
+    maps.max_accounts: "1 to 65534", "accounts", Some("1024"), "256",
         "How many accounts can have a line at the same time.";
 };
 

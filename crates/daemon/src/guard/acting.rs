@@ -272,23 +272,30 @@ impl<K: Kernel> Attached<K> {
     /// What an earlier daemon left dying. Who was asked to end is ended: its grace period died with that daemon. Who was
     /// claimed and never signalled lives, and is selected again if it must.
     pub(super) fn finish_inherited(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
-        let mut left = Vec::new();
+        let (walk, mut left) = (self.walk_number, Vec::new());
         self.limits.address_spaces(|space| {
-            if (space.dying || space.expired) && !space.left {
+            // Who left one behind may run something else by now.
+            if (space.dying || space.expired) && !space.left && space.walk >= walk {
                 left.push(*space);
             }
         })?;
+        // The programs may have sent a signal to one of these, or to another process in its memory, and told of it.
+        self.take_records(hands);
         for space in left {
             let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
+            let told = hands.flights.find(victim).is_some()
+                || hands.flights.signal_of_mm(space.mm, space.tracked_ns, space.pid).is_some();
             // On its way out already; one that cannot be looked at any more, too.
-            if space.protected || space.never || hands.flights.find(victim).is_some() {
+            if space.protected || space.never || told {
                 continue;
             }
             if hands.kernel.process(space.pid).map_or(true, |process| process.dying) {
                 hands.flights.reap(hands.kernel.hold(space.pid, space.start_ns).ok(), space.pid);
                 continue;
             }
-            if hands.ledger.inherited(victim, Signal::Term).is_some() {
+            if let Some(flight) = flight_of_other(&space, hands) {
+                hands.flights.add(flight);
+            } else if hands.ledger.inherited(victim, Signal::Term).is_some() {
                 self.end_inherited(&space, hands)?;
             } else if self.limits.mark(space.mm, space.pid, VictimMark::Spared)? {
                 self.unfinished.insert(space.user);
@@ -352,9 +359,28 @@ impl<K: Kernel> Attached<K> {
     /// The signal that a holder has not had yet. Its own victim is dying already; another of the same address space is
     /// sent what the victim was.
     fn owed(&self, holder: &Holder, hands: &Hands<'_, K>) -> Option<Signal> {
-        let signal = hands.flights.signal_of_mm(holder.mm, holder.pid)?;
+        let signal = hands.flights.signal_of_mm(holder.mm, holder.tracked_ns, holder.pid)?;
         (holder.pid.0 > 1 && holder.pid != hands.kernel.own_pid()).then_some(signal)
     }
+}
+
+/// Another process than the one that an address space is entered for, which the programs sent SIGKILL in it and which has not
+/// ended: those that share its memory are ended with it.
+fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) -> Option<Flight<K>> {
+    let process = hands.kernel.process(space.sent?).ok().filter(|process| process.dying)?;
+    let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
+    Some(Flight {
+        victim,
+        owner: Owner::User(space.user),
+        mm: space.mm,
+        pidfd: hands.kernel.hold(victim.pid, victim.start_ns).ok(),
+        incident: hands.ledger.inherited(victim, Signal::Kill).unwrap_or(UNRECORDED),
+        signal: Signal::Kill,
+        signalled: hands.now(),
+        pages: space.own,
+        freed: None,
+        exited: false,
+    })
 }
 
 const fn account_action(signal: Signal) -> Action {

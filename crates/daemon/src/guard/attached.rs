@@ -68,7 +68,7 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
     scanned: Nanos,
-    walk_number: u32,
+    pub(super) walk_number: u32,
     walk_took: Nanos,
     /// Accounts past their line when that was last looked at.
     pub(crate) over: BTreeSet<Uid>,
@@ -218,7 +218,7 @@ impl<K: Kernel> Attached<K> {
                 return;
             }
             // Nobody runs in it: there is nobody to signal.
-            if !space.dying && space.scan < walk {
+            if !space.dying && space.walk < walk {
                 unseen = true;
                 return;
             }

@@ -21,7 +21,7 @@ const REPORT_DEADLINE: Nanos = Nanos(30_000_000_000);
 /// A smaller victim is gone before waking somebody for it pays: 64 MiB.
 const EXPECTED_BYTES_MIN: u64 = 64 << 20;
 
-/// The incident of a victim that is not written down yet.
+/// The incident of a victim that is not written down yet, or of which only its number was told: its record was dropped.
 pub(crate) const UNRECORDED: u64 = 0;
 
 /// Whose victim it is.
@@ -162,9 +162,13 @@ impl<K: Kernel> Flights<K> {
         self.flights.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Term)
     }
 
-    /// What the victim of an address space was sent, where `pid` was not itself the one.
-    pub(crate) fn signal_of_mm(&self, mm: u64, pid: Pid) -> Option<Signal> {
-        let mut sharing = self.flights.iter().filter(|flight| flight.mm == mm && flight.freed.is_none());
+    /// What the victim of an address space was sent, where `pid` was not itself the one. What is tracked since after that is
+    /// another one at the same address, whose end was not heard of yet.
+    pub(crate) fn signal_of_mm(&self, mm: u64, tracked_ns: u64, pid: Pid) -> Option<Signal> {
+        let its = |flight: &&Flight<K>| {
+            flight.mm == mm && flight.freed.is_none() && tracked_ns <= flight.signalled.0
+        };
+        let mut sharing = self.flights.iter().filter(its);
         let first = sharing.next()?;
         (first.victim.pid != pid && sharing.all(|flight| flight.victim.pid != pid)).then_some(first.signal)
     }
@@ -181,9 +185,10 @@ impl<K: Kernel> Flights<K> {
 
     /// The accounting saw an address space torn down.
     pub(crate) fn freed(&mut self, mm: u64, when: Nanos) {
-        for flight in self.flights.iter_mut().filter(|flight| flight.mm == mm && flight.freed.is_none()) {
-            flight.freed = Some(when);
-        }
+        // One that was signalled since is of another address space, which had the address next.
+        let its =
+            |flight: &&mut Flight<K>| flight.mm == mm && flight.freed.is_none() && flight.signalled <= when;
+        self.flights.iter_mut().filter(its).for_each(|flight| flight.freed = Some(when));
     }
 
     /// The address spaces of victims that have exited, and of whose end no record came: it may have been lost.
@@ -208,7 +213,9 @@ impl<K: Kernel> Flights<K> {
                 return true;
             }
             let span = flight.freed.map(|freed| Nanos(freed.0.saturating_sub(flight.signalled.0)));
-            ledger.outcome(flight.incident, span, flight.freed.map(|_| flight.pages));
+            if flight.incident != UNRECORDED {
+                ledger.outcome(flight.incident, span, flight.freed.map(|_| flight.pages));
+            }
             gone(flight);
             false
         });

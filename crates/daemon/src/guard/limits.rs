@@ -303,10 +303,10 @@ impl<K: Kernel> Attached<K> {
             self.postpone_scan(moment);
             self.scan(hands.kernel)?;
             self.miss_records_of_ends(hands)?;
-            self.end_holders(hands);
             if core::mem::take(&mut self.inherited) {
                 self.finish_inherited(hands)?;
             }
+            self.end_holders(hands);
             self.own_up(hands)?;
             self.find_near()?;
         }

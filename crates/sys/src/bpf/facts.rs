@@ -84,7 +84,9 @@ pub struct AddressSpace {
     /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
     pub tracked_ns: u64,
     /// The last scan that found a living task of it, or that had begun when it was entered.
-    pub scan: u32,
+    pub walk: u32,
+    /// The process in it that the programs sent SIGKILL, which may be on its way still.
+    pub sent: Option<Pid>,
     /// Granted to it and not touched yet.
     pub reserved: Pages,
     /// What it holds by grants, touched or not.
@@ -168,7 +170,11 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         user: Uid(wire_u32!(value, plimsoll_mm, user)),
         family: wire_u64!(value, plimsoll_mm, family),
         own: word_pages(word),
-        shared: pages(wire_u64!(value, plimsoll_mm, shared_pages).cast_signed()),
+        shared: pages(
+            wire_u64!(value, plimsoll_mm, shared_pages)
+                .wrapping_add(wire_u64!(value, plimsoll_mm, inherited_pages))
+                .cast_signed(),
+        ),
         copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
         protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
         never: flags & abi::PLIMSOLL_MM_NEVER != 0,
@@ -177,7 +183,8 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         left: flags & abi::PLIMSOLL_MM_LEFT != 0,
         expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
         tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
-        scan: wire_u32!(value, plimsoll_mm, scan),
+        walk: wire_u32!(value, plimsoll_mm, walk),
+        sent: Some(Pid(wire_u32!(value, plimsoll_mm, sent))).filter(|pid| pid.0 != 0),
         reserved: word_pages(wire_u64!(value, plimsoll_mm, reserved)),
         granted: pages(wire_u64!(value, plimsoll_mm, granted_pages).cast_signed()),
     }

@@ -20,6 +20,10 @@ use std::io::{self, Read as _};
 /// bucket of a table with at least as many buckets as entries do not happen.
 const BATCH_ENTRIES: usize = 512;
 
+/// How often a line is drawn again that met the account which an event made for the same user at the same time. Once it is
+/// made it stays: the second try finds it.
+const LINE_TRIES: u32 = 3;
+
 /// How a line takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforce {
@@ -88,6 +92,8 @@ pub struct CopiesPart {
 pub struct Holder {
     /// The address space.
     pub mm: u64,
+    /// [`AddressSpace::tracked_ns`].
+    pub tracked_ns: u64,
     /// Thread-group leader.
     pub pid: Pid,
     /// Its start since boot in nanoseconds.
@@ -291,8 +297,16 @@ impl<S: Site> Limits<S> {
             from_default: u32::from(line.from_default),
             ..Default::default()
         };
-        self.line_set.run(&mut context)?;
-        if context.result == 0 { Ok(()) } else { Err(self.line_set.error(context.result)) }
+        let mut tries = 0;
+        loop {
+            self.line_set.run(&mut context)?;
+            match context.result.saturating_neg() {
+                0 => return Ok(()),
+                // Meanwhile the default line got the user an account.
+                libc::EAGAIN if tries < LINE_TRIES => tries += 1,
+                _ => return Err(self.line_set.error(context.result)),
+            }
+        }
     }
 
     /// Takes one user's line away; false when there was none.
@@ -335,7 +349,7 @@ impl<S: Site> Limits<S> {
     }
 
     /// Walks all tasks once: enters what is not tracked, settles every counter, shows `holding` each living process that
-    /// uses a dying address space. Returns the scan's number: see [`AddressSpace::scan`].
+    /// uses a dying address space. Returns the walk's number: see [`AddressSpace::walk`].
     ///
     /// # Errors
     /// [`BpfError`] when a step fails.
@@ -599,6 +613,7 @@ fn holder(value: &[u8]) -> Holder {
     Holder {
         mm: wire_u64!(value, plimsoll_holder, mm),
         pid: Pid(wire_u32!(value, plimsoll_holder, tgid)),
+        tracked_ns: wire_u64!(value, plimsoll_holder, tracked_ns),
         start_ns: wire_u64!(value, plimsoll_holder, start_ns),
         uid: Uid(wire_u32!(value, plimsoll_holder, uid)),
     }

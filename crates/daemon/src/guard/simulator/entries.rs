@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) epoch: u32,
     pub(super) own: i64,
     pub(super) shared: i64,
+    /// From somebody who was not charged for it.
+    pub(super) inherited: i64,
     /// Of the account's usage, granted and not touched yet; and of which account.
     pub(super) reserved: i64,
     pub(super) reserved_of: u32,
@@ -59,13 +61,14 @@ impl Entry {
             epoch: value.epoch,
             own: pages(value.word),
             shared: value.shared_pages,
+            inherited: value.inherited_pages,
             reserved: pages(value.reserved),
             reserved_of: account(value.reserved),
             granted: value.granted_pages,
             family: value.family,
             seen: value.last.iter().sum::<i64>() + space.remainders,
             flags: value.flags,
-            pins: value.pins,
+            pins: value.pins & 0xffff,
             shifts: value.shifts & 0xffff,
             dying: pages(value.dying),
             dying_of: account(value.dying),
@@ -90,7 +93,7 @@ impl Entry {
 
     /// As bpf/limits/rank.h has it.
     pub(super) fn rank(&self) -> i64 {
-        let pages = self.own + self.shared;
+        let pages = self.own + self.shared + self.inherited;
         let keeps_to_grants = self.granted > 0 && pages <= self.granted + super::ALLOWANCE_PAGES;
         let tier = if keeps_to_grants { -(1 << 62) } else { 0 };
         pages * i64::from(self.weight.unwrap_or_default().permille()) + tier
@@ -129,24 +132,20 @@ impl Maps {
         }
     }
 
-    /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind. `raced`: CPUs were in the
-    /// same event at once before. Then two sums may be off that bound others from above, as long as their members live:
-    /// - a family that is made while a walk ends the one before counts what its parent inherited twice in its `shares`;
-    /// - a victim that is marked while its pages change from inherited to own ones counts them twice, or not, in its `dying`.
-    pub(super) fn disagreement(&self, raced: bool) -> Option<String> {
-        let entry = self.entries.iter().find_map(|(mm, e)| e.disagreement(*mm, raced));
-        let family = || self.families.iter().find_map(|(id, family)| self.of_a_family(*id, family, raced));
+    /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind.
+    pub(super) fn disagreement(&self) -> Option<String> {
+        let entry = self.entries.iter().find_map(|(mm, e)| e.disagreement(*mm));
+        let family = || self.families.iter().find_map(|(id, family)| self.of_a_family(*id, family));
         let account =
             || self.accounts.iter().find_map(|(index, account)| self.of_an_account(*index, account));
         entry.or_else(family).or_else(account)
     }
 
-    fn of_a_family(&self, id: u64, family: &abi::plimsoll_family, raced: bool) -> Option<String> {
+    fn of_a_family(&self, id: u64, family: &abi::plimsoll_family) -> Option<String> {
         let members: Vec<&Entry> = self.entries.values().filter(|e| e.family == id).collect();
         let shares: i64 = members.iter().map(|e| e.shared).sum();
         let living = members.iter().filter(|e| !e.is_dying()).count();
-        let known_shares = if raced { family.shares.min(shares) } else { family.shares };
-        let known = (family.members as usize, family.living as usize, known_shares);
+        let known = ((family.members & 0xffff_ffff) as usize, family.living as usize, family.shares);
         if known != (members.len(), living, shares) {
             let found = (members.len(), living, shares);
             return Some(format!(
@@ -179,19 +178,15 @@ impl Maps {
 }
 
 impl Entry {
-    fn disagreement(&self, mm: u64, raced: bool) -> Option<String> {
+    fn disagreement(&self, mm: u64) -> Option<String> {
         if self.pins != 0 || self.shifts != 0 {
             return Some(format!("{mm:x} of {} is held by nobody: {self:?}", self.pid));
         }
-        if self.own + self.shared != self.seen {
+        if self.own + self.shared + self.inherited != self.seen {
             return Some(format!("{mm:x} of {} is charged what was not seen: {self:?}", self.pid));
         }
         // What is dying is what its dying processes have: else it is over its line unseen, or not over it.
-        let dying = match self.is_dying() {
-            true if raced => self.dying,
-            true => self.own,
-            false => 0,
-        };
+        let dying = if self.is_dying() { self.own } else { 0 };
         (self.dying != dying)
             .then(|| format!("{mm:x} of {} counts {} pages as dying: {self:?}", self.pid, self.dying))
     }

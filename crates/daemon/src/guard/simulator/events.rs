@@ -107,6 +107,7 @@ impl Machine {
         let after = if world.random.one_in(3) { 0 } else { world.random.within(1, STOPS_WITHIN) };
         let Some(cpu) = world.random.pick(&stopped) else { return };
         world.trace(format!("CPU {cpu} goes on"));
+        world.note_usage();
         drop(world);
         self.0.cpus.go_on(cpu, u32::try_from(after).unwrap());
     }
@@ -147,6 +148,7 @@ impl Machine {
             let mut world = self.world();
             world.disturbed = true;
             world.trace(format!("CPU {cpu} is stopped in the middle"));
+            world.note_usage();
         }
     }
 
@@ -186,7 +188,7 @@ impl Machine {
             73..76 if starts => self.runs(pid, move |machine| machine.exec(pid)),
             76..78 => self.world().set_user(pid),
             78..79 if room && starts => self.share(pid),
-            79..81 => self.write_into(pid, &living),
+            79..81 => self.write_into(pid, &others),
             81..85 => self.exit(pid),
             85..88 => self.world().wait_for_one(),
             88..91 if starts => self.succeed(pid),
@@ -265,9 +267,9 @@ impl Machine {
     }
 
     /// `process_vm_writev`, or reclaim, done by one to another.
-    fn write_into(&self, task: u32, living: &[u32]) {
+    fn write_into(&self, task: u32, others: &[u32]) {
         let mut world = self.world();
-        let Some(mm) = world.random.pick(living).and_then(|pid| world.processes[&pid].mm) else { return };
+        let Some(mm) = world.random.pick(others).and_then(|pid| world.processes[&pid].mm) else { return };
         let pages = world.random.within(1, 200).cast_signed();
         let swaps = world.random.one_in(3);
         drop(world);
@@ -401,7 +403,7 @@ impl Machine {
         let (Some(pid), Some(mm)) = (world.new_pid(), world.processes[&parent].mm) else { return };
         let memory = world.memories.get_mut(&mm).unwrap();
         memory.shared = true;
-        memory.users.insert(pid);
+        memory.users.push(pid);
         let uid = world.processes[&parent].uid;
         let child = world.new_process(uid, mm);
         world.processes.insert(pid, child);
@@ -474,7 +476,7 @@ impl Machine {
     /// A process leaves an address space; the last one ends it.
     fn leave(&self, pid: u32, mm: u64) {
         let mut world = self.world();
-        world.memories.get_mut(&mm).unwrap().users.remove(&pid);
+        world.memories.get_mut(&mm).unwrap().users.retain(|user| *user != pid);
         world.tell_users(mm);
         drop(world);
         self.end_if_unused(mm);
@@ -535,6 +537,7 @@ impl Machine {
         {
             let mut world = self.world();
             world.calm = false;
+            world.attended = false;
             let Some(process) = world.processes.get_mut(&DAEMON) else { return };
             (process.killed, process.exiting) = (true, true);
             world.tell(DAEMON);

@@ -30,32 +30,36 @@ macro_rules! mistakes {
 
 const MISTAKES: &[Mistake] = mistakes! {
     "an end gives nothing back" in "limits/track.h":
-        "	account_add(a, -word_pages(word));\n	end_dying(e);" => "	end_dying(e);";
+        "	account_add(a, -word_pages(word));\n	settle_dying_space(e->mm);" => "	settle_dying_space(e->mm);";
     "an end leaves its reservation" in "limits/track.h":
         "	release_reserved(e->mm);\n	leave_family(e);\n	if (!a)" => "	leave_family(e);\n	if (!a)";
     "an end is still a process of the account" in "limits/track.h":
-        "	end_dying(e);\n	__sync_fetch_and_add(&a->processes, -1);" => "	end_dying(e);";
+        "	settle_dying_space(e->mm);\n	__sync_fetch_and_add(&a->processes, -1);" => "	settle_dying_space(e->mm);";
     "an end leaves what was dying" in "limits/track.h":
-        "	end_dying(e);\n	__sync_fetch_and_add(&a->processes, -1);" => "	__sync_fetch_and_add(&a->processes, -1);";
-    "an end leaves its family as it was" in "limits/track.h":
-        "	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0));\n	give_up_copies"
-        => "	__sync_lock_test_and_set(&e->shared_pages, 0);\n	give_up_copies";
-    "a family's charge stays when it ends" in "limits/track.h":
+        "	settle_dying_space(e->mm);\n	__sync_fetch_and_add(&a->processes, -1);" => "	__sync_fetch_and_add(&a->processes, -1);";
+    "an end leaves its family as it was" in "limits/family.h":
+        "	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0), PLIMSOLL_NOBODY, 0);\n"
+        => "	__sync_lock_test_and_set(&e->shared_pages, 0);\n";
+    "a family's charge stays when it ends" in "limits/family.h":
         "	family_moved(a, -shares, -charged);" => "	family_moved(a, -shares, -charged);\n	return;";
-    "a fork charges a family nothing" in "limits/track.h":
-        "		__sync_fetch_and_add(&f->pages, own);\n" => "";
-    "a forked child has none of its shares" in "limits/track.h":
-        "	__sync_fetch_and_add(&child->shared_pages, pages);\n	child->family = id;" => "	child->family = id;";
+    "a fork charges a family nothing" in "limits/family.h":
+        "	__sync_fetch_and_add(&f->pages, own);\n" => "";
+    "a forked child has none of its shares" in "limits/family.h":
+        "	__sync_fetch_and_add(&child->shared_pages, pages);\n" => "";
     "whoever changes its user is charged nowhere" in "limits/track.h":
         "			account_add(to, own);\n			move_reserved" => "			move_reserved";
     "what is reserved stays behind when the user changes" in "limits/track.h":
         "			move_reserved(e->mm, index);\n" => "";
     "what is dying stays behind when the user changes" in "limits/track.h":
-        "			move_dying(e->mm, index);\n" => "";
-    "shares that go are charged still" in "limits/charge.h":
-        "		account_add(a, -over);\n" => "";
+        "			settle_dying_space(e->mm);\n" => "";
+    "shares that go are charged still" in "limits/family.h":
+        "	if (a && a != to)\n		account_add(a, -taken);\n" => "";
     "what a dying process takes is not dying" in "limits/charge.h":
-        "	if (e->flags & PLIMSOLL_MM_DYING)\n		add_dying(e, delta);\n" => "";
+        "	if (e->flags & PLIMSOLL_MM_DYING)\n		settle_dying_space(e->mm);\n	return a;" => "	return a;";
+    "an only member keeps what it owns shared" in "limits/family.h":
+        "	if ((__u32)members != 1)\n		return 0;\n	begin_shift(e);" => "	return 0;\n	begin_shift(e);";
+    "what an only member owns is charged nobody" in "limits/family.h":
+        "	if (to && kept)\n		account_add(to, kept - (a == to ? taken : 0));\n" => "";
     "one member is not settled" in "limits/charge.h":
         "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
@@ -64,7 +68,7 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	e->epoch = a->exact;\n	pages = settle_all_cpus(e, mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
         => "	e->epoch = a->exact;\n	return usage;";
     "who dies counts as living" in "limits/act.h":
-        "	add_dying(e, word_pages(e->word) + copies_of(e));\n" => "";
+        "	settle_dying_space(e->mm);\n	settle_living(e);\n	/* It touches" => "	settle_living(e);\n	/* It touches";
     "a victim is taken though one is dying" in "limits/act.h":
         "	if (a->usage_pages - a->dying_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);"
         => "	if (a->usage_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);";
@@ -73,7 +77,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "a signal that failed counts as sent" in "limits/act.h":
         "	ev->signal_error = error;\n	if (error) {" => "	ev->signal_error = error;\n	if (false) {";
     "who lives again is dying still" in "limits/act.h":
-        "	add_dying(e, -word_pages(e->dying));\n	settle_living(e);" => "	settle_living(e);";
+        "	settle_dying_space(e->mm);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
     "who is protected may be taken" in "limits/act.h":
         "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
     "the smallest is looked for" in "limits/act.h":
@@ -82,8 +86,6 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	return !users;" => "	return false;";
     "an account is near for ever" in "limits/act.h":
         "	if (!a->near || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||" => "	if (true ||";
-    "nobody is asked" in "limits/act.h":
-        "	emit(ev, PLIMSOLL_RECORD_CROSSED);" => "	return;";
     "a grant goes one page too far" in "limits/grants.h":
         "	if (claim->usage + claim->pages > claim->limit) {" => "	if (claim->usage + claim->pages > claim->limit + 1) {";
     "a grant is not taken from what is left" in "limits/grants.h":

@@ -69,6 +69,8 @@ pub(super) struct Oracle {
     pub(super) dropped: u64,
     /// Pages that came or went since no CPU was in the middle of anything.
     moved: i64,
+    /// By account: the most that it had without what was dying, since then.
+    most: BTreeMap<u32, i64>,
     /// The first thing that did not hold.
     pub(super) broken: Option<String>,
 }
@@ -83,8 +85,9 @@ impl Oracle {
         self.moved += delta.abs();
     }
 
-    pub(super) const fn come_to_rest(&mut self) {
+    pub(super) fn come_to_rest(&mut self) {
         self.moved = 0;
+        self.most.clear();
     }
 
     pub(super) fn phantom(&mut self, life: u64, now: u64) {
@@ -177,6 +180,15 @@ impl Oracle {
 }
 
 impl World {
+    /// Somebody stops in the middle of something, or goes on.
+    pub(super) fn note_usage(&mut self) {
+        for index in 1..super::ACCOUNTS_MAX {
+            let account = self.kernel.account(index);
+            let most = self.oracle.most.entry(index).or_default();
+            *most = (account.usage_pages - account.dying_pages).max(*most);
+        }
+    }
+
     fn lives(&self, mm: u64, life: u64) -> bool {
         self.memories.get(&mm).is_some_and(|memory| memory.life == life)
     }
@@ -188,7 +200,10 @@ impl World {
         };
         let entries = &maps.entries;
         let own = entries.iter().filter(|(mm, e)| e.account == account && counts(**mm, e.life));
-        let own = own.filter(|(_, e)| self.oracle.claims.get(&e.life).is_none_or(|claim| claim.expired));
+        let own = own.filter(|(mm, e)| {
+            let claim = self.oracle.claims.get(&e.life);
+            claim.is_none_or(|claim| claim.expired || !e.is_dying() && self.has_left(claim, **mm))
+        });
         let own: i64 = own
             .map(|(mm, e)| {
                 let unsettled = self
@@ -199,8 +214,11 @@ impl World {
                 e.own + unsettled.max(e.reserved)
             })
             .sum();
+        // What nobody runs in is looked for among those whom the account is charged for.
         let families = maps.families.iter().filter(|(id, family)| {
-            family.account == account && entries.iter().any(|(mm, e)| e.family == **id && counts(*mm, e.life))
+            let is_there =
+                |(mm, e): (&u64, &Entry)| e.family == **id && (e.account != account || counts(*mm, e.life));
+            family.account == account && entries.iter().any(is_there)
         });
         own + families.map(|(_, family)| family.pages + family.copied_pages).sum::<i64>()
     }
@@ -236,9 +254,8 @@ impl World {
     /// While a daemon answers, an event takes the account's largest or nobody. Who has inherited pages is not compared: it
     /// comes from another account with them, and is seen in its new one at its next event.
     fn check_largest(&mut self, taken: &Entry) {
-        let alive = self.processes.get(&DAEMON).is_some_and(|one| one.mm.is_some());
         let waits = self.kernel.account(taken.account).unanswered_ns != 0;
-        if self.faults.stops || waits || !alive {
+        if self.faults.stops || waits || !self.attended {
             return;
         }
         let maps = Maps::read(&self.kernel);
@@ -262,6 +279,7 @@ impl World {
     pub(super) fn claimed(&mut self, account: u32, mm: u64, entry: &Entry, task: Option<u32>) {
         let by_daemon = task.is_none();
         let mut e = entry.clone();
+        self.lives_again(mm, e.life);
         let maps = Maps::read(&self.kernel);
         // Who it is entered for is waited for as well, where several run in it.
         self.oracle.waited_for.insert((e.pid, e.start_ns));
@@ -281,9 +299,16 @@ impl World {
             e.pid,
             if by_daemon { "the daemon" } else { "the event" }
         ));
-        // What others did in the middle of it was not there yet, or no more, when it was decided.
-        let moved = if self.disturbed { self.oracle.moved } else { 0 };
-        if remaining.saturating_add(moved) <= effective {
+        // What others did in the middle of it, or before the daemon's call, was not there yet, or no more, when it was decided.
+        let moved = if self.disturbed || by_daemon { self.oracle.moved } else { 0 };
+        let remaining = self.oracle.most.get(&account).copied().unwrap_or_default().max(remaining);
+        // It became another user's in the middle of it.
+        let left = if by_daemon {
+            self.entry(mm).is_some_and(|e| e.account != account)
+        } else {
+            self.kernel.account(account).taking == 0
+        };
+        if !left && remaining.saturating_add(moved) <= effective {
             self.oracle.breaks(format!(
                 "{} of uid {uid} is taken, though {remaining} pages remain under {effective}",
                 e.pid
@@ -312,6 +337,25 @@ impl World {
         self.oracle.asked.remove(&account);
     }
 
+    /// Who was killed in it has ended, or left it.
+    fn has_left(&self, claim: &Claim, mm: u64) -> bool {
+        claim.killed.is_some() && self.processes.get(&claim.pid).is_none_or(|one| one.mm != Some(mm))
+    }
+
+    /// The programs find out by themselves that nobody is to be waited for: whoever was killed has ended, and others live in
+    /// its memory; or it was asked by SIGTERM, for a line that kills by now.
+    fn lives_again(&mut self, mm: u64, life: u64) {
+        let Some(claim) = self.oracle.claims.get(&life) else { return };
+        // Also one that the daemon could not signal, while it says so.
+        let asked = claim.killed.is_none() && (claim.signalled.is_some() || self.disturbed);
+        if asked && let Some(story) = self.oracle.stories.get_mut(&(claim.pid, claim.start_ns)) {
+            story.started_anew = true;
+        }
+        if asked || self.has_left(claim, mm) {
+            self.oracle.claims.remove(&life);
+        }
+    }
+
     /// Whether who the daemon takes is whom it means.
     fn check_whose(&mut self, mm: u64, e: &Entry, uid: u32, by_daemon: bool) {
         let process = self.processes.get(&e.pid).filter(|one| one.start_ns == e.start_ns && by_daemon);
@@ -332,8 +376,12 @@ impl World {
     }
 
     /// A victim that is not one any more.
-    pub(super) fn unclaimed(&mut self, entry: &Entry, mark: VictimMark) {
+    pub(super) fn unclaimed(&mut self, mm: u64, entry: &Entry, mark: VictimMark) {
         let life = entry.life;
+        // An event took it again meanwhile.
+        if self.disturbed && self.entry(mm).is_some_and(|now| now.is_dying()) {
+            return;
+        }
         let Some(claim) = self.oracle.claims.get_mut(&life) else { return };
         if mark == VictimMark::Expired {
             claim.expired = true;
@@ -388,8 +436,13 @@ impl World {
         }
         // Also one that has ended, or become another program, since it was taken.
         victim |= self.oracle.taken.contains(&(pid, start_ns));
-        // One that has exited takes a signal and ignores it; one that execs just now cannot be told from one that stays.
-        owed |= process.mm.is_none() || process.mm_since >= self.oracle.walk_began;
+        // One that has exited takes a signal and ignores it. One that is forked or execs just now, or that the programs have
+        // heard of since the walk, cannot be told from one that was there before, at an address whose end was lost.
+        owed |= process.busy || process.mm_since >= self.oracle.walk_began;
+        owed |= process
+            .mm
+            .and_then(|mm| self.entry(mm))
+            .is_none_or(|entry| entry.tracked_ns >= self.oracle.walk_began);
         if pid <= DAEMON || !(victim || owed) {
             self.oracle.breaks(format!("{} to {pid}, who was not taken", signal.name()));
         }
@@ -432,7 +485,7 @@ impl World {
     fn unsettled(&self, maps: &Maps) -> Option<String> {
         maps.entries.iter().find_map(|(mm, e)| {
             let memory = self.memories.get(mm).filter(|memory| memory.life == e.life)?;
-            let stayed = |one: &Process| one.uid == e.uid && one.uid_since <= e.tracked_ns;
+            let stayed = |one: &Process| one.uid == e.uid && one.uid_since < e.tracked_ns;
             let is_its_users = |pid: &u32| self.processes.get(pid).is_some_and(stayed);
             // Of somebody who changed the user some events went by unheard.
             if memory.shared || !memory.users.iter().all(is_its_users) {
@@ -461,10 +514,8 @@ impl World {
 
     /// With no CPU in the middle of anything, the maps agree with each other.
     pub(super) fn maps_agree(&mut self, maps: &Maps) {
-        let broken = self
-            .unsettled(maps)
-            .or_else(|| self.compare_weights(maps))
-            .or_else(|| maps.disagreement(self.faults.stops));
+        let broken =
+            self.unsettled(maps).or_else(|| self.compare_weights(maps)).or_else(|| maps.disagreement());
         if let Some(broken) = broken {
             self.oracle.breaks(broken);
         }

@@ -1,7 +1,7 @@
 //! The simulated machine as the guard's [`Kernel`], and as the place where its programs and their maps are.
 
 use super::{
-    entries::Maps,
+    entries::{Entry, Maps},
     world::{DAEMON, World},
 };
 use crate::guard::{
@@ -31,6 +31,7 @@ use plimsoll_wire::{
 };
 use std::{
     cell::{RefCell, RefMut},
+    collections::BTreeSet,
     io,
     rc::Rc,
 };
@@ -102,6 +103,7 @@ impl Driver for Machine {
         let mut world = self.world();
         world.disturbed = true;
         world.trace("the daemon is come between".into());
+        world.note_usage();
         drop(world);
         self.others_come_between();
     }
@@ -158,7 +160,14 @@ impl io::Read for Walk {
             drop(world);
             let Some((pid, task)) = next else { return Ok(0) };
             self.last = pid;
+            machine.world().daemon_calls += 1;
+            machine.arm();
             let written = machine.0.kernel.walk_one(task, into);
+            machine.0.kernel.yield_after(0);
+            let mut world = machine.world();
+            world.daemon_calls -= 1;
+            world.settle_down();
+            drop(world);
             machine.advance(600);
             let mut world = machine.world();
             let between = world.faults.between * 4;
@@ -463,7 +472,7 @@ impl Programs for SimPrograms {
         if let Some(entry) = before.filter(|_| matches!(marked, Ok(true))) {
             match mark {
                 VictimMark::Dying { account } => world.claimed(account, mm, &entry, None),
-                VictimMark::Expired | VictimMark::Spared => world.unclaimed(&entry, mark),
+                VictimMark::Expired | VictimMark::Spared => world.unclaimed(mm, &entry, mark),
             }
         }
         world.daemon_calls -= 1;
@@ -499,14 +508,17 @@ impl Programs for SimPrograms {
         self.machine.finish_all();
         let maps = Maps::read(&self.machine.0.kernel);
         let index = maps.by_uid.get(&uid.0).copied().unwrap_or(0);
-        let its: Vec<u64> = maps.entries.values().filter(|e| e.account == index).map(|e| e.life).collect();
+        let its: BTreeSet<u64> =
+            maps.entries.values().filter(|e| e.account == index).map(|e| e.life).collect();
         self.machine.world().calm = true;
         let cleared = self.limits.clear_line(uid);
         self.machine.world().calm = false;
         let cleared = cleared?;
         if cleared {
             let mut world = self.machine.world();
-            its.into_iter().for_each(|life| world.oracle.forgotten(life));
+            // One that became another user's just before that is tracked still.
+            let stays: BTreeSet<u64> = Entry::all(&world.kernel).values().map(|e| e.life).collect();
+            its.difference(&stays).for_each(|life| world.oracle.forgotten(*life));
         }
         Ok(cleared)
     }
@@ -521,7 +533,9 @@ impl Programs for SimPrograms {
 
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {
         let takes = self.machine.world().faults.kernel_takes;
-        self.limits.attend(kernel_trigger && takes)
+        self.limits.attend(kernel_trigger && takes)?;
+        self.machine.world().attended = true;
+        Ok(())
     }
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {

@@ -12,7 +12,7 @@ use plimsoll_policy::{
 use plimsoll_testkit::{FakeKernel, Task};
 use plimsoll_wire::record::Record;
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
 };
 
@@ -97,7 +97,8 @@ pub(super) struct Memory {
     /// Tells it from others at the same address, before and after.
     pub(super) life: u64,
     pub(super) pages: i64,
-    pub(super) users: BTreeSet<u32>,
+    /// In the order in which they came: the first is its owner.
+    pub(super) users: Vec<u32>,
     /// Those who do something to it and run elsewhere: it is not torn down before they have done.
     pub(super) held: u32,
     /// Two processes ran in it at once.
@@ -134,6 +135,8 @@ pub(super) struct World {
     /// So many programs that the daemon's guard called are under way; events and other calls, each on a CPU.
     pub(super) daemon_calls: u32,
     pub(super) running: u32,
+    /// The programs were told that a daemon is there.
+    pub(super) attended: bool,
     /// Nothing is stopped in the middle.
     pub(super) calm: bool,
     /// Since nothing was under way, one of them was stopped in the middle.
@@ -174,6 +177,7 @@ impl World {
             crash_in: None,
             daemon_calls: 0,
             running: 0,
+            attended: false,
             calm: false,
             disturbed: false,
             ending: false,
@@ -273,7 +277,7 @@ impl World {
         let memory = Memory {
             life: self.lives,
             pages: 0,
-            users: BTreeSet::from([user]),
+            users: vec![user],
             held: 0,
             shared: false,
             protected,
@@ -436,7 +440,7 @@ impl World {
     }
 
     /// Something came to its end.
-    pub(super) const fn settle_down(&mut self) {
+    pub(super) fn settle_down(&mut self) {
         if self.is_quiet() {
             self.disturbed = false;
             self.oracle.come_to_rest();
