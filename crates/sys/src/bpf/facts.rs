@@ -83,7 +83,7 @@ pub struct AddressSpace {
     pub expired: bool,
     /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
     pub tracked_ns: u64,
-    /// The last scan that found a living task of it, or that had begun when it was entered.
+    /// The last walk that found a living task of it, or that had begun when it was entered.
     pub walk: u32,
     /// The process in it that the programs sent SIGKILL, which may be on its way still.
     pub sent: Option<Pid>,

@@ -87,6 +87,11 @@ impl Machine {
     /// The daemon's program runs, and may be come between.
     fn calls<T>(&self, does: impl FnOnce() -> T) -> T {
         self.interleave();
+        self.come_between(does)
+    }
+
+    /// Others may run in the middle of it.
+    fn come_between<T>(&self, does: impl FnOnce() -> T) -> T {
         self.world().daemon_calls += 1;
         self.arm();
         let result = does();
@@ -160,14 +165,7 @@ impl io::Read for Walk {
             drop(world);
             let Some((pid, task)) = next else { return Ok(0) };
             self.last = pid;
-            machine.world().daemon_calls += 1;
-            machine.arm();
-            let written = machine.0.kernel.walk_one(task, into);
-            machine.0.kernel.yield_after(0);
-            let mut world = machine.world();
-            world.daemon_calls -= 1;
-            world.settle_down();
-            drop(world);
+            let written = machine.come_between(|| machine.0.kernel.walk_one(task, into));
             machine.advance(600);
             let mut world = machine.world();
             let between = world.faults.between * 4;
