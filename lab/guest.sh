@@ -41,5 +41,8 @@ printf '\nplimsoll-lab: exit %d\n' $? >$port
 # The port is read by a slower machine than a real one: what is still on its way would be lost.
 stty -F $port >/dev/null
 sync
+# Waits without a program: none can be started any more once the disks are off, and a kernel whose init ends panics.
+mkfifo /run/end
+exec 3<>/run/end
 echo o >/proc/sysrq-trigger
-sleep 60
+read -r -t 60 -u 3
