@@ -41,18 +41,14 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
 	__s64 pages, usage = 0;
-	__u32 account;
 
 	if (!task || !mm || task->flags & PF_KTHREAD)
 		return 0;
-	account = account_of(user_of(task));
-	if (account == PLIMSOLL_NOBODY)
-		return 0;
-	e = track(task, mm, account, BLANK);
+	e = track(task, mm, BLANK);
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
-	a = account_at(account);
+	a = account_at(word_account(e->word));
 	if (inherits && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
 		__sync_fetch_and_add(&e->inherited_pages, pages);
 	else
@@ -313,7 +309,6 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct mm_struct *mm = child->mm, *parent_mm = parent->mm;
 	__u64 parent_key = (__u64)parent_mm;
-	__u32 uid = user_of(child), account;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e, *p;
 	__s64 pages, usage;
@@ -321,18 +316,15 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!mm || mm == parent_mm)
 		return 0;
 	if (mm_may_be_tracked(mm))
-		drop_stale(mm, child->tgid);
-	if (!uid_may_be_limited(uid))
-		return 0;
-	account = account_of(uid);
-	if (account == PLIMSOLL_NOBODY)
+		drop_stale(mm, child);
+	if (!uid_may_be_limited(user_of(child)))
 		return 0;
 	p = bpf_map_lookup_elem(&mms, &parent_key);
 	if (!p && parent_mm) {
 		first_sight(parent, parent_mm, true);
 		p = bpf_map_lookup_elem(&mms, &parent_key);
 	}
-	e = track(child, mm, account, BLANK);
+	e = track(child, mm, BLANK);
 	if (!e)
 		return 0;
 	pages = settle_all_cpus(e, mm);
@@ -350,9 +342,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		if (!p || !share_on_fork(p, e, pages))
 			charge(e, pages, &usage);
 	}
-	a = account_at(account);
+	a = account_at(word_account(e->word));
 	if (a)
-		came_to(account, e->mm, a->usage_pages);
+		came_to(a->index, e->mm, a->usage_pages);
 	if (a && may_copy(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
@@ -367,7 +359,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	if (!mm)
 		return 0;
 	if (mm_may_be_tracked(mm))
-		drop_stale(mm, task->tgid);
+		drop_stale(mm, task);
 	if (uid_may_be_limited(user_of(task)))
 		see(task, mm, false);
 	return 0;
@@ -418,7 +410,6 @@ int scan(struct bpf_iter__task *ctx)
 	struct mm_struct *mm;
 	bool entered = false;
 	__s64 pages, usage;
-	__u32 account;
 	__u64 key;
 
 	if (!task)
@@ -437,10 +428,7 @@ int scan(struct bpf_iter__task *ctx)
 	} else {
 		if (!uid_may_be_limited(user_of(task)))
 			return 0;
-		account = account_of(user_of(task));
-		if (account == PLIMSOLL_NOBODY)
-			return 0;
-		e = track(task, mm, account, BLANK_PINNED);
+		e = track(task, mm, BLANK_PINNED);
 		if (!e)
 			return 0;
 		entered = true;

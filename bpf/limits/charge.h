@@ -195,6 +195,25 @@ static __always_inline __s64 settle_all_cpus(struct plimsoll_mm *e, struct mm_st
 }
 
 /*
+ * What a dying process takes is dying before it is charged, and what it frees is charged no more before it is dying no more: in
+ * between another victim would be taken. Returns usage after.
+ */
+__noinline __s64 charge_dying(__u64 key, __u32 account, __s64 delta)
+{
+	struct plimsoll_account *a = account_at(account);
+	__s64 usage;
+
+	if (!a)
+		return 0;
+	if (delta > 0)
+		settle_dying_space(key);
+	usage = account_add(a, delta);
+	if (delta <= 0)
+		settle_dying_space(key);
+	return usage;
+}
+
+/*
  * Charges `delta` pages to the account that the entry names at this instant, and tells its usage after. NULL: that
  * account is gone. An entry with inherited pages may fall below what is its own; then inherited ones went, and are no
  * longer inherited. `granted`: pages that the process has just come to have, or to have no more, so that they may be such
@@ -214,9 +233,10 @@ static __always_inline struct plimsoll_account *charge_as(struct plimsoll_mm *e,
 		return 0;
 	if (granted && e->flags & PLIMSOLL_MM_GRANTED)
 		taken = move_granted(e->mm, a->index, delta);
-	*usage = account_add(a, delta - taken);
 	if (e->flags & PLIMSOLL_MM_DYING)
-		settle_dying_space(e->mm);
+		*usage = charge_dying(e->mm, a->index, delta - taken);
+	else
+		*usage = account_add(a, delta - taken);
 	return a;
 }
 

@@ -191,7 +191,7 @@ __noinline int give_up_shares(__u64 id, __s64 pages, __u32 account, __s64 kept)
 		if (a)
 			taken = take_shares(f, a, pages);
 	}
-	if (to && kept)
+	if (to)
 		account_add(to, kept - (a == to ? taken : 0));
 	if (a && a != to)
 		account_add(a, -taken);
@@ -367,16 +367,18 @@ static __noinline int absorb_family(struct plimsoll_mm *e)
 	if (!f)
 		return 0;
 	members = f->members;
-	if ((__u32)members != 1)
+	/* It is the only one unless it has left by now, at its end: then another is. */
+	if ((__u32)members != 1 || *(volatile __u64 *)&e->family != id)
 		return 0;
 	begin_shift(e);
 	pages = __sync_lock_test_and_set(&e->shared_pages, 0);
 	old = __sync_fetch_and_add(&e->word, pages);
 	end_shift(e);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
-	give_up_shares(id, pages, word_account(old), pages);
+	/* Dying before it is charged: in between another victim would be taken. */
 	if (e->flags & PLIMSOLL_MM_DYING)
 		settle_dying_space(e->mm);
+	give_up_shares(id, pages, word_account(old), pages);
 	if (__sync_val_compare_and_swap(&f->members, members, members - ONE_MEMBER) == members) {
 		/* Not a plain store: another thread may be forking, and have joined a new family already. */
 		__sync_val_compare_and_swap(&e->family, id, 0);

@@ -294,19 +294,20 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 }
 
 /*
- * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: the map is full or busy,
- * or another CPU was first.
+ * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: no line is drawn for its user,
+ * the map is full or busy, or another CPU was first.
  */
-static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 account,
-						 __u32 from)
+static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 from)
 {
+	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
+	__u32 uid = uid_of(task), user = user_of(task), account = account_of(user);
 	__u64 key = (__u64)mm;
 	struct plimsoll_account *a = account_at(account);
 	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
 	struct plimsoll_mm *e;
 	long err;
 
-	if (!blank_mm || !a)
+	if (!blank_mm || !a || account == PLIMSOLL_NOBODY)
 		return 0;
 	__sync_fetch_and_add(gate_of(mm), 1);
 	err = bpf_map_update_elem(&mms, &key, blank_mm, BPF_NOEXIST);
@@ -321,8 +322,8 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 		return 0;
 	e->tgid = task->tgid;
 	e->start_ns = task->group_leader->start_boottime;
-	e->uid = uid_of(task);
-	e->user = user_of(task);
+	e->uid = uid;
+	e->user = user;
 	e->scan = scan_id;
 	e->walk = walk_id;
 	e->tracked_ns = bpf_ktime_get_ns();
@@ -380,11 +381,20 @@ static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *
 	return a;
 }
 
+/* Claimed as a victim that SIGKILL ends, for what it runs now. */
+static __always_inline bool is_claimed(struct plimsoll_mm *e, struct task_struct *task)
+{
+	struct plimsoll_account *a = account_at(word_account(e->word));
+
+	return a && a->signal == SIGKILL && (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_LEFT)) == PLIMSOLL_MM_DYING &&
+	       e->tgid == (__u32)task->tgid && e->start_ns == task->group_leader->start_boottime;
+}
+
 /*
  * An address that was another address space's whose exit was lost: nothing of it may pass to the new one. At exec it
- * may also be the new one itself, seen by the faults of its own loading.
+ * may also be the new one itself, seen by the faults of its own loading: claimed in one of them, it is dying still.
  */
-static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
+static __always_inline void drop_stale(struct mm_struct *mm, struct task_struct *task)
 {
 	__u64 key = (__u64)mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
@@ -395,9 +405,10 @@ static __always_inline void drop_stale(struct mm_struct *mm, __u32 tgid)
 		forget_gone(e, key, mm);
 		return;
 	}
-	if (e->tgid != tgid)
+	if (e->tgid != (__u32)task->tgid)
 		count_one(&counters.phantoms);
-	settle_gone(e);
+	if (!is_claimed(e, task))
+		settle_gone(e);
 	unpin(e, key, mm);
 }
 
@@ -438,9 +449,10 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 				return followed;
 			own = word_pages(word);
 			account_add(from, -own);
+			/* Dying there before it is charged there: in between another victim would be taken. */
+			settle_dying_space(e->mm);
 			account_add(to, own);
 			move_reserved(e->mm, index);
-			settle_dying_space(e->mm);
 			__sync_fetch_and_add(&from->processes, -1);
 			__sync_fetch_and_add(&to->processes, 1);
 			count_one(&counters.moves);

@@ -291,6 +291,8 @@ impl<K: Kernel> Attached<K> {
             }
             if hands.kernel.process(space.pid).map_or(true, |process| process.dying) {
                 hands.flights.reap(hands.kernel.hold(space.pid, space.start_ns).ok(), space.pid);
+                // It may be stuck: its deadline runs from now on, not from when its line is crossed next.
+                self.unfinished.insert(space.user);
                 continue;
             }
             if let Some(flight) = flight_of_other(&space, hands) {

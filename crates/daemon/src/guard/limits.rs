@@ -103,9 +103,12 @@ impl<K: Kernel> Attached<K> {
             }
             RecordKind::Far => {
                 hands.coordinator.tell(Word::Moved(record.uid));
-                self.near.remove(&record.uid);
-                self.early.forget(record.uid);
-                self.weights.forget_all_but(&self.near);
+                // Another CPU may have brought it near again, and have told so before.
+                if !self.limits.account(record.uid)?.is_some_and(|account| account.near) {
+                    self.near.remove(&record.uid);
+                    self.early.forget(record.uid);
+                    self.weights.forget_all_but(&self.near);
+                }
                 // The crossing is over: the next one is told again.
                 self.judge(record.uid, None, hands)
             }
@@ -335,11 +338,14 @@ impl<K: Kernel> Attached<K> {
         self.survey(hands)
     }
 
-    /// Records that there were actions which have no record.
-    fn own_up(&self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    /// Records that there were actions which have no record. Whom they took is found among those who are dying: somebody has
+    /// to wait for them.
+    fn own_up(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let count = self.limits.counters()?.actions_dropped;
         if count > 0 && hands.ledger.unrecorded(count) {
             self.limits.actions_told(count)?;
+            let accounts = self.limits.accounts()?;
+            self.unfinished.extend(accounts.iter().filter(|one| one.dying.0 > 0).map(|one| one.uid));
         }
         Ok(())
     }

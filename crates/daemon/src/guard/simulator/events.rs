@@ -340,10 +340,10 @@ impl Machine {
         let mut world = self.world();
         let pid = world.new_pid()?;
         let (parent_mm, uid) = (world.processes[&parent].mm?, world.processes[&parent].uid);
-        let Memory { pages, protected, judgement, .. } = world.memories[&parent_mm];
+        let Memory { pages, protected, judgement, doubtful, .. } = world.memories[&parent_mm];
         let mm = world.new_memory(pid, protected);
         let memory = world.memories.get_mut(&mm).unwrap();
-        (memory.judgement, memory.pages) = (judgement, pages);
+        (memory.judgement, memory.doubtful, memory.pages) = (judgement, doubtful, pages);
         world.oracle.moved(pages);
         let mut child = world.new_process(uid, mm);
         let faults = world.faults.clone();
@@ -402,7 +402,7 @@ impl Machine {
         let mut world = self.world();
         let (Some(pid), Some(mm)) = (world.new_pid(), world.processes[&parent].mm) else { return };
         let memory = world.memories.get_mut(&mm).unwrap();
-        memory.shared = true;
+        (memory.shared, memory.doubtful) = (true, true);
         memory.users.push(pid);
         let uid = world.processes[&parent].uid;
         let child = world.new_process(uid, mm);

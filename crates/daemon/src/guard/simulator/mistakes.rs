@@ -55,11 +55,11 @@ const MISTAKES: &[Mistake] = mistakes! {
     "shares that go are charged still" in "limits/family.h":
         "	if (a && a != to)\n		account_add(a, -taken);\n" => "";
     "what a dying process takes is not dying" in "limits/charge.h":
-        "	if (e->flags & PLIMSOLL_MM_DYING)\n		settle_dying_space(e->mm);\n	return a;" => "	return a;";
+        "	if (delta > 0)\n		settle_dying_space(key);\n" => "";
     "an only member keeps what it owns shared" in "limits/family.h":
-        "	if ((__u32)members != 1)\n		return 0;\n	begin_shift(e);" => "	return 0;\n	begin_shift(e);";
+        "		return 0;\n	begin_shift(e);\n	pages" => "		return 0;\n	return 0;\n	begin_shift(e);\n	pages";
     "what an only member owns is charged nobody" in "limits/family.h":
-        "	if (to && kept)\n		account_add(to, kept - (a == to ? taken : 0));\n" => "";
+        "	if (to)\n		account_add(to, kept - (a == to ? taken : 0));\n" => "";
     "one member is not settled" in "limits/charge.h":
         "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
@@ -95,7 +95,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "a walk settles nothing" in "limits.bpf.c":
         "	a = pages ? charge(e, pages, &usage) : 0;" => "	a = 0;";
     "an address is its last owner's still after a fork" in "limits.bpf.c":
-        "		drop_stale(mm, child->tgid);\n" => "		{ }\n";
+        "		drop_stale(mm, child);\n" => "		{ }\n";
 };
 
 fn tree() -> PathBuf {

@@ -107,6 +107,12 @@ impl Oracle {
         }
     }
 
+    /// The programs are removed: nobody is waited for.
+    pub(super) fn all_forgotten(&mut self) {
+        let lives: Vec<u64> = self.claims.keys().copied().collect();
+        lives.into_iter().for_each(|life| self.forgotten(life));
+    }
+
     /// A process that was asked to end became another program instead, which may be a victim of its own.
     pub(super) fn became_another(&mut self, pid: u32, start_ns: u64) {
         self.stories.entry((pid, start_ns)).or_default().started_anew = true;
@@ -337,12 +343,16 @@ impl World {
         self.oracle.asked.remove(&account);
     }
 
-    /// Who was killed in it has ended, or left it.
+    /// Who was killed in it has ended, or left it; or others run in it whom a daemon would have killed as well.
     fn has_left(&self, claim: &Claim, mm: u64) -> bool {
-        claim.killed.is_some() && self.processes.get(&claim.pid).is_none_or(|one| one.mm != Some(mm))
+        let memory = self.memories.get(&mm).filter(|memory| memory.shared);
+        let lives = |pid: &u32| *pid != claim.pid && !self.processes[pid].killed;
+        let is_anothers = memory.is_some_and(|one| !self.attended || one.users.first().is_some_and(lives));
+        let runs = |one: &Process| one.mm == Some(mm) && !is_anothers;
+        claim.killed.is_some() && !self.processes.get(&claim.pid).is_some_and(runs)
     }
 
-    /// The programs find out by themselves that nobody is to be waited for: whoever was killed has ended, and others live in
+    /// The programs find out by themselves that nobody is to be waited for: whoever was killed has ended, or others live in
     /// its memory; or it was asked by SIGTERM, for a line that kills by now.
     fn lives_again(&mut self, mm: u64, life: u64) {
         let Some(claim) = self.oracle.claims.get(&life) else { return };
@@ -419,8 +429,8 @@ impl World {
         let process = &self.processes[&pid];
         let memory = process.mm.map(|mm| &self.memories[&mm]);
         let life = memory.map(|memory| memory.life);
-        // Each scan sends what a victim was sent to all that share its memory.
-        let shares = memory.is_some_and(|memory| memory.shared);
+        // Each scan sends what a victim was sent to all that share its memory; one that has exited may have.
+        let shares = memory.is_none_or(|memory| memory.shared);
         let now = self.now;
         let mut victim = false;
         let mut owed = false;
@@ -469,7 +479,7 @@ impl World {
         maps.entries.iter().find_map(|(mm, e)| {
             let memory = self.memories.get(mm).filter(|memory| memory.life == e.life)?;
             // Before Linux 6.2 nobody can tell that who is named there runs something else by now; the next walk does.
-            if memory.shared && !self.faults.finds_tasks {
+            if memory.doubtful && !self.faults.finds_tasks {
                 return None;
             }
             let Judgement { weight, protection, .. } = memory.judgement;
@@ -553,7 +563,7 @@ impl World {
                 && self.lives(**mm, e.life)
                 && !self.oracle.claims.contains_key(&e.life)
                 && !self.oracle.waited_for.contains(&(e.pid, e.start_ns))
-                && held.is_some_and(|one| !one.refuses && one.mm == Some(**mm))
+                && held.is_some_and(|one| !one.refuses && one.spared_until < self.now && one.mm == Some(**mm))
         });
         killable.map(|(_, e)| e.life).collect()
     }

@@ -323,6 +323,7 @@ impl Kernel for Machine {
         let mut world = self.world();
         let untold = world.untold_actions();
         world.oracle.dropped += untold;
+        world.oracle.all_forgotten();
         Ok(std::mem::take(&mut world.loaded))
     }
 

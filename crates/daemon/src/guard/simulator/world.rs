@@ -7,7 +7,7 @@ use plimsoll_policy::{
     preference::{Judge, Judgement, Scope},
     selection::{Protection, Weight},
     units::{Pid, Uid},
-    victim::{Signal, VictimId},
+    victim::{KILL_DEADLINE, Signal, VictimId},
 };
 use plimsoll_testkit::{FakeKernel, Task};
 use plimsoll_wire::record::Record;
@@ -83,6 +83,8 @@ pub(super) struct Process {
     /// Has not called exec since it was forked.
     pub(super) forked: bool,
     pub(super) refuses: bool,
+    /// A signal failed: until then the daemon sends it none.
+    pub(super) spared_until: u64,
     pub(super) ignores_term: bool,
     pub(super) stuck: bool,
     pub(super) killed: bool,
@@ -103,6 +105,8 @@ pub(super) struct Memory {
     pub(super) held: u32,
     /// Two processes ran in it at once.
     pub(super) shared: bool,
+    /// Or in what it was forked from: which of them was judged is not known everywhere.
+    pub(super) doubtful: bool,
     /// Its executable is.
     pub(super) protected: bool,
     /// What rules say of the program that runs in it.
@@ -280,6 +284,7 @@ impl World {
             users: vec![user],
             held: 0,
             shared: false,
+            doubtful: false,
             protected,
             judgement: self.some_judgement(),
         };
@@ -321,6 +326,7 @@ impl World {
             mm_since: self.now,
             forked: true,
             refuses: false,
+            spared_until: 0,
             ignores_term: false,
             stuck: false,
             killed: false,
@@ -396,11 +402,15 @@ impl World {
         let found =
             self.processes.iter().find(|(_, one)| one.task == task).map(|(pid, one)| (*pid, one.start_ns));
         let Some((pid, start_ns)) = found else {
-            self.oracle.breaks(format!("{} to a process that was waited for", signal.name()));
+            // It may have been while the program looked at it.
+            if !self.disturbed {
+                self.oracle.breaks(format!("{} to a process that was waited for", signal.name()));
+            }
             return -3;
         };
         if self.random.one_in(self.faults.kernel_signal_fails) {
             self.trace(format!("{} to {pid} from the event fails", signal.name()));
+            self.processes.get_mut(&pid).unwrap().spared_until = self.now + KILL_DEADLINE.0;
             return -11;
         }
         self.taken_by_event(pid);
