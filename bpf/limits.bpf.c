@@ -47,7 +47,7 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 	e = track(task, mm, BLANK);
 	if (!e)
 		return 0;
-	pages = settle_all_cpus(e, mm);
+	pages = settle_all_cpus(e->mm);
 	a = account_at(word_account(e->word));
 	if (inherits && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
 		__sync_fetch_and_add(&e->inherited_pages, pages);
@@ -100,23 +100,21 @@ static __always_inline __s64 settle_event(struct plimsoll_mm *e, struct mm_struc
 }
 
 /* The first event since the account became exact: what other CPUs hold of it unfolded is settled as well. */
-static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct mm_struct *mm, struct plimsoll_account *a,
-				     __s64 usage)
+static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage)
 {
 	__s64 pages;
 
-	if (!e || !mm || !a)
+	if (!e || !a)
 		return usage;
 	e->epoch = a->exact;
-	pages = settle_all_cpus(e, mm);
+	pages = settle_all_cpus(e->mm);
 	if (pages)
 		charge(e, pages, &usage);
 	return usage;
 }
 
 /* A change, charged and judged; `granted`: see charge_as(). */
-static __always_inline int judge(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 delta,
-				 bool granted)
+static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool granted)
 {
 	struct plimsoll_account *a;
 	__s64 usage;
@@ -131,14 +129,14 @@ static __always_inline int judge(struct task_struct *task, struct mm_struct *mm,
 	if (a->copyable_pages > 0 && may_copy(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	if (a->exact && e->epoch != a->exact)
-		usage = settle_epoch(e, mm, a, usage);
+		usage = settle_epoch(e, a, usage);
 	if (delta > 0 && usage >= a->soft_pages) {
 		note_peak(a, usage);
 		/* Known to be near, by its largest, and under the line even with what is dying: nothing to do. */
 		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(e) <= a->floor_rank) &&
 		    usage <= a->effective_pages)
 			return 0;
-		return near(task, mm, e, usage, delta);
+		return near(e->mm, usage, delta);
 	}
 	if (delta < 0 && becomes_far(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
@@ -170,7 +168,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	if (!e || !pin(e, key))
 		return 0;
 	delta = settle_event(e, mm, member, false);
-	judge(task, mm, e, delta, may_be_granted(task, member, delta));
+	judge(e, delta, may_be_granted(task, member, delta));
 	unpin(e, key, mm);
 	return 0;
 }
@@ -200,9 +198,9 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	if (task->cred->uid.val != e->uid)
 		follow_user(e, task);
 	if (e->family)
-		absorb_family(e);
+		absorb_family(e->mm);
 	delta = settle_event(e, mm, member, true);
-	return judge(task, mm, e, delta, may_be_granted(task, member, delta));
+	return judge(e, delta, may_be_granted(task, member, delta));
 }
 
 SEC("tp_btf/rss_stat")
@@ -244,7 +242,7 @@ static __noinline int on_limited_fault(struct task_struct *task, struct mm_struc
 	a = account_at(word_account(e->word));
 	if (!a || !a->exact)
 		return 0;
-	return judge(task, mm, e, settle_caches(task), true);
+	return judge(e, settle_caches(task), true);
 }
 
 SEC("fexit/handle_mm_fault")
@@ -291,13 +289,13 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 }
 
 /* Charges what is still to be settled of a parent, so that its child shares all that it had. */
-static __noinline int settle_parent(struct plimsoll_mm *p, struct mm_struct *mm)
+static __noinline int settle_parent(struct plimsoll_mm *p)
 {
 	__s64 pages, usage;
 
-	if (!p || !mm)
+	if (!p)
 		return 0;
-	pages = settle_all_cpus(p, mm);
+	pages = settle_all_cpus(p->mm);
 	if (pages)
 		charge(p, pages, &usage);
 	return 0;
@@ -327,7 +325,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	e = track(child, mm, BLANK);
 	if (!e)
 		return 0;
-	pages = settle_all_cpus(e, mm);
+	pages = settle_all_cpus(e->mm);
 	if (p && (!p->word || p->flags & PLIMSOLL_MM_GONE)) {
 		/*
 		 * The parent is being entered by another CPU, which charges what it has, or will be at its next event: what is
@@ -336,7 +334,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		__sync_fetch_and_add(&e->inherited_pages, pages);
 	} else {
 		if (p) {
-			settle_parent(p, parent_mm);
+			settle_parent(p);
 			inherit_weight(e, p);
 		}
 		if (!p || !share_on_fork(p, e, pages))
@@ -446,8 +444,8 @@ int scan(struct bpf_iter__task *ctx)
 	if (uid_of(task) != e->uid)
 		follow_user(e, task);
 	if (e->family)
-		absorb_family(e);
-	pages = settle_all_cpus(e, mm);
+		absorb_family(e->mm);
+	pages = settle_all_cpus(e->mm);
 	if (task_caches)
 		pages += settle_caches(task);
 	a = pages ? charge(e, pages, &usage) : 0;

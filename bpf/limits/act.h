@@ -549,12 +549,12 @@ static __always_inline bool take_largest(struct event *ev)
 		key = choose(a->index);
 		if (!key)
 			return false;
-		if (key == (__u64)ev->mm || !note_left(a->index, key))
+		if (key == ev->e->mm || !note_left(a->index, key))
 			break;
 		if (a->usage_pages - a->dying_pages <= a->effective_pages)
 			return true;
 	}
-	if (key == (__u64)ev->mm && may_take_own(ev)) {
+	if (key == ev->e->mm && may_take_own(ev)) {
 		ev->flags |= PLIMSOLL_RECORD_LARGEST;
 		take(ev);
 		return true;
@@ -586,16 +586,20 @@ static __always_inline void crossed(struct event *ev)
 	ask(ev);
 }
 
-/* Usage is at or above the soft limit. */
-static __noinline int near(struct task_struct *task, struct mm_struct *mm, struct plimsoll_mm *e, __s64 usage,
-			   __s64 delta)
+/*
+ * Usage is at or above the soft limit, by an event of who runs here. Global as those above: it is most of what an event may
+ * come to, and would be walked on each path to it.
+ */
+__noinline int near(__u64 key, __s64 usage, __s64 delta)
 {
-	struct plimsoll_account *a = account_at(word_account(e->word));
-	struct event ev = { .task = task, .mm = mm, .e = e, .account = a, .usage = usage, .delta = delta };
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct event ev = { .task = task, .mm = task->mm, .e = e, .account = a, .usage = usage, .delta = delta };
 
-	if (!a || !task || !mm)
+	if (!e || !a)
 		return 0;
-	if (task->mm != mm)
+	if ((__u64)ev.mm != key)
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
 		ev.time_ns = bpf_ktime_get_ns();

@@ -358,13 +358,14 @@ static __always_inline void share_own(struct plimsoll_mm *e, struct plimsoll_fam
  * The only member left owns what was shared, and the family ends. Where a fork joins it meanwhile, it is shared again. Nothing
  * of it was touched just now: it takes no part of a reservation.
  */
-static __noinline int absorb_family(struct plimsoll_mm *e)
+__noinline int absorb_family(__u64 key)
 {
-	__u64 id = e->family, members, old;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__u64 id = e ? e->family : 0, members, old;
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	__s64 pages;
 
-	if (!f)
+	if (!e || !f)
 		return 0;
 	members = f->members;
 	/* It is the only one unless it has left by now, at its end: then another is. */

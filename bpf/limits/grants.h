@@ -13,23 +13,12 @@
 #define GRANT_PAGES_MAX (1LL << 44)
 
 /*
- * The counters of a pinned address space, by its key. Its end is told by an event that comes before it is freed, and
- * marks the entry: what is read past that goes to an account that nobody has any more, and is no fault.
- */
-static __always_inline struct mm_struct *mm_at(__u64 key)
-{
-	if (task_caches)
-		return (struct mm_struct *)key;
-	return bpf_rdonly_cast((void *)key, bpf_core_type_id_kernel(struct mm_struct));
-}
-
-/*
  * Everything that the kernel counts of it is charged. Before Linux 6.2 all but what its threads keep to themselves: up to
  * 64 pages each, and while its account is exact what they kept since their last fault, which is nothing.
  */
 static __always_inline void settle_space(struct plimsoll_mm *e, __u64 key)
 {
-	__s64 pages = settle_all_cpus(e, mm_at(key)), usage;
+	__s64 pages = settle_all_cpus(key), usage;
 	struct plimsoll_account *a;
 
 	if (!pages)

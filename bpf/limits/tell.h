@@ -6,7 +6,7 @@
 /* One charge being judged. */
 struct event {
 	struct task_struct *task;
-	struct mm_struct *mm;
+	struct mm_struct *mm; /* that the task runs in: another than `e` is of where the event is remote */
 	struct plimsoll_mm *e;
 	struct plimsoll_account *account;
 	__s64 usage; /* of the account, after */
@@ -40,7 +40,7 @@ static __always_inline void fill_process(struct plimsoll_record *r, struct event
 {
 	unsigned long start, length;
 
-	fill_space(r, ev->e, (__u64)ev->mm);
+	fill_space(r, ev->e, ev->e->mm);
 	if (ev->flags & PLIMSOLL_RECORD_REMOTE)
 		return;
 	r->tgid = ev->task->tgid;

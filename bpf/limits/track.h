@@ -197,7 +197,8 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	return winner ? *winner : PLIMSOLL_NOBODY;
 }
 
-static __always_inline __u32 account_of(__u32 uid)
+/* The account of a user, made where the default line is for him; PLIMSOLL_NOBODY: none. */
+__noinline __u32 account_of(__u32 uid)
 {
 	__u32 *index = bpf_map_lookup_elem(&uid_accounts, &uid);
 

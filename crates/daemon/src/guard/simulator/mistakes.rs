@@ -65,7 +65,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
         "	now = read_remainder(base, *offset);\n	return delta + now -" => "	now = 0;\n	return delta + now -";
     "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
-        "	e->epoch = a->exact;\n	pages = settle_all_cpus(e, mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
+        "	e->epoch = a->exact;\n	pages = settle_all_cpus(e->mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
         => "	e->epoch = a->exact;\n	return usage;";
     "who dies counts as living" in "limits/act.h":
         "	settle_dying_space(e->mm);\n	settle_living(e);\n	/* It touches" => "	settle_living(e);\n	/* It touches";
