@@ -56,8 +56,6 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	if (a && a != to)\n		account_add(a, -taken);\n" => "";
     "what a dying process takes is not dying" in "limits/charge.h":
         "	if (delta > 0)\n		settle_dying_space(key);\n" => "";
-    "an only member keeps what it owns shared" in "limits/family.h":
-        "		return 0;\n	begin_shift(e);\n	pages" => "		return 0;\n	return 0;\n	begin_shift(e);\n	pages";
     "what an only member owns is charged nobody" in "limits/family.h":
         "	if (to)\n		account_add(to, kept - (a == to ? taken : 0));\n" => "";
     "one member is not settled" in "limits/charge.h":
