@@ -288,19 +288,6 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	return 0;
 }
 
-/* Charges what is still to be settled of a parent, so that its child shares all that it had. */
-static __noinline int settle_parent(struct plimsoll_mm *p)
-{
-	__s64 pages, usage;
-
-	if (!p)
-		return 0;
-	pages = settle_all_cpus(p->mm);
-	if (pages)
-		charge(p, pages, &usage);
-	return 0;
-}
-
 /* The child has its address space and does not run yet: what it inherits is not charged to it. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
@@ -334,7 +321,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		__sync_fetch_and_add(&e->inherited_pages, pages);
 	} else {
 		if (p) {
-			settle_parent(p);
+			/* So that the child shares all that it had. */
+			settle_space(p);
 			inherit_weight(e, p);
 		}
 		if (!p || !share_on_fork(p, e, pages))

@@ -264,4 +264,24 @@ static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __
 	return charge_as(e, delta, usage, true);
 }
 
+/*
+ * Everything that the kernel counts of it is charged. Before Linux 6.2 all but what its threads keep to themselves: up to
+ * 64 pages each, and while its account is exact what they kept since their last fault, which is nothing.
+ */
+static __noinline int settle_space(struct plimsoll_mm *e)
+{
+	struct plimsoll_account *a;
+	__s64 pages, usage;
+
+	if (!e)
+		return 0;
+	pages = settle_all_cpus(e->mm);
+	if (!pages)
+		return 0;
+	a = charge(e, pages, &usage);
+	if (a)
+		note_peak(a, usage);
+	return 0;
+}
+
 #endif

@@ -12,22 +12,6 @@
 /* More than any machine has: what plimsoll_mm.reserved can hold several of. */
 #define GRANT_PAGES_MAX (1LL << 44)
 
-/*
- * Everything that the kernel counts of it is charged. Before Linux 6.2 all but what its threads keep to themselves: up to
- * 64 pages each, and while its account is exact what they kept since their last fault, which is nothing.
- */
-static __always_inline void settle_space(struct plimsoll_mm *e, __u64 key)
-{
-	__s64 pages = settle_all_cpus(key), usage;
-	struct plimsoll_account *a;
-
-	if (!pages)
-		return;
-	a = charge(e, pages, &usage);
-	if (a)
-		note_peak(a, usage);
-}
-
 static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
 {
 	struct plimsoll_account *a = *account;
@@ -38,7 +22,7 @@ static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	/* Before it was pinned it may have become the entry of somebody else. */
 	if (account_at(word_account(e->word)) == a) {
 		e->epoch = a->exact;
-		settle_space(e, *key);
+		settle_space(e);
 	}
 	unpin(e, *key, (struct mm_struct *)*key);
 	return 0;
@@ -213,7 +197,7 @@ static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimso
 	if (changed_user(e))
 		return -EAGAIN;
 	/* What it has touched before is no part of this grant. */
-	settle_space(e, key);
+	settle_space(e);
 	a = account_at(word_account(e->word));
 	if (!a || a->index == PLIMSOLL_NOBODY || !hold_account(a))
 		return -ENOENT;
@@ -287,7 +271,7 @@ int settle(struct plimsoll_grant *ctx)
 	ctx->result = -ESRCH;
 	if (!e)
 		return 0;
-	settle_space(e, key);
+	settle_space(e);
 	ctx->pages = release_reserved(e->mm);
 	ctx->result = 0;
 	a = account_at(word_account(e->word));
