@@ -169,7 +169,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 		return 0;
 	delta = settle_event(e, mm, member, false);
 	judge(e, delta, may_be_granted(task, member, delta));
-	unpin(e, key, mm);
+	unpin(e);
 	return 0;
 }
 
@@ -192,7 +192,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		return 0;
 	if (e->flags & PLIMSOLL_MM_GONE) {
 		/* Of the address space that was here before; the next event enters this one. */
-		forget_gone(e, key, mm);
+		forget_gone(e);
 		return 0;
 	}
 	if (task->cred->uid.val != e->uid)
@@ -284,7 +284,7 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 			find_largest(a->index);
 		need_exact(a);
 	}
-	unpin(e, key, mm);
+	unpin(e);
 	return 0;
 }
 
@@ -293,7 +293,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct mm_struct *mm = child->mm, *parent_mm = parent->mm;
-	__u64 parent_key = (__u64)parent_mm;
+	__u64 parent_key = (__u64)parent_mm, key = 0;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e, *p;
 	__s64 pages, usage;
@@ -309,10 +309,12 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		first_sight(parent, parent_mm, true);
 		p = bpf_map_lookup_elem(&mms, &parent_key);
 	}
-	e = track(child, mm, BLANK);
+	e = enter(child, mm, BLANK);
 	if (!e)
 		return 0;
-	pages = settle_all_cpus(e->mm);
+	/* As a number: see user_of_leader(). */
+	bpf_core_read(&key, sizeof(key), &child->mm);
+	pages = settle_all_cpus(key);
 	if (p && (!p->word || p->flags & PLIMSOLL_MM_GONE)) {
 		/*
 		 * The parent is being entered by another CPU, which charges what it has, or will be at its next event: what is
@@ -328,6 +330,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		if (!p || !share_on_fork(p, e, pages))
 			charge(e, pages, &usage);
 	}
+	/* A walk that came upon it before would have charged it what it shares. */
+	publish(e, mm);
 	a = account_at(word_account(e->word));
 	if (a)
 		came_to(a->index, e->mm, a->usage_pages);
@@ -379,7 +383,7 @@ static __noinline int scan_thread(struct task_struct *task, struct mm_struct *mm
 		return 0;
 	if (task->mm == mm)
 		charge(e, settle_caches(task), &usage);
-	unpin(e, key, mm);
+	unpin(e);
 	return 0;
 }
 
@@ -426,7 +430,7 @@ int scan(struct bpf_iter__task *ctx)
 	if (task->mm != mm) {
 		if (entered)
 			settle_gone(e);
-		unpin(e, key, mm);
+		unpin(e);
 		return 0;
 	}
 	if (uid_of(task) != e->uid)
@@ -461,6 +465,6 @@ int scan(struct bpf_iter__task *ctx)
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
 		report_holder(ctx->meta->seq, task, e);
-	unpin(e, key, mm);
+	unpin(e);
 	return 0;
 }

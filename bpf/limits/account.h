@@ -12,7 +12,7 @@
  */
 #define SETTLE_TRIES 4
 
-static __always_inline void count_one(__u64 *counter)
+static __always_inline void count_one(volatile __u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
 }

@@ -78,7 +78,7 @@ __noinline int note_left(__u32 account, __u64 key)
 		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
 			mark_dying(e);
 	}
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return left != 0;
 }
 
@@ -92,9 +92,10 @@ struct search {
 #define PLIMSOLL_MM_NO_VICTIM \
 	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
 
-static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct search *search)
+static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct search *search)
 {
 	struct plimsoll_account *a = search->account;
+	__u64 key = *at;
 	__s64 rank, out;
 	int i, least = 0;
 
@@ -105,7 +106,7 @@ static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE))
 		return 0;
 	/* Also what was protected: nobody is to die for what it left behind. */
-	if (note_left(a->index, *key) || e->flags & PLIMSOLL_MM_NO_VICTIM)
+	if (note_left(a->index, key) || e->flags & PLIMSOLL_MM_NO_VICTIM)
 		return 0;
 	rank = out = rank_of(e);
 	for (i = 1; i < PLIMSOLL_LARGEST; i++)
@@ -115,7 +116,7 @@ static long search_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 	if (rank > search->rank[least]) {
 		out = search->rank[least];
 		search->rank[least] = rank;
-		search->mm[least] = *key;
+		search->mm[least] = key;
 	}
 	if (out > search->floor_rank)
 		search->floor_rank = out;
@@ -204,7 +205,7 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
 	if (least_known && pin(least_known, least_key)) {
 		__sync_fetch_and_and(&least_known->flags, ~PLIMSOLL_MM_LARGEST);
-		unpin(least_known, least_key, (struct mm_struct *)least_key);
+		unpin(least_known);
 	}
 	raise_floor(a, least_rank);
 	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() &&
@@ -376,10 +377,18 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 /* The process whose event this is. */
 static __always_inline void take(struct event *ev)
 {
-	if (!claim_for(ev->account, ev->e))
+	struct plimsoll_account *a = ev->account;
+
+	if (!claim_for(a, ev->e))
 		return;
-	note_sent(ev->account, ev->e, ev->task);
-	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
+	if (a->signal == SIGKILL && ev->task->signal->flags & SIGNAL_GROUP_EXIT) {
+		/* On its way: it was sent one while another process of the same memory was waited for, or it exits. */
+		mark_dying(ev->e);
+		__sync_lock_test_and_set(&a->taking, 0);
+		return;
+	}
+	note_sent(a, ev->e, ev->task);
+	signalled(ev, ev->e, bpf_send_signal(a->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);
@@ -400,16 +409,18 @@ static __always_inline bool is_unsent(struct plimsoll_mm *e, struct plimsoll_acc
 	       !(e->flags & PLIMSOLL_MM_LEFT) && !may_be_ending(e, key);
 }
 
-static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
+static long revive_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e,
+		       struct plimsoll_account **account)
 {
 	struct plimsoll_account *a = *account;
+	__u64 key = *at;
 
-	if (!is_unsent(e, a, *key) || !pin(e, *key))
+	if (!is_unsent(e, a, key) || !pin(e, key))
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
-	if (is_unsent(e, a, *key))
+	if (is_unsent(e, a, key))
 		live_again(e);
-	unpin(e, *key, (struct mm_struct *)*key);
+	unpin(e);
 	return 0;
 }
 
@@ -417,8 +428,8 @@ static long revive_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, s
 static __always_inline bool claims_are_old(struct plimsoll_account *a)
 {
 	bool alone = !daemon_lives();
-	__u64 *clock = alone ? &a->asked_ns : &a->unanswered_ns, now = bpf_ktime_get_ns(), since = *clock;
-	__u64 claimed = a->unanswered_ns;
+	volatile __u64 *clock = alone ? &a->asked_ns : &a->unanswered_ns;
+	__u64 now = bpf_ktime_get_ns(), since = *clock, claimed = a->unanswered_ns;
 
 	/* A daemon that died just now may have a signal on its way. */
 	if (claimed && (__s64)(now - claimed) <= (__s64)unanswered_ns)
@@ -519,7 +530,7 @@ static __noinline bool take_other(struct event *ev, __u64 key)
 			bpf_task_release(victim);
 		}
 	}
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return taken;
 }
 

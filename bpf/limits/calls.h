@@ -29,16 +29,18 @@ static __always_inline bool is_phantom(struct plimsoll_mm *e, struct plimsoll_sw
 	return sweep->scan - e->scan >= 2;
 }
 
-static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
+static long sweep_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
 {
+	__u64 key = *at;
+
 	if (!is_phantom(e, sweep))
 		return 0;
 	if (e->flags & PLIMSOLL_MM_GONE) {
 		/* Settled, and left over by a deletion that failed. */
-		forget(*key, (struct mm_struct *)*key);
+		forget_gone(e);
 		return 0;
 	}
-	if (!pin(e, *key))
+	if (!pin(e, key))
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
 	if (is_phantom(e, sweep)) {
@@ -46,7 +48,7 @@ static long sweep_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, st
 		count_one(&counters.phantoms);
 		sweep->removed++;
 	}
-	unpin(e, *key, (struct mm_struct *)*key);
+	unpin(e);
 	return 0;
 }
 
@@ -75,7 +77,8 @@ int sweep(struct plimsoll_sweep *ctx)
 SEC("syscall")
 int line_set(struct plimsoll_line_set *ctx)
 {
-	__u32 uid = ctx->uid, index = 0, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__u32 uid = ctx->uid, index = 0;
+	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
 	__s64 hard = ctx->hard_pages;
 	struct plimsoll_account *a;
 	bool fresh = !known;
@@ -128,16 +131,18 @@ int line_set(struct plimsoll_line_set *ctx)
 	return 0;
 }
 
-static long release_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, __u32 *account)
+static long release_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, __u32 *account)
 {
-	if ((word_account(e->word) != *account && word_account(e->reserved) != *account) || !pin(e, *key))
+	__u64 key = *at;
+
+	if ((word_account(e->word) != *account && word_account(e->reserved) != *account) || !pin(e, key))
 		return 0;
 	if (word_account(e->word) == *account)
 		settle_gone(e);
 	else if (word_account(e->reserved) == *account)
 		/* Of a process on its way to another account. */
 		release_reserved(e->mm);
-	unpin(e, *key, (struct mm_struct *)*key);
+	unpin(e);
 	return 0;
 }
 
@@ -152,7 +157,8 @@ static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *
 SEC("syscall")
 int line_clear(struct plimsoll_line_clear *ctx)
 {
-	__u32 uid = ctx->uid, index, *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__u32 uid = ctx->uid, index;
+	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
 	struct plimsoll_account *a;
 
 	ctx->result = -ENOENT;
@@ -238,7 +244,7 @@ int mark_victim(struct plimsoll_victim *ctx)
 	a = account_at(word_account(e->word));
 	if (a && e->tgid == ctx->tgid)
 		ctx->result = mark(e, a, ctx);
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -284,7 +290,7 @@ int weigh(struct plimsoll_weight *ctx)
 		if (a && a->near)
 			note_largest(a->index, key);
 	}
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -331,7 +337,7 @@ int copies_set(struct plimsoll_copies *ctx)
 			__sync_lock_test_and_set(&e->copied_pages, ctx->pages);
 			ctx->result = 0;
 		}
-		unpin(e, key, (struct mm_struct *)key);
+		unpin(e);
 		return 0;
 	}
 	/* As a member for that long: it cannot end meanwhile, nor become another family. */

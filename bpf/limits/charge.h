@@ -48,7 +48,7 @@ static __always_inline bool mm_may_be_tracked(struct mm_struct *mm)
 	return mm_gate[mm_slot(mm) % MM_GATE_SLOTS];
 }
 
-static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u32 slot)
+static __always_inline volatile __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u32 slot)
 {
 	__u32 index = cpu * nr_slots + slot;
 
@@ -56,7 +56,7 @@ static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u
 		return 0;
 	/* Keeps the compiler from forming the address before the check: 'R9 unbounded memory access'. */
 	barrier_var(index);
-	return (__s32 *)(e + 1) + index;
+	return (volatile __s32 *)(e + 1) + index;
 }
 
 /*
@@ -64,12 +64,12 @@ static __always_inline __s32 *remainder_at(struct plimsoll_mm *e, __u32 cpu, __u
  * would leave the total off for as long as nothing happens, so whoever stored reads again: the last to store has
  * seen the count unchanged after it.
  */
-static __always_inline __s64 settle_count(__s64 *last, volatile __s64 *count)
+static __always_inline __s64 settle_count(volatile __s64 *last, volatile __s64 *count)
 {
 	__s64 now = read_count(count), delta = 0, again;
 	int i;
 
-	if (now == *(volatile __s64 *)last)
+	if (now == *last)
 		return 0;
 	for (i = 0; i < SETTLE_TRIES; i++) {
 		delta += now - (__s64)__sync_lock_test_and_set(last, now);
@@ -85,7 +85,7 @@ static __always_inline __s64 settle_count(__s64 *last, volatile __s64 *count)
 }
 
 /* Settles one CPU's remainder; the caller may run on another CPU, hence the exchange and the second look. */
-static __always_inline __s64 settle_remainder(__s32 *local, __u64 base, __u64 offset)
+static __always_inline __s64 settle_remainder(volatile __s32 *local, __u64 base, __u64 offset)
 {
 	__s64 delta = 0;
 	__s32 now;
@@ -93,7 +93,7 @@ static __always_inline __s64 settle_remainder(__s32 *local, __u64 base, __u64 of
 
 	for (i = 0; i < SETTLE_TRIES; i++) {
 		now = read_remainder(base, offset);
-		if (now == *(volatile __s32 *)local)
+		if (now == *local)
 			return delta;
 		delta += now - (__s32)__sync_lock_test_and_set(local, now);
 		barrier();
@@ -138,7 +138,7 @@ static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, vo
 	__u32 cpu = bpf_get_smp_processor_id();
 	__s64 delta = settle_count(&e->last[member], count);
 	__u64 *offset;
-	__s32 *local;
+	volatile __s32 *local;
 	__s32 now;
 
 	if (task_caches)
@@ -163,7 +163,7 @@ struct settle_all {
 static long settle_cpu(__u32 cpu, struct settle_all *all)
 {
 	__u64 *offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	__s32 *local = remainder_at(all->e, cpu, all->slot);
+	volatile __s32 *local = remainder_at(all->e, cpu, all->slot);
 
 	if (!offset || !local)
 		return 1;

@@ -27,11 +27,11 @@ static __always_inline __s64 copies_of(struct plimsoll_mm *e)
 
 static __always_inline __u64 dying_word(struct plimsoll_mm *e)
 {
-	__u32 flags = *(volatile __u32 *)&e->flags;
+	__u32 flags = e->flags;
 
 	if (!(flags & PLIMSOLL_MM_DYING) || flags & PLIMSOLL_MM_GONE)
 		return PLIMSOLL_WORD_BIAS;
-	return *(volatile __u64 *)&e->word + copies_of(e);
+	return e->word + copies_of(e);
 }
 
 /*
@@ -48,7 +48,7 @@ __noinline int settle_dying_space(__u64 key)
 
 	for (i = 0; e && i < SETTLE_TRIES; i++) {
 		dying = dying_word(e);
-		before = *(volatile __u64 *)&e->dying;
+		before = e->dying;
 		if (dying == before)
 			return 0;
 		before = __sync_lock_test_and_set(&e->dying, dying);
@@ -74,8 +74,8 @@ static __always_inline void settle_dying_family(struct plimsoll_family *f, struc
 	int i;
 
 	for (i = 0; i < SETTLE_TRIES; i++) {
-		dying = *(volatile __u32 *)&f->living ? 0 : *(volatile __s64 *)&f->pages;
-		if (dying == *(volatile __s64 *)&f->dying_pages)
+		dying = f->living ? 0 : f->pages;
+		if (dying == f->dying_pages)
 			return;
 		__sync_fetch_and_add(&a->dying_pages, dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
 	}
@@ -252,10 +252,8 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 	int i;
 
 	for (i = 0; i < LIVING_TRIES; i++) {
-		family = *(volatile __u32 *)&e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE)
-				 ? 0
-				 : *(volatile __u64 *)&e->family;
-		if (*(volatile __u64 *)&e->living_in == family)
+		family = e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE) ? 0 : e->family;
+		if (e->living_in == family)
 			return;
 		before = __sync_lock_test_and_set(&e->living_in, family);
 		if (before == family)
@@ -266,7 +264,7 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 }
 
 /* So many of these pages, if nobody changes them meanwhile. */
-static __always_inline __s64 take_up_to(__s64 *pages, __s64 most)
+static __always_inline __s64 take_up_to(volatile __s64 *pages, __s64 most)
 {
 	__s64 have = *pages, taken = most < have ? most : have;
 
@@ -369,7 +367,7 @@ __noinline int absorb_family(__u64 key)
 		return 0;
 	members = f->members;
 	/* It is the only one unless it has left by now, at its end: then another is. */
-	if ((__u32)members != 1 || *(volatile __u64 *)&e->family != id)
+	if ((__u32)members != 1 || e->family != id)
 		return 0;
 	begin_shift(e);
 	pages = __sync_lock_test_and_set(&e->shared_pages, 0);

@@ -12,19 +12,21 @@
 /* More than any machine has: what plimsoll_mm.reserved can hold several of. */
 #define GRANT_PAGES_MAX (1LL << 44)
 
-static long settle_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_account **account)
+static long settle_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e,
+		       struct plimsoll_account **account)
 {
 	struct plimsoll_account *a = *account;
+	__u64 key = *at;
 
 	/* What nobody runs in may be freed: its exit was lost, or is under way. */
-	if (!a || account_at(word_account(e->word)) != a || is_left(*key) || !pin(e, *key))
+	if (!a || account_at(word_account(e->word)) != a || is_left(key) || !pin(e, key))
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
 	if (account_at(word_account(e->word)) == a) {
 		e->epoch = a->exact;
 		settle_space(e);
 	}
-	unpin(e, *key, (struct mm_struct *)*key);
+	unpin(e);
 	return 0;
 }
 
@@ -215,7 +217,7 @@ static __always_inline struct plimsoll_mm *pin_of(__u64 key, __u32 tgid, __u64 s
 		return 0;
 	if (e->tgid == tgid && e->start_ns == start_ns)
 		return e;
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -233,7 +235,7 @@ int reserve(struct plimsoll_reserve *ctx)
 	if (!e)
 		return 0;
 	ctx->result = grant(e, key, ctx);
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -283,7 +285,7 @@ int settle(struct plimsoll_grant *ctx)
 		if (becomes_far(a))
 			tell(a->index, key, PLIMSOLL_RECORD_FAR);
 	}
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -304,7 +306,7 @@ int give_up(struct plimsoll_grant *ctx)
 	lower_granted(e, ctx->pages - take_untold(e, ctx->pages));
 	weighs_more(account_at(word_account(e->word)), key);
 	ctx->result = 0;
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return 0;
 }
 
@@ -323,11 +325,11 @@ static __always_inline bool is_space_of(struct plimsoll_mm *e, __u64 key, struct
 		space->result = 0;
 		found = true;
 	}
-	unpin(e, key, (struct mm_struct *)key);
+	unpin(e);
 	return found;
 }
 
-static long find_one(struct bpf_map *map, __u64 *key, struct plimsoll_mm *e, struct plimsoll_space *space)
+static long find_one(struct bpf_map *map, volatile __u64 *key, struct plimsoll_mm *e, struct plimsoll_space *space)
 {
 	return is_space_of(e, *key, space);
 }

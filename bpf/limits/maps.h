@@ -30,9 +30,9 @@ const volatile __u64 scan_apart_ns = 500000000;
  * The gates let an event leave after a load and a comparison: how many lines and tracked address spaces hash to a
  * slot. A collision costs a map look-up, never a wrong charge.
  */
-__u32 uid_gate[UID_GATE_SLOTS];
-__u32 exact_gate[UID_GATE_SLOTS]; /* accounts that need every event */
-__u32 mm_gate[MM_GATE_SLOTS];
+volatile __u32 uid_gate[UID_GATE_SLOTS];
+volatile __u32 exact_gate[UID_GATE_SLOTS]; /* accounts that need every event */
+volatile __u32 mm_gate[MM_GATE_SLOTS];
 /* No line: a range of the one uid that nobody has, so that the gate needs one comparison. */
 struct plimsoll_default default_line = {
 	.hard_pages = PLIMSOLL_NO_LINE,
@@ -40,14 +40,14 @@ struct plimsoll_default default_line = {
 	.uid_max = PLIMSOLL_NO_UID,
 };
 struct plimsoll_counters counters;
-__u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
-__u32 kernel_trigger = 1;
-__u64 next_family;
-__u32 next_entry;
-__u32 next_epoch;
-__u32 scan_id;
-__u64 scan_ns; /* when it changed */
-__u32 walk_id; /* of every walk of all tasks */
+volatile __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
+volatile __u32 kernel_trigger = 1;
+volatile __u64 next_family;
+volatile __u32 next_entry;
+volatile __u32 next_epoch;
+volatile __u32 scan_id;
+volatile __u64 scan_ns; /* when it changed */
+volatile __u32 walk_id; /* of every walk of all tasks */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -75,7 +75,7 @@ struct {
 
 /* What is charged of each thread's own cache; only where there are such caches. */
 struct plimsoll_cached {
-	__s32 pages[PLIMSOLL_MEMBERS];
+	volatile __s32 pages[PLIMSOLL_MEMBERS];
 };
 
 struct {

@@ -71,7 +71,7 @@ static __always_inline void cap_granted(struct plimsoll_mm *e, struct plimsoll_a
 		limit = 0;
 	barrier();
 	/* In the middle of a shift its pages may have seemed fewer. The next one that it frees is a new occasion. */
-	if (granted <= limit || shifts & (SHIFT_ENDED - 1) || *(volatile __u32 *)&e->shifts != shifts)
+	if (granted <= limit || shifts & (SHIFT_ENDED - 1) || e->shifts != shifts)
 		return;
 	if ((__s64)__sync_val_compare_and_swap(&e->granted_pages, granted, limit) == granted)
 		__sync_fetch_and_add(&e->untold_pages, granted - limit);

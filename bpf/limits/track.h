@@ -118,7 +118,7 @@ static __always_inline void clear_account(struct plimsoll_account *a)
 	a->dying_pages = 0;
 	a->processes = 0;
 	a->exact = 0;
-	__builtin_memset(&a->near, 0,
+	__builtin_memset((void *)&a->near, 0,
 			 offsetof(struct plimsoll_account, in_use) - offsetof(struct plimsoll_account, near));
 }
 
@@ -172,7 +172,8 @@ static __noinline __u32 claim_account(void)
 
 static __always_inline __u32 new_default_account(__u32 uid)
 {
-	__u32 index = claim_account(), *winner;
+	__u32 index = claim_account();
+	volatile __u32 *winner;
 	struct plimsoll_account *a = account_at(index);
 
 	if (index == PLIMSOLL_NOBODY || !a) {
@@ -200,7 +201,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 /* The account of a user, made where the default line is for him; PLIMSOLL_NOBODY: none. */
 __noinline __u32 account_of(__u32 uid)
 {
-	__u32 *index = bpf_map_lookup_elem(&uid_accounts, &uid);
+	volatile __u32 *index = bpf_map_lookup_elem(&uid_accounts, &uid);
 
 	if (index)
 		return *index;
@@ -216,7 +217,7 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
 	struct plimsoll_exe exe = {};
 	struct super_block *sb;
 	struct inode *inode;
-	__u32 *whose;
+	volatile __u32 *whose;
 
 	if (!file)
 		return false;
@@ -236,17 +237,9 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
 	return whose && (*whose == PLIMSOLL_EXE_OF_ANYBODY || uid < first_user_uid);
 }
 
-static __always_inline __u32 *gate_of(struct mm_struct *mm)
+static __always_inline volatile __u32 *gate_of(struct mm_struct *mm)
 {
 	return &mm_gate[mm_slot(mm) % MM_GATE_SLOTS];
-}
-
-static __always_inline void forget(__u64 key, struct mm_struct *mm)
-{
-	if (bpf_map_delete_elem(&mms, &key))
-		count_one(&counters.deletes_failed);
-	else
-		__sync_fetch_and_add(gate_of(mm), -1);
 }
 
 /*
@@ -260,17 +253,41 @@ static __always_inline bool has_pins(__u32 pins)
 	return pins & PINS_MASK;
 }
 
-/* Deletes what is settled and unpinned, if it is still the entry of this key. */
-static __always_inline void forget_gone(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+/*
+ * Deletes what is settled and unpinned. By key, so that only one may: who comes later would delete what was entered there
+ * since. Global, so that the verifier walks it once.
+ */
+__noinline int delete_settled(__u64 key)
 {
-	if (e->flags & PLIMSOLL_MM_GONE && !has_pins(e->pins) && bpf_map_lookup_elem(&mms, &key) == e)
-		forget(key, mm);
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__u32 flags;
+
+	if (!e || has_pins(e->pins))
+		return 0;
+	flags = __sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DELETED);
+	if (flags & PLIMSOLL_MM_DELETED)
+		return 0;
+	if (flags & PLIMSOLL_MM_GONE && !bpf_map_delete_elem(&mms, &key)) {
+		__sync_fetch_and_add(gate_of((struct mm_struct *)key), -1);
+		return 0;
+	}
+	if (flags & PLIMSOLL_MM_GONE)
+		count_one(&counters.deletes_failed);
+	/* Another's by now, or left to the next sweep. */
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DELETED);
+	return 0;
 }
 
-static __always_inline void unpin(struct plimsoll_mm *e, __u64 key, struct mm_struct *mm)
+static __always_inline void forget_gone(struct plimsoll_mm *e)
+{
+	if (e->flags & PLIMSOLL_MM_GONE && !has_pins(e->pins))
+		delete_settled(e->mm);
+}
+
+static __always_inline void unpin(struct plimsoll_mm *e)
 {
 	if (!has_pins(__sync_fetch_and_add(&e->pins, -1) - 1))
-		forget_gone(e, key, mm);
+		forget_gone(e);
 }
 
 static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
@@ -288,7 +305,7 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 		if (__sync_val_compare_and_swap(&e->pins, pins, pins - 1) != pins)
 			continue;
 		if (!has_pins(pins - 1))
-			forget_gone(e, key, (struct mm_struct *)key);
+			forget_gone(e);
 		return false;
 	}
 	return false;
@@ -296,9 +313,9 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 
 /*
  * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: no line is drawn for its user,
- * the map is full or busy, or another CPU was first.
+ * the map is full or busy, or another CPU was first. Nobody else can pin it, nor charges it, before it is published.
  */
-static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 from)
+static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struct mm_struct *mm, __u32 from)
 {
 	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
 	__u32 uid = uid_of(task), user = user_of(task), account = account_of(user);
@@ -334,9 +351,22 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
 	__sync_fetch_and_add(&a->processes, 1);
 	count_one(&counters.tracked);
-	/* From here on it can be charged, from the next line on pinned: atomics, so that both come last. */
+	/* From here on it can be charged by its own events: an atomic, so that it comes last. */
 	__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
-	__sync_lock_test_and_set(&e->mm, key);
+	return e;
+}
+
+static __always_inline void publish(struct plimsoll_mm *e, struct mm_struct *mm)
+{
+	__sync_lock_test_and_set(&e->mm, (__u64)mm);
+}
+
+static __always_inline struct plimsoll_mm *track(struct task_struct *task, struct mm_struct *mm, __u32 from)
+{
+	struct plimsoll_mm *e = enter(task, mm, from);
+
+	if (e)
+		publish(e, mm);
 	return e;
 }
 
@@ -403,14 +433,14 @@ static __always_inline void drop_stale(struct mm_struct *mm, struct task_struct 
 	if (!e)
 		return;
 	if (!pin(e, key)) {
-		forget_gone(e, key, mm);
+		forget_gone(e);
 		return;
 	}
 	if (e->tgid != (__u32)task->tgid)
 		count_one(&counters.phantoms);
 	if (!is_claimed(e, task))
 		settle_gone(e);
-	unpin(e, key, mm);
+	unpin(e);
 }
 
 int came_to(__u32 account, __u64 mm, __s64 usage);

@@ -48,6 +48,7 @@
 #define PLIMSOLL_MM_JUDGED 128u   /* user space weighed it, or was told that it is among the largest */
 #define PLIMSOLL_MM_RESERVED 256u /* `reserved` may hold pages: an event looks there only then */
 #define PLIMSOLL_MM_GRANTED 512u  /* it was granted pages once: an event looks there only then */
+#define PLIMSOLL_MM_DELETED 1024u /* somebody is deleting it */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
 /* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
@@ -59,48 +60,53 @@
  * nr_cpus * nr_slots remainders (__s32).
  */
 struct plimsoll_mm {
-	__u64 word;
-	__u64 family;                 /* 0: none */
-	__s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
-	__u32 uid;                    /* of its thread-group leader */
-	__u32 flags;
-	__u32 pins;         /* who uses it besides the process itself, and a number of its own: see track.h */
-	__u32 epoch;        /* of its account's exact tier, when it was settled on all CPUs */
-	__u64 mm;           /* its key: tells this use of the memory from the next */
-	__s64 shared_pages; /* had from fork and not its own: in its family's shares */
-	__s64 copied_pages; /* at most so many of the family's copied_pages are its */
-	__u64 dying;    /* what it adds to an account's dying_pages, and to whose: in one word, as `word` has them */
-	__u64 start_ns; /* of its thread-group leader, CLOCK_BOOTTIME */
-	__u64 tracked_ns;
-	__u32 tgid;
-	__u32 scan; /* the last scan that saw a living task of it */
-	__u32 user; /* whose account is charged: uid, or the owner of the user namespace that uid is subordinate in */
-	__u32 walk; /* the last walk that saw who runs in it */
-	__u64 living_in; /* the family that counts it among its living; 0: none */
-	__u32 sent;      /* the process in it that the programs sent SIGKILL, which may be on its way still; 0: none */
-	__u32 shifts;    /* of pages between its own and inherited ones: see account.h */
+	volatile __u64 word;
+	volatile __u64 family;                 /* 0: none */
+	volatile __s64 last[PLIMSOLL_MEMBERS]; /* the shared count of each member, as seen last */
+	volatile __u32 uid;                    /* of its thread-group leader */
+	volatile __u32 flags;
+	volatile __u32 pins;         /* who uses it besides the process itself, and a number of its own: see track.h */
+	volatile __u32 epoch;        /* of its account's exact tier, when it was settled on all CPUs */
+	volatile __u64 mm;           /* its key: tells this use of the memory from the next */
+	volatile __s64 shared_pages; /* had from fork and not its own: in its family's shares */
+	volatile __s64 copied_pages; /* at most so many of the family's copied_pages are its */
+	volatile __u64
+		dying; /* what it adds to an account's dying_pages, and to whose: in one word, as `word` has them */
+	volatile __u64 start_ns; /* of its thread-group leader, CLOCK_BOOTTIME */
+	volatile __u64 tracked_ns;
+	volatile __u32 tgid;
+	volatile __u32 scan; /* the last scan that saw a living task of it */
+	volatile __u32
+		user; /* whose account is charged: uid, or the owner of the user namespace that uid is subordinate in */
+	volatile __u32 walk;      /* the last walk that saw who runs in it */
+	volatile __u64 living_in; /* the family that counts it among its living; 0: none */
+	volatile __u32
+		sent; /* the process in it that the programs sent SIGKILL, which may be on its way still; 0: none */
+	volatile __u32 shifts; /* of pages between its own and inherited ones: see account.h */
 	/*
 	 * Granted and not touched yet, and the account whose usage that is part of: in one word, as `word` has them. A charge
 	 * takes from here first, so that a page moves from reserved to used and usage stays what it was.
 	 */
-	__u64 reserved;
-	__s64 granted_pages;   /* what it holds by grants, touched or not: see rank.h */
-	__s64 open_pages;      /* granted since nothing was reserved: `reserved` may become so much again */
-	__s64 untouched_pages; /* of those, what it has not touched, plain pages counted too; less than 0: none */
-	__s64 untold_pages;    /* of granted ones, what it freed and has not said so */
-	__s64 inherited_pages; /* had from a fork by somebody who was not charged for it: charged to nobody */
+	volatile __u64 reserved;
+	volatile __s64 granted_pages; /* what it holds by grants, touched or not: see rank.h */
+	volatile __s64 open_pages;    /* granted since nothing was reserved: `reserved` may become so much again */
+	volatile __s64
+		untouched_pages;     /* of those, what it has not touched, plain pages counted too; less than 0: none */
+	volatile __s64 untold_pages; /* of granted ones, what it freed and has not said so */
+	volatile __s64 inherited_pages; /* had from a fork by somebody who was not charged for it: charged to nobody */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
 struct plimsoll_family {
-	__s64 pages;        /* charged: never more than `shares` */
-	__s64 shares;       /* the sum of its members' shared_pages */
-	__s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
-	__s64 dying_pages;  /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
-	__u64 id;           /* its key: tells this use of the memory from the next */
-	__u64 members;      /* how many, in the low half; the high half changes with each fork */
-	__u32 living;       /* members that are not dying */
-	__u32 account;
+	volatile __s64 pages;        /* charged: never more than `shares` */
+	volatile __s64 shares;       /* the sum of its members' shared_pages */
+	volatile __s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
+	volatile __s64
+		dying_pages; /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
+	volatile __u64 id;   /* its key: tells this use of the memory from the next */
+	volatile __u64 members; /* how many, in the low half; the high half changes with each fork */
+	volatile __u32 living;  /* members that are not dying */
+	volatile __u32 account;
 };
 
 /* plimsoll_account.in_use: it is somebody's. Below it are those who use it and need it to stay what it is. */
@@ -111,37 +117,41 @@ struct plimsoll_family {
 
 /* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
 struct plimsoll_account {
-	__s64 usage_pages;
-	__s64 effective_pages; /* the line in force, >= hard_pages while usage falls to a lowered line */
-	__s64 hard_pages;
-	__s64 soft_pages;
-	__s64 dying_pages;
-	__u32 processes;
-	__u32 exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
-	__u32 near;
-	__u32 uid;
-	__s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
+	volatile __s64 usage_pages;
+	volatile __s64 effective_pages; /* the line in force, >= hard_pages while usage falls to a lowered line */
+	volatile __s64 hard_pages;
+	volatile __s64 soft_pages;
+	volatile __s64 dying_pages;
+	volatile __u32 processes;
+	volatile __u32
+		exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
+	volatile __u32 near;
+	volatile __u32 uid;
+	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 
-	__u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
-	__u64 asked_ns;                  /* when the daemon was asked last */
-	__u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
-	__u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
-	__u64 nobody_ns;                 /* when a search for its largest processes found nobody; 0: it found one */
+	volatile __u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
+	volatile __u64 asked_ns;                  /* when the daemon was asked last */
+	volatile __u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
+	volatile __u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
+	volatile __u64 nobody_ns; /* when a search for its largest processes found nobody; 0: it found one */
 
-	__s64 copyable_pages; /* what copy-on-write could add to usage: shares of families beyond their charge */
-	__u32 signal;         /* what crossing sends: 9, 15, or 0 for nothing but a record */
-	__u32 from_default;
-	__u32 notified;
-	__u32 kills;
-	__u32 taking;   /* a CPU is taking a victim */
-	__u32 measured; /* user space was told that copies could bring it near */
-	__u32 index;    /* its own number */
-	__u32 settled;  /* the epoch of `exact` in which every address space was settled for a grant */
+	volatile __s64
+		copyable_pages; /* what copy-on-write could add to usage: shares of families beyond their charge */
+	volatile __u32 signal;  /* what crossing sends: 9, 15, or 0 for nothing but a record */
+	volatile __u32 from_default;
+	volatile __u32 notified;
+	volatile __u32 kills;
+	volatile __u32 taking;   /* a CPU is taking a victim */
+	volatile __u32 measured; /* user space was told that copies could bring it near */
+	volatile __u32 index;    /* its own number */
+	volatile __u32 settled;  /* the epoch of `exact` in which every address space was settled for a grant */
 
-	__s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
-	__s64 peak_pages; /* the largest usage seen since the line was drawn: near it, and where no event judges it */
-	__u32 walked;     /* the epoch of `exact` in which the walk under way began, where a walk settles */
-	__u32 in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
+	volatile __s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
+	volatile __s64
+		peak_pages; /* the largest usage seen since the line was drawn: near it, and where no event judges it */
+	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
+	volatile __u32
+		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
 };
 
 /* plimsoll_record.kind */
@@ -191,19 +201,19 @@ struct plimsoll_record {
 
 /* Counted by the programs, shown by status: nothing is dropped in silence. */
 struct plimsoll_counters {
-	__u64 tracked;         /* address spaces entered */
-	__u64 mms_full;        /* not entered: map full or busy; retried at its next event */
-	__u64 accounts_full;   /* a default line found no free account */
-	__u64 families_full;   /* a fork found no free family: the child is charged in full */
-	__u64 records_dropped; /* ring buffer full */
-	__u64 deletes_failed;
-	__u64 late_writes; /* a shared count moved while it was being settled: settled again */
-	__u64 unsettled;   /* ... and still moved after the last try; the next event or scan settles it */
-	__u64 moves;       /* charges moved to another account: setuid */
-	__u64 phantoms;    /* address spaces whose exit event was lost */
-	__u64 signals_failed;
-	__u64 kills;
-	__u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
+	volatile __u64 tracked;         /* address spaces entered */
+	volatile __u64 mms_full;        /* not entered: map full or busy; retried at its next event */
+	volatile __u64 accounts_full;   /* a default line found no free account */
+	volatile __u64 families_full;   /* a fork found no free family: the child is charged in full */
+	volatile __u64 records_dropped; /* ring buffer full */
+	volatile __u64 deletes_failed;
+	volatile __u64 late_writes; /* a shared count moved while it was being settled: settled again */
+	volatile __u64 unsettled;   /* ... and still moved after the last try; the next event or scan settles it */
+	volatile __u64 moves;       /* charges moved to another account: setuid */
+	volatile __u64 phantoms;    /* address spaces whose exit event was lost */
+	volatile __u64 signals_failed;
+	volatile __u64 kills;
+	volatile __u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
 };
 
 /* An executable that is never a victim. device 0 matches any: where stat(2) tells another number than the kernel. */
@@ -219,12 +229,12 @@ struct plimsoll_exe {
 
 /* The line for users without one of their own. */
 struct plimsoll_default {
-	__s64 hard_pages; /* PLIMSOLL_NO_LINE: none; then uid_min = uid_max = PLIMSOLL_NO_UID */
-	__s64 soft_pages;
-	__u32 uid_min;
-	__u32 uid_max;
-	__u32 signal;
-	__u32 pad;
+	volatile __s64 hard_pages; /* PLIMSOLL_NO_LINE: none; then uid_min = uid_max = PLIMSOLL_NO_UID */
+	volatile __s64 soft_pages;
+	volatile __u32 uid_min;
+	volatile __u32 uid_max;
+	volatile __u32 signal;
+	volatile __u32 pad;
 };
 
 /* Arguments of the syscall programs; result: 0 or a negative errno. */

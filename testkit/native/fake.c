@@ -7,6 +7,9 @@
 #include "fake.h"
 #include "map.h"
 
+/* What is the kernel's own is no access of a program's. */
+#pragma clang attribute push(__attribute__((no_sanitize("thread"))), apply_to = function)
+
 #define ENOMEM 12
 #define EFAULT 14
 #define RING_HEADER_BYTES 8
@@ -689,3 +692,63 @@ void fake_map_fail_updates(void *variable, __u32 times)
 {
 	map_of(variable)->fail_updates = times;
 }
+
+/* ---- what the compiler makes of each read and write in the programs: see compile.rs ---- */
+
+static bool lies_in(const void *at, const void *memory, __u64 bytes)
+{
+	return (__u64)at - (__u64)memory < bytes;
+}
+
+/* Whether other CPUs' programs may write there. */
+static bool is_shared(const void *at)
+{
+	static const __u32 maps[] = { FAKE_MMS, FAKE_FAMILIES, FAKE_ACCOUNTS, FAKE_UID_ACCOUNTS, FAKE_PROTECTED_EXES };
+	struct fake_map *map;
+	__u32 i;
+
+	for (i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
+		map = &fake_maps[maps[i]];
+		if (lies_in(at, map->memory, map->memory_bytes))
+			return true;
+	}
+	return fake_is_variable(at);
+}
+
+static bool is_in_kernel(const void *at)
+{
+	return lies_in(at, places, FAKE_ADDRESS_SPACES * sizeof(*places)) || lies_in(at, tasks, sizeof(tasks)) ||
+	       lies_in(at, remainders, sizeof(remainders));
+}
+
+/* Another CPU may come in between wherever a program touches what it shares; the compiler must leave these as they are. */
+static void access(const void *at, bool is_volatile)
+{
+	bool shared = is_shared(at);
+
+	fake_check(is_volatile || !shared, "a program reads or writes what others write, and it is not volatile");
+	if (shared || is_in_kernel(at))
+		fake_yield();
+}
+
+#define ACCESS(what, size, is_volatile)    \
+	void __tsan_##what##size(void *at) \
+	{                                  \
+		access(at, is_volatile);   \
+	}
+#define ACCESSES(size)                    \
+	ACCESS(read, size, false)         \
+	ACCESS(write, size, false)        \
+	ACCESS(volatile_read, size, true) \
+	ACCESS(volatile_write, size, true)
+ACCESSES(1)
+ACCESSES(2)
+ACCESSES(4)
+ACCESSES(8)
+ACCESSES(16)
+
+void __tsan_init(void)
+{
+}
+
+#pragma clang attribute pop

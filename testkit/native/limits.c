@@ -39,6 +39,13 @@ struct fake_map fake_maps[] = {
 
 extern char __start_programs_bss[], __stop_programs_bss[], __start_programs_data[], __stop_programs_data[];
 
+bool fake_is_variable(const void *place)
+{
+	__u64 at = (__u64)place, bss = (__u64)__start_programs_bss, data = (__u64)__start_programs_data;
+
+	return at - bss < (__u64)__stop_programs_bss - bss || at - data < (__u64)__stop_programs_data - data;
+}
+
 /* As it was when it was linked; kept from the first time on. */
 static char programs_linked[4096];
 

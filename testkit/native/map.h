@@ -50,6 +50,8 @@ struct fake_map {
 extern struct fake_map fake_maps[];
 
 void fake_check(_Bool holds, const char *otherwise);
+/* Whether a variable of the programs lies there. */
+_Bool fake_is_variable(const void *place);
 void fake_reset_map(struct fake_map *map);
 void fake_reset_programs(const struct fake_settings *settings);
 

@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Included before anything else of bpf/ when it is compiled for this machine: what the programs share with other CPUs they
- * read, write and exchange through these, which are relaxed atomics here and places where another CPU may come in between.
+ * Included before anything else of bpf/ when it is compiled for this machine: atomic operations are places where another CPU
+ * may come in between. So are all reads and writes of what is shared, which the compiler tells of: see access() in fake.c.
  */
 #ifndef PLIMSOLL_NATIVE_H
 #define PLIMSOLL_NATIVE_H
 
 /* Another CPU may run here: fake_hooks.yield. */
 void fake_yield(void);
-
-#define READ_ONCE(place)                                     \
-	({                                                   \
-		fake_yield();                                \
-		__atomic_load_n(&(place), __ATOMIC_RELAXED); \
-	})
-#define WRITE_ONCE(place, value)                                       \
-	({                                                             \
-		fake_yield();                                          \
-		__atomic_store_n(&(place), (value), __ATOMIC_RELAXED); \
-	})
 
 #define NATIVE_ATOMIC(operation) \
 	({                       \

@@ -225,12 +225,13 @@ impl<K: Kernel> Attached<K> {
             let (weight, never) = weights.list(space);
             let standing = if space.pid == own {
                 Standing::Protected(Protection::Daemon)
+            } else if space.expired || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns)) {
+                // Also who is protected by now, where another that shares its memory was taken: it has a deadline.
+                Standing::Dying
             } else if space.protected {
                 Standing::Protected(Protection::Executable)
             } else if let Some(protection) = never {
                 Standing::Protected(protection)
-            } else if space.expired || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns)) {
-                Standing::Dying
             } else {
                 Standing::Free
             };

@@ -9,10 +9,11 @@
 #define bpf_core_read(to, bytes, from) bpf_probe_read_kernel(to, bytes, from)
 
 /* A null pointer on the way yields 0, as the kernel's own does; whoever ends meanwhile is read as it was left. */
-#define NATIVE_READ(pointer, member)                                                           \
-	({                                                                                     \
-		typeof((pointer)) native_from = (pointer);                                     \
-		native_from ? READ_ONCE(native_from->member) : (typeof(native_from->member))0; \
+#define NATIVE_READ(pointer, member)                                                        \
+	({                                                                                  \
+		typeof((pointer)) native_from = (pointer);                                  \
+		native_from ? *(volatile typeof(native_from->member) *)&native_from->member \
+			    : (typeof(native_from->member))0;                               \
 	})
 #define NATIVE_READ_1(a, b) NATIVE_READ(a, b)
 #define NATIVE_READ_2(a, b, c) NATIVE_READ(NATIVE_READ(a, b), c)

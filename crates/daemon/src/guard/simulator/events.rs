@@ -13,7 +13,7 @@ use plimsoll_wire::abi::{PLIMSOLL_MEMBER_ANON, PLIMSOLL_MEMBER_SWAP};
 const SOON_NS: u64 = 1_000_000;
 
 /// Reads and writes of what is shared between two stops.
-const STOPS_WITHIN: u64 = 60;
+const STOPS_WITHIN: u64 = 200;
 
 /// Address spaces that the programs have room for.
 const SPACES_MAX: u32 = 64;

@@ -87,6 +87,11 @@ impl Oracle {
 
     pub(super) fn come_to_rest(&mut self) {
         self.moved = 0;
+        self.forget_usage();
+    }
+
+    /// Nobody came in between since usage was noted.
+    pub(super) fn forget_usage(&mut self) {
         self.most.clear();
     }
 
@@ -206,9 +211,13 @@ impl World {
         };
         let entries = &maps.entries;
         let own = entries.iter().filter(|(mm, e)| e.account == account && counts(**mm, e.life));
+        // Asked by SIGTERM, for a line that kills by now, it may live again as well.
+        let kills = maps.accounts.get(&account).is_some_and(|a| a.signal == 9);
+        let lives_again =
+            |claim: &Claim, mm: u64| kills && claim.killed.is_none() || self.has_left(claim, mm);
         let own = own.filter(|(mm, e)| {
             let claim = self.oracle.claims.get(&e.life);
-            claim.is_none_or(|claim| claim.expired || !e.is_dying() && self.has_left(claim, **mm))
+            claim.is_none_or(|claim| claim.expired || !e.is_dying() && lives_again(claim, **mm))
         });
         let own: i64 = own
             .map(|(mm, e)| {
@@ -315,6 +324,10 @@ impl World {
             self.kernel.account(account).taking == 0
         };
         if !left && remaining.saturating_add(moved) <= effective {
+            let its = maps.entries.iter().filter(|(_, e)| e.account == account);
+            its.for_each(|(mm, e)| self.trace(format!("{mm:x} {e:?}")));
+            self.trace(format!("{:?}", self.oracle.claims));
+            self.trace(format!("{:?}", maps.accounts.get(&account)));
             self.oracle.breaks(format!(
                 "{} of uid {uid} is taken, though {remaining} pages remain under {effective}",
                 e.pid
@@ -392,6 +405,11 @@ impl World {
         if self.disturbed && self.entry(mm).is_some_and(|now| now.is_dying()) {
             return;
         }
+        // Or the walk came upon another who runs in it.
+        let claim = self.oracle.claims.get(&life);
+        let has_left = claim.is_some_and(|claim| {
+            self.has_left(claim, mm) || claim.killed.is_some() && claim.pid != entry.pid
+        });
         let Some(claim) = self.oracle.claims.get_mut(&life) else { return };
         if mark == VictimMark::Expired {
             claim.expired = true;
@@ -405,9 +423,7 @@ impl World {
                 let text = format!("{} is given up after {waited:?} ns", claim.pid);
                 self.oracle.breaks(text);
             }
-        } else if claim.killed.is_some()
-            && self.processes.get(&claim.pid).is_none_or(|one| one.start_ns != claim.start_ns)
-        {
+        } else if has_left {
             // It has ended, and others live in its memory: who has to go now is decided anew.
             self.oracle.claims.remove(&life);
         } else if claim.killed.is_some() {

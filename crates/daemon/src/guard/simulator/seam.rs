@@ -111,6 +111,7 @@ impl Driver for Machine {
         world.note_usage();
         drop(world);
         self.others_come_between();
+        self.world().note_usage();
     }
 
     fn signal(&self, task: u64, signal: u32) -> i32 {
@@ -466,8 +467,13 @@ impl Programs for SimPrograms {
         let before = self.machine.world().entry(mm);
         // What others do in the middle of it counts until the oracle has looked.
         self.machine.world().daemon_calls += 1;
+        // Of before, for a program that is come between when who it marks is dying already.
+        self.machine.world().note_usage();
         let marked = self.limits.mark(mm, pid, mark);
         let mut world = self.machine.world();
+        if !world.disturbed {
+            world.oracle.forget_usage();
+        }
         if let Some(entry) = before.filter(|_| matches!(marked, Ok(true))) {
             match mark {
                 VictimMark::Dying { account } => world.claimed(account, mm, &entry, None),

@@ -100,6 +100,8 @@ fn a_victim_of_the_programs_is_reaped_before_its_peers_are_listed_and_those_of_a
         simulation.machine.happen();
     }
     simulation.world().faults.between = 0;
+    simulation.machine.finish_all();
+    simulation.world().calm = true;
     let mut guard = simulation.guard.take().unwrap();
     guard.take_records();
     {
