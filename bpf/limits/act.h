@@ -377,18 +377,10 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 /* The process whose event this is. */
 static __always_inline void take(struct event *ev)
 {
-	struct plimsoll_account *a = ev->account;
-
-	if (!claim_for(a, ev->e))
+	if (!claim_for(ev->account, ev->e))
 		return;
-	if (a->signal == SIGKILL && ev->task->signal->flags & SIGNAL_GROUP_EXIT) {
-		/* On its way: it was sent one while another process of the same memory was waited for, or it exits. */
-		mark_dying(ev->e);
-		__sync_lock_test_and_set(&a->taking, 0);
-		return;
-	}
-	note_sent(a, ev->e, ev->task);
-	signalled(ev, ev->e, bpf_send_signal(a->signal));
+	note_sent(ev->account, ev->e, ev->task);
+	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);

@@ -254,24 +254,27 @@ static __always_inline bool has_pins(__u32 pins)
 }
 
 /*
- * Deletes what is settled and unpinned. By key, so that only one may: who comes later would delete what was entered there
- * since. Global, so that the verifier walks it once.
+ * Deletes what is settled and unpinned. Only one CPU may: a deletion goes by key, and a second one would take what was
+ * entered there since. Global, so that the verifier walks it once.
  */
 __noinline int delete_settled(__u64 key)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	__u32 flags;
+	bool gone;
 
 	if (!e || has_pins(e->pins))
 		return 0;
 	flags = __sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DELETED);
 	if (flags & PLIMSOLL_MM_DELETED)
 		return 0;
-	if (flags & PLIMSOLL_MM_GONE && !bpf_map_delete_elem(&mms, &key)) {
+	/* Again, because who is found there may have been entered, pinned and settled since. */
+	gone = flags & PLIMSOLL_MM_GONE && !has_pins(e->pins);
+	if (gone && !bpf_map_delete_elem(&mms, &key)) {
 		__sync_fetch_and_add(gate_of((struct mm_struct *)key), -1);
 		return 0;
 	}
-	if (flags & PLIMSOLL_MM_GONE)
+	if (gone)
 		count_one(&counters.deletes_failed);
 	/* Another's by now, or left to the next sweep. */
 	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DELETED);

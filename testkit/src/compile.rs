@@ -15,12 +15,16 @@ pub fn compile(tree: &Path, into: &Path, options: &[&str]) -> io::Result<()> {
     clang.args(["-O1", "-g", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]);
     // Attributes and sections that only the other target knows.
     clang.args(["-Wno-unused-parameter", "-Wno-unknown-attributes", "-Wno-unknown-pragmas"]);
-    // Every read and write of the programs' is a call of fake_access(), which says what for; atomics are calls already.
+    // Each read and write of the programs is a call of access() in fake.c; atomics come by native.h.
     clang.args(["-Xclang", "-fsanitize=thread"]);
-    for option in ["distinguish-volatile=1", "instrument-atomics=0", "instrument-memintrinsics=0"] {
+    for option in [
+        "distinguish-volatile=1",
+        "instrument-atomics=0",
+        "instrument-memintrinsics=0",
+        "instrument-func-entry-exit=0",
+    ] {
         clang.arg("-mllvm").arg(format!("-tsan-{option}"));
     }
-    clang.args(["-mllvm", "-tsan-instrument-func-entry-exit=0"]);
     clang.args(options);
     for folder in [native.join("include"), native.clone(), bpf.clone()] {
         clang.arg("-I").arg(folder);
