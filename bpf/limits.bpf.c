@@ -195,7 +195,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		forget_gone(e);
 		return 0;
 	}
-	if (task->cred->uid.val != e->uid)
+	if (task->real_cred->uid.val != e->uid)
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e->mm);
@@ -208,20 +208,23 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 {
 	struct task_struct *task;
 	__u32 uid;
+	bool own;
 
 	if (!(charged_members & 1u << (member & 31)))
 		return 0;
 	task = bpf_get_current_task_btf();
-	uid = task->cred->uid.val;
+	uid = task->real_cred->uid.val;
 	if (uid_may_be_limited(uid)) {
 		/* The gate is of who runs; a subordinate uid's account is another's, and so is the memory of another. */
-		if (!exact_gate[uid % UID_GATE_SLOTS] && task->mm == mm && !task->cred->user_ns->level &&
+		if (!exact_gate[uid % UID_GATE_SLOTS] && task->mm == mm && !task->real_cred->user_ns->level &&
 		    !folded(counter_base(mm, member)))
 			return 0;
 	} else if (!mm_may_be_tracked(mm)) {
 		return 0;
 	}
-	return task->mm == mm ? on_limited_rss_stat(task, mm, member) : on_remote_rss_stat(task, mm, member);
+	/* A kernel thread that borrows an address space (kthread_use_mm) is not who runs in it. */
+	own = task->mm == mm && !(task->flags & PF_KTHREAD);
+	return own ? on_limited_rss_stat(task, mm, member) : on_remote_rss_stat(task, mm, member);
 }
 
 /*
@@ -249,10 +252,10 @@ SEC("fexit/handle_mm_fault")
 int BPF_PROG(on_fault)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 uid = task->cred->uid.val;
+	__u32 uid = task->real_cred->uid.val;
 	struct mm_struct *mm = task->mm;
 
-	if (!exact_gate[uid % UID_GATE_SLOTS] && (!task->cred->user_ns->level || !mm_may_be_tracked(mm)))
+	if (!exact_gate[uid % UID_GATE_SLOTS] && (!task->real_cred->user_ns->level || !mm_may_be_tracked(mm)))
 		return 0;
 	on_limited_fault(task, mm);
 	return 0;
@@ -302,7 +305,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, child);
-	if (!uid_may_be_limited(user_of(child)))
+	if (!uid_may_be_limited(user_of_leader(owner_of((__u64)mm, child))))
 		return 0;
 	p = bpf_map_lookup_elem(&mms, &parent_key);
 	if (!p && parent_mm) {
@@ -350,7 +353,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 		return 0;
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, task);
-	if (uid_may_be_limited(user_of(task)))
+	if (uid_may_be_limited(user_of_leader(owner_of((__u64)mm, task))))
 		see(task, mm, false);
 	return 0;
 }
@@ -363,7 +366,7 @@ static __always_inline void report_holder(struct seq_file *seq, struct task_stru
 		.tracked_ns = e->tracked_ns,
 		.start_ns = task->group_leader->start_boottime,
 		.tgid = task->tgid,
-		.uid = uid_of(task),
+		.uid = task->group_leader->real_cred->uid.val,
 	};
 
 	bpf_seq_write(seq, &holder, sizeof(holder));
@@ -416,7 +419,7 @@ int scan(struct bpf_iter__task *ctx)
 		if (!pin(e, key))
 			return 0;
 	} else {
-		if (!uid_may_be_limited(user_of(task)))
+		if (!uid_may_be_limited(user_of_leader(owner_of((__u64)mm, task))))
 			return 0;
 		e = track(task, mm, BLANK_PINNED);
 		if (!e)
@@ -433,7 +436,7 @@ int scan(struct bpf_iter__task *ctx)
 		unpin(e);
 		return 0;
 	}
-	if (uid_of(task) != e->uid)
+	if (task->group_leader->real_cred->uid.val != e->uid)
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e->mm);

@@ -602,7 +602,7 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 
 	if (!e || !a)
 		return 0;
-	if ((__u64)ev.mm != key)
+	if ((__u64)ev.mm != key || task->flags & PF_KTHREAD)
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
 		ev.time_ns = bpf_ktime_get_ns();

@@ -154,7 +154,7 @@ static __always_inline bool changed_user(struct plimsoll_mm *e)
 	task = bpf_task_from_pid(e->tgid);
 	if (!task)
 		return false;
-	changed = uid_of(task) != e->uid;
+	changed = uid_of(owner_of(e->mm, task)) != e->uid;
 	bpf_task_release(task);
 	return changed;
 }

@@ -65,12 +65,6 @@ static __always_inline bool may_copy(struct plimsoll_account *a)
 	       a->usage_pages + copyable >= a->soft_pages && !__sync_lock_test_and_set(&a->measured, 1);
 }
 
-/* The uid of a process is its leader's: a thread that changes only its own credentials moves no charge. */
-static __always_inline __u32 uid_of(struct task_struct *task)
-{
-	return task->group_leader->cred->uid.val;
-}
-
 /*
  * Whose account a process is charged to: its uid's; with a subordinate uid in a user namespace, that of who made the
  * outermost namespace, unless that is root. Root stays root, wherever it went. Namespaces nest 32 deep (create_user_ns).
@@ -82,7 +76,7 @@ static __always_inline __u32 uid_of(struct task_struct *task)
 __noinline __u32 user_of_leader(__u64 leader)
 {
 	struct task_struct *task = (struct task_struct *)leader;
-	const struct cred *cred = BPF_CORE_READ(task, cred);
+	const struct cred *cred = BPF_CORE_READ(task, real_cred);
 	struct user_namespace *ns = BPF_CORE_READ(cred, user_ns);
 	__u32 uid = BPF_CORE_READ(cred, uid.val), owner;
 	int i;
@@ -95,17 +89,28 @@ __noinline __u32 user_of_leader(__u64 leader)
 	return owner ? owner : uid;
 }
 
-static __always_inline __u64 leader_of(struct task_struct *task)
+/*
+ * Who owns an address space: the leader of the process that it was made for, or of the one that the kernel chose of those
+ * that still use it (mm_update_next_owner). A child of vfork that becomes another user in its parent's memory moves
+ * nothing, nor does a thread that changes its own credentials. What somebody acts with (override_creds: a file of an
+ * overlay is read with the credentials of who mounted it) is never looked at.
+ */
+static __always_inline __u64 owner_of(__u64 key, struct task_struct *user)
 {
+	struct mm_struct *mm = (struct mm_struct *)key;
 	__u64 leader = 0;
 
-	bpf_core_read(&leader, sizeof(leader), &task->group_leader);
+	if (bpf_core_field_exists(mm->owner))
+		leader = (__u64)BPF_CORE_READ(mm, owner, group_leader);
+	/* Without CONFIG_MEMCG nobody knows. */
+	if (!leader)
+		bpf_core_read(&leader, sizeof(leader), &user->group_leader);
 	return leader;
 }
 
-static __always_inline __u32 user_of(struct task_struct *task)
+static __always_inline __u32 uid_of(__u64 leader)
 {
-	return user_of_leader(leader_of(task));
+	return BPF_CORE_READ((struct task_struct *)leader, real_cred, uid.val);
 }
 
 /* All but who uses it. No line meanwhile: nothing about it is near. */
@@ -321,8 +326,8 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struct mm_struct *mm, __u32 from)
 {
 	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
-	__u32 uid = uid_of(task), user = user_of(task), account = account_of(user);
-	__u64 key = (__u64)mm;
+	__u64 key = (__u64)mm, owner = owner_of(key, task);
+	__u32 uid = uid_of(owner), user = user_of_leader(owner), account = account_of(user);
 	struct plimsoll_account *a = account_at(account);
 	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
 	struct plimsoll_mm *e;
@@ -455,7 +460,6 @@ int came_to(__u32 account, __u64 mm, __s64 usage);
 __noinline __u32 follow_leader(__u64 key, __u64 leader)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct task_struct *task = (struct task_struct *)leader;
 	struct plimsoll_account *from, *to;
 	__u64 word, moved;
 	__u32 uid, user, index, followed = PLIMSOLL_NOBODY;
@@ -465,7 +469,7 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 	if (!e)
 		return followed;
 	for (i = 0; i < FOLLOW_TRIES; i++) {
-		uid = BPF_CORE_READ(task, cred, uid.val);
+		uid = uid_of(leader);
 		if (uid == e->uid)
 			return followed;
 		user = user_of_leader(leader);
@@ -507,7 +511,7 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 
 static __always_inline void follow_user(struct plimsoll_mm *e, struct task_struct *task)
 {
-	__u32 account = follow_leader(e->mm, leader_of(task));
+	__u32 account = follow_leader(e->mm, owner_of(e->mm, task));
 	struct plimsoll_account *a = account_at(account);
 
 	/* Not in there, because Linux 6.1 adds up the stacks of all who are in a call. */

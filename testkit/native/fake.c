@@ -40,7 +40,7 @@ void fake_check(bool holds, const char *otherwise)
 struct task_place {
 	struct task_struct task;
 	struct signal_struct signal;
-	struct cred cred;
+	struct cred cred, acting;
 	__u32 cached[4];
 	/* Not found by its number any more: it was waited for. */
 	__u32 unhashed;
@@ -204,7 +204,11 @@ void fake_task_set(__u64 task, const struct fake_task *is)
 	place->unhashed = is->unhashed;
 	place->cred.user_ns = &first_namespace;
 	__atomic_store_n(&place->cred.uid.val, is->uid, __ATOMIC_RELAXED);
-	place->task.cred = place->task.real_cred = &place->cred;
+	place->task.real_cred = &place->cred;
+	/* As if each read a file of an overlay that another user mounted: nobody's account follows from that. */
+	place->acting.user_ns = &first_namespace;
+	__atomic_store_n(&place->acting.uid.val, is->uid + 1, __ATOMIC_RELAXED);
+	place->task.cred = &place->acting;
 	place->task.pid = is->pid;
 	place->task.tgid = leader->task.pid;
 	if (place == leader)

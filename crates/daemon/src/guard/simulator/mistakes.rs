@@ -48,6 +48,8 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	__sync_fetch_and_add(&child->shared_pages, pages);\n" => "";
     "whoever changes its user is charged nowhere" in "limits/track.h":
         "			account_add(to, own);\n			move_reserved" => "			move_reserved";
+    "an account follows from what somebody acts with" in "limits/track.h":
+        "	const struct cred *cred = BPF_CORE_READ(task, real_cred);" => "	const struct cred *cred = BPF_CORE_READ(task, cred);";
     "what is reserved stays behind when the user changes" in "limits/track.h":
         "			move_reserved(e->mm, index);\n" => "";
     "what is dying stays behind when the user changes" in "limits/track.h":

@@ -1,0 +1,125 @@
+//! Who acts with another's credentials: overlayfs reads with those of who mounted it (`override_creds`), and whatever is
+//! touched meanwhile is charged to who touches it.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::print_stdout,
+    reason = "this whole file is one test module"
+)]
+
+mod support;
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
+use std::{fs, os::unix::fs::PermissionsExt as _, thread};
+use support::{World, program::Program};
+
+const MOUNTER: u32 = 60_130;
+const READER: u32 = 60_131;
+const ROOM: u32 = 60_132;
+const FREE: u32 = 60_133;
+
+/// Says `ready`, reads 16 MiB of a file 12 times, each time into memory that it has not touched yet, says `full` and waits.
+fn reads(file: &str) -> String {
+    format!(
+        "import mmap, time\n\
+         print('ready', flush=True)\n\
+         memory = mmap.mmap(-1, 192 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+         view = memoryview(memory)\n\
+         for round in range(12):\n    \
+             with open('{file}', 'rb', buffering=0) as file:\n        \
+                 at = round << 24\n        \
+                 while at < round + 1 << 24:\n            \
+                     at += file.readinto(view[at:round + 1 << 24])\n\
+         print('full', flush=True)\n\
+         time.sleep(60)\n"
+    )
+}
+
+/// A test in a mount namespace of its own; or says why it cannot run.
+fn apart(test: &'static str, body: fn(&World)) {
+    let ran = thread::spawn(move || {
+        let private =
+            || mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
+        if let Err(errno) = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| private()) {
+            println!("\nSKIPPED: {test}: it needs a mount namespace of its own: {errno}");
+            return;
+        }
+        if let Some(world) = World::start(test, "", &[]) {
+            body(&world);
+        }
+    });
+    if let Err(panic) = ran.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user() {
+    apart("who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user", |world| {
+        world.limit(MOUNTER, "64M", &[]);
+        let mut shell = world.as_user(MOUNTER, "unshare");
+        // Its own namespaces of users and mounts: nobody's permission is needed.
+        shell.args(["-Urm", "sh", "-c"]).arg(
+            "mount -t tmpfs none /mnt && cd /mnt && mkdir l u w m && head -c 16777216 /dev/zero > l/file && \
+             mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w m && echo ready && exec sleep 60",
+        );
+        let mut mounter = Program::of(shell);
+        mounter.stage("ready");
+        let before = world.usage_pages(MOUNTER);
+        let mut reader = world.root_python(&reads(&format!("/proc/{}/root/mnt/m/file", mounter.pid())));
+        reader.stage("ready");
+        reader.stage("full");
+        assert!(reader.runs() && mounter.runs());
+        let after = world.usage_pages(MOUNTER);
+        assert!(after <= before + 64, "{before} pages before, {after} after");
+        assert!(world.history().is_empty());
+    });
+}
+
+#[test]
+fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
+    apart("a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further", |world| {
+        let place = tempfile::Builder::new().prefix("plimsoll-test-overlay-").tempdir().unwrap();
+        let own = |name: &str| place.path().join(name);
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        mount(Some("none"), place.path(), Some("tmpfs"), MsFlags::empty(), Some("mode=755")).unwrap();
+        ["l", "u", "w", "m"].iter().for_each(|name| fs::create_dir(own(name)).unwrap());
+        fs::write(own("l/file"), vec![0; 16 << 20]).unwrap();
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            own("l").display(),
+            own("u").display(),
+            own("w").display()
+        );
+        mount(Some("none"), &own("m"), Some("overlay"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        world.limit(READER, "64M", &[]);
+        let mut reader = world.python(READER, &reads(own("m/file").to_str().unwrap()));
+        reader.stage("ready");
+        reader.killed();
+        assert_eq!(world.incidents(1).first().unwrap()["account"], format!("user:{READER}"));
+        umount2(&own("m"), MntFlags::MNT_DETACH).unwrap();
+        umount2(place.path(), MntFlags::MNT_DETACH).unwrap();
+    });
+}
+
+#[test]
+fn who_becomes_another_user_in_somebody_elses_memory_moves_none_of_it() {
+    let test = "who_becomes_another_user_in_somebody_elses_memory_moves_none_of_it";
+    let Some(world) = World::start(test, "", &[]) else { return };
+    world.limit(ROOM, "64M", &[]);
+    let mut puppets = world.puppets(&[FREE, ROOM]);
+    puppets.make(1, &format!("hop {FREE}"));
+    puppets.tell(1, "touch 131072");
+    // As a child of vfork does that changes its user before exec.
+    puppets.make(1, "clone 2");
+    puppets.tell(2, &format!("setuid {ROOM}"));
+    puppets.tell(2, "touch 1024");
+    puppets.tell(1, "touch 1024");
+    assert_eq!(world.usage_pages(ROOM), 0);
+    assert!(world.history().is_empty());
+    puppets.tell(2, "exec");
+    assert!(world.usage_pages(ROOM) > 0);
+    puppets.tell(1, "touch 1024");
+}
