@@ -5,12 +5,13 @@
 
 mod kills;
 mod load;
+mod sleepers;
 
 use crate::{
     BenchError, Options,
     report::{BenchReport, Series},
 };
-use kills::{Kill, Reapers, kill_all};
+use kills::{Kill, Reapers, kill_all, kill_beside};
 use load::{Hogs, Quota};
 
 const MIB: u64 = 1 << 20;
@@ -51,7 +52,11 @@ const CASES: [Case; 6] = [
     Case { name: "1 % quota", throttle: Throttle::Quota, loaded: false, bytes: 256 * MIB, rounds: (7, 1) },
 ];
 
-/// Victims of the last case, 128 MiB each.
+/// Victims that others sleep beside.
+const BESIDE: [(&str, u64); 2] =
+    [("sleepers beside 2.5 GiB", 2560 * MIB), ("sleepers beside 6 GiB", 6144 * MIB)];
+
+/// Victims of the case `eight`, 128 MiB each.
 const EIGHT: usize = 8;
 
 /// Runs all cases.
@@ -61,9 +66,8 @@ const EIGHT: usize = 8;
 pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
     let reapers = Reapers::start()?;
     report.note(format!(
-        "the pool has {} threads, {:?}; rates are anonymous bytes a second, from the signal to the exit (pidfd readable)",
-        reapers.threads(),
-        reapers.priority()
+        "the pool has {} threads; rates are anonymous bytes a second, from the signal to the exit (pidfd readable)",
+        reapers.threads()
     ));
     for case in CASES.iter().filter(|case| options.wants(case.name)) {
         run_case(options, &reapers, case, report)?;
@@ -71,6 +75,9 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
     if options.wants("eight") {
         eight_at_once(options, &reapers, Throttle::None, report)?;
         eight_at_once(options, &reapers, Throttle::Idle, report)?;
+    }
+    for (name, bytes) in BESIDE.iter().filter(|(name, _)| options.wants(name)) {
+        beside_sleepers(options, &reapers, name, *bytes, report)?;
     }
     let (reached, handed) = reapers.reached();
     report.note(format!("{reached} of {handed} victims were reached before they had let go of their memory"));
@@ -162,6 +169,38 @@ fn eight_at_once(
     report.add_ratio(name, pool, one);
     if !idle {
         report.add_ratio(name, pool, plain);
+    }
+    Ok(())
+}
+
+/// How long others wait for a CPU while a large victim is freed.
+fn beside_sleepers(
+    options: &Options,
+    reapers: &Reapers,
+    case: &str,
+    bytes: u64,
+    report: &mut BenchReport,
+) -> Result<(), BenchError> {
+    let bytes = if options.quick { 64 * MIB } else { bytes };
+    let (mut rates, mut waits) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..options.sized(20, 2) {
+        for (kill, (rates, waits)) in
+            [Kill::Plain, Kill::Pool].into_iter().zip(rates.iter_mut().zip(&mut waits))
+        {
+            let killed = kill_beside(options, reapers, bytes, kill)?;
+            rates.push(killed.megabytes_a_second);
+            waits.push(killed.wait_millis);
+        }
+    }
+    for (figures, unit) in [(&waits, "ms"), (&rates, "MB/s")] {
+        let [plain, expedited] = figures;
+        let plain = Series { variant: "plain", figures: plain };
+        let expedited = Series { variant: "expedited", figures: expedited };
+        report.add_row(case, plain, unit);
+        report.add_row(case, expedited, unit);
+        if unit == "MB/s" {
+            report.add_ratio(case, expedited, plain);
+        }
     }
     Ok(())
 }

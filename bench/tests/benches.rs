@@ -484,6 +484,14 @@ fn reap_measures_a_throttled_victim_beside_one_that_is_not() {
 }
 
 #[test]
+fn reap_measures_how_long_others_wait() {
+    let report = polled("reap", Some("sleepers beside 2.5"));
+    let case = "sleepers beside 2.5 GiB";
+    assert_eq!(rows(&report, case), ["plain", "expedited", "plain", "expedited"], "{report}");
+    assert!(report.rows.iter().any(|row| row.unit == "ms" && row.max > 0.0), "{report}");
+}
+
+#[test]
 fn reap_frees_eight_at_once_in_three_ways() {
     let report = polled("reap", Some("eight"));
     assert_eq!(rows(&report, "eight"), ["plain", "one thread", "pool"], "{report}");

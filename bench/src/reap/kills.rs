@@ -1,6 +1,6 @@
 //! Kills of `reap`: victims are started, told to hold their memory, killed together, and timed until all are gone.
 
-use super::{Throttle, load::Quota};
+use super::{Throttle, load::Quota, sleepers::Sleepers};
 use crate::{
     BenchError, Options,
     child::{STEP, Workload},
@@ -82,17 +82,21 @@ impl Reapers {
         (freed.load(Ordering::Relaxed), all.load(Ordering::Relaxed))
     }
 
-    pub(super) const fn priority(&self) -> Priority {
-        self.pool.priority()
-    }
-
     pub(super) fn submit_micros(&self) -> Submits {
         self.submits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Anonymous megabytes (10^6) a second at which all of `victims` came back, each of so many bytes, from the first signal
-/// to the last exit.
+/// What the kills of one round showed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Killed {
+    /// Anonymous megabytes (10^6) a second at which all victims came back, from the first signal to the last exit.
+    pub(super) megabytes_a_second: f64,
+    /// How long others waited for a CPU at most; 0 where nobody looked.
+    pub(super) wait_millis: f64,
+}
+
+/// Kills all of `victims`, each of so many bytes: [`Killed::megabytes_a_second`].
 pub(super) fn kill_all(
     options: &Options,
     reapers: &Reapers,
@@ -100,10 +104,35 @@ pub(super) fn kill_all(
     by: Kill,
     quota: Option<&Quota>,
 ) -> Result<f64, BenchError> {
-    let mut held = Vec::with_capacity(victims.len());
-    for (throttle, bytes) in victims {
-        held.push(victim(options, *throttle, *bytes, quota)?);
-    }
+    let held = hold_all(options, victims, quota)?;
+    Ok(kill_held(reapers, held, by, None)?.megabytes_a_second)
+}
+
+/// Kills one of so many bytes while others sleep.
+pub(super) fn kill_beside(
+    options: &Options,
+    reapers: &Reapers,
+    bytes: u64,
+    by: Kill,
+) -> Result<Killed, BenchError> {
+    let held = hold_all(options, &[(Throttle::None, bytes)], None)?;
+    kill_held(reapers, held, by, Some(Sleepers::start()?))
+}
+
+fn hold_all(
+    options: &Options,
+    victims: &[(Throttle, u64)],
+    quota: Option<&Quota>,
+) -> Result<Vec<Workload>, BenchError> {
+    victims.iter().map(|(throttle, bytes)| victim(options, *throttle, *bytes, quota)).collect()
+}
+
+fn kill_held(
+    reapers: &Reapers,
+    held: Vec<Workload>,
+    by: Kill,
+    sleepers: Option<Sleepers>,
+) -> Result<Killed, BenchError> {
     let mut bytes = 0;
     for victim in &held {
         bytes += proc::read_charged_bytes(victim.pid())?
@@ -137,7 +166,10 @@ pub(super) fn kill_all(
     }
     // What the last one left behind is settled before the next begins.
     thread::sleep(Duration::from_millis(20));
-    Ok(bytes as f64 * 1_000.0 / (end_ns - start_ns).max(1) as f64)
+    Ok(Killed {
+        megabytes_a_second: bytes as f64 * 1_000.0 / (end_ns - start_ns).max(1) as f64,
+        wait_millis: sleepers.map_or(Ok(0.0), Sleepers::longest_millis)?,
+    })
 }
 
 /// Signals and hands over; the time of the first signal, how long each handing over took, and whether this was urgent.

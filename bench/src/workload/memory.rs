@@ -3,8 +3,8 @@
 use crate::{error::BenchError, proc};
 use memmap2::{Advice, MmapMut};
 
-/// No mapping of a workload is larger: 1.25 GiB.
-const MAPPING_BYTES_MAX: u64 = 5 << 28;
+/// No mapping of a workload is larger: 6 GiB.
+const MAPPING_BYTES_MAX: u64 = 6 << 30;
 
 /// The size of a huge page on the architectures with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -19,6 +19,8 @@ pub enum Hindrance {
     Affinity,
     /// Its cgroup of the cpu controller lets nobody be real-time, so that the group's quota and shares hold it.
     CpuGroup,
+    /// It did not get the CPU: not gone when an unhindered one would have been. It is given turns before all others.
+    Starved,
     /// Stopped, or held by a tracer; SIGKILL wakes it.
     Stopped,
     /// Frozen by the freezer of cgroup v1, which SIGKILL does not pass.
@@ -45,11 +47,12 @@ pub enum Hindrance {
 
 impl Hindrance {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::IdleClass,
         Self::Nice,
         Self::Affinity,
         Self::CpuGroup,
+        Self::Starved,
         Self::Stopped,
         Self::Frozen,
         Self::Uninterruptible,
@@ -71,6 +74,7 @@ impl Hindrance {
             Self::Nice => "was nice to others",
             Self::Affinity => "was bound to few CPUs",
             Self::CpuGroup => "was held by its CPU cgroup",
+            Self::Starved => "did not get the CPU in time",
             Self::Stopped => "was stopped",
             Self::Frozen => "was frozen",
             Self::Uninterruptible => "sleeps uninterruptibly",

@@ -9,12 +9,16 @@ use super::{
     pins::{Meta, Pins},
     site::{Call as _, Site, Table as _},
 };
+use crate::process;
 use plimsoll_policy::{
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
 use plimsoll_wire::abi;
-use std::io::{self, Read as _};
+use std::{
+    io::{self, Read as _},
+    time::Duration,
+};
 
 /// Entries read from the address-space map at once. A batch must hold the fullest hash bucket; 512 entries in one
 /// bucket of a table with at least as many buckets as entries do not happen.
@@ -176,6 +180,8 @@ pub struct Limits<S: Site = Pins> {
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
+    /// What the last walk took of a CPU.
+    walk_took: Duration,
 }
 
 impl Limits {
@@ -246,6 +252,7 @@ impl<S: Site> Limits<S> {
             account_value: vec![0; accounts.value_bytes()],
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
+            walk_took: Duration::ZERO,
             accounts,
             uid_accounts: map("uid_accounts")?,
             protected_cgroups: map("protected_cgroups")?,
@@ -353,7 +360,14 @@ impl<S: Site> Limits<S> {
     ///
     /// # Errors
     /// [`BpfError`] when a step fails.
-    pub fn walk(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+    pub fn walk(&mut self, holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
+        let mut last = self.walk_took;
+        let done = process::walk(&mut last, || self.walk_all(holding));
+        self.walk_took = last;
+        done
+    }
+
+    fn walk_all(&mut self, mut holding: impl FnMut(Holder)) -> Result<u32, BpfError> {
         const HOLDER_BYTES: usize = size_of::<abi::plimsoll_holder>();
         let number = self.begin_scan.run_bare()?;
         let mut iterator = self.site.walk()?;

@@ -22,6 +22,7 @@ use super::{
     pins::number,
     program::SyscallProgram,
 };
+use crate::process;
 use measure::{Measure, judge};
 use plimsoll_policy::{units::Pages, victim::VictimId};
 use plimsoll_wire::{
@@ -37,6 +38,7 @@ use std::{
         unix::fs::FileExt as _,
     },
     path::Path,
+    time::Duration,
 };
 use watch::Watch;
 
@@ -84,6 +86,8 @@ pub struct Selector {
     /// Before Linux 6.2 threads keep counts to themselves; since then CPUs do, of which this file tells how many run.
     online: Option<File>,
     records: Vec<u8>,
+    /// What the last sweep took of a CPU.
+    sweep_took: Duration,
 }
 
 impl Selector {
@@ -146,6 +150,7 @@ impl Selector {
             watch,
             online,
             records: vec![0; RECORDS_BYTES - RECORDS_BYTES % RECORD_BYTES],
+            sweep_took: Duration::ZERO,
         })
     }
 
@@ -160,7 +165,14 @@ impl Selector {
     ///
     /// # Errors
     /// [`BpfError::Scan`] when the walk cannot be begun or read.
-    pub fn sweep(&mut self, mut visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
+    pub fn sweep(&mut self, visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
+        let mut last = self.sweep_took;
+        let done = process::walk(&mut last, || self.sweep_all(visit));
+        self.sweep_took = last;
+        done
+    }
+
+    fn sweep_all(&mut self, mut visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
         let looseness = self.looseness()?;
         let walk = begin_walk(self.sweep.as_fd()).map_err(BpfError::Scan)?;
         let mut counts = SweepCounts::default();

@@ -13,18 +13,30 @@ use std::{fs, io, path::Path};
 /// What its tree is called by.
 pub(super) const CPU: &str = "cpu";
 
-/// Moves a killed process to the root of the tree. Whether it was moved; the kernel says so as well of one that has begun to
-/// exit, which stays (`cgroup_migrate_add_task`, 6.12).
+/// What became of a victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Nothing holds it here.
+    Free,
+    /// It was held, and was moved to the root of the tree.
+    Moved,
+    /// It is held and stays: it has begun to exit (`cgroup_migrate_add_task`, 6.12).
+    Stays,
+}
+
+/// Moves a killed process to the root of the tree, if its cgroup keeps it from the real-time class.
 ///
 /// Waits for locks of the cgroup tree (some 10 ms when idle): for a thread that may wait.
 ///
 /// # Errors
 /// By what the kernel says of the move.
-pub(super) fn leave(tree: &Path, root: &mut ProcRoot, pidfd: &PidFd) -> Result<bool, ProcessError> {
+pub(super) fn leave(tree: &Path, root: &mut ProcRoot, pidfd: &PidFd) -> Result<Leave, ProcessError> {
     let pid = pidfd.pid();
-    let inside = root.cpu_cgroup(pid, |path| folder_below(tree, path))?.is_some();
-    if !inside || !tree.join("cgroup.procs").exists() {
-        return Ok(false);
+    let Some(folder) = root.cpu_cgroup(pid, |path| folder_below(tree, path))? else { return Ok(Leave::Free) };
+    // Only the kernels that refuse it have the file (CONFIG_RT_GROUP_SCHED).
+    let held = fs::read(folder.join("cpu.rt_runtime_us")).is_ok_and(|micros| micros.trim_ascii() == b"0");
+    if !held {
+        return Ok(Leave::Free);
     }
     if !pidfd.has_number() {
         return Err(ProcessError::Vanished(pid));
@@ -37,11 +49,13 @@ pub(super) fn leave(tree: &Path, root: &mut ProcRoot, pidfd: &PidFd) -> Result<b
             errno,
         }
     })?;
-    if pidfd.has_number() {
-        return Ok(true);
+    if !pidfd.has_number() {
+        put_back(tree, root, pid);
+        return Err(ProcessError::Vanished(pid));
     }
-    put_back(tree, root, pid);
-    Err(ProcessError::Vanished(pid))
+    // The kernel says that it did in either case.
+    let stays = root.cpu_cgroup(pid, |path| folder_below(tree, path))?.is_some();
+    Ok(if stays { Leave::Stays } else { Leave::Moved })
 }
 
 /// The victim was waited for within the microseconds of its move. If another has its number already, that one goes to where

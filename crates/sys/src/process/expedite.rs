@@ -1,4 +1,8 @@
-//! Lifts from a killed process what keeps it from dying: class, nice value and affinity, thread by thread.
+//! Lifts from a killed process what keeps it from dying: class, nice value and affinity, thread by thread; and gives it
+//! turns before all others where that is not enough.
+//!
+//! It is an ordinary process at nice 0 then, whatever it was, so that others are let in beside it however much it has to
+//! free: at a real-time level one of 2.5 GiB kept them from a CPU for 120 to 244 ms.
 //!
 //! A process that was killed still has to run: to leave its system calls, to close its files, to take its page tables
 //! down. And once it has let go of its address space, nobody else can free that (`process_mrelease` says `ESRCH`):
@@ -15,27 +19,38 @@ use super::{
     cpus::has_all,
     root::{EntryPath, Files},
     scan::number,
-    urgency::{Schedule, schedule_of, set_schedule},
+    urgency::{PATIENT_NICE, Schedule, schedule_of, set_schedule, unhurried},
 };
 use plimsoll_policy::{
     reap::{Hindrance, Hindrances},
     units::Pid,
 };
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, Mode, OFlags, RawDir, openat, statat},
     process::{getpriority_process, setpriority_process},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
-use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd};
+use std::{
+    ffi::CStr,
+    mem::MaybeUninit,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 /// Threads of one victim that are looked after, at about 4 us each; all but a handful of programs have fewer.
 pub(super) const THREADS_MAX: usize = 4096;
 
+/// Of them, those that take no longer than a turn; others run between the rest.
+const THREADS_AT_ONCE: usize = 256;
+
 /// Room for the names of about 80 threads; more are asked for as needed.
 const LISTING_BYTES: usize = 2048;
 
-/// The most urgent that an ordinary thread can be.
-const URGENT_NICE: i32 = -20;
+/// Threads of one victim that are in a turn: those that are listed first. Who ends in it makes room for the next.
+const TURN_THREADS: usize = 8;
+
+/// How long a turn is.
+const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// What a thread was before it was changed; `None`: this was not changed.
 #[derive(Debug, Clone, Copy)]
@@ -51,11 +66,10 @@ struct Before {
 pub(super) struct Lifted {
     pub(super) found: Hindrances,
     pub(super) lifted: Hindrances,
-    /// Its cgroup keeps it from the real-time class.
-    pub(super) held_by_group: bool,
 }
 
-/// Makes every thread of a process that SIGKILL has reached as urgent as what frees, on all of `cpus` that it may use.
+/// Makes every thread of a process that SIGKILL has reached an ordinary one, on all of `cpus` that it may use: those that were
+/// more urgent too, which would keep others from the CPU for as long as they free.
 /// Nothing of it needs undoing: SIGKILL cannot be taken back, so that every change ends with its thread.
 ///
 /// # Errors
@@ -76,12 +90,59 @@ pub(super) fn expedite(files: &Files, pidfd: &PidFd, cpus: Option<&CpuSet>) -> R
             break;
         }
         seen = seen.saturating_add(1);
-        let before = quicken(thread, cpus, &mut all);
-        if !threads.has(thread) {
-            put_back(&before);
-        }
+        let mut change = || {
+            let before = quicken(thread, cpus, &mut all);
+            if !threads.has(thread) {
+                put_back(&before);
+            }
+        };
+        if seen <= THREADS_AT_ONCE { change() } else { unhurried(change) }
     }
     Ok(all)
+}
+
+/// What came of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It ran before everybody else, or could have.
+    Given,
+    /// `CAP_SYS_NICE` is missing, or its cgroup is kept from the real-time class.
+    Refused,
+}
+
+/// Lets a process that SIGKILL has reached run before everybody else for 2 ms, or until it is gone: it gets the CPU that its
+/// cgroup's quota or share, or its session's, kept from it. The caller is as urgent as who decides: else the process could
+/// keep it from taking the turn back.
+///
+/// # Errors
+/// [`ProcessError::Vanished`] when it is gone.
+pub(super) fn give_turn(files: &Files, pidfd: &PidFd) -> Result<Turn, ProcessError> {
+    if !schedule_of(None).is_ok_and(Schedule::is_urgent) {
+        return Ok(Turn::Refused);
+    }
+    let threads = Threads::open(files, pidfd)?;
+    let listed = threads.first(pidfd)?;
+    let mut turn = Turn::Refused;
+    for thread in listed.iter().flatten().copied() {
+        let before = schedule_of(Some(thread)).ok();
+        if set_schedule(Some(thread), Schedule::TURN).is_ok() {
+            turn = Turn::Given;
+        }
+        if let Some(schedule) = before.filter(|_| !threads.has(thread)) {
+            set_schedule(Some(thread), schedule).ok();
+        }
+    }
+    if turn == Turn::Given {
+        // It is looked at again whatever this says.
+        poll(&mut [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)], Some(&TURN)).ok();
+    }
+    for thread in listed.iter().flatten().copied() {
+        // Not whoever has its number by now.
+        if schedule_of(Some(thread)) == Ok(Schedule::TURN) {
+            set_schedule(Some(thread), Schedule::ORDINARY).ok();
+        }
+    }
+    Ok(turn)
 }
 
 /// The folder of a process's threads.
@@ -100,6 +161,21 @@ impl Threads {
         if pidfd.has_number() { Ok(Self { folder }) } else { Err(ProcessError::Vanished(pid)) }
     }
 
+    /// Those that are listed first.
+    fn first(&self, pidfd: &PidFd) -> Result<[Option<Pid>; TURN_THREADS], ProcessError> {
+        let mut names = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&self.folder, &mut names);
+        let mut listed = [None; TURN_THREADS];
+        let mut places = listed.iter_mut();
+        while let Some(entry) = entries.next() {
+            let failed = |errno| ProcessError::of_process(pidfd.pid(), "list the threads", errno);
+            let Some(thread) = number(entry.map_err(failed)?.file_name()) else { continue };
+            let Some(place) = places.next() else { break };
+            *place = Some(thread);
+        }
+        Ok(listed)
+    }
+
     /// Whether this number is one of its threads now.
     fn has(&self, thread: Pid) -> bool {
         let mut name = [0; 16];
@@ -115,47 +191,47 @@ impl Threads {
 /// Changes one thread, and tells what it was.
 fn quicken(thread: Pid, cpus: Option<&CpuSet>, all: &mut Lifted) -> Before {
     let mut before = Before { thread, schedule: None, nice: None, cpus: None };
-    if let Ok(schedule) = schedule_of(Some(thread))
-        && !schedule.is_urgent()
-    {
-        raise(schedule, &mut before, all);
-    }
+    make_ordinary(&mut before, all);
+    set_nice(&mut before, all);
     if let Some(wanted) = cpus {
         spread(wanted, &mut before, all);
     }
     before
 }
 
-/// The class and, where that is refused, what an ordinary thread can have.
-fn raise(schedule: Schedule, before: &mut Before, all: &mut Lifted) {
-    let thread = before.thread;
-    let raw = raw_pid(thread);
-    let nice = raw.and_then(|raw| getpriority_process(Some(raw)).ok());
-    let (was_idle, was_nice) = (schedule.is_idle(), nice.is_some_and(|nice| nice > 0));
-    all.found.insert_if(was_idle, Hindrance::IdleClass);
-    all.found.insert_if(was_nice, Hindrance::Nice);
-    match set_schedule(Some(thread), Schedule::DYING) {
+/// The class.
+fn make_ordinary(before: &mut Before, all: &mut Lifted) {
+    let thread = Some(before.thread);
+    let Ok(schedule) = schedule_of(thread) else { return };
+    all.found.insert_if(schedule.is_idle(), Hindrance::IdleClass);
+    if schedule == Schedule::ORDINARY {
+        return;
+    }
+    match set_schedule(thread, Schedule::ORDINARY) {
         Ok(()) => {
             before.schedule = Some(schedule);
-            all.lifted.insert_if(was_idle, Hindrance::IdleClass);
-            all.lifted.insert_if(was_nice, Hindrance::Nice);
-            return;
+            all.lifted.insert_if(schedule.is_idle(), Hindrance::IdleClass);
         }
-        Err(Errno(libc::ESRCH)) => return,
-        Err(_) => {}
+        Err(Errno(libc::ESRCH)) => {}
+        Err(_) => all.found.insert(Hindrance::Denied),
     }
-    // Refused without CAP_SYS_NICE, and in a v1 cpu cgroup without real-time runtime.
-    if was_idle && set_schedule(Some(thread), Schedule::ORDINARY).is_ok() {
-        before.schedule = Some(schedule);
-        all.lifted.insert(Hindrance::IdleClass);
+}
+
+/// The nice value.
+fn set_nice(before: &mut Before, all: &mut Lifted) {
+    let raw = raw_pid(before.thread);
+    let Ok(nice) = getpriority_process(raw) else { return };
+    all.found.insert_if(nice > PATIENT_NICE, Hindrance::Nice);
+    if nice == PATIENT_NICE {
+        return;
     }
-    if raw.is_some_and(|raw| setpriority_process(Some(raw), URGENT_NICE).is_ok()) {
-        before.nice = nice;
-        all.lifted.insert_if(was_nice, Hindrance::Nice);
-        // Whoever may raise it that far may make it real-time as well: it is the cgroup that refuses.
-        all.held_by_group = true;
-    } else {
-        all.found.insert(Hindrance::Denied);
+    match setpriority_process(raw, PATIENT_NICE) {
+        Ok(()) => {
+            before.nice = Some(nice);
+            all.lifted.insert_if(nice > PATIENT_NICE, Hindrance::Nice);
+        }
+        Err(rustix::io::Errno::SRCH) => {}
+        Err(_) => all.found.insert(Hindrance::Denied),
     }
 }
 

@@ -42,6 +42,7 @@ pub use portrait::Portrait;
 pub use reaper::{Holdings, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
 pub use root::{ExeIdentity, ProcRoot};
 pub use scan::{Memory, Process, ScanCounts};
+pub(crate) use urgency::walk;
 pub use urgency::{Priority, raise_decider};
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Threads that free the memory of killed processes, so that nobody else has to wait for it.
 //!
 //! Each victim is one thread's from its turn to its end. First its memory (`process_mrelease(2)`), at once: as long as
-//! it has not let go of its address space, it can be freed from outside, beside its own exit. Then the victim itself is
-//! made urgent, so that the rest of its exit takes no longer than it must ([`super::expedite`]). With a large one an
+//! it has not let go of its address space, it can be freed from outside, beside its own exit. Then what holds the victim
+//! itself is lifted, so that the rest of its exit takes no longer than it must ([`super::expedite`]). With a large one an
 //! idle thread helps: two free one address space nearly twice as fast as one. While a victim is on its way out, its
 //! thread takes the next.
 //!
@@ -16,7 +16,7 @@ mod worker;
 
 pub use report::{Holdings, ReapReport};
 
-use super::{PidFd, Priority, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
+use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
 use plimsoll_policy::reap::Rates;
 use queue::Queue;
 use std::{
@@ -37,7 +37,7 @@ use worker::Worker;
 /// at once before one is refused; a refused victim frees its memory itself.
 pub const REAPER_QUEUE_MAX: usize = 64;
 
-/// Freeing is bound by the memory bus from a few CPUs on, and each thread is real-time: the rest is for others.
+/// Freeing is bound by the memory bus from a few CPUs on: the rest is for others.
 const THREADS_MAX: usize = 4;
 
 /// One may wait for a lock of its victim's address space for as long as the victim sleeps uninterruptibly; then the
@@ -78,7 +78,6 @@ impl Default for ReaperOptions {
 /// what is queued and end by themselves; [`Reaper::stop`] waits for that.
 pub struct Reaper {
     queue: Arc<Queue>,
-    priority: Priority,
     threads: usize,
     rates: Arc<SharedRates>,
     /// In a lock only so that the handle can be shared.
@@ -155,14 +154,13 @@ impl Reaper {
         let report: Arc<dyn Fn(ReapReport) + Send + Sync> = Arc::new(report);
         let rates = Arc::new(SharedRates::new(options.rates.clone()));
         let (end, ended) = channel();
-        let mut priority = Priority::Unchanged;
         for _ in 0..threads {
             let root =
                 ProcRoot::open(Path::new("/proc")).map_err(|error: ProcessError| io::Error::other(error))?;
             let worker = Worker::new(root, Arc::clone(&taker), cpus, &options);
-            priority = start(worker, Arc::clone(&report), Arc::clone(&rates), end.clone())?;
+            start(worker, Arc::clone(&report), Arc::clone(&rates), end.clone())?;
         }
-        Ok(Self { queue: Arc::new(queue), priority, threads, rates, ended: Mutex::new(ended) })
+        Ok(Self { queue: Arc::new(queue), threads, rates, ended: Mutex::new(ended) })
     }
 
     /// Announces a process that the caller is about to send SIGKILL to, and will hand over with [`Reaper::submit`] then: a
@@ -174,8 +172,7 @@ impl Reaper {
     }
 
     /// Hands over a victim that SIGKILL was sent to. Never waits: when the queue is full (or all threads have died) the
-    /// victim comes back at once, and is counted. A thread that it wakes may push the caller from its CPU: see
-    /// [`super::raise_decider`].
+    /// victim comes back at once, and is counted.
     ///
     /// # Errors
     /// The victim itself, which will have to free its memory without help.
@@ -193,12 +190,6 @@ impl Reaper {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.queue.refused.load(Ordering::Relaxed)
-    }
-
-    /// How urgent the threads are.
-    #[must_use]
-    pub const fn priority(&self) -> Priority {
-        self.priority
     }
 
     /// How many threads there are.
@@ -242,18 +233,19 @@ impl Reaper {
     }
 }
 
-/// Starts one thread, and tells how urgent it is.
+/// Starts one thread; back when it is fit for the work.
 fn start(
     worker: Worker,
     report: Arc<dyn Fn(ReapReport) + Send + Sync>,
     rates: Arc<SharedRates>,
     end: Sender<()>,
-) -> io::Result<Priority> {
+) -> io::Result<()> {
     let (tell, told) = channel();
     // Not joined: one that waits for its victim's lock would keep the daemon from stopping.
     Builder::new().name("reaper".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let mut worker = worker;
-        if tell.send(worker.settle_in()).is_ok() {
+        worker.settle_in();
+        if tell.send(()).is_ok() {
             worker.run(|one: ReapReport| {
                 if let Some((bytes, took_ns)) = one.measured() {
                     rates.record(bytes, took_ns);
@@ -271,7 +263,6 @@ impl fmt::Debug for Reaper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reaper")
             .field("threads", &self.threads)
-            .field("priority", &self.priority)
             .field("refused", &self.refused())
             .finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use super::{
     ProcRoot, ProcessError,
     machine::{page_size, tick_ns},
     root::{EntryPath, Files, open_file, unreadable},
+    walk,
 };
 use plimsoll_policy::{
     reading::Reading,
@@ -14,7 +15,7 @@ use rustix::{
     fs::{Mode, OFlags, RawDir, SeekFrom, openat, seek},
     io::read,
 };
-use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd};
+use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd, time::Duration};
 
 /// Room for the names of about 1,300 processes; the kernel is asked again when more are there.
 const LISTING_BYTES: usize = 32 * 1024;
@@ -115,11 +116,13 @@ pub struct ScanCounts {
 pub(super) struct Listing {
     dir: OwnedFd,
     names: Vec<u8>,
+    /// What the last listing took of a CPU.
+    took: Duration,
 }
 
 impl Listing {
     pub(super) fn new(dir: OwnedFd) -> Self {
-        Self { dir, names: Vec::with_capacity(LISTING_BYTES) }
+        Self { dir, names: Vec::with_capacity(LISTING_BYTES), took: Duration::ZERO }
     }
 }
 
@@ -128,7 +131,14 @@ impl ProcRoot {
     ///
     /// # Errors
     /// Only when the listing itself fails: one bad process never hides the others.
-    pub fn processes(&mut self, mut visit: impl FnMut(&Process)) -> Result<ScanCounts, ProcessError> {
+    pub fn processes(&mut self, visit: impl FnMut(&Process)) -> Result<ScanCounts, ProcessError> {
+        let mut last = self.listing.took;
+        let done = walk(&mut last, || self.all_processes(visit));
+        self.listing.took = last;
+        done
+    }
+
+    fn all_processes(&mut self, mut visit: impl FnMut(&Process)) -> Result<ScanCounts, ProcessError> {
         let failed = |errno| ProcessError::of_machine("list /proc", errno);
         let Self { files, listing } = self;
         seek(&listing.dir, SeekFrom::Start(0)).map_err(failed)?;

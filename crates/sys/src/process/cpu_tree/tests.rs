@@ -13,11 +13,12 @@ fn only_the_victim_leaves_its_cgroup() {
     let Some(group) = CpuGroup::make("only_the_victim_leaves_its_cgroup") else { return };
     let (victim, beside) = (Guest::asleep(), Guest::asleep());
     [&victim, &beside].iter().for_each(|guest| group.take(guest.pid()));
-    assert!(leave(&mounted(CPU), &mut proc_root(), &victim.pidfd()).unwrap());
+    let left = |tree: &Path, guest: &Guest| leave(tree, &mut proc_root(), &guest.pidfd()).unwrap();
+    assert_eq!(left(&mounted(CPU), &victim), Leave::Moved);
     assert_eq!(path_of(victim.pid()), b"/");
     assert_ne!(path_of(beside.pid()), b"/");
-    assert!(!leave(&mounted(CPU), &mut proc_root(), &victim.pidfd()).unwrap());
-    assert!(!leave(Path::new("/nonexistent"), &mut proc_root(), &beside.pidfd()).unwrap());
+    assert_eq!(left(&mounted(CPU), &victim), Leave::Free);
+    assert_eq!(left(Path::new("/nonexistent"), &beside), Leave::Free);
 }
 
 #[test]

@@ -91,16 +91,10 @@ fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
 }
 
 #[test]
-fn idle_threads_never_wake_and_are_real_time() {
-    let reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
-    if reaper.priority() != Priority::RealTime {
-        println!(
-            "SKIPPED: idle_threads_never_wake_and_are_real_time: no CAP_SYS_NICE, or a cgroup without it"
-        );
-        return;
-    }
+fn idle_threads_never_wake() {
+    let _reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
     let own: Vec<Pid> = reapers();
-    assert!(own.len() >= 3 && own.iter().all(|thread| schedule_of(Some(*thread)).unwrap().is_urgent()));
+    assert!(own.len() >= 3);
     // They may still be on their way to sleep; and those of other tests come and go.
     let wakeups = || -> Vec<String> {
         let status = |thread: &Pid| fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok();
@@ -288,7 +282,7 @@ fn a_frozen_victim_that_cannot_be_thawed_is_freed_and_reported_at_the_deadline()
 #[test]
 fn without_the_right_to_it_victims_are_freed_all_the_same() {
     let guest = Guest::holding(16);
-    let (report, priority) = thread::spawn(move || {
+    let report = thread::spawn(move || {
         let now = rustix::thread::capabilities(None).unwrap();
         let effective = now.effective.difference(rustix::thread::CapabilitySet::SYS_NICE);
         rustix::thread::set_capabilities(None, rustix::thread::CapabilitySets { effective, ..now }).unwrap();
@@ -297,13 +291,11 @@ fn without_the_right_to_it_victims_are_freed_all_the_same() {
         guest.pidfd().send_signal(Signal::Kill).unwrap();
         reaper.submit(guest.pidfd(), 7).unwrap();
         let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
-        let priority = reaper.priority();
         reaper.stop().unwrap();
-        (report, priority)
+        report
     })
     .join()
     .unwrap();
-    assert_eq!(priority, Priority::Unchanged);
     assert!(report.exited && matches!(report.result, Reap::Reaped | Reap::AlreadyGone), "{report:?}");
 }
 
@@ -362,8 +354,8 @@ fn what_was_freed_before_the_victim_was_handed_over_is_reported_with_it() {
 }
 
 #[test]
-fn one_whose_cpu_cgroup_holds_it_is_moved_out_and_made_real_time() {
-    let name = "one_whose_cpu_cgroup_holds_it_is_moved_out_and_made_real_time";
+fn one_whose_cpu_cgroup_holds_it_is_moved_out() {
+    let name = "one_whose_cpu_cgroup_holds_it_is_moved_out";
     // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
     let guest = Guest::holding(16);
     let (Some(group), Some(freezer)) = (CpuGroup::make(name), Freezer::make("group")) else {

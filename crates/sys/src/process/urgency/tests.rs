@@ -3,25 +3,25 @@ use crate::process::testing::Guest;
 use std::thread;
 
 #[test]
-fn a_decider_is_before_what_frees_and_its_threads_do_not_inherit_it() {
-    let (own, inherited) = thread::spawn(|| {
-        let priority = raise_decider();
-        if priority != Priority::RealTime {
-            return (None, None);
-        }
-        (schedule_of(None).ok(), thread::spawn(|| schedule_of(None)).join().unwrap().ok())
+fn a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing() {
+    let test = "a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing";
+    let seen = thread::spawn(|| {
+        let now = || (schedule_of(None).unwrap(), getpriority_process(None).unwrap());
+        // As the daemon is started.
+        setpriority_process(None, URGENT_NICE).ok()?;
+        let seen = (raise_decider() == Priority::RealTime).then(|| (now(), unhurried(now), now()))?;
+        Some((seen, thread::spawn(now).join().unwrap()))
     })
     .join()
     .unwrap();
-    let Some(own) = own else {
-        println!(
-            "SKIPPED: a_decider_is_before_what_frees_and_its_threads_do_not_inherit_it: no CAP_SYS_NICE"
-        );
+    let Some(((decides, works, after), inherited)) = seen else {
+        println!("SKIPPED: {test}: no CAP_SYS_NICE");
         return;
     };
-    assert_eq!((own.class(), own.level), (libc::SCHED_RR, 2));
-    assert!(own.level > Schedule::DYING.level);
-    assert_eq!(inherited, Some(Schedule::ORDINARY));
+    assert_eq!((decides, after), ((Schedule::DECIDING, URGENT_NICE), decides));
+    const { assert!(Schedule::DECIDING.level > Schedule::TURN.level) };
+    assert_eq!((works.0.class(), works.0.level, works.1), (libc::SCHED_OTHER, 0, PATIENT_NICE));
+    assert_eq!(inherited, (Schedule::ORDINARY, 0));
 }
 
 #[test]
