@@ -97,18 +97,23 @@ int line_set(struct plimsoll_line_set *ctx)
 		return 0;
 	a->uid = uid;
 	a->signal = ctx->signal;
-	a->from_default = ctx->from_default;
 	if (fresh) {
 		a->usage_pages = 0;
 		a->effective_pages = PLIMSOLL_NO_LINE;
+	} else if (a->from_default != ctx->from_default) {
+		/* The gate counts lines by number; whom the default line is for comes in by its range. */
+		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], ctx->from_default ? -1 : 1);
 	}
+	a->from_default = ctx->from_default;
 	a->soft_pages = ctx->soft_pages;
 	a->hard_pages = hard;
 	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
 	reach = a->usage_pages;
 	if (need_exact(a))
 		reach += (__s64)a->processes * loose_pages_per_mm;
-	if (ctx->enforce == PLIMSOLL_LINE_RATCHET)
+	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)
+		reach = a->effective_pages;
+	if (ctx->enforce == PLIMSOLL_LINE_RATCHET || ctx->enforce == PLIMSOLL_LINE_WITHIN)
 		a->effective_pages = reach > hard ? reach : hard;
 	else
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;

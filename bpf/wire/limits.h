@@ -241,6 +241,7 @@ struct plimsoll_default {
 #define PLIMSOLL_LINE_RATCHET 0 /* effective = max(hard, usage): lowering a line kills nothing */
 #define PLIMSOLL_LINE_OPEN 1    /* effective = no line: while a scan enters what already runs */
 #define PLIMSOLL_LINE_NOW 2     /* effective = hard */
+#define PLIMSOLL_LINE_WITHIN 3  /* as RATCHET, but not above what was in force: nobody raises their own */
 
 struct plimsoll_line_set {
 	__s64 hard_pages;

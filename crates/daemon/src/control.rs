@@ -214,7 +214,7 @@ impl Desk {
 
     /// Draws the line of a group, for whoever is found to be in it.
     fn set_group_line(&self, limit: SetLimit, gid: Gid, place: Place) -> Result<(), Refusal> {
-        let SetLimit { target, line, now } = limit;
+        let SetLimit { line, now, .. } = limit;
         let mut directory = self.directory();
         let mut gids = self.kept().book.gids();
         gids.insert(gid);
@@ -224,7 +224,7 @@ impl Desk {
         let mut book = (*kept.book).clone();
         book.set(place, line);
         book.replace_members(known.members);
-        self.commit(&mut kept, book, Change::One { target, now })
+        self.commit(&mut kept, book, Change::One { place, now })
     }
 
     /// Reads the configuration again, and who is in which group; a bad one changes nothing. What was said of it, for the
@@ -331,7 +331,7 @@ impl Control for Desk {
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
         book.set(place, line);
-        self.commit(&mut kept, book, Change::One { target, now })
+        self.commit(&mut kept, book, Change::One { place, now })
     }
 
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
@@ -342,7 +342,7 @@ impl Control for Desk {
         let mut book = (*kept.book).clone();
         let cleared = book.clear(place);
         if book != *kept.book {
-            self.commit(&mut kept, book, Change::One { target, now: false })?;
+            self.commit(&mut kept, book, Change::One { place, now: false })?;
         }
         Ok(cleared)
     }

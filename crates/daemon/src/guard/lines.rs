@@ -10,7 +10,7 @@ use crate::{api::control::Refusal, coordinator::Word};
 use plimsoll_policy::{
     account::Action,
     lines::{LineBook, Place, Resolved, Target},
-    units::{PageSize, Uid},
+    units::{Bytes, PageSize, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
 use std::{
@@ -74,10 +74,15 @@ impl<K: Kernel> Guard<K> {
         let page_size = self.ledger.page_size();
         let mut wanted = Wanted {
             book: &self.book,
-            resolve: &|book, uid| book.resolve(uid, self.mem_total, page_size),
+            mem_total: self.mem_total,
+            page_size,
             default: self.book.resolve_default(self.mem_total, page_size),
             dry_run: self.limit_config.dry_run,
             explicit: self.book.explicit_uids(),
+            own: match change {
+                Change::One { place: Place::Own(uid), .. } => Some(uid),
+                Change::One { .. } | Change::All => None,
+            },
             members: self.book.member_uids(),
             gave_way: BTreeSet::new(),
             without_room: 0,
@@ -106,21 +111,17 @@ impl<K: Kernel> Guard<K> {
     }
 }
 
-const fn enforce(now: bool) -> Enforce {
-    if now { Enforce::Now } else { Enforce::Ratchet }
-}
-
-/// How a user's line is found.
-type Resolve<'a> = &'a dyn Fn(&LineBook, Uid) -> Option<Resolved>;
-
 /// The lines as they should be.
 struct Wanted<'a> {
     book: &'a LineBook,
-    resolve: Resolve<'a>,
+    mem_total: Bytes,
+    page_size: PageSize,
     default: Option<Resolved>,
     dry_run: bool,
     /// Users with a line of their own or from the administrator, by number.
     explicit: BTreeSet<Uid>,
+    /// Whoever changes the own line.
+    own: Option<Uid>,
     /// Members of groups with a line.
     members: BTreeSet<Uid>,
     /// Users who run nothing, and whose account was needed for another.
@@ -130,6 +131,10 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    fn resolve(&self, uid: Uid) -> Option<Resolved> {
+        self.book.resolve(uid, self.mem_total, self.page_size)
+    }
+
     fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
         LineSet {
             uid,
@@ -152,7 +157,7 @@ impl Wanted<'_> {
         let mut seen = BTreeSet::new();
         let users = self.explicit.iter().chain(standing.keys()).chain(present).chain(&self.members);
         let once = users.copied().filter(|uid| seen.insert(*uid));
-        once.filter_map(|uid| Some((uid, (self.resolve)(self.book, uid)?))).collect()
+        once.filter_map(|uid| Some((uid, self.resolve(uid)?))).collect()
     }
 
     /// Takes away the lines of those who have none any more, which makes room.
@@ -161,7 +166,7 @@ impl Wanted<'_> {
         attached: &mut Attached<K>,
         standing: &BTreeMap<Uid, AccountFacts>,
     ) -> Result<(), BpfError> {
-        for uid in standing.keys().filter(|uid| (self.resolve)(self.book, **uid).is_none()) {
+        for uid in standing.keys().filter(|uid| self.resolve(**uid).is_none()) {
             attached.limits.clear_line(*uid)?;
             attached.watched.remove(uid);
         }
@@ -179,8 +184,11 @@ impl Wanted<'_> {
         let standing: BTreeMap<Uid, AccountFacts> = accounts.into_iter().map(|one| (one.uid, one)).collect();
         // A user's own change concerns that user; walking all processes is for the lines of many.
         let one = match change {
-            Change::One { target: Target::User(uid), .. } => Some(uid),
-            Change::One { target: Target::Default | Target::Group(_), .. } | Change::All => None,
+            Change::One { place, .. } => match place.target() {
+                Target::User(uid) => Some(uid),
+                Target::Default | Target::Group(_) => None,
+            },
+            Change::All => None,
         };
         let present = if one.is_some() { BTreeSet::new() } else { self.present(kernel) };
         if self.default.is_none() {
@@ -192,16 +200,14 @@ impl Wanted<'_> {
             if self.gave_way.contains(&uid) {
                 continue;
             }
-            let now =
-                matches!(change, Change::One { target, now: true } if self.concerns(target, uid, &line));
             let known = standing.get(&uid);
-            let line_set = self.line(uid, &line, enforce(now));
-            let mut drawn = self.draw_one(attached, &line_set, known, now);
+            let line_set = self.line(uid, &line, self.enforce(change, uid, &line));
+            let mut drawn = self.draw_one(attached, &line_set, known);
             if drawn.as_ref().is_err_and(BpfError::is_full)
                 && (self.explicit.contains(&uid) || present.contains(&uid))
                 && self.make_room(attached, &standing)?
             {
-                drawn = self.draw_one(attached, &line_set, known, now);
+                drawn = self.draw_one(attached, &line_set, known);
             }
             if !self.explicit.contains(&uid) && drawn.as_ref().is_err_and(BpfError::is_full) {
                 // The others get their lines. One of `default` is counted by the programs when that user next allocates,
@@ -210,26 +216,28 @@ impl Wanted<'_> {
                 continue;
             }
             if drawn? {
-                changed.push((uid, line, now));
+                changed.push((line_set, line.action));
             } else {
                 attached.watch(uid, line.action);
             }
         }
-        changed.retain(|(uid, ..)| !self.gave_way.contains(uid));
+        changed.retain(|(line_set, _)| !self.gave_way.contains(&line_set.uid));
         self.draw_default(attached)?;
         // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
         // was there before the line. Twice, because only from the first time on is every event settled: the second
         // time, a line below present usage is drawn at the very usage.
         attached.scan(kernel)?;
-        for (uid, line, now) in &changed {
-            attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
-            attached.watch(*uid, line.action);
+        for (line_set, action) in &changed {
+            attached.limits.set_line(line_set)?;
+            attached.watch(line_set.uid, *action);
         }
+        // One that was never open was exact where that mattered before the first time.
+        changed.retain(|(line_set, _)| line_set.enforce != Enforce::Within);
         if !changed.is_empty() {
             attached.scan(kernel)?;
         }
-        for (uid, line, now) in &changed {
-            attached.limits.set_line(&self.line(*uid, line, enforce(*now)))?;
+        for (line_set, _) in &changed {
+            attached.limits.set_line(line_set)?;
         }
         Ok(())
     }
@@ -241,7 +249,7 @@ impl Wanted<'_> {
         standing: &BTreeMap<Uid, AccountFacts>,
     ) -> Result<bool, BpfError> {
         let idle = |one: &&AccountFacts| {
-            let cleared = self.gave_way.contains(&one.uid) || (self.resolve)(self.book, one.uid).is_none();
+            let cleared = self.gave_way.contains(&one.uid) || self.resolve(one.uid).is_none();
             one.processes == 0 && !self.explicit.contains(&one.uid) && !cleared
         };
         let Some(uid) = standing.values().find(idle).map(|one| one.uid) else {
@@ -255,30 +263,37 @@ impl Wanted<'_> {
     }
 
     /// Draws one line; true when it is to be drawn again after the scan: because it was left open, or because usage
-    /// was not settled.
+    /// was not settled. An account keeps all that it is charged, wherever its line comes from.
     fn draw_one<K: Kernel>(
         &self,
         attached: &Attached<K>,
         drawn: &LineSet,
         known: Option<&AccountFacts>,
-        now: bool,
     ) -> Result<bool, BpfError> {
-        let open = LineSet { enforce: Enforce::Open, ..*drawn };
         let Some(known) = known else {
-            attached.limits.set_line(&open)?;
+            attached.limits.set_line(&self.first(drawn))?;
             return Ok(true);
         };
-        if known.from_default != drawn.from_default {
-            attached.limits.clear_line(drawn.uid)?;
-            attached.limits.set_line(&open)?;
-            return Ok(true);
-        }
-        let unchanged = known.hard == drawn.hard && known.soft == drawn.soft && known.signal == drawn.signal;
-        if unchanged && !now {
+        let unchanged = known.hard == drawn.hard
+            && known.soft == drawn.soft
+            && known.signal == drawn.signal
+            && known.from_default == drawn.from_default
+            && known.effective.is_some();
+        if unchanged && drawn.enforce != Enforce::Now {
             return Ok(false);
         }
         attached.limits.set_line(drawn)?;
         Ok(true)
+    }
+
+    /// What is in force while what a user runs is still being entered: nothing, or where they draw it themselves what the
+    /// programs would have drawn for them at their next event.
+    fn first(&self, drawn: &LineSet) -> LineSet {
+        let theirs = |_: &Uid| self.book.resolve_administrators(drawn.uid, self.mem_total, self.page_size);
+        match self.own.filter(|own| *own == drawn.uid).as_ref().and_then(theirs) {
+            Some(line) => self.line(drawn.uid, &line, Enforce::Now),
+            None => LineSet { enforce: Enforce::Open, ..*drawn },
+        }
     }
 
     fn draw_default<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
@@ -293,6 +308,15 @@ impl Wanted<'_> {
             uid_min: range.min,
             uid_max: range.max,
         }))
+    }
+
+    /// What a user says of the own line never raises what is in force for them above the administrator's.
+    fn enforce(&self, change: Change, uid: Uid, line: &Resolved) -> Enforce {
+        match change {
+            Change::One { place, now: true } if self.concerns(place.target(), uid, line) => Enforce::Now,
+            Change::One { .. } if self.own == Some(uid) => Enforce::Within,
+            Change::One { .. } | Change::All => Enforce::Ratchet,
+        }
     }
 
     fn concerns(&self, target: Target, uid: Uid, line: &Resolved) -> bool {

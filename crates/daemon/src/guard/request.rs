@@ -9,7 +9,7 @@ use plimsoll_policy::{
     account::AccountView,
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
-    lines::{LineBook, Target},
+    lines::{LineBook, Place},
     machine::MachineConfig,
     preference::Rules,
     status::Status,
@@ -70,8 +70,8 @@ impl std::fmt::Debug for Ranked {
 /// Which line changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// One target's; `now`: enforce it at once.
-    One { target: Target, now: bool },
+    /// One, which tells whose doing it is; `now`: enforce it at once.
+    One { place: Place, now: bool },
     /// Any of them: start, reload.
     All,
 }

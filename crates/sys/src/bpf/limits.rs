@@ -37,6 +37,8 @@ pub enum Enforce {
     Open,
     /// Effective line = the line.
     Now,
+    /// As [`Enforce::Ratchet`], but not above the effective line that there was, unless the line itself is.
+    Within,
 }
 
 /// A line to draw.
@@ -300,6 +302,7 @@ impl<S: Site> Limits<S> {
                 Enforce::Ratchet => abi::PLIMSOLL_LINE_RATCHET,
                 Enforce::Open => abi::PLIMSOLL_LINE_OPEN,
                 Enforce::Now => abi::PLIMSOLL_LINE_NOW,
+                Enforce::Within => abi::PLIMSOLL_LINE_WITHIN,
             },
             from_default: u32::from(line.from_default),
             ..Default::default()

@@ -132,6 +132,12 @@ impl Maps {
         }
     }
 
+    /// The line in force for a user.
+    pub(super) fn in_force(&self, uid: u32) -> Option<i64> {
+        let account = self.accounts.get(self.by_uid.get(&uid)?)?;
+        Some(account.effective_pages)
+    }
+
     /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind.
     pub(super) fn disagreement(&self) -> Option<String> {
         let entry = self.entries.iter().find_map(|(mm, e)| e.disagreement(*mm));

@@ -67,6 +67,8 @@ const MISTAKES: &[Mistake] = mistakes! {
     "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
         "	e->epoch = a->exact;\n	pages = settle_all_cpus(e->mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
         => "	e->epoch = a->exact;\n	return usage;";
+    "whoever changes the own line has it ratcheted past the one in force" in "limits/calls.h":
+        "	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)\n		reach = a->effective_pages;\n" => "";
     "who dies counts as living" in "limits/act.h":
         "	settle_dying_space(e->mm);\n	settle_living(e);\n	/* It touches" => "	settle_living(e);\n	/* It touches";
     "a victim is taken though one is dying" in "limits/act.h":

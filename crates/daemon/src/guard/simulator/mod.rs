@@ -295,22 +295,37 @@ impl Simulation {
         let mut book = (*self.book).clone();
         let user = Target::User(Uid(self.random.pick(&USERS).unwrap()));
         let target = if self.random.one_in(4) { Target::Default } else { user };
+        let own = self.random.one_in(2).then(|| self.may_draw(target)).flatten();
+        let place = own.map_or(Place::Administrator(target), |(place, _)| place);
         let action = self.random.pick(&[Action::Kill, Action::Kill, Action::Term, Action::Notify]).unwrap();
         if self.random.one_in(3) {
-            book.clear(Place::Administrator(target));
+            book.clear(place);
         } else {
-            book.set(Place::Administrator(target), line(self.random.within(500, 4000), action));
+            let most = own.map_or(4000, |(_, hard)| hard);
+            book.set(place, line(self.random.within(most.min(500), most), action));
         }
         let now = self.random.one_in(4);
-        self.world().trace(format!("the line of {target} changes, now: {now}"));
+        self.world().trace(format!("the line of {place:?} changes, now: {now}"));
+        if let Some((place, hard)) = own {
+            self.world().begin_own_line(place.set_by().0, hard);
+        }
         self.book = Arc::new(book);
         let book = Arc::clone(&self.book);
         self.world().load_if_absent();
-        if self.guarded(&mut guard, |guard| guard.draw(&book, Change::One { target, now }).unwrap()) {
+        if self.guarded(&mut guard, |guard| guard.draw(&book, Change::One { place, now }).unwrap()) {
             self.guard = Some(guard);
         } else {
             self.crashes += 1;
         }
+        self.world().own_line = None;
+    }
+
+    /// A user's own line, where one may be drawn for this target, and how far up.
+    fn may_draw(&self, target: Target) -> Option<(Place, u64)> {
+        let Target::User(uid) = target else { return None };
+        let page_size = PageSize::from_bytes(PAGE_BYTES).unwrap();
+        let administrators = self.book.resolve_administrators(uid, MEM_TOTAL, page_size)?;
+        Some((Place::Own(uid), administrators.hard.0))
     }
 
     fn step(&mut self) {

@@ -504,7 +504,9 @@ impl Programs for SimPrograms {
     }
 
     fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
-        self.limits.set_line(line)
+        let set = self.limits.set_line(line);
+        self.machine.world().watch_own_line();
+        set
     }
 
     fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
@@ -519,6 +521,7 @@ impl Programs for SimPrograms {
         let cleared = self.limits.clear_line(uid);
         self.machine.world().calm = false;
         let cleared = cleared?;
+        self.machine.world().watch_own_line();
         if cleared {
             let mut world = self.machine.world();
             // One that became another user's just before that is tracked still.

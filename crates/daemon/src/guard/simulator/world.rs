@@ -1,7 +1,11 @@
 //! The simulated machine: processes, their memory, a clock, and what goes wrong with them. What happens to them is in
 //! [`super::events`].
 
-use super::{entries::Entry, oracle::Oracle, random::Random};
+use super::{
+    entries::{Entry, Maps},
+    oracle::Oracle,
+    random::Random,
+};
 use crate::guard::examiner::{Case, Verdict};
 use plimsoll_policy::{
     preference::{Judge, Judgement, Scope},
@@ -113,6 +117,16 @@ pub(super) struct Memory {
     pub(super) judgement: Judgement,
 }
 
+/// A user changes their own line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnLine {
+    uid: u32,
+    /// There was an account, which stays.
+    known: bool,
+    /// No more than that may be in force for them meanwhile.
+    most_pages: i64,
+}
+
 /// The daemon dies here.
 pub(super) struct Crash;
 
@@ -134,6 +148,7 @@ pub(super) struct World {
     pub(super) sent: Vec<(VictimId, Signal)>,
     /// Records that no program wrote, read before all others.
     pub(super) forged: VecDeque<Record>,
+    pub(super) own_line: Option<OwnLine>,
     /// After so many calls of the daemon it dies.
     pub(super) crash_in: Option<u64>,
     /// So many programs that the daemon's guard called are under way; events and other calls, each on a CPU.
@@ -178,6 +193,7 @@ impl World {
             oracle: Oracle::default(),
             sent: Vec::new(),
             forged: VecDeque::new(),
+            own_line: None,
             crash_in: None,
             daemon_calls: 0,
             running: 0,
@@ -223,6 +239,25 @@ impl World {
         let now = self.now - 1_000_000_000_000;
         self.lines
             .push_back(format!("{:>12.6} ms {line}", u32::try_from(now / 1000).map_or(0.0, f64::from) / 1e3));
+    }
+
+    /// From here on `uid` changes the own line, under an administrator's of `hard` pages.
+    pub(super) fn begin_own_line(&mut self, uid: u32, hard: u64) {
+        let in_force = self.loaded.then(|| Maps::read(&self.kernel).in_force(uid)).flatten();
+        self.own_line = Some(OwnLine {
+            uid,
+            known: in_force.is_some(),
+            most_pages: in_force.unwrap_or(0).max(hard.cast_signed()),
+        });
+    }
+
+    /// Whoever changes the own line opens nothing and raises nothing above the administrator's.
+    pub(super) fn watch_own_line(&mut self) {
+        let Some(own) = self.own_line else { return };
+        let in_force = Maps::read(&self.kernel).in_force(own.uid);
+        if in_force.map_or(own.known, |pages| pages > own.most_pages) {
+            self.oracle.breaks(format!("{own:?} brought it to {in_force:?}"));
+        }
     }
 
     /// The kernel learns what has become of a process.

@@ -1,0 +1,205 @@
+//! Lines of users' own, by the real control socket: they hold less than the administrator's, and never more; nobody pays for
+//! them but who drew them.
+#![expect(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "this whole file is one test module"
+)]
+
+mod support;
+
+use plimsoll_policy::units::Uid;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use support::{World, program::Program, until};
+
+/// The users of these tests, as many as one needs.
+const USERS: std::ops::Range<u32> = 60_400..60_440;
+const ALICE: u32 = USERS.start;
+/// Runs nothing but threads that sleep.
+const SLEEPER: u32 = USERS.end;
+const MIB: u64 = 1 << 20;
+const LINE: u64 = 64 * MIB;
+
+/// How far a living process may be over the line.
+const OVER_MAX: u64 = 8 * MIB;
+
+/// From one change of a user's to the next.
+const TURN: Duration = Duration::from_millis(100);
+
+/// How long lines are changed as fast as can be; `PLIMSOLL_TOGGLE_SECONDS` for longer.
+fn span() -> Duration {
+    let seconds = std::env::var("PLIMSOLL_TOGGLE_SECONDS").map_or(3, |text| text.parse().unwrap());
+    Duration::from_secs(seconds)
+}
+
+/// A connection to the control socket as a user.
+struct Caller(UnixStream);
+
+impl Caller {
+    fn of(world: &World, user: u32) -> Self {
+        let socket = world.path("socket");
+        // Of that thread alone, and for the one call that the kernel notes a peer's user in.
+        let connected = thread::spawn(move || {
+            let user = rustix::process::Uid::from_raw(user);
+            rustix::thread::set_thread_res_uid(None, user, None).unwrap();
+            UnixStream::connect(socket).unwrap()
+        });
+        let stream = connected.join().unwrap();
+        stream.set_read_timeout(Some(support::SOON * support::slowness())).unwrap();
+        Self(stream)
+    }
+
+    fn begin(&mut self, method: &str, parameters: &Value) {
+        let call = json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters});
+        self.0.write_all(format!("{call}\0").as_bytes()).unwrap();
+    }
+
+    /// The parameters of the answer to what was begun, or the name of its error with its own.
+    fn answer(&mut self) -> Result<Value, String> {
+        let mut answer = Vec::new();
+        while answer.last() != Some(&0) {
+            let mut piece = [0; 4096];
+            let read = self.0.read(&mut piece).unwrap();
+            assert!(read > 0, "the connection was closed after {answer:?}");
+            answer.extend_from_slice(&piece[..read]);
+        }
+        answer.pop();
+        let mut answer: Value = serde_json::from_slice(&answer).unwrap();
+        match answer["error"].as_str() {
+            Some(error) => Err(format!("{error}: {}", answer["parameters"])),
+            None => Ok(answer["parameters"].take()),
+        }
+    }
+
+    /// Alice draws a line of her own.
+    fn begin_set(&mut self, hard: &str, more: &Value) {
+        let mut parameters = json!({"who": format!("user:{ALICE}"), "hard": hard});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            parameters[key] = value.clone();
+        }
+        self.begin("SetLimit", &parameters);
+    }
+}
+
+/// A process that stays just below the line, and takes 10 MiB in one breath some time after it is told to.
+fn hog(world: &World) -> Program {
+    let mut hog = world.python(
+        ALICE,
+        "import random\nheld = [b'x' * (52 << 20)]\nsay('ready')\n\
+         while hear():\n    time.sleep(random.random() * 0.012)\n    held.append(b'x' * (10 << 20))\n    say('full')\n",
+    );
+    hog.stage("ready");
+    hog
+}
+
+/// So many threads that a walk of all tasks takes its time.
+fn sleepers(world: &World) -> Program {
+    let mut sleepers = world.python(
+        SLEEPER,
+        "import threading\nthreading.stack_size(65536)\nnever = threading.Event()\n\
+         for _ in range(2000): threading.Thread(target=never.wait, daemon=True).start()\n\
+         say('ready')\nnever.wait()\n",
+    );
+    sleepers.stage("ready");
+    sleepers
+}
+
+/// What a process holds; 0 where it has nothing any more, or SIGKILL waits for it.
+fn living_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_killed = |name| {
+        field(name).and_then(|set| u64::from_str_radix(set, 16).ok()).is_none_or(|set| set & 1 << 8 != 0)
+    };
+    let kib = |name| field(name)?.strip_suffix(" kB")?.parse::<u64>().ok();
+    let held =
+        kib("RssAnon:").zip(kib("VmSwap:")).map_or(0, |(resident, swapped)| (resident + swapped) << 10);
+    if is_killed("SigPnd:") || is_killed("ShdPnd:") { 0 } else { held }
+}
+
+/// The most that was ever in force for Alice, past the daemon; `u64::MAX` for no line.
+struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<u64>,
+}
+
+impl Watcher {
+    fn of(world: &World) -> Self {
+        let (mut maps, page_bytes) = (world.maps(), support::exact::page_bytes());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut most = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let effective = maps.account(Uid(ALICE)).unwrap().and_then(|account| account.effective);
+                most = most.max(effective.map_or(u64::MAX, |pages| pages.0 * page_bytes));
+                thread::sleep(Duration::from_micros(50));
+            }
+            most
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Whatever Alice says of her own line, as often as she may, the administrator's of 64 MiB holds for her.
+fn assert_holds(world: &World, what: &str) {
+    let mut caller = Caller::of(world, ALICE);
+    let mut hog = hog(world);
+    let watcher = Watcher::of(world);
+    let end = Instant::now() + span();
+    let (mut times, mut living) = (0, 0);
+    for which in (0..).take_while(|_| Instant::now() < end) {
+        // Not a moment earlier: it would wait for its turn, and the hog would be too early.
+        thread::sleep(TURN);
+        match which % 6 {
+            0 => caller.begin_set("60M", &json!({})),
+            2 => caller.begin_set("64M", &json!({"soft": "1M"})),
+            4 => caller.begin_set("62M", &json!({"action": "kill", "now": true})),
+            _ => caller.begin("ClearLimit", &json!({"who": format!("user:{ALICE}")})),
+        }
+        hog.tell("go");
+        caller.answer().unwrap();
+        let full = until("the hog is full or killed", support::SOON, || {
+            hog.try_line().map(|_| true).or_else(|| (!hog.runs()).then_some(false))
+        });
+        if full {
+            living = living.max(living_bytes(hog.pid()));
+        }
+        if !full || living > 4 * LINE {
+            hog = self::hog(world);
+        }
+        times += 1;
+    }
+    let in_force = watcher.end();
+    println!("\n{what}: {times} changes; {living} bytes lived, {in_force} in force");
+    assert!(living <= LINE + OVER_MAX, "{what}: a living process had {living} bytes");
+    assert!(in_force <= LINE, "{what}: {in_force} bytes were in force");
+}
+
+#[test]
+fn setting_and_clearing_an_own_line_opens_nothing_and_ratchets_nothing() {
+    let world = world!("[limits]\nuid_max = 60999\n");
+    let _sleepers = sleepers(&world);
+    world.ok(&["limit", "set", "default", "64M"]);
+    assert_holds(&world, "under default");
+    world.limit(ALICE, "64M", &[]);
+    assert_holds(&world, "under a line by number");
+}
