@@ -11,11 +11,12 @@ mod support;
 use serde_json::{Value, json};
 use starting::{ALICE, BOB, CAROL, Kept, assert_one_line};
 use std::{
+    fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     time::Duration,
 };
-use support::{World, program::Program};
+use support::{SOON, World, program::Program, until};
 
 #[track_caller]
 fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
@@ -90,12 +91,31 @@ fn a_user_lowers_the_own_line_and_raises_it_no_further_than_the_administrators()
 }
 
 #[test]
-fn a_user_without_a_line_may_draw_one_and_takes_it_away_again() {
+fn a_user_without_a_line_draws_none_and_is_told_what_to_do() {
     let world = world!();
+    let before = Kept::of(&world);
+    let (code, stdout, stderr) = world.run_as(CAROL, &["limit", "set", "60152", "32M"]);
+    assert_eq!((code, stdout.as_str()), (4, ""), "{stderr}");
+    assert_one_line(&stderr);
+    assert!(
+        stderr.contains("no line is drawn for you") && stderr.contains("limit set 60152 SIZE"),
+        "{stderr}"
+    );
+    assert_eq!(Kept::of(&world), before);
+    // Below the one for everybody, which is an administrator's too, and only while there is one.
+    fs::write(world.path("plimsoll.toml"), "[machine]\nenabled = false\n[limits]\nuid_max = 60999\n")
+        .unwrap();
+    world.signal(rustix::process::Signal::HUP);
+    until("the configuration is reloaded", SOON, || {
+        world.log().contains("configuration reloaded").then_some(())
+    });
+    world.ok(&["limit", "set", "default", "64M"]);
     assert_eq!(world.run_as(CAROL, &["limit", "set", "60152", "32M"]).0, 0);
     crossing(&world, CAROL);
-    assert_eq!(world.run_as(CAROL, &["limit", "clear", "60152"]).0, 0);
+    world.ok(&["limit", "clear", "default"]);
     assert!(world.account(CAROL).is_none());
+    assert_eq!(world.status()["triggers"]["kernel"], "not attached: no line is set");
+    assert_eq!(world.run_as(CAROL, &["limit", "clear", "60152"]).0, 0);
 }
 
 #[test]

@@ -189,7 +189,9 @@ fn a_bad_configuration_stops_the_start_with_file_and_line() {
 #[test]
 fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
     let world = world!();
-    let beside = Places { pin: world.path("pins"), ..Places::beside(&world) };
+    let config = world.path("lines.toml");
+    fs::write(&config, "[machine]\nenabled = false\n[limits.users]\n60151 = { hard = \"64M\" }\n").unwrap();
+    let beside = Places { config, pin: world.path("pins"), ..Places::beside(&world) };
     let socket = beside.socket.to_str().unwrap();
     let mut daemon =
         beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -200,6 +202,13 @@ fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
     assert!(said.contains("pins"), "{said}");
     assert!(!beside.state.join("limits.json").exists());
     assert_eq!(world.run(&["limit", "show", "--json", "--socket", socket]).1.trim(), "[]");
+    let status = world.json(&["status", "--socket", socket]);
+    let (kernel, daemon_side) = (&status["triggers"]["kernel"], &status["triggers"]["daemon"]);
+    assert!(kernel.as_str().unwrap().starts_with("NOT in force: "), "{kernel}");
+    assert_eq!(
+        (daemon_side, &status["guards"]["limits"]["state"]),
+        (&"no line is in force".into(), &"off".into())
+    );
     rustix::process::kill_process(rustix::process::Pid::from_child(&daemon), Signal::TERM).unwrap();
     assert_eq!(until("it ends", SOON, || daemon.try_wait().unwrap()).code(), Some(0));
 }

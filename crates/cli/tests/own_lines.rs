@@ -10,12 +10,17 @@
 
 mod support;
 
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
 use plimsoll_policy::units::Uid;
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -28,6 +33,10 @@ use support::{World, program::Program, until};
 /// The users of these tests, as many as one needs.
 const USERS: std::ops::Range<u32> = 60_400..60_440;
 const ALICE: u32 = USERS.start;
+/// So many fill a table of 32 accounts, with one line of root's.
+const MANY: std::ops::Range<u32> = USERS.start..USERS.start + 31;
+/// Root draws lines for these.
+const ROOTS: [u32; 3] = [60_436, 60_437, 60_438];
 /// Runs nothing but threads that sleep.
 const SLEEPER: u32 = USERS.end;
 const MIB: u64 = 1 << 20;
@@ -92,6 +101,30 @@ impl Caller {
         }
         self.begin("SetLimit", &parameters);
     }
+}
+
+/// A user draws a line of their own, over a connection for that.
+fn draws(world: &World, user: u32) -> Result<Value, String> {
+    let mut caller = Caller::of(world, user);
+    caller.begin("SetLimit", &json!({"who": format!("user:{user}"), "hard": "32M"}));
+    caller.answer()
+}
+
+/// What a user's call is refused with.
+#[track_caller]
+fn assert_refused(told: Result<Value, String>, named: [&str; 2]) {
+    let error = told.unwrap_err();
+    assert!(named.iter().all(|words| error.contains(words)), "{error}");
+}
+
+/// The hard limit of a user in MiB; `None`: no line is in force.
+fn hard(world: &World, user: u32) -> Option<u64> {
+    Some(world.account(user)?["hard_bytes"].as_u64().unwrap() / MIB)
+}
+
+/// What a status says of the kernel's trigger.
+fn kernel_trigger(world: &World) -> String {
+    world.status()["triggers"]["kernel"].as_str().unwrap().to_owned()
 }
 
 /// A process that stays just below the line, and takes 10 MiB in one breath some time after it is told to.
@@ -202,4 +235,125 @@ fn setting_and_clearing_an_own_line_opens_nothing_and_ratchets_nothing() {
     assert_holds(&world, "under default");
     world.limit(ALICE, "64M", &[]);
     assert_holds(&world, "under a line by number");
+}
+
+#[test]
+fn users_who_fill_the_table_of_accounts_keep_no_line_of_the_administrators_out() {
+    let mut world = world!("[limits]\nuid_max = 60999\n[maps]\nmax_accounts = 32\n");
+    world.limit(ROOTS[0], "64M", &[]);
+    for user in MANY {
+        assert_refused(draws(&world, user), ["NotPermitted", "no line is drawn for you"]);
+    }
+    let _here: Vec<Program> = MANY
+        .map(|user| {
+            let mut command = world.as_user(user, "/usr/bin/sleep");
+            command.arg("100");
+            Program::of(command)
+        })
+        .collect();
+    until("all of them run", support::SOON, || {
+        MANY.into_iter().all(|user| !support::exact::processes_of(user).is_empty()).then_some(())
+    });
+    world.ok(&["limit", "set", "default", "64M"]);
+    for user in MANY {
+        // Where somebody else runs something here too, one of them comes too late.
+        if let Err(error) = draws(&world, user) {
+            assert!(error.contains("all accounts are in use"), "{error}");
+        }
+    }
+    // With the one for everybody.
+    assert_eq!((world.accounts().len(), hard(&world, MANY.start)), (33, Some(32)));
+    world.limit(ROOTS[1], "48M", &[]);
+    assert_eq!(hard(&world, ROOTS[1]), Some(48));
+    world.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    assert!(
+        world.log().contains("gave way to lines that the administrator drew by number"),
+        "{}",
+        world.log()
+    );
+    world.end_daemon(rustix::process::Signal::TERM);
+    world.launch();
+    assert_eq!([hard(&world, ROOTS[0]), hard(&world, ROOTS[1])], [Some(64), Some(48)]);
+    assert!(kernel_trigger(&world).starts_with("in force: "), "{}", kernel_trigger(&world));
+    // And one more, while all the others are there.
+    world.limit(ROOTS[2], "40M", &[]);
+    world.workload(ROOTS[2], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+}
+
+#[test]
+fn a_line_that_no_account_is_left_for_is_named_and_costs_no_other() {
+    let mut world = world!(
+        "[maps]\nmax_accounts = 2\n[limits.users]\n60436 = { hard = \"64M\" }\n60437 = { hard = \"48M\" }\n\
+         60438 = { hard = \"40M\" }\n"
+    );
+    let told =
+        "NOT in force for user:60438: all accounts are in use; raise maps.max_accounts and start again";
+    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), None]);
+    assert!(kernel_trigger(&world).starts_with("in force: ") && kernel_trigger(&world).ends_with(told));
+    assert!(
+        world.log().contains("no line is in force for user:60438: all accounts are in use"),
+        "{}",
+        world.log()
+    );
+    world.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    let (code, _, stderr) = world.run(&["limit", "set", &ALICE.to_string(), "64M"]);
+    let refused =
+        format!("no line can be drawn for user:{ALICE}: all accounts are in use; raise maps.max_accounts");
+    assert!(code == 1 && stderr.contains(&refused), "{code} {stderr}");
+    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), None]);
+    // With room for all nothing is left to say.
+    world.end_daemon(rustix::process::Signal::TERM);
+    let config = fs::read_to_string(world.path("plimsoll.toml")).unwrap();
+    fs::write(world.path("plimsoll.toml"), config.replace("max_accounts = 2", "max_accounts = 3")).unwrap();
+    world.launch();
+    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), Some(40)]);
+    assert!(!kernel_trigger(&world).contains("NOT"), "{}", kernel_trigger(&world));
+}
+
+/// The machine's list of subordinate uids, for this thread and whatever it starts: 60410 to 60429 are Alice's.
+fn bind_subordinate_uids(etc: &Path) -> Result<(), nix::errno::Errno> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    let file = etc.join("subuid");
+    fs::write(&file, format!("{ALICE}:60410:20\n")).unwrap();
+    mount(Some(&file), "/etc/subuid", None::<&str>, MsFlags::MS_BIND, None::<&str>)
+}
+
+#[test]
+fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
+    const TEST: &str = "all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each";
+    if !rustix::process::geteuid().is_root() {
+        println!("\nSKIPPED: {TEST}: it loads eBPF programs, which needs root");
+        return;
+    }
+    let ran = thread::spawn(|| {
+        let etc = tempfile::tempdir().unwrap();
+        if let Err(errno) = bind_subordinate_uids(etc.path()) {
+            println!("\nSKIPPED: {TEST}: it needs a mount namespace of its own, and /etc/subuid: {errno}");
+            return;
+        }
+        let Some(world) = World::start(TEST, "[limits]\nuid_max = 60999\n", &[]) else { return };
+        world.ok(&["limit", "set", "default", "64M"]);
+        for user in [60_410, 60_429] {
+            assert_refused(draws(&world, user), ["NotPermitted", "is a subordinate uid of 60400's"]);
+        }
+        draws(&world, 60_430).unwrap();
+        // Until the connections before are known to have ended, their seats are taken.
+        let callers = until("there are eight seats", support::SOON, || {
+            let mut callers: Vec<Caller> = (60_410..60_418).map(|user| Caller::of(&world, user)).collect();
+            callers.iter_mut().for_each(|caller| caller.begin("Status", &json!({})));
+            callers.iter_mut().all(|caller| caller.answer().is_ok()).then_some(callers)
+        });
+        for user in [60_418, ALICE] {
+            let told = Caller::of(&world, user).answer();
+            assert_refused(told, ["Unavailable", "too many connections"]);
+        }
+        let mut other = Caller::of(&world, 60_430);
+        other.begin("Status", &json!({}));
+        other.answer().unwrap();
+        drop(callers);
+    });
+    if let Err(panic) = ran.join() {
+        std::panic::resume_unwind(panic);
+    }
 }

@@ -19,7 +19,7 @@ use crate::{
 use plimsoll_policy::{
     account::AccountView,
     incident::Incident,
-    lines::{Cleared, Line, LineBook, Place, Target, validate},
+    lines::{Cleared, Line, LineBook, OWN_LINES_MAX, Place, Target, validate},
     status::Status,
     units::{Bytes, Gid, PageSize, Uid},
     workingset::{TunableChange, view::ProtectView},
@@ -75,7 +75,7 @@ pub(crate) struct Desk {
     tunables: Mutex<Tunables>,
     working_set: WorkingSet,
     journal: Journal,
-    /// When a user who changed a line may change one again.
+    /// When a user who changed a line may change one again, whichever of their uids they come with.
     paces: Mutex<BTreeMap<Uid, Instant>>,
     reader: Reader,
     places: Places,
@@ -163,8 +163,8 @@ impl Desk {
         let turn = {
             let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
             paces.retain(|_, next| *next > now);
-            let turn = paces.get(&peer.uid).copied().unwrap_or(now);
-            paces.insert(peer.uid, turn + CHANGE_EVERY);
+            let turn = paces.get(&peer.owner).copied().unwrap_or(now);
+            paces.insert(peer.owner, turn + CHANGE_EVERY);
             turn
         };
         thread::sleep(turn.saturating_duration_since(now));
@@ -329,6 +329,12 @@ impl Control for Desk {
         }
         self.look_up_if_changed()?;
         let mut kept = self.kept();
+        if !kept.book.has_room(place) {
+            return Err(Refusal::Unavailable(format!(
+                "{OWN_LINES_MAX} users have drawn lines of their own, and no more are kept; ask root to draw yours, or to \
+                 clear others"
+            )));
+        }
         let mut book = (*kept.book).clone();
         book.set(place, line);
         self.commit(&mut kept, book, Change::One { place, now })

@@ -10,6 +10,7 @@ mod coordinator;
 pub mod directory;
 mod guard;
 mod obituary;
+mod owners;
 pub mod privileges;
 mod reaped;
 mod run;

@@ -444,7 +444,7 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
     if !pinnable {
         // Why was said when that was found.
         if !book.is_empty() {
-            guard.say("lines are NOT in force, the saved and configured ones");
+            guard.leave_undrawn("there can be no pins here; the journal says why".to_owned());
         }
         return;
     }
@@ -455,14 +455,16 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
         }
         return;
     }
-    let drawn = loader.ensure().and_then(|remark| {
-        if let Some(remark) = remark {
-            guard.say(&remark);
+    match loader.ensure() {
+        Ok(remark) => {
+            if let Some(remark) = remark {
+                guard.say(&remark);
+            }
+            if guard.draw(book, Change::All).is_err() {
+                // It was said, and `status` tells it.
+            }
         }
-        guard.draw(book, Change::All).map_err(|refusal| refusal.to_string())
-    });
-    if let Err(error) = drawn {
-        guard.say(&format!("lines are NOT in force, unless an earlier daemon left some: {error}"));
+        Err(why) => guard.leave_undrawn(why),
     }
 }
 

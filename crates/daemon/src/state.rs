@@ -23,7 +23,7 @@ mod tests;
 /// The version this build writes into these files, and the newest it reads.
 pub const STATE_VERSION: u64 = 1;
 
-/// The largest such file that is read or written: about 10,000 lines, far more than a machine has users with one.
+/// The largest such file that is read or written: about 5,000 lines, of which users' own are less than half.
 pub const STATE_MAX_BYTES: u64 = 1 << 20;
 
 /// Which file, and what its content is called in it.

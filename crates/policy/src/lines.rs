@@ -1,8 +1,8 @@
 //! The lines that are drawn, who drew them, and which one is in force for a user.
 //!
 //! Three places can hold a line for a user: the configuration and the state folder (the administrator's; state wins),
-//! and the user's own, which only ever tightens. A user's line comes before those of their groups, of which the most
-//! generous counts, and these before the `default` line.
+//! and the user's own, which only ever tightens one of those. A user's line comes before those of their groups, of which
+//! the most generous counts, and these before the `default` line.
 
 use crate::{
     account::{Action, Source},
@@ -262,7 +262,7 @@ pub struct Resolved {
 
 mod book;
 mod members;
-pub use book::{Cleared, LineBook};
+pub use book::{Cleared, LineBook, OWN_LINES_MAX};
 pub use members::{Answer, Members, Membership, renewed};
 
 #[cfg(test)]

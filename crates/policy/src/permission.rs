@@ -62,6 +62,23 @@ pub enum Refused {
     /// The line of a group that the peer is not in, as far as is known.
     #[error("you are not known to be in the group {0}; only its members and root may read its line")]
     NotYourGroup(Gid),
+    /// Nothing that a line of one's own could be below.
+    #[error(
+        "no line is drawn for you that yours could be lower than; ask root for one ('plimsoll limit set {0} SIZE', \
+     or 'default' for every user)"
+    )]
+    NoAdministrators(Uid),
+    /// Its processes are another user's.
+    #[error(
+        "uid {uid} is a subordinate uid of {owner}'s, whose account its processes are charged to; draw the line as \
+     that user, or ask root"
+    )]
+    Subordinate {
+        /// The peer.
+        uid: Uid,
+        /// Whose it is.
+        owner: Uid,
+    },
     /// Above the administrator's line.
     #[error("hard limit {asked} is above the administrator's line of {}; give a lower one, or ask root to \
      raise it", human::bytes(*.allowed))]
@@ -89,9 +106,9 @@ pub enum Refused {
 /// Whether `peer` may do what it asks for, given the lines there are. Whether the line itself makes sense is
 /// [`crate::lines::validate`]'s to say.
 ///
-/// Anyone reads their own account, the lines of their groups, the default line and the guard's state, and sets and clears
-/// a line of their own: up to the administrator's, with an action at least as strict, enforced at once if they like. All
-/// else is root's.
+/// Anyone reads their own account, the lines of their groups, the default line and the guard's state. Whom the administrator
+/// drew a line for sets and clears one of their own: up to the administrator's, with an action at least as strict, enforced at
+/// once if they like. All else is root's.
 ///
 /// # Errors
 /// [`Refused`], which is exit status 4 on the command line.
@@ -114,7 +131,7 @@ pub fn may(
         Request::SetLine { target, line, now: _ } => {
             own(peer, target)?;
             let Some(limit) = book.resolve_administrators(peer, mem_total, page_size) else {
-                return Ok(());
+                return Err(Refused::NoAdministrators(peer));
             };
             let asked = page_size.to_pages(line.hard.resolve(mem_total));
             if asked > limit.hard {
@@ -130,6 +147,14 @@ pub fn may(
         }
         Request::ControlDaemon => Err(Refused::Daemon),
     }
+}
+
+/// Whether a peer whose uid belongs to `owner` may draw lines at all: one user has one line, however many uids.
+///
+/// # Errors
+/// [`Refused::Subordinate`].
+pub fn may_draw(uid: Uid, owner: Uid) -> Result<(), Refused> {
+    if uid == owner { Ok(()) } else { Err(Refused::Subordinate { uid, owner }) }
 }
 
 fn own(peer: Uid, target: Target) -> Result<(), Refused> {

@@ -62,7 +62,7 @@ impl Control for Nobody {
 /// The answer to one request, both without the NUL that ends a message; empty where none is wanted.
 #[must_use]
 pub fn answer(request: &[u8]) -> Vec<u8> {
-    let peer = Peer { uid: Uid(60_000), pid: None };
+    let peer = Peer { uid: Uid(60_000), owner: Uid(60_000), pid: None };
     let (mut answer, _) = dialogue::answer(&Nobody, peer, request);
     if answer.last() == Some(&0) {
         answer.pop();

@@ -65,11 +65,11 @@ impl Plimsoll<'_> {
         })
     }
 
-    /// The one place where permission is decided.
+    /// Where permission is decided, but for one thing: [`permission::may_draw`] goes by whom the peer counts for.
     fn permit(&self, request: &Request) -> Result<Standing, Refusal> {
         let standing = self.control.standing()?;
         permission::may(self.peer.uid, request, &standing.book, standing.mem_total, standing.page_size)
-            .map_err(|refused| Refusal::NotPermitted(refused.to_string()))?;
+            .map_err(not_permitted)?;
         Ok(standing)
     }
 
@@ -124,6 +124,7 @@ impl Plimsoll<'_> {
         let SetLimitCall { who: target, hard, soft, action, now } = call;
         let line = Line { hard, soft, action: action.unwrap_or(Action::Kill) };
         let now = now.unwrap_or(false);
+        permission::may_draw(self.peer.uid, self.peer.owner).map_err(not_permitted)?;
         self.permit(&Request::SetLine { target, line, now })?;
         self.control.set_limit(self.peer, SetLimit { target, line, now })?;
         self.show_limits(&ShowLimits { who: Some(target) })
@@ -240,6 +241,11 @@ pub fn not_found(pick: Pick) -> Refusal {
         Pick::Last => "there is no incident yet".to_owned(),
         Pick::Pid(pid) => format!("no incident is known for process {pid}; see 'plimsoll history'"),
     })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn not_permitted(refused: permission::Refused) -> Refusal {
+    Refusal::NotPermitted(refused.to_string())
 }
 
 /// Parameters; a call without any means an empty object.

@@ -28,6 +28,7 @@ impl SeatLimits {
 #[derive(Debug, Default)]
 struct Taken {
     next_id: u64,
+    /// Whom each counts for.
     seats: BTreeMap<u64, (Uid, Arc<UnixStream>)>,
 }
 
@@ -45,14 +46,14 @@ impl Seats {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    /// A seat for a connection of `uid`, given back when dropped; `None` when there is none for this user.
-    pub fn take(self: &Arc<Self>, uid: Uid, stream: &Arc<UnixStream>) -> Option<Seat> {
+    /// A seat for a connection that counts for `owner`, given back when dropped; `None` when there is none for this user.
+    pub fn take(self: &Arc<Self>, owner: Uid, stream: &Arc<UnixStream>) -> Option<Seat> {
         let mut taken = self.lock();
         let free = self.limits.total.saturating_sub(taken.seats.len());
-        let allowed = if uid == Uid(0) {
+        let allowed = if owner == Uid(0) {
             free > 0
         } else {
-            let own = taken.seats.values().filter(|(holder, _)| *holder == uid).count();
+            let own = taken.seats.values().filter(|(holder, _)| *holder == owner).count();
             free > self.limits.kept_for_root && own < self.limits.per_user
         };
         if !allowed {
@@ -60,7 +61,7 @@ impl Seats {
         }
         let id = taken.next_id;
         taken.next_id = id.wrapping_add(1);
-        taken.seats.insert(id, (uid, Arc::clone(stream)));
+        taken.seats.insert(id, (owner, Arc::clone(stream)));
         drop(taken);
         Some(Seat { seats: Arc::clone(self), id })
     }

@@ -9,6 +9,7 @@ use super::{
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
+use crate::owners::Owners;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -16,10 +17,7 @@ use nix::{
 };
 use std::{
     io,
-    os::{
-        fd::AsFd,
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     sync::{
         Arc,
@@ -128,6 +126,7 @@ impl Server {
             seats: Arc::clone(&seats),
             tally: Arc::clone(&tally),
             control,
+            owners: Owners::default(),
             patience: allowance.patience,
         };
         let thread = thread::Builder::new()
@@ -179,11 +178,12 @@ struct Acceptor {
     seats: Arc<Seats>,
     tally: Arc<Tally>,
     control: Arc<dyn Control>,
+    owners: Owners,
     patience: Patience,
 }
 
 impl Acceptor {
-    fn run(self) {
+    fn run(mut self) {
         // Of this thread alone, and it does little: whoever knocks without end must not run before it, or the next one
         // waits behind all that are not turned away yet. Without the right to it, others wait longer.
         rustix::process::setpriority_process(None, URGENT_NICE).ok();
@@ -203,13 +203,13 @@ impl Acceptor {
             if stop.any().unwrap_or(false) {
                 return;
             }
-            self.accept(self.socket.listener());
+            self.accept();
         }
     }
 
     /// Takes one connection, if one waits.
-    fn accept(&self, listener: &UnixListener) {
-        let stream = match listener.accept() {
+    fn accept(&mut self) {
+        let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
@@ -220,14 +220,14 @@ impl Acceptor {
                 return;
             }
         };
-        match Peer::of(&stream) {
+        match Peer::of(&stream, &mut self.owners) {
             Ok(peer) => self.seat(peer, Arc::new(stream)),
             Err(_) => count(&self.tally.accept_failures),
         }
     }
 
     fn seat(&self, peer: Peer, stream: Arc<UnixStream>) {
-        let Some(seat) = self.seats.take(peer.uid, &stream) else {
+        let Some(seat) = self.seats.take(peer.owner, &stream) else {
             return self.turn_away(&stream, "too many connections; close one, or try again in a moment");
         };
         let spare = Arc::clone(&stream);

@@ -14,7 +14,6 @@ mod asks;
 mod desk;
 mod grantor;
 mod holdings;
-mod owners;
 mod refusals;
 mod service;
 mod soft;

@@ -5,7 +5,6 @@
 
 use super::{
     desk::ConnectionId,
-    owners::Owners,
     state::{Coordinator, Effect, Fault, Guest, Terms},
     turns::Turns,
     words::{Shown, Word, Words},
@@ -13,6 +12,7 @@ use super::{
 use crate::{
     api::{listener::ServedSocket, peer::Peer},
     guard::{Caller, Notices, Request as GuardRequest},
+    owners::Owners,
 };
 use nix::{
     errno::Errno,
@@ -21,7 +21,7 @@ use nix::{
         socket::{getsockopt, sockopt::PeerPidfd},
     },
 };
-use plimsoll_policy::units::{Nanos, Pid, Uid};
+use plimsoll_policy::units::{Nanos, Pid};
 use plimsoll_sys::{
     bpf::{Grants, PinState, Pins},
     process::{ProcRoot, clock_monotonic_ns},
@@ -72,8 +72,6 @@ pub(super) struct Ground {
 struct Line {
     stream: UnixStream,
     peer: Peer,
-    /// Whom it counts for.
-    owner: Uid,
 }
 
 /// See the module.
@@ -105,7 +103,7 @@ impl Service {
         Ok(Self {
             epoll,
             coordinator: Coordinator::new(ground.terms),
-            owners: Owners::of_machine(),
+            owners: Owners::default(),
             lines: BTreeMap::new(),
             turns: Turns::default(),
             held: BTreeMap::new(),
@@ -153,7 +151,7 @@ impl Service {
                 id => {
                     let id = ConnectionId(id);
                     if let Some(line) = self.lines.get(&id) {
-                        self.turns.ready(id, line.owner);
+                        self.turns.ready(id, line.peer.owner);
                     }
                 }
             }
@@ -176,7 +174,7 @@ impl Service {
             let more = self.read(id);
             self.carry_out();
             if let Some(line) = self.lines.get(&id).filter(|_| more) {
-                self.turns.ready(id, line.owner);
+                self.turns.ready(id, line.peer.owner);
             }
         }
     }
@@ -215,7 +213,6 @@ impl Service {
 
     /// Takes over what is pinned now.
     fn adopt(&mut self) {
-        self.owners = Owners::of_machine();
         let opened = self.ground.pins.state().and_then(|state| match state {
             PinState::Ours(_) => Grants::open(&self.ground.pins).map(Some),
             PinState::Absent | PinState::Partial | PinState::Foreign(_) => Ok(None),
@@ -259,16 +256,15 @@ impl Service {
 
     fn take(&mut self, id: ConnectionId, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let peer = Peer::of(&stream)?;
-        let owner = self.owners.owner(peer.uid);
-        if let Err(fault) = self.coordinator.connect(id, owner, now()) {
+        let peer = Peer::of(&stream, &mut self.owners)?;
+        if let Err(fault) = self.coordinator.connect(id, peer.owner, now()) {
             return say(&stream, Reply::Fault { errno: fault.errno() });
         }
         if let Err(errno) = self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0)) {
             self.coordinator.disconnect(id, now());
             return Err(errno.into());
         }
-        self.lines.insert(id, Line { stream, peer, owner });
+        self.lines.insert(id, Line { stream, peer });
         Ok(())
     }
 

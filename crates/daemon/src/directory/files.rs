@@ -29,7 +29,7 @@ impl Default for Files {
 
 /// Tells whether a file was changed or replaced, without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+pub(crate) struct Mark {
     device: u64,
     inode: u64,
     size_bytes: u64,
@@ -52,18 +52,23 @@ pub(super) struct Listed {
     pub(super) trouble: Option<String>,
 }
 
+impl Mark {
+    /// Of a file as it is now; `None` where there is none.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            size_bytes: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
 impl Files {
     pub(super) fn stamp(&self) -> Stamp {
-        Stamp([&self.passwd, &self.group].map(|path| {
-            let found = fs::metadata(path).ok()?;
-            Some(Mark {
-                device: found.dev(),
-                inode: found.ino(),
-                size_bytes: found.size(),
-                modified: (found.mtime(), found.mtime_nsec()),
-                changed: (found.ctime(), found.ctime_nsec()),
-            })
-        }))
+        Stamp([&self.passwd, &self.group].map(|path| Mark::of(path)))
     }
 
     pub(super) fn read(&self) -> Listed {

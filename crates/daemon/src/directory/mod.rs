@@ -11,6 +11,7 @@ mod memory;
 mod services;
 
 use asking::{Answers, Asking, GroupAnswer};
+pub(crate) use files::Mark;
 use files::{Files, Listed, Stamp};
 use lookup::Job;
 use memory::{Memory, Remembered};

@@ -32,6 +32,7 @@ mod shield;
 #[cfg(test)]
 mod simulator;
 mod views;
+mod wanted;
 mod weights;
 
 pub(crate) use examiner::Examiner;
@@ -60,6 +61,7 @@ pub(crate) use groups::Groups;
 use hands::Hands;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
+use lines::Undrawn;
 pub(crate) use machine::BelowFloor;
 use machine::MachineGuard;
 use nix::{
@@ -156,6 +158,7 @@ pub(crate) struct Guard<K: Kernel = Host> {
     obituary: Obituary,
     mem_total: Bytes,
     attached: Option<Attached<K>>,
+    undrawn: Undrawn,
     mailbox: Mailbox,
     signals: SignalFd,
     reload: Box<dyn Fn() + Send>,
@@ -266,6 +269,7 @@ impl<K: Kernel> Guard<K> {
             obituary: setup.obituary,
             mem_total: setup.mem_total,
             attached: None,
+            undrawn: Undrawn::default(),
             mailbox: setup.mailbox,
             signals: setup.signals,
             reload: setup.reload,

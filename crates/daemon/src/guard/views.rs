@@ -84,7 +84,7 @@ impl<K: TheKernel> Guard<K> {
 
     pub(super) fn status(&mut self, asker: Uid) -> Result<Status, Refusal> {
         let accounts = self.account_views(None, asker)?;
-        let limits_on = self.attached.is_some();
+        let limits_on = self.attached.is_some() && !self.undrawn.is_all();
         Ok(Status {
             daemon: true,
             triggers: Triggers {
@@ -95,8 +95,12 @@ impl<K: TheKernel> Guard<K> {
                     "dry run: decisions are recorded, nothing is sent"
                 } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
+                } else if self.machine.is_some() && self.undrawn.is_all() {
+                    "in force for the machine guard; no line is in force"
                 } else if self.machine.is_some() {
                     "in force for the machine guard; no line is set"
+                } else if self.undrawn.is_all() {
+                    "no line is in force"
                 } else {
                     "idle: no line is set and the machine guard is off"
                 }
@@ -113,8 +117,9 @@ impl<K: TheKernel> Guard<K> {
 
     /// What the kernel side does here, and what this kernel does not let it do.
     fn kernel_trigger(&self) -> String {
-        let Some(attached) = &self.attached else {
-            return "not attached: no line is set".into();
+        let undrawn = self.undrawn.words();
+        let Some(attached) = self.attached.as_ref().filter(|_| !self.undrawn.is_all()) else {
+            return undrawn.unwrap_or_else(|| "not attached: no line is set".into());
         };
         if !self.limit_config.triggers.kernel {
             return "switched off in the configuration: crossings are only reported".into();
@@ -136,6 +141,10 @@ impl<K: TheKernel> Guard<K> {
             told.push_str(
                 "; page counts that threads keep to themselves (before Linux 6.2) are read after each fault",
             );
+        }
+        if let Some(undrawn) = undrawn {
+            told.push_str("; ");
+            told.push_str(&undrawn);
         }
         told
     }

@@ -1,4 +1,10 @@
 use super::*;
+use plimsoll_policy::{
+    account::Action,
+    lines::{Line, LineBook, OWN_LINES_MAX, Place, StoredLine, Target},
+    size::Size,
+    units::{Bytes, Uid},
+};
 use std::os::unix::fs::symlink;
 
 const FILE_NAME: &str = LINES.name;
@@ -121,6 +127,24 @@ fn a_file_over_the_cap_is_refused_and_one_at_the_cap_is_read() {
     assert_eq!(load(&folder).unwrap(), Lines::new());
     content.push(b' ');
     assert!(matches!(refused(&folder, &content), StateError::TooLarge { .. }));
+}
+
+#[test]
+fn the_lines_of_users_own_leave_room_for_as_many_of_the_administrators() {
+    let (_outer, folder) = folder();
+    let (mut file, _) = StateFile::load::<Vec<StoredLine>>(&folder, LINES).unwrap();
+    let longest = Line {
+        hard: Size::Bytes(Bytes(u64::MAX)),
+        soft: Some(Size::Bytes(Bytes(u64::MAX))),
+        action: Action::Notify,
+    };
+    let mut book = LineBook::default();
+    for number in 0..u32::try_from(OWN_LINES_MAX).unwrap() {
+        let uid = Uid(4_294_967_294 - number);
+        book.set(Place::Own(uid), longest);
+        book.set(Place::Administrator(Target::User(uid)), longest);
+    }
+    file.save(&book.to_stored()).unwrap();
 }
 
 #[test]

@@ -8,6 +8,10 @@ use crate::permission::ROOT;
 use alloc::sync::Arc;
 use core::cmp::Reverse;
 
+/// Lines of users' own that are kept, of all users together: in the file that keeps them they leave room for as many of the
+/// administrator's.
+pub const OWN_LINES_MAX: usize = 2048;
+
 /// Every line there is: from the configuration, from the state folder, and users' own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LineBook {
@@ -111,15 +115,30 @@ impl LineBook {
         state.or_else(|| self.config.get(&target).map(|line| (line, Source::Config)))
     }
 
-    /// The users that have a line of their own or from the administrator, by number; not those of `default` and of
-    /// groups.
+    /// Whether one more line can be kept there; the administrator's always can.
     #[must_use]
-    pub fn explicit_uids(&self) -> BTreeSet<Uid> {
+    pub fn has_room(&self, place: Place) -> bool {
+        match place {
+            Place::Administrator(_) => true,
+            Place::Own(uid) => self.own.contains_key(&uid) || self.own.len() < OWN_LINES_MAX,
+        }
+    }
+
+    /// The users that the administrator drew a line for by number.
+    #[must_use]
+    pub fn numbered_uids(&self) -> BTreeSet<Uid> {
         let users = self.targets().filter_map(|target| match target {
             Target::User(uid) => Some(uid),
             Target::Group(_) | Target::Default => None,
         });
-        users.chain(self.own.keys().copied()).collect()
+        users.collect()
+    }
+
+    /// The users that have a line of their own or from the administrator, by number; not those of `default` and of
+    /// groups.
+    #[must_use]
+    pub fn explicit_uids(&self) -> BTreeSet<Uid> {
+        self.numbered_uids().into_iter().chain(self.own.keys().copied()).collect()
     }
 
     /// The groups that have a line.
@@ -144,24 +163,23 @@ impl LineBook {
         self.config.keys().chain(self.state.keys()).copied()
     }
 
-    /// No line at all: nothing has to be attached.
+    /// No line is in force for anybody: nothing has to be attached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.config.is_empty() && self.state.is_empty() && self.own.is_empty()
+        self.config.is_empty() && self.state.is_empty()
     }
 
-    /// The line in force for a user; `None` where there is none.
+    /// The line in force for a user; `None` where there is none. A user's own counts under an administrator's only.
     #[must_use]
     pub fn resolve(&self, uid: Uid, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
-        let administrators = self.resolve_administrators(uid, mem_total, page_size);
+        let theirs = self.resolve_administrators(uid, mem_total, page_size)?;
         let own = self
             .own
             .get(&uid)
             .and_then(|line| resolve_line(line, (Source::State, Place::Own(uid)), mem_total, page_size));
-        match (administrators, own) {
-            (Some(theirs), Some(own)) if own.hard < theirs.hard => Some(tightened(own, &theirs)),
-            (Some(theirs), _) => Some(theirs),
-            (None, own) => own,
+        match own {
+            Some(own) if own.hard < theirs.hard => Some(tightened(own, &theirs)),
+            Some(_) | None => Some(theirs),
         }
     }
 
@@ -222,15 +240,15 @@ impl LineBook {
     }
 
     /// Takes over what the state file kept. Returns the entries that nobody could have set (a user's for another, for a
-    /// group or for `default`), which are left out.
+    /// group or for `default`, or one more than [`OWN_LINES_MAX`]), which are left out.
     pub fn load_stored(&mut self, lines: impl IntoIterator<Item = StoredLine>) -> Vec<StoredLine> {
         let mut refused = Vec::new();
         for stored in lines {
             match Place::of(stored.set_by, stored.target) {
-                Some(place) => {
+                Some(place) if self.has_room(place) => {
                     self.set(place, stored.line);
                 }
-                None => refused.push(stored),
+                Some(_) | None => refused.push(stored),
             }
         }
         refused

@@ -1,11 +1,12 @@
 mod groups;
 
 use super::{
-    Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, Place, Resolved, StoredLine, Target, UidRange,
-    validate,
+    Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, OWN_LINES_MAX, Place, Resolved, StoredLine, Target,
+    UidRange, validate,
 };
 use crate::{
     account::{Action, Source},
+    permission::ROOT,
     size::Size,
     units::{Bytes, Gid, PageSize, Pages, Uid},
 };
@@ -156,10 +157,31 @@ fn a_users_own_line_counts_only_where_lower() {
 }
 
 #[test]
-fn a_users_own_line_counts_under_the_default_line_and_alone() {
+fn a_users_own_line_counts_under_the_default_line_and_not_alone() {
     let own = (Place::Own(ALICE), line("512M"));
     assert_eq!(mib(resolved(&book(&[(Target::Default, line("1G"))], &[own]), ALICE).hard), 512);
-    assert_eq!(mib(resolved(&book(&[], &[own]), ALICE).hard), 512);
+    let alone = book(&[], &[own]);
+    assert_eq!(alone.resolve(ALICE, RAM, page()), None);
+    assert!(alone.is_empty(), "nothing has to be attached for it");
+}
+
+#[test]
+fn lines_of_users_own_are_so_many_and_the_administrators_are_always_kept() {
+    let mut book = LineBook::default();
+    for uid in 0..u32::try_from(OWN_LINES_MAX).unwrap() {
+        assert!(book.has_room(Place::Own(Uid(1000 + uid))));
+        book.set(Place::Own(Uid(1000 + uid)), line("1G"));
+    }
+    assert!(book.has_room(Place::Own(ALICE)), "it takes the place of hers");
+    assert!(!book.has_room(Place::Own(Uid(999))));
+    assert!(book.has_room(Place::Administrator(Target::User(Uid(999)))));
+    // Nor are more taken over from a file.
+    let mut stored = book.to_stored();
+    stored.push(StoredLine { target: Target::User(Uid(999)), set_by: Uid(999), line: line("1G") });
+    stored.push(StoredLine { target: Target::User(Uid(999)), set_by: ROOT, line: line("1G") });
+    let mut loaded = LineBook::default();
+    assert_eq!(loaded.load_stored(stored).len(), 1);
+    assert!(loaded.get(Place::Administrator(Target::User(Uid(999)))).is_some());
 }
 
 #[test]
@@ -197,11 +219,13 @@ fn explicit_users_are_those_with_any_line_of_their_own() {
         &[(Place::Administrator(Target::User(Uid(5))), line("1G")), (Place::Own(Uid(6)), line("1G"))],
     );
     assert_eq!(book.explicit_uids().into_iter().collect::<Vec<_>>(), [Uid(5), Uid(6), Uid(7)]);
+    assert_eq!(book.numbered_uids().into_iter().collect::<Vec<_>>(), [Uid(5), Uid(7)]);
 }
 
 #[test]
 fn a_new_configuration_takes_the_place_of_the_old_one_and_keeps_what_was_set() {
-    let mut book = book(&[(ALICES, line("1G"))], &[(Place::Own(Uid(7)), line("1G"))]);
+    let administrators = Place::Administrator(Target::User(Uid(7)));
+    let mut book = book(&[(ALICES, line("1G"))], &[(administrators, line("1G"))]);
     book.replace_config(UidRange { min: Uid(500), max: Uid(600) }, [(Target::Default, line("2G"))]);
     assert!(book.resolve(ALICE, RAM, page()).is_none());
     assert!(book.resolve(Uid(500), RAM, page()).is_some());
@@ -310,12 +334,13 @@ proptest! {
         let default = default.map(|line| (Target::Default, line));
         let config: Vec<_> = config.map(|line| (ALICES, line)).into_iter().chain(default).collect();
         let before = book(&config, &[]).resolve(ALICE, RAM, page());
-        let after = book(&config, &[(Place::Own(ALICE), own)]).resolve(ALICE, RAM, page()).unwrap();
-        if let Some(before) = before {
+        let after = book(&config, &[(Place::Own(ALICE), own)]).resolve(ALICE, RAM, page());
+        prop_assert_eq!(before.is_some(), after.is_some());
+        if let Some((before, after)) = before.zip(after) {
             prop_assert!(after.hard <= before.hard && after.soft <= before.soft);
             prop_assert!(after.action.strictness() >= before.action.strictness());
+            prop_assert!(after.soft <= after.hard && after.hard > Pages(0));
         }
-        prop_assert!(after.soft <= after.hard && after.hard > Pages(0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::{ROOT, Refused, Request, group_visible, may, redact, visible};
+use super::{ROOT, Refused, Request, group_visible, may, may_draw, redact, visible};
 use crate::{
     account::{Account, AccountView, Action, GroupView, Source},
     incident::{
@@ -105,17 +105,33 @@ fn a_user_sets_a_line_up_to_the_administrators_and_not_a_page_more() {
 }
 
 #[test]
-fn a_user_without_an_administrators_line_sets_any_and_clears_it() {
+fn a_user_without_an_administrators_line_sets_none_and_clears_what_was_left() {
     let own = Target::User(ALICE);
-    assert_eq!(ask(ALICE, set(own, "8G", Action::Notify, true), &[]), Ok(()));
+    let refused = ask(ALICE, set(own, "1G", Action::Kill, false), &[]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "no line is drawn for you that yours could be lower than; ask root for one ('plimsoll limit set 1000 SIZE', or \
+         'default' for every user)"
+    );
     assert_eq!(ask(ALICE, Request::ClearLine { target: own }, &[]), Ok(()));
 }
 
 #[test]
-fn a_default_line_does_not_bind_a_user_outside_its_range() {
+fn a_subordinate_uid_draws_no_line() {
+    assert_eq!(may_draw(ALICE, ALICE), Ok(()));
+    assert_eq!(
+        may_draw(Uid(100_033), ALICE).unwrap_err().to_string(),
+        "uid 100033 is a subordinate uid of 1000's, whose account its processes are charged to; draw the line as that user, \
+         or ask root"
+    );
+}
+
+#[test]
+fn a_default_line_is_nothing_to_draw_below_for_a_user_outside_its_range() {
     let default = [(Target::Default, line("1G", Action::Kill))];
     let system = Uid(500);
-    assert_eq!(ask(system, set(Target::User(system), "2G", Action::Kill, false), &default), Ok(()));
+    let asked = set(Target::User(system), "1G", Action::Kill, false);
+    assert_eq!(ask(system, asked, &default), Err(Refused::NoAdministrators(system)));
 }
 
 #[test]
@@ -133,6 +149,7 @@ fn a_user_cannot_weaken_the_administrators_action() {
 #[test]
 fn a_users_own_line_does_not_bind_the_user() {
     let mut book = LineBook::new(UidRange::default());
+    book.set(Place::Administrator(Target::User(ALICE)), line("8G", Action::Notify));
     book.set(Place::Own(ALICE), line("1M", Action::Kill));
     let request = set(Target::User(ALICE), "2G", Action::Notify, false);
     assert_eq!(may(ALICE, &request, &book, RAM, PageSize::from_bytes(4096).unwrap()), Ok(()));

@@ -6,7 +6,7 @@ use crate::api::{
 use proptest::prelude::{any, prop_assert, proptest};
 use serde_json::{Value, json};
 
-const PEER: Peer = Peer { uid: ALICE, pid: None };
+const PEER: Peer = Peer { uid: ALICE, owner: ALICE, pid: None };
 
 fn ask(request: &Value) -> (Value, Next) {
     let (reply, next) = answer(&*Fake::new(), PEER, request.to_string().as_bytes());

@@ -70,7 +70,7 @@ fn misfits_in(idl: &IDL<'_>, at: &str, described: &VStruct<'_>, value: &Value, f
 
 fn reply(fake: &Fake, uid: Uid, method: &str, parameters: &Value) -> Value {
     let request = json!({"method": format!("{INTERFACE}.{method}"), "parameters": parameters}).to_string();
-    let (reply, _) = dialogue::answer(fake, Peer { uid, pid: None }, request.as_bytes());
+    let (reply, _) = dialogue::answer(fake, Peer { uid, owner: uid, pid: None }, request.as_bytes());
     serde_json::from_slice(reply.split_last().unwrap().1).unwrap()
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const ROOT: Uid = Uid(0);
 
 fn call(fake: &Fake, uid: Uid, method: &str, parameters: Value) -> Result<Value, Fault> {
-    Plimsoll { control: fake, peer: Peer { uid, pid: None } }.call(method, Some(&parameters))
+    Plimsoll { control: fake, peer: Peer { uid, owner: uid, pid: None } }.call(method, Some(&parameters))
 }
 
 fn refused(fake: &Fake, uid: Uid, method: &str, parameters: Value) -> Refusal {
