@@ -1,8 +1,9 @@
 //! What processes are called and where they run, read before they are victims: afterwards there is nothing to read.
 //!
-//! `/proc/PID/cmdline` waits for the process's address space, which a stuck process can hold for ever. So a thread of
-//! its own reads it, told who is near the line; whoever needs it takes what is there by then.
+//! A command line can take its time, so a thread of its own has it read, told who is near the line; whoever needs it takes
+//! what is there by then.
 
+use crate::patient::PatientReaders;
 use plimsoll_policy::{
     incident::{Incident, Victim},
     victim::VictimId,
@@ -12,7 +13,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
@@ -21,7 +22,7 @@ use std::{
 /// Processes named in one request: the largest of an account.
 pub(crate) const NAMED_MAX: usize = 8;
 
-/// Requests waiting; when the reader is stuck, later ones are left out.
+/// Requests waiting; when the thread is behind, later ones are left out.
 const QUEUE_MAX: usize = 16;
 
 /// Lives remembered; beyond that all are forgotten and the near ones read again.
@@ -43,22 +44,23 @@ type Names = [Option<VictimId>; NAMED_MAX];
 pub(crate) struct Biographer {
     requests: SyncSender<Names>,
     lives: Lives,
+    readers: PatientReaders,
 }
 
 impl Biographer {
     /// Starts the thread; it sleeps until it is asked.
-    pub(crate) fn start(proc: ProcRoot) -> io::Result<Self> {
+    pub(crate) fn start(proc: ProcRoot, readers: PatientReaders) -> io::Result<Self> {
         let (requests, queue) = sync_channel(QUEUE_MAX);
         let lives = Lives::default();
-        let known = Arc::clone(&lives);
-        thread::Builder::new().name("biographer".into()).spawn(move || write(proc, &queue, &known))?;
-        Ok(Self { requests, lives })
+        let mut pen = Pen { proc, readers: readers.clone(), lives: Arc::clone(&lives) };
+        thread::Builder::new().name("biographer".into()).spawn(move || pen.write(&queue))?;
+        Ok(Self { requests, lives, readers })
     }
 
     /// One that reads nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { requests: sync_channel(0).0, lives: Lives::default() }
+        Self { requests: sync_channel(0).0, lives: Lives::default(), readers: PatientReaders::new() }
     }
 
     /// Has the first few processes read; never waits and allocates nothing.
@@ -82,7 +84,7 @@ impl Biographer {
             let id = VictimId { pid: victim.pid, start_ns: victim.start_ns };
             fill(victim, self.life(id).unwrap_or_default());
             if victim.comm.is_empty() || victim.cgroup.is_none() {
-                fill(victim, read_life(proc, id).unwrap_or_default());
+                fill(victim, read_life(proc, &self.readers, id).unwrap_or_default());
             }
         }
     }
@@ -101,15 +103,19 @@ fn fill(victim: &mut Victim, life: Life) {
     }
 }
 
-fn write(mut proc: ProcRoot, queue: &Receiver<Names>, lives: &Lives) {
-    for names in queue {
-        for id in names.into_iter().flatten() {
-            let known = lives.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
-            if known {
-                continue;
-            }
-            if let Ok(life) = read_life(&mut proc, id) {
-                let mut lives = lives.lock().unwrap_or_else(PoisonError::into_inner);
+/// What the thread writes with.
+struct Pen {
+    proc: ProcRoot,
+    readers: PatientReaders,
+    lives: Lives,
+}
+
+impl Pen {
+    fn write(&mut self, queue: &Receiver<Names>) {
+        for id in queue.iter().flat_map(|names| names.into_iter().flatten()) {
+            let known = self.lives().contains_key(&id);
+            if !known && let Ok(life) = read_life(&mut self.proc, &self.readers, id) {
+                let mut lives = self.lives();
                 if lives.len() >= REMEMBERED_MAX {
                     lives.clear();
                 }
@@ -117,9 +123,13 @@ fn write(mut proc: ProcRoot, queue: &Receiver<Names>, lives: &Lives) {
             }
         }
     }
+
+    fn lives(&self) -> MutexGuard<'_, HashMap<VictimId, Life>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn read_life(proc: &mut ProcRoot, id: VictimId) -> Result<Life, ProcessError> {
+fn read_life(proc: &mut ProcRoot, readers: &PatientReaders, id: VictimId) -> Result<Life, ProcessError> {
     let process = proc.process(id.pid)?;
     let ticks = |ns: u64| ns.checked_div(tick_ns());
     if ticks(process.start_ns) != ticks(id.start_ns) {
@@ -127,7 +137,7 @@ fn read_life(proc: &mut ProcRoot, id: VictimId) -> Result<Life, ProcessError> {
     }
     Ok(Life {
         comm: Some(process.comm.to_string()),
-        cmdline: proc.cmdline(id.pid).ok().flatten(),
+        cmdline: readers.command_line(id, process.uid),
         cgroup: proc.cgroup(id.pid).ok().flatten(),
     })
 }

@@ -25,17 +25,28 @@ impl Owners {
     /// Whom this uid counts for, now: the files are read where they have changed since. What cannot be read is as if it were
     /// empty.
     pub(crate) fn owner_now(&mut self, uid: Uid) -> Uid {
+        self.renew();
+        self.owner(uid)
+    }
+
+    /// As the machine's files have them now.
+    pub(crate) fn of_machine() -> Self {
+        let mut owners = Self::default();
+        owners.renew();
+        owners
+    }
+
+    fn renew(&mut self) {
         let marks = FILES.map(|path| Mark::of(Path::new(path)));
         if marks != self.read {
             let [subuid, passwd] = FILES.map(|path| read_capped(Path::new(path)).unwrap_or_default());
             *self = Self { read: marks, ..Self::of(&subuid, &passwd) };
         }
-        self.owner(uid)
     }
 
     /// From the text of `/etc/subuid` and of `/etc/passwd`. The uids of an owner whom the latter does not know count as one,
     /// and so do those that root handed out: nobody is root for having them.
-    fn of(subuid: &[u8], passwd: &[u8]) -> Self {
+    pub(crate) fn of(subuid: &[u8], passwd: &[u8]) -> Self {
         let users: BTreeMap<&[u8], Uid> = passwd_entries(passwd).map(|user| (user.name, user.uid)).collect();
         let mut ranges = BTreeMap::new();
         for entry in subordinate_entries(subuid) {
@@ -48,7 +59,7 @@ impl Owners {
     }
 
     /// Whom this uid counts for.
-    fn owner(&self, uid: Uid) -> Uid {
+    pub(crate) fn owner(&self, uid: Uid) -> Uid {
         match self.ranges.range(..=uid.0).next_back() {
             Some((_, (last, owner))) if uid.0 <= *last => *owner,
             Some(_) | None => uid,

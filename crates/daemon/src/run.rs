@@ -16,6 +16,7 @@ use crate::{
     loader::{self, Loader},
     obituary::{Ground as ObituaryGround, Obituary, Sources},
     options::{CONFIG_FILE, DaemonOptions},
+    patient::PatientReaders,
     privileges, reaped,
     sampler::{Book, Sampler},
     settings::{self, Settings},
@@ -264,7 +265,8 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     let Ground { places, config, settings, pins, lock, signals, journal, mut notices, mem_total, .. } =
         ground;
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
-    let biographer = Biographer::start(proc()?).map_err(failed)?;
+    let readers = PatientReaders::new();
+    let biographer = Biographer::start(proc()?, readers.clone()).map_err(failed)?;
     let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);
     let sources = (biographer.clone(), book.clone(), journal.clone());
@@ -320,12 +322,12 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         reload: Box::new(reloader(Arc::clone(&desk), journal.clone())),
         sampler,
         biographer,
-        cmdlines: CommandLines::start(caller.clone()).map_err(failed)?,
+        cmdlines: CommandLines::start(proc()?, readers.clone(), caller.clone()).map_err(failed)?,
         examiner: Examiner::start(proc()?, originals.clone(), caller.clone()).map_err(failed)?,
         originals,
         groups,
-        reclaimer: Reclaimer::start(proc()?, journal.clone()).map_err(failed)?,
-        surveyor: Surveyor::start(proc()?, page_size(), caller.clone()).map_err(failed)?,
+        reclaimer: Reclaimer::start(proc()?, readers.clone(), journal.clone()).map_err(failed)?,
+        surveyor: Surveyor::start(readers, page_size(), caller.clone()).map_err(failed)?,
         coordinator: grants.teller(),
     });
     guard.inherit(inherit(found, history.next_id, proc()?));

@@ -1,7 +1,10 @@
-//! How much of what forked processes share they have copied: read by a thread of its own, because the kernel walks
-//! their page tables for it, and waits for whoever holds them.
+//! How much of what forked processes share they have copied: a thread of its own has it read, because the kernel walks
+//! their page tables for it.
 
-use crate::guard::{Caller, Request};
+use crate::{
+    guard::{Caller, Request},
+    patient::{PATIENCE, PatientReaders},
+};
 use plimsoll_policy::{
     units::{Nanos, PageSize, Pages, Pid, Uid},
     victim::VictimId,
@@ -38,7 +41,7 @@ impl Member {
 pub(crate) struct Survey {
     /// Each member that could be read, and its anonymous and swapped pages, each parted among those who have it.
     pub(crate) members: Vec<(Member, Pages)>,
-    /// How long it took.
+    /// How long was read, without the waiting for those that did not answer.
     pub(crate) took: Nanos,
 }
 
@@ -50,11 +53,11 @@ pub(crate) struct Surveyor {
 
 impl Surveyor {
     /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
-    pub(crate) fn start(mut proc: ProcRoot, page_size: PageSize, caller: Caller) -> io::Result<Self> {
+    pub(crate) fn start(readers: PatientReaders, page_size: PageSize, caller: Caller) -> io::Result<Self> {
         let (requests, queue): (_, Receiver<Vec<Member>>) = sync_channel(1);
         thread::Builder::new().name("surveyor".into()).spawn(move || {
             for members in queue {
-                let survey = read(&mut proc, page_size, members);
+                let survey = read(&readers, page_size, members);
                 if caller.send(Request::Surveyed(survey)).is_err() {
                     // The guard is busy: it asks again when it has waited long enough.
                 }
@@ -75,14 +78,18 @@ impl Surveyor {
     }
 }
 
-fn read(proc: &mut ProcRoot, page_size: PageSize, members: Vec<Member>) -> Survey {
-    let began = clock_monotonic_ns();
-    let found = members.into_iter().filter_map(|member| {
-        let pages = proportional(proc, page_size, member.id()).ok().flatten()?;
-        Some((member, pages))
-    });
-    let members = found.collect();
-    Survey { members, took: Nanos(clock_monotonic_ns().saturating_sub(began)) }
+fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> Survey {
+    let mut survey = Survey::default();
+    for member in members {
+        let id = member.id();
+        let began = clock_monotonic_ns();
+        let read = move |proc: &mut ProcRoot| proportional(proc, page_size, id).ok().flatten();
+        let Some(pages) = readers.read((id, member.user), PATIENCE, read) else { continue };
+        survey.members.push((member, pages));
+        let took = clock_monotonic_ns().saturating_sub(began);
+        survey.took = Nanos(survey.took.0.saturating_add(took));
+    }
+    survey
 }
 
 /// `None`: it has no memory any more, or this kernel does not tell (before 5.4).

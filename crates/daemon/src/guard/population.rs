@@ -94,14 +94,6 @@ impl From<&Process> for Seen {
 }
 
 #[cfg(test)]
-impl Program {
-    /// One of many.
-    pub(crate) fn of_tests(number: u32) -> Self {
-        Self::Seen { mm: u64::from(number), execs: Some(number), comm: Comm::from_bytes(b"test") }
-    }
-}
-
-#[cfg(test)]
 impl Seen {
     /// One that nothing is in the way of: user 1000's, started by init, counted exactly.
     pub(crate) fn of_tests(id: VictimId, pages: u64, comm: &[u8]) -> Self {

@@ -2,14 +2,15 @@
 //! the disk does.
 
 use super::report::Journal;
+use crate::patient::PatientReaders;
 use plimsoll_policy::{
     human::bytes,
-    units::{Bytes, Pid},
+    units::{Bytes, Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::{
     cgroup::{CgroupErrorKind, CgroupRoot, ReclaimOrder},
-    process::{PageOutOrder, PidFd, ProcRoot, Process, page_size},
+    process::{PageOut, PageOutOrder, PidFd, ProcRoot, Process, page_size},
 };
 use std::{
     collections::BTreeMap,
@@ -25,6 +26,9 @@ const BUDGET: Duration = Duration::from_secs(2);
 /// As `memory.reclaim` takes it where it does (6.12 and later): the most there is, anonymous pages before those of files.
 const ANONYMOUS_FIRST: u8 = 200;
 
+/// How long one process is waited for: its last batch is begun within the budget, and takes as long as the disk does.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Whoever has less is not worth the walk over their mappings.
 const WORTH_BYTES: Bytes = Bytes(16 << 20);
 
@@ -39,9 +43,12 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     /// Starts the thread; it sleeps until it is asked.
-    pub(crate) fn start(proc: ProcRoot, journal: Journal) -> io::Result<Self> {
+    pub(crate) fn start(proc: ProcRoot, readers: PatientReaders, journal: Journal) -> io::Result<Self> {
         let (requests, queue) = sync_channel(1);
-        thread::Builder::new().name("reclaimer".into()).spawn(move || serve(&queue, proc, &journal))?;
+        thread::Builder::new().name("reclaimer".into()).spawn(move || {
+            let mut idle = Idle { seen: BTreeMap::new(), readers };
+            serve(&queue, proc, &mut idle, &journal);
+        })?;
         Ok(Self { requests })
     }
 
@@ -57,8 +64,7 @@ impl Reclaimer {
     }
 }
 
-fn serve(queue: &Receiver<Bytes>, mut proc: ProcRoot, journal: &Journal) {
-    let mut idle = Idle::default();
+fn serve(queue: &Receiver<Bytes>, mut proc: ProcRoot, idle: &mut Idle, journal: &Journal) {
     for asked in queue {
         let line = match of_all(asked) {
             Ok(freed) => {
@@ -92,9 +98,10 @@ fn of_all(asked: Bytes) -> Result<Bytes, String> {
 }
 
 /// Who used no processor time between two askings.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Idle {
     seen: BTreeMap<Pid, (u64, u64)>,
+    readers: PatientReaders,
 }
 
 impl Idle {
@@ -102,16 +109,12 @@ impl Idle {
     fn page_out(&mut self, proc: &mut ProcRoot, asked: Bytes) -> Option<(usize, Bytes)> {
         let mut left = asked;
         let mut count = 0_usize;
-        for id in self.largest(proc)? {
+        for process in self.largest(proc)? {
             if left == Bytes(0) || count == PROCESSES_MAX {
                 break;
             }
-            let Ok(pidfd) = PidFd::open_verified(proc, id.pid, id.start_ns) else {
-                continue;
-            };
-            let order = PageOutOrder { bytes: left, budget: BUDGET / 8 };
             // One that cannot be paged out leaves it to the next.
-            let Ok(done) = proc.page_out(&pidfd, &order) else {
+            let Some(done) = self.page_out_one(process, left) else {
                 continue;
             };
             let before = done.before.latest().map(|memory| memory.anonymous).unwrap_or_default();
@@ -123,8 +126,16 @@ impl Idle {
         Some((count, asked.saturating_sub(left)))
     }
 
+    fn page_out_one(&self, (id, user): (VictimId, Uid), bytes: Bytes) -> Option<PageOut> {
+        let page_out = move |proc: &mut ProcRoot| {
+            let pidfd = PidFd::open_verified(proc, id.pid, id.start_ns).ok()?;
+            proc.page_out(&pidfd, &PageOutOrder { bytes, budget: BUDGET / 8 }).ok()
+        };
+        self.readers.read((id, user), PROCESS_PATIENCE, page_out)
+    }
+
     /// Those who were there at the last asking and have not run since, the largest first.
-    fn largest(&mut self, proc: &mut ProcRoot) -> Option<Vec<VictimId>> {
+    fn largest(&mut self, proc: &mut ProcRoot) -> Option<Vec<(VictimId, Uid)>> {
         let mut now = BTreeMap::new();
         let mut idle = Vec::new();
         let worth = page_size().to_pages(WORTH_BYTES);
@@ -134,14 +145,15 @@ impl Idle {
             };
             let ran = (process.start_ns, process.cpu_ticks);
             if self.seen.get(&process.pid) == Some(&ran) {
-                idle.push((resident, VictimId { pid: process.pid, start_ns: process.start_ns }));
+                let id = VictimId { pid: process.pid, start_ns: process.start_ns };
+                idle.push((resident, id, process.uid));
             }
             now.insert(process.pid, ran);
         })
         .ok()?;
         self.seen = now;
         idle.sort_unstable_by(|a, b| b.cmp(a));
-        Some(idle.into_iter().map(|(_, id)| id).collect())
+        Some(idle.into_iter().map(|(_, id, user)| (id, user)).collect())
     }
 }
 

@@ -1,8 +1,9 @@
 use super::{Idle, Reclaimer};
-use crate::guard::report::Journal;
+use crate::{guard::report::Journal, patient::PatientReaders};
 use plimsoll_policy::units::{Bytes, Pid};
 use plimsoll_sys::process::ProcRoot;
 use std::{
+    collections::BTreeMap,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -39,8 +40,8 @@ fn asleep() -> Guest {
 #[test]
 fn only_who_was_there_before_and_has_not_run_since_is_idle() {
     let guest = asleep();
-    let (mut idle, pid) = (Idle::default(), Pid(guest.0.id()));
-    let found = |idle: &mut Idle| idle.largest(&mut proc()).unwrap().iter().any(|one| one.pid == pid);
+    let (mut idle, pid) = (Idle { seen: BTreeMap::new(), readers: PatientReaders::new() }, Pid(guest.0.id()));
+    let found = |idle: &mut Idle| idle.largest(&mut proc()).unwrap().iter().any(|(one, _)| one.pid == pid);
     assert!(!found(&mut idle), "nothing was known of it");
     assert!(found(&mut idle));
     // As if it had run meanwhile.
@@ -51,7 +52,7 @@ fn only_who_was_there_before_and_has_not_run_since_is_idle() {
 #[test]
 fn asking_never_waits_and_the_thread_goes_on_where_nothing_can_be_reclaimed() {
     let (journal, lines) = Journal::gather();
-    let reclaimer = Reclaimer::start(proc(), journal).unwrap();
+    let reclaimer = Reclaimer::start(proc(), PatientReaders::new(), journal).unwrap();
     // A page: what a machine can always give, or cannot without swap and cgroups.
     assert!(reclaimer.ask(Bytes(4096)));
     let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -1,0 +1,183 @@
+//! A process that holds its own address space for ever costs nobody else an incident, a name or a survey.
+//!
+//! Any user can make one: whoever unmaps a page that was written to waits for the file system, with the lock of the address
+//! space held, and the file system is theirs (FUSE). `/proc/PID/cmdline`, `smaps_rollup` and `maps` wait for that lock.
+#![expect(
+    clippy::print_stdout,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, path::Path, process::Command, time::Duration};
+use support::{SOON, World, program::Program, until};
+
+/// Users of no other suite.
+const ALICE: u32 = 60_170;
+const BOB: u32 = 60_171;
+
+/// A file system of one file that never answers a write.
+const SERVER: &str = r"
+def attributes(node):
+    return struct.pack('<6Q10I', node, 4096, 8, 0, 0, 0, 0, 0, 0, 0o40755 if node == 1 else 0o100666, 1, 0, 0, 0, 4096, 0)
+def answer(request, error, body=b''):
+    os.write(device, struct.pack('<IiQ', 16 + len(body), error, request) + body)
+import struct
+libc = ctypes.CDLL(None, use_errno=True)
+try: device = os.open('/dev/fuse', os.O_RDWR)
+except OSError as error: say('refused', error); sys.exit()
+options = f'fd={device},rootmode=40000,user_id=0,group_id=0,allow_other'.encode()
+if libc.mount(b'stuck', FOLDER.encode(), b'fuse', 6, options) != 0:
+    say('refused', os.strerror(ctypes.get_errno())); sys.exit()
+say('mounted')
+while True:
+    text = os.read(device, 1 << 20)
+    _, operation, request, node = struct.unpack_from('<IIQQ', text)
+    if operation == 26: answer(request, 0, struct.pack('<4I2H2I', 7, 31, 65536, 0, 16, 12, 4096, 1).ljust(64, b'\0'))
+    elif operation == 1: answer(request, 0, struct.pack('<4Q2I', 2, 0, 60, 60, 0, 0) + attributes(2))
+    elif operation == 3: answer(request, 0, struct.pack('<Q2I', 60, 0, 0) + attributes(node))
+    elif operation in (14, 27): answer(request, 0, struct.pack('<Q2I', 1, 0, 0))
+    elif operation == 15: answer(request, 0, bytes(4096))
+    elif operation == 16: say('stuck')
+    elif operation not in (2, 42): answer(request, -38)
+";
+
+/// Maps the file, writes to it, and has something else mapped over it: does not come back.
+const STICK: &str = r"
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def stick():
+    at = libc.mmap(None, 4096, 3, 1, os.open(FOLDER + '/file', os.O_RDWR), 0)
+    ctypes.memset(at, 1, 1)
+    libc.mmap(at, 4096, 3, 0x32, -1, 0)
+def fill(mebibytes):
+    block = mmap.mmap(-1, mebibytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, mebibytes << 20, 4096): block[at] = 1
+    return block
+";
+
+/// The file system; where it ends, every request fails, and whoever waited goes on.
+struct Stuck {
+    server: Program,
+    folder: String,
+    /// Who waits for it: cannot be ended before it has.
+    waiting: Vec<Program>,
+}
+
+impl Stuck {
+    /// `None` where no such file system can be mounted, which is said.
+    fn mount(world: &World, test: &str) -> Option<Self> {
+        let folder = world.path("stuck").display().to_string();
+        fs::create_dir(&folder).unwrap();
+        let mut server = world.root_python(&format!("FOLDER = {folder:?}\n{SERVER}"));
+        let said = server.line();
+        if said != "mounted" {
+            println!("\nSKIPPED: {test}: no FUSE file system can be mounted here: {said}");
+            return None;
+        }
+        Some(Self { server, folder, waiting: Vec::new() })
+    }
+
+    /// A script of a user's that has `stick` and `fill`.
+    fn python(&self, world: &World, user: u32, script: &str) -> Program {
+        world.python(user, &format!("FOLDER = {:?}\n{STICK}{script}", self.folder))
+    }
+
+    /// A script whose process gets stuck after it has said its number: that.
+    fn stick(&mut self, world: &World, user: u32, script: &str) -> u32 {
+        let mut program = self.python(world, user, script);
+        let pid = program.stage("sticks").parse().unwrap();
+        self.waiting.push(program);
+        assert_eq!(self.server.line(), "stuck");
+        until("it sleeps with its address space held", SOON, || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.contains(") D ").then_some(())
+        });
+        let read =
+            Command::new("timeout").args(["0.2", "cat", &format!("/proc/{pid}/cmdline")]).output().unwrap();
+        assert_eq!(read.status.code(), Some(124), "{read:?}");
+        pid
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        self.server.stop();
+        drop(Command::new("umount").args(["--lazy", &self.folder]).status());
+    }
+}
+
+/// Fills up to its line's soft limit, and past the line when it is told to.
+const HOG: &str =
+    "near = fill(60)\nsay('near', os.getpid()); hear()\nmore = fill(64)\nsay('past the line')\n";
+
+#[test]
+fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_line() {
+    let world = world!();
+    let Some(mut stuck) = Stuck::mount(
+        &world,
+        "a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_line",
+    ) else {
+        return;
+    };
+    world.limit(ALICE, "64M", &[]);
+    world.limit(BOB, "64M", &[]);
+    let sticks = stuck.stick(&world, ALICE, "held = fill(36)\nsay('sticks', os.getpid())\nstick()\n");
+    // Who is stuck is the largest, and is written about while nothing can be read of it.
+    let mut hers = stuck.python(&world, ALICE, "say('starts')\nmore = fill(64)\n");
+    hers.stage("starts");
+    let mut his = stuck.python(&world, BOB, HOG);
+    let pid: u32 = his.stage("near").parse().unwrap();
+    until("he is near", SOON, || (world.account(BOB)?["near"] == true).then_some(()));
+    // A name is read within moments of somebody's being near, or after a stuck one of another's was waited for.
+    std::thread::sleep(Duration::from_secs(2));
+    his.tell("go on");
+    his.killed();
+    let by_both = |all: &Vec<Value>| {
+        [ALICE, BOB].iter().all(|user| all.iter().any(|one| one["account"] == *format!("user:{user}")))
+    };
+    let incidents = until("incidents of both", SOON, || Some(world.history()).filter(by_both));
+    let of = |user: u32| {
+        let account = format!("user:{user}");
+        incidents
+            .iter()
+            .find(|one| one["account"] == *account)
+            .unwrap_or_else(|| panic!("{user}: {incidents:#?}"))
+    };
+    assert_eq!(of(ALICE)["victims"][0]["pid"], sticks);
+    let victim = &of(BOB)["victims"][0];
+    assert_eq!(victim["pid"], pid);
+    // The programs have its start only.
+    assert!(victim["cmdline"].as_str().is_some_and(|line| line.contains("past the line")), "{victim}");
+}
+
+#[test]
+fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
+    let world = world!();
+    let Some(mut stuck) =
+        Stuck::mount(&world, "a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged")
+    else {
+        return;
+    };
+    world.limit(ALICE, "100M", &["--soft", "30M"]);
+    world.limit(BOB, "100M", &[]);
+    let forks = "held = fill(40)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
+    let child = stuck.stick(&world, ALICE, forks);
+    // Long enough for two surveys.
+    std::thread::sleep(Duration::from_millis(1200));
+    let mut puppets = world.puppets(&[BOB]);
+    let parent = puppets.make(1, &format!("start {BOB}"));
+    puppets.tell(1, "touch 61440");
+    let forked = puppets.make(1, "fork 2");
+    let wrote = puppets.attempt(2, "write");
+    assert!(wrote.is_ok() || wrote == Err("gone".to_owned()), "{wrote:?}");
+    let incident = world.incidents(1).remove(0);
+    let victim = incident["victims"][0]["pid"].as_u64().unwrap();
+    assert!([parent, forked].map(u64::from).contains(&victim), "{incident}");
+    assert!(Path::new(&format!("/proc/{child}")).exists());
+}

@@ -1,0 +1,192 @@
+//! Reads what lies behind another's address space: command lines, `smaps_rollup`, `maps`.
+//!
+//! The kernel takes the address space's lock for these (`mmap_lock`: `access_remote_vm`, `show_smaps_rollup`, `m_start`;
+//! `environ`, `smaps` and `pagemap` likewise), and a process can hold that for ever: in an `mmap` over pages of a file system
+//! whose server does not answer, which any user can run. Pages of files are not read for a command line since Linux 4.17
+//! (commit 7f7ccc2ccc2e). `stat`, `status`, `statm`, `comm`, `cgroup`, `exe`, `oom_score_adj` and the folders take other
+//! locks and may be read anywhere.
+//!
+//! So nobody else in the daemon opens such a file. Whoever wants one read waits here, no longer than it says; a thread that
+//! does not come back is left to its process, and another takes its place. Each owner has a share of the threads and of
+//! the waiting.
+
+use crate::owners::Owners;
+use plimsoll_policy::{units::Uid, victim::VictimId};
+use plimsoll_sys::process::{HeldFolder, ProcRoot};
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long one reading may take: it takes microseconds to milliseconds, or, where memory was swapped out, as long as the
+/// disk does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Threads left to stuck processes at most. When so many are, nothing is read until one comes back.
+const LEFT_MAX: usize = 16;
+
+/// Of them, those left to processes of one owner.
+const LEFT_OF_OWNER_MAX: usize = 2;
+
+/// For so long after a thread was left, nobody of that owner is read: whoever gets stuck again and again costs others a
+/// tenth of their time at most.
+const PASSED_OVER: Duration = Duration::from_secs(10);
+
+/// Reads, and may never come back.
+type Job = Box<dyn FnOnce(&mut ProcRoot) + Send>;
+
+/// The threads that read. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct PatientReaders {
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// Those that wait for work, and those that were left.
+#[derive(Debug)]
+struct Pool {
+    idle: Vec<Reader>,
+    left: Vec<Left>,
+    owners: Owners,
+    find_owners: fn() -> Owners,
+}
+
+struct Reader {
+    jobs: SyncSender<Job>,
+    alive: Weak<()>,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("alive", &self.is_alive()).finish_non_exhaustive()
+    }
+}
+
+/// A thread that did not come back in time.
+#[derive(Debug)]
+struct Left {
+    process: VictimId,
+    owner: Uid,
+    since: Instant,
+    alive: Weak<()>,
+}
+
+impl PatientReaders {
+    /// No thread is started before there is something to read.
+    pub(crate) fn new() -> Self {
+        Self::with(Owners::of_machine)
+    }
+
+    fn with(find_owners: fn() -> Owners) -> Self {
+        let pool = Pool { idle: Vec::new(), left: Vec::new(), owners: find_owners(), find_owners };
+        Self { pool: Arc::new(Mutex::new(pool)) }
+    }
+
+    /// Has `read` called for a process of `user`'s, and waits for what it gives; `None` also where it takes longer than
+    /// `patience`, or the process or its owner is passed over. Not for the kill path.
+    pub(crate) fn read<T: Send + 'static>(
+        &self,
+        (process, user): (VictimId, Uid),
+        patience: Duration,
+        read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let reader = self.pool().reader_for(process, user)?;
+        let (answer, answered) = sync_channel(1);
+        let job: Job = Box::new(move |proc| {
+            if answer.try_send(read(proc)).is_err() {
+                // Too late: nobody waits for it any more.
+            }
+        });
+        reader.jobs.try_send(job).ok()?;
+        match answered.recv_timeout(patience) {
+            Ok(found) => {
+                self.pool().idle.push(reader);
+                found
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.pool().leave(&reader, process, user);
+                None
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// The command line of a process of `user`'s; `None` also where it has none.
+    pub(crate) fn command_line(&self, process: VictimId, user: Uid) -> Option<String> {
+        self.read((process, user), PATIENCE, move |proc| command_line(proc, process))
+    }
+
+    /// A panic elsewhere leaves the lists as they were before or after a change, each of which is sound.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// A thread that is free, unless this process or its owner is passed over.
+    fn reader_for(&mut self, process: VictimId, user: Uid) -> Option<Reader> {
+        self.left.retain(|left| left.is_alive() || left.is_recent());
+        let owner = self.owners.owner(user);
+        let alive = || self.left.iter().filter(|left| left.is_alive());
+        let passed_over = self.left.iter().any(|left| left.owner == owner && left.is_recent())
+            || alive().any(|left| left.process == process)
+            || alive().filter(|left| left.owner == owner).count() >= LEFT_OF_OWNER_MAX
+            || alive().count() >= LEFT_MAX;
+        if passed_over { None } else { self.idle.pop().or_else(Reader::start) }
+    }
+
+    fn leave(&mut self, reader: &Reader, process: VictimId, user: Uid) {
+        // Ranges of subordinate uids may have been given out since.
+        self.owners = (self.find_owners)();
+        let owner = self.owners.owner(user);
+        self.left.push(Left { process, owner, since: Instant::now(), alive: Weak::clone(&reader.alive) });
+    }
+}
+
+impl Left {
+    fn is_alive(&self) -> bool {
+        self.alive.strong_count() > 0
+    }
+
+    fn is_recent(&self) -> bool {
+        self.since.elapsed() < PASSED_OVER
+    }
+}
+
+impl Reader {
+    /// A thread that reads until it finds itself left.
+    fn start() -> Option<Self> {
+        let mut proc = ProcRoot::open(Path::new("/proc")).ok()?;
+        let (jobs, queue): (_, Receiver<Job>) = sync_channel(1);
+        let lives = Arc::new(());
+        let alive = Arc::downgrade(&lives);
+        let reading = move || {
+            for job in queue {
+                job(&mut proc);
+            }
+            drop(lives);
+        };
+        thread::Builder::new().name("reader".into()).spawn(reading).ok()?;
+        Some(Self { jobs, alive })
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.strong_count() > 0
+    }
+}
+
+/// The line of the process that is held: its number cannot have changed hands between two looks at its start.
+fn command_line(proc: &mut ProcRoot, id: VictimId) -> Option<String> {
+    let held = HeldFolder::open(proc, id).ok()?;
+    let line = proc.cmdline(id.pid).ok()??;
+    held.oom_score_adj().ok()?;
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests;
