@@ -16,7 +16,7 @@ use plimsoll_policy::{
     account::Action,
     human,
     lines::Target,
-    size::{Permyriad, Size},
+    size::{Permyriad, Size, SizeError, SizeErrorKind},
     units::Bytes,
     who::Who,
 };
@@ -112,16 +112,23 @@ fn request(set: &SetArguments) -> Result<SetLimitCall, Failure> {
 /// A percentage of the hard limit, or a size. The daemon knows percentages of RAM only, so the share is taken here: of
 /// bytes in bytes, of a share of RAM in hundredths of a percent, both rounded down.
 fn soft_size(text: &str, hard: Size) -> Result<Size, Failure> {
-    let soft = text.parse().map_err(Failure::usage)?;
-    let Size::OfRam(share) = soft else { return Ok(soft) };
+    let share = match text.parse() {
+        Ok(Size::OfRam(share)) => share,
+        Ok(soft @ Size::Bytes(_)) => return Ok(soft),
+        Err(SizeError { kind: SizeErrorKind::OverWhole, input }) => {
+            let input = human::escaped(&input);
+            return Err(Failure::usage(format_args!(
+                "soft limit '{input}': above the hard limit {hard}, of which it is a share; give at most 100%"
+            )));
+        }
+        Err(error) => return Err(Failure::usage(error)),
+    };
     Ok(match hard {
         Size::Bytes(bytes) => Size::Bytes(Size::OfRam(share).resolve(bytes)),
         Size::OfRam(of_ram) => {
             let Bytes(parts) = Size::OfRam(share).resolve(Bytes(of_ram.get().into()));
-            let parts = u16::try_from(parts).ok().and_then(Permyriad::new);
-            Size::OfRam(
-                parts.ok_or_else(|| Failure::usage(format_args!("soft limit '{text}' is out of range")))?,
-            )
+            // A share of a share is no larger than it.
+            Size::OfRam(u16::try_from(parts).ok().and_then(Permyriad::new).unwrap_or(of_ram))
         }
     })
 }

@@ -105,6 +105,13 @@ fn bad_input_is_bad_usage_in_one_line_and_an_unknown_user_a_failure() {
         (set("root", "-1"), Exit::Usage, "negative"),
         (set("root", "101%"), Exit::Usage, "101%"),
         (soft("x"), Exit::Usage, "'x'"),
+        (
+            soft("120%"),
+            Exit::Usage,
+            "soft limit '120%': above the hard limit 1G, of which it is a share; give at most 100%",
+        ),
+        (soft("100.01%"), Exit::Usage, "above the hard limit 1G"),
+        (soft("99999999999999999999999999999999999999999%"), Exit::Usage, "above the hard limit 1G"),
         (set("@nogroup-of-that-name", "1G"), Exit::Usage, "nogroup-of-that-name"),
         (set("@4294967295", "1G"), Exit::Usage, "gid '4294967295'"),
         (set("job:7", "1G"), Exit::Usage, "job:7"),
