@@ -91,6 +91,9 @@ reasons! {
     ActionsNotRecorded = "actions-not-recorded":
         "The kernel side acted, and there was no room left to record whom it signalled: no daemon was there \
          to read the records, or it was too busy.";
+    /// The history gave up the oldest of an account that has more than its share.
+    IncidentsFolded = "incidents-folded":
+        "Older incidents of this account made room: each account has a share of the history, and gives up its own oldest.";
     /// `memory.max` of the user's slice, as set by us, was reached.
     LastDefenceMemoryMax = "last-defence-memory-max":
         "The user's slice reached the memory.max that was set above the line, and the kernel's own OOM killer ended \

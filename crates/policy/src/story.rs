@@ -202,7 +202,14 @@ const fn trigger(trigger: Trigger) -> &'static str {
 
 fn unrecorded(incident: &Incident) -> Option<String> {
     let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
-    incident.unrecorded.map(|count| format!("{time}: {count} actions were not recorded."))
+    let folded = incident.reason == Reason::IncidentsFolded.text();
+    incident.unrecorded.map(|count| match (folded, incident.account) {
+        (true, Some(account)) => {
+            format!("Up to {time}: {count} incidents of {account} are told only as their number.")
+        }
+        (true, None) => format!("Up to {time}: {count} incidents are told only as their number."),
+        (false, _) => format!("{time}: {count} actions were not recorded."),
+    })
 }
 
 fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> String {

@@ -13,6 +13,7 @@ use plimsoll_policy::{
     account::Account,
     human,
     incident::{Guard, Incident, Outcome},
+    reason::Reason,
     units::Bytes,
 };
 use std::{
@@ -113,7 +114,8 @@ fn cgroup(incident: &Incident) -> Option<String> {
 /// The first victim, and how many more there are.
 fn victims(incident: &Incident) -> String {
     if let Some(count) = incident.unrecorded {
-        return format!("{count} not recorded");
+        let folded = incident.reason == Reason::IncidentsFolded.text();
+        return if folded { format!("{count} incidents, folded") } else { format!("{count} not recorded") };
     }
     match incident.victims.as_slice() {
         [] => cgroup(incident).unwrap_or_else(|| "-".to_owned()),

@@ -92,11 +92,11 @@ pub const KEYS: &[Key] = keys! {
         "Cgroups whose processes, and those of all cgroups below, are never selected; paths are from the root of the cgroup v2 tree. A later file's list replaces an earlier one.";
 
     history.max_bytes: "1M to 1T", "SIZE", Some("\"64M\""), "\"16M\"",
-        "How large the record log and its predecessor may become together; the database beside them grows to about the same.";
+        "How large the record log and its predecessor may become together, parted among accounts (history.md); the database beside them grows to about the same.";
     history.max_age_days: "1 to 36500", "days", Some("180"), "30",
         "Incidents older than this are forgotten.";
     history.max_incidents: "1 to 10000000", "incidents", Some("100000"), "10000",
-        "Of more incidents than this the oldest are forgotten.";
+        "Of more incidents than this the oldest of the account that has most are forgotten.";
 
     tmalloc.headroom: "0 to 1T", "SIZE", Some("\"1M\""), "\"4M\"",
         "What grants of memory leave free under each line, for stacks, libc and what a program allocates without asking: it is granted what stays at or under `hard` less this.";

@@ -3,12 +3,16 @@
 //! Records are only ever appended. What a crash left unfinished at the end is cut off when the log is opened; damage
 //! anywhere else is stepped over and counted, never removed. A log that holds records of a newer version is refused.
 
-use super::{HistoryError, record};
+use super::{
+    HistoryError, record,
+    share::{Forgotten, Share},
+};
 use crate::state;
+use jiff::Timestamp;
 use plimsoll_policy::incident::Incident;
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -31,7 +35,6 @@ pub struct Repaired {
 #[derive(Debug, Default)]
 struct Survey {
     repaired: Repaired,
-    first_id: Option<u64>,
     max_id: Option<u64>,
     whole_bytes: u64,
 }
@@ -43,10 +46,8 @@ pub(super) struct Log {
     file: File,
     length_bytes: u64,
     file_max_bytes: u64,
-    first_id: Option<u64>,
     pending: Vec<u8>,
     pending_records: u64,
-    pending_first_id: Option<u64>,
 }
 
 /// A log with what its opening brought to light.
@@ -113,6 +114,22 @@ pub(super) fn previous_path(folder: &Path) -> PathBuf {
     folder.join("incidents.log.1")
 }
 
+/// Where the next file is written while the current one is still used.
+fn next_path(folder: &Path) -> PathBuf {
+    folder.join("incidents.log.new")
+}
+
+/// Ends a rotation that a crash ended half way: the file is missing, and what was to be it is there.
+fn take_over(folder: &Path, file: File) -> Result<File, HistoryError> {
+    let (path, next) = (current_path(folder), next_path(folder));
+    let length = file.metadata().map_err(HistoryError::io("look at", &path))?.len();
+    if length > 0 || !next.exists() {
+        return Ok(file);
+    }
+    fs::rename(&next, &path).map_err(HistoryError::io("take over", &next))?;
+    open_locked(&path)
+}
+
 fn open_locked(path: &Path) -> Result<File, HistoryError> {
     let file = state::open_ours(path, OpenOptions::new().read(true).append(true).create(true))?;
     match file.try_lock() {
@@ -141,9 +158,6 @@ fn survey(path: &Path, file: &File) -> Result<Survey, HistoryError> {
         }
         match record::check(line.bytes) {
             Ok(checked) => {
-                if checked.kind == record::Kind::Incident {
-                    found.first_id = found.first_id.or(Some(checked.id));
-                }
                 found.max_id = found.max_id.max(Some(checked.id));
             }
             Err(record::RecordError::Future(version)) => {
@@ -161,15 +175,11 @@ impl Log {
     /// Both files together stay under `max_bytes`, as long as that is at least four times [`BATCH_MAX_BYTES`].
     pub(super) fn open(folder: &Path, max_bytes: u64) -> Result<OpenedLog, HistoryError> {
         let (path, previous) = (current_path(folder), previous_path(folder));
-        let file = open_locked(&path)?;
+        let file = take_over(folder, open_locked(&path)?)?;
         let found = survey(&path, &file)?;
-        let mut max_id = found.max_id;
-        // The current file holds the largest ids; only an empty one leaves the question to its predecessor.
-        if max_id.is_none()
-            && let Some(older) = open_to_read(&previous)?
-        {
-            max_id = survey(&previous, &older)?.max_id;
-        }
+        // One that was made just now holds what was kept of the earlier ones, and its predecessor the largest ids.
+        let older = open_to_read(&previous)?.map(|file| survey(&previous, &file)).transpose()?;
+        let max_id = found.max_id.max(older.and_then(|older| older.max_id));
         if found.repaired.cut_bytes > 0 {
             file.set_len(found.whole_bytes)
                 .and_then(|()| file.sync_all())
@@ -181,10 +191,8 @@ impl Log {
             file,
             length_bytes: found.whole_bytes,
             file_max_bytes: max_bytes / 2,
-            first_id: found.first_id,
             pending: Vec::new(),
             pending_records: 0,
-            pending_first_id: None,
         };
         Ok(OpenedLog { log, repaired: found.repaired, next_id: max_id.unwrap_or(0).saturating_add(1) })
     }
@@ -203,7 +211,6 @@ impl Log {
     pub(super) fn push_incident(&mut self, incident: &mut Incident) -> io::Result<()> {
         record::encode_incident(&mut self.pending, incident)?;
         self.pending_records = self.pending_records.saturating_add(1);
-        self.pending_first_id = self.pending_first_id.or(Some(incident.id));
         Ok(())
     }
 
@@ -218,7 +225,6 @@ impl Log {
     /// what could not be written whole is taken back, so that the file ends with a whole record.
     pub(super) fn commit(&mut self) -> Result<(), (u64, io::Error)> {
         let records = core::mem::take(&mut self.pending_records);
-        let first_id = self.pending_first_id.take();
         let written = self.file.write_all(&self.pending).and_then(|()| self.file.sync_data());
         let added = self.pending.len() as u64;
         self.pending.clear();
@@ -226,7 +232,6 @@ impl Log {
         match written {
             Ok(()) => {
                 self.length_bytes = self.length_bytes.saturating_add(added);
-                self.first_id = self.first_id.or(first_id);
                 Ok(())
             }
             Err(error) => match self.file.set_len(self.length_bytes) {
@@ -236,26 +241,33 @@ impl Log {
         }
     }
 
-    /// Makes the file the predecessor of a new one when what is pending would take it past half of the cap. Returns the
-    /// first id that the two files still hold, where that changed.
-    pub(super) fn rotate_if_full(&mut self) -> Result<Option<u64>, HistoryError> {
+    /// Makes the file the predecessor of a new one when what is pending would take it past half of the cap. The new one begins
+    /// with what is kept of the predecessor that goes, of which nothing is from before `oldest`. Returns what the two files do
+    /// not hold any more, where that changed.
+    pub(super) fn rotate_if_full(&mut self, oldest: Timestamp) -> Result<Option<Forgotten>, HistoryError> {
         let after = self.length_bytes.saturating_add(self.pending.len() as u64);
         if self.length_bytes == 0 || after <= self.file_max_bytes {
             return Ok(None);
         }
-        let (path, previous) = (current_path(&self.folder), previous_path(&self.folder));
+        let (path, previous, next) =
+            (current_path(&self.folder), previous_path(&self.folder), next_path(&self.folder));
+        // What an earlier try left behind is begun anew.
+        drop(fs::remove_file(&next));
+        let file = open_locked(&next)?;
+        let mut kept = BufWriter::new(&file);
+        let forgotten = Share::of((&previous, &path), self.file_max_bytes, oldest)?.write(&mut kept)?;
+        kept.flush().and_then(|()| file.sync_data()).map_err(HistoryError::io("write", &next))?;
+        drop(kept);
+        let length_bytes = file.metadata().map_err(HistoryError::io("look at", &next))?.len();
         fs::rename(&path, &previous).map_err(HistoryError::io("rotate", &path))?;
-        self.file = match open_locked(&path) {
-            Ok(file) => file,
-            Err(error) => {
-                // Without a new file the old one goes on being used, under the name that is looked for.
-                fs::rename(&previous, &path).map_err(HistoryError::io("rotate back", &path))?;
-                return Err(error);
-            }
-        };
-        self.length_bytes = 0;
+        if let Err(error) = fs::rename(&next, &path) {
+            // Without a new file the old one goes on being used, under the name that is looked for.
+            fs::rename(&previous, &path).map_err(HistoryError::io("rotate back", &path))?;
+            return Err(HistoryError::io("rotate", &next)(error));
+        }
+        (self.file, self.length_bytes) = (file, length_bytes);
         state::sync_folder(&self.folder)?;
-        Ok(self.first_id.take())
+        Ok(Some(forgotten))
     }
 
     /// Removes the predecessor when even its last record is older than `max_age`.

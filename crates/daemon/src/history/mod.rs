@@ -1,5 +1,7 @@
 //! The history: incidents are appended to a plain log first, and a database built from it answers queries.
 //!
+//! Each account has a share of the log, and one that has more gives up its own oldest.
+//!
 //! The log is the truth. A database that is missing, damaged or of another schema is built again from it. Everything slow
 //! happens on a thread of its own behind a bounded queue: whoever records an incident never waits, and what finds the
 //! queue full is counted. With nothing to record, the thread sleeps without waking up.
@@ -18,6 +20,7 @@ mod journal;
 mod log;
 mod reader;
 pub mod record;
+mod share;
 mod store;
 mod writer;
 
@@ -37,7 +40,7 @@ pub struct Caps {
     pub max_bytes: u64,
     /// Older incidents are forgotten when the next one is recorded, or at the next start.
     pub max_age: Duration,
-    /// Of more than this the oldest are forgotten.
+    /// Of more than this the oldest of the account that has most are forgotten.
     pub max_incidents: u64,
 }
 

@@ -233,7 +233,7 @@ pub fn to_json<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-fn push_line(buffer: &mut Vec<u8>, kind: Kind, id: u64, json: &[u8]) -> io::Result<()> {
+pub(super) fn push_line(buffer: &mut Vec<u8>, kind: Kind, id: u64, json: &[u8]) -> io::Result<()> {
     if !(1..=ID_MAX).contains(&id) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("incident id {id} is out of range")));
     }

@@ -7,6 +7,7 @@ use super::{
     Caps, HistoryError,
     log::{self, Lines},
     record::{self, Outcome, Record},
+    share::Forgotten,
 };
 use plimsoll_policy::{
     incident::{Course, Incident},
@@ -210,17 +211,22 @@ impl Store {
         Err(lost())
     }
 
-    /// Forgets what is too old or too much, and the incidents before `first_id`, which the log does not hold any more.
+    /// Forgets what is too old or too much, and what the log does not hold any more.
     pub(super) fn prune(
         &mut self,
         caps: &Caps,
         now: SystemTime,
-        first_id: Option<u64>,
+        forgotten: Option<&Forgotten>,
     ) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         let mut removed = 0;
-        if let Some(first_id) = first_id.and_then(|id| i64::try_from(id).ok()) {
-            removed += transaction.execute("DELETE FROM incident WHERE id < ?1", [first_id])?;
+        if let Some(Forgotten { up_to, kept }) = forgotten {
+            let up_to = i64::try_from(*up_to).unwrap_or(i64::MAX);
+            let kept =
+                record::to_json(kept).map_err(HistoryError::io("encode", Path::new("what is kept")))?;
+            let sql = "DELETE FROM incident WHERE id <= ?1 AND id NOT IN \
+                       (SELECT value FROM json_each(CAST(?2 AS TEXT)))";
+            removed += transaction.execute(sql, params![up_to, kept])?;
         }
         // A clock before 1970 cannot tell how old anything is.
         if let Some(oldest) =
@@ -232,7 +238,11 @@ impl Store {
         let left = self.incidents.saturating_sub(removed as u64);
         let excess = i64::try_from(left.saturating_sub(caps.max_incidents)).unwrap_or(i64::MAX);
         if excess > 0 {
-            let sql = "DELETE FROM incident WHERE id IN (SELECT id FROM incident ORDER BY id LIMIT ?1)";
+            // Looking through all of them takes a while: a few more go, so that it is not done each time.
+            let sql = "DELETE FROM incident WHERE id IN (SELECT id FROM (SELECT id, row_number() \
+                       OVER (PARTITION BY body ->> '$.account' ORDER BY id DESC) AS nth FROM incident) \
+                       ORDER BY nth DESC, id LIMIT ?1)";
+            let excess = excess.saturating_add(i64::try_from(caps.max_incidents / 64).unwrap_or_default());
             removed += transaction.execute(sql, [excess])?;
         }
         transaction.commit()?;

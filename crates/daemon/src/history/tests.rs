@@ -379,8 +379,11 @@ fn the_database_holds_no_more_than_the_log_and_ids_go_on_across_rotations() {
     let history = open_with(folder.path(), caps);
     record(&history, 1..=3000);
     let ids = all_ids(&history);
-    assert_eq!(ids, (ids[0]..=3000).collect::<Vec<_>>());
+    // Each file begins with a record that stands for what went before it.
     assert!(ids[0] > 500, "{}", ids[0]);
+    assert_eq!(ids.len(), ids.iter().collect::<std::collections::BTreeSet<_>>().len());
+    let told = |incident: &Incident| incident.unrecorded.unwrap_or(1);
+    assert_eq!(all(&history).iter().map(told).sum::<u64>(), 3000);
     assert_eq!(history.writer.counts(), clean());
     history.writer.close(SOON).unwrap();
     store::remove(folder.path()).unwrap();
@@ -402,6 +405,58 @@ fn more_incidents_than_the_cap_push_the_oldest_out() {
     // An incident that is replaced counts once.
     record(&history, [55, 55, 55]);
     assert_eq!(all_ids(&history).len(), 20);
+}
+
+/// Of somebody else than [`incident`]'s account.
+fn incident_of(user: u32, id: u64) -> Incident {
+    Incident { account: Some(Account::User(Uid(user))), ..incident(id) }
+}
+
+#[test]
+fn one_users_flood_pushes_nobody_elses_incidents_out_and_what_went_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let caps = Caps { max_bytes: 1 << 20, ..CAPS };
+    let history = open_with(folder.path(), caps);
+    let others = [(60_002, 1), (60_003, 2), (60_002, 3)];
+    for (user, id) in others {
+        history.writer.record(incident_of(user, id));
+        history.writer.outcome(Outcome { id, freed_bytes: Some(7), ..Outcome::default() });
+    }
+    // Nobody's line, but somebody's processes: the kernel kills as often as one wants.
+    let mut theirs = Incident { account: None, guard: Guard::Kernel, ..incident(4) };
+    theirs.victims[0].uid = Uid(60_004);
+    history.writer.record(theirs);
+    record(&history, 5..=6000);
+    let assert_told = |history: &History| {
+        let all = all(history);
+        let known: Vec<u64> = all.iter().map(|one| one.id).filter(|id| *id <= 4).collect();
+        assert_eq!(known, [1, 2, 3, 4]);
+        let freed = |id| history.reader.by_id(id).unwrap().unwrap().freed_bytes;
+        assert_eq!(others.map(|(_, id)| freed(id)), [Some(7); 3]);
+        assert_eq!(all.last().unwrap().id, 6000);
+        assert!(all.len() > 400, "{}", all.len());
+        assert_eq!(all.iter().map(|one| one.unrecorded.unwrap_or(1)).sum::<u64>(), 6000);
+        let folds = all.iter().filter(|one| one.reason == "incidents-folded");
+        assert!(folds.clone().all(|one| one.account == incident(1).account) && folds.count() <= 2);
+        all.into_iter().map(|one| one.id).collect::<Vec<_>>()
+    };
+    let ids = assert_told(&history);
+    assert_eq!(history.writer.counts(), clean());
+    history.writer.close(SOON).unwrap();
+    store::remove(folder.path()).unwrap();
+    let again = open_with(folder.path(), caps);
+    assert_eq!((again.next_id, assert_told(&again)), (6001, ids));
+}
+
+#[test]
+fn more_incidents_than_the_cap_push_out_those_of_who_has_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open_with(folder.path(), Caps { max_incidents: 20, ..CAPS });
+    history.writer.record(incident_of(60_002, 1));
+    record(&history, 2..=50);
+    history.writer.record(incident_of(60_002, 51));
+    history.writer.flush(SOON).unwrap();
+    assert_eq!(all_ids(&history), [vec![1], (33..=51).collect()].concat());
 }
 
 #[test]

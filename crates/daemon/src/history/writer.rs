@@ -4,8 +4,10 @@ use super::{
     Caps, Gate, HistoryError, Journal, Shared,
     log::{BATCH_MAX_BYTES, Log},
     record::Outcome,
+    share::Forgotten,
     store::{self, Store, StoreError},
 };
+use jiff::Timestamp;
 use plimsoll_policy::incident::Incident;
 use plimsoll_sys::bpf::Note;
 use std::{
@@ -247,9 +249,9 @@ fn run(mut work: Work) {
     // Without a timeout: nothing to write, no wake-up. An error: every sender is gone.
     while let Ok(first) = work.receiver.recv() {
         let mut batch = work.drain(first);
-        let first_id = work.write();
+        let forgotten = work.write();
         batch.notes.clear();
-        work.update(&mut store, batch.rebuild, first_id);
+        work.update(&mut store, batch.rebuild, forgotten.as_ref());
         if batch.stop {
             last = batch;
             break;
@@ -311,13 +313,14 @@ impl Work {
         }
     }
 
-    /// Makes what was encoded durable. Returns the first id that the log still holds, where that changed.
-    fn write(&mut self) -> Option<u64> {
+    /// Makes what was encoded durable. Returns what the log does not hold any more, where that changed.
+    fn write(&mut self) -> Option<Forgotten> {
         if self.log.pending_bytes() == 0 {
             return None;
         }
         let outdated = self.log.drop_outdated(SystemTime::now(), self.caps.max_age);
-        let rotated = self.log.rotate_if_full();
+        let oldest = Timestamp::now().checked_sub(self.caps.max_age).unwrap_or(Timestamp::MIN);
+        let rotated = self.log.rotate_if_full(oldest);
         let written = self.log.commit();
         if let Err((lost, error)) = written {
             add(&self.shared.counters.unwritten, lost);
@@ -338,11 +341,11 @@ impl Work {
     }
 
     /// Brings the database up to date, or makes it anew where that is the only way.
-    fn update(&self, store: &mut Option<Store>, rebuild: bool, first_id: Option<u64>) {
+    fn update(&self, store: &mut Option<Store>, rebuild: bool, forgotten: Option<&Forgotten>) {
         let updated = if rebuild {
             Err(StoreError::Damaged("a query found it damaged".to_owned()))
         } else {
-            self.catch_up(store, first_id)
+            self.catch_up(store, forgotten)
         };
         let updated = match updated {
             Err(StoreError::Damaged(reason)) => {
@@ -371,7 +374,7 @@ impl Work {
         }
     }
 
-    fn catch_up(&self, store: &mut Option<Store>, first_id: Option<u64>) -> Result<(), StoreError> {
+    fn catch_up(&self, store: &mut Option<Store>, forgotten: Option<&Forgotten>) -> Result<(), StoreError> {
         let folder = self.log.folder();
         let store = match store {
             Some(store) => store,
@@ -380,7 +383,7 @@ impl Work {
         let taken_in = store.catch_up(folder)?;
         add(&self.shared.counters.unmatched, taken_in.unmatched);
         add(&self.shared.counters.undecodable, taken_in.undecodable);
-        store.prune(&self.caps, SystemTime::now(), first_id)?;
+        store.prune(&self.caps, SystemTime::now(), forgotten)?;
         store.rest()
     }
 }

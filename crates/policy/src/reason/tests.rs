@@ -32,6 +32,7 @@ fn the_texts_are_what_they_always_were() {
             "machine-term-deadline-passed",
             "machine-only-protected-left",
             "actions-not-recorded",
+            "incidents-folded",
             "last-defence-memory-max",
             "last-defence-out-of-memory",
             "kernel-out-of-memory",

@@ -63,6 +63,9 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::ActionsNotRecorded => Vec::from([String::from(
             "see that the daemon is started again at once when it ends (systemctl status plimsoll).",
         )]),
+        Reason::IncidentsFolded => {
+            Vec::from([String::from("to keep more of them, raise history.max_bytes in the configuration.")])
+        }
         Reason::KernelOutOfMemory
         | Reason::KernelCgroupLimit
         | Reason::KernelNodesFull

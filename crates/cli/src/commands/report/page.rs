@@ -10,6 +10,7 @@ use plimsoll_policy::{
     account::Account,
     human::{bytes, span},
     incident::{Course, Guard, Incident, Outcome, Victim, origin::Killer},
+    reason::Reason,
     story::{
         Reader, Telling,
         course::{Trend, percent, seconds, trend, usage},
@@ -80,6 +81,9 @@ fn killer(incident: &Incident) -> Option<Killer> {
 /// What is said of it in one line.
 fn title(incident: &Incident) -> String {
     if let Some(count) = incident.unrecorded {
+        if incident.reason == Reason::IncidentsFolded.text() {
+            return format!("{count} incidents, told only as their number");
+        }
         let what = match (is_foreign(incident), count) {
             (true, 1) => "kill was not recorded",
             (true, _) => "kills were not recorded",

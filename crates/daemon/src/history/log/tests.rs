@@ -1,6 +1,7 @@
 use super::*;
 use crate::history::tests::incident;
 use record::Outcome;
+use std::collections::BTreeSet;
 
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -149,21 +150,24 @@ fn both_files_together_stay_under_the_cap_and_hold_the_newest() {
     let folder = tempfile::tempdir().unwrap();
     let (path, previous) = (current_path(folder.path()), previous_path(folder.path()));
     let mut log = open(folder.path()).log;
-    let mut first_ids = Vec::new();
+    let mut rotations = 0;
     for first in (1..=4000).step_by(20) {
         for id in first..first + 20 {
             log.push_incident(&mut incident(id)).unwrap();
         }
-        first_ids.extend(log.rotate_if_full().unwrap());
+        rotations += u64::from(log.rotate_if_full(Timestamp::MIN).unwrap().is_some());
         log.commit().unwrap();
         let total: u64 =
             [&path, &previous].iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum();
         assert!(total <= MAX_BYTES, "{total} after {first}");
     }
     let kept = [ids(&previous), ids(&path)].concat();
-    assert!(first_ids.len() > 2, "{first_ids:?}");
-    assert_eq!(kept.first(), first_ids.last());
-    assert_eq!(kept, (kept[0]..=4000).collect::<Vec<_>>());
+    assert!(rotations > 2, "{rotations}");
+    // The first of either stands for all before it.
+    let (first, second) = (ids(&previous), ids(&path));
+    assert_eq!(first[1..], (first[1]..=first[1] + first.len() as u64 - 2).collect::<Vec<_>>());
+    assert_eq!(second[1..], (first.last().unwrap() + 1..=4000).collect::<Vec<_>>());
+    assert!(second[0] < first[1], "{kept:?}");
     drop(log);
     // Also where the rotation was the last thing that happened.
     fs::remove_file(&path).unwrap();
@@ -177,8 +181,26 @@ fn a_rotated_log_is_still_locked() {
     let mut log = Log::open(folder.path(), 1).unwrap().log;
     write(&mut log, [1]);
     log.push_incident(&mut incident(2)).unwrap();
-    assert_eq!(log.rotate_if_full().unwrap(), Some(1));
+    assert_eq!(
+        log.rotate_if_full(Timestamp::MIN).unwrap(),
+        Some(Forgotten { up_to: 0, kept: BTreeSet::new() })
+    );
     assert!(matches!(Log::open(folder.path(), 1), Err(HistoryError::InUse { .. })));
+}
+
+#[test]
+fn a_rotation_that_a_crash_ended_half_way_is_ended_by_the_next_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, next) = (current_path(folder.path()), next_path(folder.path()));
+    write(&mut open(folder.path()).log, 1..=3);
+    // The file had become the predecessor, and the one that holds what was kept not yet the file.
+    fs::rename(&path, previous_path(folder.path())).unwrap();
+    let mut kept = Vec::new();
+    record::encode_incident(&mut kept, &mut incident(1)).unwrap();
+    fs::write(&next, &kept).unwrap();
+    fs::set_permissions(&next, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(open(folder.path()).next_id, 4);
+    assert_eq!((ids(&path), next.exists()), (vec![1], false));
 }
 
 #[test]
