@@ -47,10 +47,10 @@ pub(crate) struct PatientReaders {
     pool: Arc<Mutex<Pool>>,
 }
 
-/// Those that wait for work, and those that were left.
+/// One that waits for work, and those that were left.
 #[derive(Debug)]
 struct Pool {
-    idle: Vec<Reader>,
+    idle: Option<Reader>,
     left: Vec<Left>,
     owners: Owners,
     find_owners: fn() -> Owners,
@@ -77,13 +77,13 @@ struct Left {
 }
 
 impl PatientReaders {
-    /// No thread is started before there is something to read.
+    /// One thread is there from the beginning on, asleep while nobody asks.
     pub(crate) fn new() -> Self {
         Self::with(Owners::of_machine)
     }
 
     fn with(find_owners: fn() -> Owners) -> Self {
-        let pool = Pool { idle: Vec::new(), left: Vec::new(), owners: find_owners(), find_owners };
+        let pool = Pool { idle: Reader::start(), left: Vec::new(), owners: find_owners(), find_owners };
         Self { pool: Arc::new(Mutex::new(pool)) }
     }
 
@@ -105,7 +105,8 @@ impl PatientReaders {
         reader.jobs.try_send(job).ok()?;
         match answered.recv_timeout(patience) {
             Ok(found) => {
-                self.pool().idle.push(reader);
+                // Others that were needed at the same time end.
+                self.pool().idle.get_or_insert(reader);
                 found
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -137,7 +138,7 @@ impl Pool {
             || alive().any(|left| left.process == process)
             || alive().filter(|left| left.owner == owner).count() >= LEFT_OF_OWNER_MAX
             || alive().count() >= LEFT_MAX;
-        if passed_over { None } else { self.idle.pop().or_else(Reader::start) }
+        if passed_over { None } else { self.idle.take().or_else(Reader::start) }
     }
 
     fn leave(&mut self, reader: &Reader, process: VictimId, user: Uid) {

@@ -64,7 +64,7 @@ impl Stuck {
     }
 
     fn idle(&self) -> usize {
-        self.readers.pool().idle.len()
+        usize::from(self.readers.pool().idle.is_some())
     }
 }
 
