@@ -166,6 +166,36 @@ fn a_flood_by_one_user_keeps_nobody_else_waiting_and_no_kill() {
     assert_small_again(&world, before);
 }
 
+/// What the daemon takes of a CPU for a while, in percent, once what nobody has to wait for is used up.
+fn percent_of_a_cpu(world: &World) -> f64 {
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", world.daemon_pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap()
+    };
+    std::thread::sleep(Duration::from_millis(1000));
+    let (before, began) = (ticks(), Instant::now());
+    std::thread::sleep(Duration::from_millis(3000));
+    // A hundred ticks a second, as everywhere.
+    f64::from(ticks() - before) / began.elapsed().as_secs_f64()
+}
+
+#[test]
+fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_answers() {
+    let world = world!();
+    let ask = "def hammer():\n    while True:\n        try:\n            s = connect()\n            \
+         while ask(s, call('Status')): pass\n        except OSError: pass\n\
+         for n in range(8): threading.Thread(target=hammer, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+    let knock = "say('ready')\nwhile True:\n    try: connect().close()\n    except OSError: pass\n";
+    for (name, script) in [("asking", ask), ("knocking", knock)] {
+        let mut flood = attack(&world, MALLORY, script);
+        flood.stage("ready");
+        let percent = percent_of_a_cpu(&world);
+        println!("{name}: {percent:.1} % of a CPU, longest answer to others {:?}", assert_answers(&world, 2));
+        assert!(percent <= 5.0, "{name} takes {percent:.1} % of a CPU");
+    }
+}
+
 #[test]
 fn a_user_who_redraws_the_own_line_without_end_holds_nobody_up() {
     let world = world!();
@@ -382,9 +412,10 @@ fn many_large_messages_at_once_do_not_make_the_daemon_large() {
     world.limit(HOG, "56M", &[]);
     world.limit(BYSTANDER, "200M", &[]);
     let before = at_rest(&world);
-    // What becomes largest in memory: many small values.
+    // What becomes largest in memory: many small values. As many as are taken: each user has a pace.
     let script = "big = b'{\"method\":\"io.plimsoll.Status\",\"parameters\":{\"a\":[' + b'[],' * 20000 + b'0]}}'\n\
-        def throw():\n    for _ in range(200):\n        try: ask(connect(), big)\n        except OSError: pass\n\
+        def throw():\n    end = time.monotonic() + 4\n    \
+         while time.monotonic() < end:\n        try: ask(connect(), big)\n        except OSError: pass\n\
         all = [threading.Thread(target=throw) for _ in range(8)]\n\
         for t in all: t.start()\nfor t in all: t.join()\nsay('done')\n";
     let mut floods: Vec<Program> = (0..2).map(|_| attack(&world, MALLORY, script)).collect();

@@ -22,9 +22,8 @@ const SOCKET_MODE: u32 = 0o666;
 /// The folder of the socket: everyone may reach into it, only its owner may put something there.
 const FOLDER_MODE: u32 = 0o755;
 
-/// Connections that may wait to be taken or turned away: as many as the kernel lets (`net.core.somaxconn`, 4096). std
-/// asks for 128, which one user can fill from a loop.
-const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
+/// Taken within a third of a second at the pace of a flood.
+const CONTROL_BACKLOG: i32 = 512;
 
 /// Which socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +39,16 @@ impl Purpose {
         match self {
             Self::Control => SockType::Stream,
             Self::Tmalloc => SockType::SeqPacket,
+        }
+    }
+
+    /// Connections that may wait to be taken or turned away; who comes then waits for room. On the control socket they are
+    /// taken at a pace, so that a new one must not stand behind many. tmalloc's: as many as the kernel lets
+    /// (`net.core.somaxconn`, 4096).
+    fn backlog(self) -> Backlog {
+        match self {
+            Self::Control => Backlog::new(CONTROL_BACKLOG).unwrap_or(Backlog::MAXCONN),
+            Self::Tmalloc => Backlog::MAXALLOWABLE,
         }
     }
 
@@ -115,7 +124,8 @@ impl ServedSocket {
         let listener = bound.map_err(|errno| at("open the socket", path)(errno.into()))?;
         fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
             .map_err(at("open to all users the socket", path))?;
-        listen(&listener, BACKLOG).map_err(|errno| at("listen on the socket", path)(errno.into()))?;
+        listen(&listener, purpose.backlog())
+            .map_err(|errno| at("listen on the socket", path)(errno.into()))?;
         listener.set_nonblocking(true).map_err(at("set up the socket", path))?;
         let file = fs::symlink_metadata(path).map_err(at("look at the socket", path))?;
         Ok(Self { listener, path: path.to_owned(), identity: (file.dev(), file.ino()), _lock: lock })

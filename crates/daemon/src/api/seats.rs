@@ -14,7 +14,7 @@ use std::{
 pub struct SeatLimits {
     /// All connections together.
     pub total: usize,
-    /// Connections of one user; root may hold up to `total`.
+    /// Connections of one user, those of their subordinate uids among them; root may hold up to `total`.
     pub per_user: usize,
     /// Of `total`, those that only root may take.
     pub kept_for_root: usize,

@@ -6,6 +6,7 @@ use super::{
     dialogue::{self, Next},
     frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
     listener::{ListenError, Purpose, ServedSocket},
+    pace::{Debt, Pace, process_time, thread_time},
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
@@ -15,6 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
 };
+use plimsoll_policy::units::Uid;
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
@@ -24,7 +26,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
@@ -32,8 +34,13 @@ use std::{
 const STACK_BYTES: usize = 256 * 1024;
 /// The most urgent that an ordinary thread can be.
 const URGENT_NICE: i32 = -20;
-/// Pause before the next accept after one that failed for want of descriptors or memory, in milliseconds.
-const ACCEPT_PAUSE_MS: u16 = 100;
+/// Pause before the next accept after one that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long connections are taken or turned away in one go, of a CPU's time. With many that knock without end, a new one is
+/// taken after a few rounds.
+const ACCEPT_ROUND: Duration = Duration::from_millis(1);
+/// What is noted for a connection's thread, whatever is asked for through it.
+const THREAD_COST: Duration = Duration::from_micros(400);
 /// How long a client that is turned away may take to be told so.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_millis(1);
 
@@ -127,6 +134,7 @@ impl Server {
             tally: Arc::clone(&tally),
             control,
             owners: Owners::default(),
+            pace: Arc::default(),
             patience: allowance.patience,
         };
         let thread = thread::Builder::new()
@@ -179,6 +187,7 @@ struct Acceptor {
     tally: Arc<Tally>,
     control: Arc<dyn Control>,
     owners: Owners,
+    pace: Arc<Pace>,
     patience: Patience,
 }
 
@@ -187,6 +196,7 @@ impl Acceptor {
         // Of this thread alone, and it does little: whoever knocks without end must not run before it, or the next one
         // waits behind all that are not turned away yet. Without the right to it, others wait longer.
         rustix::process::setpriority_process(None, URGENT_NICE).ok();
+        let mut debt = Debt::none(Instant::now());
         loop {
             let mut watched = [
                 PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
@@ -196,46 +206,62 @@ impl Acceptor {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => {
                     count(&self.tally.accept_failures);
-                    self.pause();
+                    self.pause(ACCEPT_PAUSE);
                 }
             }
             let [stop, _] = watched;
             if stop.any().unwrap_or(false) {
                 return;
             }
-            self.accept();
+            let began = thread_time();
+            let spent = || thread_time().saturating_sub(began);
+            while self.accept() && spent() < ACCEPT_ROUND {}
+            let wait = debt.pay(spent(), Instant::now());
+            if !wait.is_zero() {
+                self.pause(wait);
+            }
         }
     }
 
-    /// Takes one connection, if one waits.
-    fn accept(&mut self) {
+    /// Takes one connection, if one waits; whether another may.
+    fn accept(&mut self) -> bool {
         let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                 if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
                     count(&self.tally.accept_failures);
-                    self.pause();
+                    self.pause(ACCEPT_PAUSE);
                 }
-                return;
+                return false;
             }
         };
         match Peer::of(&stream, &mut self.owners) {
             Ok(peer) => self.seat(peer, Arc::new(stream)),
             Err(_) => count(&self.tally.accept_failures),
         }
+        true
     }
 
     fn seat(&self, peer: Peer, stream: Arc<UnixStream>) {
-        let Some(seat) = self.seats.take(peer.owner, &stream) else {
+        let owner = peer.owner;
+        let Some(seat) = self.seats.take(owner, &stream) else {
+            // Whoever knocks without end is not worth the words.
+            if !self.pace.wait(owner).is_zero() {
+                return count(&self.tally.turned_away);
+            }
+            self.pace.spent(owner, THREAD_COST);
             return self.turn_away(&stream, "too many connections; close one, or try again in a moment");
         };
         let spare = Arc::clone(&stream);
         let control = Arc::clone(&self.control);
         let tally = Arc::clone(&self.tally);
         let patience = self.patience;
+        let paced = Paced { pace: Arc::clone(&self.pace), owner };
         let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
-            move || converse(&stream, control.as_ref(), peer, patience, Holding { _seat: seat, tally }),
+            move || {
+                converse(&stream, control.as_ref(), peer, patience, Holding { _seat: seat, tally, paced })
+            },
         );
         match started {
             Ok(_detached) => count(&self.tally.served),
@@ -250,11 +276,11 @@ impl Acceptor {
         drop(write_within(stream, &dialogue::unavailable(why), TURN_AWAY_PATIENCE));
     }
 
-    /// Waits a little, so that a shortage of descriptors does not turn into a busy loop; a stop ends the wait.
-    fn pause(&self) {
+    /// Waits, so that neither a shortage of descriptors nor a client turns into a busy loop; a stop ends the wait.
+    fn pause(&self, time: Duration) {
         let mut watched = [PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         // Whatever it returns, the loop looks at the stop descriptor next.
-        poll(&mut watched, PollTimeout::from(ACCEPT_PAUSE_MS)).ok();
+        poll(&mut watched, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)).ok();
     }
 }
 
@@ -262,6 +288,28 @@ impl Acceptor {
 struct Holding {
     _seat: Seat,
     tally: Arc<Tally>,
+    paced: Paced,
+}
+
+/// Whose time a conversation takes.
+struct Paced {
+    pace: Arc<Pace>,
+    owner: Uid,
+}
+
+impl Paced {
+    /// Waits until this owner may have another answer.
+    fn wait(&self) {
+        let wait = self.pace.wait(self.owner);
+        if !wait.is_zero() {
+            thread::sleep(wait);
+        }
+    }
+
+    /// Notes what was spent on one message.
+    fn note(&self, time: Duration) {
+        self.pace.spent(self.owner, time);
+    }
 }
 
 /// One connection from its first request to its last.
@@ -269,16 +317,25 @@ fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Pa
     // As any program's again: what is asked for is not urgent.
     rustix::process::setpriority_process(None, 0).ok();
     let mut frames = Frames::new(stream, REQUEST_BYTES_MAX);
+    let Holding { paced, tally, .. } = &holding;
+    paced.note(THREAD_COST);
     loop {
-        let (reply, next) = match frames.read(patience) {
+        paced.wait();
+        let own = thread_time();
+        let request = frames.read(patience);
+        // While it waited for the request, the daemon worked for others.
+        let all = process_time();
+        let (reply, next) = match request {
             Ok(Some(request)) => dialogue::answer(control, peer, &request),
             Ok(None) => return,
             Err(FrameError::TooLong { max_bytes }) => (dialogue::too_long(max_bytes), Next::Close),
-            Err(_) => return count(&holding.tally.cut),
+            Err(_) => return count(&tally.cut),
         };
         let written = write_within(stream, &reply, patience.message);
+        let (own, all) = (thread_time().saturating_sub(own), process_time().saturating_sub(all));
+        paced.note(own.max(all));
         if written.is_err() || next == Next::Close {
-            return count(&holding.tally.cut);
+            return count(&tally.cut);
         }
     }
 }
