@@ -1,6 +1,6 @@
 use super::*;
 use crate::process::testing::{CpuGroup, Freezer, Guest, wait_for_exit};
-use crate::process::{Reap, urgency::schedule_of};
+use crate::process::{Priority, Reap, raise_decider, urgency::schedule_of};
 use plimsoll_policy::victim::Signal;
 use plimsoll_policy::{
     reap::Hindrance,
@@ -91,10 +91,17 @@ fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
 }
 
 #[test]
-fn idle_threads_never_wake() {
+fn idle_threads_never_wake_and_are_real_time() {
+    let may_be = || raise_decider() == Priority::RealTime;
+    if !thread::spawn(may_be).join().unwrap() {
+        println!(
+            "SKIPPED: idle_threads_never_wake_and_are_real_time: no CAP_SYS_NICE, or a cgroup without it"
+        );
+        return;
+    }
     let _reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
     let own: Vec<Pid> = reapers();
-    assert!(own.len() >= 3);
+    assert!(own.len() >= 3 && own.iter().all(|thread| schedule_of(Some(*thread)).unwrap().is_urgent()));
     // They may still be on their way to sleep; and those of other tests come and go.
     let wakeups = || -> Vec<String> {
         let status = |thread: &Pid| fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok();

@@ -71,7 +71,7 @@ pub(super) struct Worker {
     cpus: Option<CpuSet>,
     freezer: PathBuf,
     cpu_tree: PathBuf,
-    /// From when on a small victim may have its turn: after each, others have twice as long.
+    /// From when on a victim may have a turn: after each, others have twice as long.
     rested_ns: u64,
 }
 
@@ -221,7 +221,7 @@ impl Worker {
         self.expedite(&mut case);
         self.try_to_reap(&mut case);
         self.expedite(&mut case);
-        self.end_at_once(&mut case);
+        self.end_at_once(&case);
         self.schedule(&mut case);
         case
     }
@@ -242,7 +242,7 @@ impl Worker {
             self.look_closer(case);
         }
         if case.killed && clock_monotonic_ns() >= case.late_ns() {
-            self.give_turn(case);
+            self.help_late(case);
         }
         self.schedule(case);
         let waited_ns = clock_monotonic_ns().saturating_sub(case.turn_ns);
@@ -310,25 +310,33 @@ impl Worker {
     }
 
     /// A small one runs before everybody else: it is gone before others notice.
-    fn end_at_once(&mut self, case: &mut Case) {
-        if !case.killed || !self.may_hurry(case) || case.job.pidfd.has_exited().unwrap_or(false) {
-            return;
-        }
-        let began_ns = clock_monotonic_ns();
-        if give_turn(&self.root.files, &case.job.pidfd).is_ok() {
-            let ended_ns = clock_monotonic_ns();
-            self.rested_ns = ended_ns.saturating_add(ended_ns.saturating_sub(began_ns).saturating_mul(2));
+    fn end_at_once(&mut self, case: &Case) {
+        if case.killed && self.may_hurry(case) && !case.job.pidfd.has_exited().unwrap_or(false) {
+            self.give_turn(case);
         }
     }
 
     /// Real time for one that has not ended by now, in a piece that others hardly notice.
-    fn give_turn(&self, case: &mut Case) {
+    fn help_late(&mut self, case: &mut Case) {
         case.found.insert(Hindrance::Starved);
-        match give_turn(&self.root.files, &case.job.pidfd) {
-            Ok(Turn::Given) => case.lifted.insert(Hindrance::Starved),
-            Ok(Turn::Refused) => case.found.insert(Hindrance::Denied),
-            Err(_gone) => {}
+        match self.give_turn(case) {
+            Some(Turn::Given) => case.lifted.insert(Hindrance::Starved),
+            Some(Turn::Refused) => case.found.insert(Hindrance::Denied),
+            None => {}
         }
+    }
+
+    /// What came of a turn; `None` where it is gone, or others have not had theirs since the last turn: of many that are late,
+    /// each would have a turn after the other otherwise, and nobody else one.
+    fn give_turn(&mut self, case: &Case) -> Option<Turn> {
+        let began_ns = clock_monotonic_ns();
+        if began_ns < self.rested_ns {
+            return None;
+        }
+        let turn = give_turn(&self.root.files, &case.job.pidfd).ok()?;
+        let ended_ns = clock_monotonic_ns();
+        self.rested_ns = ended_ns.saturating_add(ended_ns.saturating_sub(began_ns).saturating_mul(2));
+        Some(turn)
     }
 
     /// It should be gone, and is not.
