@@ -1,7 +1,6 @@
 //! How much of the daemon's time clients may have: a small part of a CPU for each owner, after a start in which nobody waits.
 
 use plimsoll_policy::units::Uid;
-use rustix::time::{ClockId, clock_gettime};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
@@ -19,22 +18,6 @@ const NOTED_MAX: Duration = Duration::from_millis(20);
 
 /// Owners that are remembered; whoever has spent least of late is forgotten first.
 const REMEMBERED_MAX: usize = 1024;
-
-/// What this thread has had of a CPU.
-pub(super) fn thread_time() -> Duration {
-    time_of(ClockId::ThreadCPUTime)
-}
-
-/// What the whole daemon has had: the guard works for whoever asks, too.
-pub(super) fn process_time() -> Duration {
-    time_of(ClockId::ProcessCPUTime)
-}
-
-fn time_of(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    // Counts up from 0: neither part is ever negative.
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
 
 /// What was spent and has not been made good by waiting yet.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use super::{
     dialogue::{self, Next},
     frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
     listener::{ListenError, Purpose, ServedSocket},
-    pace::{Debt, Pace, process_time, thread_time},
+    pace::{Debt, Pace},
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
@@ -17,6 +17,7 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 use plimsoll_policy::units::Uid;
+use plimsoll_sys::process::{process_cpu_time, thread_cpu_time};
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
@@ -213,8 +214,8 @@ impl Acceptor {
             if stop.any().unwrap_or(false) {
                 return;
             }
-            let began = thread_time();
-            let spent = || thread_time().saturating_sub(began);
+            let began = thread_cpu_time();
+            let spent = || thread_cpu_time().saturating_sub(began);
             while self.accept() && spent() < ACCEPT_ROUND {}
             let wait = debt.pay(spent(), Instant::now());
             if !wait.is_zero() {
@@ -321,10 +322,10 @@ fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Pa
     paced.note(THREAD_COST);
     loop {
         paced.wait();
-        let own = thread_time();
+        let own = thread_cpu_time();
         let request = frames.read(patience);
         // While it waited for the request, the daemon worked for others.
-        let all = process_time();
+        let all = process_cpu_time();
         let (reply, next) = match request {
             Ok(Some(request)) => dialogue::answer(control, peer, &request),
             Ok(None) => return,
@@ -332,7 +333,7 @@ fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Pa
             Err(_) => return count(&tally.cut),
         };
         let written = write_within(stream, &reply, patience.message);
-        let (own, all) = (thread_time().saturating_sub(own), process_time().saturating_sub(all));
+        let (own, all) = (thread_cpu_time().saturating_sub(own), process_cpu_time().saturating_sub(all));
         paced.note(own.max(all));
         if written.is_err() || next == Next::Close {
             return count(&tally.cut);

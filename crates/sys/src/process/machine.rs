@@ -6,7 +6,7 @@ use plimsoll_wire::text::{
     KernelVersion, WireError, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
 };
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 const NANOSECONDS_A_SECOND: u64 = 1_000_000_000;
 
@@ -41,7 +41,19 @@ pub fn clock_boottime_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Boottime))
 }
 
-/// Both clocks count up from boot: neither part is ever negative.
+/// What the calling thread has had of a CPU.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+/// What all threads of this process have had.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
+/// These clocks count up from 0: neither part is ever negative.
 const fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec
         .unsigned_abs()

@@ -32,7 +32,7 @@ pub use child::spawn_bound;
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
     clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, online_cpus, oom_kills, page_size,
-    possible_cpus, tick_ns,
+    possible_cpus, process_cpu_time, thread_cpu_time, tick_ns,
 };
 pub use mrelease::Reap;
 pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score_adj_self};

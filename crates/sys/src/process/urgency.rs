@@ -1,12 +1,9 @@
 //! Scheduling classes: those of the daemon's own threads, and those of dying processes.
 #![expect(unsafe_code, reason = "no safe wrapper of sched_setscheduler(2) and its kin exists")]
 
-use super::Errno;
+use super::{Errno, thread_cpu_time};
 use plimsoll_policy::units::Pid;
-use rustix::{
-    process::{getpriority_process, setpriority_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::process::{getpriority_process, setpriority_process};
 use std::time::Duration;
 
 /// How urgent a thread of ours is.
@@ -77,17 +74,10 @@ const PIECE: Duration = Duration::from_millis(4);
 /// Walks all tasks: [`unhurried`] where the last walk took so much of a CPU that others would notice. Beside a fork storm one
 /// that always waits for its turn keeps its thread from all else: usage went to three times the line.
 pub(crate) fn walk<T>(last: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let began = thread_time();
+    let began = thread_cpu_time();
     let done = if *last <= PIECE { work() } else { unhurried(work) };
-    *last = thread_time().saturating_sub(began);
+    *last = thread_cpu_time().saturating_sub(began);
     done
-}
-
-/// What this thread has had of a CPU.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Counts up from 0: neither part is ever negative.
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// A scheduling class, and the level in it (0 for the classes that have none). The nice value is apart, and outlives a
