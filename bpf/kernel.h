@@ -22,6 +22,10 @@ typedef _Bool bool;
 #define PF_KSWAPD 0x00020000
 #define PF_KTHREAD 0x00200000
 
+/* include/uapi/linux/sched.h */
+#define CLONE_VM 0x00000100
+#define CLONE_THREAD 0x00010000
+
 /* include/linux/sched/signal.h: set when a fatal signal is sent, before anybody has seen it. */
 #define SIGNAL_GROUP_EXIT 0x00000004
 
@@ -225,6 +229,7 @@ struct refcount_struct {
 struct mm_struct {
 	struct percpu_counter rss_stat[4];
 	atomic_t mm_users;
+	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long arg_end;
 	unsigned long total_vm;

@@ -200,7 +200,10 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	if (e->family)
 		absorb_family(e->mm);
 	delta = settle_event(e, mm, member, true);
-	return judge(e, delta, may_be_granted(task, member, delta));
+	judge(e, delta, may_be_granted(task, member, delta));
+	if (e->flags & PLIMSOLL_MM_CONDEMNED)
+		end_with_victim(e->mm);
+	return 0;
 }
 
 SEC("tp_btf/rss_stat")
@@ -243,9 +246,11 @@ static __noinline int on_limited_fault(struct task_struct *task, struct mm_struc
 	if (!e || !e->word || e->flags & PLIMSOLL_MM_GONE)
 		return 0;
 	a = account_at(word_account(e->word));
-	if (!a || !a->exact)
-		return 0;
-	return judge(e, settle_caches(task), true);
+	if (a && a->exact)
+		judge(e, settle_caches(task), true);
+	if (e->flags & PLIMSOLL_MM_CONDEMNED)
+		end_with_victim(key);
+	return 0;
 }
 
 SEC("fexit/handle_mm_fault")
@@ -278,7 +283,7 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 		return 0;
 	a = settle_gone(e);
 	if (a) {
-		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
+		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED))
 			tell(a->index, e->mm, PLIMSOLL_RECORD_FREED);
 		if (becomes_far(a))
 			tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
@@ -301,8 +306,13 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	struct plimsoll_mm *e, *p;
 	__s64 pages, usage;
 
-	if (!mm || mm == parent_mm)
+	if (!mm)
 		return 0;
+	if (mm == parent_mm) {
+		if (mm_may_be_tracked(mm))
+			end_child(parent_key, parent, child);
+		return 0;
+	}
 	if (mm_may_be_tracked(mm))
 		drop_stale(mm, child);
 	if (!uid_may_be_limited(user_of_leader(owner_of((__u64)mm, child))))
@@ -341,6 +351,27 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (a && may_copy(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
+}
+
+/*
+ * Before Linux 6.13 nothing can be sent to a child: it is not born, where functions of the kernel can be hooked. Refused by
+ * another, it is refused.
+ */
+SEC("fmod_ret/security_task_alloc")
+int BPF_PROG(on_task_alloc, struct task_struct *child, unsigned long clone_flags, int refused)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct mm_struct *mm = parent->mm;
+	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e;
+
+	if (refused || (clone_flags & (CLONE_VM | CLONE_THREAD)) != CLONE_VM || !mm || !mm_may_be_tracked(mm))
+		return refused;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !(e->flags & PLIMSOLL_MM_CONDEMNED) || in_protected_cgroup(parent))
+		return 0;
+	end_with_victim(e->mm);
+	return -EAGAIN;
 }
 
 /* A new address space of an old process; the old one ends by exit_mmap. */
@@ -466,7 +497,7 @@ int scan(struct bpf_iter__task *ctx)
 	if (a && a->near)
 		note_largest(a->index, e->mm);
 	e->scan = scan_id;
-	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED))
+	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED))
 		report_holder(ctx->meta->seq, task, e);
 	unpin(e);
 	return 0;

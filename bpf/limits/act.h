@@ -90,7 +90,7 @@ struct search {
 };
 
 #define PLIMSOLL_MM_NO_VICTIM \
-	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING | PLIMSOLL_MM_EXPIRED | PLIMSOLL_MM_GONE)
+	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED | PLIMSOLL_MM_GONE)
 
 static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct search *search)
 {
@@ -336,17 +336,19 @@ static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsol
  */
 static __always_inline void note_sent(struct plimsoll_account *a, struct plimsoll_mm *e, struct task_struct *victim)
 {
-	if (a->signal == SIGKILL)
-		e->sent = victim->tgid;
+	if (a->signal != SIGKILL)
+		return;
+	e->sent = victim->tgid;
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 }
 
 /* Nobody waits for it any more: what it would give back is not on its way, and it may be the account's largest again. */
-static __always_inline void live_again(struct plimsoll_mm *e)
+static __always_inline void live_again(struct plimsoll_mm *e, __u32 no_more)
 {
 	struct plimsoll_account *a;
 
 	e->sent = 0;
-	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_DYING);
+	__sync_fetch_and_and(&e->flags, ~no_more);
 	settle_dying_space(e->mm);
 	settle_living(e);
 	a = account_at(word_account(e->word));
@@ -362,7 +364,7 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 	ev->signal_error = error;
 	if (error) {
 		/* Nothing is dying that was not signalled. */
-		live_again(e);
+		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
@@ -411,7 +413,7 @@ static long revive_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
 	if (is_unsent(e, a, key))
-		live_again(e);
+		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
 	unpin(e);
 	return 0;
 }
@@ -445,31 +447,53 @@ static __always_inline void check_claims(struct event *ev)
 }
 
 /*
- * A victim claimed by a daemon that died before the signal, and that goes on allocating: it is sent in this event; so is
- * another process than the victim that was sent one, in the same memory.
+ * Whoever runs in a condemned address space ends by its own next event, until that is gone: another process than the
+ * victim, or the victim itself where the daemon that claimed it died before its signal, or has not come to it yet. In the
+ * middle of an exec (load_elf_binary sets start_stack last, 6.1 to 7.2) the entry may be of what was at this address
+ * before. Global: see note_left.
  */
-static __always_inline void finish_claim(struct event *ev)
+__noinline int end_with_victim(__u64 key)
 {
-	struct plimsoll_account *a = ev->account;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	struct event ev = { .task = task, .mm = task->mm, .e = e, .account = a, .flags = PLIMSOLL_RECORD_LARGEST };
 	__u32 sent;
 
-	if (a->signal != SIGKILL || ev->flags & PLIMSOLL_RECORD_REMOTE || daemon_lives() ||
-	    ev->task->signal->flags & SIGNAL_GROUP_EXIT)
-		return;
-	sent = __sync_lock_test_and_set(&ev->e->sent, ev->task->tgid);
-	if (sent == (__u32)ev->task->tgid)
-		return;
-	ev->time_ns = bpf_ktime_get_ns();
-	ev->signal_error = bpf_send_signal(SIGKILL);
-	if (ev->signal_error) {
-		__sync_val_compare_and_swap(&ev->e->sent, ev->task->tgid, sent);
-		return;
+	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
+	    in_protected_cgroup(task))
+		return 0;
+	sent = __sync_lock_test_and_set(&e->sent, task->tgid);
+	if (sent == (__u32)task->tgid)
+		return 0;
+	ev.time_ns = bpf_ktime_get_ns();
+	ev.signal_error = bpf_send_signal(SIGKILL);
+	if (ev.signal_error) {
+		__sync_val_compare_and_swap(&e->sent, task->tgid, sent);
+		return 0;
 	}
-	ev->signal_ns = bpf_ktime_get_ns();
-	ev->flags |= PLIMSOLL_RECORD_LARGEST;
-	__sync_fetch_and_add(&a->kills, 1);
 	count_one(&counters.kills);
-	emit(ev, PLIMSOLL_RECORD_ACTED);
+	/* Told is the first one: the daemon may come too late to signal whom it claimed. Who shared its memory is not. */
+	if (sent && daemon_lives())
+		return 0;
+	ev.signal_ns = bpf_ktime_get_ns();
+	ev.usage = a->usage_pages;
+	__sync_fetch_and_add(&a->kills, 1);
+	emit(&ev, PLIMSOLL_RECORD_ACTED);
+	return 0;
+}
+
+/* A process that is born in a condemned address space ends before it runs: a chain of them would hold the memory for ever. */
+static __always_inline void end_child(__u64 key, struct task_struct *parent, struct task_struct *child)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+
+	if (!e || !(e->flags & PLIMSOLL_MM_CONDEMNED) || child->tgid == parent->tgid)
+		return;
+	end_with_victim(e->mm);
+	if (bpf_ksym_exists(bpf_send_signal_task) && !in_protected_cgroup(child) &&
+	    !bpf_send_signal_task(child, SIGKILL, PIDTYPE_TGID, 0))
+		count_one(&counters.kills);
 }
 
 /*
@@ -531,7 +555,7 @@ static __always_inline bool may_take_own(struct event *ev)
 {
 	/* A fault done for somebody else (ptrace, process_vm_writev, khugepaged) never kills the one who did it. */
 	return !(ev->flags & PLIMSOLL_RECORD_REMOTE) &&
-	       !(ev->e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_EXPIRED)) &&
+	       !(ev->e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_CONDEMNED)) &&
 	       !in_protected_cgroup(ev->task);
 }
 
@@ -614,11 +638,8 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 	}
 	note_largest(a->index, e->mm);
 	if (usage - a->dying_pages <= a->effective_pages) {
-		if (usage > a->effective_pages) {
+		if (usage > a->effective_pages)
 			check_claims(&ev);
-			if (e->flags & PLIMSOLL_MM_DYING)
-				finish_claim(&ev);
-		}
 		return 0;
 	}
 	ev.time_ns = bpf_ktime_get_ns();

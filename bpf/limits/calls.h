@@ -217,6 +217,8 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 		a->unanswered_ns = 0;
 		return -EAGAIN;
 	}
+	if (a->signal == SIGKILL)
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 	mark_dying(e);
 	__sync_lock_test_and_set(&a->taking, 0);
 	return 0;
@@ -229,13 +231,22 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 	/* Another user's since it was selected: not this line's victim. */
 	if (mark == PLIMSOLL_VICTIM_DYING)
 		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
+	/* By its own event meanwhile, it was. */
+	if (mark == PLIMSOLL_VICTIM_SPARED && may_be_ending(e, e->mm))
+		return -EAGAIN;
+	/* By exec it has left what was dying; or that was said before. */
+	if (mark == PLIMSOLL_VICTIM_EXPIRED && !(e->flags & PLIMSOLL_MM_DYING))
+		return -EAGAIN;
+	if (mark != PLIMSOLL_VICTIM_SPARED)
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_EXPIRED);
-	live_again(e);
+		live_again(e, PLIMSOLL_MM_DYING);
+	else if (mark == PLIMSOLL_VICTIM_SPARED)
+		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
 	return 0;
 }
 
-/* A victim that user space is about to signal, that could not be signalled, or that did not end in time. */
+/* A victim that is about to be signalled, could not be, did not end in time, or was asked and then killed. */
 SEC("syscall")
 int mark_victim(struct plimsoll_victim *ctx)
 {

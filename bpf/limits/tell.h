@@ -152,6 +152,9 @@ static __noinline int emit(struct event *ev, __u32 kind)
 	r->signal_error = ev->signal_error;
 	r->delta_pages = ev->delta;
 	fill_account(r, a, ev->usage);
+	/* Where the line asks by SIGTERM, too. */
+	if (ev->e->flags & PLIMSOLL_MM_CONDEMNED)
+		r->signal = SIGKILL;
 	fill_process(r, ev);
 	bpf_ringbuf_submit(r, 0);
 	return 0;

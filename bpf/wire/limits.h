@@ -38,9 +38,10 @@
 #define PLIMSOLL_WORD_MASK ((1ULL << PLIMSOLL_WORD_SHIFT) - 1)
 
 /* plimsoll_mm.flags: bits, and in the top 16 what each page counts when the largest is looked for; 0: as neutral */
-#define PLIMSOLL_MM_PROTECTED 1u  /* never a victim: its executable is on the protected list */
-#define PLIMSOLL_MM_DYING 2u      /* a signal that ends it was sent */
-#define PLIMSOLL_MM_EXPIRED 4u    /* dying for longer than the deadline: counted as living again, never chosen again */
+#define PLIMSOLL_MM_PROTECTED 1u /* never a victim: its executable is on the protected list */
+#define PLIMSOLL_MM_DYING 2u     /* a signal that ends it was sent */
+#define PLIMSOLL_MM_CONDEMNED \
+	4u /* SIGKILL was sent to it, or is about to be: whoever runs in it is sent it too; never chosen again */
 #define PLIMSOLL_MM_GONE 8u       /* settled; only its deletion is outstanding */
 #define PLIMSOLL_MM_LARGEST 16u   /* among its account's `largest` */
 #define PLIMSOLL_MM_LEFT 32u      /* no process runs in it any more, so its pages are on their way: counted as dying */
@@ -262,6 +263,7 @@ struct plimsoll_line_clear {
 #define PLIMSOLL_VICTIM_DYING 0   /* user space is about to send it a signal that ends it: -EAGAIN if none is needed */
 #define PLIMSOLL_VICTIM_EXPIRED 1 /* it did not end before its deadline */
 #define PLIMSOLL_VICTIM_SPARED 2  /* the signal could not be sent */
+#define PLIMSOLL_VICTIM_CONDEMNED 3 /* user space sent it SIGKILL, after SIGTERM */
 
 struct plimsoll_victim {
 	__u64 mm;
@@ -369,6 +371,7 @@ struct plimsoll_meta {
 /* plimsoll_meta.features: what this kernel lets the programs do. */
 #define PLIMSOLL_FEATURE_SIGNAL_OTHERS 1u /* take a process other than the event's (bpf_send_signal_task, 6.13) */
 #define PLIMSOLL_FEATURE_TASK_CACHES 2u   /* threads keep page counts to themselves; read after each fault (6.1) */
+#define PLIMSOLL_FEATURE_REFUSE_FORKS 4u  /* nobody is born in a condemned address space (before 6.13) */
 
 /* What a scan writes to its reader: a living process that uses a dying address space. */
 struct plimsoll_holder {

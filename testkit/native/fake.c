@@ -154,6 +154,7 @@ void fake_mm_new(__u64 mm, __u64 serial, __u32 is_protected)
 	struct mm_place *place = mm_place(mm);
 	__u32 member, cpu, at = place - places;
 
+	__atomic_store_n(&place->mm.start_stack, 0, __ATOMIC_RELAXED);
 	for (member = 0; member < 4; member++) {
 		__atomic_store_n(&place->mm.rss_stat[member].count, 0, __ATOMIC_RELAXED);
 		place->mm.rss_stat[member].counters = &remainders[0][at][member];
@@ -163,6 +164,12 @@ void fake_mm_new(__u64 mm, __u64 serial, __u32 is_protected)
 	place->exe.f_inode = &exe_inodes[!!is_protected];
 	__atomic_store_n(&place->mm.exe_file, &place->exe, __ATOMIC_RELAXED);
 	__atomic_store_n(&place->serial, serial, __ATOMIC_RELAXED);
+}
+
+/* A program was loaded into it: at the end of exec, and at fork. */
+void fake_mm_executed(__u64 mm)
+{
+	__atomic_store_n(&mm_place(mm)->mm.start_stack, 1, __ATOMIC_RELAXED);
 }
 
 void fake_mm_used_by(__u64 mm, __u32 users, __u64 owner)

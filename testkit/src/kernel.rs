@@ -132,6 +132,7 @@ functions! {
     yield_after: fn(u32);
     mm: fn(u32) -> u64;
     mm_new: fn(u64, u64, u32);
+    mm_executed: fn(u64);
     mm_used_by: fn(u64, u32, u64);
     count: fn(u64, u32, u32, i64);
     task: fn(u32) -> u64;
@@ -223,6 +224,12 @@ impl FakeKernel {
         unsafe { (self.functions.mm_new)(mm, serial, u32::from(is_protected)) }
     }
 
+    /// A program was loaded into it: at the end of an exec, and at a fork.
+    pub fn mm_executed(&self, mm: u64) {
+        // SAFETY: `mm` is one of its own.
+        unsafe { (self.functions.mm_executed)(mm) }
+    }
+
     /// So many use it, and this task (0: none) is its owner.
     pub fn mm_used_by(&self, mm: u64, users: u32, owner: u64) {
         // SAFETY: both are of its own.
@@ -256,16 +263,15 @@ impl FakeKernel {
         Ok(*symbol)
     }
 
-    /// Something happens in the kernel: the program that is attached there runs, with these arguments.
+    /// Something happens in the kernel: the program that is attached there runs, with these arguments. Returns what it does.
     ///
     /// # Panics
     /// When there is no such program.
-    pub fn event(&self, program: &str, arguments: &[u64]) {
+    pub fn event(&self, program: &str, arguments: &[u64]) -> i32 {
         let found = self.symbol::<unsafe extern "C" fn(*const u64) -> i32>(program);
         let program = found.unwrap_or_else(|error| panic!("{program}: {error}"));
         // SAFETY: a tracepoint's program takes as many numbers as the tracepoint has, which whoever calls knows.
-        unsafe { program(arguments.as_ptr()) };
-        go_on(());
+        go_on(unsafe { program(arguments.as_ptr()) })
     }
 
     /// A program that user space calls.

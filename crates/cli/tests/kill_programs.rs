@@ -9,13 +9,14 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::{
     fs,
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use support::{ALICE, SOON, World, exact, program::Program, slowness, until};
 
@@ -149,6 +150,53 @@ fn a_fork_storm_is_held_at_its_line() {
     assert!(peak < 72 << 20, "{peak} bytes at a line of 24 MiB");
     storm.stop();
     assert_eq!(world.usage_pages(ALICE), 0);
+}
+
+/// Processes that each start the next one and end are all gone soon after they are over the line. Returns the usage at most,
+/// and for how long it was over.
+fn hops_end(world: &World, hard: u64, settings: &[&str]) -> (u64, Duration) {
+    let common = ["--hop-seconds=8", "--no-thp", "--wait"];
+    let mut hops = world.workload(ALICE, "hop", &[&common, settings].concat());
+    hops.stage("ready");
+    hops.tell("");
+    let (mut peak, mut first_over) = (0, None);
+    let began = Instant::now();
+    until("they are all gone", Duration::from_secs(12), || {
+        let usage = world.facts(ALICE).usage.0 * exact::page_bytes();
+        peak = peak.max(usage);
+        if usage > hard {
+            first_over.get_or_insert_with(Instant::now);
+        }
+        hops.try_line()
+    });
+    let over = first_over.map_or(Duration::ZERO, |since| since.elapsed());
+    println!("{settings:?}: {peak} bytes at most, over for {over:?}, all in {:?}", began.elapsed());
+    hops.stop();
+    (peak, over)
+}
+
+#[test]
+fn processes_that_hop_in_one_address_space_end_at_the_line() {
+    let mut world = world!();
+    let hard = 32 << 20;
+    world.limit(ALICE, "32M", &[]);
+    let shapes: [&[&str]; 4] =
+        [&["--chains=8"], &["--chains=1"], &["--chains=2", "--pages=64"], &["--chains=64"]];
+    for daemon in [true, false] {
+        if !daemon {
+            world.end_daemon(Signal::KILL);
+        }
+        for settings in shapes {
+            let kills = world.maps().counters().unwrap().kills;
+            let (peak, over) = hops_end(&world, hard, settings);
+            let killed = world.maps().counters().unwrap().kills;
+            assert!(
+                killed > kills && peak <= hard + (16 << 20),
+                "daemon: {daemon}, {settings:?}: {peak} bytes"
+            );
+            assert!(over < Duration::from_secs(1), "daemon: {daemon}, {settings:?}: over for {over:?}");
+        }
+    }
 }
 
 #[test]

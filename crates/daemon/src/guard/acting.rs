@@ -150,6 +150,9 @@ impl<K: Kernel> Attached<K> {
         if !matches!(outcome, SignalOutcome::Sent(_)) {
             return Ok(true);
         }
+        if let Some(candidate) = candidate {
+            self.limits.mark(candidate.mm, candidate.pid, VictimMark::Condemned)?;
+        }
         hands.flights.escalated(victim, moment);
         let incident = hands.ledger.record(Entry {
             occasion: Occasion { signalled: Some(moment), ..occasion },
@@ -275,7 +278,7 @@ impl<K: Kernel> Attached<K> {
         let (walk, mut left) = (self.walk_number, Vec::new());
         self.limits.address_spaces(|space| {
             // Who left one behind may run something else by now.
-            if (space.dying || space.expired) && !space.left && space.walk >= walk {
+            if (space.dying || space.condemned) && !space.left && space.walk >= walk {
                 left.push(*space);
             }
         })?;
@@ -336,6 +339,7 @@ impl<K: Kernel> Attached<K> {
         if !matches!(outcome, SignalOutcome::Sent(_)) {
             return Ok(());
         }
+        self.limits.mark(space.mm, space.pid, VictimMark::Condemned)?;
         self.watch(space.user, Action::Term).state.outcome(candidate.id(), outcome, moment);
         let occasion = Occasion { signalled: Some(moment), ..occasion };
         let entry = Entry { occasion, reason, usage, hard, victims: vec![victim], peers: Vec::new() };

@@ -225,7 +225,8 @@ impl<K: Kernel> Attached<K> {
             let (weight, never) = weights.list(space);
             let standing = if space.pid == own {
                 Standing::Protected(Protection::Daemon)
-            } else if space.expired || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns)) {
+            } else if space.condemned || (space.dying && !hands.flights.was_asked(space.pid, space.start_ns))
+            {
                 // Also who is protected by now, where another that shares its memory was taken: it has a deadline.
                 Standing::Dying
             } else if space.protected {
@@ -237,7 +238,7 @@ impl<K: Kernel> Attached<K> {
             };
             let held = Pages(space.own.0.saturating_add(space.shared.0));
             // Who dies gives back what is its own; what it has from a fork others may have as well.
-            let ending = space.dying || space.expired;
+            let ending = space.dying || space.condemned;
             let others = if ending { space.copied } else { space.shared };
             let usage = Pages(space.own.0.saturating_add(others.0));
             candidates.push(Candidate {

@@ -276,6 +276,7 @@ impl<K: TheKernel> Guard<K> {
             programs: PROGRAMS
                 .into_iter()
                 .chain(attached.limits.meta().task_caches.then_some("fexit/handle_mm_fault"))
+                .chain(attached.limits.meta().refuses_forks.then_some("fmod_ret/security_task_alloc"))
                 .map(String::from)
                 .collect(),
             map_bytes: maps.iter().map(|map| map.bytes).sum(),

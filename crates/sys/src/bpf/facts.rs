@@ -79,8 +79,8 @@ pub struct AddressSpace {
     pub dying: bool,
     /// Nobody runs in it any more.
     pub left: bool,
-    /// Dying for longer than the deadline.
-    pub expired: bool,
+    /// SIGKILL was sent to it, or is about to be: to whoever runs in it. Not [`Self::dying`] any more after its deadline.
+    pub condemned: bool,
     /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
     pub tracked_ns: u64,
     /// The last walk that found a living task of it, or that had begun when it was entered.
@@ -181,7 +181,7 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
         dying: flags & abi::PLIMSOLL_MM_DYING != 0,
         left: flags & abi::PLIMSOLL_MM_LEFT != 0,
-        expired: flags & abi::PLIMSOLL_MM_EXPIRED != 0,
+        condemned: flags & abi::PLIMSOLL_MM_CONDEMNED != 0,
         tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
         walk: wire_u32!(value, plimsoll_mm, walk),
         sent: Some(Pid(wire_u32!(value, plimsoll_mm, sent))).filter(|pid| pid.0 != 0),

@@ -120,6 +120,8 @@ pub enum VictimMark {
     Expired,
     /// The signal could not be sent.
     Spared,
+    /// It was asked to end, and was sent SIGKILL.
+    Condemned,
 }
 
 /// What a process counts, and of which program of it that is said.
@@ -413,12 +415,13 @@ impl<S: Site> Limits<S> {
             tgid: pid.0,
             account: match mark {
                 VictimMark::Dying { account } => account,
-                VictimMark::Expired | VictimMark::Spared => abi::PLIMSOLL_NOBODY,
+                VictimMark::Expired | VictimMark::Spared | VictimMark::Condemned => abi::PLIMSOLL_NOBODY,
             },
             mark: match mark {
                 VictimMark::Dying { .. } => abi::PLIMSOLL_VICTIM_DYING,
                 VictimMark::Expired => abi::PLIMSOLL_VICTIM_EXPIRED,
                 VictimMark::Spared => abi::PLIMSOLL_VICTIM_SPARED,
+                VictimMark::Condemned => abi::PLIMSOLL_VICTIM_CONDEMNED,
             },
             ..Default::default()
         };

@@ -231,6 +231,7 @@ fn load_sized<'a>(
         open.progs.on_fault.set_autoload(false);
         open.maps.cached.set_autocreate(false).map_err(|error| load_error(&error))?;
     }
+    open.progs.on_task_alloc.set_autoload(kernel.refuses_forks);
     let bytes = value_bytes(cpus, slots);
     for map in [&mut open.maps.mms, &mut open.maps.blank] {
         map.set_value_size(bytes).map_err(|error| load_error(&error))?;
@@ -334,6 +335,7 @@ fn flags(kernel: Features) -> u32 {
     let flag = |has: bool, flag: u32| if has { flag } else { 0 };
     flag(kernel.task_caches, abi::PLIMSOLL_FEATURE_TASK_CACHES)
         | flag(kernel.signals_others, abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS)
+        | flag(kernel.refuses_forks, abi::PLIMSOLL_FEATURE_REFUSE_FORKS)
 }
 
 /// Account 0 takes what is nobody's: no line, so that nothing about it is ever near.
@@ -409,10 +411,11 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
 
 fn pin_links(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), BpfError> {
     let links = &mut skel.links;
-    let all: [(&str, &mut Option<Link>); 6] = [
+    let all: [(&str, &mut Option<Link>); 7] = [
         ("scan", &mut links.scan),
         ("on_exit_mmap", &mut links.on_exit_mmap),
         ("on_fork", &mut links.on_fork),
+        ("on_task_alloc", &mut links.on_task_alloc),
         ("on_exec", &mut links.on_exec),
         ("on_fault", &mut links.on_fault),
         ("on_rss_stat", &mut links.on_rss_stat),
@@ -421,8 +424,8 @@ fn pin_links(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), Bpf
         let path = pins.link_path(name);
         match link {
             Some(link) => link.pin(&path).map_err(|error| pin_error(&path, &error))?,
-            // Only where threads keep page counts to themselves.
-            None if name == "on_fault" => {}
+            // Only where threads keep page counts to themselves, and where a fork has to be refused.
+            None if name == "on_fault" || name == "on_task_alloc" => {}
             None => return Err(BpfError::Load(format!("{name} was not attached"))),
         }
     }

@@ -37,6 +37,8 @@ pub struct Meta {
     pub signals_others: bool,
     /// Threads keep page counts to themselves, which are read after each fault (Linux 6.1).
     pub task_caches: bool,
+    /// They refuse a fork in the memory of a victim, because they cannot signal the child.
+    pub refuses_forks: bool,
     /// Tells the programs from those of another build.
     pub build: u64,
     /// Tells the maps from those of another layout.
@@ -185,6 +187,7 @@ impl Pins {
                 accounts_max: word(5)?,
                 signals_others: word(6)? & abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS != 0,
                 task_caches: word(6)? & abi::PLIMSOLL_FEATURE_TASK_CACHES != 0,
+                refuses_forks: word(6)? & abi::PLIMSOLL_FEATURE_REFUSE_FORKS != 0,
                 build: long(8)?,
                 layout: long(10)?,
             })

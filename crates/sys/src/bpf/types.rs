@@ -1,5 +1,6 @@
 //! What the kernel's own description of its types (BTF) says that the programs depend on.
 
+use crate::probe::{Answer, function_hooks};
 use libbpf_rs::btf::{
     Btf, BtfKind, ReferencesType as _, TypeId,
     types::{Array, Composite, FuncProto, Ptr, Typedef},
@@ -26,6 +27,8 @@ pub(crate) struct Features {
     pub(crate) signals_others: bool,
     /// They may ask for a process by its number (`bpf_task_from_pid`, since Linux 6.2).
     pub(crate) finds_tasks: bool,
+    /// They may refuse a fork (`fmod_ret/security_task_alloc`), and have to: whoever is born could not be signalled.
+    pub(crate) refuses_forks: bool,
 }
 
 impl Features {
@@ -33,9 +36,11 @@ impl Features {
     pub(crate) fn read() -> Result<Self, String> {
         let types = Btf::from_vmlinux().map_err(|error| format!("{BTF_FILE}: {error}"))?;
         let has = |names: &[&str]| names.iter().all(|name| find(&types, BtfKind::Func, name).is_some());
+        let signals_others = has(&["bpf_send_signal_task", "bpf_task_from_pid"]);
         Ok(Self {
             task_caches: counters_of(&types)? == Counters::PerTask,
-            signals_others: has(&["bpf_send_signal_task", "bpf_task_from_pid"]),
+            signals_others,
+            refuses_forks: !signals_others && function_hooks("security_task_alloc") == Answer::Present,
             finds_tasks: has(&["bpf_task_from_pid", "bpf_task_release"]),
         })
     }

@@ -102,7 +102,7 @@ impl Entry {
     /// Nobody whom anything protects, and nobody whom something was sent.
     pub(super) const fn may_be_a_victim(&self) -> bool {
         const NO_VICTIM: u32 =
-            abi::PLIMSOLL_MM_PROTECTED | NEVER | abi::PLIMSOLL_MM_DYING | abi::PLIMSOLL_MM_EXPIRED;
+            abi::PLIMSOLL_MM_PROTECTED | NEVER | abi::PLIMSOLL_MM_DYING | abi::PLIMSOLL_MM_CONDEMNED;
         self.flags & NO_VICTIM == 0
     }
 

@@ -252,18 +252,18 @@ impl Machine {
         kernel.count(mm, kernel.here().0, member, delta);
     }
 
-    /// The program runs that is attached there.
-    fn event(&self, program: &str, arguments: &[u64]) {
+    /// The program runs that is attached there; what it returns.
+    fn event(&self, program: &str, arguments: &[u64]) -> i32 {
         let kernel = &self.0.kernel;
         let mut world = self.world();
         if !world.loaded {
-            return;
+            return 0;
         }
         if program != "on_rss_stat" {
             world.trace(format!("CPU {}: {program}", kernel.here().0));
         }
         drop(world);
-        kernel.event(program, arguments);
+        kernel.event(program, arguments)
     }
 
     /// `process_vm_writev`, or reclaim, done by one to another.
@@ -342,6 +342,7 @@ impl Machine {
         let (parent_mm, uid) = (world.processes[&parent].mm?, world.processes[&parent].uid);
         let Memory { pages, protected, judgement, doubtful, .. } = world.memories[&parent_mm];
         let mm = world.new_memory(pid, protected);
+        world.kernel.mm_executed(mm);
         let memory = world.memories.get_mut(&mm).unwrap();
         (memory.judgement, memory.doubtful, memory.pages) = (judgement, doubtful, pages);
         world.oracle.moved(pages);
@@ -399,6 +400,17 @@ impl Machine {
 
     /// Another process in the same address space.
     fn share(&self, parent: u32) {
+        self.runs(parent, move |machine| machine.clone_of(parent));
+    }
+
+    /// In the parent.
+    fn clone_of(&self, parent: u32) {
+        const CLONE_VM: u64 = 0x100;
+        let refuses = self.world().faults.refuses_forks;
+        if refuses && self.event("on_task_alloc", &[0, CLONE_VM, 0]) != 0 {
+            self.world().trace(format!("clone of {parent}: refused"));
+            return;
+        }
         let mut world = self.world();
         let (Some(pid), Some(mm)) = (world.new_pid(), world.processes[&parent].mm) else { return };
         let memory = world.memories.get_mut(&mm).unwrap();
@@ -412,7 +424,7 @@ impl Machine {
         world.trace(format!("clone of {parent}: {pid} shares its memory"));
         let tasks = [world.processes[&parent].task, world.processes[&pid].task];
         drop(world);
-        self.runs(parent, move |machine| machine.event("on_fork", &tasks));
+        self.event("on_fork", &tasks);
     }
 
     /// In the process.
@@ -441,6 +453,7 @@ impl Machine {
         if faults_first {
             self.change(mm, PLIMSOLL_MEMBER_ANON, 5);
         }
+        self.0.kernel.mm_executed(mm);
         self.event("on_exec", &[task]);
     }
 

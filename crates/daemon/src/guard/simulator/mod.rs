@@ -101,6 +101,7 @@ fn faults(random: &mut Random) -> Faults {
     // An event of a process is not pinned: its own address space does not end. Where another's end was lost, its entry may
     // go in the middle of that event; both at once, to the instruction, are not looked for.
     let exit_lost = if stops { 0 } else { exit_lost };
+    let signals_others = random.one_in(2);
     Faults {
         kernel_takes: !random.one_in(3),
         kernel_signal_fails,
@@ -113,8 +114,9 @@ fn faults(random: &mut Random) -> Faults {
         ring_max: usize::try_from(if random.one_in(2) { 963 } else { random.within(1, 12) }).unwrap(),
         other_cpus,
         stops,
-        signals_others: random.one_in(2),
+        signals_others,
         finds_tasks: !random.one_in(3),
+        refuses_forks: !signals_others && random.one_in(2),
         charges_all: random.one_in(4),
         families_max: if random.one_in(4) { 2 } else { 32 },
     }

@@ -253,11 +253,25 @@ impl World {
         let Some(entry) = self.entry(mm) else {
             return self.oracle.breaks(format!("{pid} is taken, whose memory is not tracked"));
         };
-        match self.oracle.claims.get(&entry.life) {
-            Some(claim) if !claim.by_daemon && (claim.killed.is_none() || claim.pid != pid) => {
-                self.trace(format!("the claim of {} is finished with {pid}", claim.pid));
+        let now = self.now;
+        match self.oracle.claims.get_mut(&entry.life) {
+            // Killed already: two threads of it, or the daemon in the middle of this event.
+            Some(claim) if claim.killed.is_none() || claim.pid != pid || self.disturbed => {
+                let shares = claim.pid != pid || self.memories[&mm].shared;
+                // Also where the daemon could not signal whom it claimed.
+                claim.signalled.get_or_insert(now);
+                let claimed = claim.pid;
+                self.trace(format!("the claim of {claimed} is finished with {pid}"));
                 let start_ns = self.processes[&pid].start_ns;
                 self.oracle.taken.insert((pid, start_ns));
+                // The first one's incident tells.
+                self.oracle.stories.entry((pid, start_ns)).or_default().untold |= shares;
+            }
+            // Whose claim it is, the daemon's or this event's, is known when the daemon's call is over.
+            None if self.marking == Some((mm, None)) => {
+                let start_ns = self.processes[&pid].start_ns;
+                self.oracle.taken.insert((pid, start_ns));
+                self.marking = Some((mm, Some(pid)));
             }
             _ => {
                 self.check_largest(&entry);
@@ -426,7 +440,7 @@ impl World {
         } else if has_left {
             // It has ended, and others live in its memory: who has to go now is decided anew.
             self.oracle.claims.remove(&life);
-        } else if claim.killed.is_some() {
+        } else if claim.killed.is_some() && !self.disturbed {
             let text = format!("{} was signalled, and counts as living again", claim.pid);
             self.oracle.breaks(text);
         } else {

@@ -415,6 +415,7 @@ const META: Meta = Meta {
     accounts_max: 0,
     signals_others: false,
     task_caches: false,
+    refuses_forks: false,
     build: 0,
     layout: 0,
 };
@@ -469,8 +470,10 @@ impl Programs for SimPrograms {
         self.machine.world().daemon_calls += 1;
         // Of before, for a program that is come between when who it marks is dying already.
         self.machine.world().note_usage();
+        self.machine.world().marking = Some((mm, None));
         let marked = self.limits.mark(mm, pid, mark);
         let mut world = self.machine.world();
+        let ended = world.marking.take().and_then(|(_, ended)| ended);
         if !world.disturbed {
             world.oracle.forget_usage();
         }
@@ -478,7 +481,10 @@ impl Programs for SimPrograms {
             match mark {
                 VictimMark::Dying { account } => world.claimed(account, mm, &entry, None),
                 VictimMark::Expired | VictimMark::Spared => world.unclaimed(mm, &entry, mark),
+                VictimMark::Condemned => {}
             }
+        } else if let Some((entry, pid)) = ended.and_then(|pid| Some((world.entry(mm)?, pid))) {
+            world.claimed(entry.account, mm, &entry, Some(pid));
         }
         world.daemon_calls -= 1;
         world.settle_down();

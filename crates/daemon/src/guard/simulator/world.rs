@@ -67,6 +67,8 @@ pub(super) struct Faults {
     /// `bpf_send_signal_task`, and `bpf_task_from_pid`.
     pub(super) signals_others: bool,
     pub(super) finds_tasks: bool,
+    /// A fork may be refused, where a child cannot be signalled.
+    pub(super) refuses_forks: bool,
     /// File and shared pages are charged as well.
     pub(super) charges_all: bool,
     pub(super) families_max: u32,
@@ -151,6 +153,8 @@ pub(super) struct World {
     pub(super) own_line: Option<OwnLine>,
     /// After so many calls of the daemon it dies.
     pub(super) crash_in: Option<u64>,
+    /// The daemon marks this address space, in the middle of which an event may end who runs in it.
+    pub(super) marking: Option<(u64, Option<u32>)>,
     /// So many programs that the daemon's guard called are under way; events and other calls, each on a CPU.
     pub(super) daemon_calls: u32,
     pub(super) running: u32,
@@ -195,6 +199,7 @@ impl World {
             forged: VecDeque::new(),
             own_line: None,
             crash_in: None,
+            marking: None,
             daemon_calls: 0,
             running: 0,
             attended: false,
@@ -221,6 +226,7 @@ impl World {
         // The daemon's executable is on the list of those protected.
         let mm = self.new_memory(pid, pid == DAEMON);
         let (kernel, now) = (Rc::clone(&self.kernel), self.now);
+        kernel.mm_executed(mm);
         kernel.count(mm, 0, plimsoll_wire::abi::PLIMSOLL_MEMBER_ANON, 100);
         self.memories.get_mut(&mm).unwrap().pages = 100;
         self.wait_for(pid);
