@@ -210,7 +210,8 @@ __noinline __u32 account_of(__u32 uid)
 
 	if (index)
 		return *index;
-	if (default_line.hard_pages == PLIMSOLL_NO_LINE || uid == PLIMSOLL_OVERFLOW_UID ||
+	if (default_line.hard_pages == PLIMSOLL_NO_LINE ||
+	    uid - PLIMSOLL_SERVICES_UID_MIN <= PLIMSOLL_SERVICES_UID_MAX - PLIMSOLL_SERVICES_UID_MIN ||
 	    uid - default_line.uid_min > default_line.uid_max - default_line.uid_min)
 		return PLIMSOLL_NOBODY;
 	return new_default_account(uid);

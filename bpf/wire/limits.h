@@ -19,8 +19,9 @@
 
 /* The uid that no process has, (uid_t)-1. */
 #define PLIMSOLL_NO_UID 0xffffffffu
-/* nobody (kernel.overflowuid): no person's, so the default line is never for it */
-#define PLIMSOLL_OVERFLOW_UID 65534u
+/* No person's, so the default line is never for them: systemd's for services, nobody (65534), -1 in 16 bits. */
+#define PLIMSOLL_SERVICES_UID_MIN 61184u
+#define PLIMSOLL_SERVICES_UID_MAX 65535u
 
 /* Account 0 is nobody's: an address space whose user lost its line stays tracked there, uncharged. */
 #define PLIMSOLL_NOBODY 0

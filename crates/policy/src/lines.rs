@@ -14,7 +14,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use core::{fmt, str::FromStr};
+use core::{fmt, ops::RangeInclusive, str::FromStr};
 use serde::{Deserialize, Serialize, de};
 
 /// The smallest line that can be drawn, 64 KiB: the largest page Linux has, so that no line rounds down to 0 pages.
@@ -226,15 +226,16 @@ pub struct UidRange {
     pub max: Uid,
 }
 
-/// `nobody`: whom the kernel shows in the place of every uid that has no number here (`kernel.overflowuid`), so no
-/// person's, whatever `UID_MAX` says.
-pub const NOBODY: Uid = Uid(65_534);
+/// No person's, whatever `UID_MAX` says: systemd gives these to services for as long as they run (61184 to 65519,
+/// `DynamicUser=`), 65534 is `nobody`, whom the kernel shows in the place of every uid that has no number here
+/// (`kernel.overflowuid`), and 65535 is -1 in 16 bits.
+pub const SERVICES: RangeInclusive<Uid> = Uid(61_184)..=Uid(65_535);
 
 impl UidRange {
-    /// Whether a uid is in it; [`NOBODY`] never is.
+    /// Whether a uid is in it; one of [`SERVICES`] never is.
     #[must_use]
     pub fn contains(self, uid: Uid) -> bool {
-        uid != NOBODY && (self.min..=self.max).contains(&uid)
+        !SERVICES.contains(&uid) && (self.min..=self.max).contains(&uid)
     }
 }
 

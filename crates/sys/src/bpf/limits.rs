@@ -11,6 +11,7 @@ use super::{
 };
 use crate::process;
 use plimsoll_policy::{
+    lines::SERVICES,
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
@@ -57,6 +58,12 @@ pub struct LineSet {
     /// It comes from the default line.
     pub from_default: bool,
 }
+
+// The programs leave out whom policy leaves out.
+const _: () = assert!(
+    SERVICES.start().0 == abi::PLIMSOLL_SERVICES_UID_MIN
+        && SERVICES.end().0 == abi::PLIMSOLL_SERVICES_UID_MAX
+);
 
 /// The line for users without one of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

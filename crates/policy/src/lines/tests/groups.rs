@@ -134,11 +134,13 @@ fn a_groups_line_is_stored_and_only_roots_is_believed() {
 }
 
 #[test]
-fn nobody_has_no_default_line_and_may_have_one_of_its_own() {
+fn nobody_and_services_have_no_default_line_and_may_have_lines_of_their_own() {
     let everyone = UidRange { min: Uid(0), max: Uid(4_294_967_294) };
     let mut book = LineBook::new(everyone);
     book.replace_config(everyone, [(Target::Default, line("1G"))]);
-    for (uid, limited) in [(65_533, true), (65_534, false), (65_535, true), (0, true)] {
+    for (uid, limited) in
+        [(61_183, true), (61_184, false), (65_534, false), (65_535, false), (65_536, true), (0, true)]
+    {
         assert_eq!(book.resolve(Uid(uid), RAM, page()).is_some(), limited, "{uid}");
     }
     book.set(Place::Administrator(Target::User(Uid(65_534))), line("1G"));
