@@ -90,7 +90,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Why(arguments) => why::run(&arguments, &socket, out),
         Command::Explain(arguments) => explain::run(&arguments, out),
         Command::Report(arguments) => report::run(&arguments, &socket, out),
-        Command::Doctor(arguments) => doctor::run(&arguments, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, &socket, out),
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Completions(arguments) => generate::completions(&arguments, out),
         Command::Man(arguments) => generate::man(&arguments),

@@ -4,7 +4,7 @@
 use crate::exit::Failure;
 use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User};
 use plimsoll_policy::{
-    account::{Account, AccountView, GroupView},
+    account::{Account, AccountView, DefaultView, GroupView, UserView},
     human,
     lines::Target,
     units::{Gid, Uid},
@@ -85,6 +85,12 @@ impl Names {
     /// A group's line with the group's name.
     pub(crate) fn fill_in_group(&mut self, view: &GroupView) -> GroupView {
         GroupView { name: self.of_group(view.account), ..view.clone() }
+    }
+
+    /// The `default` line with the names of those whom it leaves out.
+    pub(crate) fn fill_in_default(&mut self, view: &DefaultView) -> DefaultView {
+        let named = |user: &UserView| UserView { uid: user.uid, name: self.of_uid(user.uid) };
+        DefaultView { uncovered: view.uncovered.iter().map(named).collect(), ..view.clone() }
     }
 
     /// The account with its name.

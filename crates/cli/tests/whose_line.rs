@@ -35,9 +35,14 @@ const CAT: u32 = 60_122;
 /// In neither.
 const DAN: u32 = 60_123;
 
+/// Of a directory, above what `default` is for, and in no group.
+const EVE: u32 = 60_301;
+/// The same, and nobody knows the name.
+const NAMELESS: u32 = 60_302;
+
 const GROUPS: &str = "plim-crew:x:60125:plim-ann,plim-ben\nplim-deck:x:60126:plim-ben\n";
 const USERS: &str = "plim-ann:x:60120:60120::/:/bin/sh\nplim-ben:x:60121:60121::/:/bin/sh\n\
-    plim-cat:x:60122:60126::/:/bin/sh\nplim-dan:x:60123:60123::/:/bin/sh\n";
+    plim-cat:x:60122:60126::/:/bin/sh\nplim-dan:x:60123:60123::/:/bin/sh\nplim-eve:x:60301:60301::/:/bin/sh\n";
 
 /// The test's own lists of users and groups, and its daemon.
 struct Place {
@@ -478,5 +483,48 @@ fn what_is_wrong_with_a_groups_line_is_one_line_with_the_right_status() {
         place.world.end_daemon(Signal::TERM);
         assert_eq!(place.world.run(&["limit", "set", "@plim-crew", "1G"]).0, 3);
         assert_eq!(place.world.run(&["limit", "set", "@plim-nobodys", "1G"]).0, 2);
+    });
+}
+
+#[test]
+fn who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_raised() {
+    const TEST: &str = "who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_raised";
+    in_a_place(TEST, "[limits]\nuid_max = 60300\n", |place| {
+        fs::set_permissions(place.etc.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let world = &place.world;
+        let mut here = [EVE, NAMELESS].map(|user| world.workload(user, "chill", &["--mebibytes=8"]));
+        here.iter_mut().for_each(|program| drop(program.stage("ready")));
+        let mut free = world.workload(EVE, "bloat", &["--mebibytes=96", "--no-thp"]);
+        assert!(!world.ok(&["status"]).contains("without a line"), "no default line, no word of it");
+        world.ok(&["limit", "set", "default", "64M"]);
+        free.stage("ready");
+        free.stage("full");
+        let told = "Note: without a line, and running something here: plim-eve (60301), 60302. default is for uids 1000 to \
+                    60300; to include them, set limits.uid_max = 60302 and reload.\n";
+        for arguments in [&["limit", "show"][..], &["limit", "show", "default"], &["status"]] {
+            let shown = world.ok(arguments);
+            assert!(shown.contains(told), "{arguments:?}: {shown}");
+        }
+        let users = json!([{"uid": 60301, "name": "plim-eve"}, {"uid": 60302, "name": null}]);
+        assert_eq!(world.json(&["limit", "show", "default"])[0]["uncovered"], users);
+        assert_eq!(world.status()["default"]["uncovered"], users);
+        assert_eq!(world.json(&["doctor"])["default"]["uncovered"], users);
+        // Users are told of themselves.
+        let (_, shown, _) = world.run_as(EVE, &["limit", "show", "--json"]);
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown[0]["uncovered"], json!([{"uid": 60301, "name": "plim-eve"}]));
+        let (_, shown, _) = world.run_as(DAN, &["limit", "show", "--json"]);
+        assert_eq!(
+            serde_json::from_str::<Value>(&shown).unwrap().as_array().unwrap().last().unwrap()["uncovered"],
+            json!([])
+        );
+        // What they have by now kills them not, and holds them from here on.
+        let config = "[machine]\nenabled = false\n[limits]\nuid_max = 60400\n";
+        fs::write(world.path("plimsoll.toml"), config).unwrap();
+        place.reload();
+        assert_eq!((place.line(EVE), place.line(NAMELESS)), (line(64, "default"), line(64, "default")));
+        assert!(free.runs() && here.iter_mut().all(|program| program.runs()));
+        assert!(!place.world.ok(&["status"]).contains("without a line"));
+        place.assert_held(NAMELESS);
     });
 }

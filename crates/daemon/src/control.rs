@@ -12,6 +12,7 @@ use crate::{
     guard::{Caller, Change, Journal, Request},
     history::{HistoryError, Query, Reader},
     loader::Loader,
+    owners::Owners,
     settings::{self, Settings},
     state::StateFile,
     workingset::{Kept as Tunables, WorkingSet},
@@ -316,6 +317,13 @@ impl Control for Desk {
 
     fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
         self.caller.ask(|reply| Request::Accounts { user, asker: peer.uid, reply })
+    }
+
+    fn running(&self) -> Vec<Uid> {
+        let owners = Owners::of_machine();
+        let mut uids: Vec<Uid> = running().into_iter().collect();
+        uids.sort_by_key(|uid| owners.owner(*uid) != *uid);
+        uids
     }
 
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {

@@ -1,7 +1,7 @@
 //! What a line is drawn for, and what is shown of it.
 
-use crate::{human, lines::Target, units::Uid};
-use alloc::{format, string::String};
+use crate::{human, lines::Target, size::Size, units::Uid};
+use alloc::{format, string::String, vec::Vec};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
@@ -164,6 +164,41 @@ pub struct GroupView {
     pub members: u64,
     /// Why members may be missing, or still be among them, as a sentence; `None`: all is known.
     pub doubt: Option<String>,
+}
+
+/// The `default` line, as `status` and `limit show` tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultView {
+    /// As typed; a percentage stays one.
+    pub hard: Size,
+    /// The hard limit on this machine, in whole pages.
+    pub hard_bytes: u64,
+    /// The soft limit on this machine, in whole pages.
+    pub soft_bytes: u64,
+    /// What crossing does.
+    pub action: Action,
+    /// Where the line comes from.
+    pub source: Source,
+    /// The lowest uid that it is for.
+    pub uid_min: u32,
+    /// The highest uid that it is for.
+    pub uid_max: u32,
+    /// Whoever runs something, has a uid above `uid_max` and no line: those that the asker may see, and
+    /// [`UNCOVERED_MAX`] at most. Containers' uids are among them.
+    #[serde(default)]
+    pub uncovered: Vec<UserView>,
+}
+
+/// How many users [`DefaultView::uncovered`] holds.
+pub const UNCOVERED_MAX: usize = 256;
+
+/// A user who has no account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserView {
+    /// The user.
+    pub uid: Uid,
+    /// The user's name, where it has one; filled in by the client.
+    pub name: Option<String>,
 }
 
 #[cfg(test)]

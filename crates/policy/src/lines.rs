@@ -237,6 +237,13 @@ impl UidRange {
     pub fn contains(self, uid: Uid) -> bool {
         !SERVICES.contains(&uid) && (self.min..=self.max).contains(&uid)
     }
+
+    /// Whether a uid is a person's by its number and not in it: those of a directory (LDAP, AD) are above
+    /// [`UidRange::max`], and containers' are, too.
+    #[must_use]
+    pub fn leaves_out(self, uid: Uid) -> bool {
+        !SERVICES.contains(&uid) && uid > self.max
+    }
 }
 
 impl Default for UidRange {

@@ -2,7 +2,7 @@
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
-use crate::account::{AccountView, GroupView};
+use crate::account::{AccountView, DefaultView, GroupView};
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,9 @@ pub struct Status {
     /// The lines of groups that the asker may see.
     #[serde(default)]
     pub groups: Vec<GroupView>,
+    /// The `default` line.
+    #[serde(default)]
+    pub default: Option<DefaultView>,
     /// The machine's memory.
     pub pressure: Pressure,
     /// What the in-kernel side is made of.

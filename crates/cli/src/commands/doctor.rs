@@ -4,18 +4,25 @@ mod features;
 mod verdict;
 
 use crate::{
+    commands::limit,
     exit::{Ending, Exit},
+    names::Names,
     output,
     table::{Align, Table},
 };
 use clap::Args;
 use features::{Feature, features};
+use plimsoll_daemon::api::client::Client;
+use plimsoll_policy::{account::DefaultView, lines::Target};
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},
     process::kernel_version,
 };
 use serde::Serialize;
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 use verdict::verdict;
 
 /// How to print it.
@@ -31,6 +38,8 @@ pub(crate) struct Arguments {
 struct Report {
     kernel: Option<String>,
     features: Vec<Row>,
+    /// The line of `default`, with whom it leaves out; `null`: there is none, or no daemon to tell.
+    default: Option<DefaultView>,
     verdict: String,
 }
 
@@ -65,11 +74,14 @@ impl From<&Feature> for Row {
 }
 
 /// Probes and prints.
-pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let asked = Client::connect(socket).and_then(|mut client| client.show_limits(Some(Target::Default)));
+    let default = asked.ok().and_then(|limits| limits.default);
     let features = features(&probe_bpf(), &probe_machine());
     let report = Report {
         kernel: kernel_version().ok().map(|version| version.to_string()),
         features: features.iter().map(Row::from).collect(),
+        default: default.map(|line| Names::default().fill_in_default(&line)),
         verdict: verdict(&features),
     };
     if arguments.json {
@@ -102,7 +114,9 @@ fn show(out: &mut dyn Write, report: &Report) -> io::Result<()> {
             tell(out, alike)?;
         }
     }
-    writeln!(out, "\n{}", output::printable(&report.verdict))
+    writeln!(out)?;
+    limit::uncovered(out, report.default.as_ref(), &mut Names::default())?;
+    writeln!(out, "{}", output::printable(&report.verdict))
 }
 
 /// Features that lack for the same reason, and have the same in their place.

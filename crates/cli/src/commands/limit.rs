@@ -22,7 +22,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
-pub(crate) use show::{doubts, list};
+pub(crate) use show::{doubts, list, uncovered};
 
 /// `plimsoll limit ...`
 #[derive(Debug, Args)]
@@ -160,6 +160,7 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
     } else {
         show::list(out, &limits, &mut names)?;
         show::doubts(out, &limits.groups, &mut names)?;
+        show::uncovered(out, limits.default.as_ref(), &mut names)?;
     }
     Ok(Exit::Done)
 }

@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         for group in &mut status.groups {
             *group = names.fill_in_group(group);
         }
+        status.default = status.default.as_ref().map(|line| names.fill_in_default(line));
         output::json(out, &status)?;
     } else {
         show(out, &status, &mut names)?;
@@ -112,6 +113,7 @@ fn without_a_daemon() -> Status {
         },
         accounts: Vec::new(),
         groups: Vec::new(),
+        default: None,
         pressure: Pressure {
             mem_total_bytes: None,
             mem_available_bytes: None,
@@ -181,12 +183,13 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
     limit::doubts(out, &status.groups, names)?;
+    limit::uncovered(out, status.default.as_ref(), names)?;
     writeln!(out)?;
-    if status.accounts.is_empty() && status.groups.is_empty() {
+    if status.accounts.is_empty() && status.groups.is_empty() && status.default.is_none() {
         writeln!(out, "No account of yours has a line. Draw one with: plimsoll limit set USER 2G")
     } else {
-        let (accounts, groups) = (status.accounts.clone(), status.groups.clone());
-        limit::list(out, &Limits { accounts, groups, default: None }, names)
+        let Status { accounts, groups, default, .. } = status.clone();
+        limit::list(out, &Limits { accounts, groups, default }, names)
     }
 }
 

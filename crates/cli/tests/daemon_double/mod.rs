@@ -123,6 +123,10 @@ impl Control for Double {
         Ok(views.collect())
     }
 
+    fn running(&self) -> Vec<Uid> {
+        Vec::new()
+    }
+
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
         validate(&limit.line, MEM_TOTAL).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let place = Place::of(peer.uid, limit.target).unwrap();

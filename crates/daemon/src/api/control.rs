@@ -3,15 +3,13 @@
 use super::peer::Peer;
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::{AccountView, GroupView, Source},
+    account::{AccountView, DefaultView, GroupView},
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
-    size::Size,
     status::Status,
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::{TunableChange, view::ProtectView},
 };
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Why a call was not carried out. The texts are for the user: one line each, with what to do.
@@ -103,6 +101,9 @@ pub trait Control: Send + Sync + 'static {
     /// Any [`Refusal`].
     fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal>;
 
+    /// The users that run something now, those to whom `/etc/subuid` gives no owner first.
+    fn running(&self) -> Vec<Uid>;
+
     /// Draws a line and saves it. All of it has happened, or nothing has.
     ///
     /// # Errors
@@ -140,43 +141,23 @@ pub trait Control: Send + Sync + 'static {
     fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal>;
 }
 
-/// The `default` line as `limit show` tells it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DefaultView {
-    /// As typed; a percentage stays one.
-    pub hard: Size,
-    /// The hard limit on this machine, in whole pages.
-    pub hard_bytes: u64,
-    /// The soft limit on this machine, in whole pages.
-    pub soft_bytes: u64,
-    /// What crossing does.
-    pub action: plimsoll_policy::account::Action,
-    /// Where the line comes from.
-    pub source: Source,
-    /// The lowest uid that it is for.
-    pub uid_min: u32,
-    /// The highest uid that it is for.
-    pub uid_max: u32,
-}
-
-impl DefaultView {
-    /// The `default` line of a book; `None` where there is none.
-    #[must_use]
-    pub fn of(standing: &Standing) -> Option<Self> {
-        let Standing { book, mem_total, page_size } = standing;
-        let resolved = book.resolve_default(*mem_total, *page_size)?;
-        let (line, source) = book.administrators(Target::Default)?;
-        let UidRange { min, max } = book.range();
-        Some(Self {
-            hard: line.hard,
-            hard_bytes: page_size.to_bytes(resolved.hard).0,
-            soft_bytes: page_size.to_bytes(resolved.soft).0,
-            action: resolved.action,
-            source,
-            uid_min: min.0,
-            uid_max: max.0,
-        })
-    }
+/// The `default` line, as far as no process has to be looked at; `None` where there is none.
+#[must_use]
+pub fn default_view(standing: &Standing) -> Option<DefaultView> {
+    let Standing { book, mem_total, page_size } = standing;
+    let resolved = book.resolve_default(*mem_total, *page_size)?;
+    let (line, source) = book.administrators(Target::Default)?;
+    let UidRange { min, max } = book.range();
+    Some(DefaultView {
+        hard: line.hard,
+        hard_bytes: page_size.to_bytes(resolved.hard).0,
+        soft_bytes: page_size.to_bytes(resolved.soft).0,
+        action: resolved.action,
+        source,
+        uid_min: min.0,
+        uid_max: max.0,
+        uncovered: Vec::new(),
+    })
 }
 
 /// The line of a group as `limit show` tells it; `None` where there is none.

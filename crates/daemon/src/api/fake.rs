@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex};
 pub(super) const MEM_TOTAL: Bytes = Bytes(8 << 30);
 pub(super) const ALICE: Uid = Uid(60_001);
 pub(super) const BOB: Uid = Uid(60_002);
+/// Above what the `default` line is for.
+pub(super) const DIRECTORYS: Uid = Uid(61_001);
 pub(super) const STAFF: Gid = Gid(60_003);
 
 #[derive(Debug, Default)]
@@ -182,6 +184,7 @@ impl Control for Fake {
             },
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
+            default: None,
             pressure: Pressure {
                 mem_total_bytes: Some(MEM_TOTAL.0),
                 mem_available_bytes: Some(4 << 30),
@@ -226,6 +229,10 @@ impl Control for Fake {
         };
         let uids = explicit.union(&members).copied().filter(move |uid| user.is_none_or(|user| user == *uid));
         Ok(uids.filter_map(|uid| self.view(uid)).collect())
+    }
+
+    fn running(&self) -> Vec<Uid> {
+        vec![Uid(999), ALICE, DIRECTORYS, Uid(62_000), Uid(100_000)]
     }
 
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {

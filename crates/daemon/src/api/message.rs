@@ -1,10 +1,9 @@
 //! The parameters of each call and reply, as they travel. `io.plimsoll.varlink` describes the same; a test holds the
 //! two together.
 
-use super::control::DefaultView;
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::{AccountView, Action, GroupView},
+    account::{AccountView, Action, DefaultView, GroupView},
     human,
     incident::Incident,
     lines::{Cleared, Target},

@@ -34,6 +34,10 @@ impl Control for Nobody {
         refuse()
     }
 
+    fn running(&self) -> Vec<Uid> {
+        Vec::new()
+    }
+
     fn set_limit(&self, _: Peer, _: SetLimit) -> Result<(), Refusal> {
         refuse()
     }

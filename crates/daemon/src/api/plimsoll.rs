@@ -2,7 +2,7 @@
 //! may not see. In that order, in every method, and nowhere else.
 
 use super::{
-    control::{Control, DefaultView, HistoryQuery, Pick, Refusal, SetLimit, Standing, group_view},
+    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing, default_view, group_view},
     message::{
         ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits,
         Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
@@ -10,7 +10,7 @@ use super::{
     peer::Peer,
 };
 use plimsoll_policy::{
-    account::{Account, Action, GroupView},
+    account::{Account, Action, DefaultView, GroupView, UNCOVERED_MAX, UserView},
     incident::Incident,
     lines::{Line, Target},
     permission::{self, Request},
@@ -78,6 +78,7 @@ impl Plimsoll<'_> {
         let mut status = self.control.status(self.peer)?;
         status.accounts.retain(|account| permission::visible(account, self.peer.uid));
         status.groups = self.groups(&standing);
+        status.default = self.default(&standing);
         to_value(&status)
     }
 
@@ -102,7 +103,7 @@ impl Plimsoll<'_> {
             Some(Target::User(_) | Target::Default) => Vec::new(),
         };
         let default = match call.who {
-            None | Some(Target::Default) => DefaultView::of(&standing),
+            None | Some(Target::Default) => self.default(&standing),
             Some(Target::User(_) | Target::Group(_)) => None,
         };
         Ok(Limits { accounts, groups, default })
@@ -112,6 +113,22 @@ impl Plimsoll<'_> {
     fn groups(&self, standing: &Standing) -> Vec<GroupView> {
         let views = standing.book.gids().into_iter().filter_map(|gid| group_view(standing, gid));
         views.filter(|view| permission::group_visible(view, self.peer.uid, &standing.book)).collect()
+    }
+
+    /// The `default` line, and whom of those that the peer may see it leaves out.
+    fn default(&self, standing: &Standing) -> Option<DefaultView> {
+        let mut view = default_view(standing)?;
+        let Standing { book, mem_total, page_size } = standing;
+        let running = match self.peer {
+            peer if peer.is_root() => self.control.running(),
+            // Who has a subordinate uid is charged to its owner.
+            Peer { uid, owner, .. } => Vec::from_iter((uid == owner).then_some(uid)),
+        };
+        let left_out =
+            |uid: &Uid| book.range().leaves_out(*uid) && book.resolve(*uid, *mem_total, *page_size).is_none();
+        let uncovered = running.into_iter().filter(left_out).take(UNCOVERED_MAX);
+        view.uncovered = uncovered.map(|uid| UserView { uid, name: None }).collect();
+        Some(view)
     }
 
     fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_policy::account::AccountView>, Refusal> {

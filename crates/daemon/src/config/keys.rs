@@ -48,7 +48,7 @@ pub const KEYS: &[Key] = keys! {
     limits.uid_min: "0 to 4294967294", "uid", None, "1000",
         "The first uid that `limits.default` is for. Not set: `UID_MIN` of /etc/login.defs, or 1000.";
     limits.uid_max: "0 to 4294967294", "uid", None, "60000",
-        "The last uid that `limits.default` is for; 61184 to 65535 (systemd's services, `nobody`) it is never for. Not set: `UID_MAX` of /etc/login.defs, or 60000.";
+        "The last uid that `limits.default` is for; 61184 to 65535 (systemd's services, `nobody`) it is never for. Raise it for the users of a directory (LDAP, AD). Not set: `UID_MAX` of /etc/login.defs, or 60000.";
     limits.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
         "How long a killed process may hold on to its memory before the account's next one is killed.";
     limits.term_grace_ms: "0 to 86400000", "milliseconds", Some("10000"), "3000",

@@ -110,6 +110,7 @@ impl<K: TheKernel> Guard<K> {
             guards: self.guards(limits_on),
             accounts,
             groups: Vec::new(),
+            default: None,
             pressure: self.pressure(),
             kernel: self.kernel()?,
         })

@@ -33,6 +33,7 @@ fn status() -> Status {
         },
         accounts: Vec::new(),
         groups: vec![],
+        default: None,
         pressure: Pressure {
             mem_total_bytes: Some(4 << 30),
             mem_available_bytes: None,
@@ -73,7 +74,10 @@ fn status() -> Status {
 fn status_has_the_top_level_fields_that_scripts_rely_on() {
     let json = serde_json::to_value(status()).unwrap();
     let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
-    assert_eq!(fields, ["accounts", "daemon", "groups", "guards", "kernel", "pressure", "triggers"]);
+    assert_eq!(
+        fields,
+        ["accounts", "daemon", "default", "groups", "guards", "kernel", "pressure", "triggers"]
+    );
     assert_eq!(json["triggers"]["last-defence"], "the kernel's own OOM killer");
     assert_eq!(json["pressure"]["swap_total_bytes"], 0);
     assert!(json["pressure"]["mem_available_bytes"].is_null());

@@ -16,6 +16,7 @@ fn report(features: &[Feature]) -> Report {
     Report {
         kernel: Some("6.12.1".to_owned()),
         features: features.iter().map(Row::from).collect(),
+        default: None,
         verdict: "All is well.".to_owned(),
     }
 }

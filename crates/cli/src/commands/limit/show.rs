@@ -5,15 +5,21 @@ use crate::{
     output,
     table::{Align, Table},
 };
-use plimsoll_daemon::api::{control::DefaultView, message::Limits};
+use plimsoll_daemon::api::message::Limits;
 use plimsoll_policy::{
-    account::{AccountView, Action, GroupView, Source},
+    account::{AccountView, Action, DefaultView, GroupView, Source, UserView},
     human,
     lines::Target,
     units::{Bytes, Uid},
 };
 use serde::Serialize;
 use std::io::{self, Write};
+
+/// Where subordinate uids begin (`SUB_UID_MIN` of login.defs, where it is not set).
+const SUBORDINATE_UID_MIN: Uid = Uid(100_000);
+
+/// How many users without a line are told by name.
+const USERS_TOLD: usize = 5;
 
 /// One element of `limit show --json`: an account, or the line of a group or of `default` in the same words, with `null`
 /// for what only an account has.
@@ -47,7 +53,7 @@ pub(super) struct SharedEntry {
 #[serde(untagged)]
 enum Whom {
     Members { members: u64, doubt: Option<String> },
-    Range { uid_min: u32, uid_max: u32 },
+    Range { uid_min: u32, uid_max: u32, uncovered: Vec<UserView> },
 }
 
 impl SharedEntry {
@@ -68,7 +74,7 @@ impl SharedEntry {
         }
     }
 
-    fn of_default(line: &DefaultView) -> Self {
+    fn of_default(line: DefaultView) -> Self {
         Self {
             account: Target::Default,
             name: None,
@@ -76,7 +82,7 @@ impl SharedEntry {
             hard_bytes: line.hard_bytes,
             action: line.action,
             source: line.source,
-            whom: Whom::Range { uid_min: line.uid_min, uid_max: line.uid_max },
+            whom: Whom::Range { uid_min: line.uid_min, uid_max: line.uid_max, uncovered: line.uncovered },
             usage_bytes: None,
             reserved_bytes: None,
             effective_bytes: None,
@@ -91,7 +97,9 @@ pub(super) fn entries(limits: &Limits, names: &mut Names) -> Vec<Entry> {
     let accounts = limits.accounts.iter().map(|view| Entry::Account(names.fill_in(view)));
     let mut entries: Vec<_> = accounts.collect();
     let groups = limits.groups.iter().map(|view| SharedEntry::of_group(names.fill_in_group(view)));
-    entries.extend(groups.chain(limits.default.as_ref().map(SharedEntry::of_default)).map(Entry::Shared));
+    let groups: Vec<_> = groups.collect();
+    let default = limits.default.as_ref().map(|line| SharedEntry::of_default(names.fill_in_default(line)));
+    entries.extend(groups.into_iter().chain(default).map(Entry::Shared));
     entries
 }
 
@@ -162,10 +170,9 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
         (SharedEntry::of_group(view.clone()), whom)
     });
     let groups: Vec<_> = groups.collect();
-    let default = limits
-        .default
-        .iter()
-        .map(|line| (SharedEntry::of_default(line), format!("uids {}-{}", line.uid_min, line.uid_max)));
+    let default = limits.default.iter().map(|line| {
+        (SharedEntry::of_default(line.clone()), format!("uids {}-{}", line.uid_min, line.uid_max))
+    });
     for (line, whom) in groups.into_iter().chain(default) {
         let none = || "-".to_owned();
         table.row([
@@ -192,6 +199,32 @@ pub(crate) fn doubts(out: &mut dyn Write, groups: &[GroupView], names: &mut Name
         }
     }
     Ok(())
+}
+
+/// Who runs something and has no line for a uid above those of `default`, and the setting that includes them. Who has no
+/// name above [`SUBORDINATE_UID_MIN`] is in a container, most likely, and not told of.
+pub(crate) fn uncovered(
+    out: &mut dyn Write,
+    default: Option<&DefaultView>,
+    names: &mut Names,
+) -> io::Result<()> {
+    let Some(line) = default.map(|line| names.fill_in_default(line)) else { return Ok(()) };
+    let DefaultView { uid_min, uid_max, mut uncovered, .. } = line;
+    uncovered.retain(|user| user.name.is_some() || user.uid < SUBORDINATE_UID_MIN);
+    let Some(highest) = uncovered.iter().map(|user| user.uid).max() else { return Ok(()) };
+    let told = |user: &UserView| match &user.name {
+        Some(name) => format!("{} ({})", human::escaped(name), user.uid),
+        None => user.uid.to_string(),
+    };
+    let more = uncovered.len().saturating_sub(USERS_TOLD);
+    let mut users: Vec<String> = uncovered.iter().take(USERS_TOLD).map(told).collect();
+    users.extend((more > 0).then(|| format!("{more} more")));
+    writeln!(
+        out,
+        "Note: without a line, and running something here: {}. default is for uids {uid_min} to {uid_max}; to include \
+         them, set limits.uid_max = {highest} and reload.",
+        users.join(", ")
+    )
 }
 
 /// What holds after a line was drawn, a sentence each.

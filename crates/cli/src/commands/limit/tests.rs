@@ -3,9 +3,9 @@ use crate::{
     exit::{Exit, Failure},
     names::Names,
 };
-use plimsoll_daemon::api::{control::DefaultView, message::Limits};
+use plimsoll_daemon::api::message::Limits;
 use plimsoll_policy::{
-    account::{Account, AccountView, Action, GroupView, Source},
+    account::{Account, AccountView, Action, DefaultView, GroupView, Source, UserView},
     lines::Target,
     size::Size,
     units::{Gid, Uid},
@@ -52,6 +52,10 @@ fn root_group(doubt: Option<&str>) -> GroupView {
     }
 }
 
+fn stray(uid: u32) -> UserView {
+    UserView { uid: Uid(uid), name: None }
+}
+
 fn limits() -> Limits {
     let near = AccountView { near: true, processes: 1, source: Source::Config, ..view(60_789) };
     let default = DefaultView {
@@ -62,6 +66,7 @@ fn limits() -> Limits {
         source: Source::Config,
         uid_min: 1000,
         uid_max: 60_000,
+        uncovered: vec![stray(60_789), stray(100_789), stray(62_000_789)],
     };
     Limits { accounts: vec![view(0), near], groups: vec![root_group(None)], default: Some(default) }
 }
@@ -168,6 +173,27 @@ fn every_entry_of_the_json_list_has_the_fields_scripts_rely_on() {
     assert_eq!((&list[2]["members"], &list[2]["doubt"]), (&json!(2), &Value::Null));
     assert_eq!((&list[3]["account"], &list[3]["usage_bytes"]), (&json!("default"), &Value::Null));
     assert_eq!(list[3]["uid_min"], json!(1000));
+    assert_eq!(list[3]["uncovered"][2], json!({"uid": 62_000_789, "name": null}));
+}
+
+#[test]
+fn who_has_no_line_for_a_uid_above_is_told_with_the_setting_and_containers_uids_are_not() {
+    let told = |users: &[u32]| {
+        let uncovered = users.iter().copied().map(stray).collect();
+        let line = DefaultView { uncovered, ..limits().default.unwrap() };
+        let mut out = Vec::new();
+        show::uncovered(&mut out, Some(&line), &mut Names::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    // Root is a user with a name, wherever these tests run.
+    assert_eq!(
+        told(&[60_789, 0, 100_789]),
+        "Note: without a line, and running something here: 60789, root (0). default is for uids 1000 to 60000; to \
+         include them, set limits.uid_max = 60789 and reload.\n"
+    );
+    assert_eq!((told(&[]), told(&[100_789, 1_234_000_789])), (String::new(), String::new()));
+    let many = told(&[60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 60_707]);
+    assert!(many.contains("60705, 2 more. default") && many.contains("uid_max = 60707"), "{many}");
 }
 
 #[test]

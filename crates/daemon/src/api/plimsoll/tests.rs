@@ -5,7 +5,7 @@ mod groups;
 use super::{Fault, PAGE_INCIDENTS, Plimsoll};
 use crate::api::{
     control::Refusal,
-    fake::{ALICE, BOB, Fake, incident, line},
+    fake::{ALICE, BOB, DIRECTORYS, Fake, incident, line},
     peer::Peer,
 };
 use plimsoll_policy::{
@@ -198,4 +198,24 @@ fn parameters_that_make_no_sense_are_refused_in_one_line_that_names_them() {
 fn a_method_that_is_not_there_is_told_apart() {
     let called = call(&Fake::new(), ROOT, "Explode", json!({}));
     assert!(matches!(called, Err(Fault::NoSuchMethod)));
+}
+
+#[test]
+fn whom_the_default_line_leaves_out_is_told_to_root_and_to_themselves() {
+    let fake = Fake::new();
+    for method in ["Status", "ShowLimits"] {
+        let told = |peer| call(&fake, peer, method, json!({})).unwrap()["default"]["uncovered"].clone();
+        let users =
+            |uids: &[u32]| uids.iter().map(|uid| json!({"uid": uid, "name": null})).collect::<Vec<_>>();
+        assert_eq!(told(ROOT), json!(users(&[DIRECTORYS.0, 100_000])), "{method}");
+        assert_eq!(told(DIRECTORYS), json!(users(&[DIRECTORYS.0])), "{method}");
+        for other in [ALICE, Uid(999), Uid(62_000)] {
+            assert_eq!(told(other), json!([]), "{method} by {other}");
+        }
+    }
+    fake.book.lock().unwrap().set(Place::Administrator(Target::User(DIRECTORYS)), line(1 << 30));
+    let told = call(&fake, ROOT, "ShowLimits", json!({"who": "default"})).unwrap();
+    assert_eq!(told["default"]["uncovered"], json!([{"uid": 100_000, "name": null}]), "it has a line");
+    call(&fake, ROOT, "ClearLimit", json!({"who": "default"})).unwrap();
+    assert_eq!(call(&fake, ROOT, "Status", json!({})).unwrap()["default"], Value::Null);
 }

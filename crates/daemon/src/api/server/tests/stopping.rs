@@ -54,6 +54,9 @@ impl Control for Slow {
     fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
         self.fake.limits(peer, user)
     }
+    fn running(&self) -> Vec<Uid> {
+        self.fake.running()
+    }
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
         self.fake.set_limit(peer, limit)
     }
