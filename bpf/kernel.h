@@ -282,10 +282,15 @@ struct signal_struct {
 	struct mm_struct *oom_mm;
 };
 
+struct kernfs_iattrs {
+	kuid_t ia_uid;
+};
+
 struct kernfs_node {
 	__u64 id;
 	struct kernfs_node *parent; /* until Linux 6.14 */
 	const char *name;
+	struct kernfs_iattrs *iattr; /* none, as long as it is root's and nobody changed its attributes */
 };
 
 struct kernfs_node___615 {
@@ -302,6 +307,8 @@ struct cgroup_subsys_state {
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
+	int level;
+	struct cgroup *ancestors[1]; /* from the root on, itself last (since Linux 6.1) */
 };
 
 struct page_counter {

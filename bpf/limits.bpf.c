@@ -21,6 +21,7 @@
 #include "limits/reserved.h"
 #include "limits/family.h"
 #include "limits/charge.h"
+#include "limits/container.h"
 #include "limits/track.h"
 #include "limits/rank.h"
 #include "limits/tell.h"
