@@ -343,6 +343,7 @@ int copies_set(struct plimsoll_copies *ctx)
 	struct plimsoll_family *f;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
+	__s64 more;
 
 	ctx->result = -ESRCH;
 	if (key) {
@@ -363,8 +364,11 @@ int copies_set(struct plimsoll_copies *ctx)
 	if (!f)
 		return 0;
 	a = account_at(f->account);
-	if (a)
-		account_add(a, ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages));
+	if (a) {
+		more = ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages);
+		family_moved(a, 0, more);
+		account_add(a, more);
+	}
 	ctx->result = 0;
 	leave_one(f, family);
 	return 0;

@@ -81,7 +81,7 @@ static __always_inline void settle_dying_family(struct plimsoll_family *f, struc
 	}
 }
 
-/* What copy-on-write could still add follows each change of a family's shares and of its charge. */
+/* What copy-on-write could still add follows each change of a family's shares and of its charge, copies among it. */
 static __always_inline void family_moved(struct plimsoll_account *a, __s64 shares, __s64 charged)
 {
 	__sync_fetch_and_add(&a->copyable_pages, shares - charged);
@@ -92,8 +92,9 @@ static __always_inline void end_family(struct plimsoll_family *f, struct plimsol
 {
 	__s64 charged = __sync_lock_test_and_set(&f->pages, 0), shares = __sync_lock_test_and_set(&f->shares, 0);
 
+	charged += __sync_lock_test_and_set(&f->copied_pages, 0);
 	family_moved(a, -shares, -charged);
-	account_add(a, -charged - (__s64)__sync_lock_test_and_set(&f->copied_pages, 0));
+	account_add(a, -charged);
 	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
 }
 
@@ -158,8 +159,8 @@ static __always_inline __s64 take_shares(struct plimsoll_family *f, struct plims
 {
 	__s64 over = pages - __sync_fetch_and_add(&f->shares, -pages), charged, copies;
 
-	family_moved(a, -pages, 0);
 	copies = cap_copies(f);
+	family_moved(a, -pages, -copies);
 	charged = f->pages;
 	over += charged;
 	if (over > charged)
@@ -215,8 +216,10 @@ __noinline int give_up_copies(__u64 id, __s64 pages)
 	if (pages <= 0 || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - pages) != copied)
 		return 0;
 	a = account_at(f->account);
-	if (a)
+	if (a) {
+		family_moved(a, 0, -pages);
 		account_add(a, -pages);
+	}
 	return 0;
 }
 

@@ -159,12 +159,26 @@ static __always_inline bool changed_user(struct plimsoll_mm *e)
 	return changed;
 }
 
+/*
+ * What copy-on-write may still add is kept free, since nobody asks for it: what is copied is found later, by a survey. For
+ * each process no more than the allowance, which is all that one that keeps to its grants may have besides: of what a server
+ * of gigabytes shares with its workers little is copied as a rule, and all of it kept free would leave no room for grants.
+ */
+static __always_inline __s64 kept_for_copies(struct plimsoll_account *a)
+{
+	__s64 copyable = a->copyable_pages, most = (__s64)a->processes * allowance_pages;
+
+	if (copyable > most)
+		copyable = most;
+	return copyable > 0 ? copyable : 0;
+}
+
 /* Of an account that stays this user's for as long as this takes. */
 static __always_inline int grant_from(struct plimsoll_account *a, struct plimsoll_mm *e, __u64 key,
 				      struct plimsoll_reserve *ctx)
 {
 	struct claim claim = { .pages = ctx->pages };
-	__s64 hard = a->hard_pages;
+	__s64 hard = a->hard_pages, kept = kept_for_copies(a);
 	int result;
 
 	/* Its line went, and the account became another's, before it was held. */
@@ -177,8 +191,8 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 	if (a->effective_pages == PLIMSOLL_NO_LINE)
 		return -EAGAIN;
 	claim.account = a;
-	result = claim_pages(a, &claim, hard - ctx->headroom_pages);
-	ctx->usage_pages = claim.usage;
+	result = claim_pages(a, &claim, hard - ctx->headroom_pages - kept);
+	ctx->usage_pages = result == -ENOSPC ? claim.usage + kept : claim.usage;
 	ctx->reserved_pages = a->reserved_pages;
 	if (result)
 		return result;

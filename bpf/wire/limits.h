@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 5
+#define PLIMSOLL_SCHEMA 6
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -138,8 +138,8 @@ struct plimsoll_account {
 	volatile __u64 nobody_ns; /* when a search for its largest processes found nobody; 0: it found one */
 
 	volatile __s64
-		copyable_pages; /* what copy-on-write could add to usage: shares of families beyond their charge */
-	volatile __u32 signal;  /* what crossing sends: 9, 15, or 0 for nothing but a record */
+		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
+	volatile __u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	volatile __u32 from_default;
 	volatile __u32 notified;
 	volatile __u32 kills;
@@ -314,16 +314,16 @@ struct plimsoll_of_account {
 };
 
 /*
- * So many pages for a process, taken from what is left below hard_pages - headroom_pages in one step. -ENOSPC: they do not
- * fit. -EAGAIN: usage is not known well enough to tell; once all tasks were walked it is. -ENOENT: no line is drawn for it.
- * -ESRCH: it is not tracked, is dying, or runs something else by now.
+ * So many pages for a process, taken in one step from what is left below hard_pages - headroom_pages and is not kept for
+ * copies. -ENOSPC: they do not fit. -EAGAIN: usage is not known well enough to tell; once all tasks were walked it is.
+ * -ENOENT: no line is drawn for it. -ESRCH: it is not tracked, is dying, or runs something else by now.
  */
 struct plimsoll_reserve {
 	__u64 mm;
 	__u64 start_ns;
 	__s64 pages;
 	__s64 headroom_pages;
-	__s64 usage_pages;    /* out: the account's, with what was granted */
+	__s64 usage_pages;    /* out: the account's, with what was granted; -ENOSPC: and with what is kept for copies */
 	__s64 hard_pages;     /* out */
 	__s64 reserved_pages; /* out: the account's */
 	__u32 tgid;

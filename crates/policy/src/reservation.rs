@@ -12,8 +12,16 @@ pub const HEADROOM: Bytes = Bytes(1 << 20);
 /// What a process may have beyond its grants and still be in the lower tier.
 pub const ALLOWANCE: Bytes = Bytes(4 << 20);
 
-/// Whether a request is granted: usage, what was granted and is not touched yet among it, stays at or below the line
-/// less the headroom.
+/// What grants leave free besides, for the copies that forked processes may still make of the pages they share (`copyable`):
+/// no event tells of these. For each process of the account no more than the allowance, which is what one that keeps to its
+/// grants may have besides.
+#[must_use]
+pub fn kept_for_copies(copyable: Pages, processes: u32, allowance: Pages) -> Pages {
+    copyable.min(Pages(allowance.0.saturating_mul(processes.into())))
+}
+
+/// Whether a request is granted: usage, what was granted and is not touched yet among it, and what is kept for copies, stays
+/// at or below the line less the headroom.
 #[must_use]
 pub const fn fits(usage: Pages, request: Pages, headroom: Pages, hard: Pages) -> bool {
     match usage.0.checked_add(request.0) {

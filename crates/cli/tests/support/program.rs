@@ -101,6 +101,11 @@ impl Program {
         self.end_within(Duration::from_secs(30))
     }
 
+    /// Its end, if it has ended.
+    pub fn try_end(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// Waits for its end, no longer than `deadline`.
     #[track_caller]
     pub fn end_within(&mut self, deadline: Duration) -> ExitStatus {

@@ -12,7 +12,10 @@ use super::{
     soft::Soft,
     state::{Coordinator, Effect},
 };
-use plimsoll_policy::units::{Bytes, Nanos, Pages, Pid, Uid};
+use plimsoll_policy::{
+    reservation::{ALLOWANCE, kept_for_copies, room},
+    units::{Bytes, Nanos, Pages, Pid, Uid},
+};
 use plimsoll_sys::bpf::Reserved;
 use plimsoll_wire::tmalloc::{Refusal, Reply};
 use std::collections::BTreeSet;
@@ -130,8 +133,10 @@ impl<G: Grantor> Coordinator<G> {
         match self.grantor.as_mut()?.account(user) {
             Ok(account) => {
                 let account = account?;
-                let free = account.hard.saturating_sub(headroom).saturating_sub(account.usage);
-                Some(self.bytes(free))
+                let allowance = self.terms.page_size.to_pages(ALLOWANCE);
+                let kept = kept_for_copies(account.copyable, account.processes, allowance);
+                let used = Pages(account.usage.0.saturating_add(kept.0));
+                Some(self.bytes(room(used, headroom, account.hard)))
             }
             Err(error) => {
                 self.effect(Effect::Trouble(error));

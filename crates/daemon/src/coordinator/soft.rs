@@ -72,6 +72,8 @@ mod tests {
             effective: Some(Pages(1024)),
             near: usage >= 960,
             peak: Pages(usage),
+            copyable: Pages(0),
+            processes: 1,
         }
     }
 

@@ -1,4 +1,4 @@
-use super::{Tier, fits, room};
+use super::{Tier, fits, kept_for_copies, room};
 use crate::units::Pages;
 use proptest::{prop_assert_eq, proptest};
 
@@ -12,6 +12,16 @@ fn a_request_is_granted_up_to_the_line_less_the_headroom_and_not_a_page_more() {
     assert!(!fits(91, 1));
     assert!(!fits(u64::MAX, 1));
     assert!(!fits(1, u64::MAX));
+}
+
+#[test]
+fn what_little_is_inherited_is_kept_whole_and_of_much_the_allowance_for_each_process() {
+    let kept = |copyable, processes| kept_for_copies(Pages(copyable), processes, Pages(1024)).0;
+    // 32 forked processes that inherit 100 KiB each; a server of 1 GiB with 8 workers; nobody forked.
+    assert_eq!(kept(32 * 25, 33), 32 * 25);
+    assert_eq!(kept(8 << 18, 9), 9 * 1024);
+    assert_eq!((kept(0, 9), kept(10, 0)), (0, 0));
+    assert_eq!(kept(u64::MAX, u32::MAX), u64::from(u32::MAX) * 1024);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub enum Reserved {
     },
     /// It does not fit below the line.
     Over {
-        /// Of the account.
+        /// Of the account, what is kept for copies included.
         usage: Pages,
         /// Its line.
         hard: Pages,
@@ -67,12 +67,17 @@ pub struct GrantAccount {
     pub near: bool,
     /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
     pub peak: Pages,
+    /// What copy-on-write could still add to usage.
+    pub copyable: Pages,
+    /// Address spaces.
+    pub processes: u32,
 }
 
 impl From<AccountFacts> for GrantAccount {
     fn from(facts: AccountFacts) -> Self {
-        let AccountFacts { usage, reserved, soft, hard, effective, near, peak, .. } = facts;
-        Self { usage, reserved, soft, hard, effective, near, peak }
+        let AccountFacts { usage, reserved, soft, hard, effective, near, peak, copyable, processes, .. } =
+            facts;
+        Self { usage, reserved, soft, hard, effective, near, peak, copyable, processes }
     }
 }
 
@@ -142,7 +147,8 @@ impl<S: Site> Grants<S> {
         }))
     }
 
-    /// Grants `pages` if the account's usage, they included, stays at or below its line less `headroom`. In one step: of
+    /// Grants `pages` if the account's usage, they and what is kept for copies included, stays at or below its line less
+    /// `headroom`. In one step: of
     /// all that ask at once no two get the same pages.
     ///
     /// # Errors

@@ -156,6 +156,8 @@ impl Grantor for Fake {
             effective: Some(Pages(*hard)),
             near: false,
             peak: Pages(0),
+            copyable: Pages(0),
+            processes: 0,
         }))
     }
 

@@ -169,6 +169,7 @@ impl Maps {
             self.entries.values().filter(|e| e.reserved_of == index).map(|e| e.reserved).sum();
         let own: i64 = its().map(|e| e.own).sum();
         let shared: i64 = families().map(|family| family.pages + family.copied_pages).sum();
+        let copyable: i64 = families().map(|family| family.shares - family.pages - family.copied_pages).sum();
         let dying: i64 = self.entries.values().filter(|e| e.dying_of == index).map(|e| e.dying).sum();
         let dying = dying + families().map(|family| family.dying_pages).sum::<i64>();
         let compare = |what: &str, known: i64, found: i64| {
@@ -176,6 +177,7 @@ impl Maps {
         };
         compare("pages", a.usage_pages, own + shared + reserved)
             .or_else(|| compare("pages reserved", a.reserved_pages, reserved))
+            .or_else(|| compare("pages that may be copied", a.copyable_pages, copyable))
             .or_else(|| compare("pages dying", a.dying_pages, dying))
             .or_else(|| compare("processes", a.processes.into(), its().count().try_into().unwrap()))
             .or_else(|| compare("claims under way", a.taking.into(), 0))

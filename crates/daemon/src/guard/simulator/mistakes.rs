@@ -92,6 +92,8 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	if (claim->usage + claim->pages > claim->limit) {" => "	if (claim->usage + claim->pages > claim->limit + 1) {";
     "a grant is not taken from what is left" in "limits/grants.h":
         "	__sync_fetch_and_add(&a->reserved_pages, pages);\n	for (i = 0;" => "	for (i = 0;";
+    "nothing is kept for copies" in "limits/grants.h":
+        "hard - ctx->headroom_pages - kept);" => "hard - ctx->headroom_pages);";
     "what is given back is reserved still" in "limits/reserved.h":
         "	__sync_fetch_and_add(&a->reserved_pages, -pages);\n	account_add(a, -pages);\n	if (untouched" => "	account_add(a, -pages);\n	if (untouched";
     "a walk settles nothing" in "limits.bpf.c":

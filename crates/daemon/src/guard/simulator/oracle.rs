@@ -547,7 +547,9 @@ impl World {
         else {
             return;
         };
-        if usage + headroom > account.hard_pages.cast_unsigned() {
+        let most = i64::from(account.processes) * super::ALLOWANCE_PAGES;
+        let kept = account.copyable_pages.clamp(0, most).cast_unsigned();
+        if usage + kept + headroom > account.hard_pages.cast_unsigned() {
             self.oracle.breaks(format!("granted up to {usage} of {account:?}"));
         }
     }
