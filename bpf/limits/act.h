@@ -108,7 +108,7 @@ static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 	/* Also what was protected: nobody is to die for what it left behind. */
 	if (note_left(a->index, key) || e->flags & PLIMSOLL_MM_NO_VICTIM)
 		return 0;
-	rank = out = rank_of(e);
+	rank = out = standing_of(a->index, key);
 	for (i = 1; i < PLIMSOLL_LARGEST; i++)
 		if (search->rank[i] < search->rank[least])
 			least = i;
@@ -118,6 +118,7 @@ static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 		search->rank[least] = rank;
 		search->mm[least] = key;
 	}
+	out = rank_in(out);
 	if (out > search->floor_rank)
 		search->floor_rank = out;
 	return 0;
@@ -126,13 +127,14 @@ static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 /*
  * Finds the account's largest processes, as weighed, among all that are tracked, and which of them nobody runs in any
  * more: when the account comes near, and when those that were known have gone. Not a matter of each event: tens of
- * microseconds. Where it found nobody it is not repeated at once.
+ * microseconds. Past the line those come first whose end is enough; where there are none it is not repeated at once.
  */
 __noinline int find_largest(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct search search = { .account = a, .floor_rank = RANK_NONE };
-	__u64 now = bpf_ktime_get_ns(), key, found = 0;
+	__u64 now = bpf_ktime_get_ns(), key;
+	__s64 none_enough = -1;
 	struct plimsoll_mm *e;
 	int i;
 
@@ -145,12 +147,13 @@ __noinline int find_largest(__u32 account)
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = search.mm[i];
 		a->largest[i] = key;
-		found |= key;
+		/* Negative if all are: without a branch. */
+		none_enough &= search.rank[i] + TIER_RANKS;
 		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
 		if (e)
 			__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
 	}
-	a->nobody_ns = found ? 0 : now;
+	a->nobody_ns = none_enough < 0 ? now : 0;
 	return 0;
 }
 
@@ -256,7 +259,7 @@ static __always_inline struct choice largest_known(struct plimsoll_account *a)
 		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
 		if (!e || account_at(word_account(e->word)) != a || e->flags & PLIMSOLL_MM_NO_VICTIM)
 			continue;
-		rank = rank_of(e);
+		rank = standing_of(a->index, key);
 		if (rank > best.rank) {
 			best.mm = key;
 			best.rank = rank;
@@ -265,7 +268,10 @@ static __always_inline struct choice largest_known(struct plimsoll_account *a)
 	return best;
 }
 
-/* The account's largest process that may be a victim, as weighed and as far as it is tracked; 0: none. */
+/*
+ * The account's largest process that may be a victim, as weighed and as far as it is tracked, of those whose end is enough if
+ * there are any; 0: none.
+ */
 __noinline __u64 choose(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
@@ -562,7 +568,9 @@ static __always_inline bool may_take_own(struct event *ev)
 /* Whether it keeps to its grants, and somebody who does not could go, if not by this event. */
 static __always_inline bool goes_after_another(struct event *ev)
 {
-	return keeps_to_grants(ev->e) && largest_known(ev->account).rank >= 0;
+	__s64 best = largest_known(ev->account).rank;
+
+	return keeps_to_grants(ev->e) && rank_in(best) >= 0;
 }
 
 /* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * What processes are compared by. Two tiers: who asks for its memory and keeps to what it was granted goes only when
- * nobody else of its account is left that could.
+ * nobody else of its account is left that could. When one is chosen, all whose end is enough come before all others.
  */
 #ifndef PLIMSOLL_LIMITS_RANK_H
 #define PLIMSOLL_LIMITS_RANK_H
 
 /* Pages times weight stay below it: ranks of the lower tier are so far below those of the upper one. */
-#define TIER_RANKS (1LL << 62)
+#define TIER_RANKS (1LL << 60)
+/* So far below come those whose end is not enough. */
+#define SHORT_RANKS (2 * TIER_RANKS)
 /* Below every rank: of a free place, and of who has no pages. */
-#define RANK_NONE (-TIER_RANKS)
+#define RANK_NONE (-2 * SHORT_RANKS)
 
 /* Without its flag bits: neutral where nobody has said anything. */
 static __always_inline __u32 weight_of(struct plimsoll_mm *e)
@@ -38,6 +40,46 @@ static __always_inline __s64 rank_of(struct plimsoll_mm *e)
 	if (pages <= 0)
 		return RANK_NONE;
 	return pages * weight_of(e) - (keeps_to_grants(e) ? TIER_RANKS : 0);
+}
+
+/*
+ * What its account would be charged less without the dying, if it were one of them, as settle_dying_space(),
+ * settle_dying_family() and release_reserved() have it: of what it shares since a fork nothing, while another of its family
+ * lives.
+ */
+static __always_inline __s64 gives_back(struct plimsoll_mm *e)
+{
+	__s64 pages = word_pages(e->word) + copies_of(e), reserved = word_pages(e->reserved);
+	__u64 id = e->family;
+	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
+
+	if (f && f->living <= 1 && f->account == word_account(e->word))
+		pages += f->pages;
+	return reserved > 0 ? pages + reserved : pages;
+}
+
+/*
+ * As rank_of(), with those last whose end would leave their account past its line. This and the next are global, so that the
+ * verifier walks their branches once, and not in each step of a search.
+ */
+__noinline __s64 standing_of(__u32 account, __u64 key)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__s64 rank;
+
+	if (!a || !e)
+		return RANK_NONE;
+	rank = rank_of(e);
+	if (rank == RANK_NONE || a->usage_pages - a->dying_pages - gives_back(e) <= a->effective_pages)
+		return rank;
+	return rank - SHORT_RANKS;
+}
+
+/* Enough or not: the next crossing may need less. */
+__noinline __s64 rank_in(__s64 standing)
+{
+	return standing < -TIER_RANKS ? standing + SHORT_RANKS : standing;
 }
 
 #endif

@@ -53,7 +53,7 @@
 #define PLIMSOLL_MM_DELETED 1024u /* somebody is deleting it */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 
-/* Weights are in thousandths, 1 to 65535: 2^46 pages, more than any machine has, stay below 2^62 when they are weighed. */
+/* Weights are in thousandths, 1 to 65535: 2^44 pages, more than any machine has, stay below 2^60 when they are weighed. */
 #define PLIMSOLL_WEIGHT_NEUTRAL 1000
 #define PLIMSOLL_WEIGHT_MAX 65535u
 
@@ -135,7 +135,7 @@ struct plimsoll_account {
 	volatile __u64 asked_ns;                  /* when the daemon was asked last */
 	volatile __u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
 	volatile __u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
-	volatile __u64 nobody_ns; /* when a search for its largest processes found nobody; 0: it found one */
+	volatile __u64 nobody_ns; /* when a search for its largest found nobody whose end is enough; 0: it found one */
 
 	volatile __s64
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */

@@ -10,7 +10,7 @@ mod support;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-use support::{ALICE, BOB, SOON, exact, until};
+use support::{ALICE, BOB, SOON, World, exact, until};
 use tempfile::TempDir;
 
 fn victims(incident: &Value) -> Vec<u32> {
@@ -361,4 +361,46 @@ fn with_a_daemon_that_does_not_answer_the_line_holds() {
     } else {
         assert_incident(&incidents[0], "in-kernel", "over-hard-limit-unanswered", worker.pid());
     }
+}
+
+/// A process of 60 MiB and its forked child, which has them as well: the end of one of them gives next to nothing back. Who
+/// has 36 MiB of its own goes when there are some 16 MiB too many.
+fn of_two_that_share_all_they_have_neither_goes(world: &World) {
+    world.limit(ALICE, "128M", &[]);
+    let script = "m = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                  m.madvise(15)\nctypes.memset((ctypes.c_char * len(m)).from_buffer(m), 1, len(m))\n\
+                  child = os.fork()\n\
+                  if not child:\n    signal.alarm(60)\n    signal.pause()\n\
+                  say('forked')\nhear()\nsay(os.waitpid(child, os.WNOHANG)[0])\nhear()\n";
+    let mut parent = world.python(ALICE, script);
+    parent.stage("forked");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=36"]);
+    sleeper.stage("ready");
+    world.limit(ALICE, "90M", &["--now"]);
+    let mut crosses = world.workload(ALICE, "bloat", &["--mebibytes=4", "--no-thp"]);
+    crosses.stage("ready");
+    sleeper.killed();
+    crosses.stage("full");
+    parent.tell("");
+    assert_eq!(parent.line(), "0", "its child is killed");
+    let incidents = world.incidents(1);
+    assert_eq!(incidents.iter().map(victims).collect::<Vec<_>>(), [[sleeper.pid()]]);
+}
+
+#[test]
+fn nobody_is_killed_whose_end_gives_nothing_back_while_anothers_does() {
+    let world = world!("[limits]\ntriggers = [\"kernel\"]\n");
+    world.limit(ALICE, "128M", &[]);
+    if !world.signals_others() {
+        println!(
+            "\nSKIPPED: nobody_is_killed_whose_end_gives_nothing_back_while_anothers_does: this kernel takes who allocates"
+        );
+        return;
+    }
+    of_two_that_share_all_they_have_neither_goes(&world);
+}
+
+#[test]
+fn nor_does_the_daemon_kill_anybody_whose_end_gives_nothing_back() {
+    of_two_that_share_all_they_have_neither_goes(&world!("[limits]\ntriggers = [\"daemon\"]\n"));
 }

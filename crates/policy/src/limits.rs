@@ -1,14 +1,15 @@
 //! The daemon's side of one account's line: when to select, when to escalate, when to say something, when to wait.
 //!
 //! One victim at a time: the next is selected only when usage without what is dying still exceeds the line in force, or
-//! when a victim did not die before its deadline. [`decide`] marks nothing as dying; only a signal that was sent does
-//! ([`LimitState::outcome`]). The caller carries an action out, reports its outcome, and then decides again.
+//! when a victim did not die before its deadline. Nobody is one whose end leaves usage past the line while another's does
+//! not. [`decide`] marks nothing as dying; only a signal that was sent does ([`LimitState::outcome`]). The caller carries an
+//! action out, reports its outcome, and then decides again.
 
 use crate::{
     account::Action,
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Decision, Selection, Shortlist, select},
+    selection::{Candidate, Decision, Selection, Shortlist, select_for},
     units::{Nanos, Pages},
     victim::{KILL_DEADLINE, TERM_GRACE, VictimId},
 };
@@ -151,7 +152,7 @@ pub fn decide(
         None => Pages(0),
     };
     let action = if remaining > snapshot.effective_hard {
-        over(snapshot, config, &mut state, usage)
+        over(snapshot, config, &mut state, (usage, remaining))
     } else {
         LimitAction::None
     };
@@ -160,13 +161,19 @@ pub fn decide(
 }
 
 /// The account is over its line, not counting what is dying.
-fn over(snapshot: &Snapshot<'_>, config: &LimitConfig, state: &mut LimitState, usage: Pages) -> LimitAction {
+fn over(
+    snapshot: &Snapshot<'_>,
+    config: &LimitConfig,
+    state: &mut LimitState,
+    (usage, remaining): (Pages, Pages),
+) -> LimitAction {
     let (acts, reason) = match snapshot.action {
         Action::Kill => (true, Reason::OverHardLimitSelected),
         Action::Term => (true, Reason::OverHardLimitTerm),
         Action::Notify | Action::Deny => (false, Reason::OverHardLimitNotify),
     };
-    let selection = select(snapshot.candidates, |victim| state.skipped(victim));
+    let needed = remaining.saturating_sub(snapshot.effective_hard);
+    let selection = select_for(snapshot.candidates, needed, |victim| state.skipped(victim));
     let reason = if acts && (selection.victims.is_empty() || state.has_no_place()) {
         if state.waiting() {
             return LimitAction::None;

@@ -78,6 +78,8 @@ pub struct Candidate {
     pub mm: u64,
     /// What it is charged (a whole address space: equal for all that share it). `Absent`: it has no address space.
     pub usage: Reading<Pages>,
+    /// Of that, what its end gives back: less where it shares pages since a fork. `Pages(u64::MAX)`: all, as far as is known.
+    pub gives_back: Pages,
     /// What each of its pages counts.
     pub weight: Weight,
     /// All of the upper tier come before all of the lower one.
@@ -177,7 +179,14 @@ pub fn rank(candidates: &[Candidate]) -> Shortlist<VICTIMS_MAX> {
 /// signal to them just failed or was sent.
 #[must_use]
 pub fn select(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Selection {
-    let victims = rank_without(candidates, skip);
+    select_for(candidates, Pages(0), skip)
+}
+
+/// As [`select`], where `needed` pages have to come back: only those whose end gives back so many, if there are any.
+#[must_use]
+pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimId) -> bool) -> Selection {
+    let enough = rank_of(candidates, |one| one.gives_back < needed || skip(one.id()));
+    let victims = if enough.is_empty() { rank_without(candidates, skip) } else { enough };
     let first = victims.first();
     let mut peers = Shortlist::EMPTY;
     candidates
@@ -208,6 +217,10 @@ pub fn own_share(mapped: Pages, machine: Option<Pages>, mapped_by_all: Pages) ->
 /// [`rank`] without those that `skip` holds for.
 #[must_use]
 pub fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Shortlist<VICTIMS_MAX> {
+    rank_of(candidates, |one| skip(one.id()))
+}
+
+fn rank_of(candidates: &[Candidate], skip: impl Fn(&Candidate) -> bool) -> Shortlist<VICTIMS_MAX> {
     let mut victims = Shortlist::EMPTY;
     // One pass finds the best; only where some of them turn out to be shielded, another asks for the next best.
     let mut after: Option<Candidate> = None;
@@ -215,7 +228,7 @@ pub fn rank_without(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -
         let mut best = Shortlist::<VICTIMS_MAX>::EMPTY;
         candidates
             .iter()
-            .filter(|one| one.may_be_victim() && !one.doubt.unjudged && !skip(one.id()))
+            .filter(|one| one.may_be_victim() && !one.doubt.unjudged && !skip(one))
             .filter(|one| after.is_none_or(|last| order(&last, one) == Ordering::Less))
             .for_each(|one| best.offer(*one));
         let room = best.iter().filter(|one| !one.is_shielded(candidates)).all(|one| victims.append(*one));

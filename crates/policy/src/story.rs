@@ -291,7 +291,7 @@ fn comparison(incident: &Incident) -> Option<String> {
     let mut sentences = Vec::new();
     if !larger.is_empty() {
         sentences.push(format!(
-            "Larger, and left alone (counting less, protected, already ending, or not the one that was allocating): {}.",
+            "Larger, and left alone (counting less, giving back too little, protected, already ending, or not the one that was allocating): {}.",
             list(&larger)
         ));
     }

@@ -14,7 +14,7 @@ use plimsoll_policy::{
     reason::Reason,
     reservation::Tier,
     selection::{Candidate, Decision, Doubt, Standing, Weight, select},
-    units::Nanos,
+    units::{Nanos, Pages},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
 use plimsoll_sys::{
@@ -120,6 +120,7 @@ impl<K: Kernel> Attached<K> {
                 uid: account.uid,
                 mm: flight.mm,
                 usage: Reading::Known(flight.pages),
+                gives_back: Pages(u64::MAX),
                 weight: Weight::NEUTRAL,
                 tier: Tier::Upper,
                 doubt: Doubt::NONE,
@@ -316,6 +317,7 @@ impl<K: Kernel> Attached<K> {
             uid: space.uid,
             mm: space.mm,
             usage: Reading::Known(space.own),
+            gives_back: Pages(u64::MAX),
             weight: Weight::NEUTRAL,
             tier: Tier::Upper,
             doubt: Doubt::NONE,
@@ -412,6 +414,7 @@ fn candidate_of(holder: &Holder) -> Candidate {
         uid: holder.uid,
         mm: holder.mm,
         usage: Reading::Absent,
+        gives_back: Pages(u64::MAX),
         weight: Weight::NEUTRAL,
         tier: Tier::Upper,
         doubt: Doubt::NONE,

@@ -57,6 +57,8 @@ pub(crate) struct Attached<K: Kernel> {
     /// Accounts to decide about again without being asked.
     pub(crate) unfinished: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
+    /// Of those, where in the list who shares pages since a fork is, with whom, and what of its family's copies may be its own.
+    shared: Vec<(usize, u64, Pages)>,
     pub(crate) holders: Vec<Holder>,
     /// Processes of accounts near their line, held for the case of a crossing.
     pub(crate) early: Early<K>,
@@ -101,6 +103,7 @@ impl<K: Kernel> Attached<K> {
             near: BTreeSet::new(),
             unfinished: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
+            shared: Vec::with_capacity(CANDIDATES_ROOM),
             holders: Vec::new(),
             early: Early::default(),
             weights: Weights::with_room(CANDIDATES_ROOM),
@@ -207,10 +210,11 @@ impl<K: Kernel> Attached<K> {
         account: &AccountFacts,
         hands: &Hands<'_, K>,
     ) -> Result<(), BpfError> {
-        let (own, candidates) = (hands.kernel.own_pid(), &mut self.candidates);
+        let (own, candidates, shared) = (hands.kernel.own_pid(), &mut self.candidates, &mut self.shared);
         let (walk, mut unseen) = (self.walk_number, false);
         let allowance = hands.ledger.page_size().to_pages(ALLOWANCE);
         candidates.clear();
+        shared.clear();
         let weights = &mut self.weights;
         weights.begin_list();
         self.limits.address_spaces(|space| {
@@ -241,12 +245,16 @@ impl<K: Kernel> Attached<K> {
             let ending = space.dying || space.condemned;
             let others = if ending { space.copied } else { space.shared };
             let usage = Pages(space.own.0.saturating_add(others.0));
+            if space.family != 0 {
+                shared.push((candidates.len(), space.family, space.copied));
+            }
             candidates.push(Candidate {
                 pid: space.pid,
                 start_ns: space.start_ns,
                 uid: space.uid,
                 mm: space.mm,
                 usage: Reading::Known(usage),
+                gives_back: Pages(space.own.0.saturating_add(space.reserved.0)),
                 weight,
                 tier: Tier::of(held, space.granted, allowance),
                 doubt: Doubt::NONE,
@@ -254,6 +262,19 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         self.unseen = unseen;
+        self.add_copies()
+    }
+
+    /// Of what its family is charged, what comes back with each of those listed: as the programs have it (`gives_back`).
+    fn add_copies(&mut self) -> Result<(), BpfError> {
+        for (place, family, copied) in self.shared.drain(..) {
+            let Some(facts) = self.limits.family(family)? else { continue };
+            let last = if facts.living <= 1 { facts.pages } else { Pages(0) };
+            if let Some(one) = self.candidates.get_mut(place) {
+                let more = copied.min(facts.copied).0.saturating_add(last.0);
+                one.gives_back = Pages(one.gives_back.0.saturating_add(more));
+            }
+        }
         Ok(())
     }
 }

@@ -464,6 +464,7 @@ fn rough(seen: &Seen, own: Pid) -> Candidate {
         uid: seen.uid,
         mm: seen.mm,
         usage: seen.private,
+        gives_back: Pages(u64::MAX),
         weight: seen.oom_score_adj.map(|adj| adj_weight(adj, seen.uid)).unwrap_or_default(),
         tier: Tier::Upper,
         doubt: Doubt { error: seen.error, ceiling: seen.ceiling, unjudged: standing == Standing::Free },

@@ -42,6 +42,7 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(1000),
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
+        gives_back: Pages(u64::MAX),
         weight: Weight::NEUTRAL,
         tier: Tier::Upper,
         doubt: Doubt::NONE,

@@ -4,7 +4,7 @@ use super::{Candidate, Doubt, Standing, Weight, order};
 use crate::{
     reading::Reading,
     reservation::Tier,
-    units::{Pid, Uid},
+    units::{Pages, Pid, Uid},
 };
 use core::{cmp::Ordering, fmt, ops::Deref};
 
@@ -15,6 +15,7 @@ const NOBODY: Candidate = Candidate {
     uid: Uid(0),
     mm: 0,
     usage: Reading::Absent,
+    gives_back: Pages(u64::MAX),
     weight: Weight::NEUTRAL,
     tier: Tier::Upper,
     doubt: Doubt::NONE,

@@ -1,5 +1,6 @@
 use super::{
     Candidate, Doubt, PEERS_MAX, Protection, Standing, VICTIMS_MAX, Weight, own_share, rank, select,
+    select_for,
 };
 use crate::{
     reading::Reading,
@@ -16,6 +17,7 @@ pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(1000),
         mm: u64::from(pid),
         usage: Reading::Known(Pages(pages)),
+        gives_back: Pages(u64::MAX),
         weight: Weight::NEUTRAL,
         tier: Tier::Upper,
         doubt: Doubt::NONE,
@@ -241,6 +243,29 @@ proptest! {
         let mut turned = candidates.clone();
         turned.rotate_left(turn % candidates.len().max(1));
         prop_assert_eq!(select(&turned, |_| false), select(&candidates, |_| false));
+    }
+
+    #[test]
+    fn nobody_goes_whose_end_is_not_enough_while_anothers_is(
+        candidates in any_candidates(),
+        facts in proptest::collection::vec((0_u64..4, any::<bool>(), 1_u16..4), 40),
+        needed in 0_u64..5,
+    ) {
+        let judged = candidates.iter().zip(facts).map(|(one, (gives_back, asked, times))| Candidate {
+            gives_back: Pages(gives_back),
+            tier: if asked { Tier::Lower } else { Tier::Upper },
+            weight: Weight::from_permille(times * 1000).unwrap(),
+            ..*one
+        });
+        let all: Vec<Candidate> = judged.collect();
+        // As if all others were gone already; they protect whom they protected.
+        let alone = |one: &Candidate| match one.standing {
+            Standing::Free if one.gives_back < Pages(needed) => Candidate { standing: Standing::Dying, ..*one },
+            Standing::Free | Standing::Protected(_) | Standing::Dying => *one,
+        };
+        let enough = rank(&all.iter().map(alone).collect::<Vec<_>>());
+        let expected = if enough.is_empty() { rank(&all) } else { enough };
+        prop_assert_eq!(pids(&select_for(&all, Pages(needed), |_| false).victims), pids(&expected));
     }
 
     #[test]

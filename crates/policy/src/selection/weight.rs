@@ -101,9 +101,10 @@ impl Candidate {
         self.usage.latest().map(|usage| self.scored(self.weight, usage))
     }
 
-    /// The least that it may turn out to weigh: 0 where its usage is not known.
+    /// The least that it may turn out to weigh, where it is to give that back: 0 where its usage is not known.
     pub(super) fn least(&self, range: WeightRange) -> Score {
-        let usage = self.usage.latest().unwrap_or_default().saturating_sub(self.doubt.error);
+        let usage =
+            self.usage.latest().unwrap_or_default().saturating_sub(self.doubt.error).min(self.gives_back);
         self.scored(self.weights(range).lightest, usage)
     }
 

@@ -87,6 +87,10 @@ pub struct FamilyFacts {
     pub pages: Pages,
     /// What they would be charged if nothing were shared any more.
     pub shares: Pages,
+    /// Charged besides: copies that were found.
+    pub copied: Pages,
+    /// Members that are not dying.
+    pub living: u32,
 }
 
 /// What of its family's copies may be one member's.
@@ -520,6 +524,8 @@ impl<S: Site> Limits<S> {
         Ok(found.then(|| FamilyFacts {
             pages: pages(wire_u64!(&value, plimsoll_family, pages).cast_signed()),
             shares: pages(wire_u64!(&value, plimsoll_family, shares).cast_signed()),
+            copied: pages(wire_u64!(&value, plimsoll_family, copied_pages).cast_signed()),
+            living: wire_u32!(&value, plimsoll_family, living),
         }))
     }
 

@@ -93,6 +93,7 @@ fn newcomer(growth: Growth) -> Candidate {
         uid: Uid(u32::MAX),
         mm: growth.mm,
         usage: Reading::Known(Pages(0)),
+        gives_back: Pages(u64::MAX),
         weight: Weight::NEUTRAL,
         tier: Tier::Upper,
         doubt: Doubt { error: Pages(u64::MAX), ceiling: Pages(u64::MAX), unjudged: true },

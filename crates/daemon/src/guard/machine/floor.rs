@@ -229,6 +229,7 @@ impl MachineGuard {
                 uid: process.as_ref().map_or(Uid(u32::MAX), |process| process.uid),
                 mm: 0,
                 usage: process.map_or(Reading::Unreadable, |process| process.usage()),
+                gives_back: Pages(u64::MAX),
                 weight: Weight::NEUTRAL,
                 tier: Tier::Upper,
                 doubt: Doubt::NONE,

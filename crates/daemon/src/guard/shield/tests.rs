@@ -14,6 +14,7 @@ fn candidate(pid: u32, pages: u64) -> Candidate {
         uid: Uid(60_001),
         mm: 0,
         usage: Reading::Known(Pages(pages)),
+        gives_back: Pages(u64::MAX),
         weight: Weight::NEUTRAL,
         tier: Tier::Upper,
         doubt: Doubt::NONE,

@@ -95,7 +95,7 @@ impl Entry {
     pub(super) fn rank(&self) -> i64 {
         let pages = self.own + self.shared + self.inherited;
         let keeps_to_grants = self.granted > 0 && pages <= self.granted + super::ALLOWANCE_PAGES;
-        let tier = if keeps_to_grants { -(1 << 62) } else { 0 };
+        let tier = if keeps_to_grants { -(1 << 60) } else { 0 };
         pages * i64::from(self.weight.unwrap_or_default().permille()) + tier
     }
 
@@ -136,6 +136,16 @@ impl Maps {
     pub(super) fn in_force(&self, uid: u32) -> Option<i64> {
         let account = self.accounts.get(self.by_uid.get(&uid)?)?;
         Some(account.effective_pages)
+    }
+
+    /// Whether its account is at its line or below, with what is dying gone, once it is gone too.
+    pub(super) fn is_enough(&self, e: &Entry) -> bool {
+        let family =
+            self.families.get(&e.family).filter(|family| family.account == e.account && family.living <= 1);
+        let gives_back = e.own + e.reserved + family.map_or(0, |family| family.pages);
+        self.accounts
+            .get(&e.account)
+            .is_some_and(|a| a.usage_pages - a.dying_pages - gives_back <= a.effective_pages)
     }
 
     /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind.

@@ -84,6 +84,8 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
     "the smallest is looked for" in "limits/act.h":
         "	if (rank > search->rank[least]) {" => "	if (rank < search->rank[least] || search->rank[least] == RANK_NONE) {";
+    "who gives nothing back is taken" in "limits/rank.h":
+        "	return rank - SHORT_RANKS;" => "	return rank;";
     "what nobody runs in is not noticed" in "limits/act.h":
         "	return !users;" => "	return false;";
     "an account is near for ever" in "limits/act.h":

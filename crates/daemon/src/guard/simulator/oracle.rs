@@ -280,8 +280,9 @@ impl World {
         }
     }
 
-    /// While a daemon answers, an event takes the account's largest or nobody. Who has inherited pages is not compared: it
-    /// comes from another account with them, and is seen in its new one at its next event.
+    /// While a daemon answers, an event takes the account's largest or nobody, of those whose end is enough if there are any.
+    /// Who has inherited pages is not compared: it comes from another account with them, and is seen in its new one at its next
+    /// event.
     fn check_largest(&mut self, taken: &Entry) {
         let waits = self.kernel.account(taken.account).unanswered_ns != 0;
         if self.faults.stops || waits || !self.attended {
@@ -295,8 +296,9 @@ impl World {
                 && e.shared == 0
                 && self.lives(**mm, e.life)
         });
+        let standing = |e: &Entry| (maps.is_enough(e), e.rank());
         if let Some((_, larger)) =
-            others.max_by_key(|(_, e)| e.rank()).filter(|(_, e)| e.rank() > taken.rank())
+            others.max_by_key(|(_, e)| standing(e)).filter(|(_, e)| standing(e) > standing(taken))
         {
             let text = format!("{} is taken, and {} is larger: {taken:?} {larger:?}", taken.pid, larger.pid);
             self.oracle.breaks(text);

@@ -68,6 +68,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
                 uid: ALICE,
                 mm,
                 usage: Reading::Known(Pages(mm * 100)),
+                gives_back: Pages(u64::MAX),
                 weight: Weight::NEUTRAL,
                 tier: Tier::Upper,
                 doubt: Doubt::NONE,
