@@ -26,6 +26,7 @@
 #include "limits/rank.h"
 #include "limits/tell.h"
 #include "limits/act.h"
+#include "limits/room.h"
 #include "limits/calls.h"
 #include "limits/grants.h"
 
@@ -66,10 +67,14 @@ static __always_inline void see(struct task_struct *task, struct mm_struct *mm, 
 
 	first_sight(task, mm, inherits);
 	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e)
+		turn_away(task, mm);
 	a = e ? account_at(word_account(e->word)) : 0;
 	/* One more whose remainders are not known, too: very many small ones must not pass the line unseen. */
-	if (a)
-		came_to(a->index, e->mm, a->usage_pages);
+	if (!a)
+		return;
+	came_to(a->index, e->mm, a->usage_pages);
+	make_room(a->index);
 }
 
 static __always_inline __u64 counter_base(struct mm_struct *mm, int member)
@@ -324,8 +329,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		p = bpf_map_lookup_elem(&mms, &parent_key);
 	}
 	e = enter(child, mm, BLANK);
-	if (!e)
+	if (!e) {
+		turn_away(child, mm);
 		return 0;
+	}
 	/* As a number: see user_of_leader(). */
 	bpf_core_read(&key, sizeof(key), &child->mm);
 	pages = settle_all_cpus(key);
@@ -347,8 +354,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* A walk that came upon it before would have charged it what it shares. */
 	publish(e, mm);
 	a = account_at(word_account(e->word));
-	if (a)
+	if (a) {
 		came_to(a->index, e->mm, a->usage_pages);
+		make_room(a->index);
+	}
 	if (a && may_copy(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
@@ -454,8 +463,10 @@ int scan(struct bpf_iter__task *ctx)
 		if (!uid_may_be_limited(user_of_leader(owner_of((__u64)mm, task))))
 			return 0;
 		e = track(task, mm, BLANK_PINNED);
-		if (!e)
+		if (!e) {
+			make_room(account_of(user_of_leader(owner_of((__u64)mm, task))));
 			return 0;
+		}
 		entered = true;
 	}
 	/*

@@ -73,28 +73,13 @@ int sweep(struct plimsoll_sweep *ctx)
 	return 0;
 }
 
-/* Draws a user's line, or moves it. */
-SEC("syscall")
-int line_set(struct plimsoll_line_set *ctx)
+/* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
+static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
-	__u32 uid = ctx->uid, index = 0;
-	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
-	__s64 hard = ctx->hard_pages;
-	struct plimsoll_account *a;
-	bool fresh = !known;
-	__s64 reach;
+	__s64 hard = ctx->hard_pages, reach;
+	__u32 uid = ctx->uid, index = a->index;
 	long err;
 
-	ctx->result = -ENOSPC;
-	if (known)
-		index = *known;
-	else
-		index = claim_account();
-	if (index == PLIMSOLL_NOBODY)
-		return 0;
-	a = account_at(index);
-	if (!a)
-		return 0;
 	a->uid = uid;
 	a->signal = ctx->signal;
 	if (fresh) {
@@ -119,20 +104,41 @@ int line_set(struct plimsoll_line_set *ctx)
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
 	a->hold_until_ns = 0;
 	a->notified = 0;
-	if (fresh) {
-		err = bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST);
-		if (err) {
-			leave_exact(a);
-			free_account(a);
-			/* The default line may just have got this user an account. */
-			ctx->result = err == -EEXIST ? -EAGAIN : -ENOSPC;
-			return 0;
-		}
-		if (!ctx->from_default)
-			__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], 1);
-	}
 	ctx->account = index;
-	ctx->result = 0;
+	if (!fresh)
+		return 0;
+	err = bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST);
+	if (err) {
+		leave_exact(a);
+		free_account(a);
+		/* The default line may just have got this user an account. */
+		return err == -EEXIST ? -EAGAIN : -ENOSPC;
+	}
+	if (!ctx->from_default)
+		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], 1);
+	return 0;
+}
+
+/* Draws a user's line, or moves it. */
+SEC("syscall")
+int line_set(struct plimsoll_line_set *ctx)
+{
+	__u32 uid = ctx->uid, index;
+	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	struct plimsoll_account *a;
+
+	ctx->result = -ENOSPC;
+	index = known ? *known : claim_account();
+	a = account_at(index);
+	if (!a || index == PLIMSOLL_NOBODY)
+		return 0;
+	/* Idle, and taken for somebody else meanwhile. */
+	ctx->result = -EAGAIN;
+	if (known && !hold_account_of(a, uid))
+		return 0;
+	ctx->result = draw_line(a, ctx, !known);
+	if (known)
+		let_account_go(a);
 	return 0;
 }
 
@@ -151,13 +157,6 @@ static long release_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll
 	return 0;
 }
 
-static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
-{
-	if (f->account == *account)
-		f->account = PLIMSOLL_NOBODY;
-	return 0;
-}
-
 /* Takes a user's line away and stops tracking its processes. */
 SEC("syscall")
 int line_clear(struct plimsoll_line_clear *ctx)
@@ -171,7 +170,8 @@ int line_clear(struct plimsoll_line_clear *ctx)
 		return 0;
 	index = *known;
 	a = account_at(index);
-	if (!a)
+	/* Idle, and taken for somebody else meanwhile: it is gone. */
+	if (!a || !hold_account_of(a, uid))
 		return 0;
 	if (!a->from_default)
 		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], -1);
@@ -183,6 +183,7 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	/* Somebody's until the very end: a CPU that takes it in between would find it half cleared. */
 	clear_account(a);
 	free_account(a);
+	let_account_go(a);
 	return 0;
 }
 

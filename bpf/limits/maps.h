@@ -17,6 +17,8 @@ const volatile __u32 loose_pages_per_mm = 128;
 const volatile __u32 first_user_uid = 1000;
 /* What a process may have beyond its grants (stacks, libc) and still count as one that asked: 4 MiB, see rank.h. */
 const volatile __s64 allowance_pages = 1024;
+/* From so many entries on, the account that has most of them gets no more: the rest is for all others. */
+const volatile __u32 entries_for_most = 14336;
 const volatile __u64 unanswered_ns = 100000000; /* then the allocating process is taken */
 const volatile __u64 ask_again_ns = 2000000;
 const volatile __u64 search_again_ns = 1000000;
@@ -44,6 +46,9 @@ volatile __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives 
 volatile __u32 kernel_trigger = 1;
 volatile __u64 next_family;
 volatile __u32 next_entry;
+volatile __u64 no_account_ns;  /* when all accounts were last found in use */
+volatile __u64 turned_away_ns; /* when it was told last that somebody was */
+volatile __u64 crowded_ns;     /* when it was told last that entries run out */
 volatile __u32 next_epoch;
 volatile __u32 scan_id;
 volatile __u64 scan_ns; /* when it changed */

@@ -6,8 +6,8 @@
 /* One charge being judged. */
 struct event {
 	struct task_struct *task;
-	struct mm_struct *mm; /* that the task runs in: another than `e` is of where the event is remote */
-	struct plimsoll_mm *e;
+	struct mm_struct *mm;  /* that the task runs in: another than `e` is of where the event is remote */
+	struct plimsoll_mm *e; /* NULL: it has none */
 	struct plimsoll_account *account;
 	__s64 usage; /* of the account, after */
 	__s64 delta;
@@ -40,7 +40,8 @@ static __always_inline void fill_process(struct plimsoll_record *r, struct event
 {
 	unsigned long start, length;
 
-	fill_space(r, ev->e, ev->e->mm);
+	if (ev->e)
+		fill_space(r, ev->e, ev->e->mm);
 	if (ev->flags & PLIMSOLL_RECORD_REMOTE)
 		return;
 	r->tgid = ev->task->tgid;
@@ -153,21 +154,21 @@ static __noinline int emit(struct event *ev, __u32 kind)
 	r->delta_pages = ev->delta;
 	fill_account(r, a, ev->usage);
 	/* Where the line asks by SIGTERM, too. */
-	if (ev->e->flags & PLIMSOLL_MM_CONDEMNED)
+	if (ev->e && ev->e->flags & PLIMSOLL_MM_CONDEMNED)
 		r->signal = SIGKILL;
 	fill_process(r, ev);
 	bpf_ringbuf_submit(r, 0);
 	return 0;
 }
 
-/* What is told of an account apart from its crossings: the daemon scans, plans ahead or stops watching. */
+/* What is told of an account apart from its crossings: the daemon scans, plans ahead or stops watching. `mm` may be 0. */
 __noinline int tell(__u32 account, __u64 mm, __u32 kind)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
 	struct plimsoll_record *r;
 
-	if (!a || !e || !daemon_lives())
+	if (!a || (mm && !e) || !daemon_lives())
 		return 0;
 	r = new_record(kind);
 	if (!r)
@@ -175,7 +176,8 @@ __noinline int tell(__u32 account, __u64 mm, __u32 kind)
 	r->flags = PLIMSOLL_RECORD_REMOTE;
 	r->time_ns = bpf_ktime_get_ns();
 	fill_account(r, a, a->usage_pages);
-	fill_space(r, e, mm);
+	if (e)
+		fill_space(r, e, mm);
 	bpf_ringbuf_submit(r, 0);
 	return 0;
 }

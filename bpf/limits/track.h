@@ -136,7 +136,7 @@ static __always_inline void free_account(struct plimsoll_account *a)
 	__sync_fetch_and_and(&a->in_use, ~PLIMSOLL_ACCOUNT_OWNED);
 }
 
-/* Keeps an account from becoming somebody else's. False: it is nobody's. */
+/* Keeps an account from becoming somebody else's. False: it is nobody's by now. */
 static __always_inline bool hold_account(struct plimsoll_account *a)
 {
 	if (__sync_fetch_and_add(&a->in_use, 1) & PLIMSOLL_ACCOUNT_OWNED)
@@ -153,38 +153,113 @@ static __always_inline void let_account_go(struct plimsoll_account *a)
 	__sync_fetch_and_add(&a->in_use, -1);
 }
 
+/* Holds an account while it is this user's. */
+static __always_inline bool hold_account_of(struct plimsoll_account *a, __u32 uid)
+{
+	if (!hold_account(a))
+		return false;
+	if (a->uid == uid)
+		return true;
+	let_account_go(a);
+	return false;
+}
+
+/*
+ * An account that nobody owns and only the caller holds becomes the caller's to give to somebody. Nobody's until the very end:
+ * who found it as another's holds it no more. A grant that was under way when it was cleared left something, perhaps.
+ */
+static __always_inline void own_account(struct plimsoll_account *a, __u32 index)
+{
+	clear_account(a);
+	a->uid = PLIMSOLL_NO_UID;
+	a->index = index;
+	__sync_fetch_and_add(&a->in_use, PLIMSOLL_ACCOUNT_OWNED - 1);
+}
+
 static long claim_if_free(__u32 before, __u32 *claimed)
 {
 	__u32 index = before + 1; /* account 0 is nobody's */
 	struct plimsoll_account *a = account_at(index);
 
-	if (a && (a->in_use || __sync_val_compare_and_swap(&a->in_use, 0, PLIMSOLL_ACCOUNT_OWNED)))
+	if (a && (a->in_use || __sync_val_compare_and_swap(&a->in_use, 0, 1)))
 		return 0;
 	if (a) {
-		/* A grant that was under way when it was cleared left something, perhaps. */
-		clear_account(a);
-		a->index = index;
+		own_account(a, index);
 		*claimed = index;
 	}
 	return 1;
 }
 
-/* The first account that is nobody's, taken; PLIMSOLL_NOBODY: all are somebody's. Its number fits the word. */
+/* Drawn by the default line for somebody who runs nothing, and nothing is charged to it. */
+static __always_inline bool is_idle(struct plimsoll_account *a)
+{
+	return a->from_default && !a->processes && !a->usage_pages && !a->copyable_pages;
+}
+
+static long claim_if_idle(__u32 before, __u32 *claimed)
+{
+	__u32 index = before + 1;
+	struct plimsoll_account *a = account_at(index);
+
+	/* Nobody's from here on: nobody who finds it holds it. Who came to have a process in it before that keeps it. */
+	if (a && (!is_idle(a) ||
+		  __sync_val_compare_and_swap(&a->in_use, PLIMSOLL_ACCOUNT_OWNED, 1) != PLIMSOLL_ACCOUNT_OWNED))
+		return 0;
+	if (a && !is_idle(a)) {
+		__sync_fetch_and_add(&a->in_use, PLIMSOLL_ACCOUNT_OWNED - 1);
+		return 0;
+	}
+	if (a)
+		*claimed = index;
+	return 1;
+}
+
+static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *f, __u32 *account)
+{
+	if (f->account == *account)
+		f->account = PLIMSOLL_NOBODY;
+	return 0;
+}
+
+/* An account that the default line drew for who runs nothing now, taken: they get one again when they run something. */
+__noinline __u32 claim_idle_account(void)
+{
+	__u32 claimed = PLIMSOLL_NOBODY, uid;
+	struct plimsoll_account *a;
+
+	bpf_loop(PLIMSOLL_ENDED - 1, claim_if_idle, &claimed, 0);
+	a = account_at(claimed);
+	if (!a || claimed == PLIMSOLL_NOBODY)
+		return PLIMSOLL_NOBODY;
+	uid = a->uid;
+	bpf_map_delete_elem(&uid_accounts, &uid);
+	/* A member that changed its user since keeps its family: it must not charge who gets this account. */
+	bpf_for_each_map_elem(&families, orphan_one, &claimed, 0);
+	leave_exact(a);
+	own_account(a, claimed);
+	return claimed;
+}
+
+/* The first account that is nobody's or idle, taken; PLIMSOLL_NOBODY: all are in use. Its number fits the word. */
 static __noinline __u32 claim_account(void)
 {
 	__u32 claimed = PLIMSOLL_NOBODY;
 
 	bpf_loop(PLIMSOLL_ENDED - 1, claim_if_free, &claimed, 0);
-	return claimed;
+	return claimed == PLIMSOLL_NOBODY ? claim_idle_account() : claimed;
 }
 
 static __always_inline __u32 new_default_account(__u32 uid)
 {
-	__u32 index = claim_account();
+	__u64 now = bpf_ktime_get_ns(), then = no_account_ns;
+	/* Not a matter of each event: it goes through all of them. */
+	__u32 index = now - then < search_again_ns ? PLIMSOLL_NOBODY : claim_account();
 	volatile __u32 *winner;
 	struct plimsoll_account *a = account_at(index);
 
 	if (index == PLIMSOLL_NOBODY || !a) {
+		if (now - then >= search_again_ns)
+			no_account_ns = now;
 		count_one(&counters.accounts_full);
 		return PLIMSOLL_NOBODY;
 	}
@@ -280,6 +355,7 @@ __noinline int delete_settled(__u64 key)
 	/* Again, because who is found there may have been entered, pinned and settled since. */
 	gone = flags & PLIMSOLL_MM_GONE && !has_pins(e->pins);
 	if (gone && !bpf_map_delete_elem(&mms, &key)) {
+		__sync_fetch_and_add(&counters.entries, -1);
 		__sync_fetch_and_add(gate_of((struct mm_struct *)key), -1);
 		return 0;
 	}
@@ -323,22 +399,48 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 	return false;
 }
 
-/*
- * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: no line is drawn for its user,
- * the map is full or busy, or another CPU was first. Nobody else can pin it, nor charges it, before it is published.
- */
-static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struct mm_struct *mm, __u32 from)
+struct most {
+	__u32 account;
+	__u32 processes;
+};
+
+static long compare_one(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, struct most *most)
 {
-	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
-	__u64 key = (__u64)mm, owner = owner_of(key, task);
-	__u32 uid = uid_of(owner), user = user_of_leader(owner), account = account_of(user);
+	__u32 i = *index, processes = a->processes;
+
+	if (i != PLIMSOLL_NOBODY && processes > most->processes) {
+		most->account = i;
+		most->processes = processes;
+	}
+	return 0;
+}
+
+/* The account that has most entries; this one, where none has more. */
+__noinline __u32 who_has_most(__u32 account)
+{
 	struct plimsoll_account *a = account_at(account);
-	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
-	struct plimsoll_mm *e;
+	struct most most = { .account = account, .processes = a ? a->processes : 0 };
+
+	bpf_for_each_map_elem(&accounts, compare_one, &most, 0);
+	return most.account;
+}
+
+/* Whether few entries are left, and it has the most of them: then it gets no more. */
+static __always_inline bool has_its_share(__u32 account)
+{
+	return counters.entries >= entries_for_most && who_has_most(account) == account;
+}
+
+/* A blank entry for an address space of an account. NULL: none is left for it, the map is busy, or another CPU was first. */
+static __always_inline struct plimsoll_mm *new_entry(__u32 account, struct mm_struct *mm, void *blank_mm)
+{
+	__u64 key = (__u64)mm;
 	long err;
 
-	if (!blank_mm || !a || account == PLIMSOLL_NOBODY)
+	if (has_its_share(account)) {
+		count_one(&counters.mms_full);
 		return 0;
+	}
 	__sync_fetch_and_add(gate_of(mm), 1);
 	err = bpf_map_update_elem(&mms, &key, blank_mm, BPF_NOEXIST);
 	if (err) {
@@ -347,24 +449,44 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 			count_one(&counters.mms_full);
 		return 0;
 	}
-	e = bpf_map_lookup_elem(&mms, &key);
-	if (!e)
+	__sync_fetch_and_add(&counters.entries, 1);
+	return bpf_map_lookup_elem(&mms, &key);
+}
+
+/*
+ * Enters an address space, uncharged; from `BLANK_PINNED` it is pinned from its birth. NULL: no line is drawn for its user, or
+ * there is no entry to be had. Nobody else can pin it, nor charges it, before it is published.
+ */
+static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struct mm_struct *mm, __u32 from)
+{
+	/* The uid first: who becomes another user's meanwhile is followed by his next event. */
+	__u64 owner = owner_of((__u64)mm, task);
+	__u32 uid = uid_of(owner), user = user_of_leader(owner), account = account_of(user);
+	struct plimsoll_account *a = account_at(account);
+	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
+	struct plimsoll_mm *e;
+
+	if (!blank_mm || !a || !hold_account_of(a, user))
 		return 0;
-	e->tgid = task->tgid;
-	e->start_ns = task->group_leader->start_boottime;
-	e->uid = uid;
-	e->user = user;
-	e->scan = scan_id;
-	e->walk = walk_id;
-	e->tracked_ns = bpf_ktime_get_ns();
-	e->reserved = PLIMSOLL_WORD_BIAS;
-	e->dying = PLIMSOLL_WORD_BIAS;
-	__sync_fetch_and_add(&e->pins, (__sync_fetch_and_add(&next_entry, 1) | 1) << PINS_BITS);
-	e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
-	__sync_fetch_and_add(&a->processes, 1);
-	count_one(&counters.tracked);
-	/* From here on it can be charged by its own events: an atomic, so that it comes last. */
-	__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
+	e = new_entry(account, mm, blank_mm);
+	if (e) {
+		e->tgid = task->tgid;
+		e->start_ns = task->group_leader->start_boottime;
+		e->uid = uid;
+		e->user = user;
+		e->scan = scan_id;
+		e->walk = walk_id;
+		e->tracked_ns = bpf_ktime_get_ns();
+		e->reserved = PLIMSOLL_WORD_BIAS;
+		e->dying = PLIMSOLL_WORD_BIAS;
+		__sync_fetch_and_add(&e->pins, (__sync_fetch_and_add(&next_entry, 1) | 1) << PINS_BITS);
+		e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
+		__sync_fetch_and_add(&a->processes, 1);
+		count_one(&counters.tracked);
+		/* From here on it can be charged by its own events: an atomic, so that it comes last. */
+		__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
+	}
+	let_account_go(a);
 	return e;
 }
 
@@ -457,6 +579,31 @@ static __always_inline void drop_stale(struct mm_struct *mm, struct task_struct 
 
 int came_to(__u32 account, __u64 mm, __s64 usage);
 
+/* Moves a charge to another account, unless another CPU changed it meanwhile. */
+static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32 index, struct plimsoll_account *to)
+{
+	__u64 moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
+	struct plimsoll_account *from;
+	__s64 own = word_pages(word);
+
+	if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
+		return false;
+	from = account_at(word_account(word));
+	if (!from)
+		return true;
+	account_add(from, -own);
+	/* Dying there before it is charged there: in between another victim would be taken. */
+	settle_dying_space(e->mm);
+	account_add(to, own);
+	move_reserved(e->mm, index);
+	__sync_fetch_and_add(&to->processes, 1);
+	__sync_fetch_and_add(&from->processes, -1);
+	count_one(&counters.moves);
+	/* Not all of its events were looked at in the other one. */
+	e->epoch = 0;
+	return true;
+}
+
 /*
  * Moves the whole charge when the process has become another user's: one winner per move. The entry is the process's
  * own, or pinned.
@@ -464,10 +611,10 @@ int came_to(__u32 account, __u64 mm, __s64 usage);
 __noinline __u32 follow_leader(__u64 key, __u64 leader)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *from, *to;
-	__u64 word, moved;
+	struct plimsoll_account *to;
 	__u32 uid, user, index, followed = PLIMSOLL_NOBODY;
-	__s64 own;
+	__u64 word;
+	bool moved;
 	int i;
 
 	if (!e)
@@ -482,24 +629,15 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 		if (!word || word_account(word) == PLIMSOLL_ENDED)
 			return followed;
 		if (word_account(word) != index) {
-			moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
-			if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
-				continue;
-			from = account_at(word_account(word));
 			to = account_at(index);
-			if (!from || !to)
-				return followed;
-			own = word_pages(word);
-			account_add(from, -own);
-			/* Dying there before it is charged there: in between another victim would be taken. */
-			settle_dying_space(e->mm);
-			account_add(to, own);
-			move_reserved(e->mm, index);
-			__sync_fetch_and_add(&from->processes, -1);
-			__sync_fetch_and_add(&to->processes, 1);
-			count_one(&counters.moves);
-			/* Not all of its events were looked at in the other one. */
-			e->epoch = 0;
+			/* Nobody's always is. */
+			if (!to || (index != PLIMSOLL_NOBODY && !hold_account_of(to, user)))
+				continue;
+			moved = move_charge(e, word, index, to);
+			if (index != PLIMSOLL_NOBODY)
+				let_account_go(to);
+			if (!moved)
+				continue;
 		}
 		/* A login that becomes a user's is a user's. */
 		if (e->flags & PLIMSOLL_MM_PROTECTED && e->tgid != 1 && !exe_is_protected((struct mm_struct *)key, uid))

@@ -168,11 +168,12 @@ struct plimsoll_account {
 #define PLIMSOLL_RECORD_JUDGE 9 /* a process that nobody has weighed came to be among the largest of one that is near */
 
 /* plimsoll_record.flags */
-#define PLIMSOLL_RECORD_LARGEST 1u    /* the process taken was the account's largest */
-#define PLIMSOLL_RECORD_UNANSWERED 2u /* it was taken because nobody answered */
-#define PLIMSOLL_RECORD_MM_SHARED 4u  /* other processes use the same address space */
-#define PLIMSOLL_RECORD_REMOTE 8u     /* the charge came from outside the process: comm and args are not known */
-#define PLIMSOLL_RECORD_OTHER 16u     /* the process taken is not the one that allocated: args are not known */
+#define PLIMSOLL_RECORD_LARGEST 1u      /* the process taken was the account's largest */
+#define PLIMSOLL_RECORD_UNANSWERED 2u   /* it was taken because nobody answered */
+#define PLIMSOLL_RECORD_MM_SHARED 4u    /* other processes use the same address space */
+#define PLIMSOLL_RECORD_REMOTE 8u       /* the charge came from outside the process: comm and args are not known */
+#define PLIMSOLL_RECORD_OTHER 16u       /* the process taken is not the one that allocated: args are not known */
+#define PLIMSOLL_RECORD_TURNED_AWAY 32u /* entries run out, and its account has most: one tells of all within 0.1 s */
 
 #define PLIMSOLL_COMM_BYTES 16
 #define PLIMSOLL_ARGS_BYTES 128
@@ -204,7 +205,7 @@ struct plimsoll_record {
 /* Counted by the programs, shown by status: nothing is dropped in silence. */
 struct plimsoll_counters {
 	volatile __u64 tracked;         /* address spaces entered */
-	volatile __u64 mms_full;        /* not entered: map full or busy; retried at its next event */
+	volatile __u64 mms_full;        /* not entered, or ended for another: the map is full or busy; see room.h */
 	volatile __u64 accounts_full;   /* a default line found no free account */
 	volatile __u64 families_full;   /* a fork found no free family: the child is charged in full */
 	volatile __u64 records_dropped; /* ring buffer full */
@@ -216,6 +217,7 @@ struct plimsoll_counters {
 	volatile __u64 signals_failed;
 	volatile __u64 kills;
 	volatile __u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
+	volatile __u64 entries;         /* address spaces that are entered now */
 };
 
 /* An executable that is never a victim. device 0 matches any: where stat(2) tells another number than the kernel. */

@@ -69,6 +69,7 @@ void fake_reset_programs(const struct fake_settings *settings)
 	nr_cpus = settings->cpus;
 	loose_pages_per_mm = settings->loose_pages_per_mm;
 	allowance_pages = settings->allowance_pages;
+	entries_for_most = settings->mms - settings->mms / 8;
 	fake_maps[FAKE_MMS].value_bytes = sizeof(struct plimsoll_mm) + (nr_cpus * nr_slots * sizeof(__s32) + 7) / 8 * 8;
 	fake_maps[FAKE_BLANK].value_bytes = fake_maps[FAKE_MMS].value_bytes;
 	fake_maps[FAKE_MMS].entries = settings->mms;

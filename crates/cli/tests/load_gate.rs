@@ -56,6 +56,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 4] = [
             ("first_user_uid", OfTheShapes),
             ("task_caches", OfTheKernel),
             ("allowance_pages", OfTheKernel),
+            ("entries_for_most", Follows),
             ("slot_of_member", Constant),
             ("unanswered_ns", Constant),
             ("ask_again_ns", Constant),

@@ -124,7 +124,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     }
     let ground = lay_ground(options)?;
     let book = Arc::clone(&ground.book);
-    let loader = Loader::new(&ground.pins, &ground.config);
+    let loader = Loader::new(&ground.pins, &ground.config, ground.mem_total);
     let headroom = ground.settings.headroom;
     let (mut guard, mut staff) =
         start(options, ground, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;

@@ -65,6 +65,10 @@ reasons! {
     /// The line's action is `term`.
     OverHardLimitTerm = "over-hard-limit-term":
         "The account was over its hard limit and its largest process was asked to end.";
+    /// In the kernel: the table of address spaces is almost full.
+    TableFullMostProcesses = "table-full-most-processes":
+        "The table of processes that can be charged was almost full and this account has most of them, so this process was \
+         killed; so were others, perhaps, within the same tenth of a second.";
     /// SIGTERM was sent for a line and the grace period is over.
     TermDeadlinePassed = "term-deadline-passed":
         "The process was asked to end and was still there when the grace period was over.";

@@ -83,6 +83,9 @@ pub struct Record {
     pub unanswered: bool,
     /// Other processes use the same address space.
     pub mm_shared: bool,
+    /// It was taken because the table of address spaces is almost full and its account has most of them. Others may have been
+    /// too, within a tenth of a second.
+    pub turned_away: bool,
 }
 
 /// The process of a record.
@@ -177,6 +180,7 @@ fn decode_fields(bytes: &[u8]) -> Option<Result<Record, RecordError>> {
         other: flags & abi::PLIMSOLL_RECORD_OTHER != 0,
         unanswered: flags & abi::PLIMSOLL_RECORD_UNANSWERED != 0,
         mm_shared: flags & abi::PLIMSOLL_RECORD_MM_SHARED != 0,
+        turned_away: flags & abi::PLIMSOLL_RECORD_TURNED_AWAY != 0,
     }))
 }
 

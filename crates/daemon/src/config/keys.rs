@@ -113,9 +113,9 @@ pub const KEYS: &[Key] = keys! {
         "The memory cgroup that is protected instead of the machine; its limit stands for RAM then. Paths are from the root of the hierarchy of memory cgroups. Not set: the machine.";
 
     maps.max_processes: "0 to 4194304", "address spaces", Some("0"), "20000",
-        "How many address spaces of limited users can be accounted at the same time; 0 chooses by the machine's size.";
-    maps.max_accounts: "1 to 65534", "accounts", Some("1024"), "256",
-        "How many accounts can have a line at the same time.";
+        "How many address spaces of limited users can be accounted at the same time, set when the daemon starts; 0: one for each MiB of memory, rounded up to a power of two, 16384 at least and 65536 at most. What happens when they run out: limits.md.";
+    maps.max_accounts: "1 to 65534", "accounts", Some("4096"), "256",
+        "How many accounts can have a line at the same time, set when the daemon starts. Under `limits.default` only users who run something need one.";
 };
 
 /// The keys of one rule, of which there is a list.

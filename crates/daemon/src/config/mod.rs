@@ -265,7 +265,7 @@ pub struct Maps {
 
 impl Default for Maps {
     fn default() -> Self {
-        Self { max_processes: 0, max_accounts: 1024 }
+        Self { max_processes: 0, max_accounts: 4096 }
     }
 }
 

@@ -68,7 +68,7 @@ fn a_file_that_was_named_has_to_exist_and_is_read_alone() {
     assert!(matches!(&error, ConfigError::Read { path, .. } if *path == named), "{error}");
     fs::write(&named, "[maps]\nmax_processes = 9").unwrap();
     let config = load(&Places::new(Some(&named))).unwrap();
-    assert_eq!(config.maps, Maps { max_processes: 9, max_accounts: 1024 });
+    assert_eq!(config.maps, Maps { max_processes: 9, max_accounts: 4096 });
 }
 
 #[test]

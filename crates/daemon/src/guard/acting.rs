@@ -174,6 +174,15 @@ impl<K: Kernel> Attached<K> {
     pub(super) fn on_acted(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let process = &record.process;
         let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
+        if record.turned_away {
+            if let Some(signalled) = record.signal_time
+                && hands.ledger.inherited(victim, Signal::Kill).is_none()
+            {
+                self.record_acted(record, (Signal::Kill, signalled), hands);
+            }
+            // Not for its line: nothing of that waits for it.
+            return Ok(());
+        }
         let signal = if record.signal == 15 { Signal::Term } else { Signal::Kill };
         let action = account_action(signal);
         let Some(signalled) = record.signal_time else {
@@ -399,6 +408,9 @@ const fn account_action(signal: Signal) -> Action {
 }
 
 const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
+    if record.turned_away {
+        return Reason::TableFullMostProcesses;
+    }
     match (record.unanswered, signal) {
         (true, _) => Reason::OverHardLimitUnanswered,
         (false, Signal::Term) => Reason::OverHardLimitTerm,

@@ -18,8 +18,8 @@ use plimsoll_policy::{
 use plimsoll_sys::bpf::{AccountFacts, BpfError, Holder, Pins};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// While an account is near, or somebody is dying, all tasks are walked this often: counters settled exactly, lost exits
-/// swept, users that changed without an event followed.
+/// While an account is near, somebody is dying or entries run out, all tasks are walked this often: counters settled exactly,
+/// lost exits swept, users that changed without an event followed, and entered who found no room.
 const SCAN_EVERY: Nanos = Nanos(1_000_000_000);
 
 /// Between two walks there is at least this many times as long as one takes.
@@ -48,6 +48,7 @@ impl Watch {
 
 /// The programs in force.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that is so, or not, of the programs")]
 pub(crate) struct Attached<K: Kernel> {
     pub(crate) limits: K::Programs,
     pub(crate) events: K::Records,
@@ -69,6 +70,8 @@ pub(crate) struct Attached<K: Kernel> {
     /// Taken over and not looked through yet for what an earlier daemon left dying.
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
+    /// Few entries for address spaces were left after the last scan.
+    crowded: bool,
     scanned: Nanos,
     pub(super) walk_number: u32,
     walk_took: Nanos,
@@ -111,6 +114,7 @@ impl<K: Kernel> Attached<K> {
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
+            crowded: false,
             scanned: Nanos(0),
             walk_number: 0,
             walk_took: Nanos(0),
@@ -131,7 +135,9 @@ impl<K: Kernel> Attached<K> {
     /// `holders` then.
     pub(crate) fn scan(&mut self, kernel: &K) -> Result<(), BpfError> {
         self.walk(kernel)?;
-        self.limits.sweep().map(|_| ())
+        self.limits.sweep()?;
+        self.crowded = self.limits.counters()?.entries >= self.limits.meta().entries_for_most().into();
+        Ok(())
     }
 
     /// Walks all tasks now: every counter is settled, and every living address space seen.
@@ -171,13 +177,13 @@ impl<K: Kernel> Attached<K> {
         self.next_scan = Some(Nanos(0));
     }
 
-    /// Plans the next scan: one while anything is near or dying, none else. One that is due already stays so.
+    /// Plans the next scan: one while anything is near or dying, or entries run out, none else. One that is due stays so.
     pub(crate) fn plan_scan(&mut self, now: Nanos) {
         // The first look is due whatever there is.
         if self.inherited {
             return;
         }
-        let busy = !self.near.is_empty() || self.watched.values().any(Watch::is_waiting);
+        let busy = self.crowded || !self.near.is_empty() || self.watched.values().any(Watch::is_waiting);
         match self.next_scan {
             Some(planned) if busy || planned <= now => {}
             Some(_) => self.next_scan = None,

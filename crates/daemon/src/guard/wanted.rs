@@ -24,6 +24,15 @@ const fn signal_of(action: Action, dry_run: bool) -> u32 {
     }
 }
 
+/// Draws a line that was drawn just now. That of `default` for a user who runs nothing may have given way to another's since:
+/// the programs draw it again when that user next allocates.
+fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), BpfError> {
+    match attached.limits.set_line(drawn) {
+        Err(error) if error.is_full() && drawn.from_default => Ok(()),
+        done => done,
+    }
+}
+
 /// The lines as they should be.
 pub(super) struct Wanted<'a> {
     book: &'a LineBook,
@@ -168,7 +177,7 @@ impl<'a> Wanted<'a> {
         // time, a line below present usage is drawn at the very usage.
         attached.scan(kernel)?;
         for (line_set, action) in &changed {
-            attached.limits.set_line(line_set)?;
+            draw_again(attached, line_set)?;
             attached.watch(line_set.uid, *action);
         }
         // One that was never open was exact where that mattered before the first time.
@@ -177,7 +186,7 @@ impl<'a> Wanted<'a> {
             attached.scan(kernel)?;
         }
         for (line_set, _) in &changed {
-            attached.limits.set_line(line_set)?;
+            draw_again(attached, line_set)?;
         }
         Ok(())
     }

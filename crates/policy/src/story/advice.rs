@@ -29,6 +29,9 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
             ),
             raise,
         ]),
+        Reason::TableFullMostProcesses => Vec::from([String::from(
+            "run fewer processes at the same time, or have room for more: maps.max_processes in the configuration.",
+        )]),
         Reason::OverHardLimitNotify => {
             Vec::from([String::from("end what is not needed; nothing is killed on this line."), raise])
         }

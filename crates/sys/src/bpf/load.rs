@@ -3,7 +3,7 @@
 use super::{
     error::BpfError,
     facts::wire_pages,
-    pins::{BUILD, LAYOUT, PinState, Pins},
+    pins::{BUILD, LAYOUT, PinState, Pins, entries_for_most},
     protect::ExeKey,
     types::Features,
     verified::{self, Verified},
@@ -223,6 +223,7 @@ fn load_sized<'a>(
     rodata.charged_members = options.members.mask();
     rodata.loose_pages_per_mm = loose_pages(cpus, slots);
     rodata.first_user_uid = options.first_user_uid;
+    rodata.entries_for_most = entries_for_most(options.processes_max);
     rodata.allowance_pages = wire_pages(page_size().to_pages(ALLOWANCE));
     if kernel.task_caches {
         rodata.task_caches = true;

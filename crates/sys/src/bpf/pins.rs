@@ -45,7 +45,18 @@ pub struct Meta {
     pub layout: u64,
 }
 
+/// So many of the entries the account that has most of them can have: the last eighth is for all others.
+pub(super) const fn entries_for_most(processes_max: u32) -> u32 {
+    processes_max.saturating_sub(processes_max / 8)
+}
+
 impl Meta {
+    /// From so many address spaces on the account that has most of them gets no more.
+    #[must_use]
+    pub const fn entries_for_most(&self) -> u32 {
+        entries_for_most(self.processes_max)
+    }
+
     /// Whether the programs are those of this plimsoll.
     #[must_use]
     pub fn is_this_build(&self) -> bool {

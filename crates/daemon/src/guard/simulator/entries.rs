@@ -119,6 +119,8 @@ pub(super) struct Maps {
     /// By number; those in use.
     pub(super) accounts: BTreeMap<u32, abi::plimsoll_account>,
     pub(super) by_uid: BTreeMap<u32, u32>,
+    /// Entries, as the programs count them.
+    counted: u64,
 }
 
 impl Maps {
@@ -129,6 +131,7 @@ impl Maps {
             families: kernel.families().into_iter().collect(),
             accounts: by_uid.values().map(|index| (*index, kernel.account(*index))).collect(),
             by_uid,
+            counted: kernel.counters().entries,
         }
     }
 
@@ -154,7 +157,12 @@ impl Maps {
         let family = || self.families.iter().find_map(|(id, family)| self.of_a_family(*id, family));
         let account =
             || self.accounts.iter().find_map(|(index, account)| self.of_an_account(*index, account));
-        entry.or_else(family).or_else(account)
+        let counted = || {
+            let there = self.entries.len();
+            (self.counted != there as u64)
+                .then(|| format!("{} entries are counted, there are {there}", self.counted))
+        };
+        entry.or_else(family).or_else(account).or_else(counted)
     }
 
     fn of_a_family(&self, id: u64, family: &abi::plimsoll_family) -> Option<String> {

@@ -16,7 +16,7 @@ const SOON_NS: u64 = 1_000_000;
 const STOPS_WITHIN: u64 = 200;
 
 /// Address spaces that the programs have room for.
-const SPACES_MAX: u32 = 64;
+pub(super) const SPACES_MAX: u32 = 256;
 
 /// What stays free below a line.
 const HEADROOM: Pages = Pages(50);
@@ -536,6 +536,7 @@ impl Machine {
             world.begin_process(DAEMON);
         }
         world.trace("a daemon starts".into());
+        world.oracle.daemon_since = world.now;
         let task = world.processes[&DAEMON].task;
         drop(world);
         self.0.kernel.enter(0, task);
@@ -629,7 +630,7 @@ impl World {
             has_send_signal_task: u32::from(faults.signals_others),
             mms: SPACES_MAX,
             families: faults.families_max,
-            accounts: super::ACCOUNTS_MAX,
+            accounts: faults.accounts_max,
             ring_bytes: u32::try_from(faults.ring_max * super::seam::RECORD_BYTES_IN_RING).unwrap(),
             allowance_pages: super::ALLOWANCE_PAGES,
         };

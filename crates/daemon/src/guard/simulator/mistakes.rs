@@ -47,13 +47,19 @@ const MISTAKES: &[Mistake] = mistakes! {
     "a forked child has none of its shares" in "limits/family.h":
         "	__sync_fetch_and_add(&child->shared_pages, pages);\n" => "";
     "whoever changes its user is charged nowhere" in "limits/track.h":
-        "			account_add(to, own);\n			move_reserved" => "			move_reserved";
+        "	account_add(to, own);\n	move_reserved" => "	move_reserved";
+    "an entry that goes is counted still" in "limits/track.h":
+        "		__sync_fetch_and_add(&counters.entries, -1);\n" => "";
+    "whoever had an idle account is charged to who has it now" in "limits/track.h":
+        "	if (a->uid == uid)\n		return true;" => "	if (true)\n		return true;";
+    "an account is idle though somebody runs" in "limits/track.h":
+        "	return a->from_default && !a->processes &&" => "	return a->from_default &&";
     "an account follows from what somebody acts with" in "limits/track.h":
         "	const struct cred *cred = BPF_CORE_READ(task, real_cred);" => "	const struct cred *cred = BPF_CORE_READ(task, cred);";
     "what is reserved stays behind when the user changes" in "limits/track.h":
-        "			move_reserved(e->mm, index);\n" => "";
+        "	move_reserved(e->mm, index);\n" => "";
     "what is dying stays behind when the user changes" in "limits/track.h":
-        "			settle_dying_space(e->mm);\n" => "";
+        "	settle_dying_space(e->mm);\n	account_add(to, own);" => "	account_add(to, own);";
     "shares that go are charged still" in "limits/family.h":
         "	if (a && a != to)\n		account_add(a, -taken);\n" => "";
     "what a dying process takes is not dying" in "limits/charge.h":

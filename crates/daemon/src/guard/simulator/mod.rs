@@ -22,6 +22,7 @@ use super::{
     mailbox,
 };
 use crate::{
+    api::control::Refusal,
     biography::Biographer,
     cmdlines::CommandLines,
     history::{Inheritance, Recorded},
@@ -50,6 +51,7 @@ use random::Random;
 use seam::{Machine, SimRecords};
 use std::{
     cell::RefMut,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     rc::Rc,
@@ -119,6 +121,8 @@ fn faults(random: &mut Random) -> Faults {
         refuses_forks: !signals_others && random.one_in(2),
         charges_all: random.one_in(4),
         families_max: if random.one_in(4) { 2 } else { 32 },
+        // Nobody's among them: then there are fewer than users.
+        accounts_max: if random.one_in(4) { 4 } else { ACCOUNTS_MAX },
     }
 }
 
@@ -311,13 +315,22 @@ impl Simulation {
         if let Some((place, hard)) = own {
             self.world().begin_own_line(place.set_by().0, hard);
         }
-        self.book = Arc::new(book);
+        let before = mem::replace(&mut self.book, Arc::new(book));
         let book = Arc::clone(&self.book);
         self.world().load_if_absent();
-        if self.guarded(&mut guard, |guard| guard.draw(&book, Change::One { place, now }).unwrap()) {
+        let mut refused = false;
+        let draws = |guard: &mut Guard<Machine>| match guard.draw(&book, Change::One { place, now }) {
+            // No account is left for them.
+            Err(Refusal::Unavailable(_)) => refused = true,
+            drawn => drawn.unwrap(),
+        };
+        if self.guarded(&mut guard, draws) {
             self.guard = Some(guard);
         } else {
             self.crashes += 1;
+        }
+        if refused {
+            self.book = before;
         }
         self.world().own_line = None;
     }

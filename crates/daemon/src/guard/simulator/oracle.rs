@@ -63,6 +63,8 @@ pub(super) struct Oracle {
     /// By account: since when it is over its line with somebody to kill and nobody new dying.
     over: BTreeMap<u32, u64>,
     pub(super) turn: u64,
+    /// When the daemon started: for whom one before it killed, the deadline runs from then on.
+    pub(super) daemon_since: u64,
     /// Accounts that asked in this turn, over their line, and the lives of those who could be killed.
     asked: BTreeMap<u32, BTreeSet<u64>>,
     /// So many of the programs' actions found no room in the ring: the daemon was told of their number.
@@ -193,7 +195,7 @@ impl Oracle {
 impl World {
     /// Somebody stops in the middle of something, or goes on.
     pub(super) fn note_usage(&mut self) {
-        for index in 1..super::ACCOUNTS_MAX {
+        for index in 1..self.faults.accounts_max {
             let account = self.kernel.account(index);
             let most = self.oracle.most.entry(index).or_default();
             *most = (account.usage_pages - account.dying_pages).max(*most);
@@ -605,7 +607,8 @@ impl World {
     /// What the programs have been told of, without those that may still be dying.
     fn remaining_settled(&self, maps: &Maps, account: u32) -> i64 {
         let stays = |claim: &Claim| {
-            claim.expired || claim.killed.is_some_and(|killed| self.now - killed > KILL_DEADLINE.0)
+            let waited = |killed: u64| self.now - killed.max(self.oracle.daemon_since) > KILL_DEADLINE.0;
+            claim.expired || claim.killed.is_some_and(waited)
         };
         let living = maps.entries.iter().filter(|(mm, e)| {
             let claim = self.oracle.claims.get(&e.life);

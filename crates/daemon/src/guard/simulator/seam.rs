@@ -406,12 +406,12 @@ impl Reaps for Machine {
     }
 }
 
-/// What they were loaded for; nothing here goes by it.
+/// What they were loaded for; but for the room for address spaces nothing here goes by it.
 const META: Meta = Meta {
     schema: abi::PLIMSOLL_SCHEMA,
     cpus: 1,
     charged_members: 0,
-    processes_max: 0,
+    processes_max: super::events::SPACES_MAX,
     accounts_max: 0,
     signals_others: false,
     task_caches: false,

@@ -87,6 +87,7 @@ fn acted(pid: u32, process: &Process) -> Record {
         other: true,
         unanswered: false,
         mm_shared: false,
+        turned_away: false,
     }
 }
 

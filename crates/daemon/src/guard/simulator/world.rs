@@ -72,6 +72,7 @@ pub(super) struct Faults {
     /// File and shared pages are charged as well.
     pub(super) charges_all: bool,
     pub(super) families_max: u32,
+    pub(super) accounts_max: u32,
 }
 
 #[derive(Debug, Clone)]

@@ -1,0 +1,153 @@
+//! Tables that one account fills: its own line and those of the others hold, and only its own processes pay.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use plimsoll_policy::units::{Pages, Uid};
+use plimsoll_sys::bpf::{Enforce, LineSet};
+use serde_json::Value;
+use support::{ALICE, BOB, CAROL, SOON, World, exact, program::Program, until};
+
+/// So many more than the table has room for.
+const MANY: usize = 70;
+
+/// Starts `MANY` processes that sleep, each with a program of its own.
+fn spawns(world: &World, user: u32) -> Program {
+    let script = format!(
+        "for one in range({MANY}): os.posix_spawn('/bin/sleep', ['sleep', '60'], {{}})\nsay('full')\ntime.sleep(60)\n"
+    );
+    world.python(user, &script)
+}
+
+/// Forks `MANY` processes that go on as what they are.
+fn forks(world: &World, user: u32) -> Program {
+    let script = format!(
+        "for one in range({MANY}):\n    if not os.fork():\n        block = bytearray(65536)\n\
+         \x20       time.sleep(60)\n        os._exit(0)\n\
+         say('full')\ntime.sleep(60)\n"
+    );
+    world.python(user, &script)
+}
+
+fn hog(world: &World, user: u32) -> Program {
+    world.workload(user, "bloat", &["--mebibytes=200", "--no-thp"])
+}
+
+fn map_of(world: &World, name: &str) -> Value {
+    let status = world.status();
+    status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == name).unwrap().clone()
+}
+
+fn the_lines_hold(filler: fn(&World, u32) -> Program) {
+    let world = world!("[maps]\nmax_processes = 64\n");
+    world.limit(ALICE, "64M", &[]);
+    world.limit(BOB, "64M", &[]);
+    world.limit(CAROL, "64M", &[]);
+    let mut carols = world.workload(CAROL, "chill", &["--mebibytes=8"]);
+    carols.stage("ready");
+    let mut full = filler(&world, ALICE);
+    full.stage("full");
+    let map = map_of(&world, "mms");
+    assert!(map["full"].as_u64().unwrap() > 0, "{map}");
+    hog(&world, BOB).killed();
+    hog(&world, ALICE).killed();
+    assert!(carols.runs());
+    for one in world.history() {
+        let victim = one["victims"][0]["uid"].as_u64().unwrap();
+        assert_ne!(victim, u64::from(CAROL), "{one}");
+    }
+    assert!(exact::processes_of(ALICE).len() < 64);
+}
+
+#[test]
+fn who_fills_the_table_of_address_spaces_with_programs_frees_nobody() {
+    the_lines_hold(spawns);
+}
+
+#[test]
+fn who_fills_the_table_of_address_spaces_by_forks_frees_nobody() {
+    the_lines_hold(forks);
+}
+
+/// Two that share the table evenly, and a third who needs more than is left: it is had of those who have most.
+#[test]
+fn who_needs_the_last_entries_gets_them_of_who_has_most() {
+    let world = world!("[maps]\nmax_processes = 64\n");
+    for user in [ALICE, BOB, CAROL] {
+        world.limit(user, "64M", &[]);
+    }
+    if !world.signals_others() {
+        println!(
+            "\nSKIPPED: who_needs_the_last_entries_gets_them_of_who_has_most: before Linux 6.13 they are the last"
+        );
+        return;
+    }
+    let mut first = spawns(&world, ALICE);
+    first.stage("full");
+    let mut second = spawns(&world, BOB);
+    second.stage("full");
+    let script = "for one in range(16): os.posix_spawn('/bin/sleep', ['sleep', '60'], {})\nsay('all')\ntime.sleep(60)\n";
+    let mut third = world.python(CAROL, script);
+    third.stage("all");
+    hog(&world, CAROL).killed();
+    // All of hers are there, and counted.
+    assert_eq!(exact::processes_of(CAROL).len(), 17);
+    until("all that run are counted", SOON, || (world.facts(CAROL).processes == 17).then_some(()));
+    for one in world.history() {
+        let of_carol = one["account"] == format!("user:{CAROL}");
+        assert_eq!(one["reason"] != "table-full-most-processes", of_carol, "{one}");
+    }
+    for user in [ALICE, BOB] {
+        hog(&world, user).killed();
+    }
+}
+
+/// Each runs something for a moment only, one after the other.
+#[test]
+fn users_under_default_who_run_nothing_keep_no_account_from_those_who_do() {
+    let world = world!("[limits]\nuid_max = 60999\n[maps]\nmax_accounts = 16\n");
+    world.limit(CAROL, "64M", &[]);
+    world.ok(&["limit", "set", "default", "64M"]);
+    let mut stays = world.workload(BOB, "chill", &["--mebibytes=8"]);
+    stays.stage("ready");
+    for user in 60_110..60_160 {
+        let status = world.as_user(user, "/bin/true").status().unwrap();
+        assert!(status.success());
+    }
+    assert_eq!(map_of(&world, "accounts")["full"], 0);
+    hog(&world, 60_170).killed();
+    hog(&world, BOB).killed();
+    hog(&world, CAROL).killed();
+    hog(&world, 60_110).killed();
+    // The first was the last's peer, and is counted as before.
+    assert!(!stays.runs() || world.usage_pages(BOB) >= exact::process_pages(stays.pid()).unwrap());
+    // A line by number always finds room.
+    world.limit(60_171, "32M", &[]);
+    hog(&world, 60_171).killed();
+}
+
+/// Nothing runs as any of them.
+#[test]
+fn three_thousand_users_under_default_have_a_line_each() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let maps = world.maps();
+    for uid in 1_000_000..1_003_000 {
+        let line = LineSet {
+            uid: Uid(uid),
+            hard: Pages(1 << 14),
+            soft: Pages(1 << 13),
+            signal: 9,
+            enforce: Enforce::Now,
+            from_default: true,
+        };
+        maps.set_line(&line).unwrap();
+    }
+    hog(&world, ALICE).killed();
+    assert_eq!(world.maps().accounts().unwrap().len(), 3001);
+}
