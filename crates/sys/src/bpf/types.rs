@@ -20,6 +20,7 @@ pub(crate) const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 
 /// What the running kernel lets the programs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that a kernel may have")]
 pub(crate) struct Features {
     /// Threads keep page counts to themselves: [`Counters::PerTask`].
     pub(crate) task_caches: bool,

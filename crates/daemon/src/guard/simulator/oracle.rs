@@ -282,6 +282,13 @@ impl World {
         }
     }
 
+    /// An event sent the signal to whom the daemon claimed, which may not be able to.
+    pub(super) fn finished(&mut self, life: u64) {
+        if let Some(claim) = self.oracle.claims.get_mut(&life) {
+            claim.signalled.get_or_insert(self.now);
+        }
+    }
+
     /// While a daemon answers, an event takes the account's largest or nobody, of those whose end is enough if there are any.
     /// Who has inherited pages is not compared: it comes from another account with them, and is seen in its new one at its next
     /// event.

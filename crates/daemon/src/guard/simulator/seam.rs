@@ -479,7 +479,12 @@ impl Programs for SimPrograms {
         }
         if let Some(entry) = before.filter(|_| matches!(marked, Ok(true))) {
             match mark {
-                VictimMark::Dying { account } => world.claimed(account, mm, &entry, None),
+                VictimMark::Dying { account } => {
+                    world.claimed(account, mm, &entry, None);
+                    if ended.is_some() {
+                        world.finished(entry.life);
+                    }
+                }
                 VictimMark::Expired | VictimMark::Spared => world.unclaimed(mm, &entry, mark),
                 VictimMark::Condemned => {}
             }
