@@ -364,8 +364,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * Before Linux 6.13 nothing can be sent to a child: it is not born, where functions of the kernel can be hooked. Refused by
- * another, it is refused.
+ * Before Linux 6.13 nothing can be sent to a child: it is not born, where functions of the kernel can be hooked, if it is to
+ * run in a victim's address space or no entry is left for its own. Refused by another, it is refused.
  */
 SEC("fmod_ret/security_task_alloc")
 int BPF_PROG(on_task_alloc, struct task_struct *child, unsigned long clone_flags, int refused)
@@ -375,8 +375,10 @@ int BPF_PROG(on_task_alloc, struct task_struct *child, unsigned long clone_flags
 	__u64 key = (__u64)mm;
 	struct plimsoll_mm *e;
 
-	if (refused || (clone_flags & (CLONE_VM | CLONE_THREAD)) != CLONE_VM || !mm || !mm_may_be_tracked(mm))
+	if (refused || clone_flags & CLONE_THREAD || !mm || !mm_may_be_tracked(mm))
 		return refused;
+	if (!(clone_flags & CLONE_VM))
+		return has_no_room(parent, key) ? -EAGAIN : 0;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !(e->flags & PLIMSOLL_MM_CONDEMNED) || in_protected_cgroup(parent))
 		return 0;

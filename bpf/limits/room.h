@@ -132,4 +132,22 @@ static __noinline int turn_away(struct task_struct *task, struct mm_struct *mm)
 	return 0;
 }
 
+/* Whether a process may not fork, because its account has most entries and few are left. */
+static __noinline bool has_no_room(struct task_struct *parent, __u64 key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+	__u32 account;
+
+	if (!parent || !e || e->flags & (PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER))
+		return false;
+	account = word_account(e->word);
+	a = account_at(account);
+	if (account == PLIMSOLL_NOBODY || !a || !holds(a) || !has_its_share(account) || in_protected_cgroup(parent))
+		return false;
+	count_one(&counters.mms_full);
+	tell_crowded(account);
+	return true;
+}
+
 #endif

@@ -24,12 +24,11 @@ fn spawns(world: &World, user: u32) -> Program {
     world.python(user, &script)
 }
 
-/// Forks `MANY` processes that go on as what they are.
+/// Forks `MANY` processes that go on as what they are, or as many as it may.
 fn forks(world: &World, user: u32) -> Program {
     let script = format!(
-        "for one in range({MANY}):\n    if not os.fork():\n        block = bytearray(65536)\n\
-         \x20       time.sleep(60)\n        os._exit(0)\n\
-         say('full')\ntime.sleep(60)\n"
+        "for one in range({MANY}):\n    try: child = os.fork()\n    except BlockingIOError: break\n    if not child:\n\
+         \x20       block = bytearray(65536)\n        time.sleep(60)\n        os._exit(0)\nsay('full')\ntime.sleep(60)\n"
     );
     world.python(user, &script)
 }
