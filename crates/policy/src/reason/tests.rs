@@ -25,6 +25,7 @@ fn the_texts_are_what_they_always_were() {
             "over-hard-limit-nothing-to-free",
             "over-hard-limit-notify",
             "over-hard-limit-term",
+            "table-full-most-processes",
             "term-deadline-passed",
             "machine-low-memory-notice",
             "machine-low-memory-term",
