@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Processes of one program that fill a line by tmalloc: once all are there, each takes pieces until it is told no, and goes on
-// asking for a while, in which it writes to what it inherited, a page at a time. Says how many were killed, and how many
-// failed.
+// Processes of one program that fill a line by tmalloc: once all are there, with what they malloc, each takes pieces until
+// it is told no, and goes on asking for a while, in which it writes to what it inherited, a page at a time. Says how many
+// were killed, and how many failed.
 //
 //   crowd HOW PROCESSES PIECE SECONDS INHERITED PLAIN
 //
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <tmalloc.h>
@@ -62,7 +63,7 @@ static void *take(void *unused)
 	return NULL;
 }
 
-/* One process of the crowd. It begins when the other end of `gate` is closed. */
+/* One process of the crowd. It says when it is there, and begins when the other end of `gate` is closed. */
 static void be_one(const char *how, int gate)
 {
 	pthread_t others[THREADS];
@@ -70,10 +71,10 @@ static void be_one(const char *how, int gate)
 	int i, count = strcmp(how, "threads") ? 0 : THREADS - 1;
 
 	alarm(100);
-	if (read(gate, &none, 1))
-		_exit(2);
 	if (own)
 		memset(own, 1, plain);
+	if (write(gate, "", 1) != 1 || read(gate, &none, 1))
+		_exit(2);
 	for (i = 0; i < count; i++)
 		if (pthread_create(&others[i], NULL, take, NULL))
 			_exit(2);
@@ -87,6 +88,7 @@ int main(int argc, char **argv)
 {
 	const char *how = argv[1];
 	int processes, killed = 0, failed = 0, status, i, ends[2];
+	char none;
 
 	if (argc < 7)
 		return 2;
@@ -101,7 +103,8 @@ int main(int argc, char **argv)
 	}
 	alarm(100);
 	/* No program that is started here holds the gate open. */
-	if (pipe(ends) || fcntl(ends[1], F_SETFD, FD_CLOEXEC) || processes > PROCESSES_MAX)
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || fcntl(ends[1], F_SETFD, FD_CLOEXEC) ||
+	    processes > PROCESSES_MAX)
 		return 2;
 	if (!strcmp(how, "prefork"))
 		pages = tmalloc(inherited);
@@ -134,6 +137,9 @@ int main(int argc, char **argv)
 		if (pid < 0)
 			return 4;
 	}
+	for (i = 0; i < processes; i++)
+		if (read(ends[1], &none, 1) != 1)
+			return 6;
 	close(ends[1]);
 	for (i = 0; i < processes; i++) {
 		if (wait(&status) < 0)
