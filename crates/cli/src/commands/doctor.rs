@@ -78,21 +78,22 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     let asked = Client::connect(socket).and_then(|mut client| client.show_limits(Some(Target::Default)));
     let default = asked.ok().and_then(|limits| limits.default);
     let features = features(&probe_bpf(), &probe_machine());
+    let mut names = Names::default();
     let report = Report {
         kernel: kernel_version().ok().map(|version| version.to_string()),
         features: features.iter().map(Row::from).collect(),
-        default: default.map(|line| Names::default().fill_in_default(&line)),
+        default: default.map(|line| names.fill_in_default(&line)),
         verdict: verdict(&features),
     };
     if arguments.json {
         output::json(out, &report)?
     } else {
-        show(out, &report)?
+        show(out, &report, &mut names)?
     }
     Ok(Exit::Done)
 }
 
-fn show(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+fn show(out: &mut dyn Write, report: &Report, names: &mut Names) -> io::Result<()> {
     writeln!(out, "Kernel {}.\n", report.kernel.as_deref().unwrap_or("of an unknown version"))?;
     let mut table = Table::new([("FEATURE", Align::Left), ("HERE", Align::Left), ("USED FOR", Align::Left)]);
     for row in &report.features {
@@ -115,7 +116,7 @@ fn show(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         }
     }
     writeln!(out)?;
-    limit::uncovered(out, report.default.as_ref(), &mut Names::default())?;
+    limit::uncovered(out, report.default.as_ref(), names)?;
     writeln!(out, "{}", output::printable(&report.verdict))
 }
 

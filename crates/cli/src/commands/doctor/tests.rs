@@ -47,7 +47,7 @@ fn features_that_lack_for_the_same_reason_are_told_together() {
         feature("four", Answer::Absent("bad \u{1b}[2J name".to_owned())),
     ]);
     let mut text = Vec::new();
-    show(&mut text, &report).unwrap();
+    show(&mut text, &report, &mut Names::default()).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.starts_with("Kernel 6.12.1.\n"), "{text}");
     assert!(text.contains("  two, three: needs root.\n"), "{text}");
