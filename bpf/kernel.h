@@ -186,6 +186,8 @@ struct file {
 	struct address_space *f_mapping;
 };
 
+struct page;
+
 struct folio {
 	unsigned long flags;
 	struct address_space *mapping;

@@ -27,6 +27,7 @@
 #include "limits/tell.h"
 #include "limits/act.h"
 #include "limits/room.h"
+#include "limits/copies.h"
 #include "limits/calls.h"
 #include "limits/grants.h"
 

@@ -206,19 +206,25 @@ __noinline int give_up_copies(__u64 id, __s64 pages)
 {
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	struct plimsoll_account *a;
-	__s64 copied;
+	__s64 copied, taken;
+	int i;
 
 	if (!f)
 		return 0;
-	copied = f->copied_pages;
-	if (pages > copied)
-		pages = copied;
-	if (pages <= 0 || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - pages) != copied)
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		copied = f->copied_pages;
+		taken = pages < copied ? pages : copied;
+		if (taken <= 0)
+			return 0;
+		/* Others make copies meanwhile. */
+		if ((__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - taken) != copied)
+			continue;
+		a = account_at(f->account);
+		if (a) {
+			family_moved(a, 0, -taken);
+			account_add(a, -taken);
+		}
 		return 0;
-	a = account_at(f->account);
-	if (a) {
-		family_moved(a, 0, -pages);
-		account_add(a, -pages);
 	}
 	return 0;
 }
@@ -297,8 +303,11 @@ __noinline __s64 take_inherited(__u64 key, __s64 pages, __u32 account)
 		shared = take_up_to(&e->shared_pages, pages - back);
 	back += shared;
 	old = __sync_fetch_and_add(&e->word, back);
-	if (shared)
+	if (shared) {
 		give_up_shares(family, shared, PLIMSOLL_NOBODY, 0);
+		/* Which of them were copies nobody tells. Taken for such first, so that nobody is killed for what was freed. */
+		give_up_copies(family, take_up_to(&e->copied_pages, shared));
+	}
 	end_shift(e);
 	if (word_account(old) == account)
 		return back;

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 6
+#define PLIMSOLL_SCHEMA 7
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -139,8 +139,9 @@ struct plimsoll_account {
 
 	volatile __s64
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
-	volatile __u32 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
-	volatile __u32 from_default;
+	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
+	volatile __u16 from_default;
+	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since user space was told */
 	volatile __u32 notified;
 	volatile __u32 kills;
 	volatile __u32 taking;   /* a CPU is taking a victim */
@@ -300,11 +301,15 @@ struct plimsoll_told {
 	__u64 count;
 };
 
-/* What copy-on-write was found to have added: a member's part (mm), then the family's whole (mm: 0). */
+/*
+ * What copy-on-write was found to have added: to a member's part (mm), so much more than was known before it was read; then
+ * the family's whole (mm: 0), no less than `pages` and no more than `most`.
+ */
 struct plimsoll_copies {
 	__u64 family;
 	__u64 mm;
 	__s64 pages;
+	__s64 most;
 	__u32 tgid;
 	__s32 result;
 };

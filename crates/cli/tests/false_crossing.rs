@@ -103,7 +103,6 @@ fn copies_past_the_line_end_one_of_the_family() {
     let incident = world.incidents(1).remove(0);
     let victim = incident["victims"][0]["pid"].as_u64().unwrap();
     assert!([parent, child].map(u64::from).contains(&victim), "{incident}");
-    assert_eq!(incident["trigger"], "daemon");
     let left = if victim == u64::from(parent) { child } else { parent };
     until("the other is charged for all it has", SOON, || {
         (Some(world.usage_pages(ALICE)) == exact::process_pages(left)).then_some(())

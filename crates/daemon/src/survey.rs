@@ -16,8 +16,11 @@ use std::{
     thread,
 };
 
-/// Processes read in one survey. More are left out: what they copied is then not charged.
+/// Processes read in one survey; others come next.
 pub(crate) const MEMBERS_MAX: usize = 1024;
+
+/// So long one account's processes are read in one survey; others come next. A page takes 60 ns (6.18).
+const SHARE: Nanos = Nanos(100_000_000);
 
 /// One member of a family, as its charge was before it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) struct Member {
     pub(crate) pid: Pid,
     pub(crate) start_ns: u64,
     pub(crate) own: Pages,
+    /// Copies that were counted.
+    pub(crate) copied: Pages,
 }
 
 impl Member {
@@ -39,8 +44,9 @@ impl Member {
 /// What was found.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Each member that could be read, and its anonymous and swapped pages, each parted among those who have it.
-    pub(crate) members: Vec<(Member, Pages)>,
+    /// Each member that it came to, and its anonymous and swapped pages, each parted among those who have it; `None`: it did
+    /// not let itself be read.
+    pub(crate) members: Vec<(Member, Option<Pages>)>,
     /// How long was read, without the waiting for those that did not answer.
     pub(crate) took: Nanos,
 }
@@ -80,33 +86,42 @@ impl Surveyor {
 
 fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> Survey {
     let mut survey = Survey::default();
+    let (mut user, mut spent) = (None, Nanos(0));
     for member in members {
+        if user.replace(member.user) != Some(member.user) {
+            spent = Nanos(0);
+        } else if spent > SHARE {
+            continue;
+        }
         let id = member.id();
         let began = clock_monotonic_ns();
-        let read = move |proc: &mut ProcRoot| proportional(proc, page_size, id).ok().flatten();
-        let Some(pages) = readers.read((id, member.user), PATIENCE, read) else { continue };
-        survey.members.push((member, pages));
+        let read = move |proc: &mut ProcRoot| Some(proportional(proc, page_size, id));
+        match readers.read((id, member.user), PATIENCE, read) {
+            Some(Ok(pages)) => survey.members.push((member, Some(pages))),
+            // It has ended.
+            Some(Err(_)) => {}
+            None => {
+                survey.members.push((member, None));
+                continue;
+            }
+        }
         let took = clock_monotonic_ns().saturating_sub(began);
-        survey.took = Nanos(survey.took.0.saturating_add(took));
+        spent = spent.saturating_add(Nanos(took));
+        survey.took = survey.took.saturating_add(Nanos(took));
     }
     survey
 }
 
-/// `None`: it has no memory any more, or this kernel does not tell (before 5.4).
-fn proportional(
-    proc: &mut ProcRoot,
-    page_size: PageSize,
-    id: VictimId,
-) -> Result<Option<Pages>, ProcessError> {
+fn proportional(proc: &mut ProcRoot, page_size: PageSize, id: VictimId) -> Result<Pages, ProcessError> {
     let rollup = proc.smaps_rollup(id.pid)?;
     // After the reading: a process that started by then cannot have been what was read.
     let start_ns = proc.start_ticks(id.pid)?.saturating_mul(tick_ns());
     if start_ns != id.start_ns.saturating_sub(id.start_ns.checked_rem(tick_ns()).unwrap_or_default()) {
         return Err(ProcessError::Vanished(id.pid));
     }
-    Ok(rollup.and_then(|rollup| {
-        let anonymous = rollup.proportional_anonymous?;
-        let swapped = rollup.proportional_swap.unwrap_or_default();
-        Some(Pages(page_size.to_pages(anonymous).0.saturating_add(page_size.to_pages(swapped).0)))
-    }))
+    // It has no memory any more.
+    let rollup = rollup.ok_or(ProcessError::Vanished(id.pid))?;
+    let anonymous = rollup.proportional_anonymous.ok_or(ProcessError::Vanished(id.pid))?;
+    let swapped = rollup.proportional_swap.unwrap_or_default();
+    Ok(Pages(page_size.to_pages(anonymous).0.saturating_add(page_size.to_pages(swapped).0)))
 }

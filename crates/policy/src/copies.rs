@@ -1,4 +1,4 @@
-//! What copy-on-write added to a family of forked processes, worked out from readings: no event of the kernel tells it.
+//! What copy-on-write added to a family of forked processes, worked out from readings: no counter of the kernel tells it.
 //!
 //! A family is charged once for what its members share since a fork, and each member for what it allocated since. A
 //! page that a member writes to becomes its own copy without any counter changing. The kernel's proportional sizes
@@ -7,7 +7,7 @@
 
 use crate::units::Pages;
 
-/// One member, as far as it was read.
+/// One member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// Anonymous and swapped pages, each parted among those who have it.
@@ -18,15 +18,30 @@ pub struct Member {
 }
 
 impl Member {
-    /// What it holds of the family's pages, its copies among them: at most so many copies go when it goes.
+    /// One that was not read, of a family of `members`, that shares `shared` pages and is known to have made `copied` copies:
+    /// of the others it has its part.
     #[must_use]
-    pub fn part(&self) -> Pages {
-        self.proportional.saturating_sub(self.own)
+    pub fn unread(own: Pages, shared: Pages, copied: Pages, members: u64) -> Self {
+        let copied = copied.min(shared);
+        let part = shared.saturating_sub(copied).0.checked_div(members.max(1)).unwrap_or_default();
+        let held = copied.0.saturating_add(part);
+        Self { proportional: Pages(own.0.saturating_add(held)), own }
+    }
+
+    /// So many copies it made at most, of `shared` pages that it shares with a family of `members`: what it holds of them,
+    /// without its part of those that all still share.
+    #[must_use]
+    pub fn copied(&self, shared: Pages, members: u64) -> Pages {
+        let held = u128::from(self.proportional.saturating_sub(self.own).0);
+        let (shared, members) = (u128::from(shared.0), u128::from(members.max(2)));
+        let beyond = held.saturating_mul(members).saturating_sub(shared);
+        let copied = beyond.checked_div(members.saturating_sub(1)).unwrap_or_default();
+        Pages(u64::try_from(copied.min(held)).unwrap_or(u64::MAX))
     }
 }
 
 /// The copies in a family that is charged `charged` for what it shares and could hold `shares` if every member had copied
-/// everything. Members that could not be read make it less, never more.
+/// everything. Members that are left out make it less, never more.
 #[must_use]
 pub fn copied(charged: Pages, shares: Pages, members: &[Member]) -> Pages {
     let sum = |pick: fn(&Member) -> Pages| {

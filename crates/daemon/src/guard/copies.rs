@@ -1,5 +1,6 @@
-//! Copy-on-write: what forked processes copied of the pages they share changes no counter and raises no event. While it
-//! could bring an account near its line, they are surveyed, and what was found is charged.
+//! Copy-on-write: what forked processes copied of the pages they share changes no counter. While it could bring an account
+//! near its line, the programs count copies as they are made, and surveys find what was copied before and put right what
+//! was miscounted.
 
 use super::{
     attached::Attached,
@@ -9,7 +10,7 @@ use super::{
 use crate::survey::{MEMBERS_MAX, Member, Survey};
 use plimsoll_policy::{
     copies::{self, copied},
-    units::{Nanos, Uid},
+    units::{Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, CopiesPart};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,15 +27,31 @@ const LOST_AFTER: Nanos = Nanos(10_000_000_000);
 /// Which accounts are surveyed, and when next.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys {
-    accounts: BTreeSet<Uid>,
+    /// Each with the address space that was read last: those after it come first.
+    accounts: BTreeMap<Uid, u64>,
     next: Option<Nanos>,
+    /// None sooner.
+    rested: Nanos,
+    /// One is under way.
+    asked: bool,
+    /// Members whose copies were not counted from the beginning on, and that were not read since.
+    unknown: BTreeSet<u64>,
 }
 
 impl Surveys {
     /// An account that copies could bring near its line.
     pub(crate) fn add(&mut self, user: Uid) {
-        if self.accounts.insert(user) && self.next.is_none() {
+        self.accounts.entry(user).or_default();
+        if self.next.is_none() {
             self.next = Some(Nanos(0));
+        }
+    }
+
+    /// As [`Surveys::add`]: copies were made that are nowhere to be charged, or may have been.
+    pub(crate) fn hasten(&mut self, user: Uid) {
+        self.add(user);
+        if !self.asked {
+            self.next = self.next.map(|due| due.min(self.rested));
         }
     }
 
@@ -51,86 +68,139 @@ pub(crate) const fn may_copy(account: &AccountFacts) -> bool {
 
 impl<K: Kernel> Attached<K> {
     /// Asks for the survey that is due.
-    pub(crate) fn survey(&mut self, hands: &Hands<'_, K>) -> Result<(), BpfError> {
+    pub(crate) fn survey(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let moment = hands.now();
         if self.surveys.next.is_none_or(|due| due > moment) {
             return Ok(());
         }
+        self.surveys.asked = false;
         let mut wanted = BTreeMap::new();
-        for user in core::mem::take(&mut self.surveys.accounts) {
+        for (user, after) in core::mem::take(&mut self.surveys.accounts) {
             if let Some(account) = self.limits.account(user)?
                 && self.limits.measure_again(account.index)?
             {
                 wanted.insert(account.index, user);
-                self.surveys.accounts.insert(user);
+                self.surveys.accounts.insert(user, after);
             }
         }
         self.surveys.next = None;
+        let begins = self.limits.watch_copies(!wanted.is_empty()).unwrap_or_else(|error| {
+            hands.notices.once("copies", &error);
+            false
+        });
         if wanted.is_empty() {
+            self.surveys.unknown.clear();
             return Ok(());
         }
-        let members = self.members_of(&wanted)?;
-        if !members.is_empty() && hands.surveyor.ask(members) {
-            self.surveys.next = Some(moment.saturating_add(LOST_AFTER));
-        } else {
-            self.surveys.next = Some(moment.saturating_add(SURVEY_EVERY));
-        }
+        let members = self.members_of(&wanted, begins)?;
+        self.surveys.asked = !members.is_empty() && hands.surveyor.ask(members);
+        let until = if self.surveys.asked { LOST_AFTER } else { SURVEY_EVERY };
+        self.surveys.next = Some(moment.saturating_add(until));
         Ok(())
     }
 
-    /// Every process of the families of these accounts.
-    fn members_of(&mut self, wanted: &BTreeMap<u32, Uid>) -> Result<Vec<Member>, BpfError> {
-        let mut members = Vec::new();
+    /// The processes of the families of these accounts that are read next, those of each account together. `begins`: copies
+    /// are counted since just now.
+    fn members_of(&mut self, wanted: &BTreeMap<u32, Uid>, begins: bool) -> Result<Vec<Member>, BpfError> {
+        let mut all: BTreeMap<Uid, Vec<Member>> = BTreeMap::new();
+        let unknown = &mut self.surveys.unknown;
+        let mut living = BTreeSet::new();
         self.limits.address_spaces(|space| {
-            if space.family != 0
-                && !space.dying
-                && let Some(user) = wanted.get(&space.account)
-                && members.len() < MEMBERS_MAX
-            {
-                members.push(Member {
-                    user: *user,
-                    family: space.family,
-                    mm: space.mm,
-                    pid: space.pid,
-                    start_ns: space.start_ns,
-                    own: space.own,
-                });
+            if space.family == 0 || space.dying {
+                return;
             }
+            living.insert(space.mm);
+            if begins {
+                unknown.insert(space.mm);
+            }
+            let Some(user) = wanted.get(&space.account) else { return };
+            all.entry(*user).or_default().push(Member {
+                user: *user,
+                family: space.family,
+                mm: space.mm,
+                pid: space.pid,
+                start_ns: space.start_ns,
+                own: space.own,
+                copied: space.copied,
+            });
         })?;
+        unknown.retain(|mm| living.contains(mm));
+        let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX);
+        let mut members = Vec::new();
+        for (user, mut its) in all {
+            let after = self.surveys.accounts.get(&user).copied().unwrap_or_default();
+            its.sort_unstable_by_key(|member| (member.mm <= after, member.mm));
+            members.extend(its.into_iter().take(share));
+        }
         Ok(members)
     }
 
     /// Charges what a survey found, and decides about the accounts that it is of.
     pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
-        let pause = SURVEY_EVERY.max(Nanos(survey.took.0.saturating_mul(SHARE_OF_TIME)));
-        self.surveys.next = Some(hands.now().saturating_add(pause));
-        let mut spaces: BTreeMap<u64, AddressSpace> = BTreeMap::new();
+        let rest = Nanos(survey.took.0.saturating_mul(SHARE_OF_TIME));
+        self.surveys.asked = false;
+        self.surveys.rested = hands.now().saturating_add(rest);
+        self.surveys.next = Some(hands.now().saturating_add(SURVEY_EVERY.max(rest)));
+        let mut families: BTreeMap<u64, Vec<AddressSpace>> = BTreeMap::new();
+        let read: BTreeMap<u64, &(Member, Option<Pages>)> =
+            survey.members.iter().map(|one| (one.0.mm, one)).collect();
+        let wanted: BTreeSet<u64> = survey.members.iter().map(|(member, _)| member.family).collect();
         self.limits.address_spaces(|space| {
-            if space.family != 0 {
-                spaces.insert(space.mm, *space);
+            if wanted.contains(&space.family) {
+                families.entry(space.family).or_default().push(*space);
             }
         })?;
-        let mut families: BTreeMap<u64, Vec<(CopiesPart, copies::Member)>> = BTreeMap::new();
-        for (member, proportional) in &survey.members {
-            let still = spaces.get(&member.mm).filter(|space| {
-                space.pid == member.pid && space.start_ns == member.start_ns && space.family == member.family
-            });
-            let Some(space) = still else { continue };
-            let read = copies::Member { proportional: *proportional, own: member.own.max(space.own) };
-            let part = CopiesPart { mm: member.mm, pid: member.pid, copied: read.part() };
-            families.entry(member.family).or_default().push((part, read));
-        }
         for (family, members) in families {
-            let Some(facts) = self.limits.family(family)? else { continue };
-            let (parts, read): (Vec<_>, Vec<_>) = members.into_iter().unzip();
-            let pages = copied(facts.pages, facts.shares, &read);
-            self.limits.set_copies(family, pages, &parts)?;
+            self.charge_family(family, &members, &read)?;
         }
-        let users: BTreeSet<Uid> = survey.members.iter().map(|(member, _)| member.user).collect();
+        let mut users = BTreeSet::new();
+        for (member, found) in &survey.members {
+            if found.is_some() {
+                self.surveys.unknown.remove(&member.mm);
+            }
+            self.surveys.accounts.entry(member.user).and_modify(|after| *after = member.mm);
+            users.insert(member.user);
+        }
         for user in users {
             // No event came with what was charged: nobody but us looks at the line.
             self.judge(user, None, hands)?;
         }
+        Ok(())
+    }
+
+    /// What was counted stays where what was read does not speak against it: who was read made more copies since, perhaps.
+    fn charge_family(
+        &mut self,
+        family: u64,
+        members: &[AddressSpace],
+        read: &BTreeMap<u64, &(Member, Option<Pages>)>,
+    ) -> Result<(), BpfError> {
+        let Some(facts) = self.limits.family(family)? else { return Ok(()) };
+        let count = u64::try_from(members.len()).unwrap_or(u64::MAX);
+        let (mut parts, mut held, mut since) = (Vec::new(), Vec::new(), Pages(0));
+        for space in members {
+            let tried = read.get(&space.mm).filter(|(member, _)| {
+                space.pid == member.pid && space.start_ns == member.start_ns && space.family == member.family
+            });
+            let copied = match tried {
+                Some((member, Some(proportional))) => {
+                    let found =
+                        copies::Member { proportional: *proportional, own: member.own.max(space.own) };
+                    let copied = found.copied(space.shared, count);
+                    parts.push(CopiesPart { mm: space.mm, pid: space.pid, known: member.copied, copied });
+                    since = Pages(since.0.saturating_add(space.copied.saturating_sub(member.copied).0));
+                    held.push(found);
+                    continue;
+                }
+                // Whoever lets nobody look at it may have copied everything before that was counted.
+                Some((_, None)) if self.surveys.unknown.contains(&space.mm) => space.shared,
+                Some(_) | None => space.copied,
+            };
+            held.push(copies::Member::unread(space.own, space.shared, copied, count));
+        }
+        let least = copied(facts.pages, facts.shares, &held);
+        let most = Pages(least.0.saturating_add(since.0)).min(facts.shares.saturating_sub(facts.pages));
+        self.limits.set_copies(family, (least, most), &parts)?;
         Ok(())
     }
 }

@@ -373,7 +373,16 @@ impl Programs for Limits {
         Self::family(self, family)
     }
 
-    fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
+    fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError> {
+        Self::watch_copies(self, watch)
+    }
+
+    fn set_copies(
+        &self,
+        family: u64,
+        copied: (Pages, Pages),
+        parts: &[CopiesPart],
+    ) -> Result<bool, BpfError> {
         Self::set_copies(self, family, copied, parts)
     }
 

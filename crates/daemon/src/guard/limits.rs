@@ -90,7 +90,7 @@ impl<K: Kernel> Attached<K> {
         match record.kind {
             RecordKind::Exact => Ok(()),
             RecordKind::Copies => {
-                self.surveys.add(record.uid);
+                self.surveys.hasten(record.uid);
                 Ok(())
             }
             RecordKind::Judge => {

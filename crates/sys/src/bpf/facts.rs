@@ -98,6 +98,15 @@ pub(super) fn field<const N: usize>(value: &[u8], offset: usize) -> [u8; N] {
     value.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
+macro_rules! wire_u16 {
+    ($value:expr, $structure:ident, $field:ident) => {
+        u16::from_ne_bytes($crate::bpf::facts::field(
+            $value,
+            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
+        ))
+    };
+}
+
 macro_rules! wire_u32 {
     ($value:expr, $structure:ident, $field:ident) => {
         u32::from_ne_bytes($crate::bpf::facts::field(
@@ -143,8 +152,8 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         near: wire_u32!(value, plimsoll_account, near) != 0,
         exact: wire_u32!(value, plimsoll_account, exact) != 0,
         unanswered_ns: (unanswered != 0).then_some(unanswered),
-        signal: wire_u32!(value, plimsoll_account, signal),
-        from_default: wire_u32!(value, plimsoll_account, from_default) != 0,
+        signal: wire_u16!(value, plimsoll_account, signal).into(),
+        from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
         copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
         kills: wire_u32!(value, plimsoll_account, kills),
         reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),

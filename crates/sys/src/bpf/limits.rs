@@ -6,7 +6,8 @@ use super::{
     facts::{
         AccountFacts, AddressSpace, account_facts, address_space, pages, wire_pages, wire_u32, wire_u64,
     },
-    pins::{Meta, Pins},
+    link::{attach_tracepoint, open_pinned},
+    pins::{Meta, Pins, cause},
     site::{Call as _, Site, Table as _},
 };
 use crate::process;
@@ -18,6 +19,7 @@ use plimsoll_policy::{
 use plimsoll_wire::abi;
 use std::{
     io::{self, Read as _},
+    os::fd::{AsFd as _, OwnedFd},
     time::Duration,
 };
 
@@ -100,7 +102,9 @@ pub struct CopiesPart {
     pub mm: u64,
     /// Its process.
     pub pid: Pid,
-    /// At most so many.
+    /// What was known before it was read.
+    pub known: Pages,
+    /// At most so many, as it was read. What the programs count meanwhile comes on top.
     pub copied: Pages,
 }
 
@@ -197,6 +201,8 @@ pub struct Limits<S: Site = Pins> {
     values: Vec<u8>,
     /// What the last walk took of a CPU.
     walk_took: Duration,
+    /// Copies are counted as long as it is held.
+    copies: Option<OwnedFd>,
 }
 
 impl Limits {
@@ -243,6 +249,27 @@ impl Limits {
         Ok(())
     }
 
+    /// Has copies counted as they are made, or not any more; true where they were not before. What was copied before is
+    /// found by surveys alone. Ends with this process.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`], [`BpfError::Attach`].
+    pub fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError> {
+        if !watch {
+            self.copies = None;
+            return Ok(false);
+        }
+        if self.copies.is_some() {
+            return Ok(false);
+        }
+        let program = "on_page_alloc";
+        let path = self.site.program_path(program);
+        let pinned = open_pinned(&path).map_err(|error| cause(&path, "open", &error))?;
+        let attached = attach_tracepoint(pinned.as_fd());
+        self.copies = Some(attached.map_err(|source| BpfError::Attach { program, source })?);
+        Ok(true)
+    }
+
     /// The reading end of the records.
     ///
     /// # Errors
@@ -268,6 +295,7 @@ impl<S: Site> Limits<S> {
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
             walk_took: Duration::ZERO,
+            copies: None,
             accounts,
             uid_accounts: map("uid_accounts")?,
             protected_cgroups: map("protected_cgroups")?,
@@ -490,28 +518,30 @@ impl<S: Site> Limits<S> {
         self.attend.run(&mut context).map(|_| ())
     }
 
-    /// Charges what a family's members were found to have copied of the pages that they share since a fork. `parts`: of
-    /// each member at most so many are its own, and go with it. False: the family has ended.
+    /// Charges what a family's members were found to have copied of the pages that they share since a fork: at least
+    /// `copied.0` and at most `copied.1`, and what was counted where that is between them. False: the family has ended.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
-        let one = |mm: u64, pid: Pid, pages: Pages| {
-            let mut context = abi::plimsoll_copies {
-                family,
-                mm,
-                pages: wire_pages(pages),
-                tgid: pid.0,
-                ..Default::default()
-            };
+    pub fn set_copies(
+        &self,
+        family: u64,
+        copied: (Pages, Pages),
+        parts: &[CopiesPart],
+    ) -> Result<bool, BpfError> {
+        let run = |mut context: abi::plimsoll_copies| {
             self.copies_set.run(&mut context)?;
             Ok(context.result == 0)
         };
         for part in parts {
+            let more = wire_pages(part.copied).saturating_sub(wire_pages(part.known));
+            let (mm, tgid) = (part.mm, part.pid.0);
             // One that has left meanwhile took nothing of the family's with it.
-            let _still_there: bool = one(part.mm, part.pid, part.copied)?;
+            let _still_there: bool =
+                run(abi::plimsoll_copies { family, mm, pages: more, tgid, ..Default::default() })?;
         }
-        one(0, Pid(0), copied)
+        let (pages, most) = (wire_pages(copied.0), wire_pages(copied.1));
+        run(abi::plimsoll_copies { family, pages, most, ..Default::default() })
     }
 
     /// One family; `None` when it has ended.

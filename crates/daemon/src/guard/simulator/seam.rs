@@ -566,7 +566,11 @@ impl Programs for SimPrograms {
         Ok(None)
     }
 
-    fn set_copies(&self, _: u64, _: Pages, _: &[CopiesPart]) -> Result<bool, BpfError> {
+    fn watch_copies(&mut self, _: bool) -> Result<bool, BpfError> {
+        Ok(false)
+    }
+
+    fn set_copies(&self, _: u64, _: (Pages, Pages), _: &[CopiesPart]) -> Result<bool, BpfError> {
         Ok(false)
     }
 

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Copies that forked processes make of the pages they share. They change no counter of the kernel and raise no event of
+ * their own, but each takes a page: one that comes to be anonymous memory, and by which whoever took it has no more
+ * anonymous pages than before, is a copy. Attached while copies could bring an account near its line.
+ */
+#ifndef PLIMSOLL_LIMITS_COPIES_H
+#define PLIMSOLL_LIMITS_COPIES_H
+
+/*
+ * include/linux/gfp_types.h, 6.1 to 7.2: for user space; zeroed, as new anonymous memory is and no copy; may wait for
+ * memory, as a copy does and a page that is moved to the node that uses it does not.
+ */
+#define GFP_HIGHMEM 0x02u
+#define GFP_ZERO 0x100u
+#define GFP_DIRECT_RECLAIM 0x400u
+
+/* include/linux/page-flags.h: in folio->mapping of anonymous memory, 6.1 to 7.2. */
+#define MAPPING_ANON 1
+
+/* From so many on that are nowhere to be charged, user space is told to look. */
+#define STRAYS_TOLD 1024
+
+/* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there. */
+struct taken {
+	__u64 page; /* 0: none */
+	__u64 mm;
+	__u64 task;
+	__s64 pages;
+	__s64 anonymous; /* what mm had then, as this CPU sees it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct taken);
+} taken SEC(".maps");
+
+/*
+ * Anonymous pages of an address space that is pinned, without what other CPUs hold of the count. On Linux 6.1 with what the
+ * running thread keeps to itself.
+ */
+static __always_inline __s64 anonymous_here(__u64 key)
+{
+	struct mm_struct *mm = mm_at(key);
+	__s64 pages = read_count(COUNT_OF(mm, PLIMSOLL_MEMBER_ANON));
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 *offset;
+
+	if (task_caches)
+		return pages + CACHE_OF(bpf_get_current_task_btf(), PLIMSOLL_MEMBER_ANON);
+	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
+	return offset ? pages + read_remainder(REMAINDERS_OF(mm, PLIMSOLL_MEMBER_ANON), *offset) : pages;
+}
+
+/* Copies that cannot be placed: a survey finds whose they are. */
+static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __s64 pages)
+{
+	__u32 strays = __sync_fetch_and_add(&a->stray_pages, pages) + pages;
+
+	if (strays >= STRAYS_TOLD && __sync_val_compare_and_swap(&a->stray_pages, strays, 0) == strays)
+		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
+}
+
+/* Charges copies that a member made to its family, as many as it can have made, and returns that. */
+static __always_inline __s64 charge_copies(struct plimsoll_mm *e, struct plimsoll_family *f, struct plimsoll_account *a,
+					   __s64 pages, __s64 *usage)
+{
+	__s64 own = e->shared_pages - e->copied_pages, room = f->shares - f->pages - f->copied_pages;
+
+	if (pages > own)
+		pages = own;
+	if (pages > room)
+		pages = room;
+	if (pages <= 0)
+		return 0;
+	__sync_fetch_and_add(&f->copied_pages, pages);
+	__sync_fetch_and_add(&e->copied_pages, pages);
+	family_moved(a, 0, pages);
+	/* Dying before it is charged: in between another victim would be taken. */
+	if (e->flags & PLIMSOLL_MM_DYING)
+		settle_dying_space(e->mm);
+	*usage = account_add(a, pages);
+	return pages;
+}
+
+/*
+ * Copies that a process made, charged. Returns usage after, if it is to be looked at; else 0. Global: walked once, apart
+ * from the program that finds them.
+ */
+__noinline __s64 count_copies(__u64 key, __s64 pages)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	__s64 charged = 0, usage = 0;
+	struct plimsoll_family *f;
+	__u64 id;
+
+	if (!a)
+		return 0;
+	id = e->family;
+	if (id && join_one(id, ONE_MEMBER)) {
+		f = bpf_map_lookup_elem(&families, &id);
+		if (f && f->account == a->index)
+			charged = charge_copies(e, f, a, pages, &usage);
+		if (f)
+			leave_one(f, id);
+	}
+	if (charged < pages)
+		note_strays(a, key, pages - charged);
+	if (charged <= 0)
+		return 0;
+	if (!a->exact && need_exact(a))
+		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
+	if (usage < a->soft_pages)
+		return 0;
+	note_peak(a, usage);
+	return usage;
+}
+
+/* Whether the page is a copy by now; by a counter that rises with all that is no copy. The address space is pinned. */
+static __always_inline bool became_copy(struct taken *t)
+{
+	struct folio *folio = (struct folio *)t->page;
+
+	if (!((__u64)BPF_CORE_READ(folio, mapping) & MAPPING_ANON))
+		return false;
+	/* Another thread of its has a cache of its own there. */
+	if (task_caches && t->task != (__u64)bpf_get_current_task_btf())
+		return true;
+	return anonymous_here(t->mm) <= t->anonymous;
+}
+
+static __always_inline void look_at(struct taken *t)
+{
+	__u64 key = t->mm;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__s64 usage;
+
+	if (!e || !pin(e, key))
+		return;
+	usage = became_copy(t) ? count_copies(key, t->pages) : 0;
+	if (usage)
+		near(key, usage, t->pages);
+	unpin(e);
+}
+
+SEC("tp_btf/mm_page_alloc")
+int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int gfp)
+{
+	struct task_struct *task;
+	struct mm_struct *mm;
+	struct plimsoll_account *a;
+	struct plimsoll_mm *e;
+	struct taken *t;
+	__u32 zero = 0;
+	__u64 key;
+
+	if (!(gfp & GFP_HIGHMEM))
+		return 0;
+	t = bpf_map_lookup_elem(&taken, &zero);
+	if (!t)
+		return 0;
+	if (t->page) {
+		look_at(t);
+		t->page = 0;
+	}
+	task = bpf_get_current_task_btf();
+	mm = task->mm;
+	if (gfp & GFP_ZERO || !(gfp & GFP_DIRECT_RECLAIM) || !page || !mm || task->flags & PF_KTHREAD ||
+	    !mm_may_be_tracked(mm))
+		return 0;
+	key = (__u64)mm;
+	e = bpf_map_lookup_elem(&mms, &key);
+	a = e ? account_at(word_account(e->word)) : 0;
+	if (!a || a->copyable_pages <= 0)
+		return 0;
+	t->mm = key;
+	t->task = (__u64)task;
+	t->pages = 1 << (order & 15);
+	t->anonymous = anonymous_here(key);
+	t->page = (__u64)page;
+	return 0;
+}
+
+#endif

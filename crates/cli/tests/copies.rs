@@ -1,0 +1,110 @@
+//! Copies that forked processes make of what they share: no counter of the kernel tells them, and they end at the line.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this whole file is one test module, its helpers included"
+)]
+
+mod support;
+
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use support::{ALICE, SOON, World, exact, slowness, until};
+
+/// What may be passed the line by, of copies made at full speed.
+const PAST: u64 = 50 << 20;
+
+/// What children who write to all they inherited held at most and hold in the end, in bytes.
+struct Written {
+    peak: u64,
+    left: u64,
+}
+
+fn write(world: &World, settings: &[&str]) -> Written {
+    let mut copies = world.root_workload("copies", &[&["--seconds=60"], settings].concat());
+    copies.stage("ready");
+    let told = until("they have written, or are dead", Duration::from_secs(40), || copies.try_line());
+    copies.end();
+    println!("{settings:?}: {told}");
+    let bytes = |name: &str| -> u64 {
+        let rest = told.split(name).nth(1).unwrap();
+        rest.split(' ').next().unwrap().trim().parse::<u64>().unwrap() << 10
+    };
+    Written { peak: bytes("peak_kib="), left: bytes("left_kib=") }
+}
+
+/// Returns what they held at most, those among it that were ending.
+fn end_at_the_line(world: &World, line: u64, settings: &[&str]) -> u64 {
+    world.owns(ALICE);
+    world.limit(ALICE, &line.to_string(), &[]);
+    let Written { peak, left } = write(world, settings);
+    let first = world.history().remove(0);
+    assert!(first["usage_bytes"].as_u64().unwrap() <= line + PAST, "{settings:?}: {first}");
+    assert!(left <= line, "{settings:?}: {left} bytes are left at a line of {line}");
+    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    peak
+}
+
+#[test]
+fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
+    let world = world!();
+    let peak = end_at_the_line(&world, 300 << 20, &["--children=4", "--mebibytes=200", "--no-thp"]);
+    assert!(peak <= (300 << 20) + 2 * PAST, "{peak}");
+}
+
+/// By read(2), by `MADV_POPULATE_WRITE`, each to a sibling, each copy among other pages that come and go.
+#[test]
+fn so_they_do_however_they_write() {
+    for by in ["--by=1", "--by=2", "--by=3", "--by=4"] {
+        let world = world!();
+        let peak = end_at_the_line(&world, 150 << 20, &["--children=4", "--mebibytes=100", by]);
+        assert!(peak <= (150 << 20) + 2 * PAST, "{by}: {peak}");
+    }
+}
+
+/// Those that are ending hold some, too, and get little of a CPU among so many.
+#[test]
+fn thousands_of_small_children_end_at_the_line() {
+    let world = world!();
+    // Where a fork takes longer, fewer of them.
+    let (children, line) =
+        if slowness() > 1 { ("--children=800", 80 << 20) } else { ("--children=4000", 300 << 20) };
+    end_at_the_line(&world, line, &[children, "--mebibytes=1"]);
+}
+
+/// Pages that a forked process takes for something else than a copy.
+const NO_COPIES: &str = "
+held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, 100 << 20, 4096): held[at] = 1
+child = os.fork()
+if child == 0:
+    # Files of a tmpfs are nobody's anonymous memory.
+    with open(FOLDER + '/shared', 'wb') as file:
+        for _ in range(160): file.write(b'x' * (1 << 20))
+    # A private page of a file is one more, and charged as such.
+    with open(FOLDER + '/shared', 'r+b') as file:
+        private = mmap.mmap(file.fileno(), 20 << 20, mmap.MAP_PRIVATE)
+        for at in range(0, 20 << 20, 4096): private[at] = 1
+    read, write = os.pipe()
+    for _ in range(20000):
+        os.write(write, b'x' * 4096); os.read(read, 4096)
+    say('done'); hear(); os._exit(0)
+os.waitpid(child, 0)
+";
+
+#[test]
+fn pages_that_are_no_copies_are_not_charged_as_such() {
+    let world = world!();
+    world.limit(ALICE, "200M", &["--soft", "110M"]);
+    let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir_in("/dev/shm").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut python = world.python(ALICE, &format!("FOLDER = {:?}\n{NO_COPIES}", folder.path()));
+    assert_eq!(python.line(), "done");
+    let usage = world.usage_pages(ALICE) * exact::page_bytes();
+    // What Python itself copies, by counting who refers to what, is some MiB.
+    assert!((120 << 20..140 << 20).contains(&usage), "{usage}");
+    python.stop();
+    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+}

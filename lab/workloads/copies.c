@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Children that write to all that they inherited, at once. Says `ready` when they are there, and
+ * `over peak_kib=N left_kib=N dead=N` when each has written or is dead: the most memory that they held at once, those that
+ * were ending among them, and what they hold then. Of what they inherited each page counts once, while somebody shares it.
+ */
+#include "workload.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+	CHILDREN_MAX = 8192
+};
+
+/* How a child writes to a page. */
+enum {
+	BY_ITSELF,
+	BY_KERNEL,
+	BY_POPULATING,
+	BY_SIBLING,
+	/* Each copy among pages of its own that come and go. */
+	AMONG_OTHERS
+};
+
+/* Shared with who watches, from here on: */
+struct shared {
+	atomic_int forked;
+	pid_t pids[CHILDREN_MAX];
+	atomic_ulong pages[CHILDREN_MAX];
+};
+
+static long children = 4, mebibytes = 200, user = 60100, by = BY_ITSELF;
+static struct shared *shared;
+static unsigned char *memory;
+static int gate[2];
+
+/* Whose copy it is. */
+static int write_to(unsigned char *page, int number)
+{
+	static int zero[2] = { -1, -1 };
+	static unsigned char *other;
+	struct iovec here = { "x", 1 }, there = { page, 1 };
+	int sibling = (int)((number + 1) % children);
+
+	switch (by) {
+	case BY_KERNEL:
+		if (zero[0] < 0 && pipe(zero) != 0)
+			workload_fail("pipe");
+		if (write(zero[1], "x", 1) != 1 || read(zero[0], page, 1) != 1)
+			workload_fail("read");
+		break;
+	case BY_POPULATING:
+		if (madvise(page, workload_page_bytes(), MADV_POPULATE_WRITE) != 0)
+			workload_fail("madvise(MADV_POPULATE_WRITE)");
+		break;
+	case BY_SIBLING:
+		/* Dead by now, perhaps. */
+		return process_vm_writev(shared->pids[sibling], &here, 1, &there, 1, 0) == 1 ? sibling : -1;
+	case AMONG_OTHERS:
+		if (!other)
+			other = workload_map(2 * workload_page_bytes());
+		workload_touch(other, workload_page_bytes());
+		*(volatile unsigned char *)page = 2;
+		madvise(other, workload_page_bytes(), MADV_DONTNEED);
+		workload_touch(other + workload_page_bytes(), workload_page_bytes());
+		madvise(other + workload_page_bytes(), workload_page_bytes(), MADV_DONTNEED);
+		break;
+	default:
+		*(volatile unsigned char *)page = 2;
+	}
+	return number;
+}
+
+static _Noreturn void write_all(int number)
+{
+	size_t bytes = (size_t)mebibytes * MEBIBYTE, at;
+	char end;
+	int whose;
+
+	if (read(gate[0], &end, 1) != 0)
+		_exit(1);
+	for (at = 0; at < bytes; at += workload_page_bytes()) {
+		whose = write_to(memory + at, number);
+		if (whose >= 0)
+			atomic_fetch_add_explicit(&shared->pages[whose], 1, memory_order_relaxed);
+	}
+	for (;;)
+		pause();
+}
+
+static _Noreturn void fork_all(void)
+{
+	int number;
+
+	close(gate[1]);
+	workload_become(user);
+	memory = workload_map((size_t)mebibytes * MEBIBYTE);
+	workload_touch(memory, (size_t)mebibytes * MEBIBYTE);
+	for (number = 0; number < children; number++) {
+		pid_t pid = fork();
+
+		/* Whoever is left over: nobody waits for these. */
+		alarm(120);
+		if (pid == 0)
+			write_all(number);
+		shared->pids[number] = pid;
+		atomic_fetch_add(&shared->forked, 1);
+	}
+	for (;;)
+		pause();
+}
+
+int main(int argc, char **argv)
+{
+	const struct setting settings[] = {
+		{ "children", "how many (4)", 1, CHILDREN_MAX, &children },
+		{ "mebibytes", "what they inherit (200)", 1, 1024, &mebibytes },
+		{ "user", "whose they are (60100)", 60000, 60999, &user },
+		{ "by",
+		  "they write themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages (0 to 4)",
+		  0, 4, &by },
+	};
+	static struct pollfd watched[CHILDREN_MAX + 1];
+	const struct rlimit files = { CHILDREN_MAX + 64, CHILDREN_MAX + 64 };
+	unsigned long held = 0, peak = 0, all, last = 0, least;
+	uint64_t moved_ns;
+	int number, dead = 0;
+	pid_t parent;
+	int parent_fd;
+
+	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED || pipe(gate) != 0 || setrlimit(RLIMIT_NOFILE, &files) != 0 ||
+	    setpriority(PRIO_PROCESS, 0, -20) != 0)
+		workload_fail("setting up");
+	parent = fork();
+	if (parent < 0)
+		workload_fail("fork");
+	if (parent == 0) {
+		setpriority(PRIO_PROCESS, 0, 0);
+		fork_all();
+	}
+	moved_ns = workload_clock_ns();
+	while (atomic_load(&shared->forked) < children && workload_clock_ns() - moved_ns < 10000000000u)
+		usleep(1000);
+	for (number = 0; number < children; number++) {
+		watched[number].fd = (int)syscall(SYS_pidfd_open, shared->pids[number], 0);
+		watched[number].events = POLLIN;
+	}
+	parent_fd = (int)syscall(SYS_pidfd_open, parent, 0);
+	watched[children] = (struct pollfd){ parent_fd, POLLIN, 0 };
+	workload_stage("ready");
+	close(gate[1]);
+	moved_ns = workload_clock_ns();
+	/* Until nobody writes any more; many have to wait for a CPU. */
+	while (workload_clock_ns() - moved_ns < 500000000u + (uint64_t)children * 500000u) {
+		if (poll(watched, (nfds_t)children + 1, 0) < 0)
+			workload_fail("poll");
+		held = all = 0;
+		dead = 0;
+		/* Pages that everybody has copied are shared no more: all copy in one order. */
+		least = watched[children].revents ? (unsigned long)mebibytes * MEBIBYTE / workload_page_bytes() : 0;
+		for (number = 0; number < children; number++) {
+			unsigned long wrote = atomic_load_explicit(&shared->pages[number], memory_order_relaxed);
+
+			all += wrote;
+			if (watched[number].fd < 0 || watched[number].revents) {
+				dead++;
+				continue;
+			}
+			held += wrote;
+			if (wrote < least)
+				least = wrote;
+		}
+		held += (unsigned long)mebibytes * MEBIBYTE / workload_page_bytes() - least;
+		if (all != last)
+			moved_ns = workload_clock_ns();
+		last = all;
+		if (held > peak)
+			peak = held;
+		usleep(500);
+	}
+	workload_stage("over peak_kib=%lu left_kib=%lu dead=%d", peak * (workload_page_bytes() / 1024),
+		       held * (workload_page_bytes() / 1024), dead);
+	for (number = 0; number < children; number++)
+		if (watched[number].fd >= 0)
+			syscall(SYS_pidfd_send_signal, watched[number].fd, 9, NULL, 0);
+	syscall(SYS_pidfd_send_signal, parent_fd, 9, NULL, 0);
+	return 0;
+}
