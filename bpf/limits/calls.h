@@ -333,24 +333,9 @@ int actions_told(struct plimsoll_told *ctx)
 	return 0;
 }
 
-/* A family's copies, brought between these bounds, and what that changes. */
-static __always_inline __s64 bound_copies(struct plimsoll_family *f, __s64 least, __s64 most)
-{
-	__s64 copied, now;
-	int i;
-
-	for (i = 0; i < SWAP_TRIES; i++) {
-		copied = f->copied_pages;
-		now = copied < least ? least : copied > most ? most : copied;
-		if (now == copied || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, now) == copied)
-			return now - copied;
-	}
-	return 0;
-}
-
 /*
- * What user space found copied. A member's part first, then the family's sum: what was counted meanwhile stays as it is
- * where it agrees with what was found. No event comes with it: user space judges what becomes of it.
+ * What user space found copied. A member's part first, then the family's sum: usage changes by what that differs from
+ * the one before. No event comes with it: user space judges what becomes of it.
  */
 SEC("syscall")
 int copies_set(struct plimsoll_copies *ctx)
@@ -367,7 +352,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		if (!e || !pin(e, key))
 			return 0;
 		if (e->tgid == ctx->tgid && e->family == family) {
-			__sync_fetch_and_add(&e->copied_pages, ctx->pages);
+			__sync_lock_test_and_set(&e->copied_pages, ctx->pages);
 			ctx->result = 0;
 		}
 		unpin(e);
@@ -381,7 +366,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		return 0;
 	a = account_at(f->account);
 	if (a) {
-		more = bound_copies(f, ctx->pages, ctx->most);
+		more = ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages);
 		family_moved(a, 0, more);
 		account_add(a, more);
 	}

@@ -63,53 +63,14 @@ static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __
 		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
 }
 
-/* Charges copies that a member made to its family, as many as it can have made, and returns that. */
-static __always_inline __s64 charge_copies(struct plimsoll_mm *e, struct plimsoll_family *f, struct plimsoll_account *a,
-					   __s64 pages, __s64 *usage)
+/* Copies that a process made, charged. Returns usage after, if it is to be looked at; else 0. */
+static __always_inline __s64 charge_copies(__u64 key, struct plimsoll_account *a, __s64 pages)
 {
-	__s64 own = e->shared_pages - e->copied_pages, room = f->shares - f->pages - f->copied_pages;
+	__s64 owned = own_copies(key, pages), usage = a->usage_pages;
 
-	if (pages > own)
-		pages = own;
-	if (pages > room)
-		pages = room;
-	if (pages <= 0)
-		return 0;
-	__sync_fetch_and_add(&f->copied_pages, pages);
-	__sync_fetch_and_add(&e->copied_pages, pages);
-	family_moved(a, 0, pages);
-	/* Dying before it is charged: in between another victim would be taken. */
-	if (e->flags & PLIMSOLL_MM_DYING)
-		settle_dying_space(e->mm);
-	*usage = account_add(a, pages);
-	return pages;
-}
-
-/*
- * Copies that a process made, charged. Returns usage after, if it is to be looked at; else 0. Global: walked once, apart
- * from the program that finds them.
- */
-__noinline __s64 count_copies(__u64 key, __s64 pages)
-{
-	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
-	__s64 charged = 0, usage = 0;
-	struct plimsoll_family *f;
-	__u64 id;
-
-	if (!a)
-		return 0;
-	id = e->family;
-	if (id && join_one(id, ONE_MEMBER)) {
-		f = bpf_map_lookup_elem(&families, &id);
-		if (f && f->account == a->index)
-			charged = charge_copies(e, f, a, pages, &usage);
-		if (f)
-			leave_one(f, id);
-	}
-	if (charged < pages)
-		note_strays(a, key, pages - charged);
-	if (charged <= 0)
+	if (owned < pages)
+		note_strays(a, key, pages - owned);
+	if (owned <= 0)
 		return 0;
 	if (!a->exact && need_exact(a))
 		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
@@ -136,11 +97,13 @@ static __always_inline void look_at(struct taken *t)
 {
 	__u64 key = t->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
 	__s64 usage;
 
 	if (!e || !pin(e, key))
 		return;
-	usage = became_copy(t) ? count_copies(key, t->pages) : 0;
+	a = account_at(word_account(e->word));
+	usage = a && became_copy(t) ? charge_copies(key, a, t->pages) : 0;
 	if (usage)
 		near(key, usage, t->pages);
 	unpin(e);

@@ -206,25 +206,19 @@ __noinline int give_up_copies(__u64 id, __s64 pages)
 {
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	struct plimsoll_account *a;
-	__s64 copied, taken;
-	int i;
+	__s64 copied;
 
 	if (!f)
 		return 0;
-	for (i = 0; i < SETTLE_TRIES; i++) {
-		copied = f->copied_pages;
-		taken = pages < copied ? pages : copied;
-		if (taken <= 0)
-			return 0;
-		/* Others make copies meanwhile. */
-		if ((__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - taken) != copied)
-			continue;
-		a = account_at(f->account);
-		if (a) {
-			family_moved(a, 0, -taken);
-			account_add(a, -taken);
-		}
+	copied = f->copied_pages;
+	if (pages > copied)
+		pages = copied;
+	if (pages <= 0 || (__s64)__sync_val_compare_and_swap(&f->copied_pages, copied, copied - pages) != copied)
 		return 0;
+	a = account_at(f->account);
+	if (a) {
+		family_moved(a, 0, -pages);
+		account_add(a, -pages);
 	}
 	return 0;
 }
@@ -272,14 +266,21 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 	}
 }
 
-/* So many of these pages, if nobody changes them meanwhile. */
+/* So many of these pages, unless others keep changing them meanwhile. */
 static __always_inline __s64 take_up_to(volatile __s64 *pages, __s64 most)
 {
-	__s64 have = *pages, taken = most < have ? most : have;
+	__s64 have, taken;
+	int i;
 
-	if (taken <= 0 || (__s64)__sync_val_compare_and_swap(pages, have, have - taken) != have)
-		return 0;
-	return taken;
+	for (i = 0; i < SETTLE_TRIES; i++) {
+		have = *pages;
+		taken = most < have ? most : have;
+		if (taken <= 0)
+			return 0;
+		if ((__s64)__sync_val_compare_and_swap(pages, have, have - taken) == have)
+			return taken;
+	}
+	return 0;
 }
 
 /*
@@ -303,11 +304,8 @@ __noinline __s64 take_inherited(__u64 key, __s64 pages, __u32 account)
 		shared = take_up_to(&e->shared_pages, pages - back);
 	back += shared;
 	old = __sync_fetch_and_add(&e->word, back);
-	if (shared) {
+	if (shared)
 		give_up_shares(family, shared, PLIMSOLL_NOBODY, 0);
-		/* Which of them were copies nobody tells. Taken for such first, so that nobody is killed for what was freed. */
-		give_up_copies(family, take_up_to(&e->copied_pages, shared));
-	}
 	end_shift(e);
 	if (word_account(old) == account)
 		return back;
@@ -362,6 +360,31 @@ static __always_inline void share_own(struct plimsoll_mm *e, struct plimsoll_fam
 		account_add(from, -own);
 		account_add(to, own);
 	}
+}
+
+/*
+ * Pages that a member copied are its own from here on, and charged besides what the others still share: as many as it
+ * shares at most. Returns how many. What it is granted is not touched by that.
+ */
+__noinline __s64 own_copies(__u64 key, __s64 pages)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__u64 id, old;
+
+	if (!e)
+		return 0;
+	begin_shift(e);
+	id = e->family;
+	pages = id ? take_up_to(&e->shared_pages, pages) : 0;
+	old = __sync_fetch_and_add(&e->word, pages);
+	end_shift(e);
+	if (pages <= 0)
+		return 0;
+	/* Dying before it is charged: in between another victim would be taken. */
+	if (e->flags & PLIMSOLL_MM_DYING)
+		settle_dying_space(e->mm);
+	give_up_shares(id, pages, word_account(old), pages);
+	return pages;
 }
 
 /*

@@ -102,7 +102,7 @@ struct plimsoll_mm {
 struct plimsoll_family {
 	volatile __s64 pages;        /* charged: never more than `shares` */
 	volatile __s64 shares;       /* the sum of its members' shared_pages */
-	volatile __s64 copied_pages; /* charged besides: copy-on-write made them, user space found them */
+	volatile __s64 copied_pages; /* charged besides: copies that were not counted, and user space found */
 	volatile __s64
 		dying_pages; /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
 	volatile __u64 id;   /* its key: tells this use of the memory from the next */
@@ -301,15 +301,11 @@ struct plimsoll_told {
 	__u64 count;
 };
 
-/*
- * What copy-on-write was found to have added: to a member's part (mm), so much more than was known before it was read; then
- * the family's whole (mm: 0), no less than `pages` and no more than `most`.
- */
+/* What copy-on-write was found to have added: a member's part (mm), then the family's whole (mm: 0). */
 struct plimsoll_copies {
 	__u64 family;
 	__u64 mm;
 	__s64 pages;
-	__s64 most;
 	__u32 tgid;
 	__s32 result;
 };

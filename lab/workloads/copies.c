@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 		fork_all();
 	}
 	moved_ns = workload_clock_ns();
-	while (atomic_load(&shared->forked) < children && workload_clock_ns() - moved_ns < 10000000000u)
+	while (atomic_load(&shared->forked) < children && workload_clock_ns() - moved_ns < 60000000000u)
 		usleep(1000);
 	for (number = 0; number < children; number++) {
 		watched[number].fd = (int)syscall(SYS_pidfd_open, shared->pids[number], 0);

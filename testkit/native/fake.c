@@ -397,6 +397,9 @@ static void *lookup(struct fake_map *map, const void *key)
 	void *value = 0;
 	__u32 *link;
 
+	/* One value for each CPU. */
+	if (map->type == BPF_MAP_TYPE_PERCPU_ARRAY)
+		return map->memory + (__u64)current_cpu * map->value_bytes;
 	if (is_array(map))
 		return *(__u32 *)key < map->entries ? map->memory + (__u64) * (__u32 *)key * map->value_bytes : 0;
 	lock(map);

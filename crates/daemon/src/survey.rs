@@ -31,8 +31,6 @@ pub(crate) struct Member {
     pub(crate) pid: Pid,
     pub(crate) start_ns: u64,
     pub(crate) own: Pages,
-    /// Copies that were counted.
-    pub(crate) copied: Pages,
 }
 
 impl Member {

@@ -7,7 +7,7 @@
 
 use crate::units::Pages;
 
-/// One member.
+/// One member, as far as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// Anonymous and swapped pages, each parted among those who have it.
@@ -28,15 +28,10 @@ impl Member {
         Self { proportional: Pages(own.0.saturating_add(held)), own }
     }
 
-    /// So many copies it made at most, of `shared` pages that it shares with a family of `members`: what it holds of them,
-    /// without its part of those that all still share.
+    /// What it holds of the family's pages, its copies among them: at most so many copies go when it goes.
     #[must_use]
-    pub fn copied(&self, shared: Pages, members: u64) -> Pages {
-        let held = u128::from(self.proportional.saturating_sub(self.own).0);
-        let (shared, members) = (u128::from(shared.0), u128::from(members.max(2)));
-        let beyond = held.saturating_mul(members).saturating_sub(shared);
-        let copied = beyond.checked_div(members.saturating_sub(1)).unwrap_or_default();
-        Pages(u64::try_from(copied.min(held)).unwrap_or(u64::MAX))
+    pub fn part(&self) -> Pages {
+        self.proportional.saturating_sub(self.own)
     }
 }
 

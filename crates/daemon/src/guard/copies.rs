@@ -121,7 +121,6 @@ impl<K: Kernel> Attached<K> {
                 pid: space.pid,
                 start_ns: space.start_ns,
                 own: space.own,
-                copied: space.copied,
             });
         })?;
         unknown.retain(|mm| living.contains(mm));
@@ -168,7 +167,7 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    /// What was counted stays where what was read does not speak against it: who was read made more copies since, perhaps.
+    /// What was counted as it was copied is its members' own by now: what is found beyond that was not.
     fn charge_family(
         &mut self,
         family: u64,
@@ -177,7 +176,7 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<(), BpfError> {
         let Some(facts) = self.limits.family(family)? else { return Ok(()) };
         let count = u64::try_from(members.len()).unwrap_or(u64::MAX);
-        let (mut parts, mut held, mut since) = (Vec::new(), Vec::new(), Pages(0));
+        let (mut parts, mut held) = (Vec::new(), Vec::new());
         for space in members {
             let tried = read.get(&space.mm).filter(|(member, _)| {
                 space.pid == member.pid && space.start_ns == member.start_ns && space.family == member.family
@@ -186,9 +185,7 @@ impl<K: Kernel> Attached<K> {
                 Some((member, Some(proportional))) => {
                     let found =
                         copies::Member { proportional: *proportional, own: member.own.max(space.own) };
-                    let copied = found.copied(space.shared, count);
-                    parts.push(CopiesPart { mm: space.mm, pid: space.pid, known: member.copied, copied });
-                    since = Pages(since.0.saturating_add(space.copied.saturating_sub(member.copied).0));
+                    parts.push(CopiesPart { mm: space.mm, pid: space.pid, copied: found.part() });
                     held.push(found);
                     continue;
                 }
@@ -198,9 +195,7 @@ impl<K: Kernel> Attached<K> {
             };
             held.push(copies::Member::unread(space.own, space.shared, copied, count));
         }
-        let least = copied(facts.pages, facts.shares, &held);
-        let most = Pages(least.0.saturating_add(since.0)).min(facts.shares.saturating_sub(facts.pages));
-        self.limits.set_copies(family, (least, most), &parts)?;
+        self.limits.set_copies(family, copied(facts.pages, facts.shares, &held), &parts)?;
         Ok(())
     }
 }

@@ -377,12 +377,7 @@ impl Programs for Limits {
         Self::watch_copies(self, watch)
     }
 
-    fn set_copies(
-        &self,
-        family: u64,
-        copied: (Pages, Pages),
-        parts: &[CopiesPart],
-    ) -> Result<bool, BpfError> {
+    fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
         Self::set_copies(self, family, copied, parts)
     }
 

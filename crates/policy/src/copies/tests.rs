@@ -42,26 +42,7 @@ fn a_member_that_was_not_read_counts_by_what_is_known_of_it() {
     assert_eq!(Member::unread(Pages(0), Pages(100), Pages(0), 0), member(100, 0));
 }
 
-#[test]
-fn a_members_copies_are_what_it_holds_without_its_part_of_what_all_share() {
-    let read = |held: u64| member(held + 9, 9).copied(Pages(100), 2).0;
-    assert_eq!([read(50), read(70), read(100), read(130), read(0)], [0, 40, 100, 130, 0]);
-    // Of ten who share, a tenth is everybody's.
-    assert_eq!(member(10, 0).copied(Pages(100), 10), Pages(0));
-    assert_eq!(member(55, 0).copied(Pages(100), 10), Pages(50));
-    // The last of its family.
-    assert_eq!(member(50, 0).copied(Pages(100), 0), Pages(0));
-}
-
 proptest! {
-    /// Whatever part of its pages it shares with how many of them, a member made no more copies than are said.
-    #[test]
-    fn no_copy_goes_unsaid(copies in 0_u64..500, alike in prop::collection::vec(2_u64..9, 0..200)) {
-        let part: u64 = alike.iter().map(|sharers| 2520 / sharers).sum();
-        let read = member((copies * 2520 + part).div_ceil(2520), 0);
-        prop_assert!(read.copied(Pages(copies + alike.len() as u64), 8).0 >= copies);
-    }
-
     #[test]
     fn no_more_than_everything_copied(
         charged in 0_u64..1 << 40,

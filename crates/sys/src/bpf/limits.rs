@@ -102,9 +102,7 @@ pub struct CopiesPart {
     pub mm: u64,
     /// Its process.
     pub pid: Pid,
-    /// What was known before it was read.
-    pub known: Pages,
-    /// At most so many, as it was read. What the programs count meanwhile comes on top.
+    /// At most so many.
     pub copied: Pages,
 }
 
@@ -518,30 +516,28 @@ impl<S: Site> Limits<S> {
         self.attend.run(&mut context).map(|_| ())
     }
 
-    /// Charges what a family's members were found to have copied of the pages that they share since a fork: at least
-    /// `copied.0` and at most `copied.1`, and what was counted where that is between them. False: the family has ended.
+    /// Charges what a family's members were found to have copied of the pages that they share since a fork. `parts`: of
+    /// each member at most so many are its own, and go with it. False: the family has ended.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn set_copies(
-        &self,
-        family: u64,
-        copied: (Pages, Pages),
-        parts: &[CopiesPart],
-    ) -> Result<bool, BpfError> {
-        let run = |mut context: abi::plimsoll_copies| {
+    pub fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
+        let one = |mm: u64, pid: Pid, pages: Pages| {
+            let mut context = abi::plimsoll_copies {
+                family,
+                mm,
+                pages: wire_pages(pages),
+                tgid: pid.0,
+                ..Default::default()
+            };
             self.copies_set.run(&mut context)?;
             Ok(context.result == 0)
         };
         for part in parts {
-            let more = wire_pages(part.copied).saturating_sub(wire_pages(part.known));
-            let (mm, tgid) = (part.mm, part.pid.0);
             // One that has left meanwhile took nothing of the family's with it.
-            let _still_there: bool =
-                run(abi::plimsoll_copies { family, mm, pages: more, tgid, ..Default::default() })?;
+            let _still_there: bool = one(part.mm, part.pid, part.copied)?;
         }
-        let (pages, most) = (wire_pages(copied.0), wire_pages(copied.1));
-        run(abi::plimsoll_copies { family, pages, most, ..Default::default() })
+        one(0, Pid(0), copied)
     }
 
     /// One family; `None` when it has ended.

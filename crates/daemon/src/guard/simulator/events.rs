@@ -21,6 +21,12 @@ pub(super) const SPACES_MAX: u32 = 256;
 /// What stays free below a line.
 const HEADROOM: Pages = Pages(50);
 
+/// A `struct folio` of anonymous memory: of its flags, its mapping and its index only the second is read.
+static ANONYMOUS: [u64; 3] = [0, 1, 0];
+
+/// `__GFP_HIGHMEM | __GFP_DIRECT_RECLAIM`, as a page for a copy is asked for.
+const COPY: u64 = 0x402;
+
 /// Time, and who runs when.
 impl Machine {
     /// Every call of the daemon takes time, in which other things happen; and it may be its last.
@@ -189,6 +195,7 @@ impl Machine {
             76..78 => self.world().set_user(pid),
             78..79 if room && starts => self.share(pid),
             79..81 => self.write_into(pid, &others),
+            97..99 => self.copy(pid),
             81..85 => self.exit(pid),
             85..88 => self.world().wait_for_one(),
             88..91 if starts => self.succeed(pid),
@@ -235,6 +242,25 @@ impl Machine {
         self.finish_all();
     }
 
+    /// Writes to pages that it shares since a fork, among those that it takes for something else.
+    fn copy(&self, pid: u32) {
+        let mut world = self.world();
+        let mm = world.processes[&pid].mm.unwrap();
+        let (pages, grows) = (world.random.within(1, 64), world.random.one_in(4));
+        drop(world);
+        self.runs(pid, move |machine| {
+            let page = std::ptr::from_ref(&ANONYMOUS).addr() as u64;
+            for _ in 0..pages {
+                machine.event("on_page_alloc", &[page, 0, COPY]);
+                if grows {
+                    machine.change(mm, PLIMSOLL_MEMBER_ANON, 1);
+                }
+            }
+            // What became of the last is seen when the next is taken.
+            machine.event("on_page_alloc", &[0, 0, COPY]);
+        });
+    }
+
     /// Whoever runs here changes a counter of an address space, its own or another's.
     pub(super) fn change(&self, mm: u64, member: u32, delta: i64) {
         let mut world = self.world();
@@ -259,7 +285,7 @@ impl Machine {
         if !world.loaded {
             return 0;
         }
-        if program != "on_rss_stat" {
+        if !["on_rss_stat", "on_page_alloc"].contains(&program) {
             world.trace(format!("CPU {}: {program}", kernel.here().0));
         }
         drop(world);

@@ -44,6 +44,9 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	family_moved(a, -shares, -charged);" => "	family_moved(a, -shares, -charged);\n	return;";
     "a fork charges a family nothing" in "limits/family.h":
         "	__sync_fetch_and_add(&f->pages, own);\n" => "";
+    "copies are charged, and shared still" in "limits/family.h":
+        "	give_up_shares(id, pages, word_account(old), pages);\n	return pages;"
+        => "	account_add(account_at(word_account(old)), pages);\n	return pages;";
     "a forked child has none of its shares" in "limits/family.h":
         "	__sync_fetch_and_add(&child->shared_pages, pages);\n" => "";
     "whoever changes its user is charged nowhere" in "limits/track.h":

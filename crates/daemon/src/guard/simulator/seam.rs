@@ -570,7 +570,7 @@ impl Programs for SimPrograms {
         Ok(false)
     }
 
-    fn set_copies(&self, _: u64, _: (Pages, Pages), _: &[CopiesPart]) -> Result<bool, BpfError> {
+    fn set_copies(&self, _: u64, _: Pages, _: &[CopiesPart]) -> Result<bool, BpfError> {
         Ok(false)
     }
 
