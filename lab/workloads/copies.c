@@ -131,7 +131,7 @@ int main(int argc, char **argv)
 	const struct rlimit files = { CHILDREN_MAX + 64, CHILDREN_MAX + 64 };
 	unsigned long held = 0, peak = 0, all, last = 0, least;
 	uint64_t moved_ns;
-	int number, dead = 0;
+	int number, dead = 0, last_dead = 0;
 	pid_t parent;
 	int parent_fd;
 
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 	workload_stage("ready");
 	close(gate[1]);
 	moved_ns = workload_clock_ns();
-	/* Until nobody writes any more; many have to wait for a CPU. */
+	/* Until nobody writes or ends any more; many have to wait for a CPU. */
 	while (workload_clock_ns() - moved_ns < 500000000u + (uint64_t)children * 500000u) {
 		if (poll(watched, (nfds_t)children + 1, 0) < 0)
 			workload_fail("poll");
@@ -180,9 +180,10 @@ int main(int argc, char **argv)
 				least = wrote;
 		}
 		held += (unsigned long)mebibytes * MEBIBYTE / workload_page_bytes() - least;
-		if (all != last)
+		if (all != last || dead != last_dead)
 			moved_ns = workload_clock_ns();
 		last = all;
+		last_dead = dead;
 		if (held > peak)
 			peak = held;
 		usleep(500);
