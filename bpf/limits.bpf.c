@@ -508,6 +508,9 @@ int scan(struct bpf_iter__task *ctx)
 		e->tgid = task->tgid;
 		e->start_ns = task->group_leader->start_boottime;
 	}
+	/* It was replaced by an upgrade, and run, before this was heard of. */
+	if (!(e->flags & PLIMSOLL_MM_PROTECTED) && exe_is_protected(mm, e->uid))
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_PROTECTED);
 	a = account_at(word_account(e->word));
 	if (a && a->near)
 		note_largest(a->index, e->mm);

@@ -107,14 +107,14 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, PLIMSOLL_PROTECTED_MAX);
 	__type(key, struct plimsoll_exe);
 	__type(value, __u32);
 } protected_exes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, PLIMSOLL_PROTECTED_MAX);
 	__type(key, __u64); /* cgroup v2 id */
 	__type(value, __u32);
 } protected_cgroups SEC(".maps");

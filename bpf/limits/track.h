@@ -295,22 +295,23 @@ __noinline __u32 account_of(__u32 uid)
 	return new_default_account(uid);
 }
 
-static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
+/* Whether this file is protected while this user runs it. Global, so that the verifier walks it once. */
+__noinline int is_protected(__u64 executable, __u32 uid)
 {
-	struct file *file = BPF_CORE_READ(mm, exe_file);
+	struct file *file = (struct file *)executable;
 	struct plimsoll_exe exe = {};
 	struct super_block *sb;
 	struct inode *inode;
 	volatile __u32 *whose;
 
 	if (!file)
-		return false;
+		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	sb = BPF_CORE_READ(inode, i_sb);
 	/* Only root's, and only where root said so: a user can mount FUSE, or anything in a namespace of its own. */
 	if (BPF_CORE_READ(inode, i_uid.val) || BPF_CORE_READ(sb, s_magic) == FUSE_SUPER_MAGIC ||
 	    BPF_CORE_READ(sb, s_user_ns, level))
-		return false;
+		return 0;
 	exe.inode = BPF_CORE_READ(inode, i_ino);
 	exe.device = BPF_CORE_READ(sb, s_dev);
 	whose = bpf_map_lookup_elem(&protected_exes, &exe);
@@ -318,7 +319,14 @@ static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
 		exe.device = 0;
 		whose = bpf_map_lookup_elem(&protected_exes, &exe);
 	}
-	return whose && (*whose == PLIMSOLL_EXE_OF_ANYBODY || uid < first_user_uid);
+	if (!whose || (*whose & PLIMSOLL_EXE_FORMER && BPF_CORE_READ(inode, i_nlink)))
+		return 0;
+	return *whose & PLIMSOLL_EXE_OF_ANYBODY || uid < first_user_uid;
+}
+
+static __always_inline bool exe_is_protected(struct mm_struct *mm, __u32 uid)
+{
+	return is_protected((__u64)BPF_CORE_READ(mm, exe_file), uid);
 }
 
 static __always_inline volatile __u32 *gate_of(struct mm_struct *mm)

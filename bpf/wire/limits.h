@@ -231,6 +231,10 @@ struct plimsoll_exe {
 /* The value of protected_exes. */
 #define PLIMSOLL_EXE_OF_ANYBODY 1 /* whoever runs it */
 #define PLIMSOLL_EXE_OF_SYSTEM 2  /* only when a system user runs it: anybody can run these, with anything in them */
+#define PLIMSOLL_EXE_FORMER 4u    /* besides: replaced, and runs still. Linked anywhere, its number is another file's */
+
+/* Entries of protected_exes, and of protected_cgroups. */
+#define PLIMSOLL_PROTECTED_MAX 1024
 
 /* The line for users without one of their own. */
 struct plimsoll_default {

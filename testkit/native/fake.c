@@ -678,6 +678,11 @@ int fake_map_write(void *variable, const void *key, const void *value)
 	return update(map_of(variable), key, value, BPF_ANY);
 }
 
+int fake_map_delete(void *variable, const void *key)
+{
+	return bpf_map_delete_elem(variable, key);
+}
+
 /* All entries of a hash map, `room` at most; which address spaces they were made for, where asked. Returns how many. */
 __u32 fake_map_list(void *variable, void *keys, void *values, __u64 *serials, __u32 room)
 {

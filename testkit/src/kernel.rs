@@ -145,6 +145,7 @@ functions! {
     map_entries: fn(*mut c_void) -> u32;
     map_read: fn(*mut c_void, *const c_void, *mut c_void) -> i32;
     map_write: fn(*mut c_void, *const c_void, *const c_void) -> i32;
+    map_delete: fn(*mut c_void, *const c_void) -> i32;
     map_list: fn(*mut c_void, *mut c_void, *mut c_void, *mut u64, u32) -> u32;
     map_fail_updates: fn(*mut c_void, u32);
 }
@@ -495,6 +496,17 @@ impl Table for Map {
         let (key, value) = (key.as_ptr().cast(), value.as_ptr().cast());
         // SAFETY: as in `read`.
         match go_on(unsafe { (self.kernel.functions.map_write)(self.variable, key, value) }) {
+            0 => Ok(()),
+            errno => Err(BpfError::Map {
+                map: self.name,
+                source: io::Error::from_raw_os_error(errno.saturating_neg()),
+            }),
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), BpfError> {
+        // SAFETY: as in `read`.
+        match go_on(unsafe { (self.kernel.functions.map_delete)(self.variable, key.as_ptr().cast()) }) {
             0 => Ok(()),
             errno => Err(BpfError::Map {
                 map: self.name,

@@ -238,6 +238,77 @@ fn a_protected_executable_is_never_killed_and_that_only_such_are_left_is_said_on
     assert_eq!(world.history().len(), 2);
 }
 
+/// As dpkg does: a new file takes the place of the one that runs.
+#[test]
+fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
+    let (folder, path, config) = protected_copy("bloat");
+    let world = world!(&config);
+    world.limit(ALICE, "64M", &[]);
+    let start = |mebibytes: u32| {
+        let mut command = world.as_user(ALICE, &path);
+        command.args([&format!("--mebibytes={mebibytes}"), "--no-thp"]);
+        let mut one = support::program::Program::of(command);
+        one.stage("ready");
+        one.stage("full");
+        one
+    };
+    let mut before = start(20);
+    let new = folder.path().join("bloat.dpkg-new");
+    fs::copy(&path, &new).unwrap();
+    fs::rename(&new, &path).unwrap();
+    let mut after = start(24);
+    // Each of them is the larger.
+    for _ in 0..3 {
+        world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+        assert!(before.runs() && after.runs(), "{:?}", world.history());
+    }
+    drop((before, after));
+    let mut later = start(40);
+    world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+    assert!(later.runs(), "{:?}", world.history());
+}
+
+/// A cgroup that goes with the test.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        until("the cgroup goes", SOON, || fs::remove_dir(&self.0).ok());
+    }
+}
+
+/// A service that is started anew has a cgroup with another id.
+#[test]
+fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let Some(root) =
+        mounts.lines().find_map(|line| line.split(' ').nth(1).filter(|_| line.contains(" cgroup2 ")))
+    else {
+        println!(
+            "\nSKIPPED: a_protected_cgroup_may_be_made_anew_any_number_of_times: no cgroup (v2) is mounted here"
+        );
+        return;
+    };
+    let name = format!("plimsoll-test-{}-service", std::process::id());
+    let cgroup = PathBuf::from(root).join(&name);
+    fs::create_dir(&cgroup).unwrap();
+    let _removed = Removed(cgroup.clone());
+    let world = world!(&format!("[protect]\ncgroup = [\"/{name}\"]\n"));
+    world.limit(ALICE, "64M", &[]);
+    // So many were there before.
+    let former: Vec<u64> = (1..1025).map(|number| number << 40).collect();
+    drop(world.maps().protect_cgroups(&former));
+    fs::remove_dir(&cgroup).unwrap();
+    fs::create_dir(&cgroup).unwrap();
+    world.limit(support::BOB, "64M", &[]);
+    let mut service = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
+    service.stage("ready");
+    service.stage("full");
+    fs::write(cgroup.join("cgroup.procs"), service.pid().to_string()).unwrap();
+    world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+    assert!(service.runs(), "{:?}", world.history());
+}
+
 #[test]
 fn an_executable_that_its_user_owns_is_not_protected() {
     let (_folder, path, config) = protected_copy("bloat");

@@ -96,8 +96,6 @@ fn limits_shapes() -> Vec<Named> {
             processes_max: 64,
             accounts_max: 8,
             members,
-            protected: Vec::new(),
-            protected_of_system: Vec::new(),
             first_user_uid,
         };
         let said = format!("{members:?}, CPUs: {cpus}, users from {first_user_uid}");

@@ -2,15 +2,13 @@
 //! not keep.
 
 use crate::{
-    config::{Charge, Config, login_path::LOGIN_PATH},
+    config::{Charge, Config},
     guard::{Caller, Journal, Request},
     obituary::Teller,
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
-    bpf::{
-        ExeKey, LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside,
-    },
+    bpf::{LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside},
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
 };
@@ -64,8 +62,6 @@ struct Job {
     processes_max: u32,
     accounts_max: u32,
     rss: bool,
-    protected: Vec<PathBuf>,
-    protected_of_system: Vec<PathBuf>,
     first_user_uid: u32,
 }
 
@@ -90,8 +86,6 @@ impl Loader {
                 // Account 0 is nobody's.
                 accounts_max: config.maps.max_accounts.saturating_add(1),
                 rss: config.limits.charge == Charge::Rss,
-                protected: paths(config, |of_login| !of_login),
-                protected_of_system: paths(config, |of_login| of_login),
                 first_user_uid: config.limits.uids.min.0,
             },
         }
@@ -261,8 +255,6 @@ pub fn main() -> Result<(), String> {
         processes_max: job.processes_max,
         accounts_max: job.accounts_max,
         members: if job.rss { Members::Rss } else { Members::Anon },
-        protected: keys(&job.protected),
-        protected_of_system: keys(&job.protected_of_system),
         first_user_uid: job.first_user_uid,
     };
     let loaded = match job.way {
@@ -271,16 +263,6 @@ pub fn main() -> Result<(), String> {
         Way::Selection | Way::Kills | Way::WorkingSet => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
-}
-
-/// The protected executables that are, or are not, of the login path.
-fn paths(config: &Config, wanted: impl Fn(bool) -> bool) -> Vec<PathBuf> {
-    let of_login = |path: &str| LOGIN_PATH.contains(&path);
-    config.protect.exe.iter().filter(|path| wanted(of_login(path))).map(PathBuf::from).collect()
-}
-
-fn keys(paths: &[PathBuf]) -> Vec<ExeKey> {
-    paths.iter().filter_map(|path| ExeKey::of(path)).collect()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) struct Case {
     pub(crate) cmdline: Option<Arc<str>>,
 }
 
-/// What one account has to be judged.
+/// What one account has to be judged; with nobody to judge, whether what is protected was replaced.
 #[derive(Debug)]
 pub(crate) struct Docket {
     pub(crate) user: Uid,
@@ -69,6 +69,8 @@ pub(crate) struct Findings {
     pub(crate) verdicts: Vec<Verdict>,
     /// By what they were judged: it may be out of force by now.
     pub(crate) rules: Arc<Rules>,
+    /// Where what is protected was replaced, what is protected now: they were judged by it.
+    pub(crate) renewed: Option<Arc<Shield>>,
 }
 
 /// Has processes judged.
@@ -108,17 +110,20 @@ impl Examiner {
 
 fn examine(docket: Docket, proc: &mut ProcRoot, originals: &Originals, portrait: &mut Portrait) -> Findings {
     let Docket { user, cases, shield, rules } = docket;
+    // An upgrade may have put another file in an executable's place, and nobody told.
+    let renewed = shield.renewed().map(Arc::new);
+    let shield = renewed.clone().unwrap_or(shield);
     let court = Court { shield: &shield, rules: &rules, originals };
     let root = match CgroupRoot::open() {
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
-        Err(error) if is_passing(&error) => return Findings { user, verdicts: Vec::new(), rules },
+        Err(error) if is_passing(&error) => return Findings { user, verdicts: Vec::new(), rules, renewed },
         Err(_not_to_be_had) => None,
     };
     // Who has gone has no verdict; who, or whose cgroup, cannot be looked at stays as they are, and is asked about again.
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
     let judged = cases.into_iter().filter_map(|case| judge(case, proc, court, (&marks, portrait)).ok());
-    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules) }
+    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules), renewed }
 }
 
 /// Tells the mark on the cgroup at a path.

@@ -2,7 +2,7 @@
 
 use super::{
     census::Court,
-    examiner::Examiner,
+    examiner::{Docket, Examiner},
     flights::Flights,
     groups::Groups,
     kernel::Kernel,
@@ -13,7 +13,11 @@ use super::{
     shield::Shield,
 };
 use crate::{biography::Biographer, cmdlines::CommandLines, coordinator::Teller, survey::Surveyor};
-use plimsoll_policy::{limits::LimitConfig, preference::Rules, units::Nanos};
+use plimsoll_policy::{
+    limits::LimitConfig,
+    preference::Rules,
+    units::{Nanos, Uid},
+};
 use std::sync::Arc;
 
 /// What the guard works with besides its own state.
@@ -41,6 +45,14 @@ impl<'a, K: Kernel> Hands<'a, K> {
     /// Who judges those that may be selected.
     pub(super) fn court(&self) -> Court<'a> {
         Court { shield: self.shield, rules: self.rules, originals: self.originals }
+    }
+
+    /// Has it found out whether what is protected was replaced, with nobody to judge.
+    pub(super) fn renew_shield(&self) {
+        let (shield, rules) = (Arc::clone(self.shield), Arc::clone(self.rules));
+        if !self.examiner.ask(Docket { user: Uid(0), cases: Vec::new(), shield, rules }) {
+            // Whoever it is busy with is judged by what is there now, which is told as well.
+        }
     }
 
     /// The guard's clock, which is the kernel records'.

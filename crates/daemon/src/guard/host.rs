@@ -18,7 +18,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, Events, FamilyFacts, Holder, Limits,
-        LineSet, MapFacts, Measured, Meta, Pins, Selector, VictimMark, Weighing,
+        LineSet, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
     },
     cgroup::{Cgroup, CgroupError, CgroupRoot, Marks, SetBy},
     process::{
@@ -363,6 +363,10 @@ impl Programs for Limits {
 
     fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
         Self::protect_cgroups(self, ids)
+    }
+
+    fn protect_exes(&self, exes: &[ProtectedExe]) -> Result<(), BpfError> {
+        Self::protect_exes(self, exes)
     }
 
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {

@@ -13,7 +13,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, FamilyFacts, Holder, LineSet,
-        MapFacts, Meta, Pins, VictimMark, Weighing,
+        MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -108,6 +108,7 @@ pub(crate) trait Programs: Debug {
     fn clear_line(&self, uid: Uid) -> Result<bool, BpfError>;
     fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError>;
     fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError>;
+    fn protect_exes(&self, exes: &[ProtectedExe]) -> Result<(), BpfError>;
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError>;
     fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError>;
     fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError>;

@@ -145,7 +145,7 @@ impl<K: Kernel> Attached<K> {
     fn settle_near(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         self.scan(hands.kernel)?;
         self.end_holders(hands);
-        self.limits.protect_cgroups(&hands.shield.cgroup_ids())?;
+        hands.shield.protect_cgroups(&self.limits)?;
         self.plan_scan(hands.now());
         Ok(())
     }

@@ -119,7 +119,8 @@ impl<K: Kernel> Guard<K> {
         };
         let attached = self.attached.insert(attached);
         attached.limits.attend(self.limit_config.triggers.kernel)?;
-        attached.limits.protect_cgroups(&self.shield.cgroup_ids())?;
+        attached.limits.protect_exes(self.shield.executables())?;
+        self.shield.protect_cgroups(&attached.limits)?;
         let page_size = self.ledger.page_size();
         let mut wanted =
             Wanted::of(&self.book, change, (self.mem_total, page_size), self.limit_config.dry_run);

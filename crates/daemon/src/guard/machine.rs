@@ -229,6 +229,7 @@ impl MachineGuard {
         if moment < self.refresh {
             return;
         }
+        hands.renew_shield();
         self.census.begin_warm(hands.kernel);
         let listed = self.look_at_all(hands);
         // At most a fiftieth of the time goes into it.

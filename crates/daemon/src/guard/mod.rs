@@ -91,7 +91,7 @@ pub(crate) use population::Program;
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -161,6 +161,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     undrawn: Undrawn,
     mailbox: Mailbox,
     signals: SignalFd,
+    /// See [`Shield::watch`].
+    upgrades: Option<OwnedFd>,
     reload: Box<dyn Fn() + Send>,
     biographer: Biographer,
     surveyor: Surveyor,
@@ -214,6 +216,7 @@ impl Guard {
             self.wait()?;
             self.turn();
             self.take_signals()?;
+            self.take_upgrades();
         }
         Ok(())
     }
@@ -237,6 +240,7 @@ impl Guard {
             .into_iter()
             .chain(self.attached.as_ref().map(|attached| attached.events.fd()))
             .chain(self.flights.descriptors())
+            .chain(self.upgrades.as_ref().map(AsFd::as_fd))
     }
 
     fn take_signals(&mut self) -> io::Result<()> {
@@ -247,6 +251,18 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Has it looked at what is protected when something was put beside it. What that was is not told: it may be gone again.
+    fn take_upgrades(&mut self) {
+        let Some(upgrades) = &self.upgrades else { return };
+        let mut any = false;
+        while rustix::io::read(upgrades, &mut [0; 4096]).is_ok() {
+            any = true;
+        }
+        if any {
+            hands!(self).renew_shield();
+        }
     }
 }
 
@@ -263,6 +279,7 @@ impl<K: Kernel> Guard<K> {
             limit_config,
             machine: machine.map(MachineGuard::new),
             ranker: None,
+            upgrades: shield.watch(),
             shield: Arc::new(shield),
             rules: Arc::new(setup.rules),
             last_defence: setup.last_defence,
@@ -412,9 +429,14 @@ impl<K: Kernel> Guard<K> {
                     self.notices.once("limits", &error);
                 }
                 self.configure_machine(machine);
+                hands!(self).renew_shield();
                 reply.send(Ok(()));
             }
             Request::Examined(findings) => {
+                if let Some(renewed) = &findings.renewed {
+                    self.shield = Arc::clone(renewed);
+                    self.protect_anew();
+                }
                 if let Some(attached) = &mut self.attached
                     && let Err(error) = attached.take_findings(findings, &mut hands!(self))
                 {
@@ -448,6 +470,19 @@ impl<K: Kernel> Guard<K> {
             Request::FloorFar => self.rest_ranker(),
             Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
             Request::Status { asker, reply } => reply.send(self.status(asker)),
+        }
+    }
+
+    /// Other files are in the place of protected ones: both sides go by them, of what runs already too.
+    fn protect_anew(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            machine.judge_anew();
+        }
+        if let Some(attached) = &mut self.attached {
+            match attached.limits.protect_exes(self.shield.executables()) {
+                Ok(()) => attached.hasten_scan(),
+                Err(error) => self.notices.once("protected executables", &error),
+            }
         }
     }
 

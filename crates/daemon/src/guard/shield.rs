@@ -1,16 +1,23 @@
 //! Who is never a victim, by root-owned executable or by cgroup; never by name alone, which anyone can take.
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Programs};
 use crate::config::{Config, login_path::LOGIN_PATH};
 use plimsoll_policy::{
     selection::{Candidate, Protection, Standing, VICTIMS_MAX, order},
     units::Uid,
 };
-use plimsoll_sys::process::{ExeIdentity, ProcessError};
+use plimsoll_sys::{
+    bpf::{BpfError, ProtectedExe},
+    process::{ExeIdentity, ProcessError},
+};
+use plimsoll_wire::abi;
 use plimsoll_wire::text::parse_mount;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::{
-    collections::HashMap,
+    collections::BTreeSet,
     ffi::OsStr,
+    io::{self, ErrorKind},
+    os::fd::OwnedFd,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -18,8 +25,10 @@ use std::{
 /// What is protected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shield {
-    /// By device and inode: whether it protects only what system users run.
-    executables: HashMap<(u64, u64), bool>,
+    /// Paths of executables, and whether only what system users run of each is protected.
+    paths: Vec<(PathBuf, bool)>,
+    /// What was found there last; then those that were there before, and may run still, the latest first.
+    executables: Vec<ProtectedExe>,
     /// The first uid that is no system user's.
     first_user: Uid,
     /// Paths from the root of the hierarchy, without a slash at the end.
@@ -31,31 +40,79 @@ pub(crate) struct Shield {
 impl Shield {
     /// The configured executables that are there, root's and regular files; the configured cgroups.
     pub(crate) fn new(config: &Config) -> Self {
-        let files = config.protect.exe.iter().filter_map(|path| {
-            let file = std::fs::metadata(path).ok().filter(|file| file.is_file() && file.uid() == 0)?;
-            Some(((file.dev(), file.ino()), LOGIN_PATH.contains(&path.as_str())))
-        });
+        let of_login = |path: &String| (PathBuf::from(path), LOGIN_PATH.contains(&path.as_str()));
+        let paths: Vec<(PathBuf, bool)> = config.protect.exe.iter().map(of_login).collect();
+        // One that cannot be looked at now is found when they are renewed.
+        let found = paths.iter().filter_map(|(path, of_system)| ProtectedExe::at(path, *of_system).ok()?);
         Self {
-            executables: files.collect(),
+            executables: distinct(found),
+            paths,
             first_user: config.limits.uids.min,
             cgroups: config.protect.cgroup.iter().map(|path| path.trim_end_matches('/').to_owned()).collect(),
             cgroup_root: cgroup_root(),
         }
     }
 
+    /// With the executables that are at their paths now: an upgrade puts another file there. `None`: they are what they were,
+    /// or cannot be told. Whoever runs a former one stays protected. Paths can lead anywhere: it may wait.
+    pub(crate) fn renewed(&self) -> Option<Self> {
+        let found =
+            self.paths.iter().filter_map(|(path, of_system)| ProtectedExe::at(path, *of_system).transpose());
+        let now = distinct(found.collect::<Result<Vec<_>, _>>().ok()?.into_iter());
+        let before = self.executables.iter().map(|one| one.replaced());
+        let (most, present) = (abi::PLIMSOLL_PROTECTED_MAX as usize, now.len());
+        let mut executables = distinct(now.into_iter().chain(before));
+        executables.truncate(most.max(present));
+        (executables != self.executables).then(|| Self { executables, ..self.clone() })
+    }
+
+    /// What tells that something was put where an executable is, which may be another one: `None` where that cannot be told.
+    /// Folders that others than root write to wake nobody: theirs are renewed when somebody is judged.
+    pub(crate) fn watch(&self) -> Option<OwnedFd> {
+        if self.paths.is_empty() {
+            return None;
+        }
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+        let folders: BTreeSet<PathBuf> = self.paths.iter().filter_map(|(path, _)| folder_of(path)).collect();
+        for folder in folders {
+            // Without it, renewed as those of others.
+            let _or_none = inotify::add_watch(&watch, folder, WatchFlags::MOVED_TO | WatchFlags::CREATE);
+        }
+        Some(watch)
+    }
+
+    /// The executables, as the programs know them.
+    pub(crate) fn executables(&self) -> &[ProtectedExe] {
+        &self.executables
+    }
+
     /// How many executables and cgroups that are.
     pub(crate) fn len(&self) -> usize {
-        self.executables.len().saturating_add(self.cgroups.len())
+        let present = self.executables.iter().filter(|one| !one.former).count();
+        present.saturating_add(self.cgroups.len())
     }
 
     /// The protected cgroups that exist now, as the programs know them: a cgroup v2 directory's inode number is its id
     /// (64-bit kernels, since 5.5). The cgroups below them are known by their ancestors.
-    pub(crate) fn cgroup_ids(&self) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// When it cannot be told of one whether it exists.
+    fn cgroup_ids(&self) -> io::Result<Vec<u64>> {
         let Some(root) = &self.cgroup_root else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let folders = self.cgroups.iter().map(|path| root.join(path.trim_start_matches('/')));
-        folders.filter_map(|folder| std::fs::metadata(folder).ok()).map(|folder| folder.ino()).collect()
+        let id = |folder: PathBuf| match std::fs::metadata(folder) {
+            Ok(folder) => Some(Ok(folder.ino())),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
+            Err(error) => Some(Err(error)),
+        };
+        folders.filter_map(id).collect()
+    }
+
+    /// Tells the programs which cgroups are protected. Where that cannot be told, those are that were.
+    pub(crate) fn protect_cgroups(&self, programs: &impl Programs) -> Result<(), BpfError> {
+        self.cgroup_ids().map_or(Ok(()), |ids| programs.protect_cgroups(&ids))
     }
 
     /// What protects a process of this user, which runs this file and in this cgroup.
@@ -66,8 +123,11 @@ impl Shield {
         cgroup: Option<&[u8]>,
     ) -> Option<Protection> {
         let by_exe = exe.is_some_and(|exe| {
-            let of_system = self.executables.get(&(exe.device, exe.inode));
-            exe.only_root_writes() && of_system.is_some_and(|only| !only || uid < self.first_user)
+            let runs = |one: &&ProtectedExe| one.place == (exe.device, exe.inode);
+            let protects = |one: &ProtectedExe| {
+                (!one.former || exe.links == 0) && (!one.of_system || uid < self.first_user)
+            };
+            exe.only_root_writes() && self.executables.iter().find(runs).is_some_and(protects)
         });
         let by_cgroup = || cgroup.is_some_and(|path| self.covers(path));
         if by_exe { Some(Protection::Executable) } else { by_cgroup().then_some(Protection::Cgroup) }
@@ -109,6 +169,26 @@ fn mark(candidates: &mut [Candidate], mut protects: impl FnMut(&Candidate) -> bo
             break;
         }
     }
+}
+
+/// The folder that a path leads to, where only root writes there.
+fn folder_of(path: &Path) -> Option<PathBuf> {
+    let parent = std::fs::canonicalize(path).ok().and_then(|target| Some(target.parent()?.to_path_buf()));
+    let folder = parent.or_else(|| Some(path.parent()?.to_path_buf()))?;
+    let facts = std::fs::metadata(&folder).ok()?;
+    (facts.uid() == 0 && facts.mode() & 0o022 == 0).then_some(folder)
+}
+
+/// Each file once, as it comes first; one that has a path besides that protects whoever runs it does so.
+fn distinct(all: impl Iterator<Item = ProtectedExe>) -> Vec<ProtectedExe> {
+    let mut each: Vec<ProtectedExe> = Vec::new();
+    for one in all {
+        match each.iter_mut().find(|other| other.place == one.place) {
+            Some(other) => other.of_system &= one.of_system || one.former,
+            None => each.push(one),
+        }
+    }
+    each
 }
 
 fn is_within(path: &[u8], ancestor: &[u8]) -> bool {

@@ -268,7 +268,7 @@ impl<K: Kernel> Attached<K> {
         findings: Findings,
         hands: &mut Hands<'_, K>,
     ) -> Result<(), BpfError> {
-        let Findings { user, verdicts, rules } = findings;
+        let Findings { user, verdicts, rules, .. } = findings;
         if !Arc::ptr_eq(&rules, hands.rules) {
             // Others are in force by now, and everybody is being judged by these.
             return Ok(());

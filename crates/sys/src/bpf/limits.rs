@@ -8,7 +8,8 @@ use super::{
     },
     link::{attach_tracepoint, open_pinned},
     pins::{Meta, Pins, cause},
-    site::{Call as _, Site, Table as _},
+    protect::ProtectedExe,
+    site::{Call as _, Site, Table},
 };
 use crate::process;
 use plimsoll_policy::{
@@ -179,6 +180,7 @@ pub struct Limits<S: Site = Pins> {
     mms: S::Map,
     families: S::Map,
     protected_cgroups: S::Map,
+    protected_exes: S::Map,
     others: Vec<S::Map>,
     begin_scan: S::Program,
     sweep: S::Program,
@@ -299,10 +301,8 @@ impl<S: Site> Limits<S> {
             protected_cgroups: map("protected_cgroups")?,
             mms,
             families: map("families")?,
-            others: ["protected_exes", "records", "cpu_offsets", "bss"]
-                .into_iter()
-                .map(map)
-                .collect::<Result<_, _>>()?,
+            protected_exes: map("protected_exes")?,
+            others: ["records", "cpu_offsets", "bss"].into_iter().map(map).collect::<Result<_, _>>()?,
             begin_scan: program("begin_scan")?,
             sweep: program("sweep")?,
             line_set: program("line_set")?,
@@ -569,12 +569,21 @@ impl<S: Site> Limits<S> {
         }
     }
 
-    /// Processes in these cgroups (v2 ids), and in cgroups below them, are never taken by the kernel side.
+    /// Processes in these cgroups (v2 ids), and in cgroups below them, are never taken by the kernel side; in no others.
     ///
     /// # Errors
-    /// [`BpfError::Map`] when the map is full.
+    /// [`BpfError::Map`] when there are more than [`abi::PLIMSOLL_PROTECTED_MAX`].
     pub fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
-        ids.iter().try_for_each(|id| self.protected_cgroups.write(&id.to_ne_bytes(), &1_u32.to_ne_bytes()))
+        replace(&self.protected_cgroups, ids.iter().map(|id| (id.to_ne_bytes(), 1)))
+    }
+
+    /// What runs these executables is never taken by the kernel side; what runs others is. Of what runs already that is known
+    /// once all tasks were walked.
+    ///
+    /// # Errors
+    /// As [`Limits::protect_cgroups`].
+    pub fn protect_exes(&self, exes: &[ProtectedExe]) -> Result<(), BpfError> {
+        replace(&self.protected_exes, exes.iter().map(ProtectedExe::entry))
     }
 
     /// One user's account; `None` when it has none.
@@ -658,6 +667,7 @@ impl<S: Site> Limits<S> {
     pub fn maps(&self) -> Vec<MapFacts> {
         [&self.mms, &self.accounts, &self.uid_accounts, &self.families]
             .into_iter()
+            .chain([&self.protected_cgroups, &self.protected_exes])
             .chain(&self.others)
             .map(|map| MapFacts {
                 name: map.name(),
@@ -666,6 +676,28 @@ impl<S: Site> Limits<S> {
             })
             .collect()
     }
+}
+
+/// Has a map of [`abi::PLIMSOLL_PROTECTED_MAX`] entries hold these and no others. What stays is there all the while.
+fn replace<const N: usize>(
+    map: &impl Table,
+    wanted: impl Iterator<Item = ([u8; N], u32)> + Clone,
+) -> Result<(), BpfError> {
+    const MAX: usize = abi::PLIMSOLL_PROTECTED_MAX as usize;
+    let (mut keys, mut values) = ([[0; N]; MAX], [0; 4 * MAX]);
+    let (count, _all) = map.read_batch(None, keys.as_flattened_mut(), &mut values)?;
+    let there = || keys.iter().take(count).zip(values.as_chunks::<4>().0);
+    for (key, _) in there() {
+        if !wanted.clone().any(|(one, _)| one == *key) {
+            map.delete(key)?;
+        }
+    }
+    for (key, value) in wanted {
+        if !there().any(|one| one == (&key, &value.to_ne_bytes())) {
+            map.write(&key, &value.to_ne_bytes())?;
+        }
+    }
+    Ok(())
 }
 
 fn holder(value: &[u8]) -> Holder {

@@ -4,7 +4,6 @@ use super::{
     error::BpfError,
     facts::wire_pages,
     pins::{BUILD, LAYOUT, PinState, Pins, entries_for_most},
-    protect::ExeKey,
     types::Features,
     verified::{self, Verified},
 };
@@ -80,10 +79,6 @@ pub struct LoadOptions {
     pub accounts_max: u32,
     /// What is charged.
     pub members: Members,
-    /// Never victims, whoever runs them.
-    pub protected: Vec<ExeKey>,
-    /// Never victims while a system user runs them.
-    pub protected_of_system: Vec<ExeKey>,
     /// The first uid that is no system user's.
     pub first_user_uid: u32,
 }
@@ -188,7 +183,6 @@ fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
 fn load_onto(options: &LoadOptions, old: &Pins) -> Result<(), BpfError> {
     let mut storage = MaybeUninit::uninit();
     let mut skel = load_sized(options, features()?, Some(old), &mut storage)?;
-    protect(&skel, options)?;
     options.pins.create_directories()?;
     // There are none of its own.
     let maps = options.pins.root().join("maps");
@@ -288,7 +282,6 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions, kernel: Features
     if outcome.return_value != 0 {
         return Err(BpfError::Load(format!("finding per-CPU offsets failed with {}", outcome.return_value)));
     }
-    protect(skel, options)?;
     fill_nobody(skel)?;
     fill_blanks(skel, options)?;
     let words = [
@@ -304,18 +297,6 @@ fn fill(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions, kernel: Features
     let meta =
         [words.map(u32::to_ne_bytes).concat(), [BUILD, LAYOUT].map(u64::to_ne_bytes).concat()].concat();
     skel.maps.meta.update(&0_u32.to_ne_bytes(), &meta, MapFlags::ANY).map_err(|error| load_error(&error))
-}
-
-fn protect(skel: &skeleton::LimitsSkel<'_>, options: &LoadOptions) -> Result<(), BpfError> {
-    let of = |exes: &[ExeKey], whose: u32| -> Result<(), BpfError> {
-        exes.iter()
-            .try_for_each(|exe| {
-                skel.maps.protected_exes.update(&exe.raw(), &whose.to_ne_bytes(), MapFlags::ANY)
-            })
-            .map_err(|error| load_error(&error))
-    };
-    of(&options.protected_of_system, abi::PLIMSOLL_EXE_OF_SYSTEM)?;
-    of(&options.protected, abi::PLIMSOLL_EXE_OF_ANYBODY)
 }
 
 /// In any other, process numbers are not those of the kernel's records.

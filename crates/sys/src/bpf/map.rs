@@ -135,6 +135,10 @@ impl Table for Map {
             .map_err(|error| self.error(io::Error::other(error.to_string())))
     }
 
+    fn delete(&self, key: &[u8]) -> Result<(), BpfError> {
+        self.handle.delete(key).map_err(|error| self.error(io::Error::other(error.to_string())))
+    }
+
     fn read_batch(
         &self,
         cursor: Option<u64>,

@@ -37,7 +37,7 @@ pub use map::Map;
 pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
 pub use program::SyscallProgram;
-pub use protect::ExeKey;
+pub use protect::ProtectedExe;
 pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};
 pub use site::{Call, Site, Table};
 pub use verified::{Shape, Verified};

@@ -1,7 +1,10 @@
 //! Executables that are never victims, as the programs recognise them.
 
 use plimsoll_wire::abi;
-use rustix::fs::{FileType, StatFs};
+use rustix::{
+    fs::{FileType, StatFs},
+    io::Errno,
+};
 use std::path::Path;
 
 /// File systems whose `stat` tells another device number than the kernel's super block (btrfs subvolumes, overlayfs,
@@ -9,35 +12,55 @@ use std::path::Path;
 const DEVICE_DIFFERS: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
 
 /// A root-owned executable, by inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ExeKey {
-    inode: u64,
-    device: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProtectedExe {
+    /// Where `stat` finds it: the file system's device number, and the file's number there.
+    pub place: (u64, u64),
+    /// Protected only while a system user runs it.
+    pub of_system: bool,
+    /// Replaced by another: only those are protected that run it still. Its number is a new file's once they have ended.
+    pub former: bool,
+    device_differs: bool,
 }
 
-impl ExeKey {
+impl ProtectedExe {
     /// The executable at `path`, links followed. `None` when it is absent, no regular file, or not root's: a file that
     /// a user owns protects nobody.
-    #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
-        let stat = rustix::fs::stat(path).ok()?;
+    ///
+    /// # Errors
+    /// What keeps this from being known.
+    pub fn at(path: &Path, of_system: bool) -> Result<Option<Self>, Errno> {
+        let stat = match rustix::fs::stat(path) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
         if stat.st_uid != 0 || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return None;
+            return Ok(None);
         }
         let device_differs = rustix::fs::statfs(path).is_ok_and(|fs: StatFs| {
             u64::try_from(fs.f_type).is_ok_and(|kind| DEVICE_DIFFERS.contains(&kind))
         });
-        let device =
-            rustix::fs::major(stat.st_dev).wrapping_shl(20) | (rustix::fs::minor(stat.st_dev) & 0x000f_ffff);
-        Some(Self { inode: stat.st_ino, device: if device_differs { 0 } else { device } })
+        Ok(Some(Self { place: (stat.st_dev, stat.st_ino), of_system, former: false, device_differs }))
     }
 
-    pub(super) fn raw(self) -> [u8; size_of::<abi::plimsoll_exe>()] {
-        let mut raw = [0; size_of::<abi::plimsoll_exe>()];
-        let (inode, rest) = raw.split_at_mut(8);
-        inode.copy_from_slice(&self.inode.to_ne_bytes());
-        let (device, _padding) = rest.split_at_mut(4);
-        device.copy_from_slice(&self.device.to_ne_bytes());
-        raw
+    /// As it is once another is in its place.
+    #[must_use]
+    pub const fn replaced(self) -> Self {
+        Self { former: true, ..self }
+    }
+
+    /// Its key and value in the map.
+    pub(super) fn entry(&self) -> ([u8; size_of::<abi::plimsoll_exe>()], u32) {
+        let (device, inode) = self.place;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let device = if self.device_differs { 0 } else { major.wrapping_shl(20) | (minor & 0x000f_ffff) };
+        let mut key = [0; size_of::<abi::plimsoll_exe>()];
+        let (number, rest) = key.split_at_mut(8);
+        number.copy_from_slice(&inode.to_ne_bytes());
+        let (of, _padding) = rest.split_at_mut(4);
+        of.copy_from_slice(&device.to_ne_bytes());
+        let whose = if self.of_system { abi::PLIMSOLL_EXE_OF_SYSTEM } else { abi::PLIMSOLL_EXE_OF_ANYBODY };
+        (key, if self.former { whose | abi::PLIMSOLL_EXE_FORMER } else { whose })
     }
 }

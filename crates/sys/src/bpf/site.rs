@@ -83,6 +83,12 @@ pub trait Table: Debug {
     /// [`BpfError::Map`] when there is no room.
     fn write(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError>;
 
+    /// Deletes one entry, which is there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    fn delete(&self, key: &[u8]) -> Result<(), BpfError>;
+
     /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many
     /// there were and where to go on; no cursor means the end. Entries added or removed meanwhile may be missed or
     /// seen: a snapshot it is not.

@@ -266,8 +266,6 @@ impl<'a> Trial<'a> {
                 processes_max: 64,
                 accounts_max: 8,
                 members: Members::Anon,
-                protected: Vec::new(),
-                protected_of_system: Vec::new(),
                 first_user_uid: 1000,
             })
         })

@@ -50,6 +50,8 @@ pub struct ExeIdentity {
     pub owner: Uid,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
+    /// How many names it has; 0: it runs, and was deleted or replaced.
+    pub links: u32,
 }
 
 impl ExeIdentity {
@@ -215,13 +217,14 @@ impl ProcRoot {
 /// What a file is, as far as the kernel knows without asking: one on a FUSE or network file system whose server does not
 /// answer would keep whoever asks waiting.
 pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, rustix::io::Errno> {
-    let wanted = StatxFlags::INO | StatxFlags::UID | StatxFlags::MODE | StatxFlags::TYPE;
+    let wanted = StatxFlags::INO | StatxFlags::UID | StatxFlags::MODE | StatxFlags::TYPE | StatxFlags::NLINK;
     let stat = statx(dir, path, AtFlags::STATX_DONT_SYNC, wanted)?;
     Ok(ExeIdentity {
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
         inode: stat.stx_ino,
         owner: Uid(stat.stx_uid),
         mode: u32::from(stat.stx_mode),
+        links: stat.stx_nlink,
     })
 }
 

@@ -32,13 +32,12 @@ fn a_cgroup_covers_itself_and_what_is_below_but_no_namesake() {
 
 fn own_exe() -> ExeIdentity {
     let own = std::fs::metadata("/proc/self/exe").unwrap();
-    ExeIdentity { device: own.dev(), inode: own.ino(), owner: Uid(0), mode: 0o755 }
+    ExeIdentity { device: own.dev(), inode: own.ino(), owner: Uid(0), mode: 0o755, links: 1 }
 }
 
 fn protecting(of_system: bool) -> Shield {
-    let exe = own_exe();
-    let executables = HashMap::from([((exe.device, exe.inode), of_system)]);
-    Shield { executables, first_user: Uid(1000), ..Shield::default() }
+    let own = ProtectedExe::at(Path::new("/proc/self/exe"), of_system).unwrap().unwrap();
+    Shield { executables: vec![own], first_user: Uid(1000), ..Shield::default() }
 }
 
 #[test]
@@ -57,6 +56,32 @@ fn a_program_of_the_login_path_protects_system_users_only() {
     let shield = protecting(true);
     assert_eq!(shield.protection(Uid(999), Some(own_exe()), None), Some(Protection::Executable));
     assert_eq!(shield.protection(Uid(1000), Some(own_exe()), None), None);
+}
+
+#[test]
+fn who_runs_what_was_replaced_is_protected_until_its_number_is_another_file_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tool");
+    std::fs::write(&path, "first").unwrap();
+    let paths = vec![(path.clone(), false)];
+    let shield = Shield { paths, first_user: Uid(1000), ..Shield::default() }.renewed().unwrap();
+    assert!(shield.renewed().is_none());
+    let identity = |links| {
+        let file = std::fs::metadata(&path).unwrap();
+        ExeIdentity { device: file.dev(), inode: file.ino(), links, ..own_exe() }
+    };
+    let first = identity(0);
+    std::fs::write(folder.path().join("new"), "second").unwrap();
+    std::fs::rename(folder.path().join("new"), &path).unwrap();
+    let renewed = shield.renewed().unwrap();
+    let by = |exe| renewed.protection(Uid(1000), Some(exe), None);
+    assert_eq!((by(identity(1)), by(first)), (Some(Protection::Executable), Some(Protection::Executable)));
+    assert_eq!((by(ExeIdentity { links: 1, ..first }), renewed.len()), (None, 1));
+    assert!(renewed.renewed().is_none());
+    // While it is being replaced there is none.
+    std::fs::remove_file(&path).unwrap();
+    let without = renewed.renewed().unwrap();
+    assert_eq!((without.len(), without.executables().len()), (0, 2));
 }
 
 #[test]

@@ -286,7 +286,7 @@ impl Simulation {
             let judged = cases.into_iter().filter_map(|case| self.world().verdict(case));
             let verdicts = judged.collect();
             self.guarded(&mut guard, |guard| {
-                guard.answer(Request::Examined(Findings { user, verdicts, rules }));
+                guard.answer(Request::Examined(Findings { user, verdicts, rules, renewed: None }));
             })
         });
         if lives {

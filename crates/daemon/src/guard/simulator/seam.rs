@@ -19,7 +19,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, Call, CopiesPart, DefaultLine, FamilyFacts, Grants, Holder,
-        Limits, LineSet, MapFacts, Meta, Pins, Selector, Site, VictimMark, Weighing,
+        Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, Site, VictimMark, Weighing,
     },
     process::{Memory, Portrait, Process, ProcessError, ScanCounts, Subject},
 };
@@ -548,6 +548,11 @@ impl Programs for SimPrograms {
 
     fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError> {
         self.limits.protect_cgroups(ids)
+    }
+
+    /// Those of the fake kernel are at no path.
+    fn protect_exes(&self, _: &[ProtectedExe]) -> Result<(), BpfError> {
+        Ok(())
     }
 
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {

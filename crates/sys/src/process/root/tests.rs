@@ -21,7 +21,7 @@ fn the_executable_of_a_process_is_told_by_device_and_inode() {
 
 #[test]
 fn a_program_is_roots_only_when_nobody_else_can_write_it() {
-    let identity = |owner, mode| ExeIdentity { device: 1, inode: 2, owner: Uid(owner), mode };
+    let identity = |owner, mode| ExeIdentity { device: 1, inode: 2, owner: Uid(owner), mode, links: 1 };
     assert!(identity(0, 0o100_755).only_root_writes());
     assert!(identity(0, 0o104_755).only_root_writes());
     assert!(!identity(1000, 0o100_755).only_root_writes());
