@@ -11,8 +11,12 @@ static __always_inline void turned_away(struct event *ev, long error)
 {
 	__u64 told = turned_away_ns;
 
-	if (error)
+	if (error) {
+		count_one(&counters.signals_failed);
 		return;
+	}
+	__sync_fetch_and_add(&ev->account->kills, 1);
+	count_one(&counters.kills);
 	ev->signal_ns = bpf_ktime_get_ns();
 	ev->usage = ev->account->usage_pages;
 	ev->flags |= PLIMSOLL_RECORD_TURNED_AWAY;
@@ -20,8 +24,6 @@ static __always_inline void turned_away(struct event *ev, long error)
 	if ((__s64)(ev->time_ns - told) < TELL_APART_NS ||
 	    __sync_val_compare_and_swap(&turned_away_ns, told, ev->time_ns) != told)
 		return;
-	__sync_fetch_and_add(&ev->account->kills, 1);
-	count_one(&counters.kills);
 	emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 

@@ -216,7 +216,7 @@ struct plimsoll_counters {
 	volatile __u64 moves;       /* charges moved to another account: setuid */
 	volatile __u64 phantoms;    /* address spaces whose exit event was lost */
 	volatile __u64 signals_failed;
-	volatile __u64 kills;
+	volatile __u64 kills;           /* signals that the programs sent, each told of or not */
 	volatile __u64 actions_dropped; /* of records_dropped, those of actions that nobody was told of yet */
 	volatile __u64 entries;         /* address spaces that are entered now */
 };

@@ -19,7 +19,7 @@ const MANY: usize = 70;
 /// Starts `MANY` processes that sleep, each with a program of its own.
 fn spawns(world: &World, user: u32) -> Program {
     let script = format!(
-        "for one in range({MANY}): os.posix_spawn('/bin/sleep', ['sleep', '60'], {{}})\nsay('full')\ntime.sleep(60)\n"
+        "for one in range({MANY}): os.posix_spawn('/bin/sleep', ['sleep', '60'], {{}})\nsay('full', {MANY})\ntime.sleep(60)\n"
     );
     world.python(user, &script)
 }
@@ -27,8 +27,9 @@ fn spawns(world: &World, user: u32) -> Program {
 /// Forks `MANY` processes that go on as what they are, or as many as it may.
 fn forks(world: &World, user: u32) -> Program {
     let script = format!(
-        "for one in range({MANY}):\n    try: child = os.fork()\n    except BlockingIOError: break\n    if not child:\n\
-         \x20       block = bytearray(65536)\n        time.sleep(60)\n        os._exit(0)\nsay('full')\ntime.sleep(60)\n"
+        "started = 0\nfor one in range({MANY}):\n    try: child = os.fork()\n    except BlockingIOError: break\n\
+         \x20   if not child:\n        block = bytearray(65536)\n        time.sleep(60)\n        os._exit(0)\n\
+         \x20   started += 1\nsay('full', started)\ntime.sleep(60)\n"
     );
     world.python(user, &script)
 }
@@ -50,9 +51,15 @@ fn the_lines_hold(filler: fn(&World, u32) -> Program) {
     let mut carols = world.workload(CAROL, "chill", &["--mebibytes=8"]);
     carols.stage("ready");
     let mut full = filler(&world, ALICE);
-    full.stage("full");
+    let started: usize = full.stage("full").trim().parse().unwrap();
     let map = map_of(&world, "mms");
     assert!(map["full"].as_u64().unwrap() > 0, "{map}");
+    // Each that was killed is counted, however few are told of.
+    let killed = || started + 1 - exact::processes_of(ALICE).len();
+    until("all that were killed are counted", SOON, || {
+        (world.facts(ALICE).kills as usize == killed()).then_some(())
+    });
+    assert_eq!(map_of(&world, "families")["full"], 0);
     hog(&world, BOB).killed();
     hog(&world, ALICE).killed();
     assert!(carols.runs());
