@@ -91,6 +91,11 @@ impl Entry {
         self.flags & abi::PLIMSOLL_MM_DYING != 0
     }
 
+    /// The programs have found that nobody runs in it.
+    pub(super) const fn is_left(&self) -> bool {
+        self.flags & abi::PLIMSOLL_MM_LEFT != 0
+    }
+
     /// As bpf/limits/rank.h has it.
     pub(super) fn rank(&self) -> i64 {
         let pages = self.own + self.shared + self.inherited;

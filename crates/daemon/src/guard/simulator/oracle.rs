@@ -212,7 +212,10 @@ impl World {
             self.lives(mm, life) || self.oracle.phantoms.get(&life).is_some_and(|lost| *lost >= known)
         };
         let entries = &maps.entries;
-        let own = entries.iter().filter(|(mm, e)| e.account == account && counts(**mm, e.life));
+        // What nobody runs in counts as dying once the programs know; and a count that moved on another CPU when it was settled
+        // last can leave less than nothing of it.
+        let own =
+            entries.iter().filter(|(mm, e)| e.account == account && !e.is_left() && counts(**mm, e.life));
         // Asked by SIGTERM, for a line that kills by now, it may live again as well.
         let kills = maps.accounts.get(&account).is_some_and(|a| a.signal == 9);
         let lives_again =
