@@ -340,9 +340,9 @@ static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsol
  * A signal from here waits for an interrupt where interrupts are off: noted before it is sent, so that the victim's next
  * event does not send it again.
  */
-static __always_inline void note_sent(struct plimsoll_account *a, struct plimsoll_mm *e, struct task_struct *victim)
+static __always_inline void note_sent(struct event *ev, struct plimsoll_mm *e, struct task_struct *victim)
 {
-	if (a->signal != SIGKILL)
+	if (ev->signal != SIGKILL)
 		return;
 	e->sent = victim->tgid;
 	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
@@ -387,8 +387,8 @@ static __always_inline void take(struct event *ev)
 {
 	if (!claim_for(ev->account, ev->e))
 		return;
-	note_sent(ev->account, ev->e, ev->task);
-	signalled(ev, ev->e, bpf_send_signal(ev->account->signal));
+	note_sent(ev, ev->e, ev->task);
+	signalled(ev, ev->e, bpf_send_signal(ev->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(ev, PLIMSOLL_RECORD_ACTED);
@@ -463,7 +463,9 @@ __noinline int end_with_victim(__u64 key)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
-	struct event ev = { .task = task, .mm = task->mm, .e = e, .account = a, .flags = PLIMSOLL_RECORD_LARGEST };
+	struct event ev = {
+		.task = task, .mm = task->mm, .e = e, .account = a, .signal = SIGKILL, .flags = PLIMSOLL_RECORD_LARGEST
+	};
 	__u32 sent;
 
 	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
@@ -516,6 +518,7 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 			      .usage = ev->usage,
 			      .delta = ev->delta,
 			      .time_ns = ev->time_ns,
+			      .signal = ev->signal,
 			      .flags = PLIMSOLL_RECORD_LARGEST | PLIMSOLL_RECORD_OTHER };
 
 	if (victim->start_boottime != e->start_ns || !mm || (__u64)mm != key || victim->flags & PF_EXITING ||
@@ -523,8 +526,8 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 		return false;
 	if (!claim_for(ev->account, e))
 		return true;
-	note_sent(ev->account, e, victim);
-	signalled(&done, e, bpf_send_signal_task(victim, ev->account->signal, PIDTYPE_TGID, 0));
+	note_sent(ev, e, victim);
+	signalled(&done, e, bpf_send_signal_task(victim, ev->signal, PIDTYPE_TGID, 0));
 	if (done.signal_error)
 		return false;
 	if (mm->mm_users.counter > victim->signal->nr_threads)
@@ -604,7 +607,9 @@ static __always_inline void crossed(struct event *ev)
 
 	if (ev->e->flags & PLIMSOLL_MM_DYING)
 		return;
-	if (!a->signal) {
+	/* Once: it may change meanwhile. */
+	ev->signal = a->signal;
+	if (!ev->signal) {
 		if (!__sync_lock_test_and_set(&a->notified, 1))
 			emit(ev, PLIMSOLL_RECORD_NOTIFY);
 		return;

@@ -11,6 +11,7 @@ static __always_inline void turned_away(struct event *ev, long error)
 {
 	__u64 told = turned_away_ns;
 
+	ev->signal = SIGKILL;
 	if (error) {
 		count_one(&counters.signals_failed);
 		return;

@@ -13,7 +13,8 @@ struct event {
 	__s64 delta;
 	__u64 time_ns;
 	__u64 signal_ns;
-	__s32 signal_error;
+	__s16 signal_error;
+	__u16 signal; /* that is sent: the line's may be another by the time that it is told of; 0: none is */
 	__u32 flags;
 };
 
@@ -153,9 +154,8 @@ static __noinline int emit(struct event *ev, __u32 kind)
 	r->signal_error = ev->signal_error;
 	r->delta_pages = ev->delta;
 	fill_account(r, a, ev->usage);
-	/* Where the line asks by SIGTERM, too. */
-	if (ev->e && ev->e->flags & PLIMSOLL_MM_CONDEMNED)
-		r->signal = SIGKILL;
+	if (ev->signal)
+		r->signal = ev->signal;
 	fill_process(r, ev);
 	bpf_ringbuf_submit(r, 0);
 	return 0;
