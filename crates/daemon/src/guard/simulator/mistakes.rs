@@ -10,7 +10,7 @@ use std::{
 };
 
 /// So many seeds are tried for each; how many steps of each.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 1500;
 const STEPS: u64 = 800;
 
 struct Mistake {
