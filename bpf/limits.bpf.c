@@ -140,7 +140,7 @@ static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool grante
 	if (delta > 0 && usage >= a->soft_pages) {
 		note_peak(a, usage);
 		/* Known to be near, by its largest, and under the line even with what is dying: nothing to do. */
-		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(e) <= a->floor_rank) &&
+		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(a, e) <= a->floor_rank) &&
 		    usage <= a->effective_pages)
 			return 0;
 		return near(e->mm, usage, delta);

@@ -96,6 +96,11 @@ missing_packages() {
     [ "$purpose" = test ] || return 0
     has stress-ng || echo stress-ng
     has python3 || echo python3
+    # A desktop session without a screen.
+    has weston || echo weston
+    has Xwayland || echo xwayland
+    has dbus-daemon || echo dbus
+    has tmux || echo tmux
     # File systems whose files are opened by their inodes, each on a disk in a file.
     has mkfs.btrfs || echo btrfs-progs
     has mkfs.xfs || echo xfsprogs

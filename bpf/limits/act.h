@@ -185,13 +185,13 @@ __noinline int note_largest(__u32 account, __u64 mm)
 
 	if (!a || !e || e->flags & (PLIMSOLL_MM_NO_VICTIM | PLIMSOLL_MM_LARGEST))
 		return 0;
-	rank = rank_of(e);
+	rank = rank_of(a, e);
 	if (rank <= a->floor_rank)
 		return 0;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
 		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(known) : RANK_NONE;
+		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(a, known) : RANK_NONE;
 		if (known_rank < least_rank) {
 			least = i;
 			least_key = key;
@@ -568,12 +568,16 @@ static __always_inline bool may_take_own(struct event *ev)
 	       !in_protected_cgroup(ev->task);
 }
 
-/* Whether it keeps to its grants, and somebody who does not could go, if not by this event. */
+/*
+ * Whether somebody could go, if not by this event, who comes before it: because it keeps to its grants, or a session stands
+ * on it. No further past the line than one process of a session may hold.
+ */
 static __always_inline bool goes_after_another(struct event *ev)
 {
-	__s64 best = largest_known(ev->account).rank;
+	struct plimsoll_account *a = ev->account;
 
-	return keeps_to_grants(ev->e) && rank_in(best) >= 0;
+	return tiers_of(rank_of(a, ev->e)) > tiers_of(rank_in(largest_known(a).rank)) &&
+	       ev->usage - a->effective_pages <= a->hard_pages >> PLIMSOLL_SESSION_SHIFT;
 }
 
 /* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */

@@ -102,6 +102,8 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 		a->effective_pages = reach > hard ? reach : hard;
 	else
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
+	/* What a session may hold is another part of it: the next choice is made among all. */
+	a->floor_rank = TIER_RANKS;
 	a->hold_until_ns = 0;
 	a->notified = 0;
 	ctx->account = index;
@@ -283,7 +285,8 @@ static __always_inline int set_weight(struct plimsoll_mm *e, __u32 said)
 SEC("syscall")
 int weigh(struct plimsoll_weight *ctx)
 {
-	__u32 said = PLIMSOLL_MM_JUDGED | ctx->weight << PLIMSOLL_MM_WEIGHT_SHIFT;
+	__u32 said = PLIMSOLL_MM_JUDGED | ctx->weight << PLIMSOLL_MM_WEIGHT_SHIFT |
+		     (ctx->never ? PLIMSOLL_MM_NEVER : 0) | (ctx->session ? PLIMSOLL_MM_SESSION : 0);
 	__u64 key = ctx->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a;
@@ -296,7 +299,7 @@ int weigh(struct plimsoll_weight *ctx)
 		return 0;
 	if (e->tgid == ctx->tgid && e->start_ns == ctx->start_ns && e->tracked_ns == ctx->tracked_ns &&
 	    e->uid == ctx->uid && !runs_elsewhere(e)) {
-		ctx->result = set_weight(e, ctx->never ? said | PLIMSOLL_MM_NEVER : said);
+		ctx->result = set_weight(e, said);
 		/* It became another user's meanwhile: that one's processes are judged anew. */
 		if (e->uid != ctx->uid) {
 			forget_judgement(e);

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What processes are compared by. Two tiers: who asks for its memory and keeps to what it was granted goes only when
- * nobody else of its account is left that could. When one is chosen, all whose end is enough come before all others.
+ * What processes are compared by. Three tiers: who asks for its memory and keeps to what it was granted goes only when
+ * nobody else of its account is left that could, and what a user's session stands on after these. When one is chosen, all
+ * whose end is enough come before all others, but for the session: its end takes the others with it.
  */
 #ifndef PLIMSOLL_LIMITS_RANK_H
 #define PLIMSOLL_LIMITS_RANK_H
 
-/* Pages times weight stay below it: ranks of the lower tier are so far below those of the upper one. */
-#define TIER_RANKS (1LL << 60)
+/* Pages times weight stay below it: what comes after others is so many of these below them, which add up as bits do. */
+#define TIER_SHIFT 60
+#define TIER_RANKS (1LL << TIER_SHIFT)
 /* So far below come those whose end is not enough. */
 #define SHORT_RANKS (2 * TIER_RANKS)
+/* And so far what a session stands on. */
+#define SESSION_RANKS (4 * TIER_RANKS)
 /* Below every rank: of a free place, and of who has no pages. */
-#define RANK_NONE (-2 * SHORT_RANKS)
+#define RANK_NONE (-8 * TIER_RANKS)
 
 /* Without its flag bits: neutral where nobody has said anything. */
 static __always_inline __u32 weight_of(struct plimsoll_mm *e)
@@ -32,14 +36,20 @@ static __always_inline bool keeps_to_grants(struct plimsoll_mm *e)
 	return granted > 0 && pages_of(e) <= granted + allowance_pages;
 }
 
+/* Bounded, so that no session is a place to hide in. */
+static __always_inline bool carries_session(struct plimsoll_account *a, struct plimsoll_mm *e)
+{
+	return e->flags & PLIMSOLL_MM_SESSION && pages_of(e) <= a->hard_pages >> PLIMSOLL_SESSION_SHIFT;
+}
+
 /* A page count that dips below 0 for an instant counts as none. */
-static __always_inline __s64 rank_of(struct plimsoll_mm *e)
+static __always_inline __s64 rank_of(struct plimsoll_account *a, struct plimsoll_mm *e)
 {
 	__s64 pages = pages_of(e);
 
 	if (pages <= 0)
 		return RANK_NONE;
-	return pages * weight_of(e) - (keeps_to_grants(e) ? TIER_RANKS : 0);
+	return pages * weight_of(e) - (carries_session(a, e) ? SESSION_RANKS : keeps_to_grants(e) ? TIER_RANKS : 0);
 }
 
 /*
@@ -70,16 +80,22 @@ __noinline __s64 standing_of(__u32 account, __u64 key)
 
 	if (!a || !e)
 		return RANK_NONE;
-	rank = rank_of(e);
+	rank = rank_of(a, e);
 	if (rank == RANK_NONE || a->usage_pages - a->dying_pages - gives_back(e) <= a->effective_pages)
 		return rank;
 	return rank - SHORT_RANKS;
 }
 
+/* What comes before a rank: bits of grants, of SHORT_RANKS, of a session. */
+static __always_inline __s64 tiers_of(__s64 rank)
+{
+	return -(rank >> TIER_SHIFT);
+}
+
 /* Enough or not: the next crossing may need less. */
 __noinline __s64 rank_in(__s64 standing)
 {
-	return standing < -TIER_RANKS ? standing + SHORT_RANKS : standing;
+	return tiers_of(standing) & 2 ? standing + SHORT_RANKS : standing;
 }
 
 #endif

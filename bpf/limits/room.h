@@ -53,7 +53,8 @@ struct least {
 
 static long find_least(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct least *least)
 {
-	__s64 pages = pages_of(e);
+	/* What a session stands on comes after all others, however much they hold. */
+	__s64 pages = pages_of(e) + ((__s64)(e->flags & PLIMSOLL_MM_SESSION) << 40);
 	__u64 key = *at;
 
 	if (word_account(e->word) == least->account && pages < least->pages && !(e->flags & PLIMSOLL_MM_NO_VICTIM) &&

@@ -513,7 +513,8 @@ static __always_inline struct plimsoll_mm *track(struct task_struct *task, struc
 }
 
 /* All of flags that user space said of the program that runs in it. */
-#define PLIMSOLL_MM_JUDGEMENT (PLIMSOLL_MM_NEVER | PLIMSOLL_MM_JUDGED | PLIMSOLL_WEIGHT_MAX << PLIMSOLL_MM_WEIGHT_SHIFT)
+#define PLIMSOLL_MM_JUDGEMENT \
+	(PLIMSOLL_MM_NEVER | PLIMSOLL_MM_JUDGED | PLIMSOLL_MM_SESSION | PLIMSOLL_WEIGHT_MAX << PLIMSOLL_MM_WEIGHT_SHIFT)
 
 /* Nothing is said any more: it is another's by now, or another process runs in it. */
 static __always_inline void forget_judgement(struct plimsoll_mm *e)
@@ -524,11 +525,12 @@ static __always_inline void forget_judgement(struct plimsoll_mm *e)
 
 /*
  * A forked child of the same user counts what its parent does: until its exec it is the same program in the same place,
- * and a storm of them would else be neutral. It is judged for itself when it comes to be among the largest.
+ * and a storm of them would else be neutral. It is judged for itself when it comes to be among the largest. No session stands
+ * on a copy.
  */
 static __always_inline void inherit_weight(struct plimsoll_mm *e, struct plimsoll_mm *parent)
 {
-	__u32 said = parent->flags & PLIMSOLL_MM_JUDGEMENT & ~PLIMSOLL_MM_JUDGED;
+	__u32 said = parent->flags & PLIMSOLL_MM_JUDGEMENT & ~(PLIMSOLL_MM_JUDGED | PLIMSOLL_MM_SESSION);
 
 	if (said && e->uid == parent->uid)
 		__sync_fetch_and_or(&e->flags, said);

@@ -51,7 +51,10 @@
 #define PLIMSOLL_MM_RESERVED 256u /* `reserved` may hold pages: an event looks there only then */
 #define PLIMSOLL_MM_GRANTED 512u  /* it was granted pages once: an event looks there only then */
 #define PLIMSOLL_MM_DELETED 1024u /* somebody is deleting it */
+#define PLIMSOLL_MM_SESSION 2048u /* its user's session ends with it, user space says: the last to go, see rank.h */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
+/* Who holds more than this part of its account's line, 1/4, is like anybody else, session or not. */
+#define PLIMSOLL_SESSION_SHIFT 2
 
 /* Weights are in thousandths, 1 to 65535: 2^44 pages, more than any machine has, stay below 2^60 when they are weighed. */
 #define PLIMSOLL_WEIGHT_NEUTRAL 1000
@@ -291,7 +294,7 @@ struct plimsoll_weight {
 	__u32 weight; /* 1 to PLIMSOLL_WEIGHT_MAX */
 	__u32 never;  /* not 0: it is no victim, whatever it weighs */
 	__s32 result;
-	__u32 pad;
+	__u32 session; /* not 0: PLIMSOLL_MM_SESSION */
 };
 
 /* The daemon's answer to PLIMSOLL_RECORD_CROSSED: it has acted, or there was nothing to do. */

@@ -81,6 +81,9 @@ pub struct Victim {
     /// What each of its pages counted when it was compared, in permille; `None`: as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_permille: Option<u16>,
+    /// Its user's session stood on it when it was compared: it came after all others of its account.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub session: bool,
 }
 
 /// One incident (DESIGN section 6). `None` is 'not known', never 0.

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 mod adj;
 mod cgroup;
 mod pattern;
+mod session;
 pub use adj::{ADJ_HEAVIEST, ADJ_NEVER, adj_weight};
 pub use pattern::{Pattern, PatternError};
+pub use session::{PROGRAMS, Programs, SHELLS};
 
 /// What a preferred process counts where the rule gives no weight: four times.
 pub const PREFERRED: Weight = permille(4000);
@@ -212,6 +214,8 @@ pub struct Facts<'a> {
     pub child_of_init: bool,
     /// The mark on its cgroup.
     pub mark: Option<Mark>,
+    /// It leads a session (setsid(2)) that has a terminal.
+    pub leads_terminal: bool,
 }
 
 /// Who decided what a process counts.
@@ -236,6 +240,8 @@ pub struct Judgement {
     pub scope: Scope,
     /// Who decided.
     pub by: Judge,
+    /// Its user's session ends with it.
+    pub session: bool,
 }
 
 impl Judgement {
@@ -247,12 +253,21 @@ impl Judgement {
             None => Standing::Free,
         }
     }
+
+    /// What its memory counts when the largest of the machine is looked for, where no user has a line to bound it by:
+    /// what a session stands on is avoided, unless a rule says otherwise.
+    #[must_use]
+    pub fn weight_of_machine(&self) -> Weight {
+        let by_rule = matches!(self.by, Judge::Rule(_));
+        if self.session && !by_rule { self.weight.min(AVOIDED) } else { self.weight }
+    }
 }
 
-/// The rules, in order.
+/// The rules, in order, and what sessions stand on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
+    session: Programs,
 }
 
 impl Rules {
@@ -264,7 +279,13 @@ impl Rules {
         for (index, rule) in rules.iter().enumerate() {
             rule.validate().map_err(|error| (index, error))?;
         }
-        Ok(Self { rules })
+        Ok(Self { rules, session: Programs::default() })
+    }
+
+    /// With these programs as what sessions stand on.
+    #[must_use]
+    pub fn with_session(self, session: Programs) -> Self {
+        Self { session, ..self }
     }
 
     /// What they say of a process, or else its mark, or else its `oom_score_adj`.
@@ -274,15 +295,16 @@ impl Rules {
         // A rule that never lets somebody be selected cannot be undone by one before it.
         let never = matching.clone().find(|(_, rule)| rule.effect == Effect::Never);
         let scope = matching.clone().find_map(|(_, rule)| rule.scope).unwrap_or_default();
+        let session = self.session.carry(facts);
         match never.or_else(|| matching.next()) {
             Some((index, rule)) => {
                 let (weight, protection) = match rule.effect {
                     Effect::Weight(weight) => (weight, None),
                     Effect::Never => (Weight::NEUTRAL, Some(rule.protection())),
                 };
-                Judgement { weight, protection, scope, by: Judge::Rule(index) }
+                Judgement { weight, protection, scope, by: Judge::Rule(index), session }
             }
-            None => unruled(facts, scope),
+            None => Judgement { session, ..unruled(facts, scope) },
         }
     }
 
@@ -297,11 +319,11 @@ impl Rules {
         given.fold(WeightRange::NEUTRAL.with(AVOIDED), WeightRange::with)
     }
 
-    /// Whether a rule protects what runs a program of this path, if it is what it says.
+    /// Whether a rule protects what runs a program of this path, or a session may stand on it, if it is what it says.
     #[must_use]
-    pub fn may_protect(&self, exe: &[u8]) -> bool {
+    pub fn trust(&self, exe: &[u8]) -> bool {
         let mut protecting = self.rules.iter().filter(|rule| rule.effect == Effect::Never);
-        protecting.any(|rule| rule.exe.iter().any(|pattern| pattern.matches(exe)))
+        protecting.any(|rule| rule.exe.iter().any(|pattern| pattern.matches(exe))) || self.session.name(exe)
     }
 
     /// Whether a rule takes trees of processes as one.
@@ -331,7 +353,7 @@ fn unruled(facts: &Facts<'_>, scope: Scope) -> Judgement {
         }
         None => (adj_weight(facts.oom_score_adj, facts.uid), None, Judge::OomScoreAdj),
     };
-    Judgement { weight, protection, scope, by }
+    Judgement { weight, protection, scope, by, session: false }
 }
 
 #[cfg(test)]

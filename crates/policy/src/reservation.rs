@@ -42,6 +42,8 @@ pub const fn room(usage: Pages, headroom: Pages, hard: Pages) -> Pages {
 /// In which order processes of one account are victims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Tier {
+    /// Its user's session ends with it: a victim only when nobody else is left.
+    Session,
     /// It asked for its memory and keeps to what it was granted: a victim only when nobody is in the upper tier.
     Lower,
     /// Everybody else.

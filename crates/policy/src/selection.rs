@@ -182,18 +182,29 @@ pub fn select(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Sele
     select_for(candidates, Pages(0), skip)
 }
 
-/// As [`select`], where `needed` pages have to come back: only those whose end gives back so many, if there are any.
+/// As [`select`], where `needed` pages have to come back: only those whose end gives back so many, if there are any. What a
+/// session stands on comes after all others, enough or not: its end takes them with it.
 #[must_use]
 pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimId) -> bool) -> Selection {
-    let enough = rank_of(candidates, |one| one.gives_back < needed || skip(one.id()));
-    let victims = if enough.is_empty() { rank_without(candidates, skip) } else { enough };
+    let ranked = |session: bool, needed| {
+        let left = |one: &Candidate| (one.tier == Tier::Session) == session && one.gives_back >= needed;
+        rank_of(candidates, |one| !left(one) || skip(one.id()))
+    };
+    let orders = [(false, needed), (false, Pages(0)), (true, needed), (true, Pages(0))];
+    let mut found = orders.into_iter().map(|(session, needed)| ranked(session, needed));
+    let victims = found.find(|victims| !victims.is_empty()).unwrap_or_default();
     let first = victims.first();
     let mut peers = Shortlist::EMPTY;
-    candidates
+    let others = candidates
         .iter()
         .filter(|one| one.usage.latest().is_some_and(|usage| usage > Pages(0)))
-        .filter(|one| first.is_none_or(|first| first.id() != one.id() && !first.shares_memory_with(one)))
-        .for_each(|one| peers.offer(*one));
+        .filter(|one| first.is_none_or(|first| first.id() != one.id() && !first.shares_memory_with(one)));
+    others.clone().for_each(|one| peers.offer(*one));
+    // It comes after all others however large it is: worth telling.
+    let carriers = others.filter(|one| one.tier == Tier::Session);
+    if let Some(largest) = carriers.max_by_key(|one| one.usage.latest()) {
+        peers.keep(*largest);
+    }
     let protected = candidates.iter().any(|one| one.protected() && one.usage != Reading::Absent);
     Selection { victims, peers, protected }
 }

@@ -291,7 +291,7 @@ fn comparison(incident: &Incident) -> Option<String> {
     let mut sentences = Vec::new();
     if !larger.is_empty() {
         sentences.push(format!(
-            "Larger, and left alone (counting less, giving back too little, protected, already ending, or not the one that was allocating): {}.",
+            "Larger, and left alone (counting less, giving back too little, carrying the session, protected, already ending, or not the one that was allocating): {}.",
             list(&larger)
         ));
     }
@@ -301,13 +301,15 @@ fn comparison(incident: &Incident) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-/// What a process counted where that is not its size: by a rule, a mark or `oom_score_adj`.
+/// What a process counted where that is not its size: by a rule, a mark or `oom_score_adj`; and whether it was the last to go.
 fn counting(victim: &Victim) -> String {
-    victim.weight_permille.map_or_else(String::new, |permille| {
+    let weight = victim.weight_permille.map_or_else(String::new, |permille| {
         let (whole, tenth) = (permille.checked_div(10), permille.checked_rem(10).unwrap_or(0));
         let tenth = if tenth == 0 { String::new() } else { format!(".{tenth}") };
         format!(", counting {}{tenth} %", whole.unwrap_or(0))
-    })
+    });
+    let session = if victim.session { ", which carries the user's session" } else { "" };
+    format!("{weight}{session}")
 }
 
 fn timing(incident: &Incident) -> Option<String> {

@@ -58,6 +58,7 @@ fn incident(id: u32) -> Incident {
             cgroup: None,
             usage_bytes: 900 << 20,
             weight_permille: None,
+            session: false,
         }],
         usage_bytes: 1 << 30,
         hard_bytes: Some(1 << 30),

@@ -100,6 +100,7 @@ fn victim(uid: Uid) -> Victim {
         cgroup: Some(format!("/user.slice/user-{uid}.slice")),
         usage_bytes: 900 << 20,
         weight_permille: None,
+        session: false,
     }
 }
 

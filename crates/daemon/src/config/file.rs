@@ -10,7 +10,7 @@ use plimsoll_policy::{
     limits::{LimitConfig, TriggerSet},
     lines::{self, Line, UidRange},
     machine::{MachineConfig, Permille, Thresholds},
-    preference::Rules,
+    preference::{Pattern, Programs, Rules},
     size::Size,
     units::{Bytes, Nanos, Uid},
     who::Who,
@@ -157,6 +157,17 @@ impl<'de> Deserialize<'de> for AbsolutePath {
     }
 }
 
+/// A pattern of paths.
+#[derive(Debug, Clone)]
+struct CheckedPattern(Pattern);
+
+impl<'de> Deserialize<'de> for CheckedPattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Pattern::new(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// A user's key, spelled as [`Who`] spells it, so that `1000` and `user:1000` of two files are the same key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct UserKey(String);
@@ -271,6 +282,7 @@ section!(RawMachine {
 });
 section!(RawLastDefence { memory_max: bool, headroom: Room, oom_score_adj: bool });
 section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
+section!(RawSession { exe: Vec<CheckedPattern>, shells: Vec<CheckedPattern>, });
 section!(RawHistory {
     max_bytes: HistorySize,
     max_age_days: Within<1, 36_500>,
@@ -294,6 +306,7 @@ pub(super) struct Raw {
     machine: RawMachine,
     last_defence: RawLastDefence,
     protect: RawProtect,
+    session: RawSession,
     history: RawHistory,
     tmalloc: RawTmalloc,
     workingset: RawWorkingset,
@@ -327,6 +340,7 @@ impl Raw {
         self.machine.overlay(later.machine);
         self.last_defence.overlay(later.last_defence);
         self.protect.overlay(later.protect);
+        self.session.overlay(later.session);
         self.history.overlay(later.history);
         self.tmalloc.overlay(later.tmalloc);
         self.workingset.overlay(later.workingset);
@@ -344,7 +358,7 @@ impl Raw {
             tmalloc: self.tmalloc.resolve(),
             workingset: self.workingset.resolve(),
             maps: self.maps.resolve(),
-            rules: rules(self.rules)?,
+            rules: rules(self.rules)?.with_session(self.session.resolve()),
         })
     }
 }
@@ -355,6 +369,16 @@ fn rules(checked: Vec<CheckedRule>) -> Result<Rules, String> {
     }
     Rules::new(checked.into_iter().map(|rule| rule.0).collect())
         .map_err(|(place, error)| format!("rule {} of [[rules]]: {error}", place.saturating_add(1)))
+}
+
+impl RawSession {
+    fn resolve(self) -> Programs {
+        let default = Programs::default();
+        let patterns = |own: Option<Vec<CheckedPattern>>, default| {
+            own.map_or(default, |own| own.into_iter().map(|pattern| pattern.0).collect())
+        };
+        Programs { exe: patterns(self.exe, default.exe), shells: patterns(self.shells, default.shells) }
+    }
 }
 
 impl RawLimits {

@@ -1,6 +1,7 @@
 //! Every key of the configuration as data, and the page that is made of it.
 
 use super::login_path::LOGIN_PATH;
+use plimsoll_policy::preference::{PROGRAMS, SHELLS};
 
 /// One key: what it holds and means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,11 @@ pub const KEYS: &[Key] = keys! {
         "Executables that are never selected, if root owns them, besides the login path below, which is always protected. A later file's list replaces an earlier one.";
     protect.cgroup: "list of absolute paths", "-", Some("[]"), "[\"/system.slice/postgresql.service\"]",
         "Cgroups whose processes, and those of all cgroups below, are never selected; paths are from the root of the cgroup v2 tree. A later file's list replaces an earlier one.";
+
+    session.exe: "list of PATTERN", "-", None, "[\"/usr/*/sway\", \"/usr/*/tmux\"]",
+        "Paths of executables that a user's session stands on. Not set: [those below](#what-sessions-stand-on). A later file's list replaces an earlier one.";
+    session.shells: "list of PATTERN", "-", None, "[\"/usr/bin/bash\"]",
+        "Paths of shells, which a session stands on where they lead one that has a terminal, under their own name: no script, and none that a shell started. Not set: [those below](#what-sessions-stand-on).";
 
     history.max_bytes: "1M to 1T", "SIZE", Some("\"64M\""), "\"16M\"",
         "How large the record log and its predecessor may become together, parted among accounts (history.md); the database beside them grows to about the same.";
@@ -185,6 +191,13 @@ inherited it. Both the machine guard and users' lines go by that (docs/selection
 machine guard alone, at a user's line one process goes at a time. A reload has everybody judged anew.
 ";
 
+const SESSION: &str = "
+## What sessions stand on
+With the compositor, the session bus, the user manager, a terminal multiplexer or the login shell, all that runs in a user's session ends or
+is out of reach. So at a user's line these come last: see [limits.md](limits.md#what-a-session-stands-on). By default they are:
+
+";
+
 fn described(key: &Key) -> String {
     let default = key.default.map_or_else(|| "see above".to_owned(), |text| format!("`{text}`"));
     format!(
@@ -208,8 +221,13 @@ pub fn reference() -> String {
     page.push_str(RULES);
     RULE_KEYS.iter().for_each(|key| page.push_str(&described(key)));
     page.push_str("\n## The login path\nThese are always protected, wherever a distribution put them:\n\n");
-    for path in LOGIN_PATH {
-        page.push_str(&format!("- `{path}`\n"));
-    }
+    LOGIN_PATH.iter().for_each(|path| page.push_str(&format!("- `{path}`\n")));
+    page.push_str(SESSION);
+    let listed = |paths: &[&str]| paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+    page.push_str(&format!(
+        "- `session.exe`: {}\n- `session.shells`: {}\n",
+        listed(PROGRAMS),
+        listed(SHELLS)
+    ));
     page
 }

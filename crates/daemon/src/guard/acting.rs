@@ -250,6 +250,7 @@ impl<K: Kernel> Attached<K> {
                 cgroup: None,
                 usage_bytes: hands.ledger.page_size().to_bytes(process.pages).0,
                 weight_permille: told(process.weight),
+                session: false,
             }],
             peers,
         })

@@ -16,6 +16,7 @@ use plimsoll_policy::{
     units::{Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, Holder, Pins};
+use plimsoll_wire::abi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// While an account is near, somebody is dying or entries run out, all tasks are walked this often: counters settled exactly,
@@ -219,6 +220,8 @@ impl<K: Kernel> Attached<K> {
         let (own, candidates, shared) = (hands.kernel.own_pid(), &mut self.candidates, &mut self.shared);
         let (walk, mut unseen) = (self.walk_number, false);
         let allowance = hands.ledger.page_size().to_pages(ALLOWANCE);
+        // Nobody hides a hog in a session.
+        let bound = Pages(account.hard.0 >> abi::PLIMSOLL_SESSION_SHIFT);
         candidates.clear();
         shared.clear();
         let weights = &mut self.weights;
@@ -262,7 +265,11 @@ impl<K: Kernel> Attached<K> {
                 usage: Reading::Known(usage),
                 gives_back: Pages(space.own.0.saturating_add(space.reserved.0)),
                 weight,
-                tier: Tier::of(held, space.granted, allowance),
+                tier: if space.session && held <= bound {
+                    Tier::Session
+                } else {
+                    Tier::of(held, space.granted, allowance)
+                },
                 doubt: Doubt::NONE,
                 standing,
             });

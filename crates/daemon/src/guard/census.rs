@@ -411,7 +411,7 @@ impl Census {
         let Some(candidate) = self.candidates.get_mut(place) else {
             return;
         };
-        candidate.weight = judgement.weight;
+        candidate.weight = judgement.weight_of_machine();
         candidate.standing = judgement.standing();
         self.judged.retain(|verdict| verdict.id != id);
         let cgroup = self.portrait.cgroup().map(Box::from);
@@ -438,7 +438,7 @@ impl Court<'_> {
         let exe = portrait.exe().map(|path| Exe {
             path,
             // Asked only where it decides: a path can lead into a file system that does not answer.
-            only_root_writes: self.rules.may_protect(path) && portrait.exe_is_what_it_says(),
+            only_root_writes: self.rules.trust(path) && portrait.exe_is_what_it_says(),
         });
         let adj = subject.oom_score_adj.or(portrait.oom_score_adj());
         let judgement = self.rules.judge(&Facts {
@@ -450,6 +450,7 @@ impl Court<'_> {
             oom_score_adj: adj.map_or(0, |adj| self.originals.of(subject.id, subject.uid, adj)),
             child_of_init: subject.parent == Pid(1),
             mark: subject.mark,
+            leads_terminal: portrait.leads_terminal(),
         });
         let shielded = self.shield.protection(subject.uid, portrait.exe_identity(), portrait.cgroup());
         Judgement { protection: shielded.or(judgement.protection), ..judgement }

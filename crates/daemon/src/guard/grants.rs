@@ -24,6 +24,7 @@ impl<K: Kernel> Guard<K> {
             cgroup: None,
             usage_bytes: page_size.to_bytes(held.unwrap_or(Pages(0))).0,
             weight_permille: None,
+            session: false,
         };
         self.ledger.record_refusal(refused, victim);
     }

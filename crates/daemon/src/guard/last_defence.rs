@@ -362,6 +362,7 @@ impl<K: Kernel> Guard<K> {
             cgroup: None,
             usage_bytes: self.ledger.page_size().to_bytes(*usage).0,
             weight_permille: None,
+            session: false,
         });
         let entry = Entry {
             occasion: Occasion {

@@ -10,6 +10,7 @@ use plimsoll_policy::{
     incident::{Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
     reason::Reason,
     recorder::{Trail, Trails},
+    reservation::Tier,
     selection::{Candidate, Decision, Weight},
     units::{Nanos, PageSize, Pages, Uid},
     victim::{Signal, VictimId},
@@ -199,6 +200,7 @@ impl Ledger {
             cgroup: None,
             usage_bytes: self.page_size.to_bytes(candidate.usage.latest().unwrap_or_default()).0,
             weight_permille: told(candidate.weight),
+            session: candidate.tier == Tier::Session,
         }
     }
 

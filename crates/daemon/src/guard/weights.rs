@@ -68,6 +68,7 @@ struct Entry {
     tracked_ns: u64,
     weight: Option<Weight>,
     never: bool,
+    session: bool,
 }
 
 /// Who is judged, and who is to be.
@@ -144,8 +145,8 @@ impl Weights {
 
     /// What an address space of it counts, and what protects it.
     pub(super) fn list(&mut self, space: &AddressSpace) -> (Weight, Option<Protection>) {
-        let AddressSpace { mm, tracked_ns, weight, never, .. } = *space;
-        self.listed.push(Entry { mm, tracked_ns, weight, never });
+        let AddressSpace { mm, tracked_ns, weight, never, session, .. } = *space;
+        self.listed.push(Entry { mm, tracked_ns, weight, never, session });
         // Of what an earlier daemon said only that is known.
         let why = || self.of(mm, tracked_ns).and_then(|known| known.judgement.protection);
         (weight.unwrap_or_default(), never.then(|| why().unwrap_or(Protection::Executable)))
@@ -153,14 +154,17 @@ impl Weights {
 
     /// Whether somebody of this account was judged to count anything but their size.
     pub(super) fn has_uneven(&self, user: Uid) -> bool {
-        let uneven =
-            |judgement: &Judgement| judgement.protection.is_some() || judgement.weight != Weight::NEUTRAL;
+        let uneven = |judgement: &Judgement| {
+            judgement.protection.is_some() || judgement.session || judgement.weight != Weight::NEUTRAL
+        };
         self.known.values().any(|known| known.user == user && uneven(&known.judgement))
     }
 
     /// Whether somebody of the account that was listed last counts anything but their size.
     pub(super) fn are_uneven(&self) -> bool {
-        self.listed.iter().any(|one| one.never || one.weight.is_some_and(|weight| weight != Weight::NEUTRAL))
+        self.listed
+            .iter()
+            .any(|one| one.never || one.session || one.weight.is_some_and(|weight| weight != Weight::NEUTRAL))
     }
 
     /// Of those that are not in the list any more there is no end.
@@ -246,10 +250,10 @@ impl<K: Kernel> Attached<K> {
             .iter()
             .filter_map(|one| Some((one, weights.entry(one.mm)?)))
             .filter(|(one, entry)| may_be_judged(one, entry) && weights.is_open(entry, moment))
-            // What was said under other rules, or of a parent, is looked into however small it is.
+            // However small it is: what was said under other rules, or of a parent; and once, whether a session stands on it.
             .filter(|(one, entry)| {
-                let uneven = entry.never || one.weight != Weight::NEUTRAL;
-                uneven || one.usage.latest().is_some_and(|usage| usage >= floor)
+                let uneven = entry.never || entry.session || one.weight != Weight::NEUTRAL;
+                uneven || entry.weight.is_none() || one.usage.latest().is_some_and(|usage| usage >= floor)
             })
             .collect();
         open.sort_unstable_by(|one, other| weights.by_turn(*one, *other));
@@ -289,10 +293,11 @@ impl<K: Kernel> Attached<K> {
     /// Whether it is another judgement than the one before.
     fn write_down(&mut self, user: Uid, verdict: Verdict, moment: Nanos) -> Result<bool, BpfError> {
         let Verdict { case: Case { id, mm, tracked_ns, cmdline }, uid, judgement } = verdict;
-        let Judgement { weight, protection, .. } = judgement;
+        let Judgement { weight, protection, session, .. } = judgement;
         let never = protection.is_some();
         self.weights.tried.remove(&mm);
-        let weighing = Weighing { mm, tracked_ns, pid: id.pid, start_ns: id.start_ns, uid, weight, never };
+        let weighing =
+            Weighing { mm, tracked_ns, pid: id.pid, start_ns: id.start_ns, uid, weight, never, session };
         if !self.limits.weigh(&weighing)? {
             // Another program by now, or gone.
             self.weights.known.remove(&mm);

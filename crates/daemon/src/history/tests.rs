@@ -42,6 +42,7 @@ pub(super) fn incident(id: u64) -> Incident {
         cgroup: Some("/user.slice/user-60001.slice".to_owned()),
         usage_bytes: 300 << 20,
         weight_permille: None,
+        session: false,
     };
     Incident {
         id,

@@ -324,6 +324,7 @@ impl Listener {
                 cgroup,
                 usage_bytes: line.resident.unwrap_or_default().0,
                 weight_permille: None,
+                session: false,
             }],
             arranged: None,
         };

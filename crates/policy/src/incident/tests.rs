@@ -21,6 +21,7 @@ pub(crate) fn process(pid: u32, uid: u32, comm: &str, mib: u64) -> Victim {
         cgroup: Some(String::from("/user.slice")),
         usage_bytes: mib << 20,
         weight_permille: None,
+        session: false,
     }
 }
 

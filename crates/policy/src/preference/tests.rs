@@ -18,6 +18,7 @@ const SOMEBODY: Facts<'static> = Facts {
     oom_score_adj: 0,
     child_of_init: false,
     mark: None,
+    leads_terminal: false,
 };
 
 fn patterns(text: &str) -> Vec<Pattern> {

@@ -56,6 +56,16 @@ impl<const N: usize> Shortlist<N> {
         true
     }
 
+    /// Has a candidate among the others: the last one falls out for it where all places are taken.
+    pub(super) fn keep(&mut self, candidate: Candidate) {
+        if !self.iter().any(|one| one.id() == candidate.id())
+            && !self.append(candidate)
+            && let Some(last) = self.places.last_mut()
+        {
+            *last = candidate;
+        }
+    }
+
     /// Whether every place is taken.
     pub(super) const fn is_full(&self) -> bool {
         self.taken == N

@@ -246,6 +246,42 @@ proptest! {
     }
 
     #[test]
+    fn what_a_session_stands_on_goes_when_nobody_else_is_left_and_is_told_of(
+        candidates in any_candidates(),
+        facts in proptest::collection::vec((0_u64..4, any::<bool>()), 40),
+        needed in 0_u64..5,
+    ) {
+        let all: Vec<Candidate> = candidates
+            .iter()
+            .zip(facts)
+            .map(|(one, (gives_back, session))| Candidate {
+                gives_back: Pages(gives_back),
+                tier: if session { Tier::Session } else { Tier::Upper },
+                ..*one
+            })
+            .collect();
+        let selection = select_for(&all, Pages(needed), |_| false);
+        let others: Vec<Candidate> = all
+            .iter()
+            .map(|one| match (one.tier, one.standing) {
+                (Tier::Session, Standing::Free) => Candidate { standing: Standing::Dying, ..*one },
+                _ => *one,
+            })
+            .collect();
+        let without = select_for(&others, Pages(needed), |_| false);
+        if !without.victims.is_empty() {
+            prop_assert_eq!(pids(&selection.victims), pids(&without.victims));
+            let together: Vec<Pid> = selection.victims.iter().map(|one| one.pid).collect();
+            let told = |one: &Candidate| one.tier == Tier::Session && !together.contains(&one.pid);
+            let held = |one: &Candidate| one.usage.latest().is_some_and(|usage| usage > Pages(0));
+            let shares = |one: &Candidate| selection.victims[0].shares_memory_with(one);
+            if all.iter().any(|one| told(one) && held(one) && !shares(one)) {
+                prop_assert!(selection.peers.iter().any(|one| one.tier == Tier::Session));
+            }
+        }
+    }
+
+    #[test]
     fn nobody_goes_whose_end_is_not_enough_while_anothers_is(
         candidates in any_candidates(),
         facts in proptest::collection::vec((0_u64..4, any::<bool>(), 1_u16..4), 40),

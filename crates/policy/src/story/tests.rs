@@ -135,6 +135,16 @@ fn why_a_smaller_one_paid_is_told_by_what_each_counts() {
 }
 
 #[test]
+fn who_was_left_because_a_session_stands_on_it_is_told_as_that() {
+    let compositor = Victim { session: true, ..process(8, 1000, "weston", 900) };
+    let text = story(&Incident { peers: vec![compositor], ..incident() }, None, Reader::User);
+    assert!(
+        text.contains("\"weston\" (process 8) with 900.0 MiB, which carries the user's session."),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_larger_process_that_was_left_alone_is_named_as_such() {
     let peers = vec![process(1, 0, "init", 300), process(9, 1000, "vi", 2)];
     let text = story(&Incident { peers, ..incident() }, None, Reader::User);

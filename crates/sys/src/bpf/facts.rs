@@ -73,6 +73,8 @@ pub struct AddressSpace {
     pub protected: bool,
     /// Never a victim, as [`super::Limits::weigh`] said.
     pub never: bool,
+    /// Its user's session ends with it, as [`super::Limits::weigh`] said.
+    pub session: bool,
     /// What each of its pages counts, as [`super::Limits::weigh`] said of it or of what it was forked from; `None`: as neutral.
     pub weight: Option<Weight>,
     /// A signal that ends it was sent, or nobody runs in it any more.
@@ -187,6 +189,7 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
         protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
         never: flags & abi::PLIMSOLL_MM_NEVER != 0,
+        session: flags & abi::PLIMSOLL_MM_SESSION != 0,
         weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
         dying: flags & abi::PLIMSOLL_MM_DYING != 0,
         left: flags & abi::PLIMSOLL_MM_LEFT != 0,

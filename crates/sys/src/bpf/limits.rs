@@ -155,6 +155,8 @@ pub struct Weighing {
     pub weight: Weight,
     /// It is never a victim.
     pub never: bool,
+    /// Its user's session ends with it.
+    pub session: bool,
 }
 
 /// How full one map is.
@@ -480,6 +482,7 @@ impl<S: Site> Limits<S> {
             uid: weighing.uid.0,
             weight: u32::from(weighing.weight.permille()),
             never: u32::from(weighing.never),
+            session: u32::from(weighing.session),
             ..Default::default()
         };
         self.weigh.run(&mut context)?;

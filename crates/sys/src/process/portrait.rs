@@ -5,7 +5,7 @@ use super::{
     ExeIdentity, HeldFolder, ProcessError,
     root::{identify, read_whole, unreadable},
 };
-use plimsoll_wire::text::parse_cgroup;
+use plimsoll_wire::text::{parse_cgroup, parse_stat};
 use rustix::fs::{CWD, readlinkat_raw};
 
 /// Longer than any path that the kernel tells (`PATH_MAX`).
@@ -22,6 +22,7 @@ pub struct Portrait {
     cgroup: Vec<u8>,
     identity: Option<ExeIdentity>,
     oom_score_adj: Option<i16>,
+    leads_terminal: bool,
 }
 
 impl Default for Portrait {
@@ -32,6 +33,7 @@ impl Default for Portrait {
             cgroup: Vec::with_capacity(PATH_BYTES),
             identity: None,
             oom_score_adj: None,
+            leads_terminal: false,
         }
     }
 }
@@ -74,6 +76,12 @@ impl Portrait {
     pub const fn oom_score_adj(&self) -> Option<i16> {
         self.oom_score_adj
     }
+
+    /// Whether it leads a session that has a terminal.
+    #[must_use]
+    pub const fn leads_terminal(&self) -> bool {
+        self.leads_terminal
+    }
 }
 
 impl HeldFolder {
@@ -96,6 +104,7 @@ impl HeldFolder {
             None => self.read_cgroup(into).or_else(unless_passing(()))?,
         }
         into.oom_score_adj = self.oom_score_adj().map(Some).or_else(unless_passing(None))?;
+        into.leads_terminal = self.read_leads_terminal(into).or_else(unless_passing(false))?;
         Ok(())
     }
 
@@ -109,6 +118,12 @@ impl HeldFolder {
         }
         into.exe.extend_from_slice(into.text.get(..length).unwrap_or_default());
         Ok(identity)
+    }
+
+    fn read_leads_terminal(&self, into: &mut Portrait) -> Result<bool, ProcessError> {
+        let failed = |errno| ProcessError::of_process(self.pid(), "read its session", errno);
+        let text = read_whole(self.folder(), c"stat", &mut into.text).map_err(failed)?;
+        parse_stat(text).map(|stat| stat.leads_terminal).map_err(|error| unreadable(self.pid(), error))
     }
 
     fn read_cgroup(&self, into: &mut Portrait) -> Result<(), ProcessError> {

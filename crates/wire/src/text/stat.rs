@@ -66,6 +66,8 @@ pub struct Stat {
     pub state: ProcessState,
     /// Its parent; 0 where the parent is outside the reader's pid namespace, or there is none.
     pub parent: Pid,
+    /// It leads a session that has a terminal.
+    pub leads_terminal: bool,
     /// The leading thread's `PF_` flags.
     pub flags: u32,
     /// Processor time of all its threads, in user and in kernel mode, in clock ticks.
@@ -115,14 +117,20 @@ pub fn parse_stat(text: &[u8]) -> Result<Stat, WireError> {
     let [letter] = state else {
         return Err(WireError::malformed(FILE, "state", "one letter", state));
     };
+    let pid = decimal_u32(pid).ok_or_else(|| not_a_number("pid", pid))?;
     // Field numbers of proc_pid_stat(5): state is 3, so the next word is 4.
     Ok(Stat {
-        pid: Pid(decimal_u32(pid).ok_or_else(|| not_a_number("pid", pid))?),
+        pid: Pid(pid),
         comm: Comm::from_bytes(comm),
         state: ProcessState::from(*letter),
         parent: Pid(fields.number_u32("ppid", 0)?),
-        // 4 -> 9: past pgrp, session, tty_nr, tpgid.
-        flags: fields.number_u32("flags", 4)?,
+        leads_terminal: {
+            // 4 -> 6: past pgrp; 7 follows, whose bits may make a negative number.
+            let (session, terminal) = (fields.number("session", 1)?, fields.word("tty_nr", 0)?);
+            session == u64::from(pid) && terminal != b"0"
+        },
+        // 7 -> 9: past tpgid.
+        flags: fields.number_u32("flags", 1)?,
         // 9 -> 14: past minflt, cminflt, majflt, cmajflt; 15 follows.
         cpu_ticks: fields.number("utime", 4)?.saturating_add(fields.number("stime", 0)?),
         // 15 -> 20: past cutime, cstime, priority, nice.

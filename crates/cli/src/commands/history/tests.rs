@@ -20,6 +20,7 @@ fn victim(pid: u32, comm: &str) -> Victim {
         cgroup: None,
         usage_bytes: 1 << 20,
         weight_permille: None,
+        session: false,
     }
 }
 

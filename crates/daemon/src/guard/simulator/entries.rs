@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, rc::Rc};
 pub(super) const NO_LINE: i64 = i64::MAX;
 const GONE: u32 = abi::PLIMSOLL_MM_GONE;
 pub(super) const NEVER: u32 = abi::PLIMSOLL_MM_NEVER;
+pub(super) const SESSION: u32 = abi::PLIMSOLL_MM_SESSION;
 
 /// The pages in a word that also names an account.
 fn pages(word: u64) -> i64 {
@@ -96,12 +97,23 @@ impl Entry {
         self.flags & abi::PLIMSOLL_MM_LEFT != 0
     }
 
-    /// As bpf/limits/rank.h has it.
-    pub(super) fn rank(&self) -> i64 {
+    /// As bpf/limits/rank.h has it, under a line of so many pages.
+    pub(super) fn rank(&self, hard: i64) -> i64 {
         let pages = self.own + self.shared + self.inherited;
         let keeps_to_grants = self.granted > 0 && pages <= self.granted + super::ALLOWANCE_PAGES;
-        let tier = if keeps_to_grants { -(1 << 60) } else { 0 };
+        let tier = if self.carries_session(hard) {
+            -(4 << 60)
+        } else if keeps_to_grants {
+            -(1 << 60)
+        } else {
+            0
+        };
         pages * i64::from(self.weight.unwrap_or_default().permille()) + tier
+    }
+
+    /// Its user's session ends with it, and it holds a quarter of the line at most.
+    pub(super) const fn carries_session(&self, hard: i64) -> bool {
+        self.flags & SESSION != 0 && self.own + self.shared + self.inherited <= hard / 4
     }
 
     /// Nobody whom anything protects, and nobody whom something was sent.

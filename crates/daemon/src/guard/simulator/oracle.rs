@@ -1,7 +1,7 @@
 //! What must hold at every step, worked out from the machine itself and not from what the guard believes.
 
 use super::{
-    entries::{Entry, Maps, NEVER, NO_LINE},
+    entries::{Entry, Maps, NEVER, NO_LINE, SESSION},
     world::{DAEMON, INIT, Process, World},
 };
 use plimsoll_policy::{
@@ -308,7 +308,8 @@ impl World {
                 && e.shared == 0
                 && self.lives(**mm, e.life)
         });
-        let standing = |e: &Entry| (maps.is_enough(e), e.rank());
+        let hard = maps.accounts.get(&taken.account).map_or(0, |a| a.hard_pages);
+        let standing = |e: &Entry| (!e.carries_session(hard), maps.is_enough(e), e.rank(hard));
         if let Some((_, larger)) =
             others.max_by_key(|(_, e)| standing(e)).filter(|(_, e)| standing(e) > standing(taken))
         {
@@ -526,11 +527,14 @@ impl World {
             if memory.doubtful && !self.faults.finds_tasks {
                 return None;
             }
-            let Judgement { weight, protection, .. } = memory.judgement;
-            if e.weight.is_some_and(|said| said != weight || protection.is_some() != (e.flags & NEVER != 0)) {
+            let Judgement { weight, protection, session, .. } = memory.judgement;
+            // What is said of a parent holds for its child, but not that.
+            if e.weight.is_some_and(|said| said != weight || protection.is_some() != (e.flags & NEVER != 0))
+                || (e.flags & SESSION != 0 && !session)
+            {
                 return Some(format!("{mm:x} of {} counts {:?}, its program {weight:?}", e.pid, e.weight));
             }
-            (e.weight.is_none() && e.flags & NEVER != 0)
+            (e.weight.is_none() && e.flags & (NEVER | SESSION) != 0)
                 .then(|| format!("{mm:x} of {} is protected by nobody", e.pid))
         })
     }

@@ -301,6 +301,7 @@ impl World {
             protection: self.random.one_in(12).then_some(Protection::Unit),
             scope: Scope::default(),
             by: Judge::OomScoreAdj,
+            session: matches!(permille, 500 | 1300),
         }
     }
 

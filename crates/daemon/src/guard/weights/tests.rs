@@ -21,6 +21,7 @@ fn known(pid: u32) -> Known {
             protection: None,
             scope: Scope::Process,
             by: Judge::OomScoreAdj,
+            session: false,
         },
         judged: Nanos(1),
         cmdline: None,
@@ -74,7 +75,7 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
                 doubt: Doubt::NONE,
                 standing: Standing::Free,
             };
-            (candidate, Entry { mm, tracked_ns: 1, weight: None, never: false })
+            (candidate, Entry { mm, tracked_ns: 1, weight: None, never: false, session: false })
         })
         .collect();
     let mut turns: Vec<(&Candidate, &Entry)> = people.iter().map(|(one, entry)| (one, entry)).collect();

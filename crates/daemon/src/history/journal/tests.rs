@@ -18,6 +18,7 @@ fn incident(id: u64, pid: u32) -> Incident {
             cgroup: None,
             usage_bytes: 4096,
             weight_permille: None,
+            session: false,
         }],
         usage_bytes: 8192,
         hard_bytes: Some(4096),

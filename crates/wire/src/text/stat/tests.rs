@@ -8,6 +8,7 @@ fn a_capture_of_a_sleeping_process_is_read() {
         comm: Comm::from_bytes(b"sleep"),
         state: ProcessState::Sleeping,
         parent: Pid(27_000),
+        leads_terminal: false,
         flags: 4_194_304,
         cpu_ticks: 0,
         threads: 1,
