@@ -231,7 +231,7 @@ __noinline int came_to(__u32 account, __u64 mm, __s64 usage)
 		tell(account, mm, PLIMSOLL_RECORD_EXACT);
 	if (usage < a->soft_pages)
 		return 0;
-	if (a->near || __sync_val_compare_and_swap(&a->near, 0, 1)) {
+	if (a->near || __sync_val_compare_and_swap(&a->near, 0, moment())) {
 		note_largest(account, mm);
 		return 0;
 	}
@@ -645,7 +645,7 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 		return 0;
 	if ((__u64)ev.mm != key || task->flags & PF_KTHREAD)
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
-	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, 1)) {
+	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, moment())) {
 		ev.time_ns = bpf_ktime_get_ns();
 		a->nobody_ns = 0;
 		find_largest(a->index);
@@ -664,11 +664,13 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 	return 0;
 }
 
-/* Far again 1/64 below the soft limit, so that usage hovering at it does not wake the daemon each time. */
+/* Far again 1/64 below the soft limit, and after a while, so that usage hovering at it does not wake the daemon each time. */
 static __always_inline bool becomes_far(struct plimsoll_account *a)
 {
-	if (!a->near || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||
-	    __sync_val_compare_and_swap(&a->near, 1, 0) != 1)
+	__u32 since = a->near;
+
+	if (!since || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) || !has_lasted(since) ||
+	    __sync_val_compare_and_swap(&a->near, since, 0) != since)
 		return false;
 	a->notified = 0;
 	a->unanswered_ns = 0;

@@ -3,6 +3,9 @@
 #ifndef PLIMSOLL_LIMITS_TRACK_H
 #define PLIMSOLL_LIMITS_TRACK_H
 
+/* An account that is near, or exact, stays so for this long. */
+#define DWELL_NS 1000000000ULL
+
 /* Each try that fails is another CPU's change of a charge on its way to another account; the next event tries again. */
 #define FOLLOW_TRIES 3
 
@@ -16,10 +19,33 @@ static __always_inline __s64 loose_pages(struct plimsoll_account *a)
 	return (__s64)a->processes * loose_pages_per_mm;
 }
 
+/* Since when something is so, in 2^20 ns: in 32 bits, and never 0. */
+static __always_inline __u32 moment(void)
+{
+	return bpf_ktime_get_ns() >> 20 | 1;
+}
+
+/* Whether it was so for long enough: coming and going cost what all others wait for, a search, a record, a walk. */
+static __always_inline bool has_lasted(__u32 since)
+{
+	return moment() - since >= DWELL_NS >> 20;
+}
+
+/* A number that no account was exact by before, and as good as moment(). */
+static __always_inline __u32 new_epoch(void)
+{
+	__u32 now = moment(), last = next_epoch;
+
+	/* Not where as many came within this moment, or a few more. */
+	if (last - now >= 1u << 20 && __sync_val_compare_and_swap(&next_epoch, last, now) == last)
+		return now;
+	return __sync_fetch_and_add(&next_epoch, 2) + 2;
+}
+
 /* From here on every event of the account is settled; false: it was so already. */
 static __always_inline bool become_exact(struct plimsoll_account *a)
 {
-	__u32 epoch = __sync_fetch_and_add(&next_epoch, 1) + 1;
+	__u32 epoch = new_epoch();
 
 	if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
 		return false;
@@ -37,7 +63,7 @@ static __always_inline void leave_exact(struct plimsoll_account *a)
 
 /*
  * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
- * slack, so that usage hovering there does not flip it. Returns true when it became exact.
+ * slack, and after a while, so that usage hovering there does not flip it. Returns true when it became exact.
  */
 static __noinline bool need_exact(struct plimsoll_account *a)
 {
@@ -48,7 +74,7 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 		return false;
 	if (room <= 0 && !epoch)
 		return become_exact(a);
-	if (room > (a->soft_pages >> 6) + loose)
+	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch))
 		leave_exact(a);
 	return false;
 }

@@ -130,7 +130,7 @@ struct plimsoll_account {
 	volatile __u32 processes;
 	volatile __u32
 		exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
-	volatile __u32 near;
+	volatile __u32 near; /* since when, in 2^20 ns of CLOCK_MONOTONIC; 0: it is far */
 	volatile __u32 uid;
 	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 

@@ -26,6 +26,10 @@ const SCAN_EVERY: Nanos = Nanos(1_000_000_000);
 /// Between two walks there is at least this many times as long as one takes.
 const WALK_REST: u64 = 8;
 
+/// Where records alone ask for one, that many times: whoever has them written keeps this thread busy for no more than a
+/// thirty-second of the time.
+const WANTED_REST: u64 = 32;
+
 /// Room for this many processes of one account before the list of candidates has to grow.
 const CANDIDATES_ROOM: usize = 4096;
 
@@ -71,6 +75,8 @@ pub(crate) struct Attached<K: Kernel> {
     /// Taken over and not looked through yet for what an earlier daemon left dying.
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
+    /// A record asked for it.
+    wanted: bool,
     /// Few entries for address spaces were left after the last scan.
     crowded: bool,
     scanned: Nanos,
@@ -115,6 +121,7 @@ impl<K: Kernel> Attached<K> {
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
+            wanted: false,
             crowded: false,
             scanned: Nanos(0),
             walk_number: 0,
@@ -135,6 +142,7 @@ impl<K: Kernel> Attached<K> {
     /// Walks all tasks now, and removes what two walks did not find alive; the holders of dying address spaces are in
     /// `holders` then.
     pub(crate) fn scan(&mut self, kernel: &K) -> Result<(), BpfError> {
+        self.wanted = false;
         self.walk(kernel)?;
         self.limits.sweep()?;
         self.crowded = self.limits.counters()?.entries >= self.limits.meta().entries_for_most().into();
@@ -163,6 +171,13 @@ impl<K: Kernel> Attached<K> {
         self.last_scan_ago(now).0 >= self.walk_took.0.saturating_mul(WALK_REST)
     }
 
+    /// Has a scan made as soon as walks have rested from the last one.
+    pub(crate) fn want_scan(&mut self) {
+        let rested = self.scanned.saturating_add(Nanos(self.walk_took.0.saturating_mul(WANTED_REST)));
+        self.next_scan = Some(self.next_scan.map_or(rested, |planned| planned.min(rested)));
+        self.wanted = true;
+    }
+
     /// How long ago the last scan ended.
     pub(crate) fn last_scan_ago(&self, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.scanned.0))
@@ -184,7 +199,10 @@ impl<K: Kernel> Attached<K> {
         if self.inherited {
             return;
         }
-        let busy = self.crowded || !self.near.is_empty() || self.watched.values().any(Watch::is_waiting);
+        let busy = self.wanted
+            || self.crowded
+            || !self.near.is_empty()
+            || self.watched.values().any(Watch::is_waiting);
         match self.next_scan {
             Some(planned) if busy || planned <= now => {}
             Some(_) => self.next_scan = None,

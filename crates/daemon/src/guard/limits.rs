@@ -63,8 +63,8 @@ impl<K: Kernel> Attached<K> {
                 }
             }
         }
-        if unsettled && let Err(error) = self.settle_near(hands) {
-            hands.notices.once("limits", &error);
+        if unsettled {
+            self.want_scan();
         }
         if any {
             self.make_good_losses(hands);
@@ -141,27 +141,23 @@ impl<K: Kernel> Attached<K> {
         }
     }
 
-    /// Settles every counter exactly.
-    fn settle_near(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
-        self.scan(hands.kernel)?;
-        self.end_holders(hands);
-        hands.shield.protect_cgroups(&self.limits)?;
-        self.plan_scan(hands.now());
-        Ok(())
-    }
-
     /// Finds the accounts at their soft limit, and has those decided about that are past their line since. Records may be
     /// lost, and a scan that follows a process to its new user raises that user's usage without any event: what the
     /// maps say is so.
-    fn find_near(&mut self) -> Result<(), BpfError> {
+    fn find_near(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
         let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
         let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
         let over: BTreeSet<Uid> = past.map(|one| one.uid).collect();
         self.unfinished.extend(over.difference(&self.over));
         self.over = over;
-        self.near =
+        let near =
             accounts.iter().filter(|one| one.near || one.usage >= one.soft).map(|one| one.uid).collect();
+        for uid in core::mem::replace(&mut self.near, near).difference(&self.near) {
+            // As where a record says so.
+            hands.coordinator.tell(Word::Moved(*uid));
+            self.unfinished.insert(*uid);
+        }
         self.near_is_old = false;
         self.early.forget_all_but(&self.near);
         self.weights.forget_all_but(&self.near);
@@ -305,13 +301,14 @@ impl<K: Kernel> Attached<K> {
             // First the next time, so that what fails is not tried again at once.
             self.postpone_scan(moment);
             self.scan(hands.kernel)?;
+            hands.shield.protect_cgroups(&self.limits)?;
             self.miss_records_of_ends(hands)?;
             if core::mem::take(&mut self.inherited) {
                 self.finish_inherited(hands)?;
             }
             self.end_holders(hands);
             self.own_up(hands)?;
-            self.find_near()?;
+            self.find_near(hands)?;
         }
         let is_due =
             |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
@@ -331,7 +328,7 @@ impl<K: Kernel> Attached<K> {
             }
         }
         if self.near_is_old {
-            self.find_near()?;
+            self.find_near(hands)?;
         }
         self.plan_scan(moment);
         self.judge_wanted(hands)?;

@@ -95,10 +95,12 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	if (rank > search->rank[least]) {" => "	if (rank < search->rank[least] || search->rank[least] == RANK_NONE) {";
     "who gives nothing back is taken" in "limits/rank.h":
         "	return rank - SHORT_RANKS;" => "	return rank;";
+    "what a session stands on is like anybody" in "limits/rank.h":
+        "(carries_session(a, e) ? SESSION_RANKS : " => "(false ? SESSION_RANKS : ";
     "what nobody runs in is not noticed" in "limits/act.h":
         "	return !users;" => "	return false;";
     "an account is near for ever" in "limits/act.h":
-        "	if (!a->near || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||" => "	if (true ||";
+        "	if (!since || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||" => "	if (true ||";
     "a grant goes one page too far" in "limits/grants.h":
         "	if (claim->usage + claim->pages > claim->limit) {" => "	if (claim->usage + claim->pages > claim->limit + 1) {";
     "a grant is not taken from what is left" in "limits/grants.h":
