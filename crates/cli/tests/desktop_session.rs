@@ -130,13 +130,21 @@ impl World {
         all
     }
 
-    /// Whether a session stands on it, once it is judged.
+    /// Waits until it is known that a session stands on it; a forked one has its parent's weight before it is judged.
     #[track_caller]
-    fn carries(&self, pid: u32) -> bool {
-        until(&format!("{pid} is judged"), SOON, || {
-            let space = self.all().into_iter().find(|space| space.pid == Pid(pid))?;
-            space.weight.map(|_| space.session)
-        })
+    fn carries(&self, name: &str, pid: u32) {
+        until(&format!("a session stands on {name} ({pid})"), SOON, || {
+            self.all().into_iter().find(|space| space.pid == Pid(pid) && space.session).map(|_| ())
+        });
+    }
+
+    /// Waits until it is judged, and no session stands on it.
+    #[track_caller]
+    fn is_like_anybody(&self, pid: u32) {
+        let judged = until(&format!("{pid} is judged"), SOON, || {
+            self.all().into_iter().find(|space| space.pid == Pid(pid) && space.weight.is_some())
+        });
+        assert!(!judged.session, "{judged:?}");
     }
 
     fn sleeps_with(&self, mebibytes: u32) -> Program {
@@ -160,11 +168,11 @@ fn only_the_hog_goes(world: &World) {
     world.limit(USER, "176M", SOFT);
     let session = world.session();
     for (name, pid) in &session.carriers {
-        assert!(world.carries(*pid), "{name}");
+        world.carries(name, *pid);
     }
     let mut others: Vec<Program> = (0..4).map(|_| world.sleeps_with(20)).collect();
     let mut hog = world.sleeps_with(28);
-    assert!(!world.carries(hog.pid()));
+    world.is_like_anybody(hog.pid());
     let mut worker = world.workload(USER, "bloat", &["--mebibytes=30", "--no-thp", "--rate=200"]);
     hog.killed();
     worker.stage("ready");
@@ -207,7 +215,7 @@ fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_
     let world = world!();
     world.limit(USER, "144M", SOFT);
     let compositor = world.weston("/usr/bin/weston", "wayland-test");
-    assert!(world.carries(compositor.pid()));
+    world.carries("weston", compositor.pid());
     // The very file, but its user's own; and a hog under the name.
     let (copy, lookalike) = (world.path("home/weston"), world.path("home/gnome-shell"));
     fs::copy("/usr/bin/weston", &copy).unwrap();
@@ -216,12 +224,12 @@ fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_
         chown(file, Some(USER), Some(USER)).unwrap();
     }
     let copied = world.weston(&copy, "wayland-copy");
-    assert!(!world.carries(copied.pid()));
+    world.is_like_anybody(copied.pid());
     let mut command = world.of_session(&lookalike);
     command.args(["--mebibytes=28", "--no-thp"]);
     let mut named = Program::of(command);
     named.stage("ready");
-    assert!(!world.carries(named.pid()));
+    world.is_like_anybody(named.pid());
     drop((copied, named));
     // A shell that leads a session with a terminal, and one that only has the terminal.
     let shell = world.python(
@@ -245,8 +253,8 @@ fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_
     let mut shell = shell;
     let login: u32 = shell.stage("shell").parse().unwrap();
     let inner: u32 = shell.stage("inner").parse().unwrap();
-    assert!(world.carries(login));
-    assert!(!world.carries(inner));
+    world.carries("the login shell", login);
+    world.is_like_anybody(inner);
     shell.tell("");
     shell.stage("full");
     let _others: Vec<Program> = (0..2).map(|_| world.sleeps_with(20)).collect();

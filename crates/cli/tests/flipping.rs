@@ -9,7 +9,7 @@
 mod support;
 
 use std::{fs, time::Instant};
-use support::{World, exact::page_bytes, slowness};
+use support::{exact::page_bytes, slowness};
 
 const USER: u32 = 60_201;
 

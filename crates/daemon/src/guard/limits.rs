@@ -174,7 +174,7 @@ impl<K: Kernel> Attached<K> {
             return;
         }
         self.early.hold(uid, &self.candidates, hands.kernel);
-        self.examine(uid, hands);
+        self.examine(uid, true, hands);
         if self.weights.are_uneven() {
             // The kernel's own OOM killer knows sizes only.
             self.candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));

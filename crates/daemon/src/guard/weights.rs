@@ -220,15 +220,16 @@ const fn may_be_judged(one: &Candidate, entry: &Entry) -> bool {
 
 impl<K: Kernel> Attached<K> {
     /// Has those judged who could come first, of the account that was listed last. More than that are left alone: whoever
-    /// stays below half of that cannot come first before the next look.
-    pub(crate) fn examine(&mut self, user: Uid, hands: &Hands<'_, K>) {
+    /// stays below half of that cannot come first before the next look. `all`: and whoever was not judged, however small: a
+    /// session may stand on it, which is to be known before the larger ones are gone.
+    pub(crate) fn examine(&mut self, user: Uid, all: bool, hands: &Hands<'_, K>) {
         let moment = hands.now();
         if let Some(since) = self.weights.awaited.get(&user)
             && moment.0.saturating_sub(since.0) < LOST_AFTER.0
         {
             return;
         }
-        let cases = self.open_cases(user, moment, hands);
+        let cases = self.open_cases(user, all, hands);
         if cases.is_empty() {
             self.ask_for_cmdlines(user, moment, hands);
             return;
@@ -242,7 +243,8 @@ impl<K: Kernel> Attached<K> {
         }
     }
 
-    fn open_cases(&mut self, user: Uid, moment: Nanos, hands: &Hands<'_, K>) -> Vec<Case> {
+    fn open_cases(&mut self, user: Uid, all: bool, hands: &Hands<'_, K>) -> Vec<Case> {
+        let moment = hands.now();
         let Self { weights, candidates, .. } = self;
         weights.forget_gone(user);
         let floor = floor_of_interest(candidates, hands.rules.range(), |_| false).unwrap_or_default();
@@ -250,10 +252,11 @@ impl<K: Kernel> Attached<K> {
             .iter()
             .filter_map(|one| Some((one, weights.entry(one.mm)?)))
             .filter(|(one, entry)| may_be_judged(one, entry) && weights.is_open(entry, moment))
-            // However small it is: what was said under other rules, or of a parent; and once, whether a session stands on it.
+            // What was said under other rules, or of a parent, is looked into however small it is.
             .filter(|(one, entry)| {
                 let uneven = entry.never || entry.session || one.weight != Weight::NEUTRAL;
-                uneven || entry.weight.is_none() || one.usage.latest().is_some_and(|usage| usage >= floor)
+                let unknown = all && weights.of(entry.mm, entry.tracked_ns).is_none();
+                uneven || unknown || one.usage.latest().is_some_and(|usage| usage >= floor)
             })
             .collect();
         open.sort_unstable_by(|one, other| weights.by_turn(*one, *other));
@@ -343,7 +346,7 @@ impl<K: Kernel> Attached<K> {
             }
             if let Some(account) = self.limits.account(user)? {
                 self.list_candidates(&account, hands)?;
-                self.examine(user, hands);
+                self.examine(user, false, hands);
             }
         }
         let now = hands.now();
