@@ -193,8 +193,9 @@ machine guard alone, at a user's line one process goes at a time. A reload has e
 
 const SESSION: &str = "
 ## What sessions stand on
-With the compositor, the session bus, the user manager, a terminal multiplexer or the login shell, all that runs in a user's session ends or
-is out of reach. So at a user's line these come last: see [limits.md](limits.md#what-a-session-stands-on). By default they are:
+With the compositor, the session bus, the user manager, a terminal multiplexer or the login shell, all that runs in a user's
+session ends or is out of reach. So at a user's line these come last:
+see [limits.md](limits.md#what-a-session-stands-on). By default they are:
 
 ";
 

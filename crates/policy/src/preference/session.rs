@@ -9,8 +9,8 @@ use super::{Facts, Pattern, cgroup};
 use crate::units::Uid;
 use alloc::vec::Vec;
 
-/// Compositors and X servers, the session bus, the user manager, terminal multiplexers, wherever a distribution put them: seen in
-/// Debian 12/13, Ubuntu 24.04, Fedora 41/42 and Arch packages.
+/// Compositors and X servers, the session bus, the user manager, terminal multiplexers, wherever a distribution put them: seen
+/// in Debian 12/13, Ubuntu 24.04, Fedora 41/42 and Arch packages.
 pub const PROGRAMS: &[&str] = &[
     "/usr/*/gnome-shell",
     "/usr/*/mutter",
