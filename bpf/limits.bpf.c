@@ -125,6 +125,7 @@ static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool grante
 {
 	struct plimsoll_account *a;
 	__s64 usage;
+	bool known;
 
 	if (!delta)
 		return 0;
@@ -137,11 +138,14 @@ static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool grante
 		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	if (a->exact && e->epoch != a->exact)
 		usage = settle_epoch(e, a, usage);
-	if (delta > 0 && usage >= a->soft_pages) {
+	if (delta > 0 && (usage >= a->soft_pages || a->near)) {
+		/* By its largest, or by one that is none of them: nothing to note. */
+		known = a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(a, e) <= a->floor_rank);
+		if (usage < a->soft_pages)
+			return known ? 0 : note_largest(a->index, e->mm);
 		note_peak(a, usage);
-		/* Known to be near, by its largest, and under the line even with what is dying: nothing to do. */
-		if (a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(a, e) <= a->floor_rank) &&
-		    usage <= a->effective_pages)
+		/* Under the line even with what is dying: nothing to do. */
+		if (known && usage <= a->effective_pages)
 			return 0;
 		return near(e->mm, usage, delta);
 	}

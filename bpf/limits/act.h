@@ -229,7 +229,7 @@ __noinline int came_to(__u32 account, __u64 mm, __s64 usage)
 		raise_peak(account, usage);
 	if (need_exact(a))
 		tell(account, mm, PLIMSOLL_RECORD_EXACT);
-	if (usage < a->soft_pages)
+	if (usage < a->soft_pages && !a->near)
 		return 0;
 	if (a->near || __sync_val_compare_and_swap(&a->near, 0, moment())) {
 		note_largest(account, mm);

@@ -74,8 +74,11 @@ static __always_inline __s64 charge_copies(__u64 key, struct plimsoll_account *a
 		return 0;
 	if (!a->exact && need_exact(a))
 		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
-	if (usage < a->soft_pages)
+	if (usage < a->soft_pages) {
+		if (a->near)
+			note_largest(a->index, key);
 		return 0;
+	}
 	note_peak(a, usage);
 	return usage;
 }
