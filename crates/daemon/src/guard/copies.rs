@@ -32,8 +32,8 @@ pub(crate) struct Surveys {
     next: Option<Nanos>,
     /// None sooner.
     rested: Nanos,
-    /// One is under way.
-    asked: bool,
+    /// Since when one is under way.
+    asked: Option<Nanos>,
     /// Members whose copies were not counted from the beginning on, and that were not read since.
     unknown: BTreeSet<u64>,
 }
@@ -50,7 +50,7 @@ impl Surveys {
     /// As [`Surveys::add`]: copies were made that are nowhere to be charged, or may have been.
     pub(crate) fn hasten(&mut self, user: Uid) {
         self.add(user);
-        if !self.asked {
+        if self.asked.is_none() {
             self.next = self.next.map(|due| due.min(self.rested));
         }
     }
@@ -73,7 +73,7 @@ impl<K: Kernel> Attached<K> {
         if self.surveys.next.is_none_or(|due| due > moment) {
             return Ok(());
         }
-        self.surveys.asked = false;
+        self.surveys.asked = None;
         let mut wanted = BTreeMap::new();
         for (user, after) in core::mem::take(&mut self.surveys.accounts) {
             if let Some(account) = self.limits.account(user)?
@@ -93,8 +93,8 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         let members = self.members_of(&wanted, begins)?;
-        self.surveys.asked = !members.is_empty() && hands.surveyor.ask(members);
-        let until = if self.surveys.asked { LOST_AFTER } else { SURVEY_EVERY };
+        self.surveys.asked = (!members.is_empty() && hands.surveyor.ask(members)).then_some(moment);
+        let until = self.surveys.asked.map_or(SURVEY_EVERY, |_| LOST_AFTER);
         self.surveys.next = Some(moment.saturating_add(until));
         Ok(())
     }
@@ -137,7 +137,7 @@ impl<K: Kernel> Attached<K> {
     /// Charges what a survey found, and decides about the accounts that it is of.
     pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let rest = Nanos(survey.took.0.saturating_mul(SHARE_OF_TIME));
-        self.surveys.asked = false;
+        let asked = self.surveys.asked.take().unwrap_or_default();
         self.surveys.rested = hands.now().saturating_add(rest);
         self.surveys.next = Some(hands.now().saturating_add(SURVEY_EVERY.max(rest)));
         let mut families: BTreeMap<u64, Vec<AddressSpace>> = BTreeMap::new();
@@ -145,7 +145,8 @@ impl<K: Kernel> Attached<K> {
             survey.members.iter().map(|one| (one.0.mm, one)).collect();
         let wanted: BTreeSet<u64> = survey.members.iter().map(|(member, _)| member.family).collect();
         self.limits.address_spaces(|space| {
-            if wanted.contains(&space.family) {
+            // Who was born since has a part of what the others were found to have.
+            if wanted.contains(&space.family) && space.tracked_ns <= asked.0 {
                 families.entry(space.family).or_default().push(*space);
             }
         })?;
