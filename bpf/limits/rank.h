@@ -69,7 +69,18 @@ static __always_inline __s64 gives_back(struct plimsoll_mm *e)
 }
 
 /*
- * As rank_of(), with those last whose end would leave their account past its line. This and the next are global, so that the
+ * Whether its end would bring its account to its line, and is worth it: who shares most of what it is charged since a fork
+ * gives little back, and the next would have to go at once. The same is in policy (selection.rs).
+ */
+static __always_inline bool is_enough(struct plimsoll_account *a, struct plimsoll_mm *e)
+{
+	__s64 back = gives_back(e);
+
+	return a->usage_pages - a->dying_pages - back <= a->effective_pages && back >= pages_of(e) >> 2;
+}
+
+/*
+ * As rank_of(), with those last whose end would not be enough. This and the next are global, so that the
  * verifier walks their branches once, and not in each step of a search.
  */
 __noinline __s64 standing_of(__u32 account, __u64 key)
@@ -81,7 +92,7 @@ __noinline __s64 standing_of(__u32 account, __u64 key)
 	if (!a || !e)
 		return RANK_NONE;
 	rank = rank_of(a, e);
-	if (rank == RANK_NONE || a->usage_pages - a->dying_pages - gives_back(e) <= a->effective_pages)
+	if (rank == RANK_NONE || is_enough(a, e))
 		return rank;
 	return rank - SHORT_RANKS;
 }

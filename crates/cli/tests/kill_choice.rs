@@ -179,13 +179,16 @@ fn sleeping_processes_that_share_their_memory_are_killed_together() {
 /// What they share since the fork goes with the last of them, and all of them were asked: until they end, nobody else is.
 #[test]
 fn who_allocates_while_a_whole_family_is_dying_is_left_alone() {
-    let world = world!("[limits]\nterm_grace_ms = 2000\n");
+    let world = world!("[limits]\nterm_grace_ms = 3000\n");
     world.limit(ALICE, "48M", &["--action", "term"]);
     let mut puppets = world.puppets(&[ALICE]);
     let parent = puppets.make(1, "start 60100");
     puppets.tell(1, "deaf");
     puppets.tell(1, "touch 32768");
     let child = puppets.make(1, "fork 2");
+    // Its copies pass the line, then what the parent has besides.
+    puppets.tell(2, "write");
+    puppets.tell(1, "touch 20480");
     let other = puppets.make(3, "start 60100");
     for _ in 0..4 {
         puppets.tell(3, "touch 6144");

@@ -163,9 +163,10 @@ impl Maps {
         let family =
             self.families.get(&e.family).filter(|family| family.account == e.account && family.living <= 1);
         let gives_back = e.own + e.reserved + family.map_or(0, |family| family.pages);
-        self.accounts
-            .get(&e.account)
-            .is_some_and(|a| a.usage_pages - a.dying_pages - gives_back <= a.effective_pages)
+        let is_worth_it = gives_back >= (e.own + e.shared + e.inherited) >> 2;
+        let comes_back =
+            |a: &abi::plimsoll_account| a.usage_pages - a.dying_pages - gives_back <= a.effective_pages;
+        is_worth_it && self.accounts.get(&e.account).is_some_and(comes_back)
     }
 
     /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind.
