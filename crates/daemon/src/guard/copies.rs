@@ -1,6 +1,5 @@
 //! Copy-on-write: what forked processes copied of the pages they share changes no counter. While it could bring an account
-//! near its line, the programs count copies as they are made, and surveys find what was copied before and put right what
-//! was miscounted.
+//! near its line, the programs count copies as they are made, and surveys find those that were not counted.
 
 use super::{
     attached::Attached,
