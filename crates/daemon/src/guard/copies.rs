@@ -123,7 +123,7 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         unknown.retain(|mm| living.contains(mm));
-        let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX);
+        let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX).max(1);
         let mut members = Vec::new();
         for (user, mut its) in all {
             let after = self.surveys.accounts.get(&user).copied().unwrap_or_default();
