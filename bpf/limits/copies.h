@@ -35,7 +35,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct taken);
-} taken SEC(".maps");
+} last_taken SEC(".maps");
 
 /*
  * Anonymous pages of an address space that is pinned, without what other CPUs hold of the count. On Linux 6.1 with what the
@@ -125,7 +125,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 	if (!(gfp & GFP_HIGHMEM))
 		return 0;
-	t = bpf_map_lookup_elem(&taken, &zero);
+	t = bpf_map_lookup_elem(&last_taken, &zero);
 	if (!t)
 		return 0;
 	if (t->page) {

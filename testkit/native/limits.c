@@ -32,7 +32,7 @@ struct fake_map fake_maps[] = {
 	[FAKE_BLANK] = { MAP(blank), SIZED(blank) },
 	[FAKE_CPU_OFFSETS] = { MAP(cpu_offsets), TYPED(cpu_offsets) },
 	[FAKE_ANCHOR] = { MAP(anchor), TYPED(anchor) },
-	[FAKE_TAKEN] = { MAP(taken), TYPED(taken) },
+	[FAKE_TAKEN] = { MAP(last_taken), TYPED(last_taken) },
 	[FAKE_RECORDS] = { .variable = &records,
 			   .type = BPF_MAP_TYPE_RINGBUF,
 			   .entries = LENGTH(*records.max_entries) },

@@ -187,6 +187,8 @@ fn a_crash_changes_nothing_and_the_next_daemon_takes_over() {
     assert_alices_line_holds(&world);
     world.launch();
     assert_eq!(fs::metadata(world.pin().join("links/on_rss_stat")).unwrap().ino(), attached, "attached anew");
+    // An account that was near stays so for a second.
+    until("it is far again", SOON, || (world.account(ALICE)?["near"] == false).then_some(()));
     assert_eq!((Kept::of(&world), world.usage_pages(ALICE)), (before, usage));
     assert!(calm.runs());
     // What happened meanwhile is told now.
