@@ -196,7 +196,8 @@ fn who_allocates_while_a_whole_family_is_dying_is_left_alone() {
     }
     let asked: Vec<u32> = world.incidents(2).iter().flat_map(victims).collect();
     assert!(asked.contains(&parent) && asked.contains(&child), "{asked:?}, of {parent}, {child} and {other}");
-    [1, 2].map(|one| puppets.tell(one, "exit"));
+    puppets.tell(1, "exit");
+    puppets.tell(2, "exit");
     puppets.tell(3, "touch 6144");
     until("only the other is charged", SOON, || {
         (Some(world.usage_pages(ALICE)) == exact::process_pages(other)).then_some(())
