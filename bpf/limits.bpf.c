@@ -27,7 +27,6 @@
 #include "limits/tell.h"
 #include "limits/act.h"
 #include "limits/room.h"
-#include "limits/copies.h"
 #include "limits/calls.h"
 #include "limits/grants.h"
 
@@ -120,18 +119,11 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct plimsoll_acco
 	return usage;
 }
 
-/* A change, charged and judged; `granted`: see charge_as(). */
-static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool granted)
+/* What comes of `delta` pages that are charged by now: `usage` has them. */
+static __always_inline int judge_usage(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage, __s64 delta)
 {
-	struct plimsoll_account *a;
-	__s64 usage;
 	bool known;
 
-	if (!delta)
-		return 0;
-	a = charge_as(e, delta, &usage, granted);
-	if (!a)
-		return 0;
 	if ((!a->exact || delta < 0) && need_exact(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
 	if (a->copyable_pages > 0 && may_copy(a))
@@ -152,6 +144,18 @@ static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool grante
 	if (delta < 0 && becomes_far(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
 	return 0;
+}
+
+/* A change, charged and judged; `granted`: see charge_as(). */
+static __always_inline int judge(struct plimsoll_mm *e, __s64 delta, bool granted)
+{
+	struct plimsoll_account *a;
+	__s64 usage;
+
+	if (!delta)
+		return 0;
+	a = charge_as(e, delta, &usage, granted);
+	return a ? judge_usage(e, a, usage, delta) : 0;
 }
 
 /*
@@ -524,3 +528,6 @@ int scan(struct bpf_iter__task *ctx)
 	unpin(e);
 	return 0;
 }
+
+/* They judge as the programs above do. */
+#include "limits/copies.h"

@@ -63,26 +63,6 @@ static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __
 		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
 }
 
-/* Copies that a process made, charged. Returns usage after, if it is to be looked at; else 0. */
-static __always_inline __s64 charge_copies(__u64 key, struct plimsoll_account *a, __s64 pages)
-{
-	__s64 owned = own_copies(key, pages), usage = a->usage_pages;
-
-	if (owned < pages)
-		note_strays(a, key, pages - owned);
-	if (owned <= 0)
-		return 0;
-	if (!a->exact && need_exact(a))
-		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
-	if (usage < a->soft_pages) {
-		if (a->near)
-			note_largest(a->index, key);
-		return 0;
-	}
-	note_peak(a, usage);
-	return usage;
-}
-
 /* Whether the page is a copy by now; by a counter that rises with all that is no copy. The address space is pinned. */
 static __always_inline bool became_copy(struct taken *t)
 {
@@ -96,19 +76,24 @@ static __always_inline bool became_copy(struct taken *t)
 	return anonymous_here(t->mm) <= t->anonymous;
 }
 
+/* What became of it: a copy is charged, and judged as any change is. */
 static __always_inline void look_at(struct taken *t)
 {
 	__u64 key = t->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a;
-	__s64 usage;
+	__s64 owned;
 
 	if (!e || !pin(e, key))
 		return;
 	a = account_at(word_account(e->word));
-	usage = a && became_copy(t) ? charge_copies(key, a, t->pages) : 0;
-	if (usage)
-		near(key, usage, t->pages);
+	if (a && became_copy(t)) {
+		owned = own_copies(key, t->pages);
+		if (owned < t->pages)
+			note_strays(a, key, t->pages - owned);
+		if (owned > 0)
+			judge_usage(e, a, a->usage_pages, owned);
+	}
 	unpin(e);
 }
 
