@@ -27,7 +27,9 @@ struct taken {
 	__u64 mm;
 	__u64 task;
 	__s64 pages;
-	__s64 anonymous; /* what mm had then, as this CPU sees it */
+	/* What mm had then of anonymous memory: the shared count, and what this CPU, or this thread, keeps to itself. */
+	__s64 count;
+	__s64 kept;
 };
 
 struct {
@@ -37,21 +39,21 @@ struct {
 	__type(value, struct taken);
 } last_taken SEC(".maps");
 
-/*
- * Anonymous pages of an address space that is pinned, without what other CPUs hold of the count. On Linux 6.1 with what the
- * running thread keeps to itself.
- */
-static __always_inline __s64 anonymous_here(__u64 key)
+/* What this CPU keeps of an address space's anonymous pages, on Linux 6.1 the thread that runs. The address space is pinned. */
+static __always_inline __s64 kept_here(__u64 key)
 {
-	struct mm_struct *mm = mm_at(key);
-	__s64 pages = read_count(COUNT_OF(mm, PLIMSOLL_MEMBER_ANON));
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 *offset;
 
 	if (task_caches)
-		return pages + CACHE_OF(bpf_get_current_task_btf(), PLIMSOLL_MEMBER_ANON);
+		return CACHE_OF(bpf_get_current_task_btf(), PLIMSOLL_MEMBER_ANON);
 	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
-	return offset ? pages + read_remainder(REMAINDERS_OF(mm, PLIMSOLL_MEMBER_ANON), *offset) : pages;
+	return offset ? read_remainder(REMAINDERS_OF(mm_at(key), PLIMSOLL_MEMBER_ANON), *offset) : 0;
+}
+
+static __always_inline __s64 anonymous_count(__u64 key)
+{
+	return read_count(COUNT_OF(mm_at(key), PLIMSOLL_MEMBER_ANON));
 }
 
 /* Copies that cannot be placed: a survey finds whose they are. */
@@ -63,17 +65,22 @@ static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __
 		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
 }
 
-/* Whether the page is a copy by now; by a counter that rises with all that is no copy. The address space is pinned. */
+/*
+ * Whether the page is a copy by now; by a counter that rises with all that is no copy. A fold leaves nothing kept, and the
+ * count higher. The count alone says nothing: other CPUs fold theirs, up and down. The address space is pinned.
+ */
 static __always_inline bool became_copy(struct taken *t)
 {
 	struct folio *folio = (struct folio *)t->page;
+	__s64 kept;
 
 	if (!((__u64)BPF_CORE_READ(folio, mapping) & MAPPING_ANON))
 		return false;
 	/* Another thread of its has a cache of its own there. */
 	if (task_caches && t->task != (__u64)bpf_get_current_task_btf())
 		return true;
-	return anonymous_here(t->mm) <= t->anonymous;
+	kept = kept_here(t->mm);
+	return kept <= t->kept && (kept || anonymous_count(t->mm) <= t->count);
 }
 
 /* What became of it: a copy is charged, and judged as any change is. */
@@ -130,7 +137,8 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	t->mm = key;
 	t->task = (__u64)task;
 	t->pages = 1 << (order & 15);
-	t->anonymous = anonymous_here(key);
+	t->count = anonymous_count(key);
+	t->kept = kept_here(key);
 	t->page = (__u64)page;
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include "workload.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -26,7 +27,9 @@ enum {
 	BY_POPULATING,
 	BY_SIBLING,
 	/* Each copy among pages of its own that come and go. */
-	AMONG_OTHERS
+	AMONG_OTHERS,
+	/* While another thread has pages come and go. */
+	BESIDE_A_THREAD
 };
 
 /* Shared with who watches, from here on: */
@@ -78,14 +81,27 @@ static int write_to(unsigned char *page, int number)
 	return number;
 }
 
+static void *come_and_go(void *pages)
+{
+	size_t bytes = 256 * workload_page_bytes();
+
+	while (madvise(pages, bytes, MADV_DONTNEED) == 0)
+		workload_touch(pages, bytes);
+	return NULL;
+}
+
 static _Noreturn void write_all(int number)
 {
 	size_t bytes = (size_t)mebibytes * MEBIBYTE, at;
+	pthread_t thread;
 	char end;
 	int whose;
 
 	if (read(gate[0], &end, 1) != 0)
 		_exit(1);
+	if (by == BESIDE_A_THREAD &&
+	    pthread_create(&thread, NULL, come_and_go, workload_map(256 * workload_page_bytes())) != 0)
+		workload_fail("pthread_create");
 	for (at = 0; at < bytes; at += workload_page_bytes()) {
 		whose = write_to(memory + at, number);
 		if (whose >= 0)
@@ -124,8 +140,9 @@ int main(int argc, char **argv)
 		{ "mebibytes", "what they inherit (200)", 1, 1024, &mebibytes },
 		{ "user", "whose they are (60100)", 60000, 60999, &user },
 		{ "by",
-		  "they write themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages (0 to 4)",
-		  0, 4, &by },
+		  "by themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages, beside a thread "
+		  "that has some come and go (0 to 5)",
+		  0, 5, &by },
 	};
 	static struct pollfd watched[CHILDREN_MAX + 1];
 	const struct rlimit files = { CHILDREN_MAX + 64, CHILDREN_MAX + 64 };

@@ -54,10 +54,11 @@ fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
     assert!(peak <= 600 << 20, "{peak}");
 }
 
-/// By read(2), by `MADV_POPULATE_WRITE`, each to a sibling, each copy among other pages that come and go.
+/// By read(2), by `MADV_POPULATE_WRITE`, each to a sibling, each copy among other pages that come and go, beside a thread whose
+/// pages do.
 #[test]
 fn so_they_do_however_they_write() {
-    for by in ["--by=1", "--by=2", "--by=3", "--by=4"] {
+    for by in ["--by=1", "--by=2", "--by=3", "--by=4", "--by=5"] {
         let world = world!();
         let peak = end_at_the_line(&world, 150 << 20, &["--children=4", "--mebibytes=100", by]);
         assert!(peak <= 300 << 20, "{by}: {peak}");
