@@ -90,9 +90,9 @@ impl World {
         let mut bus = self.bus();
         bus.line();
         let mut tmux = self.of_session("/usr/bin/tmux");
-        tmux.arg("-S").arg(self.path("home").join("tmux"));
-        let started =
-            tmux.args(["-f", "/dev/null", "new-session", "-d", "/bin/bash --norc -i"]).output().unwrap();
+        // Its user's login shell; without a name the user has none but this.
+        tmux.env("SHELL", "/bin/bash").arg("-S").arg(self.path("home").join("tmux"));
+        let started = tmux.args(["-f", "/dev/null", "new-session", "-d"]).output().unwrap();
         assert!(started.status.success(), "{started:?}");
         let carriers = ["weston", "Xwayland", "dbus-daemon", "tmux: server", "bash"];
         let carriers = carriers.map(|name| (name, self.runs_as(name))).to_vec();
