@@ -39,7 +39,7 @@ struct shared {
 	atomic_ulong pages[CHILDREN_MAX];
 };
 
-static long children = 4, mebibytes = 200, user = 60100, by = BY_ITSELF;
+static long children = 4, mebibytes = 200, user = 60100, by = BY_ITSELF, still = 500;
 static struct shared *shared;
 static unsigned char *memory;
 static int gate[2];
@@ -143,6 +143,7 @@ int main(int argc, char **argv)
 		  "by themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages, beside a thread "
 		  "that has some come and go (0 to 5)",
 		  0, 5, &by },
+		{ "still", "it is over when so long, in ms, nobody writes or ends (500)", 100, 60000, &still },
 	};
 	static struct pollfd watched[CHILDREN_MAX + 1];
 	const struct rlimit files = { CHILDREN_MAX + 64, CHILDREN_MAX + 64 };
@@ -177,7 +178,7 @@ int main(int argc, char **argv)
 	close(gate[1]);
 	moved_ns = workload_clock_ns();
 	/* Until nobody writes or ends any more; many have to wait for a CPU. */
-	while (workload_clock_ns() - moved_ns < 500000000u + (uint64_t)children * 500000u) {
+	while (workload_clock_ns() - moved_ns < ((uint64_t)still * 1000 + (uint64_t)children * 500) * 1000) {
 		if (poll(watched, (nfds_t)children + 1, 0) < 0)
 			workload_fail("poll");
 		held = all = 0;

@@ -23,7 +23,8 @@ struct Written {
 }
 
 fn write(world: &World, settings: &[&str]) -> Written {
-    let mut copies = world.root_workload("copies", &[&["--seconds=100"], settings].concat());
+    let still = format!("--still={}", 500 * slowness());
+    let mut copies = world.root_workload("copies", &[&["--seconds=100", &still], settings].concat());
     copies.stage("ready");
     let told = until("they have written, or are dead", Duration::from_secs(60), || copies.try_line());
     copies.end();
@@ -40,7 +41,7 @@ fn end_at_the_line(world: &World, line: u64, settings: &[&str]) -> u64 {
     world.owns(ALICE);
     world.limit(ALICE, &line.to_string(), &[]);
     let Written { peak, left } = write(world, settings);
-    let first = world.history().remove(0);
+    let first = world.incidents(1).remove(0);
     assert!(first["usage_bytes"].as_u64().unwrap() <= line + PAST, "{settings:?}: {first}");
     assert!(left <= line, "{settings:?}: {left} bytes are left at a line of {line}");
     until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
