@@ -580,6 +580,24 @@ static __always_inline bool goes_after_another(struct event *ev)
 	       ev->usage - a->effective_pages <= a->hard_pages >> PLIMSOLL_SESSION_SHIFT;
 }
 
+/*
+ * Whether who allocates goes before the largest: while much is dying and not freed, if both are forks of one process, or it
+ * has half as much. Where very many want a CPU, those that are dying wait for one, and would be more and more; who
+ * allocates has one to end with.
+ */
+static __always_inline bool goes_before_largest(struct event *ev, __u64 largest)
+{
+	struct plimsoll_account *a = ev->account;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &largest);
+	bool is_fork;
+
+	if (!e || ev->signal != SIGKILL || a->dying_pages <= a->hard_pages >> PLIMSOLL_DYING_SHIFT)
+		return false;
+	is_fork = e->family && e->family == ev->e->family;
+	return tiers_of(rank_of(a, ev->e)) == tiers_of(rank_of(a, e)) &&
+	       (is_fork || 2 * pages_of(ev->e) * weight_of(ev->e) >= pages_of(e) * weight_of(e));
+}
+
 /* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */
 static __always_inline bool take_largest(struct event *ev)
 {
@@ -596,8 +614,9 @@ static __always_inline bool take_largest(struct event *ev)
 		if (a->usage_pages - a->dying_pages <= a->effective_pages)
 			return true;
 	}
-	if (key == ev->e->mm && may_take_own(ev)) {
-		ev->flags |= PLIMSOLL_RECORD_LARGEST;
+	if ((key == ev->e->mm || goes_before_largest(ev, key)) && may_take_own(ev)) {
+		if (key == ev->e->mm)
+			ev->flags |= PLIMSOLL_RECORD_LARGEST;
 		take(ev);
 		return true;
 	}

@@ -117,6 +117,9 @@ struct plimsoll_family {
 /* plimsoll_account.in_use: it is somebody's. Below it are those who use it and need it to stay what it is. */
 #define PLIMSOLL_ACCOUNT_OWNED (1u << 31)
 
+/* While more than this part of the line is dying, a power of two, who allocates goes before the largest. */
+#define PLIMSOLL_DYING_SHIFT 3
+
 /* So many of an account's largest processes are known while it is near. */
 #define PLIMSOLL_LARGEST 4
 

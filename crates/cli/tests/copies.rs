@@ -66,7 +66,7 @@ fn so_they_do_however_they_write() {
     }
 }
 
-/// Those that are ending hold some, too, and get little of a CPU among so many.
+/// Those that are ending get little of a CPU among so many; what they hold is bounded as well.
 #[test]
 fn thousands_of_small_children_end_at_the_line() {
     let world = world!();
@@ -74,6 +74,8 @@ fn thousands_of_small_children_end_at_the_line() {
     let (children, line) =
         if slowness() > 1 { ("--children=800", 80 << 20) } else { ("--children=4000", 300 << 20) };
     end_at_the_line(&world, line, &[children, "--mebibytes=1"]);
+    let most = world.history().iter().filter_map(|incident| incident["usage_bytes"].as_u64()).max();
+    assert!(most.unwrap() <= line + line / 8 + (16 << 20), "{most:?}");
 }
 
 /// Pages that a forked process takes for something else than a copy.

@@ -436,6 +436,60 @@ fn with_a_daemon_that_does_not_answer_the_line_holds() {
     }
 }
 
+/// Has a child that grows when it is told to and, once killed, keeps its memory for as long as its tracer says nothing.
+const STAYS: &str = "import ctypes
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    while step := os.read(read, 1):
+        held = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for at in range(0, 64 << 20, 4096): held[at] = 1
+    os._exit(0)
+seize, trace_exit = 0x4206, 0x40
+say('seized', ctypes.CDLL(None).ptrace(seize, child, ctypes.c_void_p(0), ctypes.c_void_p(trace_exit)), child)
+hear()
+os.write(write, b'x')
+say('writes')
+hear()
+";
+
+/// Under a line of 96 MiB with 60 that do not come back, nobody else to free them: the daemon sleeps.
+#[test]
+fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest() {
+    let world = world!();
+    world.limit(ALICE, "96M", &["--soft=16M"]);
+    let sleeps_with = |mebibytes: u32| {
+        let mut one = world.workload(ALICE, "chill", &[&format!("--mebibytes={mebibytes}"), "--no-thp"]);
+        one.stage("ready");
+        one
+    };
+    let mut first = sleeps_with(30);
+    let mut stays = world.python(ALICE, STAYS);
+    let victim: u32 = stays.stage("seized 0").parse().unwrap();
+    world.signal(Signal::STOP);
+    stays.tell("");
+    stays.stage("writes");
+    let ends = || fs::read_to_string(format!("/proc/{victim}/stat")).is_ok_and(|stat| stat.contains(") t "));
+    until("its end is held up", SOON, || ends().then_some(()));
+    let mut second = sleeps_with(34);
+    let mut half = world.workload(ALICE, "bloat", &["--mebibytes=40", "--rate=100", "--no-thp"]);
+    half.killed();
+    assert!(first.runs() && second.runs());
+    let mut third = sleeps_with(16);
+    // Where the kernel side cannot take another, it waits for the daemon and takes who allocates.
+    if world.signals_others() {
+        let mut small = world.workload(ALICE, "bloat", &["--mebibytes=14", "--rate=100", "--no-thp"]);
+        small.stage("ready");
+        small.stage("full");
+        second.killed();
+        assert!(first.runs() && third.runs() && small.runs());
+    }
+    world.signal(Signal::CONT);
+    let incidents = world.incidents(2);
+    assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", victim);
+    assert_incident(&incidents[1], "in-kernel", "over-hard-limit-allocating", half.pid());
+}
+
 /// A process of 60 MiB and its forked child, which has them as well: the end of one of them gives next to nothing back. Who
 /// has 36 MiB of its own goes when there are some 16 MiB too many.
 fn of_two_that_share_all_they_have_neither_goes(world: &World) {

@@ -45,6 +45,11 @@ reasons! {
     OverHardLimitOther = "over-hard-limit-other":
         "Another process's allocation crossed the hard limit; this one was the account's largest, so it was \
          killed in that very event.";
+    /// In the kernel: who allocated goes before the largest while much of what was killed is not freed.
+    OverHardLimitAllocating = "over-hard-limit-allocating":
+        "The account was over its hard limit while more than an eighth of it, of processes killed before, was still \
+         to be freed: so this process, which allocated, was killed, and not the largest, which would have had to \
+         wait for a CPU to end.";
     /// By the daemon: the largest process of the account.
     OverHardLimitSelected = "over-hard-limit-selected":
         "The account was over its hard limit and its largest process was selected.";

@@ -416,7 +416,8 @@ const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
         (true, _) => Reason::OverHardLimitUnanswered,
         (false, Signal::Term) => Reason::OverHardLimitTerm,
         (false, Signal::Kill) if record.other => Reason::OverHardLimitOther,
-        (false, Signal::Kill) => Reason::OverHardLimitLargest,
+        (false, Signal::Kill) if record.largest => Reason::OverHardLimitLargest,
+        (false, Signal::Kill) => Reason::OverHardLimitAllocating,
     }
 }
 

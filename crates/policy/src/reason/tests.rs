@@ -19,6 +19,7 @@ fn the_texts_are_what_they_always_were() {
         [
             "over-hard-limit-largest",
             "over-hard-limit-other",
+            "over-hard-limit-allocating",
             "over-hard-limit-selected",
             "over-hard-limit-unanswered",
             "over-hard-limit-only-protected-left",

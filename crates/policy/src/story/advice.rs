@@ -15,6 +15,7 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
     match reason {
         Reason::OverHardLimitLargest
         | Reason::OverHardLimitOther
+        | Reason::OverHardLimitAllocating
         | Reason::OverHardLimitSelected
         | Reason::OverHardLimitTerm
         | Reason::TermDeadlinePassed => Vec::from([lighter(incident), raise]),
@@ -24,8 +25,7 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         ]),
         Reason::OverHardLimitUnanswered => Vec::from([
             String::from(
-                "check that the daemon runs (plimsoll status): it did not answer in time to choose the \
-                 largest process.",
+                "check that the daemon runs (plimsoll status): it did not choose the largest in time.",
             ),
             raise,
         ]),
@@ -42,16 +42,16 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::MachineLowMemoryTerm | Reason::MachineLowMemoryKill | Reason::MachineTermDeadlinePassed => {
             Vec::from([
                 lighter(incident),
-                match reader {
-                    Reader::User => String::from(
+                String::from(match reader {
+                    Reader::User => {
                         "ask the administrator for lines per user, so that one user's programs cannot take \
-                         the memory of all.",
-                    ),
-                    Reader::Administrator => String::from(
+                         the memory of all."
+                    }
+                    Reader::Administrator => {
                         "draw a line for each user, so that one cannot take the memory of all: plimsoll \
-                         limit set default 50%.",
-                    ),
-                },
+                         limit set default 50%."
+                    }
+                }),
             ])
         }
         Reason::MachineLowMemoryNotice => Vec::from([String::from(

@@ -99,21 +99,37 @@ impl Entry {
 
     /// As bpf/limits/rank.h has it, under a line of so many pages.
     pub(super) fn rank(&self, hard: i64) -> i64 {
-        let pages = self.own + self.shared + self.inherited;
-        let keeps_to_grants = self.granted > 0 && pages <= self.granted + super::ALLOWANCE_PAGES;
-        let tier = if self.carries_session(hard) {
+        self.weighed() + self.tier(hard)
+    }
+
+    const fn pages(&self) -> i64 {
+        self.own + self.shared + self.inherited
+    }
+
+    fn weighed(&self) -> i64 {
+        self.pages() * i64::from(self.weight.unwrap_or_default().permille())
+    }
+
+    const fn tier(&self, hard: i64) -> i64 {
+        let keeps_to_grants = self.granted > 0 && self.pages() <= self.granted + super::ALLOWANCE_PAGES;
+        if self.carries_session(hard) {
             -(4 << 60)
         } else if keeps_to_grants {
             -(1 << 60)
         } else {
             0
-        };
-        pages * i64::from(self.weight.unwrap_or_default().permille()) + tier
+        }
+    }
+
+    /// Whether it goes before a larger one when it allocates while much is dying.
+    pub(super) fn goes_before(&self, larger: &Self, hard: i64) -> bool {
+        let is_fork = self.family != 0 && self.family == larger.family;
+        self.tier(hard) == larger.tier(hard) && (is_fork || 2 * self.weighed() >= larger.weighed())
     }
 
     /// Its user's session ends with it, and it holds a quarter of the line at most.
     pub(super) const fn carries_session(&self, hard: i64) -> bool {
-        self.flags & SESSION != 0 && self.own + self.shared + self.inherited <= hard / 4
+        self.flags & SESSION != 0 && self.pages() <= hard / 4
     }
 
     /// Nobody whom anything protects, and nobody whom something was sent.
@@ -163,7 +179,7 @@ impl Maps {
         let family =
             self.families.get(&e.family).filter(|family| family.account == e.account && family.living <= 1);
         let gives_back = e.own + e.reserved + family.map_or(0, |family| family.pages);
-        let is_worth_it = gives_back >= (e.own + e.shared + e.inherited) >> 2;
+        let is_worth_it = gives_back >= e.pages() >> 2;
         let comes_back =
             |a: &abi::plimsoll_account| a.usage_pages - a.dying_pages - gives_back <= a.effective_pages;
         is_worth_it && self.accounts.get(&e.account).is_some_and(comes_back)

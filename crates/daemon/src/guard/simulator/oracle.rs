@@ -10,7 +10,10 @@ use plimsoll_policy::{
     victim::{KILL_DEADLINE, Signal},
 };
 use plimsoll_sys::bpf::VictimMark;
-use plimsoll_wire::record::{Record, RecordKind};
+use plimsoll_wire::{
+    abi,
+    record::{Record, RecordKind},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Over its line, with somebody to kill: by then somebody is dying, whatever was lost. The daemon's own look comes once a
@@ -292,7 +295,8 @@ impl World {
         }
     }
 
-    /// While a daemon answers, an event takes the account's largest or nobody, of those whose end is enough if there are any.
+    /// While a daemon answers, an event takes the account's largest or nobody, of those whose end is enough if there are any;
+    /// while much is dying, who allocates.
     /// Who has inherited pages is not compared: it comes from another account with them, and is seen in its new one at its next
     /// event.
     fn check_largest(&mut self, taken: &Entry) {
@@ -301,17 +305,22 @@ impl World {
             return;
         }
         let maps = Maps::read(&self.kernel);
-        let others = maps.entries.iter().filter(|(mm, e)| {
-            e.account == taken.account
-                && e.may_be_a_victim()
-                && e.own > 0
-                && e.shared == 0
-                && self.lives(**mm, e.life)
-        });
-        let hard = maps.accounts.get(&taken.account).map_or(0, |a| a.hard_pages);
+        let of_account = || {
+            let its = maps.entries.iter().filter(|(_, e)| e.account == taken.account && e.may_be_a_victim());
+            its.filter(|(mm, e)| self.lives(**mm, e.life)).map(|(_, e)| e)
+        };
+        let (hard, dying) =
+            maps.accounts.get(&taken.account).map_or((0, 0), |a| (a.hard_pages, a.dying_pages));
         let standing = |e: &Entry| (!e.carries_session(hard), maps.is_enough(e), e.rank(hard));
-        if let Some((_, larger)) =
-            others.max_by_key(|(_, e)| standing(e)).filter(|(_, e)| standing(e) > standing(taken))
+        let larger = of_account()
+            .filter(|e| e.own > 0 && e.shared == 0 && standing(e) > standing(taken))
+            .max_by_key(|e| standing(e));
+        let goes_before = |larger: &Entry| {
+            dying > hard >> abi::PLIMSOLL_DYING_SHIFT
+                && of_account().any(|e| standing(e) >= standing(larger) && taken.goes_before(e, hard))
+        };
+        if let Some(larger) = larger
+            && !goes_before(larger)
         {
             let text = format!("{} is taken, and {} is larger: {taken:?} {larger:?}", taken.pid, larger.pid);
             self.oracle.breaks(text);
