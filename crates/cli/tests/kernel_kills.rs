@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::{
     fs,
+    process::Stdio,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use support::{SOON, World, cage::Cage, program::Program, until};
@@ -263,6 +264,42 @@ fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
     after.killed();
     incident(&world, after.pid());
     assert_eq!(world.history().len(), 3, "{:?}", world.history());
+}
+
+/// More than there is room for while nobody reads: those that found room are told one by one, the others by their number.
+#[test]
+fn kills_that_found_no_room_are_told_by_their_number() {
+    const KILLS: u64 = 230;
+    let name = "kills_that_found_no_room_are_told_by_their_number";
+    if support::slowness() > 1 {
+        println!(
+            "\nSKIPPED: {name}: it takes a minute in an emulated guest, and nothing of it is the kernel's"
+        );
+        return;
+    }
+    let mut world = world!();
+    let Some(cage) = Cage::of(name, "many", LIMIT_MIB) else { return };
+    hears(&world);
+    world.end_daemon(Signal::KILL);
+    let mut shell = world.as_user(FAY, "sh");
+    let script =
+        "read -r go; for i in $(seq $1); do dd if=/dev/zero of=/dev/null bs=64M count=1; done; echo over";
+    shell.args(["-c", script, "sh", &KILLS.to_string()]).stderr(Stdio::null());
+    let mut shell = Program::of(shell);
+    cage.take(shell.pid());
+    shell.tell("go");
+    shell.stage("over");
+    world.launch();
+    let told = until("all are told", SOON, || {
+        let history = world.history();
+        let victims =
+            history.iter().filter(|one| one["victims"].as_array().is_some_and(|all| !all.is_empty()));
+        let unrecorded: Vec<u64> = history.iter().filter_map(|one| one["unrecorded"].as_u64()).collect();
+        let one_by_one = victims.count() as u64;
+        (one_by_one + unrecorded.iter().sum::<u64>() >= KILLS).then_some((one_by_one, unrecorded))
+    });
+    // As many as there is room for in 256 KiB.
+    assert_eq!(told, (217, vec![KILLS - 217]));
 }
 
 #[test]

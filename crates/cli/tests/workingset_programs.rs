@@ -17,7 +17,10 @@ use plimsoll_sys::{
     bpf::{Accesses, Executables, WorkingSet},
     process::ProcRoot,
 };
-use plimsoll_wire::workingset::{Crossing, FloorSettings, WorkingSetEvent, WorkingSetEventKind as Kind};
+use plimsoll_wire::{
+    abi::PLIMSOLL_EXECUTABLES_MAX as EXECUTABLES_MAX,
+    workingset::{Crossing, FloorSettings, WorkingSetEvent, WorkingSetEventKind as Kind},
+};
 use std::{
     fs::{self, File},
     io::Write as _,
@@ -33,7 +36,7 @@ use support::{
     cage::Cage,
     disk::{Disk, cached_bytes, drop_cached, page_bytes},
     guest,
-    program::PYTHON,
+    program::{PYTHON, Program},
     until,
 };
 
@@ -401,6 +404,35 @@ fn a_program_that_runs_is_among_the_executables() {
     assert!(!found.cut);
     assert!(found.files.is_sorted_by(|one, next| one < next), "{found:?}");
     assert!(!programs.set.executables().unwrap().files.iter().any(is_it));
+}
+
+/// One maps more files to execute than there is room for; that some were left out is known.
+#[test]
+fn that_there_is_no_room_for_all_executables_is_told() {
+    const MAPS: &str = "import mmap, os, resource, sys\n\
+        count = int(sys.argv[1])\n\
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count + 64, count + 64))\n\
+        mapped = []\n\
+        for number in range(count):\n\
+        \x20 with open(str(number), 'w+b') as file:\n\
+        \x20   os.unlink(file.name); file.write(b'x'); file.flush()\n\
+        \x20   mapped.append(mmap.mmap(file.fileno(), 1, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))\n\
+        print('mapped', flush=True)\n\
+        sys.stdin.read()\n";
+    let name = "that_there_is_no_room_for_all_executables_is_told";
+    let Some(disk) = Disk::of(name) else { return };
+    let Some(mut programs) = Programs::start(name) else { return };
+    let folder = disk.path("mapped");
+    fs::create_dir(&folder).unwrap();
+    let mut maps = Command::new(PYTHON);
+    maps.args(["-c", MAPS, &EXECUTABLES_MAX.to_string()]).current_dir(&folder);
+    let mut maps = Program::of(maps);
+    maps.stage("mapped");
+    let found = programs.set.executables().unwrap();
+    assert!(found.cut);
+    assert_eq!(found.files.len(), EXECUTABLES_MAX as usize);
+    maps.stop();
+    assert!(!programs.set.executables().unwrap().cut);
 }
 
 #[test]
