@@ -23,8 +23,8 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::AtomicBool,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     time::Duration,
 };
@@ -35,13 +35,23 @@ const QUEUE_MAX: usize = 64;
 /// How long a caller waits for the guard: longer than any scan takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The way back; a caller that has given up loses nothing but the answer.
+/// The way back.
 #[derive(Debug)]
-pub(crate) struct Reply<T>(SyncSender<T>);
+pub(crate) struct Reply<T> {
+    answer: SyncSender<T>,
+    /// The guard has begun with it, or its caller has given up: whichever came first.
+    settled: Arc<AtomicBool>,
+}
 
 impl<T> Reply<T> {
+    /// Whether the caller still waits, which it does from here on until it is answered. Asked before anything is changed: a
+    /// caller that gave up said that nothing was.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.settled.swap(true, Ordering::AcqRel)
+    }
+
     pub(crate) fn send(self, value: T) {
-        if self.0.try_send(value).is_err() {
+        if self.answer.try_send(value).is_err() {
             // The caller has gone: nobody is left to tell.
         }
     }
@@ -174,16 +184,28 @@ impl AsFd for Mailbox {
 }
 
 impl Caller {
-    /// Asks and waits for the answer.
+    /// Asks and waits for the answer: until the guard is done where it has begun with a change, and else for 10 s.
     pub(crate) fn ask<T>(
         &self,
         request: impl FnOnce(Reply<Result<T, Refusal>>) -> Request,
     ) -> Result<T, Refusal> {
-        let (sender, receiver) = sync_channel(1);
-        self.send(request(Reply(sender)))?;
-        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-            Err(Refusal::Unavailable("the guard did not answer within 10 s; try again".into()))
-        })
+        self.ask_within(PATIENCE, request)
+    }
+
+    fn ask_within<T>(
+        &self,
+        patience: Duration,
+        request: impl FnOnce(Reply<Result<T, Refusal>>) -> Request,
+    ) -> Result<T, Refusal> {
+        let (sender, answer) = sync_channel(1);
+        let settled = Arc::new(AtomicBool::new(false));
+        self.send(request(Reply { answer: sender, settled: Arc::clone(&settled) }))?;
+        let answered = match answer.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) if settled.swap(true, Ordering::AcqRel) => answer.recv().ok(),
+            answered => answered.ok(),
+        };
+        let late = "the guard did not answer within 10 s, and nothing was changed; try again";
+        answered.unwrap_or_else(|| Err(Refusal::Unavailable(late.into())))
     }
 
     /// Tells without an answer.
@@ -194,5 +216,51 @@ impl Caller {
             .write(1)
             .map(|_| ())
             .map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Request, mailbox};
+    use crate::api::control::Refusal;
+    use std::{sync::Arc, thread, time::Duration};
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn lines(reply: super::Reply<Result<(), Refusal>>) -> Request {
+        Request::Lines { book: Arc::default(), change: Change::All, reply }
+    }
+
+    #[test]
+    fn what_its_caller_gave_up_is_not_done() {
+        let (mailbox, caller) = mailbox().unwrap();
+        let answer = caller.ask_within(SHORT, lines);
+        assert!(matches!(answer, Err(Refusal::Unavailable(_))), "{answer:?}");
+        let Some(Request::Lines { reply, .. }) = mailbox.next() else { panic!("it is gone") };
+        assert!(!reply.is_awaited());
+    }
+
+    #[test]
+    fn what_is_being_done_is_waited_for() {
+        let (mailbox, caller) = mailbox().unwrap();
+        let asks = thread::spawn(move || caller.ask_within(SHORT, lines));
+        let reply = loop {
+            if let Some(Request::Lines { reply, .. }) = mailbox.next() {
+                break reply;
+            }
+        };
+        let awaited = reply.is_awaited();
+        thread::sleep(SHORT * 5);
+        reply.send(Ok(()));
+        // On a slow machine it may have given up before it was looked at.
+        assert_eq!(asks.join().unwrap().is_ok(), awaited);
+    }
+
+    #[test]
+    fn a_guard_that_ends_in_the_middle_answers_nobody() {
+        let (mailbox, caller) = mailbox().unwrap();
+        let asks = thread::spawn(move || caller.ask(lines));
+        while mailbox.next().is_none() {}
+        assert!(asks.join().unwrap().is_err());
     }
 }
