@@ -404,7 +404,7 @@ impl<K: Kernel> Guard<K> {
 
     fn answer(&mut self, request: Request) {
         match request {
-            Request::Lines { reply, .. } | Request::Configure { reply, .. } if !reply.is_awaited() => {}
+            Request::Lines { reply, .. } | Request::Configure { reply, .. } if !reply.begin() => {}
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
             Request::Surveyed(survey) => {
                 if let Some(attached) = &mut self.attached

@@ -44,9 +44,9 @@ pub(crate) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// Whether the caller still waits, which it does from here on until it is answered. Asked before anything is changed: a
+    /// Whether the caller still waits; if so, it does from here on until it is answered. For before anything is changed: a
     /// caller that gave up said that nothing was.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         !self.settled.swap(true, Ordering::AcqRel)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let answer = caller.ask_within(SHORT, lines);
         assert!(matches!(answer, Err(Refusal::Unavailable(_))), "{answer:?}");
         let Some(Request::Lines { reply, .. }) = mailbox.next() else { panic!("it is gone") };
-        assert!(!reply.is_awaited());
+        assert!(!reply.begin());
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
                 break reply;
             }
         };
-        let awaited = reply.is_awaited();
+        let awaited = reply.begin();
         thread::sleep(SHORT * 5);
         reply.send(Ok(()));
         // On a slow machine it may have given up before it was looked at.
