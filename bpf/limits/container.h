@@ -15,13 +15,36 @@
 		((name)&_mask) == _wanted;               \
 	})
 
-/* Docker, podman, Kubernetes (all of its pods), containerd, CRI-O, LXC and systemd-machined, with systemd and without. */
-static __always_inline bool is_containers_name(__u64 name)
+/* An id of 64 digits is followed by `.scope`: no service, which may be called docker-registry.service. */
+static __always_inline bool is_scope(const char *name, __u32 prefix)
 {
-	return BEGINS(name, "docker-", 7) || BEGINS(name, "docker", 7) || BEGINS(name, "libpod-", 7) ||
-	       BEGINS(name, "libpod_p", 8) || BEGINS(name, "kubepods", 8) || BEGINS(name, "cri-cont", 8) ||
-	       BEGINS(name, "nerdctl-", 8) || BEGINS(name, "crio-", 5) || BEGINS(name, "lxc.payl", 8) ||
-	       BEGINS(name, "machine-", 8);
+	__u64 end = 0;
+
+	bpf_probe_read_kernel(&end, 6, name + prefix + 64);
+	return BEGINS(end, ".scope", 6);
+}
+
+/* Docker, podman, Kubernetes (all of its pods), containerd, CRI-O, LXC and systemd-machined, with systemd and without. */
+static __always_inline bool is_containers_name(__u64 begin, const char *name)
+{
+	if (BEGINS(begin, "docker-", 7) || BEGINS(begin, "libpod-", 7))
+		return is_scope(name, 7);
+	if (BEGINS(begin, "crio-", 5))
+		return is_scope(name, 5);
+	return BEGINS(begin, "docker", 7) || BEGINS(begin, "libpod_p", 8) || BEGINS(begin, "kubepods", 8) ||
+	       BEGINS(begin, "cri-cont", 8) || BEGINS(begin, "nerdctl-", 8) || BEGINS(begin, "lxc.payl", 8) ||
+	       BEGINS(begin, "machine.", 8);
+}
+
+/* The cgroup around one that is so many levels below the root. Read as any kernel memory: see user_of_leader(). */
+static __always_inline struct cgroup *cgroup_at(struct cgroup *cgroup, int level)
+{
+	struct cgroup *ancestor = 0;
+
+	bpf_probe_read_kernel(
+		&ancestor, sizeof(ancestor),
+		(void *)((__u64)cgroup + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(ancestor)));
+	return ancestor;
 }
 
 /*
@@ -31,19 +54,17 @@ static __always_inline bool is_containers_name(__u64 name)
 static __always_inline bool in_roots_container(__u64 leader)
 {
 	struct cgroup *cgroup = BPF_CORE_READ((struct task_struct *)leader, cgroups, dfl_cgrp);
-	__u64 ancestors = (__u64)cgroup + bpf_core_field_offset(struct cgroup, ancestors);
 	int deepest = BPF_CORE_READ(cgroup, level), level;
 
 	for (level = 1; level < CONTAINER_LEVELS && level <= deepest; level++) {
+		struct kernfs_node *node = BPF_CORE_READ(cgroup_at(cgroup, level), kn);
 		struct kernfs_iattrs *owner;
-		struct cgroup *ancestor = 0;
-		struct kernfs_node *node;
+		const char *text;
 		__u64 name[2] = {}; /* eight bytes and an end */
 
-		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)(ancestors + level * sizeof(ancestor)));
-		node = BPF_CORE_READ(ancestor, kn);
-		bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(node, name));
-		if (!is_containers_name(name[0]))
+		text = BPF_CORE_READ(node, name);
+		bpf_probe_read_kernel_str(name, sizeof(name), text);
+		if (!is_containers_name(name[0], text))
 			continue;
 		owner = BPF_CORE_READ(node, iattr);
 		if (!owner || !BPF_CORE_READ(owner, ia_uid.val))

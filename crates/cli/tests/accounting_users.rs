@@ -1,14 +1,9 @@
 //! Usage against the kernel's own exact sums: whose it is when users change, and inside namespaces.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
 
 mod support;
 
-use std::{fs, path::PathBuf};
-use support::{ALICE, BOB, CAROL, SOON, World, exact, fewer, program::Program, until};
+use support::{ALICE, BOB, CAROL, SOON, World, cgroup::Cgroup, exact, fewer, program::Program, until};
 
 #[track_caller]
 fn assert_users(world: &World, expected: &[(u32, u64)]) {
@@ -235,37 +230,12 @@ fn the_default_line_is_every_other_user_s_own() {
     assert_users(&world, &[(ALICE, 0), (BOB, 0), (CAROL, 0)]);
 }
 
-/// A cgroup of the v2 hierarchy, gone with its test.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// Below `above`, or the root.
-    fn new(above: Option<&Self>, name: &str) -> Self {
-        let above = above.map_or_else(|| cgroup_root().unwrap(), |above| above.0.clone());
-        let cgroup = Self(above.join(name));
-        fs::create_dir(&cgroup.0).unwrap();
-        cgroup
-    }
-
-    /// A Python script of a process that comes here as root and is `user` then.
-    fn runs(&self, world: &World, user: u32, script: &str) -> Program {
-        world.root_python(&format!(
-            "open('{}/cgroup.procs', 'w').write(str(os.getpid()))\nos.setgid({user})\nos.setuid({user})\n{script}",
-            self.0.display()
-        ))
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
-    }
-}
-
-fn cgroup_root() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/mounts").ok()?;
-    let root = mounts.lines().find(|line| line.contains(" cgroup2 "))?.split(' ').nth(1)?;
-    Some(PathBuf::from(root))
+/// A Python script of a process that comes into a cgroup as root and is `user` then.
+fn runs(cgroup: &Cgroup, world: &World, user: u32, script: &str) -> Program {
+    world.root_python(&format!(
+        "open('{}', 'w').write(str(os.getpid()))\nos.setgid({user})\nos.setuid({user})\n{script}",
+        cgroup.processes().display()
+    ))
 }
 
 /// A name as Docker gives it, of this test run's own.
@@ -282,33 +252,28 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
     // One with a line of their own, one with the default one.
     const DORA: u32 = 60_310;
     const EMIL: u32 = 60_311;
+    let test = "a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine";
+    let Some(scope) = Cgroup::named(test, &docker_scope()) else { return };
     let world = world!("[limits]\nuid_max = 60399\n");
-    if cgroup_root().is_none() {
-        println!(
-            "\nSKIPPED: a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine: no cgroup v2 is mounted"
-        );
-        return;
-    }
     [DORA, EMIL].iter().for_each(|user| world.owns(*user));
     world.limit(DORA, "32M", &[]);
     world.ok(&["limit", "set", "default", "32M"]);
-    let scope = Cgroup::new(None, &docker_scope());
     let mut theirs = world.workload(DORA, "chill", &["--mebibytes=8"]);
     theirs.stage("ready");
     // With and without exec, forked, and deep inside, where the container's root has cgroups of its own.
-    let inner = Cgroup::new(Some(&scope), "init");
-    let deep = Cgroup::new(Some(&inner), "deep");
-    std::os::unix::fs::chown(&deep.0, Some(DORA), None).unwrap();
+    let inner = scope.within("init");
+    let deep = inner.within("deep");
+    std::os::unix::fs::chown(deep.folder(), Some(DORA), None).unwrap();
     let exec = format!(
         "os.execv(sys.executable, [sys.executable, '-c', {:?}])",
         format!("import sys\ndef say(x): print(x, flush=True)\ndef hear(): sys.stdin.readline()\n{HOG}")
     );
     let forked = format!("if os.fork(): os.wait(); sys.exit()\n{HOG}");
     let mut contained = [
-        scope.runs(&world, DORA, HOG),
-        scope.runs(&world, DORA, &exec),
-        inner.runs(&world, DORA, &forked),
-        deep.runs(&world, EMIL, &exec),
+        runs(&scope, &world, DORA, HOG),
+        runs(&scope, &world, DORA, &exec),
+        runs(&inner, &world, DORA, &forked),
+        runs(&deep, &world, EMIL, &exec),
     ];
     contained.iter_mut().for_each(|program| drop(program.stage("full")));
     assert_eq!(world.usage_pages(DORA), exact::process_pages(theirs.pid()).unwrap());
@@ -317,9 +282,24 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
     assert!(theirs.runs() && contained.iter_mut().all(Program::runs));
     drop(contained);
     // The name alone is anybody's to choose.
-    let own = Cgroup::new(None, &format!("docker-{:064x}.scope", u64::from(std::process::id()) + (1 << 32)));
-    std::os::unix::fs::chown(&own.0, Some(DORA), None).unwrap();
-    own.runs(&world, DORA, HOG).killed();
-    let other = Cgroup::new(None, &format!("dockers-{}.scope", std::process::id()));
-    other.runs(&world, EMIL, HOG).killed();
+    let own = format!("docker-{:064x}.scope", u64::from(std::process::id()) + (1 << 32));
+    let own = Cgroup::named(test, &own).unwrap();
+    std::os::unix::fs::chown(own.folder(), Some(DORA), None).unwrap();
+    runs(&own, &world, DORA, HOG).killed();
+    // Nor does root's service become a container by its name.
+    let number = std::process::id();
+    for name in [
+        format!("dockers-{number}.scope"),
+        format!("docker-registry-{number}.service"),
+        format!("crio-{number:064x}.service"),
+        format!("machine-learning@{number}.service"),
+    ] {
+        runs(&Cgroup::named(test, &name).unwrap(), &world, EMIL, HOG).killed();
+    }
+    let above = Cgroup::of(test, "machines").unwrap();
+    let machines = above.within("machine.slice");
+    let machine = machines.within(&format!("machine-{number}.scope"));
+    let mut contained = runs(&machine, &world, EMIL, HOG);
+    contained.stage("full");
+    assert!(contained.runs());
 }

@@ -23,6 +23,7 @@ use std::{
 };
 use support::{
     ALICE, SOON, World,
+    cgroup::Cgroup,
     program::{PYTHON, Program, workloads},
     until,
 };
@@ -230,48 +231,24 @@ fn oom_score_adj_is_a_preference_and_not_what_we_made_of_it() {
     assert!(large.runs());
 }
 
-/// A cgroup of the test's own in the v2 hierarchy; gone with it.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// `None` where there is no such hierarchy.
-    fn new(name: &str) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/mounts").unwrap();
-        let root = mounts.lines().find(|line| line.contains(" cgroup2 "))?.split(' ').nth(1)?;
-        let path = Path::new(root).join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Some(Self(path))
-    }
-
-    fn mark(&self, name: &str, owner: u32) {
-        chown(&self.0, Some(owner), None).unwrap();
-        setxattr(&self.0, name, b"1", XattrFlags::empty()).unwrap();
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
-    }
+fn mark(cgroup: &Cgroup, name: &str, owner: u32) {
+    chown(cgroup.folder(), Some(owner), None).unwrap();
+    setxattr(cgroup.folder(), name, b"1", XattrFlags::empty()).unwrap();
 }
 
 #[test]
 fn marks_count_as_root_sets_them_and_a_users_own_within_bounds() {
     let world = world!();
     world.limit(ALICE, "128M", SOFT);
-    let Some(cgroup) = Cgroup::new("plimsoll-test-marks") else {
-        println!(
-            "\nSKIPPED: marks_count_as_root_sets_them_and_a_users_own_within_bounds: no cgroup v2 is mounted"
-        );
-        return;
-    };
+    let test = "marks_count_as_root_sets_them_and_a_users_own_within_bounds";
+    let Some(cgroup) = Cgroup::of(test, "marks") else { return };
     let mut one = world.chill("one", 40);
     world.counts(one.pid(), 1000, false);
     // Nothing tells of a mark: it is seen when those who could come first are judged again.
-    fs::write(cgroup.0.join("cgroup.procs"), one.pid().to_string()).unwrap();
-    cgroup.mark("user.oomd_omit", ALICE);
+    cgroup.take(one.pid());
+    mark(&cgroup, "user.oomd_omit", ALICE);
     world.counts(one.pid(), 500, false);
-    cgroup.mark("user.oomd_omit", 0);
+    mark(&cgroup, "user.oomd_omit", 0);
     world.counts(one.pid(), 1000, true);
     one.stop();
 }

@@ -24,6 +24,7 @@ use std::{
 };
 use support::{
     SOON,
+    cgroup::Cgroup,
     program::{PYTHON, Program, workloads},
     until,
 };
@@ -113,15 +114,15 @@ impl Cell {
 
     /// A tmux server with a build in one pane and an editor in the other. The build moves into `cgroup`, if there is one; so
     /// does the server, if `together`.
-    fn tmux(&self, cgroup: Option<&Folder>, together: bool) -> Family {
+    fn tmux(&self, cgroup: Option<&Cgroup>, together: bool) -> Family {
         for name in ["vim", "cc1", "ld"] {
             self.copy(&workloads().join("chill"), name);
         }
         for name in ["bash", "make"] {
             self.copy(Path::new("/bin/sh"), name);
         }
-        let join = |cgroup: Option<&Folder>| {
-            cgroup.map(|cgroup| format!("echo $$ >{}/cgroup.procs\n", cgroup.0.display())).unwrap_or_default()
+        let join = |cgroup: Option<&Cgroup>| {
+            cgroup.map(|cgroup| format!("echo $$ >{}\n", cgroup.processes().display())).unwrap_or_default()
         };
         let server = join(cgroup.filter(|_| together));
         self.write_script(
@@ -135,38 +136,6 @@ impl Cell {
             &format!("{}echo make $$\n\"$F/cc1\" --mebibytes=16 --seconds=90 &\necho cc1 $!\n\"$F/ld\" --mebibytes=48 --seconds=90 &\necho ld $!\nwait\nsleep 60\n", join(cgroup)),
         );
         self.family("tmux: server", "server.sh", &["tmux", "vim", "pane", "make", "cc1", "ld"], 3)
-    }
-}
-
-/// A cgroup of the v2 hierarchy of a test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make(test: &str) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/mounts").unwrap();
-        let root = mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let (place, kind) = (fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(place))
-        });
-        let made = root.map(|root| Self(root.join(format!("plimsoll-test-{test}-{}", std::process::id()))));
-        match made {
-            Some(folder) if fs::create_dir(&folder.0).is_ok() => Some(folder),
-            _ => {
-                println!("\nSKIPPED: {test}: no cgroup v2 can be made here");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(fs::write(self.0.join("cgroup.kill"), "1"));
-        let end = std::time::Instant::now() + SOON;
-        while fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < end {
-            std::thread::yield_now();
-        }
     }
 }
 
@@ -210,7 +179,12 @@ fn of_a_build_under_tmux_that_is_a_tree_the_job_dies_and_the_server_and_both_pan
 
 #[test]
 fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_lives() {
-    let Some(folder) = Folder::make("build_of_its_own") else { return };
+    let Some(folder) = Cgroup::of(
+        "of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_lives",
+        "build",
+    ) else {
+        return;
+    };
     let cell = cell!(&format!("{QUIET}{}", rule("ld", "cgroup")));
     let family = cell.tmux(Some(&folder), false);
     cell.is_dire_once();
@@ -223,7 +197,10 @@ fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_liv
 
 #[test]
 fn whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes() {
-    let Some(folder) = Folder::make("spared") else { return };
+    let Some(folder) = Cgroup::of("whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes", "spared")
+    else {
+        return;
+    };
     let never = "[[rules]]\neffect = \"never\"\nexe = \"*/tmux: server\"\n";
     let config = format!("{QUIET}{never}{}", rule("ld", "cgroup"));
     let cell = cell!(&config, DRY);

@@ -14,6 +14,7 @@
 )]
 
 pub mod cage;
+pub mod cgroup;
 pub mod disk;
 pub mod exact;
 pub mod grants;
@@ -192,6 +193,24 @@ impl World {
     /// The daemon's process number.
     pub fn daemon_pid(&self) -> u32 {
         self.daemon.as_ref().expect("the daemon runs").id()
+    }
+
+    /// How many descriptors the daemon has open.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.daemon_pid())).unwrap().count()
+    }
+
+    /// What all threads of the daemon have of a CPU in the next `time`, in percent.
+    pub fn percent_of_a_cpu(&self, time: Duration) -> f64 {
+        let ticks = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon_pid())).unwrap();
+            let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+            fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap()
+        };
+        let (before, began) = (ticks(), Instant::now());
+        std::thread::sleep(time);
+        // A hundred ticks a second, as everywhere.
+        f64::from(ticks() - before) / began.elapsed().as_secs_f64()
     }
 
     /// The daemon's standard error so far.
