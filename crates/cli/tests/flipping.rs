@@ -1,14 +1,9 @@
 //! A program that goes back and forth around its user's soft limit keeps neither the guard nor itself busy.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
 
 mod support;
 
-use std::{fs, time::Instant};
+use std::time::Duration;
 use support::{exact::page_bytes, slowness};
 
 const USER: u32 = 60_201;
@@ -33,13 +28,6 @@ say('turns', turns)
 hear(); hear()
 ";
 
-/// Ticks of a hundredth of a second that all threads of the daemon had.
-fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
 #[test]
 fn flipping_around_the_soft_limit_brings_an_account_near_once_a_second() {
     let world = world!();
@@ -49,17 +37,12 @@ fn flipping_around_the_soft_limit_brings_an_account_near_once_a_second() {
     // With half of the 2 MiB it is at its soft limit.
     program.tell(&((47 << 20) - has).to_string());
     program.stage("flips");
-    let (began, before) = (Instant::now(), ticks(world.daemon_pid()));
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    let (took, used) = (began.elapsed(), ticks(world.daemon_pid()) - before);
+    let percent = world.percent_of_a_cpu(Duration::from_secs(2));
     program.tell("");
     let turns: u64 = program.stage("turns").parse().unwrap();
     assert!(turns > 10, "{turns} turns");
-    // It was 20 to 46 of a hundred.
-    let permille = u128::from(used) * 10_000 / took.as_millis().max(1);
-    assert!(
-        permille < 100 * u128::from(slowness()),
-        "{permille} thousandths of a CPU, {turns} turns in {took:?}"
-    );
+    // It was 20 to 46 of a hundred. Emulated it is 19 to 32, and was 100 to 126: one thread has no more than a CPU.
+    let most = (5.0 * f64::from(slowness())).min(60.0);
+    assert!(percent < most, "{percent:.1} % of a CPU, {turns} turns");
     assert!(world.history().is_empty());
 }

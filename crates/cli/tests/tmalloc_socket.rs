@@ -12,10 +12,7 @@ mod support;
 use plimsoll_sys::bpf::AccountFacts;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 use support::{SOON, World, program::Program, until};
 
 /// Who asks for memory.
@@ -44,8 +41,8 @@ def take(s):
     return struct.unpack("=IIQQQ", message) if len(message) == 32 else (0, 0, 0, 0, 0)
 def raw():
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    s.settimeout(20)
     s.connect(PATH)
+    s.settimeout(20)
     return s
 def connect(watch=0):
     s = raw()
@@ -334,8 +331,7 @@ fn garbage_and_floods_disturb_nobody_else() {
     draw(&world, OTHER, 96);
     let mut bystander = client(&world, OTHER, BYSTANDER);
     assert_eq!(bystander.line(), "ready");
-    let open = || fs::read_dir(format!("/proc/{}/fd", world.daemon_pid())).unwrap().count();
-    let before = open();
+    let before = world.open_files();
     let mut attackers: Vec<Program> = ATTACKS
         .iter()
         .flat_map(|script| [client(&world, MALLORY, script), client(&world, USER, script)])
@@ -349,9 +345,88 @@ fn garbage_and_floods_disturb_nobody_else() {
     }
     world.status();
     drop(attackers);
-    until("everything is closed", Duration::from_secs(15), || (open() <= before).then_some(()));
+    until("everything is closed", Duration::from_secs(15), || (world.open_files() <= before).then_some(()));
     nothing_reserved(&world, OTHER);
     nobody_was_killed(&world);
+}
+
+/// Before a flood: what it sends. It costs its sender little, and has no answer.
+const FLOOD: &str = r#"
+message = struct.pack("=IIQQQ", GAVE_BACK, 0, 4096, 0, 0)
+def lines(count):
+    held = [connect() for _ in range(count)]
+    for s in held: s.settimeout(None)
+    return held
+"#;
+
+/// One user's floods: what each is called, the script, and how many processes run it.
+const FLOODS: [(&str, &str, usize); 4] = [
+    ("one connection", "s, = lines(1)\nsay('on')\nwhile True: s.send(message)\n", 1),
+    (
+        "16 connections of 4 processes",
+        "held = lines(4)\nsay('on')\nwhile True:\n    for s in held: s.send(message)\n",
+        4,
+    ),
+    (
+        "connections that say nothing",
+        "say('on')\nwhile True:\n    try: raw().close()\n    except OSError: pass\n",
+        2,
+    ),
+    (
+        "connections that say HELLO",
+        "say('on')\nwhile True:\n    try: connect().close()\n    except (OSError, AssertionError): pass\n",
+        2,
+    ),
+];
+
+/// Measures how long a connection takes it that is made anew, and grants on one that it has: the longest, and half of them.
+const PASSER_BY: &str = r"
+s = connect()
+say('ready')
+def timed(what, times):
+    took = []
+    for n in range(times):
+        began = time.monotonic()
+        what()
+        took.append(int((time.monotonic() - began) * 1e6))
+        time.sleep(0.005)
+    took.sort()
+    return took[-1], took[times // 2]
+def grant():
+    assert reserve(s, 65536)[0] == GRANTED
+    send(s, SETTLED)
+while hear(): say(*timed(grant, 100), *timed(lambda: connect().close(), 20))
+";
+
+#[test]
+fn whoever_sends_or_connects_without_end_has_little_of_a_cpu_and_the_others_their_answers() {
+    let world = world!();
+    draw(&world, MALLORY, 96);
+    draw(&world, OTHER, 96);
+    let mut other = client(&world, OTHER, PASSER_BY);
+    assert_eq!(other.line(), "ready");
+    let before = world.open_files();
+    for (name, script, processes) in FLOODS {
+        let script = format!("{FLOOD}{script}");
+        let mut flood: Vec<Program> = (0..processes).map(|_| client(&world, MALLORY, &script)).collect();
+        flood.iter_mut().for_each(|one| assert_eq!(one.line(), "on"));
+        // What nobody has to wait for is used up.
+        std::thread::sleep(Duration::from_millis(500));
+        let percent = world.percent_of_a_cpu(Duration::from_secs(2));
+        other.tell("ask");
+        let told = other.line();
+        println!(
+            "{name}: {percent:.1} % of a CPU; us of another's grant (longest, median) and connection: {told}"
+        );
+        let took: Vec<u64> = told.split(' ').map(|field| field.parse().unwrap()).collect();
+        assert!(took[0] < 3_000_000 && took[2] < 3_000_000, "{name}: {told} us");
+        assert!(percent <= 25.0, "{name} takes {percent:.1} % of a CPU");
+        drop(flood);
+        // Before one that has not said HELLO is closed for that.
+        until("everything is closed", Duration::from_secs(3), || {
+            (world.open_files() <= before).then_some(())
+        });
+    }
 }
 
 #[test]
@@ -365,5 +440,6 @@ fn a_stopped_daemon_takes_its_socket_with_it() {
     world.end_daemon(Signal::KILL);
     assert!(world.path("tmalloc.sock").exists());
     world.launch();
-    assert_eq!(world.status()["guards"]["tmalloc"]["state"], "on");
+    // It loads its programs once the daemon answers.
+    until("tmalloc is on", SOON, || (world.status()["guards"]["tmalloc"]["state"] == "on").then_some(()));
 }

@@ -12,7 +12,7 @@ pub mod frame;
 pub mod listener;
 pub mod message;
 pub mod nobody;
-mod pace;
+pub(crate) mod pace;
 pub mod peer;
 pub mod plimsoll;
 pub mod seats;

@@ -22,8 +22,10 @@ const SOCKET_MODE: u32 = 0o666;
 /// The folder of the socket: everyone may reach into it, only its owner may put something there.
 const FOLDER_MODE: u32 = 0o755;
 
-/// Taken within a third of a second at the pace of a flood.
-const CONTROL_BACKLOG: i32 = 512;
+/// Connections that may wait to be taken or turned away; who comes then waits for room. They are taken at a pace, so that a
+/// new one must not stand behind many: at the pace of a flood these take a third of a second on the control socket, and a
+/// twentieth on tmalloc's.
+const BACKLOG: i32 = 512;
 
 /// Which socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,16 +41,6 @@ impl Purpose {
         match self {
             Self::Control => SockType::Stream,
             Self::Tmalloc => SockType::SeqPacket,
-        }
-    }
-
-    /// Connections that may wait to be taken or turned away; who comes then waits for room. On the control socket they are
-    /// taken at a pace, so that a new one must not stand behind many. tmalloc's: as many as the kernel lets
-    /// (`net.core.somaxconn`, 4096).
-    fn backlog(self) -> Backlog {
-        match self {
-            Self::Control => Backlog::new(CONTROL_BACKLOG).unwrap_or(Backlog::MAXCONN),
-            Self::Tmalloc => Backlog::MAXALLOWABLE,
         }
     }
 
@@ -124,7 +116,7 @@ impl ServedSocket {
         let listener = bound.map_err(|errno| at("open the socket", path)(errno.into()))?;
         fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
             .map_err(at("open to all users the socket", path))?;
-        listen(&listener, purpose.backlog())
+        listen(&listener, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
             .map_err(|errno| at("listen on the socket", path)(errno.into()))?;
         listener.set_nonblocking(true).map_err(at("set up the socket", path))?;
         let file = fs::symlink_metadata(path).map_err(at("look at the socket", path))?;

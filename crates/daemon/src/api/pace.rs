@@ -1,81 +1,60 @@
-//! How much of the daemon's time clients may have: a small part of a CPU for each owner, after a start in which nobody waits.
+//! How much of the daemon's time clients may have: one part of a CPU in `PARTS` for each owner, after a start in which nobody
+//! waits. Of one piece of work, `NOTED_MAX_MS` milliseconds are noted at most: one that took longer had to wait for the guard,
+//! or for a CPU that was taken away, which is not its client's fault.
 
-use plimsoll_policy::units::Uid;
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use plimsoll_policy::units::{Nanos, Uid};
+use std::{collections::BTreeMap, time::Duration};
 
-/// One part of so many is spent at most, over time.
-const PARTS: u32 = 50;
-
-/// What may be spent at once by somebody who has asked for little before: some hundred answers.
+/// What may be spent at once by somebody who has asked for little before.
 const CREDIT: Duration = Duration::from_millis(100);
-
-/// What is noted of one answer at most: one that had to wait for the guard is not its client's fault alone.
-const NOTED_MAX: Duration = Duration::from_millis(20);
 
 /// Owners that are remembered; whoever has spent least of late is forgotten first.
 const REMEMBERED_MAX: usize = 1024;
 
-/// What was spent and has not been made good by waiting yet.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Debt {
-    spent: Duration,
-    at: Instant,
+/// When all that was spent will have been made good by waiting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Debt<const PARTS: u32, const NOTED_MAX_MS: u64>(Nanos);
+
+impl<const PARTS: u32, const NOTED_MAX_MS: u64> Debt<PARTS, NOTED_MAX_MS> {
+    /// Notes time that was spent until `now`; from when on more may be.
+    pub(crate) fn pay(&mut self, time: Duration, now: Nanos) -> Nanos {
+        let noted = time.min(Duration::from_millis(NOTED_MAX_MS));
+        self.0 = self.0.max(now).saturating_add(wait_for::<PARTS>(noted));
+        self.until()
+    }
+
+    fn until(self) -> Nanos {
+        Nanos(self.0.0.saturating_sub(wait_for::<PARTS>(CREDIT).0))
+    }
 }
 
-impl Debt {
-    pub(super) const fn none(now: Instant) -> Self {
-        Self { spent: Duration::ZERO, at: now }
-    }
-
-    fn spend(&mut self, time: Duration, now: Instant) {
-        *self = Self { spent: self.left(now).saturating_add(time.min(NOTED_MAX)), at: now };
-    }
-
-    fn left(&self, now: Instant) -> Duration {
-        self.spent.saturating_sub(now.saturating_duration_since(self.at) / PARTS)
-    }
-
-    /// How long to wait until there is credit again.
-    fn wait(&self, now: Instant) -> Duration {
-        self.left(now).saturating_sub(CREDIT).saturating_mul(PARTS)
-    }
-
-    /// Notes time that was spent; how long to wait for it.
-    pub(super) fn pay(&mut self, time: Duration, now: Instant) -> Duration {
-        self.spend(time, now);
-        self.wait(now)
-    }
+/// How long it takes to make good what was spent.
+fn wait_for<const PARTS: u32>(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.saturating_mul(PARTS).as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The pace of every owner; root, who could stop the daemon, has none.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    debts: Mutex<BTreeMap<Uid, Debt>>,
+pub(crate) struct Pace<const PARTS: u32, const NOTED_MAX_MS: u64> {
+    debts: BTreeMap<Uid, Debt<PARTS, NOTED_MAX_MS>>,
 }
 
-impl Pace {
-    /// Notes time that was spent for an owner.
-    pub(super) fn spent(&self, owner: Uid, time: Duration) {
+impl<const PARTS: u32, const NOTED_MAX_MS: u64> Pace<PARTS, NOTED_MAX_MS> {
+    /// Notes time that was spent for an owner until `now`.
+    pub(crate) fn spent(&mut self, owner: Uid, time: Duration, now: Nanos) {
         if owner == Uid(0) {
             return;
         }
-        let now = Instant::now();
-        let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        if !debts.contains_key(&owner) && debts.len() >= REMEMBERED_MAX {
-            let least = debts.iter().min_by_key(|(_, debt)| debt.left(now)).map(|(owner, _)| *owner);
-            least.and_then(|owner| debts.remove(&owner));
+        if !self.debts.contains_key(&owner) && self.debts.len() >= REMEMBERED_MAX {
+            let least = self.debts.iter().min_by_key(|(_, debt)| **debt).map(|(owner, _)| *owner);
+            least.and_then(|owner| self.debts.remove(&owner));
         }
-        debts.entry(owner).or_insert_with(|| Debt::none(now)).spend(time, now);
+        self.debts.entry(owner).or_default().pay(time, now);
     }
 
-    /// How long this owner waits for the next answer.
-    pub(super) fn wait(&self, owner: Uid) -> Duration {
-        let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        debts.get(&owner).map(|debt| debt.wait(Instant::now())).unwrap_or_default()
+    /// From when on this owner may have more.
+    pub(crate) fn until(&self, owner: Uid) -> Nanos {
+        self.debts.get(&owner).map(|debt| debt.until()).unwrap_or_default()
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     dialogue::{self, Next},
     frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
     listener::{ListenError, Purpose, ServedSocket},
-    pace::{Debt, Pace},
+    pace,
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
@@ -16,18 +16,18 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
 };
-use plimsoll_policy::units::Uid;
-use plimsoll_sys::process::{process_cpu_time, thread_cpu_time};
+use plimsoll_policy::units::{Nanos, Uid};
+use plimsoll_sys::process::{clock_monotonic_ns, process_cpu_time, thread_cpu_time};
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
@@ -37,6 +37,10 @@ const STACK_BYTES: usize = 256 * 1024;
 const URGENT_NICE: i32 = -20;
 /// Pause before the next accept after one that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// One part of so many of a CPU is spent for an owner at most, over time, and likewise on taking connections.
+const PARTS: u32 = 50;
+/// What is noted of one answer at most, in milliseconds.
+const NOTED_MAX_MS: u64 = 20;
 /// How long connections are taken or turned away in one go, of a CPU's time. With many that knock without end, a new one is
 /// taken after a few rounds.
 const ACCEPT_ROUND: Duration = Duration::from_millis(1);
@@ -44,6 +48,9 @@ const ACCEPT_ROUND: Duration = Duration::from_millis(1);
 const THREAD_COST: Duration = Duration::from_micros(400);
 /// How long a client that is turned away may take to be told so.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_millis(1);
+
+type Debt = pace::Debt<PARTS, NOTED_MAX_MS>;
+type Pace = pace::Pace<PARTS, NOTED_MAX_MS>;
 
 /// What to grant to clients. [`Allowance::SERVER`] but in tests.
 #[derive(Debug, Clone, Copy)]
@@ -188,7 +195,7 @@ struct Acceptor {
     tally: Arc<Tally>,
     control: Arc<dyn Control>,
     owners: Owners,
-    pace: Arc<Pace>,
+    pace: Arc<Mutex<Pace>>,
     patience: Patience,
 }
 
@@ -197,7 +204,7 @@ impl Acceptor {
         // Of this thread alone, and it does little: whoever knocks without end must not run before it, or the next one
         // waits behind all that are not turned away yet. Without the right to it, others wait longer.
         rustix::process::setpriority_process(None, URGENT_NICE).ok();
-        let mut debt = Debt::none(Instant::now());
+        let mut debt = Debt::default();
         loop {
             let mut watched = [
                 PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
@@ -217,7 +224,8 @@ impl Acceptor {
             let began = thread_cpu_time();
             let spent = || thread_cpu_time().saturating_sub(began);
             while self.accept() && spent() < ACCEPT_ROUND {}
-            let wait = debt.pay(spent(), Instant::now());
+            let now = now();
+            let wait = left(debt.pay(spent(), now), now);
             if !wait.is_zero() {
                 self.pause(wait);
             }
@@ -245,20 +253,19 @@ impl Acceptor {
     }
 
     fn seat(&self, peer: Peer, stream: Arc<UnixStream>) {
-        let owner = peer.owner;
-        let Some(seat) = self.seats.take(owner, &stream) else {
+        let paced = Paced { pace: Arc::clone(&self.pace), owner: peer.owner };
+        let Some(seat) = self.seats.take(peer.owner, &stream) else {
             // Whoever knocks without end is not worth the words.
-            if !self.pace.wait(owner).is_zero() {
+            if !paced.left().is_zero() {
                 return count(&self.tally.turned_away);
             }
-            self.pace.spent(owner, THREAD_COST);
+            paced.note(THREAD_COST);
             return self.turn_away(&stream, "too many connections; close one, or try again in a moment");
         };
         let spare = Arc::clone(&stream);
         let control = Arc::clone(&self.control);
         let tally = Arc::clone(&self.tally);
         let patience = self.patience;
-        let paced = Paced { pace: Arc::clone(&self.pace), owner };
         let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
             move || {
                 converse(&stream, control.as_ref(), peer, patience, Holding { _seat: seat, tally, paced })
@@ -294,14 +301,19 @@ struct Holding {
 
 /// Whose time a conversation takes.
 struct Paced {
-    pace: Arc<Pace>,
+    pace: Arc<Mutex<Pace>>,
     owner: Uid,
 }
 
 impl Paced {
-    /// Waits until this owner may have another answer.
+    /// How long it is until this owner may have another answer.
+    fn left(&self) -> Duration {
+        left(self.lock().until(self.owner), now())
+    }
+
+    /// Waits until then.
     fn wait(&self) {
-        let wait = self.pace.wait(self.owner);
+        let wait = self.left();
         if !wait.is_zero() {
             thread::sleep(wait);
         }
@@ -309,8 +321,21 @@ impl Paced {
 
     /// Notes what was spent on one message.
     fn note(&self, time: Duration) {
-        self.pace.spent(self.owner, time);
+        self.lock().spent(self.owner, time, now());
     }
+
+    /// A poisoned lock is entered all the same: no statement leaves the table half changed.
+    fn lock(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
+
+fn left(until: Nanos, now: Nanos) -> Duration {
+    Duration::from_nanos(until.0.saturating_sub(now.0))
 }
 
 /// One connection from its first request to its last.

@@ -2,11 +2,16 @@
 //!
 //! Nothing here waits for a client: what a socket does not take at once closes it. Users take turns, and so do the connections
 //! of each ([`Turns`]); a turn is a few messages. So a user who talks without end holds the others up by a turn at most.
+//!
+//! Each user has an eighth of a CPU over time. One who has had more is not read until that is made good: its messages wait in
+//! its own sockets. `epoll` tells once that a connection can be read, and again when all of it was read (`EPOLLONESHOT`), so
+//! nobody keeps this thread awake by sending. Whose a connection is, is known when it has been taken: all that are taken have
+//! an eighth of a CPU as well, together.
 
 use super::{
     desk::ConnectionId,
     state::{Coordinator, Effect, Fault, Guest, Terms},
-    turns::Turns,
+    turns::{Debt, Turns},
     words::{Shown, Word, Words},
 };
 use crate::{
@@ -21,10 +26,10 @@ use nix::{
         socket::{getsockopt, sockopt::PeerPidfd},
     },
 };
-use plimsoll_policy::units::{Nanos, Pid};
+use plimsoll_policy::units::{Nanos, Pid, Uid};
 use plimsoll_sys::{
     bpf::{Grants, PinState, Pins},
-    process::{ProcRoot, clock_monotonic_ns},
+    process::{ProcRoot, clock_monotonic_ns, thread_cpu_time},
 };
 use plimsoll_wire::tmalloc::{MESSAGE_BYTES, MessageError, Reply, Request};
 use std::{
@@ -34,6 +39,7 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
     },
+    time::Duration,
 };
 
 /// The most urgent that an ordinary thread can be.
@@ -83,6 +89,10 @@ pub(super) struct Service {
     owners: Owners,
     lines: BTreeMap<ConnectionId, Line>,
     turns: Turns,
+    /// Of all connections that were taken.
+    knocks: Debt,
+    /// The time of a CPU that this thread had had when somebody was charged last.
+    had: Duration,
     /// The processes that have said HELLO, held.
     held: BTreeMap<Pid, OwnedFd>,
     next_id: u64,
@@ -93,6 +103,11 @@ pub(super) struct Service {
 
 fn now() -> Nanos {
     Nanos(clock_monotonic_ns())
+}
+
+/// Something to read of a connection, or its end: told once.
+const fn once(id: ConnectionId) -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN.union(EpollFlags::EPOLLONESHOT), id.0)
 }
 
 impl Service {
@@ -106,6 +121,8 @@ impl Service {
             owners: Owners::default(),
             lines: BTreeMap::new(),
             turns: Turns::default(),
+            knocks: Debt::default(),
+            had: Duration::ZERO,
             held: BTreeMap::new(),
             next_id: 0,
             closed_until: None,
@@ -117,10 +134,11 @@ impl Service {
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         // Of this thread alone. Whoever asks stands still until the answer: behind two busy programs on two CPUs that was
-        // 3 ms for one request in a hundred, and is 0.1 ms like this. No user gets more of it than its turns. Without the
+        // 3 ms for one request in a hundred, and is 0.1 ms like this. No user gets more of it than its part. Without the
         // right to it others wait longer.
         rustix::process::setpriority_process(None, URGENT_NICE).ok();
         self.adopt();
+        self.charge_nobody();
         while !self.stopping {
             self.ground.words.show(Shown::On(self.coordinator.tally()));
             if let Err(errno) = self.look() {
@@ -142,7 +160,11 @@ impl Service {
         for event in events.iter().take(count) {
             match event.data() {
                 LISTENER => self.accept(),
-                BELL => self.listen(),
+                BELL => {
+                    self.listen();
+                    self.carry_out();
+                    self.charge_nobody();
+                }
                 process if process & PROCESS != 0 => {
                     if let Ok(number) = u32::try_from(process & !PROCESS) {
                         self.ended(Pid(number));
@@ -162,29 +184,53 @@ impl Service {
             self.closed_until = None;
             self.epoll.add(self.ground.socket.listener(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         }
-        self.coordinator.tick(now());
-        self.carry_out();
+        if self.coordinator.next_deadline().is_some_and(|due| due <= now()) {
+            self.coordinator.tick(now());
+            self.carry_out();
+            self.charge_nobody();
+        }
         Ok(())
     }
 
     /// Reads whose turn it is.
     fn give_turns(&mut self) {
         for _ in 0..TURNS_AT_ONCE {
-            let Some(id) = self.turns.next() else { return };
+            let Some(id) = self.turns.next(now()) else { return };
+            let Some(owner) = self.lines.get(&id).map(|line| line.peer.owner) else { continue };
             let more = self.read(id);
             self.carry_out();
-            if let Some(line) = self.lines.get(&id).filter(|_| more) {
-                self.turns.ready(id, line.peer.owner);
+            if more {
+                self.turns.ready(id, owner);
+            } else {
+                self.await_more(id);
             }
+            self.charge(owner);
+        }
+    }
+
+    /// What was done since the last call was for this owner, and so was waking up for it.
+    fn charge(&mut self, owner: Uid) {
+        let had = thread_cpu_time();
+        self.turns.spent(owner, had.saturating_sub(self.had), now());
+        self.had = had;
+    }
+
+    /// What was done since the last call counts for nobody.
+    fn charge_nobody(&mut self) {
+        self.had = thread_cpu_time();
+    }
+
+    /// Has it told when there is something to read of this connection again, or its end.
+    fn await_more(&mut self, id: ConnectionId) {
+        let Some(line) = self.lines.get(&id) else { return };
+        if self.epoll.modify(&line.stream, &mut once(id)).is_err() {
+            self.lose(id);
         }
     }
 
     fn timeout(&self) -> EpollTimeout {
-        if !self.turns.is_empty() {
-            return EpollTimeout::ZERO;
-        }
-        let due = [self.coordinator.next_deadline(), self.closed_until].into_iter().flatten().min();
-        let Some(due) = due else { return EpollTimeout::NONE };
+        let due = [self.coordinator.next_deadline(), self.closed_until, self.turns.due()];
+        let Some(due) = due.into_iter().flatten().min() else { return EpollTimeout::NONE };
         // Rounded up: an early turn would find nothing due, and come back for it.
         let milliseconds = due.0.saturating_sub(now().0).div_ceil(1_000_000);
         EpollTimeout::try_from(milliseconds).unwrap_or(EpollTimeout::MAX)
@@ -227,44 +273,62 @@ impl Service {
 
     /// Takes those who wait at the door.
     fn accept(&mut self) {
+        let had = self.had;
         for _ in 0..ACCEPTS_AT_ONCE {
-            let stream = match self.ground.socket.listener().accept() {
-                Ok((stream, _)) => stream,
+            match self.ground.socket.listener().accept() {
+                Ok((stream, _)) => self.take(stream),
                 Err(error) => {
                     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                     if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
-                        self.close_door(&error);
+                        self.ground
+                            .notices
+                            .once("tmalloc", &format_args!("connections have to wait: {error}"));
+                        // Level-triggered: without this the loop would spin until there is a descriptor.
+                        self.close_door(now().saturating_add(ACCEPT_PAUSE));
                     }
-                    return;
+                    break;
                 }
-            };
-            let id = ConnectionId(self.next_id);
-            self.next_id = self.next_id.saturating_add(1);
-            if let Err(error) = self.take(id, stream) {
-                self.ground.notices.once("tmalloc", &format_args!("a connection was not taken: {error}"));
             }
         }
-    }
-
-    fn close_door(&mut self, why: &io::Error) {
-        self.ground.notices.once("tmalloc", &format_args!("connections have to wait: {why}"));
-        // Level-triggered: without this the loop would spin until there is a descriptor.
-        if self.epoll.delete(self.ground.socket.listener()).is_ok() {
-            self.closed_until = Some(now().saturating_add(ACCEPT_PAUSE));
+        let now = now();
+        let until = self.knocks.pay(self.had.saturating_sub(had), now);
+        if until > now {
+            self.close_door(until);
         }
     }
 
-    fn take(&mut self, id: ConnectionId, stream: UnixStream) -> io::Result<()> {
-        stream.set_nonblocking(true)?;
-        let peer = Peer::of(&stream, &mut self.owners)?;
-        if let Err(fault) = self.coordinator.connect(id, peer.owner, now()) {
-            return say(&stream, Reply::Fault { errno: fault.errno() });
+    /// Takes nobody until then.
+    fn close_door(&mut self, until: Nanos) {
+        if self.closed_until.is_some() || self.epoll.delete(self.ground.socket.listener()).is_ok() {
+            self.closed_until = self.closed_until.max(Some(until));
         }
-        if let Err(errno) = self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0)) {
+    }
+
+    fn take(&mut self, stream: UnixStream) {
+        let id = ConnectionId(self.next_id);
+        self.next_id = self.next_id.saturating_add(1);
+        let taken = Peer::of(&stream, &mut self.owners).and_then(|peer| {
+            let seated = self.seat(id, Line { stream, peer });
+            self.charge(peer.owner);
+            seated
+        });
+        if let Err(error) = taken {
+            self.ground.notices.once("tmalloc", &format_args!("a connection was not taken: {error}"));
+        }
+    }
+
+    fn seat(&mut self, id: ConnectionId, line: Line) -> io::Result<()> {
+        line.stream.set_nonblocking(true)?;
+        if let Err(fault) = self.coordinator.connect(id, line.peer.owner, now()) {
+            // One that does not take it learns from the closing alone.
+            drop(say(&line.stream, Reply::Fault { errno: fault.errno() }));
+            return Ok(());
+        }
+        if let Err(errno) = self.epoll.add(&line.stream, once(id)) {
             self.coordinator.disconnect(id, now());
             return Err(errno.into());
         }
-        self.lines.insert(id, Line { stream, peer });
+        self.lines.insert(id, line);
         Ok(())
     }
 
@@ -341,10 +405,14 @@ impl Service {
             return;
         }
         let Some(pidfd) = self.held.remove(&pid) else { return };
+        let owner = self.coordinator.owner_of(pid);
         // Closing it takes it out of the epoll, too, but for a copy, of which there is none.
         drop(pidfd);
         self.coordinator.process_ended(pid, now());
         self.carry_out();
+        if let Some(owner) = owner {
+            self.charge(owner);
+        }
     }
 
     /// A connection has ended from the other side.

@@ -272,6 +272,11 @@ impl<G: Grantor> Coordinator<G> {
         self.connections.get(&id)?.process
     }
 
+    /// Whom a process counts for: `None` where it is not held.
+    pub(crate) fn owner_of(&self, pid: Pid) -> Option<Uid> {
+        self.processes.get(&pid).map(|process| process.owner)
+    }
+
     /// A connection says HELLO.
     pub(crate) fn hello(&mut self, id: ConnectionId, guest: Guest, now: Nanos) {
         let Guest { pid, watch, doubtful } = guest;
