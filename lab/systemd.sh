@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 readonly own=$lab/systemd
 readonly suite=bookworm
 # What a server with users has, Python for the programs that take memory, and other killers.
-readonly packages=systemd,systemd-sysv,dbus,libpam-systemd,libelf1,zlib1g,procps,python3,earlyoom,systemd-oomd
+readonly packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,libelf1,zlib1g,procps,python3,earlyoom,systemd-oomd
 readonly seconds_max=900
 
 # Makes the Debian, once; another list of packages makes it anew.
@@ -29,7 +29,7 @@ make_root() {
     rm -rf "$root" "$root.new"
     bootstrap --variant=minbase --include="$packages" "$suite" "$root.new" >"$own/debootstrap.log" 2>&1 </dev/null ||
         die "debootstrap failed: see $own/debootstrap.log" 3
-    chroot "$root.new" useradd --create-home --uid 1000 alice
+    chroot "$root.new" useradd --create-home --shell /bin/bash --uid 1000 alice
     # Nothing reaches for the network, and nobody logs in.
     local unit
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer serial-getty@ttyS0.service getty@tty1.service; do

@@ -43,10 +43,11 @@ max_is() { [ "$(property)" = "$1" ] && { [ "$(in_force)" = "$1" ] || [ "$1 $(in_
 said() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["triggers"]["last-defence"])'; }
 heard() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["guards"]["others"]["kernel"])'; }
 hears() { case $(heard) in "on: "*"own report") ;; *) return 1 ;; esac; }
-last_incident() {
-    plimsoll history --json |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)[-1]["'"$1"'"])'
+# A word of Python about the last incident, which it finds in `it`.
+of_last() {
+    plimsoll history --json | python3 -c 'import json, sys; it = json.load(sys.stdin)[-1]; print(eval(sys.argv[1]))' "$1"
 }
+last_incident() { of_last "it['$1']"; }
 incidents_of() {
     plimsoll history --json |
         python3 -c 'import json, sys; print(sum(any(v["pid"] == '"$1"' for v in i["victims"]) for i in json.load(sys.stdin)))'
@@ -131,6 +132,44 @@ with_the_other_triggers_switched_off_the_kernel_takes_the_largest() {
     end small
     rm /etc/plimsoll/conf.d/alone.toml
     systemctl restart plimsoll && until_so answers
+}
+
+# A login of hers by su's PAM session, to a shell that leads a terminal; what is written to descriptor 9 is typed there.
+hers() { pgrep --uid alice --exact 'systemd|bash|dbus-daemon'; }
+runs_in() { grep -qx "0::/user.slice/$slice/$2" "/proc/$1/cgroup" || { cat "/proc/$1/cgroup" && return 1; }; }
+three_run() { [ "$(pgrep --uid alice --full --count 'take.py 5$')" -eq 3 ]; }
+
+# A quarter of the line is 14 MiB. The shell has 13.5, the others 9 each: the hog crosses it with some 11, and has 12.5 at most.
+what_a_session_stands_on_is_left_though_the_hog_is_smaller() {
+    local status=0
+    mkfifo /run/keys
+    exec 9<>/run/keys
+    su --pty --login alice <&9 >/run/screen 2>&1 9>&- &
+    session_stays || { status=1 && ps -u alice -o pid,rss,sid,tty,args && cat /run/screen && plimsoll history; }
+    pkill --uid alice --full take.py
+    echo exit >&9
+    wait $!
+    return $status
+}
+session_stays() {
+    local manager shell bus
+    answers || start && plimsoll limit set alice 56M --soft=4M || return 1
+    echo 'systemctl --user start dbus; printf -v held "%*s" 13600000; for i in 1 2 3; do /lab/take.py 5 & done' >&9
+    until_so three_run || return 1
+    # In the order in which they began.
+    read -rd '' manager shell bus < <(hers)
+    runs_in "$manager" user@1000.service/init.scope && runs_in "$bus" 'user@1000.service/.*\.slice/dbus.service' || return 1
+    runs_in "$shell" 'session-[^/]*\.scope' || return 1
+    take hog 9
+    until_so gone hog || return 1
+    # The shell was larger, and nobody else.
+    until_so was_larger "$shell" || { last_incident peers && return 1; }
+    # All others are there: it was the hog.
+    is "$(hers | xargs)" "$manager $shell $bus" && three_run
+}
+was_larger() {
+    local larger='[(v["pid"], "session" in v) for v in it["peers"] if v["usage_bytes"] > it["victims"][0]["usage_bytes"]]'
+    [ "$(of_last "$larger")" = "[($1, True)]" ]
 }
 
 a_line_that_goes_puts_it_back_and_leaves_no_drop_in() {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A bounded fork storm: never more than so many children at once, each of which touches a little memory and exits
- * within milliseconds. Says `ready` first and `done children=N killed=N` at its end.
+ * A bounded fork storm: each thread has never more than so many children at once, each of which touches a little memory,
+ * writes to what it inherited and exits within milliseconds. Says `ready` first and `done children=N killed=N` at its end.
  */
 #include "workload.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,8 +17,9 @@ enum {
 	LIFE_NS_MAX = 20 * 1000 * 1000
 };
 
-static long children_max = 32;
-static long mebibytes = 1;
+static long children_max = 32, mebibytes = 1, inherited_mebibytes, storm_seconds = 5, seed = 1;
+static unsigned char *inherited;
+static atomic_ullong started, killed;
 
 static _Noreturn void live_and_exit(uint64_t random)
 {
@@ -27,26 +30,18 @@ static _Noreturn void live_and_exit(uint64_t random)
 			_exit(0);
 		workload_touch(memory, (size_t)mebibytes * MEBIBYTE);
 	}
+	if (inherited)
+		workload_touch(inherited, workload_random(&random, (size_t)inherited_mebibytes * MEBIBYTE));
 	workload_sleep_until(workload_clock_ns() + workload_random(&random, LIFE_NS_MAX));
 	_exit(0);
 }
 
-int main(int argc, char **argv)
+static void *storm(void *argument)
 {
-	long storm_seconds = 5, seed = 1;
-	const struct setting settings[] = {
-		{ "children", "most at once (32)", 1, 512, &children_max },
-		{ "mebibytes", "memory of each child (1)", 0, 64, &mebibytes },
-		{ "storm-seconds", "how long it lasts (5)", 1, 600, &storm_seconds },
-		{ "seed", "how long the children live (1)", 0, 1L << 30, &seed },
-	};
-
-	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
-	uint64_t random = (uint64_t)seed;
+	uint64_t random = (uint64_t)seed + (uintptr_t)argument;
 	uint64_t end_ns = workload_clock_ns() + (uint64_t)storm_seconds * 1000000000u;
 	long alive = 0;
-	unsigned long long started = 0, killed = 0;
-	workload_stage("ready");
+
 	for (;;) {
 		int over = workload_clock_ns() >= end_ns;
 		while (!over && alive < children_max) {
@@ -60,19 +55,49 @@ int main(int argc, char **argv)
 			alive++;
 		}
 		if (alive == 0 && over)
-			break;
+			return NULL;
 		int status;
-		pid_t ended = wait(&status);
+		/* Each thread's own children: they die with the thread that forked them. */
+		pid_t ended = waitpid(-1, &status, __WNOTHREAD);
 		if (ended < 0 && errno == ECHILD) {
 			workload_sleep_until(workload_clock_ns() + 1000000u);
 			continue;
 		}
 		if (ended < 0)
-			workload_fail("wait");
+			workload_fail("waitpid");
 		alive--;
 		if (WIFSIGNALED(status))
 			killed++;
 	}
+}
+
+int main(int argc, char **argv)
+{
+	long threads_max = 1;
+	pthread_t threads[THREADS_MAX];
+	const struct setting settings[] = {
+		{ "children", "most at once, of each thread (32)", 1, 512, &children_max },
+		{ "mebibytes", "memory of each child (1)", 0, 64, &mebibytes },
+		{ "inherited-mebibytes", "memory that each child inherits and writes to (0)", 0, 64,
+		  &inherited_mebibytes },
+		{ "threads", "threads that fork (1)", 1, THREADS_MAX, &threads_max },
+		{ "storm-seconds", "how long it lasts (5)", 1, 600, &storm_seconds },
+		{ "seed", "how long the children live (1)", 0, 1L << 30, &seed },
+	};
+
+	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
+	if (inherited_mebibytes > 0) {
+		inherited = workload_map((size_t)inherited_mebibytes * MEBIBYTE);
+		workload_touch(inherited, (size_t)inherited_mebibytes * MEBIBYTE);
+	}
+	workload_stage("ready");
+	for (long i = 1; i < threads_max; i++)
+		if ((errno = pthread_create(&threads[i], NULL, storm, (void *)(uintptr_t)i)) != 0)
+			workload_fail("pthread_create");
+	storm(NULL);
+	for (long i = 1; i < threads_max; i++)
+		if ((errno = pthread_join(threads[i], NULL)) != 0)
+			workload_fail("pthread_join");
 	workload_stage("done children=%llu killed=%llu", started, killed);
 	return 0;
 }

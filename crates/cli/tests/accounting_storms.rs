@@ -109,6 +109,36 @@ fn a_storm_that_forks_is_never_charged_more_than_its_processes_count_and_leaves_
 }
 
 #[test]
+fn threads_that_fork_at_the_same_moment_share_one_family_and_leave_the_parent_what_is_its_own() {
+    let world = world!();
+    world.limit(ALICE, "1G", &["--soft", "64K"]);
+    for threads in [2, 8] {
+        let settings = [
+            &format!("--threads={threads}"),
+            "--children=4",
+            "--mebibytes=1",
+            "--inherited-mebibytes=8",
+            "--storm-seconds=1",
+            "--wait",
+        ];
+        let mut storm = world.workload(ALICE, "forkstorm", &settings);
+        storm.stage("ready");
+        storm.tell("");
+        let done = storm.stage("done");
+        // All of its children have gone, and nobody shares anything with it any more.
+        let counted = exact::process_pages(storm.pid()).unwrap();
+        assert_eq!(world.usage_pages(ALICE), counted, "{threads} threads, {done}");
+        storm.tell("");
+        storm.stop();
+        assert_eq!(world.usage_pages(ALICE), 0);
+    }
+    let counters = world.maps().counters().unwrap();
+    assert_eq!((counters.phantoms, counters.unsettled, counters.deletes_failed), (0, 0, 0), "{counters:?}");
+    assert_eq!(counters.families_full, 0);
+    assert!(world.history().is_empty());
+}
+
+#[test]
 fn a_line_drawn_in_the_middle_of_a_fork_storm_counts_everything_once() {
     let world = world!();
     // Loading takes a second, and longer beside a storm.

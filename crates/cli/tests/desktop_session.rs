@@ -115,12 +115,14 @@ impl World {
         Program::of(command)
     }
 
-    /// The one process of the user that has this name.
+    /// The user's first process of this name: a shell forks as it starts.
     fn runs_as(&self, name: &str) -> u32 {
         until(&format!("{name} runs"), SOON, || {
-            self.all().into_iter().map(|space| space.pid.0).find(|pid| {
+            let pids = self.all().into_iter().map(|space| space.pid.0);
+            pids.filter(|pid| {
                 fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
             })
+            .min()
         })
     }
 
