@@ -523,7 +523,7 @@ int scan(struct bpf_iter__task *ctx)
 	if (a && a->near)
 		note_largest(a->index, e->mm);
 	e->scan = scan_id;
-	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED))
+	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED) && !in_protected_cgroup(task))
 		report_holder(ctx->meta->seq, task, e);
 	unpin(e);
 	return 0;

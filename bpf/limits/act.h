@@ -7,7 +7,7 @@ extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
 
-/* How deep cgroups are looked through for one that is protected. */
+/* How deep below the root cgroups are looked through for one that is protected. */
 #define CGROUP_LEVELS 32
 
 static __always_inline void mark_dying(struct plimsoll_mm *e)
@@ -18,27 +18,26 @@ static __always_inline void mark_dying(struct plimsoll_mm *e)
 	release_reserved(e->mm);
 }
 
-/* Whether its cgroup (v2) or one above is protected; where that is too deep to tell, as if it were. */
+/*
+ * Whether its cgroup (v2) or one above is protected. From the root down: a user may have cgroups of any depth, and one that is
+ * protected is CGROUP_LEVELS deep at most.
+ */
 static __noinline bool in_protected_cgroup(struct task_struct *task)
 {
-	struct cgroup_subsys_state *parent;
 	struct cgroup *cgroup;
+	int level, deepest;
 	__u64 id;
-	int level;
 
 	if (!task)
 		return true;
 	cgroup = task->cgroups->dfl_cgrp;
-	for (level = 0; level < CGROUP_LEVELS; level++) {
-		id = cgroup->kn->id;
+	deepest = cgroup->level;
+	for (level = 0; level < CGROUP_LEVELS && level <= deepest; level++) {
+		id = BPF_CORE_READ(cgroup_at(cgroup, level), kn, id);
 		if (bpf_map_lookup_elem(&protected_cgroups, &id))
 			return true;
-		parent = cgroup->self.parent;
-		if (!parent)
-			return false;
-		cgroup = parent->cgroup;
 	}
-	return true;
+	return false;
 }
 
 /*
@@ -320,18 +319,62 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 {
 	if (__sync_val_compare_and_swap(&a->taking, 0, 1))
 		return false;
-	if (a->usage_pages - a->dying_pages > a->effective_pages)
+	if (remaining(a, a->usage_pages) > a->effective_pages)
 		return true;
 	__sync_lock_test_and_set(&a->taking, 0);
 	return false;
+}
+
+/*
+ * Nobody waits for it any more: what it would give back is not on its way, and it may be its account's largest again, which the
+ * next choice finds out.
+ */
+__noinline int live_again(__u64 key, __u32 no_more)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+
+	if (!e)
+		return 0;
+	__sync_fetch_and_and(&e->flags, ~no_more);
+	settle_dying_space(key);
+	settle_living(e);
+	a = account_at(word_account(e->word));
+	if (a) {
+		a->floor_rank = TIER_RANKS;
+		a->nobody_ns = 0;
+	}
+	return 0;
+}
+
+/*
+ * It became another user's, claimed for the line of the one before and sent nothing that can be seen: its own event does not
+ * end it for that line. The daemon's signal may be on its way: dying it stays until the daemon has sent it, or thinks better
+ * of it.
+ */
+__noinline int leave_line(__u64 key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+
+	if (!e || e->sent || is_ending(key))
+		return 0;
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CONDEMNED);
+	/* Another thread of its ended it just now: see spare(). */
+	if (e->sent || is_ending(key))
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+	return 0;
 }
 
 static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsoll_mm *e)
 {
 	if (!claim_victim(a))
 		return false;
-	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING))
-		return true;
+	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING)) {
+		if (account_at(word_account(e->word)) == a)
+			return true;
+		/* It became another user's meanwhile. */
+		live_again(e->mm, PLIMSOLL_MM_DYING);
+	}
 	__sync_lock_test_and_set(&a->taking, 0);
 	return false;
 }
@@ -348,20 +391,6 @@ static __always_inline void note_sent(struct event *ev, struct plimsoll_mm *e, s
 	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 }
 
-/* Nobody waits for it any more: what it would give back is not on its way, and it may be the account's largest again. */
-static __always_inline void live_again(struct plimsoll_mm *e, __u32 no_more)
-{
-	struct plimsoll_account *a;
-
-	e->sent = 0;
-	__sync_fetch_and_and(&e->flags, ~no_more);
-	settle_dying_space(e->mm);
-	settle_living(e);
-	a = account_at(word_account(e->word));
-	if (a && a->near)
-		note_largest(a->index, e->mm);
-}
-
 /* Notes how the signal to a claimed victim went, and ends the claim. */
 static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, long error)
 {
@@ -370,7 +399,8 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 	ev->signal_error = error;
 	if (error) {
 		/* Nothing is dying that was not signalled. */
-		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
+		e->sent = 0;
+		live_again(e->mm, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
@@ -402,6 +432,22 @@ static __always_inline bool may_be_ending(struct plimsoll_mm *e, __u64 key)
 	return is_ending(key) || (e->sent && e->sent == (__u32)BPF_CORE_READ(mm, owner, tgid));
 }
 
+/*
+ * A claim that came to nothing. Its own event may end it just now: it looks for the flag after it has noted itself, and here it
+ * is the other way round. False: it is ending.
+ */
+static __always_inline bool spare(struct plimsoll_mm *e, __u64 key)
+{
+	__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_CONDEMNED);
+	if (may_be_ending(e, key)) {
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+		return false;
+	}
+	e->sent = 0;
+	live_again(key, PLIMSOLL_MM_DYING);
+	return true;
+}
+
 /* Claimed as a victim of this account, and sent nothing that can be seen. */
 static __always_inline bool is_unsent(struct plimsoll_mm *e, struct plimsoll_account *a, __u64 key)
 {
@@ -419,7 +465,7 @@ static long revive_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
 	if (is_unsent(e, a, key))
-		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
+		spare(e, key);
 	unpin(e);
 	return 0;
 }
@@ -474,6 +520,11 @@ __noinline int end_with_victim(__u64 key)
 	sent = __sync_lock_test_and_set(&e->sent, task->tgid);
 	if (sent == (__u32)task->tgid)
 		return 0;
+	/* Spared just now: see spare(). */
+	if (!(e->flags & PLIMSOLL_MM_CONDEMNED)) {
+		__sync_val_compare_and_swap(&e->sent, task->tgid, sent);
+		return 0;
+	}
 	ev.time_ns = bpf_ktime_get_ns();
 	ev.signal_error = bpf_send_signal(SIGKILL);
 	if (ev.signal_error) {
@@ -521,8 +572,9 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 			      .signal = ev->signal,
 			      .flags = PLIMSOLL_RECORD_LARGEST | PLIMSOLL_RECORD_OTHER };
 
+	/* It may be another user's by now, or its subordinate uid another: for the daemon to find out. */
 	if (victim->start_boottime != e->start_ns || !mm || (__u64)mm != key || victim->flags & PF_EXITING ||
-	    in_protected_cgroup(victim))
+	    in_protected_cgroup(victim) || uid_of(owner_of(key, victim)) != e->uid)
 		return false;
 	if (!claim_for(ev->account, e))
 		return true;
@@ -581,9 +633,9 @@ static __always_inline bool goes_after_another(struct event *ev)
 }
 
 /*
- * Whether who allocates goes before the largest: while much is dying and not freed, if both are forks of one process, or it
- * has half as much. Where very many want a CPU, those that are dying wait for one, and would be more and more; who
- * allocates has one to end with.
+ * Whether who allocates goes before the largest, enough or not: while much is dying and not freed, if both are forks of one
+ * process, or it has half as much. Where very many want a CPU, those that are dying wait for one, and would be more and
+ * more; who allocates has one to end with.
  */
 static __always_inline bool goes_before_largest(struct event *ev, __u64 largest)
 {
@@ -611,7 +663,7 @@ static __always_inline bool take_largest(struct event *ev)
 			return false;
 		if (key == ev->e->mm || !note_left(a->index, key))
 			break;
-		if (a->usage_pages - a->dying_pages <= a->effective_pages)
+		if (remaining(a, a->usage_pages) <= a->effective_pages)
 			return true;
 	}
 	if ((key == ev->e->mm || goes_before_largest(ev, key)) && may_take_own(ev)) {
@@ -633,11 +685,12 @@ static __always_inline void crossed(struct event *ev)
 	/* Once: it may change meanwhile. */
 	ev->signal = a->signal;
 	if (!ev->signal) {
-		if (!__sync_lock_test_and_set(&a->notified, 1))
+		if (!(__sync_fetch_and_or(&a->told, PLIMSOLL_TOLD_NOTIFIED) & PLIMSOLL_TOLD_NOTIFIED))
 			emit(ev, PLIMSOLL_RECORD_NOTIFY);
 		return;
 	}
-	if (kernel_trigger) {
+	/* What a kernel thread does (khugepaged, vhost) is for the daemon. */
+	if (kernel_trigger && !(ev->task->flags & PF_KTHREAD)) {
 		if (take_largest(ev))
 			return;
 		if (nobody_answers(ev) && may_take_own(ev) && !goes_after_another(ev)) {
@@ -673,7 +726,7 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 		emit(&ev, PLIMSOLL_RECORD_NEAR);
 	}
 	note_largest(a->index, e->mm);
-	if (usage - a->dying_pages <= a->effective_pages) {
+	if (remaining(a, usage) <= a->effective_pages) {
 		if (usage > a->effective_pages)
 			check_claims(&ev);
 		return 0;
@@ -691,7 +744,7 @@ static __always_inline bool becomes_far(struct plimsoll_account *a)
 	if (!since || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) || !has_lasted(since) ||
 	    __sync_val_compare_and_swap(&a->near, since, 0) != since)
 		return false;
-	a->notified = 0;
+	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	a->unanswered_ns = 0;
 	return true;
 }

@@ -29,6 +29,17 @@ static __always_inline bool is_phantom(struct plimsoll_mm *e, struct plimsoll_sw
 	return sweep->scan - e->scan >= 2;
 }
 
+/*
+ * Whether somebody else keeps an address space in which nobody runs: who reads another's memory (/proc/PID/mem, ptrace) has it
+ * for as long as that takes. Nobody owns it then (mm_update_next_owner, 6.1 to 7.2). One that is another process's is owned.
+ */
+static __always_inline bool is_kept(__u64 key)
+{
+	struct mm_struct *mm = (struct mm_struct *)key;
+
+	return bpf_core_field_exists(mm->owner) && !is_left(key) && !BPF_CORE_READ(mm, owner);
+}
+
 static long sweep_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct plimsoll_sweep *sweep)
 {
 	__u64 key = *at;
@@ -43,7 +54,10 @@ static long sweep_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_m
 	if (!pin(e, key))
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
-	if (is_phantom(e, sweep)) {
+	if (is_phantom(e, sweep) && is_kept(key)) {
+		/* Charged until it is torn down, which is told, and nobody's end gives it back. */
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+	} else if (is_phantom(e, sweep)) {
 		settle_gone(e);
 		count_one(&counters.phantoms);
 		sweep->removed++;
@@ -96,6 +110,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	reach = a->usage_pages;
 	if (need_exact(a))
 		reach += (__s64)a->processes * loose_pages_per_mm;
+	a->dying_most = dying_most(reach > hard ? reach : hard);
 	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)
 		reach = a->effective_pages;
 	if (ctx->enforce == PLIMSOLL_LINE_RATCHET || ctx->enforce == PLIMSOLL_LINE_WITHIN)
@@ -104,8 +119,9 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
 	/* What a session may hold is another part of it: the next choice is made among all. */
 	a->floor_rank = TIER_RANKS;
+	a->nobody_ns = 0;
 	a->hold_until_ns = 0;
-	a->notified = 0;
+	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	ctx->account = index;
 	if (!fresh)
 		return 0;
@@ -208,11 +224,33 @@ static __always_inline bool runs_elsewhere(struct plimsoll_mm *e)
 	return elsewhere;
 }
 
+/*
+ * Whether its process is another user's by now, which no event has told yet: a walk does. What is read of a process that
+ * ends meanwhile may be anything: at worst one walk too many.
+ */
+static __always_inline bool changed_user(struct plimsoll_mm *e)
+{
+	struct task_struct *task;
+	bool changed;
+	__u64 leader;
+
+	if (!bpf_ksym_exists(bpf_task_from_pid))
+		return false;
+	task = bpf_task_from_pid(e->tgid);
+	if (!task)
+		return false;
+	leader = owner_of(e->mm, task);
+	/* A subordinate uid that became another is the same user. */
+	changed = uid_of(leader) != e->uid && user_of_leader(leader) != e->user;
+	bpf_task_release(task);
+	return changed;
+}
+
 /* Both sides select and act on their own: who claims first has the victim, and the other finds that none is needed. */
 static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_account *a)
 {
-	/* Nobody's any more: not a victim, and no reason for one. */
-	if (note_left(a->index, e->mm) || runs_elsewhere(e))
+	/* Nobody's any more, or another user's: not a victim, and no reason for one. */
+	if (note_left(a->index, e->mm) || runs_elsewhere(e) || changed_user(e))
 		return -ESRCH;
 	/* Until the daemon answers, which is after its signal. */
 	a->unanswered_ns = bpf_ktime_get_ns();
@@ -222,6 +260,9 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 	}
 	if (a->signal == SIGKILL)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+	/* It became another user's meanwhile: who moved it may have come before the flag. */
+	if (account_at(word_account(e->word)) != a)
+		leave_line(e->mm);
 	mark_dying(e);
 	__sync_lock_test_and_set(&a->taking, 0);
 	return 0;
@@ -235,17 +276,14 @@ static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *
 	if (mark == PLIMSOLL_VICTIM_DYING)
 		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
 	/* By its own event meanwhile, it was. */
-	if (mark == PLIMSOLL_VICTIM_SPARED && may_be_ending(e, e->mm))
-		return -EAGAIN;
+	if (mark == PLIMSOLL_VICTIM_SPARED)
+		return !may_be_ending(e, e->mm) && spare(e, e->mm) ? 0 : -EAGAIN;
 	/* By exec it has left what was dying; or that was said before. */
 	if (mark == PLIMSOLL_VICTIM_EXPIRED && !(e->flags & PLIMSOLL_MM_DYING))
 		return -EAGAIN;
-	if (mark != PLIMSOLL_VICTIM_SPARED)
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 	if (mark == PLIMSOLL_VICTIM_EXPIRED)
-		live_again(e, PLIMSOLL_MM_DYING);
-	else if (mark == PLIMSOLL_VICTIM_SPARED)
-		live_again(e, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
+		live_again(e->mm, PLIMSOLL_MM_DYING);
 	return 0;
 }
 
@@ -386,7 +424,7 @@ int measured(struct plimsoll_of_account *ctx)
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
-	__sync_lock_test_and_set(&a->measured, 0);
+	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_COPIES);
 	ctx->result = may_copy(a);
 	return 0;
 }

@@ -264,9 +264,12 @@ static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __
 	return charge_as(e, delta, usage, true);
 }
 
+int note_largest(__u32 account, __u64 mm);
+
 /*
- * Everything that the kernel counts of it is charged. Before Linux 6.2 all but what its threads keep to themselves: up to
- * 64 pages each, and while its account is exact what they kept since their last fault, which is nothing.
+ * Everything that the kernel counts of it is charged, and it is compared with the account's largest. Before Linux 6.2 all but
+ * what its threads keep to themselves: up to 64 pages each, and while its account is exact what they kept since their last
+ * fault, which is nothing.
  */
 static __noinline int settle_space(struct plimsoll_mm *e)
 {
@@ -279,8 +282,11 @@ static __noinline int settle_space(struct plimsoll_mm *e)
 	if (!pages)
 		return 0;
 	a = charge(e, pages, &usage);
-	if (a)
-		note_peak(a, usage);
+	if (!a)
+		return 0;
+	note_peak(a, usage);
+	if (a->near)
+		note_largest(a->index, e->mm);
 	return 0;
 }
 

@@ -141,25 +141,6 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 }
 
 /*
- * Whether its process is another user's by now, which no event has told yet: a walk does. What is read of a process that
- * ends meanwhile may be anything: at worst one walk too many.
- */
-static __always_inline bool changed_user(struct plimsoll_mm *e)
-{
-	struct task_struct *task;
-	bool changed;
-
-	if (!bpf_ksym_exists(bpf_task_from_pid))
-		return false;
-	task = bpf_task_from_pid(e->tgid);
-	if (!task)
-		return false;
-	changed = uid_of(owner_of(e->mm, task)) != e->uid;
-	bpf_task_release(task);
-	return changed;
-}
-
-/*
  * What copy-on-write may still add is kept free, since nobody asks for it: what is copied is found later, by a survey. For
  * each process no more than the allowance, which is all that one that keeps to its grants may have besides: of what a server
  * of gigabytes shares with its workers little is copied as a rule, and all of it kept free would leave no room for grants.

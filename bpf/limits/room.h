@@ -88,7 +88,7 @@ __noinline int make_room(__u32 account)
 		return 0;
 	bpf_for_each_map_elem(&mms, find_least, &least, 0);
 	key = least.mm;
-	victim = key ? bpf_task_from_pid(BPF_CORE_READ((struct mm_struct *)key, owner, tgid)) : 0;
+	victim = key ? bpf_task_from_pid(BPF_CORE_READ((struct mm_struct *)key, owner, pid)) : 0;
 	if (!victim)
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);

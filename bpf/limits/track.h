@@ -87,8 +87,9 @@ static __always_inline bool may_copy(struct plimsoll_account *a)
 {
 	__s64 copyable = a->copyable_pages;
 
-	return copyable > 0 && !a->measured && a->soft_pages != PLIMSOLL_NO_LINE &&
-	       a->usage_pages + copyable >= a->soft_pages && !__sync_lock_test_and_set(&a->measured, 1);
+	return copyable > 0 && !(a->told & PLIMSOLL_TOLD_COPIES) && a->soft_pages != PLIMSOLL_NO_LINE &&
+	       a->usage_pages + copyable >= a->soft_pages &&
+	       !(__sync_fetch_and_or(&a->told, PLIMSOLL_TOLD_COPIES) & PLIMSOLL_TOLD_COPIES);
 }
 
 /*
@@ -292,6 +293,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	a->uid = uid;
 	a->hard_pages = default_line.hard_pages;
 	a->effective_pages = default_line.hard_pages;
+	a->dying_most = dying_most(default_line.hard_pages);
 	a->soft_pages = default_line.soft_pages;
 	a->signal = default_line.signal;
 	a->from_default = 1;
@@ -614,6 +616,7 @@ static __always_inline void drop_stale(struct mm_struct *mm, struct task_struct 
 }
 
 int came_to(__u32 account, __u64 mm, __s64 usage);
+int leave_line(__u64 key);
 
 /* Moves a charge to another account, unless another CPU changed it meanwhile. */
 static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32 index, struct plimsoll_account *to)
@@ -689,9 +692,11 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 
 static __always_inline void follow_user(struct plimsoll_mm *e, struct task_struct *task)
 {
-	__u32 account = follow_leader(e->mm, owner_of(e->mm, task));
+	__u32 before = word_account(e->word), account = follow_leader(e->mm, owner_of(e->mm, task));
 	struct plimsoll_account *a = account_at(account);
 
+	if (e->flags & PLIMSOLL_MM_CONDEMNED && word_account(e->word) != before)
+		leave_line(e->mm);
 	/* Not in there, because Linux 6.1 adds up the stacks of all who are in a call. */
 	if (a && account != PLIMSOLL_NOBODY)
 		came_to(account, e->mm, a->usage_pages);

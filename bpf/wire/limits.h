@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 7
+#define PLIMSOLL_SCHEMA 8
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -124,6 +124,9 @@ struct plimsoll_family {
 #define PLIMSOLL_LARGEST 4
 
 /* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
+#define PLIMSOLL_TOLD_NOTIFIED 1 /* that the line was crossed, whose action is to notify */
+#define PLIMSOLL_TOLD_COPIES 2   /* that copies could bring it near; until they are measured */
+
 struct plimsoll_account {
 	volatile __s64 usage_pages;
 	volatile __s64 effective_pages; /* the line in force, >= hard_pages while usage falls to a lowered line */
@@ -148,12 +151,13 @@ struct plimsoll_account {
 	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	volatile __u16 from_default;
 	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since user space was told */
-	volatile __u32 notified;
+	volatile __u32 told;        /* to user space: PLIMSOLL_TOLD_* */
 	volatile __u32 kills;
-	volatile __u32 taking;   /* a CPU is taking a victim */
-	volatile __u32 measured; /* user space was told that copies could bring it near */
-	volatile __u32 index;    /* its own number */
-	volatile __u32 settled;  /* the epoch of `exact` in which every address space was settled for a grant */
+	volatile __u32 taking; /* a CPU is taking a victim */
+	volatile __u32
+		dying_most; /* pages: of what is dying, so much is left out at most: the line, or the usage it was drawn at */
+	volatile __u32 index;   /* its own number */
+	volatile __u32 settled; /* the epoch of `exact` in which every address space was settled for a grant */
 
 	volatile __s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
 	volatile __s64

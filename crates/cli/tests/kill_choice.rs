@@ -10,7 +10,7 @@ mod support;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-use support::{ALICE, BOB, SOON, World, exact, until};
+use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, until};
 use tempfile::TempDir;
 
 fn victims(incident: &Value) -> Vec<u32> {
@@ -270,45 +270,128 @@ fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
     assert!(later.runs(), "{:?}", world.history());
 }
 
-/// A cgroup that goes with the test.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        until("the cgroup goes", SOON, || fs::remove_dir(&self.0).ok());
-    }
-}
-
 /// A service that is started anew has a cgroup with another id.
 #[test]
 fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    let Some(root) =
-        mounts.lines().find_map(|line| line.split(' ').nth(1).filter(|_| line.contains(" cgroup2 ")))
-    else {
-        println!(
-            "\nSKIPPED: a_protected_cgroup_may_be_made_anew_any_number_of_times: no cgroup (v2) is mounted here"
-        );
-        return;
-    };
-    let name = format!("plimsoll-test-{}-service", std::process::id());
-    let cgroup = PathBuf::from(root).join(&name);
-    fs::create_dir(&cgroup).unwrap();
-    let _removed = Removed(cgroup.clone());
-    let world = world!(&format!("[protect]\ncgroup = [\"/{name}\"]\n"));
+    let test = "a_protected_cgroup_may_be_made_anew_any_number_of_times";
+    let Some(cgroup) = Cgroup::of(test, "service") else { return };
+    let world = world!(&format!("[protect]\ncgroup = [\"{}\"]\n", cgroup.path()));
     world.limit(ALICE, "64M", &[]);
     // So many were there before.
     let former: Vec<u64> = (1..1025).map(|number| number << 40).collect();
     drop(world.maps().protect_cgroups(&former));
-    fs::remove_dir(&cgroup).unwrap();
-    fs::create_dir(&cgroup).unwrap();
+    cgroup.make_anew();
     world.limit(support::BOB, "64M", &[]);
     let mut service = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
     service.stage("ready");
     service.stage("full");
-    fs::write(cgroup.join("cgroup.procs"), service.pid().to_string()).unwrap();
+    cgroup.take(service.pid());
     world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
     assert!(service.runs(), "{:?}", world.history());
+}
+
+/// Its memory stays with it: that costs the account's others their place, and nobody twice.
+#[test]
+fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
+    let test = "who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone";
+    let Some(cgroup) = Cgroup::of(test, "sharer") else { return };
+    let config = format!("[protect]\ncgroup = [\"{}\"]\n\n[limits]\nkill_deadline_ms = 500\n", cgroup.path());
+    let world = world!(&config);
+    world.limit(ALICE, "32M", &[]);
+    let mut puppets = world.puppets(&[ALICE]);
+    let leader = puppets.make(1, "start 60100");
+    let clone = puppets.make(1, "clone 2");
+    cgroup.take(clone);
+    assert_eq!(puppets.attempt(1, "touch 65536").unwrap_err(), "gone");
+    until("the victim ends", SOON, || exact::process_pages(leader).is_none().then_some(()));
+    // Its memory counts as dying until the deadline: nobody else goes for it.
+    let other = puppets.make(3, "start 60100");
+    puppets.tell(3, "touch 1024");
+    puppets.tell(2, "touch 256");
+    // From then on it is usage like any other's, of somebody who is no victim.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(puppets.attempt(3, "touch 1024").unwrap_err(), "gone");
+    puppets.tell(2, "touch 256");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(
+        Some(world.usage_pages(ALICE)),
+        exact::process_pages(clone),
+        "what is left is the protected one's"
+    );
+    let incidents = world.incidents(2);
+    let all: Vec<u32> = incidents.iter().flat_map(victims).collect();
+    assert_eq!(all, [leader, other], "{incidents:?}");
+    assert_eq!(world.history().iter().filter(|one| one["action"] == "kill").count(), 2);
+    puppets.tell(2, "exit");
+    until("nothing is charged", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+}
+
+/// A user may have cgroups of any depth (systemd gives them one of their own): none hides what runs in it.
+#[test]
+fn nobody_is_out_of_reach_for_the_depth_of_its_cgroup() {
+    let test = "nobody_is_out_of_reach_for_the_depth_of_its_cgroup";
+    let Some(top) = Cgroup::of(test, "deep") else { return };
+    let mut above = vec![top];
+    for _ in 0..40 {
+        above.push(above.last().unwrap().within("deep"));
+    }
+    {
+        let world = world!();
+        world.limit(ALICE, "32M", &[]);
+        world.signal(Signal::STOP);
+        let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp", "--wait"]);
+        hog.stage("ready");
+        above.last().unwrap().take(hog.pid());
+        hog.tell("");
+        hog.killed();
+        world.signal(Signal::CONT);
+        assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    }
+    // The deepest first.
+    while above.pop().is_some() {}
+}
+
+/// Reads another's memory into a page that nobody provides: for so long the kernel keeps the address space, process or not.
+const KEEPS: &str = "
+import threading
+uffd = ctypes.CDLL(None).syscall(323, os.O_CLOEXEC)
+api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
+page = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+range = (ctypes.c_uint64 * 4)(at, 4096, 1, 0)
+ioctl = ctypes.CDLL(None).ioctl
+assert ioctl(uffd, ctypes.c_ulong(0xc018aa3f), api) == 0 and ioctl(uffd, ctypes.c_ulong(0xc020aa00), range) == 0
+pid = int(hear())
+start = int(open(f'/proc/{pid}/maps').readline().split('-')[0], 16)
+memory = os.open(f'/proc/{pid}/mem', os.O_RDONLY)
+threading.Thread(target=lambda: os.preadv(memory, [page], start), daemon=True).start()
+time.sleep(0.3)
+say('keeps')
+hear()
+os._exit(0)
+";
+
+#[test]
+fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
+    let world = world!();
+    world.limit(ALICE, "64M", &[]);
+    let mut keeper = world.root_python(KEEPS);
+    let mut kept = world.workload(ALICE, "chill", &["--mebibytes=40", "--no-thp"]);
+    kept.stage("ready");
+    keeper.tell(&kept.pid().to_string());
+    keeper.stage("keeps");
+    kept.stop();
+    // More than two walks, each of which finds nobody in it.
+    for _ in 0..4 {
+        assert!(world.usage_pages(ALICE) >= exact::pages_of_kib(40 << 10), "it is there, and not charged");
+        std::thread::sleep(std::time::Duration::from_millis(700));
+    }
+    // Nobody's end gives it back: who crosses goes, and the programs need not ask.
+    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
+    hog.killed();
+    assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    keeper.tell("");
+    until("it is given back", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
 }
 
 #[test]
@@ -488,6 +571,38 @@ fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest(
     let incidents = world.incidents(2);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", victim);
     assert_incident(&incidents[1], "in-kernel", "over-hard-limit-allocating", half.pid());
+}
+
+/// Who holds the memory of each victim as its tracer has room for no more than one of them: two lines in all, without a daemon.
+#[test]
+fn victims_that_are_kept_from_ending_make_room_for_one_line_and_no_more() {
+    let world = world!();
+    world.limit(ALICE, "32M", &[]);
+    let script = "import ctypes
+say('ready')
+hear()
+for n in range(12):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(read, 1)
+        held = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for at in range(0, 64 << 20, 4096): held[at] = 1
+        os._exit(0)
+    seized = ctypes.CDLL(None).ptrace(0x4206, child, ctypes.c_void_p(0), ctypes.c_void_p(0x40))
+    os.write(write, b'x')
+    while open(f'/proc/{child}/stat').read().rsplit(')', 1)[1].split()[0] != 't': time.sleep(0.01)
+    assert seized == 0
+";
+    let mut holder = world.python(ALICE, script);
+    holder.stage("ready");
+    world.signal(Signal::STOP);
+    holder.tell("");
+    // It goes as well, with all that it holds, when it wants a page more than two lines.
+    holder.killed();
+    world.signal(Signal::CONT);
+    let peak = world.facts(ALICE).peak;
+    assert!(peak.0 <= exact::pages_of_kib(72 << 10), "{peak:?} pages were held under a line of 8192");
 }
 
 /// A process of 60 MiB and its forked child, which has them as well: the end of one of them gives next to nothing back. Who

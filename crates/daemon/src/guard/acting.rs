@@ -27,6 +27,10 @@ use plimsoll_wire::record::Record;
 const PEERS_REST: Nanos = Nanos(100_000_000);
 const PEERS_PARTS: u64 = 16;
 
+/// How old a claim may be when its signal is sent. The programs let one go that has had none for 100 ms (`unanswered_ns` in
+/// bpf/limits/maps.h), and take another; and one on who has become another user's, which takes some microseconds.
+const CLAIM_HOLDS: Nanos = Nanos(1_000_000);
+
 /// When peers are listed again at the earliest, after a list that took this long.
 fn peers_again(began: Nanos, ended: Nanos) -> Nanos {
     let took = ended.0.saturating_sub(began.0);
@@ -54,7 +58,8 @@ impl<K: Kernel> Attached<K> {
         };
         for candidate in decision.together() {
             // First, so that the kernel side does not take another meanwhile; it may just have.
-            if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Dying { account: account.index })? {
+            let (claimed, claim) = (hands.now(), VictimMark::Dying { account: account.index });
+            if !self.limits.mark(candidate.mm, candidate.pid, claim)? {
                 continue;
             }
             let note = hands.ledger.intend(&Intent {
@@ -64,6 +69,9 @@ impl<K: Kernel> Attached<K> {
                 hard: Some(decision.hard),
                 victim: &hands.ledger.victim(candidate),
             });
+            if !self.claim_holds(candidate, claim, claimed, hands)? {
+                continue;
+            }
             let (pidfd, outcome, moment) = match self.early.take(account.uid, candidate.id()) {
                 Some(held) => signal_held(candidate, held, signal, hands),
                 None => signal_candidate(candidate, signal, hands),
@@ -89,6 +97,29 @@ impl<K: Kernel> Attached<K> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a claim made at this moment is good for a signal. Where the daemon got no CPU for long, it is made anew: the
+    /// programs may have signalled the victim meanwhile, or taken another.
+    fn claim_holds(
+        &self,
+        candidate: &Candidate,
+        claim: VictimMark,
+        mut claimed: Nanos,
+        hands: &Hands<'_, K>,
+    ) -> Result<bool, BpfError> {
+        loop {
+            let now = hands.now();
+            if now.0.saturating_sub(claimed.0) <= CLAIM_HOLDS.0 {
+                return Ok(true);
+            }
+            claimed = now;
+            if !self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?
+                || !self.limits.mark(candidate.mm, candidate.pid, claim)?
+            {
+                return Ok(false);
+            }
+        }
     }
 
     pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<'_, K>) {

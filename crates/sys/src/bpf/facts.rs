@@ -21,7 +21,7 @@ pub struct AccountFacts {
     pub soft: Pages,
     /// The line in force; `None` while it is open.
     pub effective: Option<Pages>,
-    /// Of usage, what is dying.
+    /// Of usage, what is dying, as far as the line leaves it out: see `remaining()` in bpf/limits/account.h.
     pub dying: Pages,
     /// Address spaces.
     pub processes: u32,
@@ -142,6 +142,8 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
     let signed = |raw: u64| pages(raw.cast_signed());
     let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
     let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
+    let signal = u32::from(wire_u16!(value, plimsoll_account, signal));
+    let most = if signal == 9 { wire_u32!(value, plimsoll_account, dying_most).into() } else { i64::MAX };
     AccountFacts {
         index,
         uid: Uid(wire_u32!(value, plimsoll_account, uid)),
@@ -149,12 +151,12 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         hard: signed(wire_u64!(value, plimsoll_account, hard_pages)),
         soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
         effective: (effective != i64::MAX).then(|| pages(effective)),
-        dying: signed(wire_u64!(value, plimsoll_account, dying_pages)),
+        dying: pages(wire_u64!(value, plimsoll_account, dying_pages).cast_signed().min(most)),
         processes: wire_u32!(value, plimsoll_account, processes),
         near: wire_u32!(value, plimsoll_account, near) != 0,
         exact: wire_u32!(value, plimsoll_account, exact) != 0,
         unanswered_ns: (unanswered != 0).then_some(unanswered),
-        signal: wire_u16!(value, plimsoll_account, signal).into(),
+        signal,
         from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
         copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
         kills: wire_u32!(value, plimsoll_account, kills),

@@ -27,6 +27,11 @@ static ANONYMOUS: [u64; 3] = [0, 1, 0];
 /// `__GFP_HIGHMEM | __GFP_DIRECT_RECLAIM`, as a page for a copy is asked for.
 const COPY: u64 = 0x402;
 
+/// Of so many claims of the daemon's one is followed by a stall, of at most so long, in which so much happens.
+const STALLS: u64 = 4;
+const STALLED_NS_MAX: u64 = 300_000_000;
+const STALLED_EVENTS: u64 = 10;
+
 /// Time, and who runs when.
 impl Machine {
     /// Every call of the daemon takes time, in which other things happen; and it may be its last.
@@ -50,6 +55,19 @@ impl Machine {
         }
         self.others_run();
         self.world().watch_those_asked_for();
+    }
+
+    /// The daemon gets no CPU for a while, and others do.
+    pub(super) fn may_stall(&self) {
+        if !self.world().random.one_in(STALLS) {
+            return;
+        }
+        let span = self.world().random.within(1_000_000, STALLED_NS_MAX);
+        self.world().trace(format!("the daemon stalls for {span} ns"));
+        self.advance(span);
+        for _ in 0..STALLED_EVENTS {
+            self.happen();
+        }
     }
 
     fn others_run(&self) {

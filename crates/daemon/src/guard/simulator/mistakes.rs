@@ -79,14 +79,14 @@ const MISTAKES: &[Mistake] = mistakes! {
     "who dies counts as living" in "limits/act.h":
         "	settle_dying_space(e->mm);\n	settle_living(e);\n	/* It touches" => "	settle_living(e);\n	/* It touches";
     "a victim is taken though one is dying" in "limits/act.h":
-        "	if (a->usage_pages - a->dying_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);"
+        "	if (remaining(a, a->usage_pages) > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);"
         => "	if (a->usage_pages > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);";
     "a claim is never ended" in "limits/act.h":
         "		count_one(&counters.kills);\n	}\n	__sync_lock_test_and_set(&a->taking, 0);" => "		count_one(&counters.kills);\n	}";
     "a signal that failed counts as sent" in "limits/act.h":
         "	ev->signal_error = error;\n	if (error) {" => "	ev->signal_error = error;\n	if (false) {";
     "who lives again is dying still" in "limits/act.h":
-        "	settle_dying_space(e->mm);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
+        "	settle_dying_space(key);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
     "who is protected may be taken" in "limits/act.h":
         "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
     "the smallest is looked for" in "limits/act.h":

@@ -28,6 +28,7 @@ const MOMENT_NS: u64 = 100_000_000;
 struct Claim {
     pid: u32,
     start_ns: u64,
+    account: u32,
     signalled: Option<u64>,
     /// When SIGKILL was sent.
     killed: Option<u64>,
@@ -332,7 +333,7 @@ impl World {
     pub(super) fn claimed(&mut self, account: u32, mm: u64, entry: &Entry, task: Option<u32>) {
         let by_daemon = task.is_none();
         let mut e = entry.clone();
-        self.lives_again(mm, e.life);
+        self.lives_again(mm, entry);
         let maps = Maps::read(&self.kernel);
         // Who it is entered for is waited for as well, where several run in it.
         self.oracle.waited_for.insert((e.pid, e.start_ns));
@@ -361,7 +362,10 @@ impl World {
         } else {
             self.kernel.account(account).taking == 0
         };
-        if !left && remaining.saturating_add(moved) <= effective {
+        // Of what is dying no more than a line's worth is left out.
+        let counted = maps.accounts.get(&account).filter(|a| a.signal == 9);
+        let held = counted.map_or(i64::MIN, |a| a.usage_pages + released + moved - i64::from(a.dying_most));
+        if !left && remaining.saturating_add(moved) <= effective && held <= effective {
             let its = maps.entries.iter().filter(|(_, e)| e.account == account);
             its.for_each(|(mm, e)| self.trace(format!("{mm:x} {e:?}")));
             self.trace(format!("{:?}", self.oracle.claims));
@@ -381,6 +385,7 @@ impl World {
         let claim = Claim {
             pid: e.pid,
             start_ns: e.start_ns,
+            account,
             signalled: None,
             killed: None,
             expired: false,
@@ -405,14 +410,17 @@ impl World {
 
     /// The programs find out by themselves that nobody is to be waited for: whoever was killed has ended, or others live in
     /// its memory; or it was asked by SIGTERM, for a line that kills by now.
-    fn lives_again(&mut self, mm: u64, life: u64) {
+    fn lives_again(&mut self, mm: u64, before: &Entry) {
+        let life = before.life;
         let Some(claim) = self.oracle.claims.get(&life) else { return };
+        // Let go because no signal came for too long: the daemon that claimed it stalled, and died.
+        let unsent = claim.signalled.is_none() && !before.is_dying();
         // Also one that the daemon could not signal, while it says so.
         let asked = claim.killed.is_none() && (claim.signalled.is_some() || self.disturbed);
         if asked && let Some(story) = self.oracle.stories.get_mut(&(claim.pid, claim.start_ns)) {
             story.started_anew = true;
         }
-        if asked || self.has_left(claim, mm) {
+        if asked || unsent || self.has_left(claim, mm) {
             self.oracle.claims.remove(&life);
         }
     }
@@ -475,6 +483,24 @@ impl World {
                 story.started_anew = true;
             }
             self.oracle.claims.remove(&life);
+        }
+    }
+
+    /// Whom the daemon claimed, and the programs let go because no signal came, is not signalled late: they may have taken
+    /// another meanwhile.
+    pub(super) fn check_claim_holds(&mut self, pid: u32, start_ns: u64) {
+        // Who became another user's just now is let go as well.
+        let entry = self.processes[&pid].mm.and_then(|mm| self.entry(mm));
+        let let_go = self.oracle.claims.iter().any(|(life, claim)| {
+            claim.by_daemon
+                && claim.signalled.is_none()
+                && (claim.pid, claim.start_ns) == (pid, start_ns)
+                && entry
+                    .as_ref()
+                    .is_some_and(|e| (e.life, e.account) == (*life, claim.account) && !e.is_dying())
+        });
+        if let_go && !self.disturbed {
+            self.oracle.breaks(format!("{pid} is signalled for a claim that was let go"));
         }
     }
 
@@ -699,11 +725,13 @@ impl World {
             let uid = self.kernel.account(*index).uid;
             self.oracle.breaks(format!("uid {uid} asked, and nobody was taken"));
         }
-        let unsent = self.oracle.claims.values().find(|claim| {
-            let lives = self.processes.get(&claim.pid).is_some_and(|one| one.start_ns == claim.start_ns);
+        let unsent = self.oracle.claims.iter().find(|(life, claim)| {
+            let process = self.processes.get(&claim.pid).filter(|one| one.start_ns == claim.start_ns);
+            // It may have ended, or called exec, since.
+            let lives = process.and_then(|one| one.mm).is_some_and(|mm| self.lives(mm, **life));
             claim.by_daemon && claim.signalled.is_none() && lives
         });
-        if let Some(claim) = unsent {
+        if let Some((_, claim)) = unsent {
             let text = format!("{} counts as dying and was sent nothing", claim.pid);
             self.oracle.breaks(text);
         }

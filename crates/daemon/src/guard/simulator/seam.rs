@@ -493,6 +493,10 @@ impl Programs for SimPrograms {
         }
         world.daemon_calls -= 1;
         world.settle_down();
+        drop(world);
+        if matches!((mark, &marked), (VictimMark::Dying { .. }, Ok(true))) {
+            self.machine.may_stall();
+        }
         marked
     }
 

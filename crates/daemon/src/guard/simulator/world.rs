@@ -471,6 +471,7 @@ impl World {
             return Some(false);
         }
         self.trace(format!("{} to {pid} from the daemon", signal.name()));
+        self.check_claim_holds(pid, start_ns);
         self.signalled(pid, start_ns, signal, true);
         self.sent.push((VictimId { pid: Pid(pid), start_ns }, signal));
         self.deliver(pid, signal);
