@@ -94,15 +94,12 @@ fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> 
         let id = member.id();
         let began = clock_monotonic_ns();
         let read = move |proc: &mut ProcRoot| Some(proportional(proc, page_size, id));
-        match readers.read((id, member.user), PATIENCE, read) {
-            Some(Ok(pages)) => survey.members.push((member, Some(pages))),
-            // It has ended.
-            Some(Err(_)) => {}
-            None => {
-                survey.members.push((member, None));
-                continue;
-            }
-        }
+        let Some(found) = readers.read((id, member.user), PATIENCE, read) else {
+            survey.members.push((member, None));
+            continue;
+        };
+        // Who has ended meanwhile is not asked after.
+        survey.members.push((member, found.ok()));
         let took = clock_monotonic_ns().saturating_sub(began);
         spent = spent.saturating_add(Nanos(took));
         survey.took = survey.took.saturating_add(Nanos(took));

@@ -7,13 +7,14 @@ use plimsoll_wire::text::{
     parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm, printable_cmdline,
 };
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statat, statx},
+    fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags, makedev, openat, statat, statx},
     io::read,
     path::Arg,
 };
 use std::{
     ffi::CStr,
     io::Write,
+    mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -24,6 +25,11 @@ const TEXT_BYTES: usize = 64 * 1024;
 
 /// Room for one `stat` line: 52 numbers of at most 20 digits, and a name of at most 64 bytes.
 const STAT_BYTES: usize = 2048;
+
+const ROLLUP: &str = "smaps_rollup";
+
+/// Room for the names of a few threads.
+const THREADS_BYTES: usize = 512;
 
 /// Room for `PID/task/TID/smaps_rollup`.
 const PATH_BYTES: usize = 64;
@@ -179,12 +185,13 @@ impl ProcRoot {
     /// # Errors
     /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
     pub fn smaps_rollup(&mut self, pid: Pid) -> Result<Option<SmapsRollup>, ProcessError> {
-        let parsed = self.files.read(pid, "smaps_rollup", "read smaps_rollup").map(parse_smaps_rollup);
-        match parsed {
-            Ok(rollup) => rollup.map(Some).map_err(|error| unreadable(pid, error)),
-            // The kernel says ESRCH for a process without an address space, too.
-            Err(ProcessError::Vanished(_)) if self.files.exists(pid)? => Ok(None),
-            Err(error) => Err(error),
+        match self.files.rollup(pid, &EntryPath::new(pid, ROLLUP)?) {
+            // The kernel says ESRCH for one without an address space, too: its first thread has none once that has ended.
+            Err(ProcessError::Vanished(_)) if self.files.exists(pid)? => {
+                let Some(thread) = self.files.another_thread(pid)? else { return Ok(None) };
+                self.files.rollup(pid, &EntryPath::of_thread(pid, thread, ROLLUP)?).map(Some)
+            }
+            rollup => rollup.map(Some),
         }
     }
 
@@ -274,6 +281,29 @@ impl Files {
         let statm = parse_statm(text).map_err(|error| unreadable(pid, error))?;
         let anonymous = statm.anonymous();
         Ok((statm.resident.0 > 0).then_some(anonymous))
+    }
+
+    fn rollup(&mut self, pid: Pid, path: &EntryPath) -> Result<SmapsRollup, ProcessError> {
+        let text = self
+            .read_at(path.name())
+            .map_err(|errno| ProcessError::of_process(pid, "read smaps_rollup", errno))?;
+        parse_smaps_rollup(text).map_err(|error| unreadable(pid, error))
+    }
+
+    /// A thread besides the first one: only that one is listed when it has ended.
+    fn another_thread(&self, pid: Pid) -> Result<Option<Pid>, ProcessError> {
+        let failed = |errno| ProcessError::of_process(pid, "list the threads", errno);
+        let folder =
+            openat(&self.dir, EntryPath::new(pid, "task")?.name(), FOLDER, Mode::empty()).map_err(failed)?;
+        let mut names = [MaybeUninit::uninit(); THREADS_BYTES];
+        let mut entries = RawDir::new(&folder, &mut names);
+        while let Some(entry) = entries.next() {
+            let thread = scan::number(entry.map_err(failed)?.file_name());
+            if thread.is_some_and(|thread| thread != pid) {
+                return Ok(thread);
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the number is in use.

@@ -62,6 +62,18 @@ fn exact_memory_of_a_process_is_what_it_touched() {
 }
 
 #[test]
+fn exact_memory_is_read_though_the_first_thread_has_ended() {
+    let script = "import ctypes, threading, time
+held = b'x' * (32 << 20)
+threading.Thread(target=time.sleep, args=[60]).start()
+ctypes.PyDLL(None).pthread_exit(None)";
+    let guest = Guest::start(std::process::Command::new("python3").args(["-c", script]));
+    guest.wait_until("the first thread has ended", |root, pid| root.exe_identity(pid) == Ok(None));
+    let anonymous = proc_root().smaps_rollup(guest.pid()).unwrap().unwrap().anonymous.unwrap();
+    assert!(anonymous >= Bytes(32 << 20), "{anonymous}");
+}
+
+#[test]
 fn command_line_and_cgroup_are_text_that_is_safe_to_show() {
     let guest = Guest::shell("read line # \u{1b}[31m\n");
     let mut root = proc_root();
