@@ -21,6 +21,7 @@
 #include "limits/reserved.h"
 #include "limits/family.h"
 #include "limits/charge.h"
+#include "limits/exchange.h"
 #include "limits/container.h"
 #include "limits/track.h"
 #include "limits/rank.h"
@@ -170,6 +171,28 @@ static __always_inline bool may_be_granted(struct task_struct *task, int member,
 	return member != PLIMSOLL_MEMBER_ANON || !(task->flags & PF_MEMALLOC);
 }
 
+/*
+ * Whether pages that went are looked at as they are freed: those of a process that shares some, by its own doing. With no daemon
+ * alive nobody counts; a dying one gives back all. Where pages of files are charged, they are among its own, and freed by others.
+ */
+static __always_inline bool gives_up(struct plimsoll_mm *e, struct task_struct *task, int member, __s64 delta)
+{
+	return copies_watched && !(charged_members & 1u << PLIMSOLL_MEMBER_FILE) && delta < 0 &&
+	       member == PLIMSOLL_MEMBER_ANON && e->shared_pages > 0 && daemon_lives() &&
+	       !(e->flags & PLIMSOLL_MM_DYING) && !(task->flags & PF_MEMALLOC);
+}
+
+/* It takes another's memory apart (process_mrelease): what it frees from here on may be of that. */
+static __always_inline void frees_for_another(struct task_struct *task)
+{
+	struct mm_struct *mm = task->mm;
+	__u64 key = (__u64)mm;
+	struct plimsoll_mm *e = mm ? bpf_map_lookup_elem(&mms, &key) : 0;
+
+	if (e)
+		forget_given(e);
+}
+
 /* An event done by somebody else than the process: reclaim, khugepaged, ptrace; its own last unmapping at exit. */
 static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
 {
@@ -183,6 +206,8 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	if (!e || !pin(e, key))
 		return 0;
 	delta = settle_event(e, mm, member, false);
+	if (copies_watched && delta < 0 && member == PLIMSOLL_MEMBER_ANON && !(task->flags & PF_MEMALLOC))
+		frees_for_another(task);
 	judge(e, delta, may_be_granted(task, member, delta));
 	unpin(e);
 	return 0;
@@ -215,6 +240,8 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 	if (e->family)
 		absorb_family(e->mm);
 	delta = settle_event(e, mm, member, true);
+	if (gives_up(e, task, member, delta))
+		delta += keep_given(e->mm, -delta);
 	judge(e, delta, may_be_granted(task, member, delta));
 	if (e->flags & PLIMSOLL_MM_CONDEMNED)
 		end_with_victim(e->mm);

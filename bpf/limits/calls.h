@@ -417,13 +417,15 @@ int copies_set(struct plimsoll_copies *ctx)
 }
 
 SEC("syscall")
-int measured(struct plimsoll_of_account *ctx)
+int measured(struct plimsoll_measured *ctx)
 {
 	struct plimsoll_account *a = account_at(ctx->account);
 
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
+	if (!ctx->unread)
+		a->stray_pages = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_COPIES);
 	ctx->result = may_copy(a);
 	return 0;
@@ -451,9 +453,19 @@ int verify(struct plimsoll_of_account *ctx)
 SEC("syscall")
 int attend(struct plimsoll_attend *ctx)
 {
+	/* What the one before attached is detached. */
+	copies_watched = 0;
 	daemon_mm = (__u64)bpf_get_current_task_btf()->mm;
 	kernel_trigger = ctx->kernel_trigger;
 	ctx->result = 0;
+	return 0;
+}
+
+/* Said once what takes and frees pages is attached, and before it is not any more. */
+SEC("syscall")
+int watch_copies(struct plimsoll_watch_copies *ctx)
+{
+	copies_watched = ctx->watched;
 	return 0;
 }
 

@@ -131,23 +131,29 @@ static __always_inline __s64 settle_caches(struct task_struct *task)
 	       settle_cache(c, 2, CACHE_OF(task, 2)) + settle_cache(c, 3, CACHE_OF(task, 3));
 }
 
-/* What an event on this CPU changed in one member. No second look at the remainder: only this CPU moves it. */
+/*
+ * What an event on this CPU changed in one member. No second look at the remainder: only this CPU moves it. Where one is left,
+ * this event moved no shared count: what moved that is settled by the event of who did.
+ */
 static __always_inline __s64 settle_here(struct plimsoll_mm *e, __u32 member, volatile __s64 *count, __u64 base,
 					 bool own)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	__s64 delta = settle_count(&e->last[member], count);
-	__u64 *offset;
 	volatile __s32 *local;
+	__u64 *offset;
+	__s64 delta;
 	__s32 now;
 
-	if (task_caches)
+	if (task_caches) {
+		delta = settle_count(&e->last[member], count);
 		return own ? delta - take_cached(member) : delta;
+	}
 	offset = bpf_map_lookup_elem(&cpu_offsets, &cpu);
 	local = remainder_at(e, cpu, slot_of_member[member]);
 	if (!offset || !local)
-		return delta;
+		return settle_count(&e->last[member], count);
 	now = read_remainder(base, *offset);
+	delta = now ? 0 : settle_count(&e->last[member], count);
 	return delta + now - (__s32)__sync_lock_test_and_set(local, now);
 }
 

@@ -18,9 +18,6 @@
 /* include/linux/page-flags.h: in folio->mapping of anonymous memory, 6.1 to 7.2. */
 #define MAPPING_ANON 1
 
-/* From so many on that are nowhere to be charged, user space is told to look. */
-#define STRAYS_TOLD 1024
-
 /* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there. */
 struct taken {
 	__u64 page; /* 0: none */
@@ -59,9 +56,9 @@ static __always_inline __s64 anonymous_count(__u64 key)
 /* Copies that cannot be placed: a survey finds whose they are. */
 static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __s64 pages)
 {
-	__u32 strays = __sync_fetch_and_add(&a->stray_pages, pages) + pages;
+	__u32 before = __sync_fetch_and_add(&a->stray_pages, pages);
 
-	if (strays >= STRAYS_TOLD && __sync_val_compare_and_swap(&a->stray_pages, strays, 0) == strays)
+	if (before < STRAYS_MOST && before + pages >= STRAYS_MOST)
 		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
 }
 
@@ -102,6 +99,30 @@ static __always_inline void look_at(struct taken *t)
 			judge_usage(e, a, a->usage_pages, owned);
 	}
 	unpin(e);
+}
+
+SEC("tp_btf/mm_page_free")
+int BPF_PROG(on_page_free, struct page *page, unsigned int order)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct folio *folio = (struct folio *)page;
+	struct mm_struct *mm = task->mm;
+	struct plimsoll_mm *e;
+	__s64 freed;
+	__u64 key;
+
+	/* What is reclaimed was not given up. */
+	if (!page || !mm || task->flags & (PF_KTHREAD | PF_MEMALLOC) || !mm_may_be_tracked(mm))
+		return 0;
+	key = (__u64)mm;
+	e = bpf_map_lookup_elem(&mms, &key);
+	if (!e || !(e->kept_pages | e->trusted_pages) || e->flags & PLIMSOLL_MM_GONE ||
+	    !((__u64)BPF_CORE_READ(folio, mapping) & MAPPING_ANON))
+		return 0;
+	freed = take_freed(e, 1 << (order & 15));
+	if (freed > 0 && share_again(e->mm, freed))
+		judge(e, -freed, true);
+	return 0;
 }
 
 SEC("tp_btf/mm_page_alloc")

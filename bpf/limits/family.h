@@ -177,9 +177,10 @@ static __always_inline __s64 take_shares(struct plimsoll_family *f, struct plims
  * Members of a family gave up pages of it. Which ones no event tells, and others may still have them, so the family
  * stays charged as long as all that its members have could be them: a parent that allocates, forks and frees again
  * and again would else be charged more each time. `kept` of them are a member's own from here on, and charged to
- * `account`: in one step where that is the family's, so that usage is never both, nor neither.
+ * `account`: in one step where that is the family's, so that usage is never both, nor neither. Returns how much less the family
+ * is charged.
  */
-__noinline int give_up_shares(__u64 id, __s64 pages, __u32 account, __s64 kept)
+__noinline __s64 give_up_shares(__u64 id, __s64 pages, __u32 account, __s64 kept)
 {
 	struct plimsoll_account *a = 0, *to = account_at(account);
 	struct plimsoll_family *f = 0;
@@ -198,7 +199,7 @@ __noinline int give_up_shares(__u64 id, __s64 pages, __u32 account, __s64 kept)
 		account_add(a, -taken);
 	if (f)
 		leave_one(f, id);
-	return 0;
+	return taken;
 }
 
 /* Its copies go with a member: at most those that it was found to have, so that what the others copied stays charged. */
@@ -323,6 +324,7 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 
 	if (!id)
 		return;
+	e->kept_pages = 0;
 	/* While it is a member still: the family cannot end meanwhile. */
 	settle_living(e);
 	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0), PLIMSOLL_NOBODY, 0);
@@ -409,6 +411,7 @@ __noinline int absorb_family(__u64 key)
 	old = __sync_fetch_and_add(&e->word, pages);
 	end_shift(e);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
+	e->kept_pages = 0;
 	/* Dying before it is charged: in between another victim would be taken. */
 	if (e->flags & PLIMSOLL_MM_DYING)
 		settle_dying_space(e->mm);

@@ -62,12 +62,14 @@ static __always_inline void leave_exact(struct plimsoll_account *a)
 }
 
 /*
- * Whether usage could be at the soft limit, all that is unsettled counted: then every event is settled. Leaves with
- * slack, and after a while, so that usage hovering there does not flip it. Returns true when it became exact.
+ * Whether usage could be at the soft limit, all that is unsettled and all that may be copied counted: then every event is
+ * settled. Leaves with slack, and after a while, so that usage hovering there does not flip it. Returns true when it became
+ * exact.
  */
 static __noinline bool need_exact(struct plimsoll_account *a)
 {
-	__s64 loose = loose_pages(a), room = a->soft_pages - a->usage_pages - loose;
+	__s64 loose = loose_pages(a), copyable = a->copyable_pages;
+	__s64 room = a->soft_pages - a->usage_pages - loose - (copyable > 0 ? copyable : 0);
 	__u32 epoch = a->exact;
 
 	if (a->soft_pages == PLIMSOLL_NO_LINE)

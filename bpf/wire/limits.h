@@ -99,6 +99,10 @@ struct plimsoll_mm {
 		untouched_pages;     /* of those, what it has not touched, plain pages counted too; less than 0: none */
 	volatile __s64 untold_pages; /* of granted ones, what it freed and has not said so */
 	volatile __s64 inherited_pages; /* had from a fork by somebody who was not charged for it: charged to nobody */
+	/* What it gave up of its pages while it shares some, and was not seen freed: see exchange.h. */
+	volatile __s64 kept_pages;    /* taken for shared ones: as many are charged as its own still */
+	volatile __s64 trusted_pages; /* taken for its own */
+	volatile __s64 freed_pages;   /* freed, and not taken off these yet */
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -150,8 +154,9 @@ struct plimsoll_account {
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
 	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	volatile __u16 from_default;
-	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since user space was told */
-	volatile __u32 told;        /* to user space: PLIMSOLL_TOLD_* */
+	volatile __u32
+		stray_pages; /* copies that are nowhere to be charged, and pages that may be exchanged, since a survey */
+	volatile __u32 told; /* to user space: PLIMSOLL_TOLD_* */
 	volatile __u32 kills;
 	volatile __u32 taking; /* a CPU is taking a victim */
 	volatile __u32
@@ -324,10 +329,22 @@ struct plimsoll_copies {
 	__s32 result;
 };
 
-/* What is asked of one account: measured, verify. */
+/* What is asked of one account: verify. */
 struct plimsoll_of_account {
 	__u32 account;
-	__s32 result; /* measured: 1: measure again, 0: enough */
+	__s32 result;
+};
+
+/* An account was surveyed. */
+struct plimsoll_measured {
+	__u32 account;
+	__u32 unread; /* not 0: some process let nobody read it, so that what went uncharged is not found */
+	__s32 result; /* 1: measure again, 0: enough */
+};
+
+/* Whether what is taken and freed is looked at from here on, until the caller ends. */
+struct plimsoll_watch_copies {
+	__u32 watched;
 };
 
 /*
@@ -405,7 +422,7 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 192, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_mm) == 216, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");

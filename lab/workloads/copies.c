@@ -29,8 +29,15 @@ enum {
 	/* Each copy among pages of its own that come and go. */
 	AMONG_OTHERS,
 	/* While another thread has pages come and go. */
-	BESIDE_A_THREAD
+	BESIDE_A_THREAD,
+	/* No copy, but a new page for one that it shares and gives up: as many as before. */
+	BY_EXCHANGE,
+	/* As many at once, and a thread of their own gives them up. */
+	BY_EXCHANGE_OF_MANY
 };
+
+/* How many BY_EXCHANGE_OF_MANY gives up at once. */
+#define MANY_BYTES ((size_t)4 * MEBIBYTE)
 
 /* Shared with who watches, from here on: */
 struct shared {
@@ -41,8 +48,32 @@ struct shared {
 
 static long children = 4, mebibytes = 200, user = 60100, by = BY_ITSELF, still = 500;
 static struct shared *shared;
-static unsigned char *memory;
+static unsigned char *memory, *taken;
 static int gate[2];
+
+static void *give_up_many(void *pages)
+{
+	if (madvise(pages, MANY_BYTES, MADV_DONTNEED) != 0)
+		workload_fail("madvise(MADV_DONTNEED)");
+	return NULL;
+}
+
+/* A page of its own in the place of one that it shares. */
+static void exchange(unsigned char *page)
+{
+	size_t at = (size_t)(page - memory);
+	pthread_t thread;
+
+	if (!taken)
+		taken = workload_map((size_t)mebibytes * MEBIBYTE);
+	workload_touch(taken + at, workload_page_bytes());
+	at += workload_page_bytes();
+	if (by == BY_EXCHANGE)
+		madvise(page, workload_page_bytes(), MADV_DONTNEED);
+	else if (at % MANY_BYTES == 0 && (pthread_create(&thread, NULL, give_up_many, memory + at - MANY_BYTES) != 0 ||
+					  pthread_join(thread, NULL) != 0))
+		workload_fail("pthread_create");
+}
 
 /* Whose copy it is. */
 static int write_to(unsigned char *page, int number)
@@ -74,6 +105,10 @@ static int write_to(unsigned char *page, int number)
 		madvise(other, workload_page_bytes(), MADV_DONTNEED);
 		workload_touch(other + workload_page_bytes(), workload_page_bytes());
 		madvise(other + workload_page_bytes(), workload_page_bytes(), MADV_DONTNEED);
+		break;
+	case BY_EXCHANGE:
+	case BY_EXCHANGE_OF_MANY:
+		exchange(page);
 		break;
 	default:
 		*(volatile unsigned char *)page = 2;
@@ -141,8 +176,9 @@ int main(int argc, char **argv)
 		{ "user", "whose they are (60100)", 60000, 60999, &user },
 		{ "by",
 		  "by themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages, beside a thread "
-		  "that has some come and go (0 to 5)",
-		  0, 5, &by },
+		  "that has some come and go, by taking others and giving these up, the same with many at once (0 to "
+		  "7)",
+		  0, 7, &by },
 		{ "still", "it is over when so long, in ms, nobody writes or ends (500)", 100, 60000, &still },
 	};
 	static struct pollfd watched[CHILDREN_MAX + 1];

@@ -79,6 +79,19 @@ fn thousands_of_small_children_end_at_the_line() {
     assert!(most.unwrap() <= line + line / 4 + (16 << 20), "{most:?}");
 }
 
+/// Their counters stay what they were: each takes a page of its own and gives up one that it shares.
+#[test]
+fn so_do_those_that_take_new_pages_for_those_they_share() {
+    for by in ["--by=6", "--by=7"] {
+        for size in [["--children=24", "--mebibytes=48"], ["--children=3", "--mebibytes=100"]] {
+            let world = world!();
+            let line = 128 << 20;
+            let peak = end_at_the_line(&world, line, &[&size[..], &[by, "--no-thp"]].concat());
+            assert!(peak <= line + PAST, "{by} {size:?}: {peak}");
+        }
+    }
+}
+
 /// Pages that a forked process takes for something else than a copy.
 const NO_COPIES: &str = "
 held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -110,6 +123,54 @@ fn pages_that_are_no_copies_are_not_charged_as_such() {
     let usage = world.usage_pages(ALICE) * exact::page_bytes();
     // What Python itself copies, by counting who refers to what, is some MiB.
     assert!((120 << 20..140 << 20).contains(&usage), "{usage}");
+    python.stop();
+    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+}
+
+/// A forked process whose threads take memory of their own and free it, each now on one CPU and then on another.
+const CHURN: &str = "
+import threading
+held = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, 64 << 20, 4096): held[at] = 1
+child = os.fork()
+if child == 0:
+    cpus = sorted(os.sched_getaffinity(0))
+    def churn(number):
+        for turn in range(40):
+            own = mmap.mmap(-1, 8 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            for at in range(0, 8 << 20, 4096):
+                own[at] = 1
+                if at % (1 << 20) == 0: os.sched_setaffinity(0, [cpus[(number + turn + (at >> 20)) % len(cpus)]])
+            own.close()
+    threads = [threading.Thread(target=churn, args=[number]) for number in range(3)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    say('churned'); hear()
+    # Now they are its own, as many as it gives up.
+    own = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, 32 << 20, 4096): own[at] = 1
+    held.madvise(mmap.MADV_DONTNEED, 0, 32 << 20)
+    for at in range(0, 32 << 20, 4096): own[at] = 2
+    say('exchanged'); hear()
+    own.close()
+    say('freed'); hear(); os._exit(0)
+os.waitpid(child, 0)
+";
+
+#[test]
+fn what_a_forked_process_frees_of_its_own_is_charged_no_more() {
+    let world = world!();
+    world.limit(ALICE, "300M", &["--soft", "100M"]);
+    let mut python = world.python(ALICE, CHURN);
+    // What Python itself copies is some MiB; so many pages of each account nobody sees freed.
+    let slack = (-4 << 20)..(16 << 20);
+    for (stage, expected) in [("churned", 64_i64), ("exchanged", 96), ("freed", 64)] {
+        assert_eq!(python.line(), stage);
+        let usage = i64::try_from(world.usage_pages(ALICE) * exact::page_bytes()).unwrap();
+        println!("{stage}: {} KiB", usage >> 10);
+        assert!(slack.contains(&(usage - (expected << 20))), "{stage}: {usage}");
+        python.tell("");
+    }
     python.stop();
     assert_eq!(world.history(), Vec::<serde_json::Value>::new());
 }

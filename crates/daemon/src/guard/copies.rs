@@ -35,6 +35,8 @@ pub(crate) struct Surveys {
     asked: Option<Nanos>,
     /// Members whose copies were not counted from the beginning on, and that were not read since.
     unknown: BTreeSet<u64>,
+    /// Members that let nobody read them, and whose they are: what they copied or exchanged uncharged is not found.
+    unread: BTreeMap<u64, Uid>,
 }
 
 impl Surveys {
@@ -75,8 +77,9 @@ impl<K: Kernel> Attached<K> {
         self.surveys.asked = None;
         let mut wanted = BTreeMap::new();
         for (user, after) in core::mem::take(&mut self.surveys.accounts) {
+            let all_read = self.surveys.unread.values().all(|owner| *owner != user);
             if let Some(account) = self.limits.account(user)?
-                && self.limits.measure_again(account.index)?
+                && self.limits.measure_again(account.index, all_read)?
             {
                 wanted.insert(account.index, user);
                 self.surveys.accounts.insert(user, after);
@@ -89,6 +92,7 @@ impl<K: Kernel> Attached<K> {
         });
         if wanted.is_empty() {
             self.surveys.unknown.clear();
+            self.surveys.unread.clear();
             return Ok(());
         }
         let members = self.members_of(&wanted, begins)?;
@@ -123,6 +127,7 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         unknown.retain(|mm| living.contains(mm));
+        self.surveys.unread.retain(|mm, _| living.contains(mm));
         let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX).max(1);
         let mut members = Vec::new();
         for (user, mut its) in all {
@@ -156,6 +161,9 @@ impl<K: Kernel> Attached<K> {
         for (member, found) in &survey.members {
             if found.is_some() {
                 self.surveys.unknown.remove(&member.mm);
+                self.surveys.unread.remove(&member.mm);
+            } else {
+                self.surveys.unread.insert(member.mm, member.user);
             }
             self.surveys.accounts.entry(member.user).and_modify(|after| *after = member.mm);
             users.insert(member.user);

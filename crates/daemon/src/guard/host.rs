@@ -385,8 +385,8 @@ impl Programs for Limits {
         Self::set_copies(self, family, copied, parts)
     }
 
-    fn measure_again(&self, account: u32) -> Result<bool, BpfError> {
-        Self::measure_again(self, account)
+    fn measure_again(&self, account: u32, all_read: bool) -> Result<bool, BpfError> {
+        Self::measure_again(self, account, all_read)
     }
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {

@@ -198,13 +198,14 @@ pub struct Limits<S: Site = Pins> {
     measured: S::Program,
     verify: S::Program,
     attend: S::Program,
+    watch_copies: S::Program,
     account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
     /// What the last walk took of a CPU.
     walk_took: Duration,
     /// Copies are counted as long as it is held.
-    copies: Option<OwnedFd>,
+    copies: Option<[OwnedFd; 2]>,
 }
 
 impl Limits {
@@ -257,18 +258,21 @@ impl Limits {
     /// # Errors
     /// [`BpfError::Pin`], [`BpfError::Attach`].
     pub fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError> {
+        if watch == self.copies.is_some() {
+            return Ok(false);
+        }
         if !watch {
+            self.copies_are_watched(false)?;
             self.copies = None;
             return Ok(false);
         }
-        if self.copies.is_some() {
-            return Ok(false);
-        }
-        let program = "on_page_alloc";
-        let path = self.site.program_path(program);
-        let pinned = open_pinned(&path).map_err(|error| cause(&path, "open", &error))?;
-        let attached = attach_tracepoint(pinned.as_fd());
-        self.copies = Some(attached.map_err(|source| BpfError::Attach { program, source })?);
+        let attach = |program: &'static str| {
+            let path = self.site.program_path(program);
+            let pinned = open_pinned(&path).map_err(|error| cause(&path, "open", &error))?;
+            attach_tracepoint(pinned.as_fd()).map_err(|source| BpfError::Attach { program, source })
+        };
+        self.copies = Some([attach("on_page_alloc")?, attach("on_page_free")?]);
+        self.copies_are_watched(true)?;
         Ok(true)
     }
 
@@ -319,6 +323,7 @@ impl<S: Site> Limits<S> {
             measured: program("measured")?,
             verify: program("verify")?,
             attend: program("attend")?,
+            watch_copies: program("watch_copies")?,
             site,
         })
     }
@@ -509,6 +514,15 @@ impl<S: Site> Limits<S> {
         if context.result == 0 { Ok(()) } else { Err(self.verify.error(context.result)) }
     }
 
+    /// Tells the programs whether the pages that are taken and freed are looked at, until this process ends.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn copies_are_watched(&self, watched: bool) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_watch_copies { watched: u32::from(watched) };
+        self.watch_copies.run(&mut context).map(|_| ())
+    }
+
     /// Tells the programs that this process is the daemon: it answers, until its end, which they notice. `kernel_trigger`:
     /// they take victims themselves; else they only ask.
     ///
@@ -559,12 +573,12 @@ impl<S: Site> Limits<S> {
     }
 
     /// Whether copy-on-write may still bring an account near its line. When it may not, the programs tell when it may
-    /// again.
+    /// again. `all_read`: the last survey read every process that it came to, so that nothing is uncharged any more.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn measure_again(&self, account: u32) -> Result<bool, BpfError> {
-        let mut context = abi::plimsoll_of_account { account, result: 0 };
+    pub fn measure_again(&self, account: u32, all_read: bool) -> Result<bool, BpfError> {
+        let mut context = abi::plimsoll_measured { account, unread: u32::from(!all_read), result: 0 };
         self.measured.run(&mut context)?;
         match context.result {
             0 | 1 => Ok(context.result == 1),

@@ -229,6 +229,7 @@ fn load_sized<'a>(
     open.progs.on_task_alloc.set_autoload(kernel.refuses_forks);
     // See Limits::watch_copies.
     open.progs.on_page_alloc.set_autoattach(false);
+    open.progs.on_page_free.set_autoattach(false);
     let bytes = value_bytes(cpus, slots);
     for map in [&mut open.maps.mms, &mut open.maps.blank] {
         map.set_value_size(bytes).map_err(|error| load_error(&error))?;
@@ -380,6 +381,8 @@ fn pin_programs(skel: &mut skeleton::LimitsSkel<'_>, pins: &Pins) -> Result<(), 
         &mut programs.read_counters,
         &mut programs.copies_set,
         &mut programs.on_page_alloc,
+        &mut programs.on_page_free,
+        &mut programs.watch_copies,
         &mut programs.measured,
         &mut programs.verify,
         &mut programs.attend,

@@ -246,8 +246,20 @@ impl Machine {
         let mm = world.processes[&pid].mm.unwrap();
         let most = world.memories[&mm].pages.cast_unsigned() / 2 + 1;
         let pages = world.random.below(most).cast_signed();
+        // The others have what it shared; what a list of another CPU holds goes later, in the name of whoever runs there.
+        let mut freed = if world.random.one_in(2) { pages.cast_unsigned() } else { world.random.below(most) };
+        if !(world.attended && world.faults.watches_copies) {
+            freed = 0;
+        }
         drop(world);
-        self.runs(pid, move |machine| machine.change(mm, PLIMSOLL_MEMBER_ANON, -pages));
+        self.runs(pid, move |machine| {
+            machine.change(mm, PLIMSOLL_MEMBER_ANON, -pages);
+            let page = std::ptr::from_ref(&ANONYMOUS).addr() as u64;
+            while let Some(order) = freed.checked_ilog2() {
+                machine.event("on_page_free", &[page, u64::from(order.min(9))]);
+                freed -= 1 << order.min(9);
+            }
+        });
     }
 
     /// Process 1 and the daemon, whose own account may have a line.
@@ -303,7 +315,7 @@ impl Machine {
         if !world.loaded {
             return 0;
         }
-        if !["on_rss_stat", "on_page_alloc"].contains(&program) {
+        if !["on_rss_stat", "on_page_alloc", "on_page_free"].contains(&program) {
             world.trace(format!("CPU {}: {program}", kernel.here().0));
         }
         drop(world);

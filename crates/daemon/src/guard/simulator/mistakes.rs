@@ -47,6 +47,10 @@ const MISTAKES: &[Mistake] = mistakes! {
     "copies are charged, and shared still" in "limits/family.h":
         "	give_up_shares(id, pages, word_account(old), pages);\n	return pages;"
         => "	account_add(account_at(word_account(old)), pages);\n	return pages;";
+    "what is freed is charged still" in "limits/copies.h":
+        "	if (freed > 0 && share_again(e->mm, freed))\n		judge(e, -freed, true);" => "	if (freed > 0)\n		share_again(e->mm, freed);";
+    "what is taken for shared is shared still" in "limits/exchange.h":
+        "	kept = take_up_to(&e->shared_pages, pages);" => "	kept = pages;";
     "a forked child has none of its shares" in "limits/family.h":
         "	__sync_fetch_and_add(&child->shared_pages, pages);\n" => "";
     "whoever changes its user is charged nowhere" in "limits/track.h":
@@ -70,7 +74,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "one member is not settled" in "limits/charge.h":
         "	delta += settle_member(e, 2, COUNT_OF(mm, 2), REMAINDERS_OF(mm, 2));\n" => "";
     "what a CPU keeps to itself is not settled" in "limits/charge.h":
-        "	now = read_remainder(base, *offset);\n	return delta + now -" => "	now = 0;\n	return delta + now -";
+        "	now = read_remainder(base, *offset);\n	delta = now ?" => "	now = 0;\n	delta = now ?";
     "what other CPUs keep is not settled on the first event" in "limits.bpf.c":
         "	e->epoch = a->exact;\n	pages = settle_all_cpus(e->mm);\n	if (pages)\n		charge(e, pages, &usage);\n	return usage;"
         => "	e->epoch = a->exact;\n	return usage;";

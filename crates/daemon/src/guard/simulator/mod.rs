@@ -123,6 +123,7 @@ fn faults(random: &mut Random) -> Faults {
         families_max: if random.one_in(4) { 2 } else { 32 },
         // Nobody's among them: then there are fewer than users.
         accounts_max: if random.one_in(4) { 4 } else { ACCOUNTS_MAX },
+        watches_copies: random.one_in(2),
     }
 }
 

@@ -560,8 +560,12 @@ impl Programs for SimPrograms {
     }
 
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError> {
-        let takes = self.machine.world().faults.kernel_takes;
+        let (takes, watches) = {
+            let faults = &self.machine.world().faults;
+            (faults.kernel_takes, faults.watches_copies)
+        };
         self.limits.attend(kernel_trigger && takes)?;
+        self.limits.copies_are_watched(watches)?;
         self.machine.world().attended = true;
         Ok(())
     }
@@ -583,7 +587,7 @@ impl Programs for SimPrograms {
         Ok(false)
     }
 
-    fn measure_again(&self, _: u32) -> Result<bool, BpfError> {
+    fn measure_again(&self, _: u32, _: bool) -> Result<bool, BpfError> {
         Ok(false)
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct Faults {
     pub(super) charges_all: bool,
     pub(super) families_max: u32,
     pub(super) accounts_max: u32,
+    /// Pages that are freed are looked at.
+    pub(super) watches_copies: bool,
 }
 
 #[derive(Debug, Clone)]

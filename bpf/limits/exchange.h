@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Pages that a forked process takes while it gives up as many that it shares: its count stays what it was, and a count that
+ * falls does not tell which of its pages went. Those that were its own are freed at once, mostly; those that others have as
+ * well are not. So what went stays charged as its own, and is taken for shared, until as many pages are freed. All but a few
+ * for each account: a page is freed later where a list of another CPU holds it (the LRU's batches), and for a process that
+ * shares nothing any more. Only while what is freed is looked at: see copies.h.
+ */
+#ifndef PLIMSOLL_LIMITS_EXCHANGE_H
+#define PLIMSOLL_LIMITS_EXCHANGE_H
+
+/*
+ * So many pages of an account may go uncharged between two surveys: copied where nobody sees whose they are, or given up as its
+ * own and not freed. User space is told of so many of the former.
+ */
+#define STRAYS_MOST 1024
+
+/* Freed pages are taken off the charge so many at a time. */
+#define FREED_AT_ONCE 64
+
+/* So many more pages of this account need not be freed, of the `most` that are wanted. */
+static __always_inline __s64 trust(struct plimsoll_account *a, __s64 most)
+{
+	__s64 room = STRAYS_MOST - (__s64)a->stray_pages;
+
+	if (room <= 0)
+		return 0;
+	if (most > room)
+		most = room;
+	__sync_fetch_and_add(&a->stray_pages, most);
+	return most;
+}
+
+/* They were freed: others may go in their place. Surveyed meanwhile, there are fewer. */
+static __always_inline void regain_trust(struct plimsoll_account *a, __s64 pages)
+{
+	__u32 strays = a->stray_pages;
+
+	__sync_val_compare_and_swap(&a->stray_pages, strays, pages < strays ? strays - pages : 0);
+}
+
+/*
+ * So many pages of a process went, by its own doing. Returns how many of them are to be taken for shared ones, though it has
+ * pages of its own.
+ */
+__noinline __s64 keep_given(__u64 key, __s64 pages)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	__u64 family = e ? e->family : 0;
+	__s64 own, trusted, kept, taken;
+
+	if (!a || !family)
+		return 0;
+	own = word_pages(e->word);
+	if (pages > own)
+		pages = own;
+	if (pages <= 0)
+		return 0;
+	trusted = trust(a, pages);
+	/* No more than may go between two surveys: of what went before, that one found what was not freed. */
+	if (trusted && e->trusted_pages < STRAYS_MOST)
+		__sync_fetch_and_add(&e->trusted_pages, trusted);
+	pages -= trusted;
+	if (pages <= 0)
+		return 0;
+	begin_shift(e);
+	kept = take_up_to(&e->shared_pages, pages);
+	/* All that it has is its own: what it frees from here on is none of what it gave up before. */
+	if (kept < pages)
+		e->kept_pages = 0;
+	end_shift(e);
+	if (!kept)
+		return 0;
+	/* What its family is charged for no more is off the charge. */
+	taken = give_up_shares(family, kept, PLIMSOLL_NOBODY, 0);
+	if (kept == pages && kept > taken)
+		__sync_fetch_and_add(&e->kept_pages, kept - taken);
+	return kept;
+}
+
+/* From here on nothing that it frees is something that it gave up before. */
+static __always_inline void forget_given(struct plimsoll_mm *e)
+{
+	e->kept_pages = 0;
+	e->trusted_pages = 0;
+	e->freed_pages = 0;
+}
+
+/* Pages that were taken for shared ones were a member's own: it shares as many again. 0: it has left its family. */
+__noinline int share_again(__u64 key, __s64 pages)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	__u64 family = e ? e->family : 0;
+	struct plimsoll_account *a;
+	struct plimsoll_family *f;
+
+	/* As a member more: until it is let go the family does not end, nor has it an only one. */
+	if (!family || !join_one(family, ONE_MEMBER))
+		return 0;
+	f = bpf_map_lookup_elem(&families, &family);
+	if (!f)
+		return 0;
+	a = account_at(f->account);
+	__sync_fetch_and_add(&f->shares, pages);
+	if (a)
+		family_moved(a, pages, 0);
+	__sync_fetch_and_add(&e->shared_pages, pages);
+	leave_one(f, family);
+	return 1;
+}
+
+/*
+ * So many anonymous pages were freed by a process of this address space. Returns how many of them are charged as its own
+ * still, and are to be charged no more.
+ */
+static __always_inline __s64 take_freed(struct plimsoll_mm *e, __s64 pages)
+{
+	__s64 freed = __sync_fetch_and_add(&e->freed_pages, pages) + pages, kept, trusted;
+	struct plimsoll_account *a;
+
+	if (freed < FREED_AT_ONCE && freed < e->kept_pages)
+		return 0;
+	freed = __sync_lock_test_and_set(&e->freed_pages, 0);
+	kept = take_up_to(&e->kept_pages, freed);
+	trusted = freed > kept ? take_up_to(&e->trusted_pages, freed - kept) : 0;
+	a = trusted ? account_at(word_account(e->word)) : 0;
+	if (a)
+		regain_trust(a, trusted);
+	return kept;
+}
+
+#endif
