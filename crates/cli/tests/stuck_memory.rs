@@ -1,8 +1,10 @@
-//! A process that holds its own address space for ever costs nobody else an incident, a name or a survey.
+//! A process that holds its own address space for ever costs nobody else an incident, a name, a survey or the reaper.
 //!
 //! Any user can make one: whoever unmaps a page that was written to waits for the file system, with the lock of the address
-//! space held, and the file system is theirs (FUSE). `/proc/PID/cmdline`, `smaps_rollup` and `maps` wait for that lock.
+//! space held, and the file system is theirs (FUSE). `/proc/PID/cmdline`, `smaps_rollup` and `maps` wait for that lock, and so
+//! does `process_mrelease`.
 #![expect(
+    clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::tests_outside_test_module,
     clippy::unwrap_used,
@@ -11,15 +13,21 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
 use support::{SOON, World, program::Program, until};
 
 /// Users of no other suite.
 const ALICE: u32 = 60_170;
 const BOB: u32 = 60_171;
 
-/// A file system of one file that never answers a write.
+/// A file system that never answers a write. Each process has a file of its own there, by its number.
 const SERVER: &str = r"
 def attributes(node):
     return struct.pack('<6Q10I', node, 4096, 8, 0, 0, 0, 0, 0, 0, 0o40755 if node == 1 else 0o100666, 1, 0, 0, 0, 4096, 0)
@@ -37,7 +45,9 @@ while True:
     text = os.read(device, 1 << 20)
     _, operation, request, node = struct.unpack_from('<IIQQ', text)
     if operation == 26: answer(request, 0, struct.pack('<4I2H2I', 7, 31, 65536, 0, 16, 12, 4096, 1).ljust(64, b'\0'))
-    elif operation == 1: answer(request, 0, struct.pack('<4Q2I', 2, 0, 60, 60, 0, 0) + attributes(2))
+    elif operation == 1:
+        node = int(text[40:].rstrip(b'\0'))
+        answer(request, 0, struct.pack('<4Q2I', node, 0, 60, 60, 0, 0) + attributes(node))
     elif operation == 3: answer(request, 0, struct.pack('<Q2I', 60, 0, 0) + attributes(node))
     elif operation in (14, 27): answer(request, 0, struct.pack('<Q2I', 1, 0, 0))
     elif operation == 15: answer(request, 0, bytes(4096))
@@ -45,13 +55,13 @@ while True:
     elif operation not in (2, 42): answer(request, -38)
 ";
 
-/// Maps the file, writes to it, and has something else mapped over it: does not come back.
+/// Maps its file, writes to it, and has something else mapped over it: does not come back.
 const STICK: &str = r"
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 def stick():
-    at = libc.mmap(None, 4096, 3, 1, os.open(FOLDER + '/file', os.O_RDWR), 0)
+    at = libc.mmap(None, 4096, 3, 1, os.open(f'{FOLDER}/{os.getpid()}', os.O_RDWR), 0)
     ctypes.memset(at, 1, 1)
     libc.mmap(at, 4096, 3, 0x32, -1, 0)
 def fill(mebibytes):
@@ -180,4 +190,149 @@ fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
     let victim = incident["victims"][0]["pid"].as_u64().unwrap();
     assert!([parent, forked].map(u64::from).contains(&victim), "{incident}");
     assert!(Path::new(&format!("/proc/{child}")).exists());
+}
+
+/// The v1 freezer: what is in it does not run when it is killed, so that nobody but the reaper frees its memory.
+struct Freezer {
+    folder: PathBuf,
+}
+
+impl Freezer {
+    const MOUNTED: &str = "/sys/fs/cgroup/freezer";
+
+    /// Freezes a process; `None` where there is no such freezer.
+    fn freeze(pid: u32) -> Option<Self> {
+        let folder = Path::new(Self::MOUNTED).join(format!("plimsoll-stuck-{pid}"));
+        if !Path::new(Self::MOUNTED).join("cgroup.procs").exists() {
+            return None;
+        }
+        fs::create_dir(&folder).unwrap();
+        let freezer = Self { folder };
+        fs::write(freezer.folder.join("cgroup.procs"), pid.to_string()).unwrap();
+        until("it is frozen", SOON, || {
+            fs::write(freezer.folder.join("freezer.state"), "FROZEN").unwrap();
+            let state = fs::read_to_string(freezer.folder.join("freezer.state")).unwrap();
+            (state.trim() == "FROZEN").then_some(())
+        });
+        Some(freezer)
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        drop(fs::write(self.folder.join("freezer.state"), "THAWED"));
+        let left = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in left.lines() {
+            drop(fs::write(Path::new(Self::MOUNTED).join("cgroup.procs"), pid));
+        }
+        drop(fs::remove_dir(&self.folder));
+    }
+}
+
+/// One more than the reaper has threads on any machine.
+const MORE_THAN_THREADS: usize = 5;
+
+/// Gets stuck, and is large enough for a second thread to help with.
+const LARGE: &str = "held = fill(130)\nsay('sticks', os.getpid())\nstick()\n";
+
+/// The daemon's threads that are called so.
+fn threads(world: &World, name: &str) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", world.daemon_pid())).unwrap();
+    let named = |path: PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    tasks.flatten().filter(|task| named(task.path())).count()
+}
+
+/// What the journal says of a victim's end.
+#[track_caller]
+fn told(world: &World, pid: u32) -> String {
+    until("the journal tells of the victim", SOON, || {
+        world.log().lines().find(|line| line.contains(&format!("process {pid}: "))).map(str::to_owned)
+    })
+}
+
+/// A victim of Bob's that does not run when it is killed, where it can be kept from that: how long its memory took to be
+/// free, and what the journal says.
+fn reap_his(world: &World, stuck: &Stuck) -> (Duration, String) {
+    // Nice, so that the journal has something to tell in any case.
+    let script = "os.nice(19)\nheld = fill(100)\nsay('holds', os.getpid()); hear()\n";
+    let mut his = stuck.python(world, BOB, script);
+    let pid: u32 = his.stage("holds").parse().unwrap();
+    let _frozen = Freezer::freeze(pid);
+    let mut smaller = stuck.python(world, BOB, "say('starts')\nmore = fill(60)\nsay('done'); hear()\n");
+    smaller.stage("starts");
+    his.killed();
+    let told = told(world, pid);
+    let freed = until("what came back of his", SOON, || {
+        let mut all = world.history();
+        all.retain(|one| one["victims"][0]["pid"] == pid && one["freed_bytes"].as_u64() > Some(100 << 20));
+        all.first()?["signal_to_freed_ns"].as_u64()
+    });
+    (Duration::from_nanos(freed), told)
+}
+
+#[test]
+fn victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped() {
+    let mut world = world!();
+    let name = "victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped";
+    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    world.limit(ALICE, "1G", &[]);
+    world.limit(BOB, "128M", &[]);
+    let (alone, _) = reap_his(&world, &stuck);
+    let before = threads(&world, "reaper");
+    let hers: Vec<u32> = (0..MORE_THAN_THREADS).map(|_| stuck.stick(&world, ALICE, LARGE)).collect();
+    world.limit(ALICE, "16M", &["--now"]);
+    until("all of hers were killed", SOON, || {
+        let is_killed = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            status.lines().any(|line| line.starts_with("ShdPnd:") && line.ends_with("100"))
+        };
+        hers.iter().all(is_killed).then_some(())
+    });
+    let (beside, line) = reap_his(&world, &stuck);
+    println!("his victim: {alone:?} alone, {beside:?} beside {MORE_THAN_THREADS} of hers: {line}");
+    assert!(line.contains("was nice to others") && !line.contains("holds its address space"), "{line}");
+    assert!(beside < alone + Duration::from_secs(1), "{alone:?} alone, {beside:?} beside hers");
+    // Hers are told of as well, each at its deadline.
+    for pid in hers {
+        let line = told(&world, pid);
+        assert!(
+            line.contains("its user holds its address space") && line.contains("did not come back"),
+            "{line}"
+        );
+    }
+    let during = threads(&world, "reaper");
+    // Her share of two, and those that were with others of hers at the same time.
+    assert!(during > before && during <= 2 * before + 2, "{before} threads before, {during} now");
+    let stops = Instant::now();
+    world.end_daemon(Signal::TERM);
+    let stopped = stops.elapsed();
+    assert!(stopped < Duration::from_secs(4), "{stopped:?}");
+    assert!(!world.log().contains("did not end well"), "{}", world.log());
+}
+
+#[test]
+fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
+    let world = world!();
+    let name = "a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go";
+    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    world.limit(ALICE, "1G", &[]);
+    let before = threads(&world, "reaper");
+    let hers = stuck.stick(&world, ALICE, LARGE);
+    world.limit(ALICE, "16M", &["--now"]);
+    until("one is left to it", SOON, || (threads(&world, "reaper") > before).then_some(()));
+    told(&world, hers);
+    stuck.server.stop();
+    until("it has ended", SOON, || (threads(&world, "reaper") == before).then_some(()));
+    until("her victim is gone", SOON, || {
+        let state = fs::read_to_string(format!("/proc/{hers}/stat")).unwrap_or_default();
+        (state.is_empty() || state.contains(") Z ")).then_some(())
+    });
+    // The next one's memory is freed as ever.
+    let mut next =
+        stuck.python(&world, ALICE, "os.nice(19)\nsay('is', os.getpid()); hear()\nmore = fill(64)\n");
+    let pid: u32 = next.stage("is").parse().unwrap();
+    next.tell("go on");
+    next.killed();
+    let line = told(&world, pid);
+    assert!(line.contains("was nice to others") && !line.contains("holds its address space"), "{line}");
 }

@@ -1,14 +1,18 @@
 //! What became of the victims' memory, told where there is something to tell; and the rates at which it came back, kept
 //! across restarts.
 
-use crate::{guard::Journal, state};
+use crate::{guard::Journal, owners::Owners, state};
 use plimsoll_policy::{
     human::{bytes, span},
     reap::{Hindrance, Hindrances, Rates},
     units::{Bytes, Nanos},
 };
-use plimsoll_sys::process::{ReapReport, Reaper, ReaperOptions};
-use std::{io, path::Path};
+use plimsoll_sys::process::{OwnerOf, ReapReport, Reaper, ReaperOptions};
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 const FILE_NAME: &str = "reap-rates.json";
 
@@ -21,7 +25,9 @@ pub(crate) fn start(folder: &Path, journal: Journal) -> io::Result<Reaper> {
         journal.line(format!("how fast memory came back before is not known: {why}"));
         Rates::new()
     });
-    let options = ReaperOptions { rates, ..ReaperOptions::default() };
+    let owners = Mutex::new(Owners::of_machine());
+    let owner = OwnerOf::new(move |uid| owners.lock().unwrap_or_else(PoisonError::into_inner).owner_now(uid));
+    let options = ReaperOptions { rates, owner, ..ReaperOptions::default() };
     Reaper::spawn_with(options, move |report| {
         if let Some(line) = told(&report) {
             journal.line(line);

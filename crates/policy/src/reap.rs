@@ -31,6 +31,9 @@ pub enum Hindrance {
     CoreDump,
     /// A process that is not dying uses the same address space, which stays as it is.
     SharedSpace,
+    /// Its address space, or those of other victims of its owner's, are held for so long that nobody waits for them any more:
+    /// it was left to free its memory itself.
+    HeldSpace,
     /// It mapped shared memory (`memfd`, tmpfs, `MAP_SHARED`): comes back only when nobody else has it.
     SharedMemory,
     /// It had huge pages of hugetlbfs: they go back to their pool, not to everybody.
@@ -47,7 +50,7 @@ pub enum Hindrance {
 
 impl Hindrance {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::IdleClass,
         Self::Nice,
         Self::Affinity,
@@ -58,6 +61,7 @@ impl Hindrance {
         Self::Uninterruptible,
         Self::CoreDump,
         Self::SharedSpace,
+        Self::HeldSpace,
         Self::SharedMemory,
         Self::Hugetlb,
         Self::Locked,
@@ -80,6 +84,7 @@ impl Hindrance {
             Self::Uninterruptible => "sleeps uninterruptibly",
             Self::CoreDump => "is writing its core",
             Self::SharedSpace => "shares its address space with a living process",
+            Self::HeldSpace => "its user holds its address space, or those of other victims",
             Self::SharedMemory => "held shared memory",
             Self::Hugetlb => "held huge pages of a pool",
             Self::Locked => "held locked memory",
@@ -89,14 +94,14 @@ impl Hindrance {
         }
     }
 
-    const fn bit(self) -> u16 {
+    const fn bit(self) -> u32 {
         1 << self as u16
     }
 }
 
 /// A set of [`Hindrance`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Hindrances(u16);
+pub struct Hindrances(u32);
 
 impl Hindrances {
     /// None.

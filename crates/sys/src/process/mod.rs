@@ -39,7 +39,7 @@ pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score
 pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
 pub use portrait::Portrait;
-pub use reaper::{Holdings, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
+pub use reaper::{Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
 pub use root::{ExeIdentity, ProcRoot};
 pub use scan::{Memory, Process, ScanCounts};
 pub(crate) use urgency::walk;

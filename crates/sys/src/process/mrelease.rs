@@ -18,12 +18,16 @@ pub enum Reap {
     /// Not every process that uses the address space is dying (`EINVAL`): no SIGKILL has arrived, or one that shares
     /// the memory lives on, or a core dump is being written.
     NotDying,
+    /// The call has not come back, or was not made: the victim's address space is held, or those of other victims of its
+    /// owner's are. Only a [`super::Reaper`] says this: the call itself waits.
+    Held,
     /// Anything else.
     Failed(Errno),
 }
 
 /// Frees what the process behind `pidfd` has in anonymous memory. Takes the caller's time for as much work as there
-/// is (at 25 GB/s when alone, far slower when memory is short): never on a thread that must not wait.
+/// is (at 25 GB/s when alone, far slower when memory is short), and waits for as long as somebody holds the address space
+/// (`mmap_read_lock_killable`), which any user can do for ever: never on a thread that must not wait.
 pub(super) fn process_mrelease(pidfd: BorrowedFd<'_>) -> Reap {
     loop {
         // SAFETY: process_mrelease(pidfd, flags) takes two integers and no pointer; the descriptor is open for as

@@ -4,21 +4,25 @@
 //! it has not let go of its address space, it can be freed from outside, beside its own exit. Then what holds the victim
 //! itself is lifted, so that the rest of its exit takes no longer than it must ([`super::expedite`]). With a large one an
 //! idle thread helps: two free one address space nearly twice as fast as one. While a victim is on its way out, its
-//! thread takes the next.
+//! thread takes the next. A thread that does not come back from a victim is replaced ([`calls`]).
 //!
 //! Nothing here is part of the decision: [`Reaper::submit`] takes no lock and waits for nothing. No thread has a timer
 //! while there is no victim.
 
+mod calls;
 mod early;
 mod queue;
 mod report;
 mod worker;
 
+pub use calls::OwnerOf;
 pub use report::{Holdings, ReapReport};
 
 use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
+use calls::Calls;
 use plimsoll_policy::reap::Rates;
-use queue::Queue;
+use queue::{Queue, Taker};
+use rustix::thread::CpuSet;
 use std::{
     fmt, io,
     num::NonZeroUsize,
@@ -31,7 +35,7 @@ use std::{
     thread::Builder,
     time::Duration,
 };
-use worker::Worker;
+use worker::{Duties, Worker};
 
 /// Victims that can wait their turn. One account has one victim at a time, so this many accounts crossed their lines
 /// at once before one is refused; a refused victim frees its memory itself.
@@ -40,8 +44,7 @@ pub const REAPER_QUEUE_MAX: usize = 64;
 /// Freeing is bound by the memory bus from a few CPUs on: the rest is for others.
 const THREADS_MAX: usize = 4;
 
-/// One may wait for a lock of its victim's address space for as long as the victim sleeps uninterruptibly; then the
-/// other goes on.
+/// Two free one address space faster than one.
 const THREADS_MIN: usize = 2;
 
 /// The threads need little stack; the default of 2 MiB would count where all memory is locked.
@@ -61,6 +64,8 @@ pub struct ReaperOptions {
     pub freezer: PathBuf,
     /// Where the v1 cpu controller is mounted, if it is.
     pub cpu_tree: PathBuf,
+    /// Who has a share of the threads that do not come back from a victim.
+    pub owner: OwnerOf,
 }
 
 impl Default for ReaperOptions {
@@ -70,6 +75,7 @@ impl Default for ReaperOptions {
             rates: Rates::new(),
             freezer: v1_tree::mounted(freezer::FREEZER),
             cpu_tree: v1_tree::mounted(cpu_tree::CPU),
+            owner: OwnerOf::default(),
         }
     }
 }
@@ -123,6 +129,33 @@ impl SharedRates {
     }
 }
 
+/// What the threads have in common. There for as long as one of them is.
+struct Crew {
+    taker: Taker,
+    calls: Arc<Calls>,
+    cpus: Option<CpuSet>,
+    freezer: PathBuf,
+    cpu_tree: PathBuf,
+    report: Box<dyn Fn(ReapReport) + Send + Sync>,
+    rates: Arc<SharedRates>,
+    end: Sender<()>,
+}
+
+impl Crew {
+    fn tell(&self, one: ReapReport) {
+        if let Some((bytes, took_ns)) = one.measured() {
+            self.rates.record(bytes, took_ns);
+        }
+        (self.report)(one);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.calls.end();
+    }
+}
+
 impl Reaper {
     /// Starts the threads with [`ReaperOptions::default`].
     ///
@@ -150,16 +183,23 @@ impl Reaper {
             NonZeroUsize::get,
         );
         let (queue, taker) = Queue::new(REAPER_QUEUE_MAX, threads)?;
-        let taker = Arc::new(taker);
-        let report: Arc<dyn Fn(ReapReport) + Send + Sync> = Arc::new(report);
-        let rates = Arc::new(SharedRates::new(options.rates.clone()));
+        let rates = Arc::new(SharedRates::new(options.rates));
         let (end, ended) = channel();
+        let calls = Arc::new(Calls::new(options.owner));
+        let crew = Arc::new(Crew {
+            taker,
+            calls: Arc::clone(&calls),
+            cpus,
+            freezer: options.freezer,
+            cpu_tree: options.cpu_tree,
+            report: Box::new(report),
+            rates: Arc::clone(&rates),
+            end,
+        });
         for _ in 0..threads {
-            let root =
-                ProcRoot::open(Path::new("/proc")).map_err(|error: ProcessError| io::Error::other(error))?;
-            let worker = Worker::new(root, Arc::clone(&taker), cpus, &options);
-            start(worker, Arc::clone(&report), Arc::clone(&rates), end.clone())?;
+            start(&crew)?;
         }
+        start_watch(&crew)?;
         Ok(Self { queue: Arc::new(queue), threads, rates, ended: Mutex::new(ended) })
     }
 
@@ -192,7 +232,7 @@ impl Reaper {
         self.queue.refused.load(Ordering::Relaxed)
     }
 
-    /// How many threads there are.
+    /// How many threads there are for victims that do not keep them.
     #[must_use]
     pub const fn threads(&self) -> usize {
         self.threads
@@ -233,30 +273,49 @@ impl Reaper {
     }
 }
 
-/// Starts one thread; back when it is fit for the work.
-fn start(
-    worker: Worker,
-    report: Arc<dyn Fn(ReapReport) + Send + Sync>,
-    rates: Arc<SharedRates>,
-    end: Sender<()>,
+/// Starts one thread for victims, with the work of one that did not come back where there is such.
+fn start(crew: &Arc<Crew>) -> io::Result<()> {
+    let root = proc_root()?;
+    start_thread("reaper", crew, |crew| {
+        let duties = crew.calls.take_over().unwrap_or_else(Duties::new);
+        // Who comes back late was replaced, and is not the one that is waited for. Nobody listens when the handle was dropped
+        // rather than stopped.
+        if Worker::new(Arc::clone(&crew), root, duties).run().is_some() {
+            crew.end.send(()).ok();
+        }
+    })
+}
+
+/// Starts the thread that looks after the others. It ends with the last of them.
+fn start_watch(crew: &Arc<Crew>) -> io::Result<()> {
+    let mut root = proc_root()?;
+    start_thread("reaper-watch", crew, move |crew| {
+        let (calls, others) = (Arc::clone(&crew.calls), Arc::downgrade(&crew));
+        drop(crew);
+        calls::look_after(&calls, &others, &mut root);
+    })
+}
+
+/// Back when the thread is fit for the work.
+fn start_thread(
+    name: &str,
+    crew: &Arc<Crew>,
+    work: impl FnOnce(Arc<Crew>) + Send + 'static,
 ) -> io::Result<()> {
+    let crew = Arc::clone(crew);
     let (tell, told) = channel();
     // Not joined: one that waits for its victim's lock would keep the daemon from stopping.
-    Builder::new().name("reaper".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        let mut worker = worker;
-        worker.settle_in();
+    Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        Worker::settle_in(&crew);
         if tell.send(()).is_ok() {
-            worker.run(|one: ReapReport| {
-                if let Some((bytes, took_ns)) = one.measured() {
-                    rates.record(bytes, took_ns);
-                }
-                report(one);
-            });
+            work(crew);
         }
-        // Nobody listens when the handle was dropped rather than stopped.
-        end.send(()).ok();
     })?;
     told.recv().map_err(io::Error::other)
+}
+
+fn proc_root() -> io::Result<ProcRoot> {
+    ProcRoot::open(Path::new("/proc")).map_err(|error: ProcessError| io::Error::other(error))
 }
 
 impl fmt::Debug for Reaper {

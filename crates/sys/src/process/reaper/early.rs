@@ -44,6 +44,7 @@ impl Early {
                 | Reap::StillMapped
                 | Reap::AlreadyGone
                 | Reap::Unsupported
+                | Reap::Held
                 | Reap::Failed(_) => return,
             }
         }

@@ -6,6 +6,7 @@ use plimsoll_policy::{
     units::Bytes,
 };
 use plimsoll_wire::text::Status;
+use std::sync::Arc;
 
 /// What a victim held. `None` where the kernel does not tell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,8 +44,8 @@ impl Holdings {
 pub struct ReapReport {
     /// What the submitter called it.
     pub tag: u64,
-    /// The victim, handed back.
-    pub pidfd: PidFd,
+    /// The victim. A thread that has not come back from it has it as well.
+    pub pidfd: Arc<PidFd>,
     /// How the last try to free its memory from outside ended.
     pub result: Reap,
     /// Tries, at least 1.

@@ -10,7 +10,7 @@ use super::{
         root::EntryPath,
         urgency::{raise_decider, unhurried},
     },
-    ReaperOptions,
+    Crew,
     early::Early,
     queue::{Job, Taker, Work},
     report::{Holdings, ReapReport},
@@ -20,13 +20,10 @@ use plimsoll_policy::{
     units::Bytes,
 };
 use plimsoll_wire::text::{ProcessState, Status};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    thread::CpuSet,
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
+    mem,
     os::fd::{AsFd as _, BorrowedFd},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -61,23 +58,43 @@ const LINGER_NS: u64 = 64_000_000;
 /// From this size on another thread helps: a smaller one is free before the other has woken.
 pub(super) const HELP_BYTES_MIN: u64 = 128 << 20;
 
-/// Victims on their way out that one thread waits for; beyond, the oldest is reported as it stands.
+/// Victims on their way out that one thread waits for; beyond, the oldest of those that are held is reported as it stands, or
+/// the oldest of all.
 const LINGERING_MAX: usize = 16;
 
 /// One thread.
 pub(super) struct Worker {
+    crew: Arc<Crew>,
     root: ProcRoot,
-    taker: Arc<Taker>,
-    cpus: Option<CpuSet>,
-    freezer: PathBuf,
-    cpu_tree: PathBuf,
+    duties: Duties,
+}
+
+/// What a thread has to do: all that another needs to go on in its place.
+#[derive(Default)]
+pub(super) struct Duties {
+    /// The victim whose memory is being freed.
+    current: Option<Case>,
+    /// Those on their way out, oldest first.
+    lingering: Vec<Case>,
+    /// Nothing more will come.
+    closed: bool,
     /// From when on a victim may have a turn: after each, others have twice as long.
     rested_ns: u64,
 }
 
+impl Duties {
+    /// With room for all that there can be: nothing is allocated while memory is short.
+    pub(super) fn new() -> Self {
+        Self { lingering: Vec::with_capacity(LINGERING_MAX), ..Self::default() }
+    }
+}
+
 /// One victim, from its turn on.
 struct Case {
-    job: Job,
+    /// Whoever frees its memory has it as well.
+    pidfd: Arc<PidFd>,
+    tag: u64,
+    handed_ns: u64,
     /// Another thread was at it before.
     early: Option<Arc<Early>>,
     turn_ns: u64,
@@ -98,7 +115,7 @@ struct Case {
 
 impl Case {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.job.pidfd.as_fd()
+        self.pidfd.as_fd()
     }
 
     /// When an unhindered one would be gone.
@@ -111,19 +128,13 @@ impl Case {
 }
 
 impl Worker {
-    pub(super) fn new(
-        root: ProcRoot,
-        taker: Arc<Taker>,
-        cpus: Option<CpuSet>,
-        options: &ReaperOptions,
-    ) -> Self {
-        let (freezer, cpu_tree) = (options.freezer.clone(), options.cpu_tree.clone());
-        Self { root, taker, cpus, freezer, cpu_tree, rested_ns: 0 }
+    pub(super) const fn new(crew: Arc<Crew>, root: ProcRoot, duties: Duties) -> Self {
+        Self { crew, root, duties }
     }
 
     /// Makes the calling thread fit for the work.
-    pub(super) fn settle_in(&mut self) {
-        if let Some(cpus) = &self.cpus {
+    pub(super) fn settle_in(crew: &Crew) {
+        if let Some(cpus) = &crew.cpus {
             // Refused where the CPUs that may be used have changed since they were read: it runs where it may.
             rustix::thread::sched_setaffinity(None, cpus).ok();
         }
@@ -131,51 +142,95 @@ impl Worker {
         let _however_urgent = raise_decider();
     }
 
-    /// Works until nothing more comes and every victim is reported.
-    pub(super) fn run(&mut self, report: impl Fn(ReapReport)) {
-        let mut lingering: Vec<Case> = Vec::with_capacity(LINGERING_MAX);
-        let mut open = true;
-        while open || !lingering.is_empty() {
-            match if open { self.taker.take() } else { None } {
-                Some(Work::Reap(job)) => {
-                    let case = self.begin(job);
-                    if lingering.len() >= LINGERING_MAX {
-                        let oldest = lingering.remove(0);
-                        report(self.finish(oldest, false));
-                    }
-                    lingering.push(case);
-                }
-                // Whatever it says: the one that asked goes on in any case.
-                Some(Work::Help(pidfd)) => drop(unhurried(|| pidfd.reap())),
-                Some(Work::Expect(pidfd)) => self.await_kill(&pidfd),
-                Some(Work::End) => open = false,
-                None => wait(open.then_some(&*self.taker), &lingering),
-            }
-            self.look_after(&mut lingering, &report);
+    /// Works until nothing more comes and every victim is reported. `None`: this thread was left to a victim and has come back
+    /// from it. Another one has its work.
+    pub(super) fn run(&mut self) -> Option<()> {
+        if let Some(case) = self.duties.current.take() {
+            self.go_on_without(case);
         }
+        while !self.duties.closed || !self.duties.lingering.is_empty() {
+            match if self.duties.closed { None } else { self.crew.taker.take() } {
+                Some(Work::Reap(job)) => {
+                    let case = self.begin(job)?;
+                    self.linger(case);
+                }
+                Some(Work::Help(pidfd)) => self.help(&pidfd)?,
+                Some(Work::Expect(pidfd)) => self.await_kill(&pidfd)?,
+                Some(Work::End) => self.duties.closed = true,
+                None => {
+                    let taker = (!self.duties.closed).then_some(&self.crew.taker);
+                    wait(taker, &self.duties.lingering);
+                }
+            }
+            self.look_after()?;
+        }
+        Some(())
+    }
+
+    /// Makes room for one more.
+    fn linger(&mut self, case: Case) {
+        let lingering = &mut self.duties.lingering;
+        if lingering.len() >= LINGERING_MAX {
+            let held = lingering.iter().position(|case| case.result == Reap::Held);
+            let oldest = lingering.remove(held.unwrap_or(0));
+            self.report(oldest, false);
+        }
+        self.duties.lingering.push(case);
     }
 
     /// Takes each victim a step further that has exited or whose time has come.
-    fn look_after(&mut self, lingering: &mut Vec<Case>, report: &impl Fn(ReapReport)) {
+    fn look_after(&mut self) -> Option<()> {
         let mut index = 0;
-        while let Some(case) = lingering.get_mut(index) {
+        while let Some(case) = self.duties.lingering.get(index) {
             // The kernel out of memory: it will be asked again.
-            let exited = case.job.pidfd.has_exited().unwrap_or(false);
-            let over = exited || (clock_monotonic_ns() >= case.next_ns && self.go_on(case));
+            let exited = case.pidfd.has_exited().unwrap_or(false);
+            if !exited && clock_monotonic_ns() < case.next_ns {
+                index = index.saturating_add(1);
+                continue;
+            }
+            let case = self.duties.lingering.remove(index);
+            let (case, over) = if exited { (case, true) } else { self.go_on(case)? };
             if over {
-                let case = lingering.remove(index);
-                report(self.finish(case, exited));
+                self.report(case, exited);
             } else {
+                self.duties.lingering.insert(index, case);
                 index = index.saturating_add(1);
             }
         }
+        Some(())
+    }
+
+    /// Makes a call that may not come back, for the memory of `victim`. `None`: this thread was left to it, and what it had
+    /// to do is another's by now.
+    fn call<T>(&mut self, victim: &PidFd, call: impl FnOnce() -> T) -> Option<T> {
+        let number = self.crew.calls.enter(victim.pid(), mem::take(&mut self.duties));
+        let done = call();
+        self.duties = self.crew.calls.leave(number)?;
+        Some(done)
+    }
+
+    /// Whether no such call is made for it, since others of its owner's have not come back.
+    fn is_passed_over(&mut self, victim: &PidFd) -> bool {
+        let Self { crew, root, .. } = self;
+        crew.calls.pass_over(|| status_of(root, victim)?.real_uid)
+    }
+
+    /// Frees beside another thread, which goes on in any case.
+    fn help(&mut self, pidfd: &PidFd) -> Option<()> {
+        if self.is_passed_over(pidfd) {
+            return Some(());
+        }
+        self.call(pidfd, || unhurried(|| pidfd.reap())).map(|_whatever| ())
     }
 
     /// Frees it as soon as it is killed. Whoever it is handed to helps, makes it urgent and reports.
-    fn await_kill(&mut self, pidfd: &PidFd) {
+    fn await_kill(&mut self, pidfd: &PidFd) -> Option<()> {
+        if self.is_passed_over(pidfd) {
+            return Some(());
+        }
         let early = Arc::new(Early::new(pidfd.pid(), self.anonymous(pidfd)));
-        self.taker.note_early(&early);
-        unhurried(|| early.reap(pidfd));
+        self.crew.taker.note_early(&early);
+        self.call(pidfd, || unhurried(|| early.reap(pidfd)))
     }
 
     /// What a victim has that comes back to everybody.
@@ -187,19 +242,21 @@ impl Worker {
     }
 
     /// The first step.
-    fn begin(&mut self, job: Job) -> Case {
+    fn begin(&mut self, Job { pidfd, tag, handed_ns }: Job) -> Option<Case> {
         let turn_ns = clock_monotonic_ns();
-        let early = self.taker.take_early(job.pidfd.pid());
+        let early = self.crew.taker.take_early(pidfd.pid());
         let anonymous = match &early {
             Some(early) => early.anonymous,
-            None => self.anonymous(&job.pidfd),
+            None => self.anonymous(&pidfd),
         };
         if early.is_none() && anonymous.is_some_and(|bytes| bytes.0 >= HELP_BYTES_MIN) {
-            self.taker.ask_for_help(&job.pidfd);
+            self.crew.taker.ask_for_help(&pidfd);
         }
         let turn_ns = early.as_ref().map_or(turn_ns, |early| early.since_ns().min(turn_ns));
         let mut case = Case {
-            job,
+            pidfd: Arc::new(pidfd),
+            tag,
+            handed_ns,
             early,
             turn_ns,
             next_ns: 0,
@@ -219,58 +276,76 @@ impl Worker {
         }
         // One that runs has let go of its memory by now. One that does not may only leave its cgroup before it runs.
         self.expedite(&mut case);
-        self.try_to_reap(&mut case);
+        let mut case = self.try_to_reap(case)?;
         self.expedite(&mut case);
         self.end_at_once(&case);
         self.schedule(&mut case);
-        case
+        Some(case)
+    }
+
+    /// Takes over a victim whose thread did not come back from it.
+    fn go_on_without(&mut self, mut case: Case) {
+        case.result = Reap::Held;
+        case.found.insert(Hindrance::HeldSpace);
+        self.expedite(&mut case);
+        self.schedule(&mut case);
+        self.linger(case);
     }
 
     /// A later step; whether it was the last.
-    fn go_on(&mut self, case: &mut Case) -> bool {
-        if matches!(case.result, Reap::StillMapped | Reap::NotDying) {
-            self.try_to_reap(case);
+    fn go_on(&mut self, mut case: Case) -> Option<(Case, bool)> {
+        if matches!(case.result, Reap::StillMapped | Reap::NotDying | Reap::Held) {
+            case = self.try_to_reap(case)?;
             if !case.killed {
-                self.status(case);
+                self.status(&mut case);
             }
-            self.expedite(case);
+            self.expedite(&mut case);
         } else {
             case.attempts = case.attempts.saturating_add(1);
         }
         if case.attempts >= LOOK_AT_ATTEMPT && case.killed && !case.looked {
             case.looked = true;
-            self.look_closer(case);
+            self.look_closer(&mut case);
         }
-        if case.killed && clock_monotonic_ns() >= case.late_ns() {
-            self.help_late(case);
+        // One that is held sleeps, whoever lets it run.
+        if case.killed && case.result != Reap::Held && clock_monotonic_ns() >= case.late_ns() {
+            self.help_late(&mut case);
         }
-        self.schedule(case);
+        self.schedule(&mut case);
         let waited_ns = clock_monotonic_ns().saturating_sub(case.turn_ns);
         let tried = usize::try_from(case.attempts).unwrap_or(usize::MAX) > RETRY_WAITS_MS.len();
-        if case.killed { waited_ns >= EXIT_DEADLINE_NS } else { tried }
+        let over = if case.killed { waited_ns >= EXIT_DEADLINE_NS } else { tried };
+        Some((case, over))
     }
 
-    fn try_to_reap(&self, case: &mut Case) {
+    /// `None` as [`Self::call`] says it: another thread has the victim, too.
+    fn try_to_reap(&mut self, mut case: Case) -> Option<Case> {
         case.attempts = case.attempts.saturating_add(1);
-        let pidfd = &case.job.pidfd;
-        case.result = if self.may_hurry(case) { pidfd.reap() } else { unhurried(|| pidfd.reap()) };
+        // Where a thread has not come back, another one would not, either.
+        if Arc::strong_count(&case.pidfd) > 1 || self.is_passed_over(&case.pidfd) {
+            case.result = Reap::Held;
+            case.found.insert(Hindrance::HeldSpace);
+            return Some(case);
+        }
+        let (pidfd, hurries) = (Arc::clone(&case.pidfd), self.may_hurry(&case));
+        self.duties.current = Some(case);
+        let result = self.call(&pidfd, || if hurries { pidfd.reap() } else { unhurried(|| pidfd.reap()) })?;
+        let mut case = self.duties.current.take()?;
+        case.result = result;
         match case.result {
             Reap::Reaped => {
                 case.reaped_ns = Some(clock_monotonic_ns());
                 case.killed = true;
             }
             Reap::StillMapped | Reap::AlreadyGone => case.killed = true,
-            Reap::NotDying | Reap::Unsupported | Reap::Failed(_) => {}
+            Reap::NotDying | Reap::Unsupported | Reap::Held | Reap::Failed(_) => {}
         }
+        Some(case)
     }
 
     /// Reads its status, and notes what it tells. `None` when it is gone.
     fn status(&mut self, case: &mut Case) -> Option<Status> {
-        let pid = case.job.pidfd.pid();
-        let status = EntryPath::new(pid, "status").and_then(|path| self.root.files.status(pid, path)).ok()?;
-        if !case.job.pidfd.has_number() {
-            return None;
-        }
+        let status = status_of(&mut self.root, &case.pidfd)?;
         case.killed |= status.kill_is_pending();
         let some = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| bytes.0 > 0);
         let state = |wanted| status.state == Some(wanted);
@@ -285,11 +360,11 @@ impl Worker {
 
     /// Once it is known to be dying, and once only.
     fn expedite(&mut self, case: &mut Case) {
-        if !case.killed || case.expedited || case.job.pidfd.has_exited().unwrap_or(false) {
+        if !case.killed || case.expedited || case.pidfd.has_exited().unwrap_or(false) {
             return;
         }
         case.expedited = true;
-        match leave(&self.cpu_tree, &mut self.root, &case.job.pidfd) {
+        match leave(&self.crew.cpu_tree, &mut self.root, &case.pidfd) {
             Ok(Leave::Moved) => {
                 case.found.insert(Hindrance::CpuGroup);
                 case.lifted.insert(Hindrance::CpuGroup);
@@ -298,7 +373,7 @@ impl Worker {
             Ok(Leave::Free) | Err(_) => {}
         }
         // Gone: nothing holds it.
-        let Ok(all) = expedite(&self.root.files, &case.job.pidfd, self.cpus.as_ref()) else { return };
+        let Ok(all) = expedite(&self.root.files, &case.pidfd, self.crew.cpus.as_ref()) else { return };
         case.found.insert_all(all.found);
         case.lifted.insert_all(all.lifted);
     }
@@ -306,12 +381,12 @@ impl Worker {
     /// Whether all that there is to free takes no longer than a turn, and others have had theirs.
     fn may_hurry(&self, case: &Case) -> bool {
         case.held.is_some_and(|held| held.anonymous.0 <= TURN_BYTES_MAX)
-            && clock_monotonic_ns() >= self.rested_ns
+            && clock_monotonic_ns() >= self.duties.rested_ns
     }
 
     /// A small one runs before everybody else: it is gone before others notice.
     fn end_at_once(&mut self, case: &Case) {
-        if case.killed && self.may_hurry(case) && !case.job.pidfd.has_exited().unwrap_or(false) {
+        if case.killed && self.may_hurry(case) && !case.pidfd.has_exited().unwrap_or(false) {
             self.give_turn(case);
         }
     }
@@ -330,12 +405,12 @@ impl Worker {
     /// each would have a turn after the other otherwise, and nobody else one.
     fn give_turn(&mut self, case: &Case) -> Option<Turn> {
         let began_ns = clock_monotonic_ns();
-        if began_ns < self.rested_ns {
+        if began_ns < self.duties.rested_ns {
             return None;
         }
-        let turn = give_turn(&self.root.files, &case.job.pidfd).ok()?;
+        let turn = give_turn(&self.root.files, &case.pidfd).ok()?;
         let ended_ns = clock_monotonic_ns();
-        self.rested_ns = ended_ns.saturating_add(ended_ns.saturating_sub(began_ns).saturating_mul(2));
+        self.duties.rested_ns = ended_ns.saturating_add(ended_ns.saturating_sub(began_ns).saturating_mul(2));
         Some(turn)
     }
 
@@ -345,7 +420,7 @@ impl Worker {
         if state != Some(ProcessState::Uninterruptible) {
             return;
         }
-        match thaw(&self.freezer, &mut self.root, &case.job.pidfd) {
+        match thaw(&self.crew.freezer, &mut self.root, &case.pidfd) {
             Ok(true) => {
                 case.found.insert(Hindrance::Frozen);
                 case.lifted.insert(Hindrance::Frozen);
@@ -371,6 +446,11 @@ impl Worker {
         };
     }
 
+    fn report(&mut self, case: Case, exited: bool) {
+        let report = self.finish(case, exited);
+        self.crew.tell(report);
+    }
+
     fn finish(&mut self, mut case: Case, exited: bool) -> ReapReport {
         let end_ns = clock_monotonic_ns();
         let shares = case.result == Reap::NotDying && case.killed;
@@ -388,22 +468,24 @@ impl Worker {
             // What a core was written of goes with its process.
             (true, Reap::NotDying) if case.found.contains(Hindrance::CoreDump) => None,
             (true, Reap::NotDying) => case.held.map(|held| held.anonymous),
-            (true, Reap::AlreadyGone | Reap::Unsupported | Reap::Failed(_)) => None,
+            (true, Reap::AlreadyGone | Reap::Unsupported | Reap::Held | Reap::Failed(_)) => None,
             (false, _) => self.status(&mut case).and_then(|status| status.rss_anonymous),
         };
         case.found.insert_if(shares && !case.found.contains(Hindrance::CoreDump), Hindrance::SharedSpace);
-        case.found.insert_if(!case.killed && !exited, Hindrance::NotKilled);
+        let untouched = !case.killed && !exited && case.result != Reap::Held;
+        case.found.insert_if(untouched, Hindrance::NotKilled);
         // SIGKILL wakes what is stopped.
         case.lifted.insert_if(exited && case.found.contains(Hindrance::Stopped), Hindrance::Stopped);
+        let freed = case.result != Reap::Held && case.found.contains(Hindrance::HeldSpace);
+        case.lifted.insert_if(freed, Hindrance::HeldSpace);
         // The end of its exit, where that was seen: what the victim unmapped itself, it may free a moment after.
         let back_ns = if left == Some(Bytes(0)) && exited { Some(end_ns) } else { case.reaped_ns };
-        let Job { pidfd, tag, handed_ns } = case.job;
         ReapReport {
-            tag,
-            pidfd,
+            tag: case.tag,
+            pidfd: case.pidfd,
             result: case.result,
             attempts: case.attempts,
-            queued_ns: case.turn_ns.saturating_sub(handed_ns),
+            queued_ns: case.turn_ns.saturating_sub(case.handed_ns),
             took_ns: end_ns.saturating_sub(case.turn_ns),
             exited,
             held: case.held,
@@ -413,6 +495,13 @@ impl Worker {
             lifted: case.lifted,
         }
     }
+}
+
+/// What its status tells. `None` when it is gone.
+fn status_of(root: &mut ProcRoot, pidfd: &PidFd) -> Option<Status> {
+    let pid = pidfd.pid();
+    let status = EntryPath::new(pid, "status").and_then(|path| root.files.status(pid, path)).ok()?;
+    pidfd.has_number().then_some(status)
 }
 
 /// Sleeps until something is handed over, a victim exits, or one's time has come; for ever where there is none.

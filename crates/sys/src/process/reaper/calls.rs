@@ -1,0 +1,222 @@
+//! Calls that may not come back, and who goes on with what their threads had to do.
+//!
+//! `process_mrelease` waits for the lock of the victim's address space, which the victim can hold for ever; nothing but the
+//! end of this process ends that wait, and nothing tells beforehand whether there will be one. So a thread puts all that it
+//! has to do here before it makes the call, and takes it back after. A thread of its own, which never makes that call, looks
+//! after those that are inside. One that sleeps there is left to its victim: another thread takes its place and its work.
+//! Each owner has a share of the threads that are left.
+
+use super::{
+    super::{ProcRoot, clock_monotonic_ns, root::EntryPath},
+    Crew, start,
+    worker::Duties,
+};
+use plimsoll_policy::units::{Pid, Uid};
+use plimsoll_wire::text::{ProcessState, Status};
+use std::{
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::Duration,
+};
+
+/// How long a call may take before its thread is looked at. One that frees is left in peace, however long it takes.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+
+/// The same in nanoseconds.
+const LOOK_AFTER_NS: u64 = 10_000_000;
+
+/// Threads that are left to victims of one owner; with so many, no call is made for another of them.
+pub(super) const LEFT_OF_OWNER_MAX: usize = 2;
+
+/// Threads that are left in all; with so many, no call is made for anybody.
+pub(super) const LEFT_MAX: usize = 16;
+
+/// Whom a uid counts for where each may take so much and no more: the owner of subordinate uids, for instance.
+#[derive(Clone)]
+pub struct OwnerOf(Arc<dyn Fn(Uid) -> Uid + Send + Sync>);
+
+impl OwnerOf {
+    /// Asked only while a thread is left to a victim, and never on the thread that decides.
+    pub fn new(owner: impl Fn(Uid) -> Uid + Send + Sync + 'static) -> Self {
+        Self(Arc::new(owner))
+    }
+}
+
+/// Each uid counts for itself.
+impl Default for OwnerOf {
+    fn default() -> Self {
+        Self::new(|uid| uid)
+    }
+}
+
+impl fmt::Debug for OwnerOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerOf").finish_non_exhaustive()
+    }
+}
+
+/// Who is inside, and who was left there.
+pub(super) struct Calls {
+    list: Mutex<List>,
+    /// For the thread that looks after them.
+    changed: Condvar,
+    owner: OwnerOf,
+}
+
+struct List {
+    /// The newest call's number.
+    newest: u64,
+    inside: Vec<Call>,
+    left: Vec<Left>,
+    /// What nobody has taken over yet.
+    open: Vec<Duties>,
+    /// No thread will make a call any more.
+    over: bool,
+}
+
+/// One that has not come back.
+struct Call {
+    number: u64,
+    thread: Pid,
+    victim: Pid,
+    /// When to look.
+    look_ns: u64,
+    duties: Duties,
+}
+
+/// One whose thread was left.
+struct Left {
+    number: u64,
+    owner: Option<Uid>,
+}
+
+impl Calls {
+    pub(super) fn new(owner: OwnerOf) -> Self {
+        let list = List {
+            newest: 0,
+            inside: Vec::with_capacity(LEFT_MAX),
+            left: Vec::with_capacity(LEFT_MAX * 2),
+            open: Vec::with_capacity(LEFT_MAX),
+            over: false,
+        };
+        Self { list: Mutex::new(list), changed: Condvar::new(), owner }
+    }
+
+    /// The calling thread is about to make one.
+    pub(super) fn enter(&self, victim: Pid, duties: Duties) -> u64 {
+        let thread = Pid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let look_ns = clock_monotonic_ns().saturating_add(LOOK_AFTER_NS);
+        let mut list = self.list();
+        list.newest = list.newest.wrapping_add(1);
+        let number = list.newest;
+        let first = list.inside.is_empty();
+        list.inside.push(Call { number, thread, victim, look_ns, duties });
+        drop(list);
+        if first {
+            self.changed.notify_one();
+        }
+        number
+    }
+
+    /// It came back. `None`: it was left, and another thread has what it had to do.
+    pub(super) fn leave(&self, number: u64) -> Option<Duties> {
+        let mut list = self.list();
+        list.left.retain(|left| left.number != number);
+        let at = list.inside.iter().position(|call| call.number == number)?;
+        Some(list.inside.swap_remove(at).duties)
+    }
+
+    /// Whether no call is to be made for victims of whom `user` gives. It is asked only while a thread is left.
+    pub(super) fn pass_over(&self, user: impl FnOnce() -> Option<Uid>) -> bool {
+        match self.list().left.len() {
+            0 => return false,
+            LEFT_MAX.. => return true,
+            _ => {}
+        }
+        let Some(owner) = user().map(|user| (self.owner.0)(user)) else { return false };
+        self.list().left.iter().filter(|left| left.owner == Some(owner)).count() >= LEFT_OF_OWNER_MAX
+    }
+
+    /// What was left to do by a thread that did not come back.
+    pub(super) fn take_over(&self) -> Option<Duties> {
+        self.list().open.pop()
+    }
+
+    /// There are no threads any more.
+    pub(super) fn end(&self) {
+        self.list().over = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until somebody has been inside for long: their calls' numbers, threads and victims. `None`: it is over.
+    fn overdue(&self) -> Option<Vec<(u64, Pid, Pid)>> {
+        let mut list = self.list();
+        while !list.over {
+            let now_ns = clock_monotonic_ns();
+            let due = list.inside.iter_mut().filter(|call| call.look_ns <= now_ns);
+            let due: Vec<_> = due
+                .map(|call| {
+                    call.look_ns = now_ns.saturating_add(LOOK_AFTER_NS);
+                    (call.number, call.thread, call.victim)
+                })
+                .collect();
+            if !due.is_empty() {
+                return Some(due);
+            }
+            let next_ns = list.inside.iter().map(|call| call.look_ns).min();
+            list = match next_ns.map(|next_ns| Duration::from_nanos(next_ns.saturating_sub(now_ns))) {
+                None => self.changed.wait(list).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => self.changed.wait_timeout(list, time).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        None
+    }
+
+    /// Leaves a thread to its victim, unless it came back meanwhile.
+    pub(super) fn give_up(&self, number: u64, user: Option<Uid>) {
+        let owner = user.map(|user| (self.owner.0)(user));
+        let mut list = self.list();
+        if let Some(at) = list.inside.iter().position(|call| call.number == number) {
+            let call = list.inside.swap_remove(at);
+            list.open.push(call.duties);
+            list.left.push(Left { number, owner });
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        !self.list().open.is_empty()
+    }
+
+    /// Held for moments. Each change leaves it sound, whoever panics.
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks after the calls until there are no threads any more.
+pub(super) fn look_after(calls: &Calls, crew: &Weak<Crew>, root: &mut ProcRoot) {
+    while let Some(overdue) = calls.overdue() {
+        for (number, thread, victim) in overdue {
+            // One that frees runs, or waits for a CPU.
+            let sleeps = status(root, thread)
+                .is_some_and(|status| status.state == Some(ProcessState::Uninterruptible));
+            if sleeps {
+                calls.give_up(number, status(root, victim).and_then(|status| status.real_uid));
+            }
+        }
+        while calls.is_open() {
+            let Some(crew) = crew.upgrade() else { return };
+            if start(&crew).is_err() {
+                // No memory for a thread: there may be some soon.
+                drop(crew);
+                thread::sleep(LOOK_AFTER);
+            }
+        }
+    }
+}
+
+/// Of a process or a thread.
+fn status(root: &mut ProcRoot, pid: Pid) -> Option<Status> {
+    EntryPath::new(pid, "status").and_then(|path| root.files.status(pid, path)).ok()
+}
