@@ -68,6 +68,11 @@ fn a_stop_in_the_middle_of_loading_leaves_nothing_behind() {
         std::thread::sleep(Duration::from_millis(delay_ms));
         assert_eq!(world.end_daemon(Signal::TERM).code(), Some(0), "{}", world.log());
         setting.wait().unwrap();
+        let left = fs::read_dir(world.path("")).unwrap().flatten().map(|entry| entry.file_name());
+        let ours = |name: &str| name.contains("sock");
+        let left: Vec<_> =
+            left.filter_map(|name| name.into_string().ok()).filter(|name| ours(name)).collect();
+        assert!(left.is_empty(), "sockets and their locks: {left:?}");
         // A loader that had been left alone would be done within this.
         for _ in 0..40 {
             assert!(

@@ -27,6 +27,9 @@ const FOLDER_MODE: u32 = 0o755;
 /// twentieth on tmalloc's.
 const BACKLOG: i32 = 512;
 
+/// How often a lock file may be removed while it is being locked: each time another daemon has ended at that moment.
+const LOCK_TRIES_MAX: usize = 100;
+
 /// Which socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -88,16 +91,43 @@ fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ListenError
     move |error| ListenError::Io { doing, path, error }
 }
 
-/// The open socket. While it lives no other daemon opens the same path; dropping it removes the file.
+/// The open socket. While it lives no other daemon opens the same path; dropping it removes the files.
 #[derive(Debug)]
 pub struct ServedSocket {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the socket file, so that a successor's is not removed.
     identity: (u64, u64),
-    /// Held for life: what tells a dead daemon's socket from a live one's without a race. Its file stays, since
-    /// removing it would let two daemons hold two different files of the same name.
-    _lock: Flock<File>,
+    /// Held for life: what tells a dead daemon's socket from a live one's without a race. Goes last.
+    _lock: LockFile,
+}
+
+/// A locked file. It is removed by whoever holds it, so that one who locks it must look whether it is still there.
+#[derive(Debug)]
+struct LockFile {
+    path: PathBuf,
+    file: Flock<File>,
+}
+
+impl LockFile {
+    /// Whether this is the file that others find under its name.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let held = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if self.is_in_place().is_ok_and(|ours| ours) {
+            // One that stays is harmless: the next daemon locks it.
+            drop(fs::remove_file(&self.path));
+        }
+    }
 }
 
 impl ServedSocket {
@@ -160,23 +190,36 @@ fn make_folder(socket: &Path) -> Result<(), ListenError> {
 
 /// The lock file `SOCKET.lock`. Only its owner may open it: a lock that any user could take would let any user keep
 /// the daemon from starting.
-fn lock_beside(socket: &Path, purpose: Purpose) -> Result<Flock<File>, ListenError> {
+fn lock_beside(socket: &Path, purpose: Purpose) -> Result<LockFile, ListenError> {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
     let path = PathBuf::from(name);
+    for _ in 0..LOCK_TRIES_MAX {
+        let file = lock(&path, socket, purpose)?;
+        let lock = LockFile { path: path.clone(), file };
+        if lock.is_in_place().map_err(at("look at the lock file", &path))? {
+            return Ok(lock);
+        }
+        // Its last holder removed it after it was opened here.
+    }
+    // Others come and go as fast as this one looks.
+    Err(ListenError::AlreadyRunning(socket.to_owned(), purpose))
+}
+
+fn lock(path: &Path, socket: &Path, purpose: Purpose) -> Result<Flock<File>, ListenError> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(at("open the lock file", &path))?;
+        .open(path)
+        .map_err(at("open the lock file", path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_file, errno)| {
         if errno == nix::errno::Errno::EWOULDBLOCK {
             ListenError::AlreadyRunning(socket.to_owned(), purpose)
         } else {
-            at("lock", &path)(errno.into())
+            at("lock", path)(errno.into())
         }
     })
 }

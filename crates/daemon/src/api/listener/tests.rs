@@ -1,10 +1,13 @@
-use super::{ListenError, Purpose, ServedSocket};
+use super::{ListenError, Purpose, ServedSocket, lock_beside};
 use std::{
     fs,
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
 };
 
 #[test]
@@ -72,6 +75,42 @@ fn closing_removes_the_socket_but_never_a_successors() {
     let inode = fs::metadata(&path).unwrap().ino();
     drop(socket);
     assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+}
+
+#[test]
+fn closing_leaves_nothing_but_the_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    let first = ServedSocket::open(&path, Purpose::Control).unwrap();
+    // Who is turned away takes nothing along.
+    ServedSocket::open(&path, Purpose::Control).unwrap_err();
+    assert!(place.path().join("control.sock.lock").exists());
+    drop(first);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn never_do_two_hold_a_lock_file_that_comes_and_goes() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("control.sock");
+    let (holders, held) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let come_and_go = || {
+        while held.load(Ordering::Relaxed) < 1000 {
+            match lock_beside(&path, Purpose::Control) {
+                Ok(lock) => {
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    held.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(Duration::from_micros(20));
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    drop(lock);
+                }
+                Err(ListenError::AlreadyRunning(..)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(come_and_go))));
+    assert!(!place.path().join("control.sock.lock").exists());
 }
 
 #[test]
