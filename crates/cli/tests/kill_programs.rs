@@ -155,7 +155,7 @@ fn a_fork_storm_is_held_at_its_line() {
 /// Processes that each start the next one and end are all gone soon after they are over the line. Returns the usage at most,
 /// and for how long it was over.
 fn hops_end(world: &World, hard: u64, settings: &[&str]) -> (u64, Duration) {
-    let common = ["--hop-seconds=8", "--no-thp", "--wait"];
+    let common = ["--no-thp", "--wait"];
     let mut hops = world.workload(ALICE, "hop", &[&common, settings].concat());
     hops.stage("ready");
     hops.tell("");
@@ -182,19 +182,25 @@ fn processes_that_hop_in_one_address_space_end_at_the_line() {
     world.limit(ALICE, "32M", &[]);
     let shapes: [&[&str]; 4] =
         [&["--chains=8"], &["--chains=1"], &["--chains=2", "--pages=64"], &["--chains=64"]];
+    let forks: [&[&str]; 2] = [&["--chains=8", "--pages=64"], &["--chains=64"]];
     for daemon in [true, false] {
         if !daemon {
             world.end_daemon(Signal::KILL);
         }
         for settings in shapes {
             let kills = world.maps().counters().unwrap().kills;
-            let (peak, over) = hops_end(&world, hard, settings);
+            let (peak, over) = hops_end(&world, hard, &[settings, &["--hop-seconds=8"]].concat());
             let killed = world.maps().counters().unwrap().kills;
             assert!(
                 killed > kills && peak <= hard + (16 << 20),
                 "daemon: {daemon}, {settings:?}: {peak} bytes"
             );
             assert!(over < Duration::from_secs(1), "daemon: {daemon}, {settings:?}: over for {over:?}");
+        }
+        // Each with an address space of its own: its end leaves the next one, for as long as the chain lasts.
+        for settings in forks {
+            let (peak, _) = hops_end(&world, hard, &[settings, &["--forks", "--hop-seconds=1"]].concat());
+            assert!(peak <= hard + (16 << 20), "daemon: {daemon}, {settings:?}, forked: {peak} bytes");
         }
     }
 }
