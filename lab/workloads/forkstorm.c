@@ -2,6 +2,7 @@
 /*
  * A bounded fork storm: each thread has never more than so many children at once, each of which touches a little memory,
  * writes to what it inherited and exits within milliseconds. Says `ready` first and `done children=N killed=N` at its end.
+ * With --executes each child is a program of its own, which says nothing.
  */
 #include "workload.h"
 
@@ -12,18 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static long children_max = 32, mebibytes = 1, inherited_mebibytes, storm_seconds = 5, seed = 1, executes;
 /* A child lives for less than this. */
-enum {
-	LIFE_NS_MAX = 20 * 1000 * 1000
-};
-
-static long children_max = 32, mebibytes = 1, inherited_mebibytes, storm_seconds = 5, seed = 1;
+static long life_milliseconds_max = 20;
+static pid_t parent;
 static unsigned char *inherited;
 static atomic_ullong started, killed;
 
 static _Noreturn void live_and_exit(uint64_t random)
 {
-	workload_die_with_parent();
 	if (mebibytes > 0) {
 		unsigned char *memory = workload_try_map((size_t)mebibytes * MEBIBYTE);
 		if (!memory)
@@ -32,8 +30,32 @@ static _Noreturn void live_and_exit(uint64_t random)
 	}
 	if (inherited)
 		workload_touch(inherited, workload_random(&random, (size_t)inherited_mebibytes * MEBIBYTE));
-	workload_sleep_until(workload_clock_ns() + workload_random(&random, LIFE_NS_MAX));
+	workload_sleep_until(workload_clock_ns() +
+			     workload_random(&random, (uint64_t)life_milliseconds_max * 1000000u));
 	_exit(0);
+}
+
+/* This program once more, as one child: `--executes=2`. */
+static _Noreturn void execute(uint64_t random)
+{
+	char life[64], held[64], number[64];
+
+	snprintf(life, sizeof(life), "--life-milliseconds=%ld", life_milliseconds_max);
+	snprintf(held, sizeof(held), "--mebibytes=%ld", mebibytes);
+	snprintf(number, sizeof(number), "--seed=%ld", (long)(random & 0xffff));
+	execl("/proc/self/exe", "forkstorm", "--executes=2", life, held, number, (char *)NULL);
+	_exit(1);
+}
+
+static _Noreturn void be_child(uint64_t random)
+{
+	workload_die_with_parent();
+	/* It may have been killed before its death could be heard of. */
+	if (getppid() != parent)
+		_exit(0);
+	if (executes)
+		execute(random);
+	live_and_exit(random);
 }
 
 static void *storm(void *argument)
@@ -47,7 +69,7 @@ static void *storm(void *argument)
 		while (!over && alive < children_max) {
 			pid_t child = fork();
 			if (child == 0)
-				live_and_exit(random + started);
+				be_child(random + started);
 			/* A full process table is what a fork storm is about: wait for one to end. */
 			if (child < 0)
 				break;
@@ -83,9 +105,14 @@ int main(int argc, char **argv)
 		{ "threads", "threads that fork (1)", 1, THREADS_MAX, &threads_max },
 		{ "storm-seconds", "how long it lasts (5)", 1, 600, &storm_seconds },
 		{ "seed", "how long the children live (1)", 0, 1L << 30, &seed },
+		{ "life-milliseconds", "a child lives for less than this (20)", 1, 100000, &life_milliseconds_max },
+		{ "executes", "each child executes; 2: is one that has (0)", 0, 2, &executes },
 	};
 
 	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
+	parent = getpid();
+	if (executes == 2)
+		live_and_exit((uint64_t)seed);
 	if (inherited_mebibytes > 0) {
 		inherited = workload_map((size_t)inherited_mebibytes * MEBIBYTE);
 		workload_touch(inherited, (size_t)inherited_mebibytes * MEBIBYTE);
