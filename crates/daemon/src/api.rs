@@ -12,7 +12,6 @@ pub mod frame;
 pub mod listener;
 pub mod message;
 pub mod nobody;
-pub(crate) mod pace;
 pub mod peer;
 pub mod plimsoll;
 pub mod seats;

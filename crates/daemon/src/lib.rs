@@ -11,6 +11,7 @@ pub mod directory;
 mod guard;
 mod obituary;
 mod owners;
+mod pace;
 mod patient;
 pub mod privileges;
 mod reaped;

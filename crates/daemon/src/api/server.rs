@@ -6,11 +6,10 @@ use super::{
     dialogue::{self, Next},
     frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
     listener::{ListenError, Purpose, ServedSocket},
-    pace,
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
 };
-use crate::owners::Owners;
+use crate::{owners::Owners, pace};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -41,6 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const PARTS: u32 = 50;
 /// What is noted of one answer at most, in milliseconds.
 const NOTED_MAX_MS: u64 = 20;
+/// What may be spent at once by somebody who has asked for little before, in milliseconds.
+const CREDIT_MS: u64 = 100;
 /// How long connections are taken or turned away in one go, of a CPU's time. With many that knock without end, a new one is
 /// taken after a few rounds.
 const ACCEPT_ROUND: Duration = Duration::from_millis(1);
@@ -49,8 +50,8 @@ const THREAD_COST: Duration = Duration::from_micros(400);
 /// How long a client that is turned away may take to be told so.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_millis(1);
 
-type Debt = pace::Debt<PARTS, NOTED_MAX_MS>;
-type Pace = pace::Pace<PARTS, NOTED_MAX_MS>;
+type Debt = pace::Debt<PARTS, NOTED_MAX_MS, CREDIT_MS>;
+type Pace = pace::Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>;
 
 /// What to grant to clients. [`Allowance::SERVER`] but in tests.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@
 //! user that has something to say, however many connections those have.
 
 use super::desk::ConnectionId;
-use crate::api::pace;
+use crate::pace;
 use plimsoll_policy::units::{Nanos, Uid};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,8 +18,10 @@ use std::{
 const PARTS: u32 = 8;
 /// What is noted of one turn at most, in milliseconds: a hundred times what most take.
 const NOTED_MAX_MS: u64 = 2;
+/// What may be spent at once by somebody who has asked for little before, in milliseconds.
+const CREDIT_MS: u64 = 100;
 
-pub(super) type Debt = pace::Debt<PARTS, NOTED_MAX_MS>;
+pub(super) type Debt = pace::Debt<PARTS, NOTED_MAX_MS, CREDIT_MS>;
 
 /// Connections that have something to read.
 #[derive(Debug, Default)]
@@ -31,7 +33,7 @@ pub(super) struct Turns {
     parked: BTreeSet<(Nanos, Uid)>,
     /// Those in all queues.
     queued: BTreeSet<ConnectionId>,
-    pace: pace::Pace<PARTS, NOTED_MAX_MS>,
+    pace: pace::Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>,
 }
 
 impl Turns {

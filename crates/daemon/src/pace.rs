@@ -1,21 +1,18 @@
-//! How much of the daemon's time clients may have: one part of a CPU in `PARTS` for each owner, after a start in which nobody
-//! waits. Of one piece of work, `NOTED_MAX_MS` milliseconds are noted at most: one that took longer had to wait for the guard,
+//! How much of the daemon's time one user may have, by asking or by what befalls them: one part of a CPU in `PARTS` for each,
+//! after `CREDIT_MS` milliseconds that may be spent at once by somebody who was given little before. Of one piece of work, `NOTED_MAX_MS` milliseconds are noted at most: one that took longer had to wait for the guard,
 //! or for a CPU that was taken away, which is not its client's fault.
 
 use plimsoll_policy::units::{Nanos, Uid};
 use std::{collections::BTreeMap, time::Duration};
-
-/// What may be spent at once by somebody who has asked for little before.
-const CREDIT: Duration = Duration::from_millis(100);
 
 /// Owners that are remembered; whoever has spent least of late is forgotten first.
 const REMEMBERED_MAX: usize = 1024;
 
 /// When all that was spent will have been made good by waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Debt<const PARTS: u32, const NOTED_MAX_MS: u64>(Nanos);
+pub(crate) struct Debt<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64>(Nanos);
 
-impl<const PARTS: u32, const NOTED_MAX_MS: u64> Debt<PARTS, NOTED_MAX_MS> {
+impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Debt<PARTS, NOTED_MAX_MS, CREDIT_MS> {
     /// Notes time that was spent until `now`; from when on more may be.
     pub(crate) fn pay(&mut self, time: Duration, now: Nanos) -> Nanos {
         let noted = time.min(Duration::from_millis(NOTED_MAX_MS));
@@ -24,7 +21,7 @@ impl<const PARTS: u32, const NOTED_MAX_MS: u64> Debt<PARTS, NOTED_MAX_MS> {
     }
 
     fn until(self) -> Nanos {
-        Nanos(self.0.0.saturating_sub(wait_for::<PARTS>(CREDIT).0))
+        Nanos(self.0.0.saturating_sub(wait_for::<PARTS>(Duration::from_millis(CREDIT_MS)).0))
     }
 }
 
@@ -35,11 +32,11 @@ fn wait_for<const PARTS: u32>(time: Duration) -> Nanos {
 
 /// The pace of every owner; root, who could stop the daemon, has none.
 #[derive(Debug, Default)]
-pub(crate) struct Pace<const PARTS: u32, const NOTED_MAX_MS: u64> {
-    debts: BTreeMap<Uid, Debt<PARTS, NOTED_MAX_MS>>,
+pub(crate) struct Pace<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> {
+    debts: BTreeMap<Uid, Debt<PARTS, NOTED_MAX_MS, CREDIT_MS>>,
 }
 
-impl<const PARTS: u32, const NOTED_MAX_MS: u64> Pace<PARTS, NOTED_MAX_MS> {
+impl<const PARTS: u32, const NOTED_MAX_MS: u64, const CREDIT_MS: u64> Pace<PARTS, NOTED_MAX_MS, CREDIT_MS> {
     /// Notes time that was spent for an owner until `now`.
     pub(crate) fn spent(&mut self, owner: Uid, time: Duration, now: Nanos) {
         if owner == Uid(0) {

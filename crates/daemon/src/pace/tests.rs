@@ -1,12 +1,13 @@
-use super::{CREDIT, REMEMBERED_MAX};
+use super::REMEMBERED_MAX;
 use plimsoll_policy::units::{Nanos, Uid};
 use std::time::Duration;
 
-type Debt = super::Debt<PARTS, 20>;
-type Pace = super::Pace<PARTS, 20>;
+type Debt = super::Debt<PARTS, 20, 100>;
+type Pace = super::Pace<PARTS, 20, 100>;
 
 const PARTS: u32 = 50;
 const NOTED_MAX: Duration = Duration::from_millis(20);
+const CREDIT: Duration = Duration::from_millis(100);
 const MS: Duration = Duration::from_millis(1);
 /// Some moment.
 const BEGIN: Nanos = Nanos(1_000_000_000_000);
