@@ -325,7 +325,7 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 		return 0;
 	a = settle_gone(e);
 	if (a) {
-		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED))
+		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED) && !(e->flags & PLIMSOLL_MM_FOLDED))
 			tell(a->index, e->mm, PLIMSOLL_RECORD_FREED);
 		if (becomes_far(a))
 			tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);

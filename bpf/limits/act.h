@@ -171,7 +171,8 @@ static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
 
 /*
  * Keeps the account's largest processes while it is near. `floor_rank` bounds every other one from above: it follows
- * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it.
+ * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it, by the pace
+ * of its account's kills; where it is not, it finds it by its look of each second.
  */
 __noinline int note_largest(__u32 account, __u64 mm)
 {
@@ -210,7 +211,7 @@ __noinline int note_largest(__u32 account, __u64 mm)
 		unpin(least_known);
 	}
 	raise_floor(a, least_rank);
-	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() &&
+	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, told_at_once / 2) &&
 	    !(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_JUDGED) & PLIMSOLL_MM_JUDGED) &&
 	    tell(account, mm, PLIMSOLL_RECORD_JUDGE))
 		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGED);
@@ -336,7 +337,7 @@ __noinline int live_again(__u64 key, __u32 no_more)
 
 	if (!e)
 		return 0;
-	__sync_fetch_and_and(&e->flags, ~no_more);
+	__sync_fetch_and_and(&e->flags, ~(no_more | PLIMSOLL_MM_FOLDED));
 	settle_dying_space(key);
 	settle_living(e);
 	a = account_at(word_account(e->word));

@@ -198,6 +198,8 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
 	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
 	leave_exact(a);
+	/* Nobody else's number. */
+	__sync_fetch_and_add(&counters.actions_dropped, a->folded);
 	/* Somebody's until the very end: a CPU that takes it in between would find it half cleared. */
 	clear_account(a);
 	free_account(a);
@@ -370,6 +372,12 @@ int answer(struct plimsoll_answer *ctx)
 SEC("syscall")
 int actions_told(struct plimsoll_told *ctx)
 {
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	if (ctx->account && a)
+		__sync_fetch_and_add(&a->folded, -(__u32)ctx->count);
+	if (ctx->account)
+		return 0;
 	__sync_fetch_and_add(&counters.actions_dropped, -ctx->count);
 	return 0;
 }

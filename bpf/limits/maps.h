@@ -25,6 +25,10 @@ const volatile __u64 search_again_ns = 1000000;
 /* Scans within this time count as one: between being seen by nobody twice, an exit or an exec has had time to end. */
 const volatile __u64 scan_apart_ns = 500000000;
 
+/* Of one account's kills so many are told of at once, and then one in so long; the others are counted. */
+const volatile __u32 told_at_once = 100;
+const volatile __u64 told_apart_ns = 200000000;
+
 #define UID_GATE_SLOTS 4096
 #define MM_GATE_SLOTS 16384
 

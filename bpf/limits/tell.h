@@ -132,6 +132,44 @@ static __always_inline struct plimsoll_record *new_record(__u32 kind)
 	return r;
 }
 
+/*
+ * Whether one more of an account's kills is told of, while less than so many at once were. To tell costs the daemon more than
+ * a kill costs here, and anybody can have their processes killed all the time: what goes beyond this is counted, and no kill
+ * waits for it. Whom it signalled and does not end, the daemon finds by its look of each second. Global, as those in act.h.
+ */
+__noinline int is_told(__u32 account, __u32 at_once)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u64 now = bpf_ktime_get_ns(), paced, from;
+	int i;
+
+	if (!a)
+		return false;
+	for (i = 0; i < SWAP_TRIES; i++) {
+		paced = a->paced_ns;
+		/* Signed: another CPU's clock may be ahead. */
+		from = (__s64)(paced - now) > 0 ? paced : now;
+		if (from - now >= at_once * told_apart_ns)
+			return false;
+		if (__sync_val_compare_and_swap(&a->paced_ns, paced, from + told_apart_ns) == paced)
+			return true;
+	}
+	return false;
+}
+
+/* Whether a kill is one of those that are only counted. */
+static __always_inline bool is_folded(struct event *ev)
+{
+	struct plimsoll_account *a = ev->account;
+
+	/* Those that were turned away have a pace of their own: see room.h. */
+	if (ev->signal_error || !ev->e || is_told(a->index, told_at_once))
+		return false;
+	__sync_fetch_and_or(&ev->e->flags, PLIMSOLL_MM_FOLDED);
+	__sync_fetch_and_add(&a->folded, 1);
+	return true;
+}
+
 static __noinline int emit(struct event *ev, __u32 kind)
 {
 	struct plimsoll_account *a = ev->account;
@@ -141,6 +179,8 @@ static __noinline int emit(struct event *ev, __u32 kind)
 		return 0;
 	/* For the next daemon only what was done: everything else it finds out, and this has to last until it comes. */
 	if (!was_done(kind) && !daemon_lives())
+		return 0;
+	if (kind == PLIMSOLL_RECORD_ACTED && is_folded(ev))
 		return 0;
 	r = new_record(kind);
 	if (!r) {

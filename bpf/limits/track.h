@@ -222,7 +222,7 @@ static long claim_if_free(__u32 before, __u32 *claimed)
 /* Drawn by the default line for somebody who runs nothing, and nothing is charged to it. */
 static __always_inline bool is_idle(struct plimsoll_account *a)
 {
-	return a->from_default && !a->processes && !a->usage_pages && !a->copyable_pages;
+	return a->from_default && !a->processes && !a->usage_pages && !a->copyable_pages && !a->folded;
 }
 
 static long claim_if_idle(__u32 before, __u32 *claimed)

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 8
+#define PLIMSOLL_SCHEMA 9
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -52,6 +52,7 @@
 #define PLIMSOLL_MM_GRANTED 512u  /* it was granted pages once: an event looks there only then */
 #define PLIMSOLL_MM_DELETED 1024u /* somebody is deleting it */
 #define PLIMSOLL_MM_SESSION 2048u /* its user's session ends with it, user space says: the last to go, see rank.h */
+#define PLIMSOLL_MM_FOLDED 4096u  /* it was signalled, and only counted: see is_told() */
 #define PLIMSOLL_MM_WEIGHT_SHIFT 16
 /* Who holds more than this part of its account's line, 1/4, is like anybody else, session or not. */
 #define PLIMSOLL_SESSION_SHIFT 2
@@ -167,6 +168,9 @@ struct plimsoll_account {
 	volatile __s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
 	volatile __s64
 		peak_pages; /* the largest usage seen since the line was drawn: near it, and where no event judges it */
+	volatile __u64 paced_ns; /* when all that was told of its kills will have been made good: see is_told() */
+	volatile __u32 folded;   /* kills that were counted and not told of, since user space wrote their number down */
+	volatile __u32 pad[13];
 	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -318,6 +322,8 @@ struct plimsoll_answer {
 
 struct plimsoll_told {
 	__u64 count;
+	__u32 account; /* whose `folded` these were; 0: of `actions_dropped` */
+	__u32 pad;
 };
 
 /* What copy-on-write was found to have added: a member's part (mm), then the family's whole (mm: 0). */
@@ -423,7 +429,7 @@ struct plimsoll_sweep {
 };
 
 _Static_assert(sizeof(struct plimsoll_mm) == 216, "plimsoll_mm");
-_Static_assert(sizeof(struct plimsoll_account) == 192, "plimsoll_account");
+_Static_assert(sizeof(struct plimsoll_account) == 256, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");

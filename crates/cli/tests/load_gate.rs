@@ -62,6 +62,8 @@ const SETTINGS: [(&str, &[(&str, Values)]); 4] = [
             ("ask_again_ns", Constant),
             ("search_again_ns", Constant),
             ("scan_apart_ns", Constant),
+            ("told_at_once", Constant),
+            ("told_apart_ns", Constant),
         ],
     ),
     ("oom", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),

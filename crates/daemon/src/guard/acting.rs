@@ -432,7 +432,7 @@ fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) ->
     })
 }
 
-const fn account_action(signal: Signal) -> Action {
+pub(super) const fn account_action(signal: Signal) -> Action {
     match signal {
         Signal::Term => Action::Term,
         Signal::Kill => Action::Kill,

@@ -3,6 +3,7 @@
 use super::{
     copies::Surveys,
     early::Early,
+    folds::{Folds, is_asked_untold},
     hands::Hands,
     kernel::{Kernel, Programs as _},
     weights::Weights,
@@ -60,6 +61,8 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) watched: BTreeMap<Uid, Watch>,
     /// Accounts at or above their soft limit.
     pub(crate) near: BTreeSet<Uid>,
+    /// When the largest processes of those were introduced last: to who reads names, who judges, and the last defence.
+    pub(super) introduced: BTreeMap<Uid, Nanos>,
     /// Accounts to decide about again without being asked.
     pub(crate) unfinished: BTreeSet<Uid>,
     pub(crate) candidates: Vec<Candidate>,
@@ -72,6 +75,8 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) weights: Weights,
     /// Accounts that copies could bring near their line.
     pub(crate) surveys: Surveys,
+    /// Kills that the programs only counted.
+    pub(super) folds: Folds,
     /// Taken over and not looked through yet for what an earlier daemon left dying.
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
@@ -111,6 +116,7 @@ impl<K: Kernel> Attached<K> {
             events,
             watched: BTreeMap::new(),
             near: BTreeSet::new(),
+            introduced: BTreeMap::new(),
             unfinished: BTreeSet::new(),
             candidates: Vec::with_capacity(CANDIDATES_ROOM),
             shared: Vec::with_capacity(CANDIDATES_ROOM),
@@ -118,6 +124,7 @@ impl<K: Kernel> Attached<K> {
             early: Early::default(),
             weights: Weights::with_room(CANDIDATES_ROOM),
             surveys: Surveys::default(),
+            folds: Folds::default(),
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
@@ -202,6 +209,7 @@ impl<K: Kernel> Attached<K> {
         let busy = self.wanted
             || self.crowded
             || !self.near.is_empty()
+            || self.folds.are_owed()
             || self.watched.values().any(Watch::is_waiting);
         match self.next_scan {
             Some(planned) if busy || planned <= now => {}
@@ -245,7 +253,8 @@ impl<K: Kernel> Attached<K> {
         let weights = &mut self.weights;
         weights.begin_list();
         self.limits.address_spaces(|space| {
-            if space.account != account.index {
+            // Whoever was asked to end and not told of is taken in by the next look, and ends or is ended from then on.
+            if space.account != account.index || (is_asked_untold(space) && !hands.flights.has(space)) {
                 return;
             }
             // Nobody runs in it: there is nobody to signal.

@@ -16,7 +16,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     cgroup::{CgroupError, CgroupRoot},
-    process::{HeldFolder, Portrait, ProcRoot, ProcessError},
+    process::{HeldFolder, Portrait, ProcRoot, ProcessError, thread_cpu_time},
 };
 use std::{
     io,
@@ -25,6 +25,7 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 /// Processes of one account judged at a time, some fifty microseconds each: the first of them are soon heard of.
@@ -71,6 +72,8 @@ pub(crate) struct Findings {
     pub(crate) rules: Arc<Rules>,
     /// Where what is protected was replaced, what is protected now: they were judged by it.
     pub(crate) renewed: Option<Arc<Shield>>,
+    /// What it took of a CPU.
+    pub(crate) took: Duration,
 }
 
 /// Has processes judged.
@@ -86,7 +89,9 @@ impl Examiner {
         thread::Builder::new().name("examiner".into()).spawn(move || {
             let mut portrait = Portrait::default();
             for docket in queue {
-                let findings = examine(docket, &mut proc, &originals, &mut portrait);
+                let began = thread_cpu_time();
+                let mut findings = examine(docket, &mut proc, &originals, &mut portrait);
+                findings.took = thread_cpu_time().saturating_sub(began);
                 if caller.send(Request::Examined(findings)).is_err() {
                     // The guard is busy: it asks again when it has waited long enough.
                 }
@@ -117,13 +122,15 @@ fn examine(docket: Docket, proc: &mut ProcRoot, originals: &Originals, portrait:
     let root = match CgroupRoot::open() {
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
-        Err(error) if is_passing(&error) => return Findings { user, verdicts: Vec::new(), rules, renewed },
+        Err(error) if is_passing(&error) => {
+            return Findings { user, verdicts: Vec::new(), rules, renewed, took: Duration::ZERO };
+        }
         Err(_not_to_be_had) => None,
     };
     // Who has gone has no verdict; who, or whose cgroup, cannot be looked at stays as they are, and is asked about again.
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
     let judged = cases.into_iter().filter_map(|case| judge(case, proc, court, (&marks, portrait)).ok());
-    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules), renewed }
+    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules), renewed, took: Duration::ZERO }
 }
 
 /// Tells the mark on the cgroup at a path.

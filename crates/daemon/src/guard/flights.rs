@@ -12,7 +12,10 @@ use plimsoll_policy::{
     units::{Nanos, Pages, Pid, Uid},
     victim::{Signal, VictimId},
 };
-use plimsoll_sys::process::{ProcessError, page_size};
+use plimsoll_sys::{
+    bpf::AddressSpace,
+    process::{ProcessError, page_size},
+};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// After this the incident stands as it is: what is known of the victim's end by then is all that is told.
@@ -154,6 +157,12 @@ impl<K: Kernel> Flights<K> {
     /// The flight of a victim.
     pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut Flight<K>> {
         self.flights.iter_mut().find(|flight| flight.victim == victim)
+    }
+
+    /// Whether the process of an address space is a victim in flight.
+    pub(crate) fn has(&self, space: &AddressSpace) -> bool {
+        let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
+        self.flights.iter().any(|flight| flight.victim == victim)
     }
 
     /// Whether a process was sent SIGTERM and no more: it may not end by itself.

@@ -345,6 +345,10 @@ impl Programs for Limits {
         Self::actions_told(self, count)
     }
 
+    fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError> {
+        Self::folded_told(self, account, count)
+    }
+
     fn take_place(&mut self) -> Result<(), BpfError> {
         Self::take_place(self)
     }

@@ -103,6 +103,7 @@ pub(crate) trait Programs: Debug {
     fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError>;
     fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError>;
     fn actions_told(&self, count: u64) -> Result<(), BpfError>;
+    fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError>;
     fn take_place(&mut self) -> Result<(), BpfError>;
     fn set_line(&self, line: &LineSet) -> Result<(), BpfError>;
     fn clear_line(&self, uid: Uid) -> Result<bool, BpfError>;

@@ -15,7 +15,7 @@ use plimsoll_policy::{
     units::{Nanos, PageSize, Pages, Uid},
     victim::{Signal, VictimId},
 };
-use plimsoll_sys::bpf::Note;
+use plimsoll_sys::bpf::{AccountFacts, Note};
 
 /// Facts of one incident that its decision does not hold.
 #[derive(Debug, Clone, Copy)]
@@ -252,6 +252,27 @@ impl Ledger {
         self.write(
             Entry { occasion, reason, usage: Pages(0), hard: None, victims, peers },
             Details { unrecorded: Some(count), ..Details::default() },
+        );
+        self.writer.dropped() == dropped
+    }
+
+    /// Writes down that so many processes of an account were signalled in the kernel and are told of by their number alone;
+    /// whether there was room.
+    pub(crate) fn folded(&mut self, account: &AccountFacts) -> bool {
+        let dropped = self.writer.dropped();
+        let occasion = Occasion {
+            account: Some(user(account.uid)),
+            guard: Guard::Limits,
+            trigger: Trigger::InKernel,
+            signal: Some(if account.signal == 15 { Signal::Term } else { Signal::Kill }),
+            crossed: None,
+            signalled: None,
+        };
+        let (reason, hard) = (Reason::IncidentsFolded, account.effective);
+        let (victims, peers) = (Vec::new(), Vec::new());
+        self.write(
+            Entry { occasion, reason, usage: Pages(0), hard, victims, peers },
+            Details { unrecorded: Some(account.folded.into()), ..Details::default() },
         );
         self.writer.dropped() == dropped
     }

@@ -29,6 +29,10 @@ const SWEEPS_MAX: u32 = 3;
 /// With nobody to kill, the kernel side need not ask again for this long.
 const HOLD: Nanos = Nanos(1_000_000_000);
 
+/// While an account stays near, its largest processes are introduced again after this long at the earliest: in a storm they are
+/// others each time, and each introduction opens some dozens of files.
+const INTRODUCED_APART: Nanos = Nanos(250_000_000);
+
 /// So many records are taken in before everything else has its turn: more than the ring holds (963), so that what waits in it
 /// is written down before what comes of it, at 20 to 50 µs each.
 const RECORDS_AT_ONCE: u32 = 1024;
@@ -104,7 +108,11 @@ impl<K: Kernel> Attached<K> {
             RecordKind::Far => {
                 hands.coordinator.tell(Word::Moved(record.uid));
                 // Another CPU may have brought it near again, and have told so before.
-                if !self.limits.account(record.uid)?.is_some_and(|account| account.near) {
+                let account = self.limits.account(record.uid)?;
+                if account.is_some_and(|account| account.folded > 0) {
+                    self.want_scan();
+                }
+                if !account.is_some_and(|account| account.near) {
                     self.near.remove(&record.uid);
                     self.early.forget(record.uid);
                     self.weights.forget_all_but(&self.near);
@@ -126,6 +134,7 @@ impl<K: Kernel> Attached<K> {
     /// An account came near: whoever may be a victim is introduced while there is something to read.
     fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         self.near.insert(uid);
+        self.introduced.remove(&uid);
         if let Some(account) = self.limits.account(uid)? {
             self.list_candidates(&account, hands)?;
             self.introduce(uid, hands);
@@ -159,6 +168,8 @@ impl<K: Kernel> Attached<K> {
             self.unfinished.insert(*uid);
         }
         self.near_is_old = false;
+        self.take_in_folded(&accounts, hands)?;
+        self.introduced.retain(|uid, _| self.near.contains(uid));
         self.early.forget_all_but(&self.near);
         self.weights.forget_all_but(&self.near);
         accounts.iter().filter(|one| may_copy(one)).for_each(|one| self.surveys.add(one.uid));
@@ -168,6 +179,11 @@ impl<K: Kernel> Attached<K> {
     /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells
     /// the last defence who they are.
     fn introduce(&mut self, uid: Uid, hands: &mut Hands<'_, K>) {
+        let now = hands.now();
+        if self.introduced.get(&uid).is_some_and(|since| now.0.saturating_sub(since.0) < INTRODUCED_APART.0) {
+            return;
+        }
+        self.introduced.insert(uid, now);
         self.candidates.sort_unstable_by(order);
         hands.biographer.read(self.candidates.iter().map(Candidate::id));
         if !self.near.contains(&uid) {

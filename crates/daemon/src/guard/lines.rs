@@ -102,12 +102,14 @@ impl<K: Kernel> Guard<K> {
 
     fn draw_book(&mut self, change: Change) -> Result<(), Refusal> {
         if self.book.is_empty() {
-            self.take_records();
+            self.take_last_records();
             self.attached = None;
             self.undrawn.without_account.clear();
             self.tell_lines()?;
             return Ok(self.kernel.remove(&self.pins).map(|_| ())?);
         }
+        let (book, mem_total, page_size) = (Arc::clone(&self.book), self.mem_total, self.ledger.page_size());
+        self.tell_folded_of(|uid| book.resolve(uid, mem_total, page_size).is_none());
         let mut replaced = match self.attached {
             Some(_) => None,
             None => Attached::adopt_replaced(&self.kernel, &self.pins),
@@ -121,7 +123,6 @@ impl<K: Kernel> Guard<K> {
         attached.limits.attend(self.limit_config.triggers.kernel)?;
         attached.limits.protect_exes(self.shield.executables())?;
         self.shield.protect_cgroups(&attached.limits)?;
-        let page_size = self.ledger.page_size();
         let mut wanted =
             Wanted::of(&self.book, change, (self.mem_total, page_size), self.limit_config.dry_run);
         let drawn = wanted.draw(attached, &mut self.kernel);

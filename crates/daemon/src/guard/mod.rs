@@ -12,6 +12,7 @@ mod early;
 mod examiner;
 mod flights;
 mod folders;
+mod folds;
 mod foreign;
 mod grants;
 mod groups;
@@ -79,7 +80,7 @@ use plimsoll_policy::{
     preference::Rules,
     reap::Rates,
     selection::Candidate,
-    units::{Bytes, Nanos, Pid},
+    units::{Bytes, Nanos, Pid, Uid},
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
@@ -311,6 +312,19 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
+    /// Likewise, and there is no next look at what they only counted.
+    fn take_last_records(&mut self) {
+        self.take_records();
+        self.tell_folded_of(|_| true);
+    }
+
+    /// Writes down what the programs only counted, of users whose line goes.
+    fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool) {
+        if let Some(attached) = &mut self.attached {
+            attached.tell_folded_of(goes, &mut hands!(self));
+        }
+    }
+
     /// One turn of the loop: what happened, who is gone, what is due, what is asked.
     fn turn(&mut self) {
         self.wake_ups = self.wake_ups.saturating_add(1);
@@ -385,6 +399,7 @@ impl<K: Kernel> Guard<K> {
     fn hear_out(&mut self, replaced: Option<&mut Attached<K>>) {
         if let Some(replaced) = replaced {
             replaced.take_records(&mut hands!(self));
+            replaced.tell_folded_of(|_| true, &mut hands!(self));
         }
     }
 
@@ -556,7 +571,7 @@ impl<K: Kernel> Guard<K> {
         settle: impl FnOnce(),
     ) -> Result<(), plimsoll_sys::bpf::BpfError> {
         if !keep {
-            self.take_records();
+            self.take_last_records();
         }
         self.attached = None;
         // Whoever waits for an answer learns that there is none.

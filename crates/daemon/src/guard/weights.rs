@@ -8,7 +8,10 @@ use super::{
     kernel::{Kernel, Programs as _},
     population::Program,
 };
-use crate::cmdlines::{Line, Wanted};
+use crate::{
+    cmdlines::{Line, Wanted},
+    pace::Pace,
+};
 use plimsoll_policy::{
     preference::Judgement,
     selection::{Candidate, Protection, Standing, Weight, floor_of_interest, order},
@@ -26,6 +29,13 @@ use std::{
 /// there are many, at least as many times as long as a look takes.
 const LOOK_REST: Nanos = Nanos(10_000_000);
 const LOOK_PARTS: u64 = 16;
+
+/// One part of so many of a CPU may be spent on judging one account's processes: a storm starts new ones all the time.
+const JUDGING_PARTS: u32 = 128;
+/// What is noted of one docket at most, in milliseconds.
+const JUDGING_NOTED_MAX_MS: u64 = 50;
+/// What may be spent at once, in milliseconds: some hundreds of processes.
+const JUDGING_CREDIT_MS: u64 = 50;
 
 /// While an account stays near, whoever could come first is judged again after this long: marks, cgroups and
 /// `oom_score_adj` change without an event.
@@ -85,6 +95,7 @@ pub(crate) struct Weights {
     due: Option<Nanos>,
     /// When the next look may be at the earliest.
     rested: Nanos,
+    pace: Pace<JUDGING_PARTS, JUDGING_NOTED_MAX_MS, JUDGING_CREDIT_MS>,
 }
 
 impl Weights {
@@ -99,6 +110,17 @@ impl Weights {
         if self.due.is_none() {
             self.due = Some(self.rested);
         }
+    }
+
+    /// Whether as much was spent on this account as may be; then it is looked at when that is made good.
+    fn has_had_its_part(&mut self, user: Uid, moment: Nanos) -> bool {
+        let until = self.pace.until(user);
+        if until <= moment {
+            return false;
+        }
+        self.wanted.insert(user);
+        self.due = Some(self.due.map_or(until, |due| due.min(until)));
+        true
     }
 
     /// When there is something to do.
@@ -229,6 +251,9 @@ impl<K: Kernel> Attached<K> {
         {
             return;
         }
+        if self.weights.has_had_its_part(user, moment) {
+            return;
+        }
         let cases = self.open_cases(user, all, hands);
         if cases.is_empty() {
             self.ask_for_cmdlines(user, moment, hands);
@@ -275,7 +300,8 @@ impl<K: Kernel> Attached<K> {
         findings: Findings,
         hands: &mut Hands<'_, K>,
     ) -> Result<(), BpfError> {
-        let Findings { user, verdicts, rules, .. } = findings;
+        let Findings { user, verdicts, rules, took, .. } = findings;
+        self.weights.pace.spent(user, took, hands.now());
         if !Arc::ptr_eq(&rules, hands.rules) {
             // Others are in force by now, and everybody is being judged by these.
             return Ok(());
@@ -342,6 +368,9 @@ impl<K: Kernel> Attached<K> {
             if self.weights.awaited.contains_key(&user) {
                 // Looked at again with what comes of them.
                 self.weights.wanted.insert(user);
+                continue;
+            }
+            if self.weights.has_had_its_part(user, moment) {
                 continue;
             }
             if let Some(account) = self.limits.account(user)? {

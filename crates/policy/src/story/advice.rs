@@ -66,9 +66,10 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::ActionsNotRecorded => Vec::from([String::from(
             "see that the daemon is started again at once when it ends (systemctl status plimsoll).",
         )]),
-        Reason::IncidentsFolded => {
-            Vec::from([String::from("to keep more of them, raise history.max_bytes in the configuration.")])
-        }
+        Reason::IncidentsFolded => Vec::from([String::from(
+            "of older ones more are kept with a larger history.max_bytes in the configuration; a program that starts anew \
+                 whatever is killed is best ended itself, or given a higher line.",
+        )]),
         Reason::KernelOutOfMemory
         | Reason::KernelCgroupLimit
         | Reason::KernelNodesFull

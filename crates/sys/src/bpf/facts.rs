@@ -39,6 +39,8 @@ pub struct AccountFacts {
     pub copyable: Pages,
     /// Victims taken by the programs.
     pub kills: u32,
+    /// Of those, how many were only counted, since their number was written down: [`super::Limits::folded_told`].
+    pub folded: u32,
     /// Of usage, what was granted and is not touched yet.
     pub reserved: Pages,
     /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
@@ -83,6 +85,8 @@ pub struct AddressSpace {
     pub left: bool,
     /// SIGKILL was sent to it, or is about to be: to whoever runs in it. Not [`Self::dying`] any more after its deadline.
     pub condemned: bool,
+    /// It was signalled by the programs, which only counted that: no record says so, nor that it ended.
+    pub folded: bool,
     /// When it was entered, on `CLOCK_MONOTONIC`: tells it from another at the same address later.
     pub tracked_ns: u64,
     /// The last walk that found a living task of it, or that had begun when it was entered.
@@ -160,6 +164,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
         copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
         kills: wire_u32!(value, plimsoll_account, kills),
+        folded: wire_u32!(value, plimsoll_account, folded),
         reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),
         peak: signed(wire_u64!(value, plimsoll_account, peak_pages)),
     }
@@ -196,6 +201,7 @@ pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
         dying: flags & abi::PLIMSOLL_MM_DYING != 0,
         left: flags & abi::PLIMSOLL_MM_LEFT != 0,
         condemned: flags & abi::PLIMSOLL_MM_CONDEMNED != 0,
+        folded: flags & abi::PLIMSOLL_MM_FOLDED != 0,
         tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
         walk: wire_u32!(value, plimsoll_mm, walk),
         sent: Some(Pid(wire_u32!(value, plimsoll_mm, sent))).filter(|pid| pid.0 != 0),

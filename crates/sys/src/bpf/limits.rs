@@ -676,7 +676,17 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
     pub fn actions_told(&self, count: u64) -> Result<(), BpfError> {
-        self.actions_told.run(&mut abi::plimsoll_told { count }).map(|_| ())
+        let mut context = abi::plimsoll_told { count, account: abi::PLIMSOLL_NOBODY, pad: 0 };
+        self.actions_told.run(&mut context).map(|_| ())
+    }
+
+    /// So many of an account's kills that were only counted ([`AccountFacts::folded`]) were written down as their number.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError> {
+        let mut context = abi::plimsoll_told { count: count.into(), account, pad: 0 };
+        self.actions_told.run(&mut context).map(|_| ())
     }
 
     /// Every map: its size and the kernel memory it takes.

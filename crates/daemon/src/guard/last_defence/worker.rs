@@ -4,9 +4,12 @@ use super::{
     Deed, Ground, LineFacts, Shared, Word, raised::RaisedProcesses, record::Record, slices::Slices,
     systemctl::Systemd,
 };
-use crate::guard::{
-    report::{Journal, Notices},
-    request::{Caller, Request},
+use crate::{
+    guard::{
+        report::{Journal, Notices},
+        request::{Caller, Request},
+    },
+    pace::Pace,
 };
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -14,9 +17,9 @@ use nix::{
 };
 use plimsoll_policy::{
     last_defence::LastDefenceConfig,
-    units::{Bytes, Uid},
+    units::{Bytes, Nanos, Uid},
 };
-use plimsoll_sys::process::{ProcRoot, without_sys_resource};
+use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns, thread_cpu_time, without_sys_resource};
 use std::{
     collections::BTreeMap,
     io,
@@ -30,6 +33,13 @@ use std::{
     thread,
 };
 
+/// One part of so many of a CPU may be spent on one account: the largest of a storm is another each time.
+const PARTS: u32 = 128;
+/// What is noted of one change at most, in milliseconds.
+const NOTED_MAX_MS: u64 = 50;
+/// What may be spent at once, in milliseconds: some changes.
+const CREDIT_MS: u64 = 20;
+
 /// Everything the thread works with.
 #[derive(Debug)]
 struct Worker {
@@ -37,6 +47,7 @@ struct Worker {
     /// All lines, for when the configuration changes.
     lines: BTreeMap<Uid, LineFacts>,
     raised: RaisedProcesses,
+    pace: Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>,
     slices: Slices,
     record: Record,
     notices: Notices,
@@ -62,6 +73,7 @@ pub(super) fn spawn(
             config,
             lines: BTreeMap::new(),
             raised: RaisedProcesses::new(proc, mem_total),
+            pace: Pace::default(),
             slices: Slices::new(systemd, mem_total),
             record,
             notices,
@@ -155,18 +167,25 @@ impl Worker {
                 self.lines = lines.into_iter().map(|line| (line.uid, line)).collect();
                 self.apply_all();
             }
+            // Told again by the next scan, as what found no room in the queue is.
+            Word::Near(facts) if self.pace.until(facts.line.uid) > now() => {}
             Word::Near(facts) => {
+                let (uid, began) = (facts.line.uid, thread_cpu_time());
                 // First whom the kernel takes, which is quick, then what systemd is asked for.
                 if self.config.oom_score_adj {
                     self.raised.near(&facts, &mut self.record, &mut self.notices);
                 }
-                let uid = facts.line.uid;
                 self.lines.insert(uid, facts.line);
                 if self.config.memory_max {
                     self.apply(uid);
                 }
+                self.pace.spent(uid, thread_cpu_time().saturating_sub(began), now());
             }
-            Word::Far(uid) => self.raised.put_back(uid, &mut self.record, &mut self.notices),
+            Word::Far(uid) => {
+                let began = thread_cpu_time();
+                self.raised.put_back(uid, &mut self.record, &mut self.notices);
+                self.pace.spent(uid, thread_cpu_time().saturating_sub(began), now());
+            }
             Word::Configure(config) => {
                 self.config = config;
                 if !config.oom_score_adj {
@@ -204,6 +223,10 @@ impl Worker {
         self.shared.slices.store(count(Slices::count(&self.record)), Ordering::Relaxed);
         self.shared.raised.store(count(self.raised.count()), Ordering::Relaxed);
     }
+}
+
+fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
 }
 
 /// What `--stop-guarding` found of the last defence.

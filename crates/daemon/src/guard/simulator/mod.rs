@@ -287,7 +287,13 @@ impl Simulation {
             let judged = cases.into_iter().filter_map(|case| self.world().verdict(case));
             let verdicts = judged.collect();
             self.guarded(&mut guard, |guard| {
-                guard.answer(Request::Examined(Findings { user, verdicts, rules, renewed: None }));
+                guard.answer(Request::Examined(Findings {
+                    user,
+                    verdicts,
+                    rules,
+                    renewed: None,
+                    took: std::time::Duration::ZERO,
+                }));
             })
         });
         if lives {

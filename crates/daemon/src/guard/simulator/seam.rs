@@ -514,6 +514,12 @@ impl Programs for SimPrograms {
         Ok(())
     }
 
+    fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError> {
+        self.limits.folded_told(account, count)?;
+        self.machine.world().oracle.dropped += u64::from(count);
+        Ok(())
+    }
+
     fn take_place(&mut self) -> Result<(), BpfError> {
         Ok(())
     }

@@ -1,0 +1,131 @@
+//! Kills that the programs only counted, because their account has more of them than are told one by one (`is_told()` in
+//! bpf/limits/tell.h): their number is written down, and whoever does not end is looked after.
+
+use super::{
+    acting::account_action,
+    attached::Attached,
+    flights::{Flight, Owner, UNRECORDED},
+    hands::Hands,
+    kernel::{Kernel, Programs as _},
+};
+use plimsoll_policy::{
+    units::{Nanos, Uid},
+    victim::{Signal, SignalOutcome, VictimId},
+};
+use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// From one number that is written down for an account to its next.
+const TOLD_APART: Nanos = Nanos(10_000_000_000);
+
+/// So many of one account are taken in at a look.
+const TAKEN_IN_MAX: usize = 16;
+
+/// Which accounts have such kills.
+#[derive(Debug, Default)]
+pub(crate) struct Folds {
+    /// Their number is to be written down later.
+    owed: BTreeSet<Uid>,
+    /// When it was written down last.
+    told: BTreeMap<Uid, Nanos>,
+}
+
+impl Folds {
+    /// Whether there is something to be written down yet.
+    pub(crate) fn are_owed(&self) -> bool {
+        !self.owed.is_empty()
+    }
+}
+
+/// Whether a process was sent SIGTERM, which was only counted.
+pub(super) const fn is_asked_untold(space: &AddressSpace) -> bool {
+    space.folded && space.dying && !space.condemned && !space.left
+}
+
+impl<K: Kernel> Attached<K> {
+    /// Writes down how many kills were only counted, and takes in whom they took and who is there still.
+    pub(super) fn take_in_folded(
+        &mut self,
+        accounts: &[AccountFacts],
+        hands: &mut Hands<'_, K>,
+    ) -> Result<(), BpfError> {
+        let now = hands.now();
+        self.folds.told.retain(|_, told| now.0.saturating_sub(told.0) < TOLD_APART.0);
+        self.folds.owed.clear();
+        let mut any = false;
+        for account in accounts.iter().filter(|account| account.folded > 0) {
+            any = true;
+            if self.folds.told.contains_key(&account.uid) || !self.tell_folded(account, hands)? {
+                self.folds.owed.insert(account.uid);
+            } else {
+                self.folds.told.insert(account.uid, now);
+            }
+        }
+        if any { self.wait_for_folded(now, hands) } else { Ok(()) }
+    }
+
+    /// Writes down what is left to be, of lines that go.
+    pub(super) fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool, hands: &mut Hands<'_, K>) {
+        let told = self.limits.accounts().and_then(|accounts| {
+            let folded = |account: &&AccountFacts| account.folded > 0 && goes(account.uid);
+            accounts.iter().filter(folded).try_for_each(|account| self.tell_folded(account, hands).map(drop))
+        });
+        if let Err(error) = told {
+            hands.notices.once("limits", &error);
+        }
+    }
+
+    /// Whether there was room to write it down.
+    pub(super) fn tell_folded(
+        &self,
+        account: &AccountFacts,
+        hands: &mut Hands<'_, K>,
+    ) -> Result<bool, BpfError> {
+        let told = hands.ledger.folded(account);
+        if told {
+            self.limits.folded_told(account.index, account.folded)?;
+        }
+        Ok(told)
+    }
+
+    /// From here on they are victims as any other: waited for, reaped, and ended where they were only asked. Of each account those
+    /// come first that were there first: in a storm there are always some that end just now.
+    fn wait_for_folded(&mut self, now: Nanos, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+        let (walk, mut left) = (self.walk_number, BTreeMap::<Uid, Vec<AddressSpace>>::new());
+        self.limits.address_spaces(|space| {
+            let ending = space.folded && (space.dying || space.condemned) && !space.left;
+            if ending && space.walk >= walk && !hands.flights.has(space) {
+                left.entry(space.user).or_default().push(*space);
+            }
+        })?;
+        for spaces in left.values_mut() {
+            spaces.sort_unstable_by_key(|space| space.tracked_ns);
+            for space in spaces.iter().take(TAKEN_IN_MAX) {
+                self.wait_for(space, now, hands);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, space: &AddressSpace, now: Nanos, hands: &mut Hands<'_, K>) {
+        let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
+        let signal = if is_asked_untold(space) { Signal::Term } else { Signal::Kill };
+        hands.flights.add(Flight {
+            victim,
+            owner: Owner::User(space.user),
+            mm: space.mm,
+            pidfd: hands.kernel.hold(space.pid, space.start_ns).ok(),
+            incident: UNRECORDED,
+            signal,
+            signalled: now,
+            pages: space.own,
+            freed: None,
+            exited: false,
+        });
+        self.watch(space.user, account_action(signal)).state.outcome(
+            victim,
+            SignalOutcome::Sent(signal),
+            now,
+        );
+    }
+}
