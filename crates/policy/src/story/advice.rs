@@ -8,6 +8,9 @@ use crate::{
 };
 use alloc::{format, string::String, vec::Vec};
 
+const FOLDED: &str = "of older ones more are kept with a larger history.max_bytes in the configuration; a program that starts anew \
+                      whatever is killed is best ended itself, or given a higher line.";
+
 /// The advice for an incident, the likelier first.
 pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader) -> Vec<String> {
     let Some(reason) = reason else { return without_reason(incident, reader) };
@@ -66,10 +69,7 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::ActionsNotRecorded => Vec::from([String::from(
             "see that the daemon is started again at once when it ends (systemctl status plimsoll).",
         )]),
-        Reason::IncidentsFolded => Vec::from([String::from(
-            "of older ones more are kept with a larger history.max_bytes in the configuration; a program that starts anew \
-                 whatever is killed is best ended itself, or given a higher line.",
-        )]),
+        Reason::IncidentsFolded => Vec::from([String::from(FOLDED)]),
         Reason::KernelOutOfMemory
         | Reason::KernelCgroupLimit
         | Reason::KernelNodesFull
