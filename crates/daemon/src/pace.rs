@@ -1,6 +1,7 @@
 //! How much of the daemon's time one user may have, by asking or by what befalls them: one part of a CPU in `PARTS` for each,
-//! after `CREDIT_MS` milliseconds that may be spent at once by somebody who was given little before. Of one piece of work, `NOTED_MAX_MS` milliseconds are noted at most: one that took longer had to wait for the guard,
-//! or for a CPU that was taken away, which is not its client's fault.
+//! after `CREDIT_MS` milliseconds that may be spent at once by somebody who was given little before. Of one piece of work,
+//! `NOTED_MAX_MS` milliseconds are noted at most: one that took longer had to wait for the guard, or for a CPU that was taken
+//! away, which is not its user's fault.
 
 use plimsoll_policy::units::{Nanos, Uid};
 use std::{collections::BTreeMap, time::Duration};

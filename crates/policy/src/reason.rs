@@ -102,8 +102,8 @@ reasons! {
          to read the records, or it was too busy.";
     /// The history gave up the oldest of an account that has more than its share, or kills came faster than each is told of.
     IncidentsFolded = "incidents-folded":
-        "This account has more incidents than are told one by one: the older ones made room, as each account has a share of the \
-         history, or its processes were killed faster than each is told of.";
+        "This account has more incidents than are told one by one: the older ones made room, as each account has a share of \
+         the history, or its processes were killed faster than each is told of.";
     /// `memory.max` of the user's slice, as set by us, was reached.
     LastDefenceMemoryMax = "last-defence-memory-max":
         "The user's slice reached the memory.max that was set above the line, and the kernel's own OOM killer ended \

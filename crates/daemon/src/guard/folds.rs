@@ -88,8 +88,8 @@ impl<K: Kernel> Attached<K> {
         Ok(told)
     }
 
-    /// From here on they are victims as any other: waited for, reaped, and ended where they were only asked. Of each account those
-    /// come first that were there first: in a storm there are always some that end just now.
+    /// From here on they are victims as any other: waited for, reaped, and ended where they were only asked. Of each account
+    /// those come first that were there first: in a storm there are always some that end just now.
     fn wait_for_folded(&mut self, now: Nanos, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let (walk, mut left) = (self.walk_number, BTreeMap::<Uid, Vec<AddressSpace>>::new());
         self.limits.address_spaces(|space| {

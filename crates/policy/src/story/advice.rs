@@ -8,8 +8,8 @@ use crate::{
 };
 use alloc::{format, string::String, vec::Vec};
 
-const FOLDED: &str = "of older ones more are kept with a larger history.max_bytes in the configuration; a program that starts anew \
-                      whatever is killed is best ended itself, or given a higher line.";
+const FOLDED: &str = "of older ones more are kept with a larger history.max_bytes in the configuration; a program that \
+                      starts anew whatever is killed is best ended itself, or given a higher line.";
 
 /// The advice for an incident, the likelier first.
 pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader) -> Vec<String> {
