@@ -172,8 +172,9 @@ static __always_inline bool may_be_granted(struct task_struct *task, int member,
 }
 
 /*
- * Whether pages that went are looked at as they are freed: those of a process that shares some, by its own doing. With no daemon
- * alive nobody counts; a dying one gives back all. Where pages of files are charged, they are among its own, and freed by others.
+ * Whether pages that went are looked at as they are freed: those of a process that shares some, by its own doing. With no
+ * daemon alive nobody counts; a dying one gives back all. Where pages of files are charged, they are among its own, and freed
+ * by others.
  */
 static __always_inline bool gives_up(struct plimsoll_mm *e, struct task_struct *task, int member, __s64 delta)
 {
