@@ -171,8 +171,8 @@ static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
 
 /*
  * Keeps the account's largest processes while it is near. `floor_rank` bounds every other one from above: it follows
- * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it, by the pace
- * of its account's kills; where it is not, it finds it by its look of each second.
+ * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it, as far as its
+ * account's pace lets it be; else it finds it by its look of each second.
  */
 __noinline int note_largest(__u32 account, __u64 mm)
 {
@@ -211,7 +211,7 @@ __noinline int note_largest(__u32 account, __u64 mm)
 		unpin(least_known);
 	}
 	raise_floor(a, least_rank);
-	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, told_at_once / 2) &&
+	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, PLIMSOLL_RECORD_JUDGE) &&
 	    !(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_JUDGED) & PLIMSOLL_MM_JUDGED) &&
 	    tell(account, mm, PLIMSOLL_RECORD_JUDGE))
 		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGED);
@@ -633,22 +633,29 @@ static __always_inline bool goes_after_another(struct event *ev)
 	       ev->usage - a->effective_pages <= a->hard_pages >> PLIMSOLL_SESSION_SHIFT;
 }
 
+/* Whether both are forks of one process: who they are forks of gives nothing back that they share. */
+static __always_inline bool are_forks(struct plimsoll_mm *e, struct plimsoll_mm *other)
+{
+	__u64 family = e->family;
+	struct plimsoll_family *f = family && family == other->family ? bpf_map_lookup_elem(&families, &family) : 0;
+
+	return f && f->founder != e->mm;
+}
+
 /*
  * Whether who allocates goes before the largest, enough or not: while much is dying and not freed, if both are forks of one
- * process, or it has half as much. Where very many want a CPU, those that are dying wait for one, and would be more and
+ * process, or it has half as much of its own. Where very many want a CPU, those that are dying wait for one, and would be more and
  * more; who allocates has one to end with.
  */
 static __always_inline bool goes_before_largest(struct event *ev, __u64 largest)
 {
 	struct plimsoll_account *a = ev->account;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &largest);
-	bool is_fork;
 
 	if (!e || ev->signal != SIGKILL || a->dying_pages <= a->hard_pages >> PLIMSOLL_DYING_SHIFT)
 		return false;
-	is_fork = e->family && e->family == ev->e->family;
 	return tiers_of(rank_of(a, ev->e)) == tiers_of(rank_of(a, e)) &&
-	       (is_fork || 2 * pages_of(ev->e) * weight_of(ev->e) >= pages_of(e) * weight_of(e));
+	       (are_forks(ev->e, e) || 2 * word_pages(ev->e->word) * weight_of(ev->e) >= pages_of(e) * weight_of(e));
 }
 
 /* The largest goes by this very event, whoever it is. Those that are leaving by themselves are passed over. */

@@ -435,7 +435,7 @@ __noinline int absorb_family(__u64 key)
  */
 static __always_inline __u64 join_family(struct plimsoll_mm *parent)
 {
-	struct plimsoll_family fresh = { .account = word_account(parent->word) };
+	struct plimsoll_family fresh = { .founder = parent->mm, .account = word_account(parent->word) };
 	__u64 known = parent->family, id, winner;
 
 	if (known && join_one(known, ONE_CHILD))

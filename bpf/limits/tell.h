@@ -133,25 +133,27 @@ static __always_inline struct plimsoll_record *new_record(__u32 kind)
 }
 
 /*
- * Whether one more of an account's kills is told of, while less than so many at once were. To tell costs the daemon more than
+ * Whether one more of an account's records of a kind, PLIMSOLL_RECORD_ACTED or _JUDGE, is told of. To tell costs the daemon more than
  * a kill costs here, and anybody can have their processes killed all the time: what goes beyond this is counted, and no kill
  * waits for it. Whom it signalled and does not end, the daemon finds by its look of each second. Global, as those in act.h.
  */
-__noinline int is_told(__u32 account, __u32 at_once)
+__noinline int is_told(__u32 account, __u32 kind)
 {
 	struct plimsoll_account *a = account_at(account);
 	__u64 now = bpf_ktime_get_ns(), paced, from;
+	volatile __u64 *clock;
 	int i;
 
 	if (!a)
 		return false;
+	clock = kind == PLIMSOLL_RECORD_JUDGE ? &a->introduced_ns : &a->paced_ns;
 	for (i = 0; i < SWAP_TRIES; i++) {
-		paced = a->paced_ns;
+		paced = *clock;
 		/* Signed: another CPU's clock may be ahead. */
 		from = (__s64)(paced - now) > 0 ? paced : now;
-		if (from - now >= at_once * told_apart_ns)
+		if (from - now >= told_at_once * told_apart_ns)
 			return false;
-		if (__sync_val_compare_and_swap(&a->paced_ns, paced, from + told_apart_ns) == paced)
+		if (__sync_val_compare_and_swap(clock, paced, from + told_apart_ns) == paced)
 			return true;
 	}
 	return false;
@@ -163,7 +165,7 @@ static __always_inline bool is_folded(struct event *ev)
 	struct plimsoll_account *a = ev->account;
 
 	/* Those that were turned away have a pace of their own: see room.h. */
-	if (ev->signal_error || !ev->e || is_told(a->index, told_at_once))
+	if (ev->signal_error || !ev->e || is_told(a->index, PLIMSOLL_RECORD_ACTED))
 		return false;
 	__sync_fetch_and_or(&ev->e->flags, PLIMSOLL_MM_FOLDED);
 	__sync_fetch_and_add(&a->folded, 1);

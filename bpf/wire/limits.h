@@ -115,6 +115,7 @@ struct plimsoll_family {
 		dying_pages; /* what it adds to its account's dying_pages: `pages`, while none of its members lives */
 	volatile __u64 id;   /* its key: tells this use of the memory from the next */
 	volatile __u64 members; /* how many, in the low half; the high half changes with each fork */
+	volatile __u64 founder; /* the address space that the first of them is a fork of */
 	volatile __u32 living;  /* members that are not dying */
 	volatile __u32 account;
 };
@@ -168,9 +169,10 @@ struct plimsoll_account {
 	volatile __s64 reserved_pages; /* of usage_pages, what was granted and is not touched yet */
 	volatile __s64
 		peak_pages; /* the largest usage seen since the line was drawn: near it, and where no event judges it */
-	volatile __u64 paced_ns; /* when all that was told of its kills will have been made good: see is_told() */
-	volatile __u32 folded;   /* kills that were counted and not told of, since user space wrote their number down */
-	volatile __u32 pad[13];
+	volatile __u64 paced_ns;      /* when all that was told of its kills will have been made good: see is_told() */
+	volatile __u64 introduced_ns; /* likewise of PLIMSOLL_RECORD_JUDGE */
+	volatile __u32 folded; /* kills that were counted and not told of, since user space wrote their number down */
+	volatile __u32 pad[11];
 	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -431,7 +433,7 @@ struct plimsoll_sweep {
 _Static_assert(sizeof(struct plimsoll_mm) == 216, "plimsoll_mm");
 _Static_assert(sizeof(struct plimsoll_account) == 256, "plimsoll_account");
 _Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
-_Static_assert(sizeof(struct plimsoll_family) == 56, "plimsoll_family");
+_Static_assert(sizeof(struct plimsoll_family) == 64, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 
 #endif

@@ -87,7 +87,8 @@ fn so_do_those_that_take_new_pages_for_those_they_share() {
             let world = world!();
             let line = 128 << 20;
             let peak = end_at_the_line(&world, line, &[&size[..], &[by, "--no-thp"]].concat());
-            assert!(peak <= line + PAST, "{by} {size:?}: {peak}");
+            // Those that are ending among them.
+            assert!(peak <= line + 2 * PAST, "{by} {size:?}: {peak}");
         }
     }
 }

@@ -44,7 +44,8 @@ fn needed(test: &str, name: &str) -> Option<String> {
 #[track_caller]
 fn assert_held(world: &World, hard_bytes: u64) -> Vec<Value> {
     let incidents = world.incidents(1);
-    for incident in &incidents {
+    // Those that came faster than they are told are one, with their number.
+    for incident in incidents.iter().filter(|one| one["reason"] != "incidents-folded") {
         assert_eq!(incident["victims"][0]["uid"], ALICE, "{incident}");
         assert_eq!(incident["hard_bytes"], hard_bytes, "{incident}");
     }
