@@ -644,8 +644,8 @@ static __always_inline bool are_forks(struct plimsoll_mm *e, struct plimsoll_mm 
 
 /*
  * Whether who allocates goes before the largest, enough or not: while much is dying and not freed, if both are forks of one
- * process, or it has half as much of its own. Where very many want a CPU, those that are dying wait for one, and would be more and
- * more; who allocates has one to end with.
+ * process, or it has half as much of its own. Where very many want a CPU, those that are dying wait for one, and would be
+ * more and more; who allocates has one to end with.
  */
 static __always_inline bool goes_before_largest(struct event *ev, __u64 largest)
 {
