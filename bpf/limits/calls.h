@@ -207,52 +207,41 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	return 0;
 }
 
-/*
- * Whether the process that an entry names runs in another address space by now (vfork, then exec): who runs in this one
- * the next walk tells. A leader that has ended before its threads has none.
- */
-static __always_inline bool runs_elsewhere(struct plimsoll_mm *e)
-{
-	struct task_struct *task;
-	bool elsewhere;
+/* What became of the process that an entry names, which no event has told yet: a walk does. */
+struct whereabouts {
+	/* It runs in another address space (vfork, then exec): who runs in this one the next walk tells. */
+	bool runs_elsewhere;
+	/* It is another user's; what is read of one that ends meanwhile may be anything: at worst one walk too many. */
+	bool changed_user;
+};
 
-	if (!bpf_ksym_exists(bpf_task_from_pid))
-		return false;
-	task = bpf_task_from_pid(e->tgid);
-	if (!task)
-		return false;
-	elsewhere = task->mm && (__u64)task->mm != e->mm;
-	bpf_task_release(task);
-	return elsewhere;
-}
-
-/*
- * Whether its process is another user's by now, which no event has told yet: a walk does. What is read of a process that
- * ends meanwhile may be anything: at worst one walk too many.
- */
-static __always_inline bool changed_user(struct plimsoll_mm *e)
+/* Nothing is known of a leader that has ended before its threads, nor where no process can be looked up (before Linux 6.2). */
+static __always_inline struct whereabouts whereabouts_of(struct plimsoll_mm *e)
 {
+	struct whereabouts found = {};
 	struct task_struct *task;
-	bool changed;
 	__u64 leader;
 
 	if (!bpf_ksym_exists(bpf_task_from_pid))
-		return false;
+		return found;
 	task = bpf_task_from_pid(e->tgid);
 	if (!task)
-		return false;
+		return found;
 	leader = owner_of(e->mm, task);
+	found.runs_elsewhere = task->mm && (__u64)task->mm != e->mm;
 	/* A subordinate uid that became another is the same user. */
-	changed = uid_of(leader) != e->uid && user_of_leader(leader) != e->user;
+	found.changed_user = uid_of(leader) != e->uid && user_of_leader(leader) != e->user;
 	bpf_task_release(task);
-	return changed;
+	return found;
 }
 
 /* Both sides select and act on their own: who claims first has the victim, and the other finds that none is needed. */
 static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_account *a)
 {
+	struct whereabouts its = whereabouts_of(e);
+
 	/* Nobody's any more, or another user's: not a victim, and no reason for one. */
-	if (note_left(a->index, e->mm) || runs_elsewhere(e) || changed_user(e))
+	if (note_left(a->index, e->mm) || its.runs_elsewhere || its.changed_user)
 		return -ESRCH;
 	/* Until the daemon answers, which is after its signal. */
 	a->unanswered_ns = bpf_ktime_get_ns();
@@ -338,7 +327,7 @@ int weigh(struct plimsoll_weight *ctx)
 	if (!e || !pin(e, key))
 		return 0;
 	if (e->tgid == ctx->tgid && e->start_ns == ctx->start_ns && e->tracked_ns == ctx->tracked_ns &&
-	    e->uid == ctx->uid && !runs_elsewhere(e)) {
+	    e->uid == ctx->uid && !whereabouts_of(e).runs_elsewhere) {
 		ctx->result = set_weight(e, said);
 		/* It became another user's meanwhile: that one's processes are judged anew. */
 		if (e->uid != ctx->uid) {

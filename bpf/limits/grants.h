@@ -186,12 +186,13 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 
 static __always_inline int grant(struct plimsoll_mm *e, __u64 key, struct plimsoll_reserve *ctx)
 {
+	struct whereabouts its = whereabouts_of(e);
 	struct plimsoll_account *a;
 	int result;
 
-	if (e->flags & PLIMSOLL_MM_DYING || runs_elsewhere(e))
+	if (e->flags & PLIMSOLL_MM_DYING || its.runs_elsewhere)
 		return -ESRCH;
-	if (changed_user(e))
+	if (its.changed_user)
 		return -EAGAIN;
 	/* What it has touched before is no part of this grant. */
 	settle_space(e);
@@ -312,7 +313,7 @@ static __always_inline bool is_space_of(struct plimsoll_mm *e, __u64 key, struct
 
 	if (!e || e->tgid != space->tgid || !pin(e, key))
 		return false;
-	if (e->tgid == space->tgid && !runs_elsewhere(e)) {
+	if (e->tgid == space->tgid && !whereabouts_of(e).runs_elsewhere) {
 		space->mm = key;
 		space->start_ns = e->start_ns;
 		space->uid = e->uid;
