@@ -76,7 +76,7 @@ static __always_inline bool is_enough(struct plimsoll_account *a, struct plimsol
 {
 	__s64 back = gives_back(e);
 
-	return a->usage_pages - a->dying_pages - back <= a->effective_pages && back >= pages_of(e) >> 2;
+	return remaining(a, a->usage_pages) - back <= a->effective_pages && back >= pages_of(e) >> 2;
 }
 
 /*

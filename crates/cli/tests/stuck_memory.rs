@@ -21,7 +21,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use support::{SOON, World, program::Program, slowness, until};
+use support::{SOON, World, exact, program::Program, slowness, until};
 
 /// Users of no other suite.
 const ALICE: u32 = 60_170;
@@ -335,4 +335,31 @@ fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
     next.killed();
     let line = told(&world, pid);
     assert!(line.contains("was nice to others") && !line.contains("holds its address space"), "{line}");
+}
+
+/// Each that is stuck is a victim of the next, and none of them gives anything back.
+#[test]
+fn stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line() {
+    let test = "stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line";
+    let world = world!("[limits]\nkill_deadline_ms = 60000\n");
+    let Some(mut stuck) = Stuck::mount(&world, test) else { return };
+    world.limit(ALICE, "64M", &[]);
+    for n in 0..6 {
+        let mut next = stuck.python(&world, ALICE, "held = fill(56)\nsay('sticks', os.getpid())\nstick()\n");
+        let sticks = until("it is stuck, or was killed", SOON, || {
+            next.try_line().map(|_| true).or_else(|| (!next.runs()).then_some(false))
+        });
+        if !sticks {
+            break;
+        }
+        stuck.waiting.push(next);
+        assert_eq!(stuck.server.line(), "stuck");
+        let line = if n % 2 == 0 { "63M" } else { "64M" };
+        let more: &[&str] = if n % 3 == 1 { &["--now"] } else { &[] };
+        let told = world.run_as(ALICE, &[&["limit", "set", "60170", line][..], more].concat());
+        println!("{n}: {} of {told:?}", world.usage_pages(ALICE));
+    }
+    let peak = world.facts(ALICE).peak;
+    let most = exact::pages_of_kib(132 << 10);
+    assert!(peak.0 <= most, "{peak:?} pages were held at once, of two lines");
 }

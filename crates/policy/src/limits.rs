@@ -71,6 +71,8 @@ pub struct Snapshot<'a> {
     pub soft: Pages,
     /// The part of the usage that belongs to processes marked as dying, as the accounting has it.
     pub dying: Pages,
+    /// No more than this of what is dying is left out of the usage: what is held and does not go makes no room without end.
+    pub dying_most: Pages,
     /// What crossing does. `deny` is carried out where allocations are made; here it only notifies.
     pub action: Action,
     /// The account's processes, dying and protected ones included. A list that could not be read is an error of the

@@ -242,6 +242,7 @@ impl<K: Kernel> Attached<K> {
                 hard: account.hard,
                 soft: account.soft,
                 dying: account.dying,
+                dying_most: account.dying_most,
                 action,
                 candidates: &self.candidates,
                 kernel_asked_at: asked.map(|record| record.time),

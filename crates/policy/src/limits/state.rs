@@ -205,7 +205,7 @@ impl LimitState {
                 leaving = leaving.saturating_add(pages);
             }
         }
-        Some(snapshot.dying.saturating_sub(Pages(overdue)).max(Pages(leaving)))
+        Some(snapshot.dying.saturating_sub(Pages(overdue)).max(Pages(leaving)).min(snapshot.dying_most))
     }
 
     /// Whether a victim may still die before its deadline.

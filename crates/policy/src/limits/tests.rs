@@ -39,6 +39,7 @@ fn account(candidates: &[Candidate]) -> Snapshot<'_> {
         hard: Pages(100),
         soft: Pages(90),
         dying: Pages(0),
+        dying_most: Pages(100),
         action: Action::Kill,
         candidates,
         kernel_asked_at: None,
@@ -138,6 +139,20 @@ fn a_victim_that_does_not_die_is_not_waited_for_after_its_deadline() {
     assert_eq!(guard.step(&stuck, 4), LimitAction::None);
     assert_eq!(killed(&guard.step(&stuck, 5)), Some(11));
     assert_eq!(guard.stages(), [(10, Stage::Overdue)]);
+}
+
+#[test]
+fn victims_that_are_held_make_room_for_no_more_than_a_line_s_worth() {
+    for action in [Action::Kill, Action::Term] {
+        let mut guard = Guard::new();
+        let world = [candidate(10, 90), candidate(11, 90), candidate(12, 30)];
+        let at = |dying| Snapshot { action, dying: Pages(dying), ..account(&world) };
+        guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
+        assert_ne!(guard.step(&at(90), 0), LimitAction::None, "120 pages remain");
+        guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
+        // 180 are dying, and were left out: 30 remained.
+        assert_ne!(guard.step(&at(100), 0), LimitAction::None, "110 remain, as 100 are left out at most");
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct AccountFacts {
     pub effective: Option<Pages>,
     /// Of usage, what is dying, as far as the line leaves it out: see `remaining()` in bpf/limits/account.h.
     pub dying: Pages,
+    /// So much of what is dying the line leaves out at most.
+    pub dying_most: Pages,
     /// Address spaces.
     pub processes: u32,
     /// At or above the soft limit.
@@ -147,7 +149,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
     let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
     let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
     let signal = u32::from(wire_u16!(value, plimsoll_account, signal));
-    let most = if signal == 9 { wire_u32!(value, plimsoll_account, dying_most).into() } else { i64::MAX };
+    let most = i64::from(wire_u32!(value, plimsoll_account, dying_most));
     AccountFacts {
         index,
         uid: Uid(wire_u32!(value, plimsoll_account, uid)),
@@ -156,6 +158,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
         effective: (effective != i64::MAX).then(|| pages(effective)),
         dying: pages(wire_u64!(value, plimsoll_account, dying_pages).cast_signed().min(most)),
+        dying_most: pages(most),
         processes: wire_u32!(value, plimsoll_account, processes),
         near: wire_u32!(value, plimsoll_account, near) != 0,
         exact: wire_u32!(value, plimsoll_account, exact) != 0,

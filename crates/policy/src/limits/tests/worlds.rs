@@ -160,6 +160,7 @@ fn explore(world: World, depth: u32, seen: &mut Seen) {
         hard: Pages(HARD),
         soft: Pages(SOFT),
         dying: Pages(0),
+        dying_most: Pages(u64::MAX),
         action: world.action,
         candidates: &candidates,
         kernel_asked_at: None,
