@@ -374,6 +374,16 @@ struct css_set {
 
 struct completion;
 
+/* arch/x86/include/asm/ptrace.h: the number of the call that a thread is in; -1: none. */
+struct pt_regs {
+	unsigned long orig_ax;
+};
+
+/* arch/arm64/include/asm/ptrace.h: the same. */
+struct pt_regs___arm64 {
+	int syscallno;
+};
+
 struct task_struct {
 	unsigned int flags;
 	int pid;

@@ -58,7 +58,7 @@ static __always_inline void note_strays(struct plimsoll_account *a, __u64 mm, __
 {
 	__u32 before = __sync_fetch_and_add(&a->stray_pages, pages);
 
-	if (before < STRAYS_MOST && before + pages >= STRAYS_MOST)
+	if (before < PLIMSOLL_STRAYS_MOST && before + pages >= PLIMSOLL_STRAYS_MOST)
 		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
 }
 
@@ -117,7 +117,7 @@ int BPF_PROG(on_page_free, struct page *page, unsigned int order)
 	key = (__u64)mm;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !(e->kept_pages | e->trusted_pages) || e->flags & PLIMSOLL_MM_GONE ||
-	    !((__u64)BPF_CORE_READ(folio, mapping) & MAPPING_ANON))
+	    !((__u64)BPF_CORE_READ(folio, mapping) & MAPPING_ANON) || !is_giving_up(task))
 		return 0;
 	freed = take_freed(e, 1 << (order & 15));
 	if (freed > 0 && share_again(e->mm, freed))

@@ -9,34 +9,28 @@
 #ifndef PLIMSOLL_LIMITS_EXCHANGE_H
 #define PLIMSOLL_LIMITS_EXCHANGE_H
 
-/*
- * So many pages of an account may go uncharged between two surveys: copied where nobody sees whose they are, or given up as its
- * own and not freed. User space is told of so many of the former.
- */
-#define STRAYS_MOST 1024
-
 /* Freed pages are taken off the charge so many at a time. */
 #define FREED_AT_ONCE 64
 
 /* So many more pages of this account need not be freed, of the `most` that are wanted. */
 static __always_inline __s64 trust(struct plimsoll_account *a, __s64 most)
 {
-	__s64 room = STRAYS_MOST - (__s64)a->stray_pages;
+	__s64 room = PLIMSOLL_STRAYS_MOST - (__s64)a->trusted_pages;
 
 	if (room <= 0)
 		return 0;
 	if (most > room)
 		most = room;
-	__sync_fetch_and_add(&a->stray_pages, most);
+	__sync_fetch_and_add(&a->trusted_pages, most);
 	return most;
 }
 
 /* They were freed: others may go in their place. Surveyed meanwhile, there are fewer. */
 static __always_inline void regain_trust(struct plimsoll_account *a, __s64 pages)
 {
-	__u32 strays = a->stray_pages;
+	__u32 trusted = a->trusted_pages;
 
-	__sync_val_compare_and_swap(&a->stray_pages, strays, pages < strays ? strays - pages : 0);
+	__sync_val_compare_and_swap(&a->trusted_pages, trusted, pages < trusted ? trusted - pages : 0);
 }
 
 /*
@@ -59,7 +53,7 @@ __noinline __s64 keep_given(__u64 key, __s64 pages)
 		return 0;
 	trusted = trust(a, pages);
 	/* No more than may go between two surveys: of what went before, that one found what was not freed. */
-	if (trusted && e->trusted_pages < STRAYS_MOST)
+	if (trusted && e->trusted_pages < PLIMSOLL_STRAYS_MOST)
 		__sync_fetch_and_add(&e->trusted_pages, trusted);
 	pages -= trusted;
 	if (pages <= 0)
@@ -77,14 +71,6 @@ __noinline __s64 keep_given(__u64 key, __s64 pages)
 	if (kept == pages && kept > taken)
 		__sync_fetch_and_add(&e->kept_pages, kept - taken);
 	return kept;
-}
-
-/* From here on nothing that it frees is something that it gave up before. */
-static __always_inline void forget_given(struct plimsoll_mm *e)
-{
-	e->kept_pages = 0;
-	e->trusted_pages = 0;
-	e->freed_pages = 0;
 }
 
 /* Pages that were taken for shared ones were a member's own: it shares as many again. 0: it has left its family. */
@@ -108,6 +94,30 @@ __noinline int share_again(__u64 key, __s64 pages)
 	__sync_fetch_and_add(&e->shared_pages, pages);
 	leave_one(f, family);
 	return 1;
+}
+
+/* Numbers of munmap, mremap, madvise, brk, mmap and process_madvise for 64 bits, and of none: a fault. */
+static __always_inline bool gives_memory_up(long number, bool x86)
+{
+	if (number == -1 || number == 440)
+		return true;
+	if (x86)
+		return number == 11 || number == 25 || number == 28 || number == 12 || number == 9;
+	return number == 215 || number == 216 || number == 233 || number == 214 || number == 222;
+}
+
+/*
+ * Whether this thread is in a call that gives memory up, or in a fault, which frees what this CPU's lists hold of it. What it
+ * frees in another call may be somebody else's, who let go of it before: it came by a pipe or a socket.
+ */
+static __always_inline bool is_giving_up(struct task_struct *task)
+{
+	struct pt_regs *x86 = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct pt_regs___arm64 *arm64 = (struct pt_regs___arm64 *)x86;
+
+	if (bpf_core_field_exists(x86->orig_ax))
+		return gives_memory_up(BPF_CORE_READ(x86, orig_ax), true);
+	return bpf_core_field_exists(arm64->syscallno) && gives_memory_up(BPF_CORE_READ(arm64, syscallno), false);
 }
 
 /*

@@ -316,6 +316,14 @@ __noinline __s64 take_inherited(__u64 key, __s64 pages, __u32 account)
 	return 0;
 }
 
+/* From here on nothing that it frees is something that it gave up before: see exchange.h. */
+static __always_inline void forget_given(struct plimsoll_mm *e)
+{
+	e->kept_pages = 0;
+	e->trusted_pages = 0;
+	e->freed_pages = 0;
+}
+
 /* Leaves the family. */
 static __always_inline void leave_family(struct plimsoll_mm *e)
 {
@@ -324,7 +332,7 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
 
 	if (!id)
 		return;
-	e->kept_pages = 0;
+	forget_given(e);
 	/* While it is a member still: the family cannot end meanwhile. */
 	settle_living(e);
 	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0), PLIMSOLL_NOBODY, 0);
@@ -411,7 +419,7 @@ __noinline int absorb_family(__u64 key)
 	old = __sync_fetch_and_add(&e->word, pages);
 	end_shift(e);
 	__sync_lock_test_and_set(&e->copied_pages, 0);
-	e->kept_pages = 0;
+	forget_given(e);
 	/* Dying before it is charged: in between another victim would be taken. */
 	if (e->flags & PLIMSOLL_MM_DYING)
 		settle_dying_space(e->mm);

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 9
+#define PLIMSOLL_SCHEMA 10
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -129,6 +129,12 @@ struct plimsoll_family {
 /* So many of an account's largest processes are known while it is near. */
 #define PLIMSOLL_LARGEST 4
 
+/*
+ * So many pages of an account may go uncharged between two surveys: copied where nobody sees whose they are, of which user space
+ * is told then, and as many that were given up as its own and not freed.
+ */
+#define PLIMSOLL_STRAYS_MOST 1024
+
 /* One account. The first 64 bytes, a cache line, are all that an event far from the line touches. */
 #define PLIMSOLL_TOLD_NOTIFIED 1 /* that the line was crossed, whose action is to notify */
 #define PLIMSOLL_TOLD_COPIES 2   /* that copies could bring it near; until they are measured */
@@ -156,8 +162,7 @@ struct plimsoll_account {
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
 	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	volatile __u16 from_default;
-	volatile __u32
-		stray_pages; /* copies that are nowhere to be charged, and pages that may be exchanged, since a survey */
+	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since a survey found all of them */
 	volatile __u32 told; /* to user space: PLIMSOLL_TOLD_* */
 	volatile __u32 kills;
 	volatile __u32 taking; /* a CPU is taking a victim */
@@ -172,7 +177,8 @@ struct plimsoll_account {
 	volatile __u64 paced_ns;      /* when all that was told of its kills will have been made good: see is_told() */
 	volatile __u64 introduced_ns; /* likewise of PLIMSOLL_RECORD_JUDGE */
 	volatile __u32 folded; /* kills that were counted and not told of, since user space wrote their number down */
-	volatile __u32 pad[11];
+	volatile __u32 trusted_pages; /* given up and taken for freed, and not seen freed, since a survey */
+	volatile __u32 pad[10];
 	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */

@@ -6,10 +6,12 @@
  */
 #include "workload.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -33,11 +35,16 @@ enum {
 	/* No copy, but a new page for one that it shares and gives up: as many as before. */
 	BY_EXCHANGE,
 	/* As many at once, and a thread of their own gives them up. */
-	BY_EXCHANGE_OF_MANY
+	BY_EXCHANGE_OF_MANY,
+	/* And for each that it gives up it frees one of another program's, which comes by a pipe. */
+	BY_EXCHANGE_AND_READING
 };
 
 /* How many BY_EXCHANGE_OF_MANY gives up at once. */
 #define MANY_BYTES ((size_t)4 * MEBIBYTE)
+
+/* Of the program that feeds BY_EXCHANGE_AND_READING. */
+#define FEED "--feed"
 
 /* Shared with who watches, from here on: */
 struct shared {
@@ -58,6 +65,41 @@ static void *give_up_many(void *pages)
 	return NULL;
 }
 
+/* The other program: pages that are nobody's by the time that they are read. */
+static _Noreturn void feed(void)
+{
+	struct iovec page = { NULL, workload_page_bytes() };
+
+	alarm(120);
+	for (;;) {
+		page.iov_base = workload_map(page.iov_len);
+		workload_touch(page.iov_base, page.iov_len);
+		if (vmsplice(STDOUT_FILENO, &page, 1, 0) != (ssize_t)page.iov_len)
+			_exit(0);
+		munmap(page.iov_base, page.iov_len);
+	}
+}
+
+static void read_page(void)
+{
+	static unsigned char page[1 << 16];
+	static int fed[2] = { -1, -1 };
+
+	if (fed[0] < 0) {
+		if (pipe(fed) != 0)
+			workload_fail("pipe");
+		if (fork() == 0) {
+			close(fed[0]);
+			dup2(fed[1], STDOUT_FILENO);
+			execl("/proc/self/exe", "copies", FEED, NULL);
+			_exit(127);
+		}
+		close(fed[1]);
+	}
+	if (read(fed[0], page, workload_page_bytes()) != (ssize_t)workload_page_bytes())
+		workload_fail("read");
+}
+
 /* A page of its own in the place of one that it shares. */
 static void exchange(unsigned char *page)
 {
@@ -68,7 +110,7 @@ static void exchange(unsigned char *page)
 		taken = workload_map((size_t)mebibytes * MEBIBYTE);
 	workload_touch(taken + at, workload_page_bytes());
 	at += workload_page_bytes();
-	if (by == BY_EXCHANGE)
+	if (by == BY_EXCHANGE || by == BY_EXCHANGE_AND_READING)
 		madvise(page, workload_page_bytes(), MADV_DONTNEED);
 	else if (at % MANY_BYTES == 0 && (pthread_create(&thread, NULL, give_up_many, memory + at - MANY_BYTES) != 0 ||
 					  pthread_join(thread, NULL) != 0))
@@ -109,6 +151,10 @@ static int write_to(unsigned char *page, int number)
 	case BY_EXCHANGE:
 	case BY_EXCHANGE_OF_MANY:
 		exchange(page);
+		break;
+	case BY_EXCHANGE_AND_READING:
+		exchange(page);
+		read_page();
 		break;
 	default:
 		*(volatile unsigned char *)page = 2;
@@ -176,9 +222,9 @@ int main(int argc, char **argv)
 		{ "user", "whose they are (60100)", 60000, 60999, &user },
 		{ "by",
 		  "by themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages, beside a thread "
-		  "that has some come and go, by taking others and giving these up, the same with many at once (0 to "
-		  "7)",
-		  0, 7, &by },
+		  "that has some come and go, by taking others and giving these up, the same with many at once, the same "
+		  "beside pages that come by a pipe (0 to 8)",
+		  0, 8, &by },
 		{ "still", "it is over when so long, in ms, nobody writes or ends (500)", 100, 60000, &still },
 	};
 	static struct pollfd watched[CHILDREN_MAX + 1];
@@ -189,6 +235,8 @@ int main(int argc, char **argv)
 	pid_t parent;
 	int parent_fd;
 
+	if (argc == 2 && strcmp(argv[1], FEED) == 0)
+		feed();
 	workload_start(argc, argv, settings, sizeof(settings) / sizeof(settings[0]));
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED || pipe(gate) != 0 || setrlimit(RLIMIT_NOFILE, &files) != 0 ||

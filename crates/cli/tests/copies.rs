@@ -82,7 +82,7 @@ fn thousands_of_small_children_end_at_the_line() {
 /// Their counters stay what they were: each takes a page of its own and gives up one that it shares.
 #[test]
 fn so_do_those_that_take_new_pages_for_those_they_share() {
-    for by in ["--by=6", "--by=7"] {
+    for by in ["--by=6", "--by=7", "--by=8"] {
         for size in [["--children=24", "--mebibytes=48"], ["--children=3", "--mebibytes=100"]] {
             let world = world!();
             let line = 128 << 20;

@@ -154,21 +154,28 @@ impl<K: Kernel> Attached<K> {
                 families.entry(space.family).or_default().push(*space);
             }
         })?;
-        for (family, members) in families {
-            self.charge_family(family, &members, &read)?;
-        }
-        let mut users = BTreeSet::new();
+        let mut strays = BTreeMap::new();
         for (member, found) in &survey.members {
+            let user = member.user;
+            if !strays.contains_key(&user) {
+                strays.insert(user, self.limits.account(user)?.is_some_and(|account| account.strays));
+            }
             if found.is_some() {
                 self.surveys.unknown.remove(&member.mm);
                 self.surveys.unread.remove(&member.mm);
             } else {
-                self.surveys.unread.insert(member.mm, member.user);
+                self.surveys.unread.insert(member.mm, user);
+                // Copies were made that are nowhere to be charged: they may all be its.
+                if strays.get(&user) == Some(&true) {
+                    self.surveys.unknown.insert(member.mm);
+                }
             }
-            self.surveys.accounts.entry(member.user).and_modify(|after| *after = member.mm);
-            users.insert(member.user);
+            self.surveys.accounts.entry(user).and_modify(|after| *after = member.mm);
         }
-        for user in users {
+        for (family, members) in families {
+            self.charge_family(family, &members, &read)?;
+        }
+        for user in strays.into_keys() {
             // No event came with what was charged: nobody but us looks at the line.
             self.judge(user, None, hands)?;
         }

@@ -39,6 +39,8 @@ pub struct AccountFacts {
     pub from_default: bool,
     /// What copy-on-write could still add to usage.
     pub copyable: Pages,
+    /// So many copies are nowhere to be charged that all of its members have to be read.
+    pub strays: bool,
     /// Victims taken by the programs.
     pub kills: u32,
     /// Of those, how many were only counted, since their number was written down: [`super::Limits::folded_told`].
@@ -166,6 +168,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         signal,
         from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
         copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
+        strays: wire_u32!(value, plimsoll_account, stray_pages) >= abi::PLIMSOLL_STRAYS_MOST,
         kills: wire_u32!(value, plimsoll_account, kills),
         folded: wire_u32!(value, plimsoll_account, folded),
         reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),

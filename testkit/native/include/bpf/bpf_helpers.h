@@ -33,6 +33,7 @@ long fake_loop(__u32 times, long (*callback)(__u32, void *), void *context);
 #define bpf_loop(times, callback, context, flags) fake_loop(times, (long (*)(__u32, void *))(callback), context)
 
 void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, __u64 flags);
+long bpf_task_pt_regs(struct task_struct *task);
 void *bpf_ringbuf_reserve(void *ring, __u64 size, __u64 flags);
 void bpf_ringbuf_submit(void *record, __u64 flags);
 __u64 bpf_ringbuf_query(void *ring, __u64 which);
