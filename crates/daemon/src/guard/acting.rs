@@ -242,13 +242,15 @@ impl<K: Kernel> Attached<K> {
             exited: false,
         });
         self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
-        let ended =
-            if record.mm_shared { self.scan(hands.kernel).map(|()| self.end_holders(hands)) } else { Ok(()) };
+        if record.mm_shared {
+            // Those who share its memory are found by a walk, which anybody could have made without end.
+            self.want_scan();
+        }
         // An earlier daemon died with the record in its hands.
         let inherited = hands.ledger.inherited(victim, signal);
         let incident = inherited.unwrap_or_else(|| self.record_acted(record, (signal, signalled), hands));
         hands.flights.told(victim, signal, incident);
-        ended
+        Ok(())
     }
 
     /// Writes down whom the kernel side took.

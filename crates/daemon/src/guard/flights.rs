@@ -70,7 +70,12 @@ impl<K: Kernel> Flight<K> {
         // Without accounting the exit is all there is; an address space that others use outlives the process.
         (self.exited && (self.mm == 0 || self.freed.is_some()))
             || (self.freed.is_some() && self.pidfd.is_none())
-            || (late && self.exited)
+            || (late && self.is_told_late())
+    }
+
+    /// Whether its incident is told as it is after so long. A user can hold thousands of victims: they are not kept for ever.
+    const fn is_told_late(&self) -> bool {
+        self.exited || matches!(self.owner, Owner::User(_))
     }
 }
 
@@ -159,10 +164,11 @@ impl<K: Kernel> Flights<K> {
         self.flights.iter_mut().find(|flight| flight.victim == victim)
     }
 
-    /// Whether the process of an address space is a victim in flight.
+    /// Whether the process of an address space is a victim in flight, or another in the same memory is.
     pub(crate) fn has(&self, space: &AddressSpace) -> bool {
         let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
         self.flights.iter().any(|flight| flight.victim == victim)
+            || self.signal_of_mm(space.mm, space.tracked_ns, space.pid).is_some()
     }
 
     /// Whether a process was sent SIGTERM and no more: it may not end by itself.
@@ -225,7 +231,9 @@ impl<K: Kernel> Flights<K> {
             if flight.incident != UNRECORDED {
                 ledger.outcome(flight.incident, span, flight.freed.map(|_| flight.pages));
             }
-            gone(flight);
+            if flight.exited || flight.freed.is_some() {
+                gone(flight);
+            }
             false
         });
     }
@@ -239,7 +247,7 @@ impl<K: Kernel> Flights<K> {
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.flights
             .iter()
-            .filter(|flight| flight.exited)
+            .filter(|flight| flight.is_told_late())
             .map(|flight| flight.signalled.saturating_add(REPORT_DEADLINE))
             .min()
     }

@@ -108,13 +108,18 @@ impl<K: Kernel> Attached<K> {
     }
 
     fn wait_for(&mut self, space: &AddressSpace, now: Nanos, hands: &mut Hands<'_, K>) {
-        let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
         let signal = if is_asked_untold(space) { Signal::Term } else { Signal::Kill };
+        // Who runs there now may only share the memory of the one that was signalled, gone or not: it is a holder.
+        let other = space.sent.filter(|sent| *sent != space.pid && signal == Signal::Kill);
+        let victim = other.map_or(VictimId { pid: space.pid, start_ns: space.start_ns }, |pid| {
+            let ending = hands.kernel.process(pid).ok().filter(|process| process.dying);
+            VictimId { pid, start_ns: ending.map_or(0, |process| process.start_ns) }
+        });
         hands.flights.add(Flight {
             victim,
             owner: Owner::User(space.user),
             mm: space.mm,
-            pidfd: hands.kernel.hold(space.pid, space.start_ns).ok(),
+            pidfd: hands.kernel.hold(victim.pid, victim.start_ns).ok(),
             incident: UNRECORDED,
             signal,
             signalled: now,

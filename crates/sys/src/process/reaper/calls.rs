@@ -134,8 +134,9 @@ impl Calls {
             LEFT_MAX.. => return true,
             _ => {}
         }
-        let Some(owner) = user().map(|user| (self.owner.0)(user)) else { return false };
-        self.list().left.iter().filter(|left| left.owner == Some(owner)).count() >= LEFT_OF_OWNER_MAX
+        // Those whose user is not known are one owner more.
+        let owner = user().map(|user| (self.owner.0)(user));
+        self.list().left.iter().filter(|left| left.owner == owner).count() >= LEFT_OF_OWNER_MAX
     }
 
     /// What was left to do by a thread that did not come back.
