@@ -60,15 +60,14 @@ static __always_inline __u32 dying_most(__s64 pages)
 }
 
 /*
- * Usage without what is dying, which a line is for. Where it does not go (its owner can hold it: a file system of theirs,
- * ptrace, a SIGTERM that it ignores), no more than a line's worth is left out: else each victim that is held makes room for
- * the next.
+ * Usage without what is dying, which a line is for. Where SIGKILL ends it and it does not go (its owner can hold it: a file
+ * system of theirs, ptrace), no more than a line's worth is left out: else each victim that is held makes room for the next.
  */
 static __always_inline __s64 remaining(struct plimsoll_account *a, __s64 usage)
 {
 	__s64 dying = a->dying_pages, most = a->dying_most;
 
-	return usage - (dying > most ? most : dying);
+	return usage - (a->signal == SIGKILL && dying > most ? most : dying);
 }
 
 /* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */

@@ -143,16 +143,14 @@ fn a_victim_that_does_not_die_is_not_waited_for_after_its_deadline() {
 
 #[test]
 fn victims_that_are_held_make_room_for_no_more_than_a_line_s_worth() {
-    for action in [Action::Kill, Action::Term] {
-        let mut guard = Guard::new();
-        let world = [candidate(10, 90), candidate(11, 90), candidate(12, 30)];
-        let at = |dying| Snapshot { action, dying: Pages(dying), ..account(&world) };
-        guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
-        assert_ne!(guard.step(&at(90), 0), LimitAction::None, "120 pages remain");
-        guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
-        // 180 are dying, and were left out: 30 remained.
-        assert_ne!(guard.step(&at(100), 0), LimitAction::None, "110 remain, as 100 are left out at most");
-    }
+    let mut guard = Guard::new();
+    let world = [candidate(10, 90), candidate(11, 90), candidate(12, 30)];
+    let at = |dying| Snapshot { dying: Pages(dying), ..account(&world) };
+    guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
+    assert_eq!(killed(&guard.step(&at(90), 0)), Some(11), "120 pages remain");
+    guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
+    // 180 are dying, and were left out: 30 remained.
+    assert_eq!(killed(&guard.step(&at(100), 0)), Some(12), "110 remain, as 100 are left out at most");
 }
 
 #[test]

@@ -151,7 +151,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
     let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
     let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
     let signal = u32::from(wire_u16!(value, plimsoll_account, signal));
-    let most = i64::from(wire_u32!(value, plimsoll_account, dying_most));
+    let most = if signal == 9 { wire_u32!(value, plimsoll_account, dying_most).into() } else { i64::MAX };
     AccountFacts {
         index,
         uid: Uid(wire_u32!(value, plimsoll_account, uid)),

@@ -42,8 +42,6 @@ const MISTAKES: &[Mistake] = mistakes! {
         => "	__sync_lock_test_and_set(&e->shared_pages, 0);\n";
     "a line that is drawn again leaves out all that is dying" in "limits/calls.h":
         "most > hard ? most : hard" => "most + dying > hard ? most + dying : hard";
-    "what is held of those that were asked to end makes room" in "limits/account.h":
-        "(dying > most ? most : dying)" => "(a->signal == SIGKILL && dying > most ? most : dying)";
     "a family's charge stays when it ends" in "limits/family.h":
         "	family_moved(a, -shares, -charged);" => "	family_moved(a, -shares, -charged);\n	return;";
     "a fork charges a family nothing" in "limits/family.h":

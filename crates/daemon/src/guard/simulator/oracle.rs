@@ -363,7 +363,8 @@ impl World {
             self.kernel.account(account).taking == 0
         };
         // Of what is dying no more than a line's worth is left out.
-        let held = maps.accounts.get(&account).map_or(i64::MIN, |a| a.usage_pages + released + moved - i64::from(a.dying_most));
+        let counted = maps.accounts.get(&account).filter(|a| a.signal == 9);
+        let held = counted.map_or(i64::MIN, |a| a.usage_pages + released + moved - i64::from(a.dying_most));
         if !left && remaining.saturating_add(moved) <= effective && held <= effective {
             let its = maps.entries.iter().filter(|(_, e)| e.account == account);
             its.for_each(|(mm, e)| self.trace(format!("{mm:x} {e:?}")));
