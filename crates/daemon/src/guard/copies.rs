@@ -11,8 +11,8 @@ use plimsoll_policy::{
     copies::{self, copied},
     units::{Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, CopiesPart};
-use std::collections::{BTreeMap, BTreeSet};
+use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, CopiesPart, STRAYS_MOST};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// Twice in the second within which growth is to be seen.
 const SURVEY_EVERY: Nanos = Nanos(500_000_000);
@@ -157,8 +157,9 @@ impl<K: Kernel> Attached<K> {
         let mut strays = BTreeMap::new();
         for (member, found) in &survey.members {
             let user = member.user;
-            if !strays.contains_key(&user) {
-                strays.insert(user, self.limits.account(user)?.is_some_and(|account| account.strays));
+            if let Entry::Vacant(vacant) = strays.entry(user) {
+                let account = self.limits.account(user)?;
+                vacant.insert(account.is_some_and(|account| account.strays >= STRAYS_MOST));
             }
             if found.is_some() {
                 self.surveys.unknown.remove(&member.mm);

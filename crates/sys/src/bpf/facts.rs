@@ -6,6 +6,9 @@ use plimsoll_policy::{
 };
 use plimsoll_wire::abi;
 
+/// With so many copies that are nowhere to be charged a survey is asked for.
+pub const STRAYS_MOST: Pages = Pages(abi::PLIMSOLL_STRAYS_MOST as u64);
+
 /// An account as the programs keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountFacts {
@@ -39,8 +42,8 @@ pub struct AccountFacts {
     pub from_default: bool,
     /// What copy-on-write could still add to usage.
     pub copyable: Pages,
-    /// So many copies are nowhere to be charged that all of its members have to be read.
-    pub strays: bool,
+    /// Copies that are nowhere to be charged, since a survey read all who may have made them.
+    pub strays: Pages,
     /// Victims taken by the programs.
     pub kills: u32,
     /// Of those, how many were only counted, since their number was written down: [`super::Limits::folded_told`].
@@ -168,7 +171,7 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
         signal,
         from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
         copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
-        strays: wire_u32!(value, plimsoll_account, stray_pages) >= abi::PLIMSOLL_STRAYS_MOST,
+        strays: Pages(wire_u32!(value, plimsoll_account, stray_pages).into()),
         kills: wire_u32!(value, plimsoll_account, kills),
         folded: wire_u32!(value, plimsoll_account, folded),
         reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),

@@ -26,7 +26,7 @@ mod workingset;
 
 pub use error::BpfError;
 pub use events::Events;
-pub use facts::{AccountFacts, AddressSpace};
+pub use facts::{AccountFacts, AddressSpace, STRAYS_MOST};
 pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use limits::{
