@@ -146,7 +146,7 @@ integration_tests() {
 }
 
 # Those that need no root, change nothing and do not mind others beside them. A name is one package's only.
-bare_tests() { integration_tests crates/policy crates/wire testkit xtask; }
+bare_tests() { integration_tests crates/policy crates/report crates/wire testkit xtask; }
 
 unit() {
     local bare

@@ -130,8 +130,8 @@ struct plimsoll_family {
 #define PLIMSOLL_LARGEST 4
 
 /*
- * So many pages of an account may go uncharged between two surveys: copied where nobody sees whose they are, of which user space
- * is told then, and as many that were given up as its own and not freed.
+ * So many pages of an account may go uncharged between two surveys: copied where nobody sees whose they are, of which user
+ * space is told then, and as many that were given up as its own and not freed.
  */
 #define PLIMSOLL_STRAYS_MOST 1024
 

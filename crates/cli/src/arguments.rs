@@ -4,7 +4,7 @@ use crate::commands::{
     bench, daemon, demo, doctor, explain, generate, history, limit, protect, report, status, why,
 };
 use clap::{Parser, Subcommand};
-use plimsoll_daemon::options::CONTROL_SOCKET;
+use plimsoll_api::CONTROL_SOCKET;
 use std::path::PathBuf;
 
 /// What ends up under each help page and in the manual.

@@ -1,6 +1,6 @@
 //! How a command ends: its exit status, and the one line that says why it failed.
 
-use plimsoll_daemon::api::client::CallError;
+use plimsoll_api::client::CallError;
 use std::{io, process::ExitCode};
 
 /// The exit statuses scripts rely on; the manual page lists them.

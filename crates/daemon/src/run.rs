@@ -35,9 +35,9 @@ use plimsoll_policy::{
     incident::Outcome,
     last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
-    story,
     units::Bytes,
 };
+use plimsoll_report::story;
 use plimsoll_sys::{
     bpf::{BpfError, Found, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,

@@ -3,7 +3,6 @@
 
 pub mod abi;
 pub mod marked;
-pub mod oom;
 pub mod record;
 pub mod task;
 pub mod text;

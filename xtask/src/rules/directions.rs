@@ -1,4 +1,5 @@
-//! Dependencies between our own crates point one way (ARCHITECTURE.md), read from their Cargo.toml.
+//! Dependencies between our own crates point one way (ARCHITECTURE.md), read from their Cargo.toml. Everyday commands use
+//! no more than the control API, what people read, and policy's types.
 
 use crate::{
     Finding,
@@ -6,23 +7,48 @@ use crate::{
 };
 
 /// Lowest first: a crate may depend on those before it only.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 11] = [
     "plimsoll-policy",
     "plimsoll-wire",
+    "plimsoll-report",
     "plimsoll-tmalloc",
     "plimsoll-sys",
     "plimsoll-testkit",
+    "plimsoll-api",
     "plimsoll-daemon",
     "plimsoll-bench",
     "plimsoll",
     "plimsoll-fuzz",
 ];
 
+/// Of the command line, what may use the crates below.
+const NOT_EVERYDAY: [&str; 5] =
+    ["main.rs", "commands/bench", "commands/daemon", "commands/demo", "commands/doctor"];
+
+/// What has the loader of BPF programs, the daemon or the benches in it.
+const HEAVY: [&str; 4] = ["plimsoll_bench", "plimsoll_daemon", "plimsoll_sys", "plimsoll_wire"];
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    tree.in_language(Language::Toml)
-        .filter(|source| source.path.ends_with("/Cargo.toml"))
-        .flat_map(check_crate)
-        .collect()
+    let crates = tree.in_language(Language::Toml).filter(|source| source.path.ends_with("/Cargo.toml"));
+    let commands = tree.in_language(Language::Rust).filter(|source| is_everyday(&source.path));
+    crates.flat_map(check_crate).chain(commands.flat_map(check_command)).collect()
+}
+
+fn is_everyday(path: &str) -> bool {
+    path.strip_prefix("crates/cli/src/").is_some_and(|rest| {
+        !rest.ends_with("tests.rs") && !NOT_EVERYDAY.iter().any(|name| rest.starts_with(name))
+    })
+}
+
+fn check_command(source: &Source) -> Vec<Finding> {
+    let used = |(line, text): (usize, &str)| {
+        let heavy = HEAVY.iter().find(|name| text.contains(*name))?;
+        let message = format!(
+            "{heavy} in an everyday command: it may use plimsoll_api, plimsoll_report, plimsoll_policy"
+        );
+        Some(Finding::new(&source.path, line, message))
+    };
+    source.lines().filter_map(used).collect()
 }
 
 fn check_crate(source: &Source) -> Vec<Finding> {

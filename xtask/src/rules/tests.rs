@@ -191,6 +191,22 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn everyday_commands_need_neither_the_daemon_nor_what_it_is_made_of() {
+    let uses =
+        |path: &str, name: &str| told(directions::check, &[(path, &format!("use {name}::client::Client;"))]);
+    assert!(uses("crates/cli/src/commands/why.rs", "plimsoll_api").is_empty());
+    assert!(uses("crates/cli/src/commands/demo/guard.rs", "plimsoll_daemon").is_empty());
+    assert!(uses("crates/cli/src/commands/why/tests.rs", "plimsoll_daemon").is_empty());
+    for heavy in ["plimsoll_bench", "plimsoll_daemon", "plimsoll_sys", "plimsoll_wire"] {
+        assert_one(
+            &uses("crates/cli/src/commands/why.rs", heavy),
+            "crates/cli/src/commands/why.rs:1: ",
+            heavy,
+        );
+    }
+}
+
+#[test]
 fn a_generated_page_names_a_source_that_exists() {
     let code = ("crates/a/keys.rs", "");
     let page = |mark| [code, ("a.md", mark)];

@@ -18,9 +18,9 @@ use hog::{Hog, MIB, Taken};
 use plimsoll_policy::{
     human,
     incident::Incident,
-    story::{Reader, story},
     units::{Bytes, Nanos, Pid, Uid},
 };
+use plimsoll_report::story::{Reader, story};
 use plimsoll_sys::process::ProcRoot;
 use stage::{PACE, Stage};
 use std::{

@@ -12,7 +12,7 @@ use crate::{
 };
 use clap::Args;
 use features::{Feature, features};
-use plimsoll_daemon::api::client::Client;
+use plimsoll_api::client::Client;
 use plimsoll_policy::{account::DefaultView, lines::Target};
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},

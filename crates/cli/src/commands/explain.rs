@@ -11,11 +11,9 @@ use crate::{
     output,
 };
 use clap::Args;
-use plimsoll_policy::{
-    human,
-    oom::{Diagnosis, Report, diagnose},
-};
-use plimsoll_wire::oom::{LINE_BYTES_MAX, Log, Parser};
+use plimsoll_policy::human;
+use plimsoll_report::oom::log::{LINE_BYTES_MAX, Log, Parser};
+use plimsoll_report::oom::{Diagnosis, Report, diagnose};
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, Write},

@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Args;
 use jiff::{Timestamp, tz::TimeZone};
-use plimsoll_daemon::api::{client::Client, message::HistoryCall};
+use plimsoll_api::{client::Client, message::HistoryCall};
 use plimsoll_policy::{
     account::Account,
     human,

@@ -8,7 +8,7 @@ use crate::{
     output,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use plimsoll_daemon::api::{
+use plimsoll_api::{
     client::Client,
     message::{ClearLimitReply, ClearResult, SetLimitCall},
 };

@@ -6,7 +6,7 @@ use crate::{
     table::{Align, Table},
 };
 use clap::{Args, Subcommand};
-use plimsoll_daemon::api::client::Client;
+use plimsoll_api::client::Client;
 use plimsoll_policy::{
     human,
     units::Bytes,

@@ -6,8 +6,9 @@ use crate::{
     names::Names,
 };
 use clap::Args;
-use plimsoll_daemon::api::client::Client;
-use plimsoll_policy::{human, story::Reader};
+use plimsoll_api::client::Client;
+use plimsoll_policy::human;
+use plimsoll_report::story::Reader;
 use std::{
     io::{ErrorKind, Write},
     path::{Path, PathBuf},

@@ -8,7 +8,7 @@ use crate::{
     table::{Align, Table},
 };
 use clap::Args;
-use plimsoll_daemon::api::{
+use plimsoll_api::{
     client::{CallError, Client},
     message::Limits,
 };

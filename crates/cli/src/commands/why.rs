@@ -6,12 +6,9 @@ use crate::{
     output,
 };
 use clap::Args;
-use plimsoll_daemon::api::{client::Client, message::GetIncident};
-use plimsoll_policy::{
-    human,
-    incident::Incident,
-    story::{Reader, Telling, story, tell},
-};
+use plimsoll_api::{client::Client, message::GetIncident};
+use plimsoll_policy::{human, incident::Incident};
+use plimsoll_report::story::{Reader, Telling, story, tell};
 use serde::Serialize;
 use std::{io::Write, path::Path};
 

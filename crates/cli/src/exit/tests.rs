@@ -1,5 +1,5 @@
 use super::{Exit, Failure};
-use plimsoll_daemon::api::client::CallError;
+use plimsoll_api::client::CallError;
 use std::{io, process::ExitCode};
 
 fn exit_of(failure: Failure) -> Exit {

@@ -6,10 +6,10 @@
 
 use super::{
     control::{Control, Refusal},
-    message::{DESCRIPTION, INTERFACE},
     peer::Peer,
     plimsoll::{Fault, Plimsoll},
 };
+use plimsoll_api::message::{DESCRIPTION, INTERFACE};
 use serde_json::json;
 use std::{io::BufRead, sync::LazyLock};
 use varlink::{Call, CallTrait, Interface, Reply, Request, VarlinkService, sansio::protocol};

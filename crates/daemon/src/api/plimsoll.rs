@@ -3,11 +3,11 @@
 
 use super::{
     control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing, default_view, group_view},
-    message::{
-        ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits,
-        Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
-    },
     peer::Peer,
+};
+use plimsoll_api::message::{
+    ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits, Nothing,
+    ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
 };
 use plimsoll_policy::{
     account::{Account, Action, DefaultView, GroupView, UNCOVERED_MAX, UserView},

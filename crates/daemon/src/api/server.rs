@@ -4,7 +4,6 @@
 use super::{
     control::Control,
     dialogue::{self, Next},
-    frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within},
     listener::{ListenError, Purpose, ServedSocket},
     peer::Peer,
     seats::{Seat, SeatLimits, Seats},
@@ -15,6 +14,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
 };
+use plimsoll_api::frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within};
 use plimsoll_policy::units::{Nanos, Uid};
 use plimsoll_sys::process::{clock_monotonic_ns, process_cpu_time, thread_cpu_time};
 use std::{

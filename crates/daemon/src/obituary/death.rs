@@ -9,11 +9,11 @@ use plimsoll_policy::{
         Outcome, Victim,
         origin::{Invoker, Killer, Origin, Scope},
     },
-    oom::Kind,
     reason::Reason,
     units::{Nanos, PageSize, Pages, Pid, Uid},
     victim::VictimId,
 };
+use plimsoll_report::oom::Kind;
 use plimsoll_wire::marked::Marked;
 
 /// The kernel's own 'no user' (`INVALID_UID`): nobody's account, so only root sees it.

@@ -1,14 +1,10 @@
 //! The end of the kernel's log, as far as it was written since the last kill: read when somebody was killed, and not before.
 
-use plimsoll_policy::{
-    oom::{Report, diagnose},
-    units::Pid,
-};
+use plimsoll_policy::units::Pid;
+use plimsoll_report::oom::log;
+use plimsoll_report::oom::{Report, diagnose};
 use plimsoll_sys::kernel_log::KernelLog;
-use plimsoll_wire::{
-    oom,
-    text::{KilledLine, ReportPart, ReportSpan, find_report, parse_killed_line},
-};
+use plimsoll_wire::text::{KilledLine, ReportPart, ReportSpan, find_report, parse_killed_line};
 use std::{
     collections::VecDeque,
     io,
@@ -144,7 +140,7 @@ impl Lines {
         let report = span.first.and_then(|first| {
             let lines = self.lines.iter().take(span.killed.saturating_add(1)).skip(first);
             let text: Vec<u8> = lines.flat_map(|line| line.text.iter().copied().chain([b'\n'])).collect();
-            oom::parse(&text).pop()
+            log::parse(&text).pop()
         });
         Told { report, killed }
     }

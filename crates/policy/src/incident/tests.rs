@@ -53,23 +53,7 @@ pub(crate) fn incident() -> Incident {
 #[test]
 fn history_json_has_the_fields_that_scripts_rely_on() {
     let json = serde_json::to_value(incident()).unwrap();
-    let expected = serde_json::json!({
-        "id": 17, "time": "2026-11-21T04:59:12Z", "account": "user:1000", "guard": "limits",
-        "trigger": "in-kernel", "action": "kill",
-        "victims": [{"pid": 7378, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "python3",
-            "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 262_144_000}],
-        "usage_bytes": 268_439_552, "hard_bytes": 268_435_456, "overshoot_bytes": 4096,
-        "requested_bytes": 4096,
-        "unrecorded": null, "cross_to_signal_ns": 3210, "signal_to_freed_ns": 12_000_000,
-        "freed_bytes": 262_144_000, "reason": "over-hard-limit-largest",
-        "peers": [
-            {"pid": 7001, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "node",
-             "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 3_145_728},
-            {"pid": 7002, "start_ns": 5_000_000_000_u64, "uid": 1000, "comm": "bash",
-             "cmdline": "cmd --secret", "cgroup": "/user.slice", "usage_bytes": 1_048_576}],
-        "origin": null,
-        "course": null,
-    });
+    let expected: serde_json::Value = serde_json::from_str(include_str!("sample.json")).unwrap();
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_value::<Incident>(json).unwrap(), incident());
 }

@@ -28,7 +28,8 @@ pub(super) fn split_once(line: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
 }
 
 /// A decimal number and nothing else: no sign, no blank, no overflow.
-pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -44,7 +45,8 @@ pub(super) fn decimal_u32(digits: &[u8]) -> Option<u32> {
 }
 
 /// A hexadecimal number of 1 to 16 digits and nothing else.
-pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn hexadecimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }

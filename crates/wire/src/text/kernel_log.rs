@@ -65,7 +65,8 @@ fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The byte that `\xNN` at the beginning of `text` stands for, and what follows it.
-pub(crate) fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
+#[must_use]
+pub fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     let (digits, rest) = text.strip_prefix(b"\\x")?.split_at_checked(2)?;
     let value =
         digits.iter().try_fold(0_u32, |value, digit| Some(value << 4 | char::from(*digit).to_digit(16)?))?;

@@ -21,7 +21,7 @@ mod cmdline;
 mod comm;
 mod cpus;
 mod error;
-pub(crate) mod field;
+mod field;
 mod kernel_log;
 mod kernel_version;
 mod killers;
@@ -51,9 +51,10 @@ pub use cmdline::{CMDLINE_BYTES_MAX, printable_cmdline};
 pub use comm::{COMM_BYTES_MAX, Comm, parse_comm};
 pub use cpus::{CPUS_MAX, parse_cpu_online, parse_cpu_possible, parse_node_possible};
 pub use error::{Excerpt, WireError};
-pub(crate) use kernel_log::escaped_byte;
+pub use field::{decimal, hexadecimal};
 pub use kernel_log::{
-    KernelRecord, KilledLine, ReportPart, ReportSpan, find_report, parse_kernel_record, parse_killed_line,
+    KernelRecord, KilledLine, ReportPart, ReportSpan, escaped_byte, find_report, parse_kernel_record,
+    parse_killed_line,
 };
 pub use kernel_version::{KernelVersion, parse_osrelease};
 pub use killers::{EarlyoomLine, OomdLine, parse_earlyoom_line, parse_oomd_line};
@@ -71,6 +72,5 @@ pub use smaps_rollup::{SmapsRollup, parse_smaps_rollup};
 pub use stat::{ProcessState, Stat, parse_stat};
 pub use statm::{Statm, parse_statm};
 pub use status::{Status, parse_status};
-pub(crate) use target::is_safe_to_show;
-pub use target::{FUZZ_TARGETS, FuzzTarget};
+pub use target::{FUZZ_TARGETS, FuzzTarget, is_safe_to_show};
 pub use zoneinfo::{Zoneinfo, parse_zoneinfo};

@@ -9,14 +9,11 @@ use nix::{
     },
     unistd::getppid,
 };
-use plimsoll_daemon::{
-    api::{
-        client::{CallError, Client},
-        message::{GetIncident, SetLimitCall},
-    },
-    options::DaemonOptions,
-    stop_guarding,
+use plimsoll_api::{
+    client::{CallError, Client},
+    message::{GetIncident, SetLimitCall},
 };
+use plimsoll_daemon::{options::DaemonOptions, stop_guarding};
 use plimsoll_policy::{
     account::AccountView,
     incident::Incident,

@@ -2,7 +2,7 @@
 
 use super::lines;
 use crate::exit::{Exit, Failure};
-use plimsoll_wire::oom::Parser;
+use plimsoll_report::oom::log::Parser;
 use std::{
     io::{BufReader, Read, Seek, SeekFrom},
     path::PathBuf,

@@ -1,9 +1,7 @@
 //! What `--json` prints (DESIGN section 6): null where the report does not say.
 
-use plimsoll_policy::{
-    oom::{Diagnosis, Memcg, Report, Task, Victim, Zone},
-    units::Bytes,
-};
+use plimsoll_policy::units::Bytes;
+use plimsoll_report::oom::{Diagnosis, Memcg, Report, Task, Victim, Zone};
 use serde::Serialize;
 
 /// One report.

@@ -3,7 +3,7 @@
 use super::cannot_read;
 use crate::exit::Failure;
 use nix::{errno::Errno, fcntl::OFlag};
-use plimsoll_wire::oom::Parser;
+use plimsoll_report::oom::log::Parser;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read},

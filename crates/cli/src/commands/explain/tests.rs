@@ -1,6 +1,6 @@
 use super::{json::explained, lines, tell};
-use plimsoll_policy::oom::diagnose;
-use plimsoll_wire::oom::{LINE_BYTES_MAX, Parser};
+use plimsoll_report::oom::diagnose;
+use plimsoll_report::oom::log::{LINE_BYTES_MAX, Parser};
 use std::io::BufReader;
 
 const BINDER: &[u8] = include_bytes!(concat!(
@@ -10,7 +10,7 @@ const BINDER: &[u8] = include_bytes!(concat!(
 
 #[test]
 fn json_has_the_fields_that_scripts_rely_on() {
-    let reports = plimsoll_wire::oom::parse(BINDER);
+    let reports = plimsoll_report::oom::log::parse(BINDER);
     let diagnosis = diagnose(&reports[0]);
     let value = serde_json::to_value(explained(&reports[0], &diagnosis)).unwrap();
     for (field, expected) in [
@@ -32,7 +32,7 @@ fn json_has_the_fields_that_scripts_rely_on() {
 
 #[test]
 fn a_report_is_told_with_its_cause_first_and_what_to_do_last() {
-    let reports = plimsoll_wire::oom::parse(BINDER);
+    let reports = plimsoll_report::oom::log::parse(BINDER);
     let mut out = Vec::new();
     tell(&mut out, (1, 1), &reports[0], &diagnose(&reports[0])).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -54,7 +54,7 @@ fn of_a_line_without_an_end_no_more_is_kept_than_the_parser_looks_at() {
 #[test]
 fn the_example_in_the_documentation_is_what_is_printed() {
     let docs = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explain.md"));
-    let reports = plimsoll_wire::oom::parse(BINDER);
+    let reports = plimsoll_report::oom::log::parse(BINDER);
     let mut out = Vec::new();
     tell(&mut out, (1, 1), &reports[0], &diagnose(&reports[0])).unwrap();
     let out = String::from_utf8(out).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     output,
     table::{Align, Table},
 };
-use plimsoll_daemon::api::message::Limits;
+use plimsoll_api::message::Limits;
 use plimsoll_policy::{
     account::{AccountView, Action, DefaultView, GroupView, Source, UserView},
     human,

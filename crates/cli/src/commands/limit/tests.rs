@@ -3,7 +3,7 @@ use crate::{
     exit::{Exit, Failure},
     names::Names,
 };
-use plimsoll_daemon::api::message::Limits;
+use plimsoll_api::message::Limits;
 use plimsoll_policy::{
     account::{Account, AccountView, Action, DefaultView, GroupView, Source, UserView},
     lines::Target,

@@ -11,12 +11,12 @@ use plimsoll_policy::{
     human::{bytes, span},
     incident::{Course, Guard, Incident, Outcome, Victim, origin::Killer},
     reason::Reason,
-    story::{
-        Reader, Telling,
-        course::{Trend, percent, seconds, trend, usage},
-        tell,
-    },
     units::{Bytes, Nanos},
+};
+use plimsoll_report::story::{
+    Reader, Telling,
+    course::{Trend, percent, seconds, trend, usage},
+    tell,
 };
 
 mod tables;

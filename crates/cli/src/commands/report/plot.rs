@@ -3,7 +3,8 @@
 //! A plot is 720 units wide and as wide as the page; labels become larger on narrow screens (`page.css`).
 
 use super::html::Html;
-use plimsoll_policy::{human, story::course::percent, units::Bytes};
+use plimsoll_policy::{human, units::Bytes};
+use plimsoll_report::story::course::percent;
 
 const WIDTH: i64 = 720;
 /// Under the top edge: room for the mark of the decision.

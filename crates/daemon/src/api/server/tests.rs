@@ -5,12 +5,14 @@ mod stopping;
 
 use super::{Allowance, Server, StartError};
 use crate::api::{
-    client::{CallError, Client},
     fake::{BOB, Fake},
-    frame::Patience,
     listener::ListenError,
-    message::{ClearResult, GetIncident, HistoryCall, SetLimitCall},
     seats::SeatLimits,
+};
+use plimsoll_api::client::{CallError, Client};
+use plimsoll_api::{
+    frame::Patience,
+    message::{ClearResult, GetIncident, HistoryCall, SetLimitCall},
 };
 use plimsoll_policy::{
     lines::Target,
@@ -185,7 +187,7 @@ fn a_foreign_varlink_client_finds_our_interface() {
         "{info:?}"
     );
     let described = service.get_interface_description("io.plimsoll").unwrap().description.unwrap();
-    assert_eq!(described, crate::api::message::DESCRIPTION);
+    assert_eq!(described, plimsoll_api::message::DESCRIPTION);
 }
 
 #[test]

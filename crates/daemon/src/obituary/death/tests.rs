@@ -1,9 +1,9 @@
 use super::*;
 use crate::obituary::log_window::Killed;
 use plimsoll_policy::units::{Bytes, Uid};
+use plimsoll_report::oom::log;
 use plimsoll_wire::{
     marked::Invoker as Caller,
-    oom,
     task::{CountErrors, TaskFacts},
     text::Comm,
 };
@@ -68,7 +68,7 @@ fn killed() -> Killed {
 
 #[test]
 fn a_kill_at_a_limit_is_its_user_s_with_all_that_the_report_says() {
-    let told = Told { report: oom::parse(REPORT.as_bytes()).pop(), killed: Some(killed()) };
+    let told = Told { report: log::parse(REPORT.as_bytes()).pop(), killed: Some(killed()) };
     let mark = marked(Some(facts()));
     let dead = victim(&mark, &told, PAGE);
     assert_eq!((dead.pid, dead.uid, dead.comm.as_str()), (Pid(7), Uid(1000), "hog"));
@@ -101,7 +101,7 @@ fn the_machine_s_own_shortage_is_everybody_s() {
     let global =
         REPORT.replace("CONSTRAINT_MEMCG", "CONSTRAINT_NONE").replace("oom_memcg=/lxc/web", "global_oom");
     let global = global.replace("Memory cgroup out of memory", "Out of memory").replace("memory: usage", "x");
-    let told = Told { report: oom::parse(global.as_bytes()).pop(), killed: None };
+    let told = Told { report: log::parse(global.as_bytes()).pop(), killed: None };
     let mark = marked(Some(facts()));
     let death = of_kernel(&mark, &told, victim(&mark, &told, PAGE), None);
     assert_eq!((death.reason, death.account), (Reason::KernelOutOfMemory, None));
@@ -122,7 +122,7 @@ fn where_the_kernel_tells_but_a_number_its_log_tells_the_rest() {
 #[test]
 fn what_the_last_defence_arranged_keeps_its_reason() {
     let deed = LastDefenceDeed { uid: Uid(1000), reason: Reason::LastDefenceMemoryMax, victim: None };
-    let told = Told { report: oom::parse(REPORT.as_bytes()).pop(), killed: Some(killed()) };
+    let told = Told { report: log::parse(REPORT.as_bytes()).pop(), killed: Some(killed()) };
     let mark = marked(Some(facts()));
     let death = of_kernel(&mark, &told, victim(&mark, &told, PAGE), Some(deed));
     assert_eq!((death.reason, death.arranged), (Reason::LastDefenceMemoryMax, Some(deed)));

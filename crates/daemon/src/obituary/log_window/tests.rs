@@ -1,5 +1,5 @@
 use super::*;
-use plimsoll_policy::oom::Kind;
+use plimsoll_report::oom::Kind;
 
 fn lines(texts: &[&str]) -> Lines {
     let mut lines = Lines::default();

@@ -4,9 +4,9 @@ use super::{Html, process};
 use plimsoll_policy::{
     human::bytes,
     incident::{Incident, Victim},
-    story::course::percent,
     units::Bytes,
 };
+use plimsoll_report::story::course::percent;
 
 /// Of a command line, in characters: Java's run to thousands.
 const COMMAND_CHARS_MAX: usize = 160;

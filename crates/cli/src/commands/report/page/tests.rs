@@ -1,8 +1,6 @@
 use super::page;
-use plimsoll_policy::{
-    incident::{Course, Incident, MachineSample, UsageSample},
-    story::Reader,
-};
+use plimsoll_policy::incident::{Course, Incident, MachineSample, UsageSample};
+use plimsoll_report::story::Reader;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;

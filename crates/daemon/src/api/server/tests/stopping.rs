@@ -2,12 +2,12 @@
 
 use super::{DEADLINE, daemon, patient};
 use crate::api::{
-    client::{CallError, Client},
     control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
     fake::Fake,
     peer::Peer,
     server::Server,
 };
+use plimsoll_api::client::{CallError, Client};
 use plimsoll_policy::{
     account::AccountView,
     incident::Incident,

@@ -1,0 +1,182 @@
+//! The parameters of each call and reply, as they travel. `io.plimsoll.varlink` describes the same; a test of
+//! the daemon, which answers, holds the two together.
+
+use jiff::Timestamp;
+use plimsoll_policy::{
+    account::{AccountView, Action, DefaultView, GroupView},
+    human,
+    incident::Incident,
+    lines::{Cleared, Target},
+    size::Size,
+    workingset::{TunableChange, view::ProtectView},
+};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+/// The interface's name.
+pub const INTERFACE: &str = "io.plimsoll";
+
+/// The interface's description, as `varlinkctl introspect` shows it.
+pub const DESCRIPTION: &str = include_str!("io.plimsoll.varlink");
+
+/// Parameters of a call without any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// Parameters of `ShowLimits`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowLimits {
+    /// One target; all that the caller may see where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<Target>,
+}
+
+/// What `ShowLimits` and `SetLimit` answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Accounts with a line.
+    pub accounts: Vec<AccountView>,
+    /// Lines of groups.
+    #[serde(default)]
+    pub groups: Vec<GroupView>,
+    /// The `default` line, where it was asked for and there is one.
+    #[serde(default)]
+    pub default: Option<DefaultView>,
+}
+
+/// Parameters of `SetLimit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetLimitCall {
+    /// For whom.
+    pub who: Target,
+    /// The hard limit.
+    pub hard: Size,
+    /// The soft limit; 90 % of the hard one where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<Size>,
+    /// What crossing does; `kill` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    /// Enforce it at once; `false` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<bool>,
+}
+
+/// Parameters of `ClearLimit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearLimitCall {
+    /// Whose line.
+    pub who: Target,
+}
+
+/// What `ClearLimit` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClearLimitReply {
+    /// What was found.
+    pub result: ClearResult,
+}
+
+/// What became of a line that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClearResult {
+    /// It was removed.
+    Removed,
+    /// There was none.
+    NothingSet,
+    /// The configuration still draws one.
+    StillInConfig,
+}
+
+impl From<Cleared> for ClearResult {
+    fn from(cleared: Cleared) -> Self {
+        match cleared {
+            Cleared::Removed => Self::Removed,
+            Cleared::NothingSet => Self::NothingSet,
+            Cleared::StillInConfig => Self::StillInConfig,
+        }
+    }
+}
+
+/// Parameters of `ShowProtection`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowProtection {
+    /// How many files at most are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+}
+
+/// Parameters of `SetProtection`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetProtectionCall {
+    /// `NAME=VALUE`, or `NAME=` for what the configuration says.
+    pub settings: Vec<TunableChange>,
+}
+
+/// What `ShowProtection` and `SetProtection` answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionReply {
+    /// What is kept in memory.
+    pub protection: ProtectView,
+}
+
+/// Parameters of `History`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryCall {
+    /// Not before this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment")]
+    pub since: Option<Timestamp>,
+    /// Only those with a smaller id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_id: Option<u64>,
+    /// How many at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// An RFC 3339 time, or `null`; the error names the text, which the parser's own does not.
+fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let parsed = text.parse();
+    parsed.map(Some).map_err(|error: jiff::Error| {
+        de::Error::custom(format_args!(
+            "time '{}': {error}; write 2026-11-21T08:00:00Z",
+            human::escaped(&text)
+        ))
+    })
+}
+
+/// One page of incidents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryPage {
+    /// Oldest first. May be empty although there are older pages: those in between are not for the caller's eyes.
+    pub incidents: Vec<Incident>,
+    /// `before_id` of the page before this one; `None` when there is none.
+    #[serde(default)]
+    pub next_before_id: Option<u64>,
+}
+
+/// Parameters of `GetIncident`; without any, the newest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetIncident {
+    /// By its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// The newest with this process among its victims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// What `GetIncident` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncidentReply {
+    /// The incident.
+    pub incident: Incident,
+}

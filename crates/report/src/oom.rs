@@ -1,0 +1,306 @@
+//! A report of the kernel's OOM killer as facts, and what they come to.
+//!
+//! The model holds what a report of any kernel from 3.x to 7.x may say; `None` is 'the report does not say', never 0.
+//! [`diagnose`] judges it and puts it in words. Reading the text is `crate::oom::log`'s part.
+
+use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pid, Uid};
+use std::{string::String, vec::Vec};
+
+mod advice;
+mod diagnosis;
+mod gfp;
+mod holders;
+pub mod log;
+mod stack;
+mod words;
+mod zone;
+
+pub(crate) use advice::SYSRQ_ADVICE;
+pub use diagnosis::{Cause, Diagnosis, diagnose};
+pub use gfp::{Gfp, ZoneKind};
+pub use zone::{Block, BlockKinds, Request, Zone};
+
+/// Which limit the kernel was at: the constraint it names, or SysRq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// The whole machine.
+    #[default]
+    Global,
+    /// A memory cgroup at its limit.
+    Memcg,
+    /// The memory nodes of a cpuset.
+    Cpuset,
+    /// The memory nodes of a NUMA policy.
+    Mempolicy,
+    /// A person at the keyboard, or whoever wrote `f` to `/proc/sysrq-trigger`.
+    Sysrq,
+}
+
+impl Kind {
+    /// The word in JSON (DESIGN section 6).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Memcg => "memcg",
+            Self::Cpuset => "cpuset",
+            Self::Mempolicy => "mempolicy",
+            Self::Sysrq => "sysrq",
+        }
+    }
+}
+
+/// Who asked for memory when there was none. The kernel's own threads ask, too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Invoker {
+    /// Its name, made printable.
+    pub comm: Option<String>,
+    /// Its number: the thread's, as the kernel prints `current->pid`.
+    pub pid: Option<Pid>,
+    /// Its uid (Linux 6.13 and later print it).
+    pub uid: Option<Uid>,
+    /// -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+}
+
+/// A process that was killed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Victim {
+    /// Its number in the initial pid namespace.
+    pub pid: Option<Pid>,
+    /// Its name, made printable.
+    pub comm: Option<String>,
+    /// Its real uid (Linux 4.19 and later, and RHEL 7's 3.10).
+    pub uid: Option<Uid>,
+    /// All it had mapped, used or not.
+    pub total_vm: Option<Bytes>,
+    /// Resident anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Resident pages of files.
+    pub file: Option<Bytes>,
+    /// Resident shared memory (Linux 4.5 and later).
+    pub shmem: Option<Bytes>,
+    /// Its page tables (Linux 5.3 and later).
+    pub pgtables: Option<Bytes>,
+    /// -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+    /// The points the kernel gave it, of 1000 (before Linux 5.0).
+    pub score: Option<u32>,
+}
+
+impl Victim {
+    /// What was resident: anonymous memory, files and shared memory. `None` where not even the first is known.
+    #[must_use]
+    pub fn resident(&self) -> Option<Bytes> {
+        let part = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
+        let sum = self.anon?.0.saturating_add(part(self.file)).saturating_add(part(self.shmem));
+        Some(Bytes(sum))
+    }
+}
+
+/// A row of the report's table of processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Task {
+    /// Its number.
+    pub pid: Pid,
+    /// Its real uid.
+    pub uid: Option<Uid>,
+    /// Its thread group.
+    pub tgid: Option<Pid>,
+    /// All it had mapped.
+    pub total_vm: Option<Bytes>,
+    /// What was resident.
+    pub rss: Option<Bytes>,
+    /// Resident anonymous memory alone (Linux 6.9 and later).
+    pub anon: Option<Bytes>,
+    /// Its page tables.
+    pub pgtables: Option<Bytes>,
+    /// What of it was swapped out.
+    pub swap: Option<Bytes>,
+    /// -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+    /// Its name, made printable.
+    pub comm: String,
+}
+
+/// The page counters under `Mem-Info:`, and what only zones or nodes say, added up; in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Anonymous pages, active and inactive; tmpfs and shared memory are among them.
+    pub anon: Option<Bytes>,
+    /// Page cache on the file lists, active and inactive.
+    pub file: Option<Bytes>,
+    /// Pages that must not be reclaimed: mlock, ramfs, locked shared memory, secretmem.
+    pub unevictable: Option<Bytes>,
+    /// Changed pages of files, not yet being written.
+    pub dirty: Option<Bytes>,
+    /// Pages being written.
+    pub writeback: Option<Bytes>,
+    /// tmpfs, shared memory, memfds.
+    pub shmem: Option<Bytes>,
+    /// Slab caches that can shrink.
+    pub slab_reclaimable: Option<Bytes>,
+    /// Slab caches that cannot.
+    pub slab_unreclaimable: Option<Bytes>,
+    /// Page tables, those of virtual machines included.
+    pub pagetables: Option<Bytes>,
+    /// Stacks of kernel threads and system calls, shadow stacks included.
+    pub kernel_stack: Option<Bytes>,
+    /// Free pages.
+    pub free: Option<Bytes>,
+    /// Free pages that only movable requests may use.
+    pub free_cma: Option<Bytes>,
+    /// Pages set aside as hugetlbfs pages, used or not.
+    pub hugetlb: Option<Bytes>,
+}
+
+/// A memory cgroup at its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Memcg {
+    /// Whose limit was reached (`oom_memcg`).
+    pub path: Option<String>,
+    /// What it used.
+    pub usage: Option<Bytes>,
+    /// Its limit; `None` where the report does not say or there is none.
+    pub limit: Option<Bytes>,
+    /// How often it ran into the limit.
+    pub failures: Option<u64>,
+    /// Swap (cgroup v2) or memory and swap together (v1: see [`Memcg::swap_with_memory`]).
+    pub swap_usage: Option<Bytes>,
+    /// The limit of that.
+    pub swap_limit: Option<Bytes>,
+    /// The two above are of memory and swap together.
+    pub swap_with_memory: bool,
+    /// Kernel memory charged to it (`kmem:` on v1, `kernel` in the stats of v2).
+    pub kernel: Option<Bytes>,
+    /// Anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Page cache, shared memory included.
+    pub file: Option<Bytes>,
+    /// tmpfs, shared memory, memfds.
+    pub shmem: Option<Bytes>,
+    /// Pages that must not be reclaimed.
+    pub unevictable: Option<Bytes>,
+    /// Slab.
+    pub slab: Option<Bytes>,
+}
+
+/// A slab cache that cannot shrink (`Unreclaimable slab info`, Linux 4.15 and later).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slab {
+    /// Its name, made printable.
+    pub name: String,
+    /// What it takes.
+    pub total: Bytes,
+}
+
+/// When, as the log says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct When {
+    /// The date and time in front of the line, as it stands there: often without a year or a zone.
+    pub clock: Option<String>,
+    /// The kernel's own stamp, since boot.
+    pub since_boot: Option<Nanos>,
+    /// The machine, where a log collector wrote it down.
+    pub host: Option<String>,
+}
+
+/// One report.
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that the report says or does not")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Which limit.
+    pub kind: Kind,
+    /// When.
+    pub when: When,
+    /// The kernel's release, as `5.10.168-android12-9`.
+    pub kernel: Option<String>,
+    /// Bytes in a page: what the report's free blocks say; 4 KiB where it has none.
+    pub page_size: Option<PageSize>,
+    /// Who asked.
+    pub invoker: Invoker,
+    /// How it asked.
+    pub gfp: Option<Gfp>,
+    /// For 2^order pages in a row; -1 for SysRq.
+    pub order: Option<i32>,
+    /// The nodes a NUMA policy allows; `None` where the report does not say or all are allowed.
+    pub nodes_of_policy: Option<Vec<u32>>,
+    /// The nodes the cpuset allows.
+    pub mems_allowed: Option<Vec<u32>>,
+    /// The cpuset of who asked.
+    pub cpuset: Option<String>,
+    /// Functions in the call trace, innermost first, uncertain ones (`?`) left out.
+    pub stack: Vec<String>,
+    /// Where memory was.
+    pub counters: Counters,
+    /// Zone by zone, as listed.
+    pub zones: Vec<Zone>,
+    /// All swap.
+    pub swap_total: Option<Bytes>,
+    /// Free swap.
+    pub swap_free: Option<Bytes>,
+    /// All memory (`pages RAM`), reserved pages included.
+    pub ram: Option<Bytes>,
+    /// Of that, never given to anybody (`pages reserved`).
+    pub ram_reserved: Option<Bytes>,
+    /// The page cache, shared memory and tmpfs included (`total pagecache pages`).
+    pub pagecache: Option<Bytes>,
+    /// The cgroup, for [`Kind::Memcg`].
+    pub memcg: Option<Memcg>,
+    /// The victim's cgroup (`task_memcg`).
+    pub task_memcg: Option<String>,
+    /// The largest slab caches that cannot shrink.
+    pub slabs: Vec<Slab>,
+    /// The table of processes.
+    pub tasks: Vec<Task>,
+    /// Rows of the table beyond those kept.
+    pub tasks_left_out: u64,
+    /// Who was killed first.
+    pub victim: Option<Victim>,
+    /// Killed with it, `memory.oom.group` being set.
+    pub killed_with_it: Vec<Victim>,
+    /// The cgroup that had to go as a whole, where `memory.oom.group` is set.
+    pub group: Option<String>,
+    /// The victim's memory was taken back at once (`oom_reaper: reaped`).
+    pub reaped: bool,
+    /// The kernel found nobody to kill.
+    pub nobody_left: bool,
+    /// The kernel panicked: it found nobody to kill, or `vm.panic_on_oom` says so.
+    pub panicked: bool,
+    /// A part of the report that kernels always print is not there.
+    pub truncated: bool,
+}
+
+impl Report {
+    /// Bytes in a page.
+    #[must_use]
+    pub fn page_bytes(&self) -> Bytes {
+        self.page_size.map_or(Bytes(4096), PageSize::bytes)
+    }
+
+    /// Memory that could be given to anybody: what zones manage, or all RAM without what is reserved.
+    #[must_use]
+    pub fn managed(&self) -> Option<Bytes> {
+        let zones: u64 = self.zones.iter().fold(0, |sum, zone| {
+            sum.saturating_add(zone.managed.or(zone.present).map_or(0, |bytes| bytes.0))
+        });
+        if zones > 0 {
+            return Some(Bytes(zones));
+        }
+        let reserved = self.ram_reserved.map_or(0, |bytes| bytes.0);
+        self.ram.map(|ram| Bytes(ram.0.saturating_sub(reserved)))
+    }
+
+    /// Free memory of all zones together, as the counters or the zones say.
+    #[must_use]
+    pub fn free(&self) -> Option<Bytes> {
+        let zones = || {
+            let free: Vec<u64> = self.zones.iter().filter_map(|zone| zone.free.map(|free| free.0)).collect();
+            (!free.is_empty()).then(|| Bytes(free.iter().fold(0, |sum, free| sum.saturating_add(*free))))
+        };
+        self.counters.free.or_else(zones)
+    }
+}
+
+#[cfg(test)]
+mod tests;
