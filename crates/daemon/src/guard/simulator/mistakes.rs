@@ -40,8 +40,6 @@ const MISTAKES: &[Mistake] = mistakes! {
     "an end leaves its family as it was" in "limits/family.h":
         "	give_up_shares(id, __sync_lock_test_and_set(&e->shared_pages, 0), PLIMSOLL_NOBODY, 0);\n"
         => "	__sync_lock_test_and_set(&e->shared_pages, 0);\n";
-    "a line that is drawn again leaves out all that is dying" in "limits/calls.h":
-        "most > hard ? most : hard" => "most + dying > hard ? most + dying : hard";
     "a family's charge stays when it ends" in "limits/family.h":
         "	family_moved(a, -shares, -charged);" => "	family_moved(a, -shares, -charged);\n	return;";
     "a fork charges a family nothing" in "limits/family.h":
