@@ -239,6 +239,8 @@ pub struct Report {
     pub swap_total: Option<Bytes>,
     /// Free swap.
     pub swap_free: Option<Bytes>,
+    /// What swap that is being turned off still held: the kernel shows it as a negative number of free swap.
+    pub swap_leaving: Option<Bytes>,
     /// All memory (`pages RAM`), reserved pages included.
     pub ram: Option<Bytes>,
     /// Of that, never given to anybody (`pages reserved`).

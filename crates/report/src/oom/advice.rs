@@ -1,7 +1,12 @@
 //! What to do about an OOM report: at most three pieces of advice that fit it, the likeliest first.
 
-use super::{Cause, Kind, Memcg, ZoneKind, diagnosis::View, holders, words::path_words};
-use plimsoll_policy::{human::shown, units::Bytes};
+use super::{
+    Cause, Kind, Memcg, ZoneKind,
+    diagnosis::View,
+    holders,
+    words::{names_pod, path_words},
+};
+use plimsoll_policy::{container::container_of, human::shown, units::Bytes};
 use std::{format, string::String, vec::Vec};
 
 /// More is not read.
@@ -22,6 +27,11 @@ pub(super) fn advice(view: &View<'_>, cause: Cause) -> Vec<String> {
 }
 
 fn swap_advice(view: &View<'_>) -> Option<String> {
+    if holders::loses_swap(view.report) {
+        return Some(String::from(
+            "turn swap off (swapoff) only while memory has room for what it holds, or leave it on.",
+        ));
+    }
     match (view.report.swap_total?, view.report.swap_free) {
         (Bytes(0), _) => {
             Some(String::from("add swap or zram: without it, idle memory of processes cannot make room."))
@@ -97,9 +107,16 @@ fn memcg(view: &View<'_>) -> Vec<String> {
     let usage = memcg.usage.unwrap_or_default();
     let mut advice = Vec::new();
     let path = memcg.path.as_deref().unwrap_or_default();
-    let raise = if path.contains("kubepods") {
+    let raise = if names_pod(path) {
         String::from("raise the pod's memory limit (resources.limits.memory), or let it hold less at once.")
-    } else if path.contains("docker") || path.contains("libpod") {
+    } else if path.contains("kubepods") {
+        advice.push(String::from(
+            "give the pods limits that fit the node together (resources.limits.memory): one without a limit can take all of it.",
+        ));
+        String::from(
+            "leave more of the node to pods (kubeReserved, systemReserved and evictionHard of the kubelet), or run fewer there.",
+        )
+    } else if container_of(path).is_some() {
         String::from("raise the container's limit (--memory), or let it hold less at once.")
     } else if path.is_empty() {
         String::from("raise the cgroup's limit (memory.max), or let it hold less at once.")

@@ -88,6 +88,13 @@ pub(super) fn is_mostly_kernels(report: &Report, eligible_bytes: u64) -> bool {
     is_most && is_share(kernel_memory(&report.counters).sum.0, eligible_bytes, (1, 2))
 }
 
+/// Whether swap was being turned off: there was none any more to swap to, and what it held came back.
+pub(super) fn loses_swap(report: &Report) -> bool {
+    let turns_off =
+        super::stack::passes(report, &["swapoff", "__do_sys_swapoff", "__se_sys_swapoff", "try_to_unuse"]);
+    report.swap_leaving.is_some_and(|held| held.0 > 0) || report.swap_total == Some(Bytes(0)) && turns_off
+}
+
 /// Whether locked memory or huge pages set aside hold so much that they are the cause.
 pub(super) fn is_pinned(report: &Report) -> bool {
     let Some(managed) = report.managed() else { return false };

@@ -1,7 +1,8 @@
 //! The story of a report in plain words.
 
-use super::{Cause, Kind, Memcg, Victim, Zone, diagnosis::View, holders, stack};
+use super::{Cause, Kind, Memcg, Report, Victim, Zone, diagnosis::View, holders, stack};
 use plimsoll_policy::{
+    container::container_of,
     human::{bytes, shown, shown_whole},
     units::Bytes,
 };
@@ -133,6 +134,19 @@ fn memcg_use(view: &View<'_>) -> Option<String> {
     Some(format!("It {used}{parts}."))
 }
 
+/// Whether the limit is of a cgroup above the victim's, and not of the container or the pod that it belongs to.
+pub(super) fn has_limit_of_parent(report: &Report) -> bool {
+    let limited = report.memcg.as_ref().and_then(|memcg| memcg.path.as_deref());
+    let (Some(limited), Some(own)) = (limited, report.task_memcg.as_deref()) else { return false };
+    let below = own.strip_prefix(limited.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'));
+    below && !names_pod(limited) && container_of(limited).is_none()
+}
+
+/// Whether a path is of a pod or of what runs in it: `pod0a1b...`, `kubepods-burstable-pod0a1b_....slice`.
+pub(super) fn names_pod(path: &str) -> bool {
+    path.split('/').any(|name| name.starts_with("pod") || name.contains("-pod"))
+}
+
 fn cgroup(memcg: Option<&Memcg>) -> String {
     memcg.and_then(|memcg| memcg.path.as_ref()).map_or_else(
         || String::from("a memory cgroup"),
@@ -149,8 +163,13 @@ fn why(view: &View<'_>, cause: Cause) -> String {
     let report = view.report;
     match cause {
         Cause::MemcgLimit => format!(
-            "Not the machine was out of memory but {}, which had reached its limit.",
-            cgroup(report.memcg.as_ref())
+            "Not the machine was out of memory but {}, which had reached its limit.{}",
+            cgroup(report.memcg.as_ref()),
+            if has_limit_of_parent(report) {
+                " It is above the cgroup of the process: a limit of that one's own was not reached."
+            } else {
+                ""
+            }
         ),
         Cause::Fragmented => format!(
             "Memory was fragmented, not exhausted: single pages could be had, but not {}. Up to order 3 the kernel goes \
@@ -346,7 +365,13 @@ fn held(view: &View<'_>) -> Option<String> {
     if report.kind != Kind::Memcg {
         let managed = report.managed().unwrap_or_default();
         let counters = &report.counters;
+        // Told where no single process stands for it.
+        let named = holders::largest(report, TASKS_NAMED_MAX).into_iter().map(|(_, held)| held.0);
+        let named = named.fold(0_u64, u64::saturating_add);
+        let anonymous = counters.anon.map(|anon| anon.saturating_sub(counters.shmem.unwrap_or_default()));
+        let anonymous = anonymous.filter(|anonymous| !holders::is_share(named, anonymous.0, (1, 2)));
         let others = [
+            ("processes together, in anonymous memory,", anonymous),
             ("shared memory and tmpfs", counters.shmem),
             ("the page cache", counters.file),
             ("unevictable pages", counters.unevictable),
@@ -388,6 +413,12 @@ fn swap(view: &View<'_>) -> Option<String> {
         });
     }
     let (total, free) = (report.swap_total?, report.swap_free);
+    if holders::loses_swap(report) {
+        let held = report.swap_leaving.map_or_else(String::new, |held| format!(": {} of it", bytes(held)));
+        return Some(format!(
+            "Swap was being turned off, and what it held had to come back into memory{held}."
+        ));
+    }
     Some(match (total, free) {
         (Bytes(0), _) => String::from("There was no swap."),
         (total, Some(free)) if holders::is_share(total.saturating_sub(free).0, total.0, (49, 50)) => {

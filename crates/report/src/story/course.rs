@@ -132,13 +132,19 @@ fn stalls(course: &Course, reader: Reader) -> Option<String> {
     Some(format!("Programs waited for memory for up to {} of the time{full}.", percent(some)))
 }
 
+/// What is read sooner is not told: less than this is '0.0 s'.
+const AFTER_MS: u64 = 100;
+
 /// What came after.
 pub(super) fn after(incident: &Incident) -> Option<String> {
     let course = incident.course.as_ref()?;
-    let machine = course.machine.iter().rfind(|sample| sample.at_ms > 0);
+    // What was read before memory was back says nothing of what came after.
+    let back_ms = incident.signal_to_freed_ns.unwrap_or_default().checked_div(1_000_000).unwrap_or_default();
+    let is_after = |at_ms: i64| u64::try_from(at_ms).is_ok_and(|at_ms| at_ms >= AFTER_MS && at_ms > back_ms);
+    let machine = course.machine.iter().rfind(|sample| is_after(sample.at_ms));
     let available =
         machine.and_then(|sample| Some((sample.at_ms, bytes(Bytes(sample.mem_available_bytes?)))));
-    let usage = course.account.iter().rfind(|sample| sample.at_ms > 0);
+    let usage = course.account.iter().rfind(|sample| is_after(sample.at_ms));
     let usage = usage.filter(|_| incident.account.is_some());
     match (usage, available) {
         (Some(usage), available) => {

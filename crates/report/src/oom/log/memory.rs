@@ -216,6 +216,7 @@ pub(super) fn totals(draft: &mut Draft, text: &[u8]) {
     let report = &mut draft.report;
     if text.starts_with(b"Free swap") {
         report.swap_free = report.swap_free.or(kilobytes_after(text, b"="));
+        report.swap_leaving = report.swap_leaving.or(kilobytes_after(text, b"= -"));
     } else if text.starts_with(b"Total swap") {
         report.swap_total = report.swap_total.or(kilobytes_after(text, b"="));
     } else if let Some((pages, rest)) = leading_number(text) {

@@ -60,6 +60,18 @@ fn how_usage_grew_is_told_from_where_it_began_to_grow() {
 }
 
 #[test]
+fn what_was_read_before_memory_was_back_is_not_told_as_what_came_after() {
+    let read_at = |at_ms| {
+        let usage = UsageSample { at_ms, usage_bytes: 255 * MIB, line_bytes: Some(256 * MIB) };
+        let mut incident = with(vec![usage_at(-1, 255), usage], vec![]);
+        incident.signal_to_freed_ns = Some(340_000_000);
+        story(&incident, None, Reader::User).contains("usage was 255.0 MiB")
+    };
+    assert!(!read_at(20) && !read_at(300), "it was back after 340 ms");
+    assert!(read_at(400));
+}
+
+#[test]
 fn a_short_wait_is_left_to_administrators() {
     let quiet = with(vec![], vec![machine_at(-2, 4096, Some(4))]);
     let told = |reader| story(&quiet, None, reader).contains("waited for memory");

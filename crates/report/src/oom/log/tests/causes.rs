@@ -91,6 +91,59 @@ fn a_cgroup_at_its_limit_says_nothing_of_the_machine() {
     assert!(memcg.advice[1].contains("tmpfs"), "{:?}", memcg.advice);
 }
 
+/// The node's total for pods: the pod, of class besteffort, has no limit to raise.
+#[test]
+fn a_limit_above_the_pod_is_not_the_pods() {
+    let pod =
+        "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod00a1.slice/cri-containerd-77.scope";
+    let text = [
+        ("CONSTRAINT_NONE,nodemask=(null)", "CONSTRAINT_MEMCG,nodemask=(null)"),
+        ("global_oom,task_memcg=", &format!("oom_memcg=/kubepods.slice,task_memcg={pod},was=")),
+        ("Mem-Info:\n", "memory: usage 7812000kB, limit 7812000kB, failcnt 12\n"),
+    ];
+    let diagnosis = judged(&text);
+    says(
+        &diagnosis,
+        Cause::MemcgLimit,
+        "\"/kubepods.slice\", which had reached its limit. It is above the cgroup",
+    );
+    assert!(
+        diagnosis.advice.iter().all(|advice| !advice.contains("raise the pod")),
+        "{:?}",
+        diagnosis.advice
+    );
+    assert!(diagnosis.advice[1].contains("kubeReserved"), "{:?}", diagnosis.advice);
+}
+
+#[test]
+fn swap_that_is_being_turned_off_is_not_no_swap() {
+    let total = ("Total swap = 1048572kB", "Total swap = 0kB");
+    let text = WHOLE.replace(total.0, total.1);
+    let free = text.lines().find(|line| line.contains("Free swap")).unwrap();
+    let stamp = free.split("Free swap").next().unwrap();
+    let diagnosis = diagnose(&one(&text.replace(free, &format!("{stamp}Free swap  = -245804kB"))));
+    says(
+        &diagnosis,
+        Cause::Exhausted,
+        "Swap was being turned off, and what it held had to come back into memory: 240.0 MiB of it.",
+    );
+    assert!(!diagnosis.summary.contains("There was no swap"), "{}", diagnosis.summary);
+    assert!(diagnosis.advice.iter().any(|advice| advice.contains("swapoff")), "{:?}", diagnosis.advice);
+}
+
+#[test]
+fn anonymous_memory_is_named_before_what_is_less() {
+    let held = |text: &str| {
+        let story = diagnose(&one(text)).story;
+        story.into_iter().find(|part| part.starts_with("Who held")).unwrap_or_default()
+    };
+    assert!(!held(WHOLE).contains("in anonymous memory"), "its largest process stands for it");
+    let table = |line: &&str| !line.starts_with('[') || !line.contains("hog");
+    let without: String = WHOLE.lines().filter(table).map(|line| format!("{line}\n")).collect();
+    let held = held(&without);
+    assert!(held.contains(": processes together, in anonymous memory, 1.8 GiB, of 1.9 GiB"), "{held}");
+}
+
 #[test]
 fn fragmentation_is_the_cause_only_where_pages_were_there() {
     let head = ("order=0", "order=3");
