@@ -163,7 +163,7 @@ struct plimsoll_account {
 	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
 	volatile __u16 from_default;
 	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since a survey found all of them */
-	volatile __u32 told; /* to user space: PLIMSOLL_TOLD_* */
+	volatile __u32 told;        /* to user space: PLIMSOLL_TOLD_* */
 	volatile __u32 kills;
 	volatile __u32 taking; /* a CPU is taking a victim */
 	volatile __u32

@@ -9,8 +9,7 @@ use plimsoll_wire::text::FUZZ_TARGETS;
 /// When the reader breaks a promise, which is how a fuzzer learns of it, or when no reader has that name.
 pub fn read_text(name: &str, bytes: &[u8]) {
     let target = FUZZ_TARGETS.iter().chain([&log::FUZZ_TARGET]).find(|target| target.name == name);
-    let target =
-        target.unwrap_or_else(|| panic!("no reader is called '{name}'"));
+    let target = target.unwrap_or_else(|| panic!("no reader is called '{name}'"));
     if let Err(promise) = (target.check)(bytes) {
         panic!("{name}: {promise}");
     }

@@ -24,7 +24,7 @@ pub struct KernelRecord<'a> {
     /// Microseconds on the scheduler's clock, which starts with the machine and drifts against all others.
     pub time_us: u64,
     /// The text as it was printed, but for line ends and tabs in it, which stay `\x0a` and `\x09`: a record is one line, and
-    /// [`crate::oom::parse`] makes several of it. What was printed as these four characters keeps its `\x5c`, so that
+    /// the reader of OOM reports makes several of it. What was printed as these four characters keeps its `\x5c`, so that
     /// nobody's name ends a line.
     pub text: Cow<'a, [u8]>,
 }
