@@ -99,6 +99,33 @@ fn so_do_those_that_take_new_pages_for_those_they_share() {
     }
 }
 
+/// A hundred processes that share 200 MiB and do nothing: each survey reads some of them.
+const IDLE: &str = "
+held = mmap.mmap(-1, 200 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held.madvise(mmap.MADV_NOHUGEPAGE)
+for at in range(0, 200 << 20, 4096): held[at] = 1
+for number in range(100):
+    if os.fork() == 0:
+        time.sleep(100)
+        os._exit(0)
+say('idle'); hear()
+";
+
+#[test]
+fn a_large_family_that_copies_nothing_is_charged_nothing_and_left_alone() {
+    let world = world!();
+    world.limit(ALICE, "320M", &[]);
+    let mut family = world.python(ALICE, IDLE);
+    assert_eq!(family.line(), "idle");
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(500));
+        let usage = world.usage_pages(ALICE) * exact::page_bytes();
+        // What Python itself copies as it forks is charged.
+        assert!(usage < 290 << 20, "{usage}");
+    }
+    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+}
+
 /// Pages that a forked process takes for something else than a copy.
 const NO_COPIES: &str = "
 held = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -28,6 +28,16 @@ impl Member {
         Self { proportional: Pages(own.0.saturating_add(held)), own }
     }
 
+    /// What it has copied of the `shared` pages of a family of `members`, each of which it shares with all of them or has alone.
+    #[must_use]
+    pub fn copies(&self, shared: Pages, members: u64) -> Pages {
+        // part = copies + (shared - copies) / members
+        let (part, members) = (u128::from(self.part().0), u128::from(members));
+        let alone = part.saturating_mul(members).saturating_sub(shared.0.into());
+        let copies = alone.checked_div(members.saturating_sub(1)).unwrap_or_default();
+        Pages(u64::try_from(copies).unwrap_or(u64::MAX)).min(shared)
+    }
+
     /// What it holds of the family's pages, its copies among them: at most so many copies go when it goes.
     #[must_use]
     pub fn part(&self) -> Pages {

@@ -35,6 +35,8 @@ pub(crate) struct Surveys {
     asked: Option<Nanos>,
     /// Members whose copies were not counted from the beginning on, and that were not read since.
     unknown: BTreeSet<u64>,
+    /// What each was found to have copied when it was read last.
+    found: BTreeMap<u64, Pages>,
     /// Members that let nobody read them, and whose they are: what they copied or exchanged uncharged is not found.
     unread: BTreeMap<u64, Uid>,
 }
@@ -92,6 +94,7 @@ impl<K: Kernel> Attached<K> {
         });
         if wanted.is_empty() {
             self.surveys.unknown.clear();
+            self.surveys.found.clear();
             self.surveys.unread.clear();
             return Ok(());
         }
@@ -127,6 +130,7 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         unknown.retain(|mm| living.contains(mm));
+        self.surveys.found.retain(|mm, _| living.contains(mm));
         self.surveys.unread.retain(|mm, _| living.contains(mm));
         let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX).max(1);
         let mut members = Vec::new();
@@ -202,12 +206,13 @@ impl<K: Kernel> Attached<K> {
                     let found =
                         copies::Member { proportional: *proportional, own: member.own.max(space.own) };
                     parts.push(CopiesPart { mm: space.mm, pid: space.pid, copied: found.part() });
+                    self.surveys.found.insert(space.mm, found.copies(space.shared, count));
                     held.push(found);
                     continue;
                 }
                 // Whoever lets nobody look at it may have copied everything before that was counted.
                 Some((_, None)) if self.surveys.unknown.contains(&space.mm) => space.shared,
-                Some(_) | None => space.copied,
+                Some(_) | None => self.surveys.found.get(&space.mm).copied().unwrap_or_default(),
             };
             held.push(copies::Member::unread(space.own, space.shared, copied, count));
         }

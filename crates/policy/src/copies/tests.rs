@@ -42,6 +42,19 @@ fn a_member_that_was_not_read_counts_by_what_is_known_of_it() {
     assert_eq!(Member::unread(Pages(0), Pages(100), Pages(0), 0), member(100, 0));
 }
 
+#[test]
+fn a_member_that_was_read_before_counts_as_it_was_read_however_many_there_are_by_now() {
+    // Idle: a hundredth of 100 pages, none of them copied.
+    assert_eq!(member(8, 7).copies(Pages(100), 100), Pages(0));
+    // 40 copied: 40 and a hundredth of 60, rounded down.
+    let copies = member(47, 7).copies(Pages(100), 100);
+    assert_eq!(copies, Pages(39));
+    assert_eq!(Member::unread(Pages(7), Pages(100), copies, 100), member(46, 7));
+    // Read while there were two: that they are a hundred now makes no copies.
+    assert_eq!(Member::unread(Pages(0), Pages(100), member(50, 0).copies(Pages(100), 2), 100), member(1, 0));
+    assert_eq!([0, 1].map(|members| member(100, 0).copies(Pages(100), members)), [Pages(0); 2]);
+}
+
 proptest! {
     #[test]
     fn no_more_than_everything_copied(
