@@ -28,7 +28,7 @@ impl Member {
         Self { proportional: Pages(own.0.saturating_add(held)), own }
     }
 
-    /// What it has copied of the `shared` pages of a family of `members`, each of which it shares with all of them or has alone.
+    /// What it has copied of the `shared` pages of a family of `members`, each shared with all of them or its alone.
     #[must_use]
     pub fn copies(&self, shared: Pages, members: u64) -> Pages {
         // part = copies + (shared - copies) / members
