@@ -415,11 +415,16 @@ impl<K: Kernel> Attached<K> {
     }
 }
 
+/// The process that the programs sent SIGKILL in an address space, while it has not ended.
+pub(super) fn ending_in<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) -> Option<VictimId> {
+    let process = hands.kernel.process(space.sent?).ok().filter(|process| process.dying)?;
+    Some(VictimId { pid: process.pid, start_ns: process.start_ns })
+}
+
 /// Another process than the one that an address space is entered for, which the programs sent SIGKILL in it and which has not
 /// ended: those that share its memory are ended with it.
 fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) -> Option<Flight<K>> {
-    let process = hands.kernel.process(space.sent?).ok().filter(|process| process.dying)?;
-    let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
+    let victim = ending_in(space, hands)?;
     Some(Flight {
         victim,
         owner: Owner::User(space.user),

@@ -2,7 +2,7 @@
 //! bpf/limits/tell.h): their number is written down, and whoever does not end is looked after.
 
 use super::{
-    acting::account_action,
+    acting::{account_action, ending_in},
     attached::Attached,
     flights::{Flight, Owner, UNRECORDED},
     hands::Hands,
@@ -112,8 +112,7 @@ impl<K: Kernel> Attached<K> {
         // Who runs there now may only share the memory of the one that was signalled, gone or not: it is a holder.
         let other = space.sent.filter(|sent| *sent != space.pid && signal == Signal::Kill);
         let victim = other.map_or(VictimId { pid: space.pid, start_ns: space.start_ns }, |pid| {
-            let ending = hands.kernel.process(pid).ok().filter(|process| process.dying);
-            VictimId { pid, start_ns: ending.map_or(0, |process| process.start_ns) }
+            ending_in(space, hands).unwrap_or(VictimId { pid, start_ns: 0 })
         });
         hands.flights.add(Flight {
             victim,
