@@ -222,8 +222,7 @@ int main(int argc, char **argv)
 		{ "user", "whose they are (60100)", 60000, 60999, &user },
 		{ "by",
 		  "by themselves, by read(2), by MADV_POPULATE_WRITE, to a sibling, among other pages, beside a thread "
-		  "that has some come and go, by taking others and giving these up, the same with many at once, the "
-		  "same "
+		  "that has some come and go, by taking others and giving these up, the same with many at once, or "
 		  "beside pages that come by a pipe (0 to 8)",
 		  0, 8, &by },
 		{ "still", "it is over when so long, in ms, nobody writes or ends (500)", 100, 60000, &still },
