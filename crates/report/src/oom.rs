@@ -4,7 +4,6 @@
 //! [`diagnose`] judges it and puts it in words. Reading the text is `crate::oom::log`'s part.
 
 use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pid, Uid};
-use std::{string::String, vec::Vec};
 
 mod advice;
 mod diagnosis;

@@ -5,14 +5,13 @@
 
 use plimsoll_policy::{
     account::Account,
-    human::{bytes, shown, span},
+    human::{bytes, escaped, shown, span},
     incident::{Incident, Outcome, Trigger, Victim},
     reason::Reason,
     units::{Bytes, Nanos},
     victim::Signal,
 };
 use serde::Serialize;
-use std::{format, string::String, vec::Vec};
 
 mod advice;
 pub mod course;
@@ -95,7 +94,7 @@ pub fn line(incident: &Incident) -> String {
         return text;
     }
     if let Some(count) = incident.unrecorded {
-        let (reason, id) = (plimsoll_policy::human::escaped(&incident.reason), incident.id);
+        let (reason, id) = (escaped(&incident.reason), incident.id);
         let trigger = trigger(incident.trigger);
         return format!(
             "plimsoll: {count} actions were not recorded: {trigger}, reason {reason}, incident {id}"
@@ -138,7 +137,7 @@ pub fn line(incident: &Incident) -> String {
     if let Some(freed) = incident.freed_bytes {
         parts.push(format!("freed {}", bytes(Bytes(freed))));
     }
-    parts.push(format!("reason {}", plimsoll_policy::human::escaped(&incident.reason)));
+    parts.push(format!("reason {}", escaped(&incident.reason)));
     parts.push(format!("incident {}", incident.id));
     format!("plimsoll: {deed}: {}", parts.join(", "))
 }
@@ -221,10 +220,8 @@ fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> 
             "{time}: the machine was getting short of memory. Programs were using {usage}; it is said from {line} on."
         ),
         (Some(Account::User(uid)), line) => {
-            let who = name.map_or_else(
-                || format!("User {uid}"),
-                |name| format!("User {} (uid {uid})", plimsoll_policy::human::escaped(name)),
-            );
+            let who = name
+                .map_or_else(|| format!("User {uid}"), |name| format!("User {} (uid {uid})", escaped(name)));
             match line {
                 Some((line, over)) if incident.overshoot_bytes > 0 => {
                     format!("{time}: {who} was using {usage}, {over} over the line of {line}.")
@@ -246,7 +243,7 @@ fn deed(incident: &Incident, reason: Option<Reason>) -> String {
     let why = reason.map_or_else(
         || {
             let word = if deed == Deed::Refused { "Used, asked for and allowed" } else { "Reason" };
-            format!("{word}: {}.", plimsoll_policy::human::escaped(&incident.reason))
+            format!("{word}: {}.", escaped(&incident.reason))
         },
         |reason| String::from(reason.sentence()),
     );
@@ -336,7 +333,7 @@ fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
         "Incident {}: trigger {}, reason {}{known}.",
         incident.id,
         trigger(incident.trigger),
-        plimsoll_policy::human::escaped(&incident.reason)
+        escaped(&incident.reason)
     )]);
     if let Some(requested) = incident.requested_bytes {
         let which = if refused { "refused" } else { "crossing" };

@@ -7,7 +7,6 @@ use super::{
     words::{names_pod, path_words},
 };
 use plimsoll_policy::{container::container_of, human::shown, units::Bytes};
-use std::{format, string::String, vec::Vec};
 
 /// More is not read.
 const ADVICE_MAX: usize = 3;

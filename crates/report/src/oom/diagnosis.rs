@@ -3,7 +3,6 @@
 use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, stack, words};
 use core::fmt;
 use plimsoll_policy::units::Bytes;
-use std::{string::String, vec::Vec};
 
 /// The largest order for which the kernel goes on trying and kills (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY_ORDER: i32 = 3;

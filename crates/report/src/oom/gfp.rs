@@ -1,7 +1,5 @@
 //! How memory was asked for: the request's flags.
 
-use std::string::String;
-
 /// Zones in the order in which a request falls back, from the narrowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneKind {

@@ -2,7 +2,6 @@
 
 use super::{Counters, Report, Slab, Task};
 use plimsoll_policy::units::Bytes;
-use std::vec::Vec;
 
 /// Shares below these parts of memory are not worth a cause.
 const KERNEL_PARTS: (u64, u64) = (2, 5);

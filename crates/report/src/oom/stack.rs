@@ -1,7 +1,6 @@
 //! The call trace: which code asked, and by what way.
 
 use super::Report;
-use std::{format, string::String, vec::Vec};
 
 /// How many callers of the call site are named.
 const CALLERS_MAX: usize = 2;

@@ -2,7 +2,6 @@ use super::{
     Block, BlockKinds, Cause, Counters, Gfp, Kind, Memcg, Report, Request, Zone, ZoneKind, diagnose,
 };
 use plimsoll_policy::units::{Bytes, Pid};
-use std::{string::String, vec, vec::Vec};
 
 const MIB: u64 = 1 << 20;
 

@@ -6,7 +6,6 @@ use plimsoll_policy::{
     human::{bytes, shown, shown_whole},
     units::Bytes,
 };
-use std::{format, string::String, vec::Vec};
 
 /// How many zones and how many processes are named.
 const ZONES_NAMED_MAX: usize = 6;
@@ -349,7 +348,9 @@ fn held(view: &View<'_>) -> Option<String> {
         Kind::Memcg => report.memcg.as_ref().and_then(|memcg| memcg.usage),
         Kind::Global | Kind::Cpuset | Kind::Mempolicy | Kind::Sysrq => report.managed(),
     };
-    let largest: Vec<String> = holders::largest(report, TASKS_NAMED_MAX)
+    let tasks = holders::largest(report, TASKS_NAMED_MAX);
+    let by_tasks = tasks.iter().fold(0_u64, |sum, (_, held)| sum.saturating_add(held.0));
+    let largest: Vec<String> = tasks
         .into_iter()
         .filter(|(_, held)| {
             held.0 > 0 && whole.is_none_or(|whole| holders::is_share(held.0, whole.0, (1, 100)))
@@ -366,10 +367,8 @@ fn held(view: &View<'_>) -> Option<String> {
         let managed = report.managed().unwrap_or_default();
         let counters = &report.counters;
         // Told where no single process stands for it.
-        let named = holders::largest(report, TASKS_NAMED_MAX).into_iter().map(|(_, held)| held.0);
-        let named = named.fold(0_u64, u64::saturating_add);
         let anonymous = counters.anon.map(|anon| anon.saturating_sub(counters.shmem.unwrap_or_default()));
-        let anonymous = anonymous.filter(|anonymous| !holders::is_share(named, anonymous.0, (1, 2)));
+        let anonymous = anonymous.filter(|anonymous| !holders::is_share(by_tasks, anonymous.0, (1, 2)));
         let others = [
             ("processes together, in anonymous memory,", anonymous),
             ("shared memory and tmpfs", counters.shmem),

@@ -2,7 +2,6 @@
 
 use super::gfp::ZoneKind;
 use plimsoll_policy::units::Bytes;
-use std::vec::Vec;
 
 /// What free blocks of one size are for, as the letters in the report say (`show_migration_types`, 3.9 and later).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,6 @@ use plimsoll_policy::{
     incident::{Incident, Outcome},
     reason::Reason,
 };
-use std::{format, string::String, vec::Vec};
 
 const FOLDED: &str = "of older ones more are kept with a larger history.max_bytes in the configuration; a program that \
                       starts anew whatever is killed is best ended itself, or given a higher line.";

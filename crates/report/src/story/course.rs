@@ -6,7 +6,6 @@ use plimsoll_policy::{
     incident::{Course, Guard, Incident, MachineSample},
     units::Bytes,
 };
-use std::{format, string::String, vec::Vec};
 
 /// How far back programs' waiting is told of.
 const STALLS_MS: i64 = 30_000;

@@ -6,7 +6,6 @@ use plimsoll_policy::{
     incident::{Guard, Incident},
     units::Bytes,
 };
-use std::{format, string::String, vec::Vec};
 
 /// How much was left of how much, and how many per cent of it that is: `200.0 MiB of 230.4 MiB (86 %)`.
 fn left(incident: &Incident) -> String {

@@ -13,7 +13,6 @@ use plimsoll_policy::{
     reason::Reason,
     units::Bytes,
 };
-use std::{format, string::String, vec::Vec};
 
 /// Up to this order what was asked for is told in pages; no kernel gives more in one piece.
 const ORDER_MAX: i32 = 20;

@@ -5,11 +5,6 @@ use plimsoll_policy::{
     units::{Pid, Uid},
 };
 use proptest::proptest;
-use std::{
-    string::{String, ToString},
-    vec,
-    vec::Vec,
-};
 
 /// An incident for tests to change: python3 of user 1000 crossed 256 MiB by 4 KiB and was killed in the kernel.
 pub(super) fn incident() -> Incident {

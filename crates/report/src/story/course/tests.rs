@@ -9,7 +9,6 @@ use plimsoll_policy::{
     units::Uid,
 };
 use proptest::prelude::*;
-use std::vec;
 
 const MIB: u64 = 1 << 20;
 

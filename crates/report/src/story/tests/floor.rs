@@ -3,7 +3,6 @@ use plimsoll_policy::{
     incident::{Guard, Incident, Outcome, Trigger},
     reason::Reason,
 };
-use std::{string::ToString, vec::Vec};
 
 /// 200 MiB were left of a floor of 230.4 MiB, 15 % of 1.5 GiB.
 fn under() -> Incident {

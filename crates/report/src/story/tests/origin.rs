@@ -13,11 +13,6 @@ use plimsoll_policy::{
     units::{Pid, Uid},
 };
 use proptest::proptest;
-use std::{
-    string::{String, ToString},
-    vec,
-    vec::Vec,
-};
 
 fn kernel(reason: Reason, origin: Origin) -> Incident {
     Incident {
