@@ -381,9 +381,12 @@ fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
     keeper.tell(&kept.pid().to_string());
     keeper.stage("keeps");
     kept.stop();
+    // Less what its end left uncounted: batches of the kernel's per-CPU counters, for an account far from its limits.
+    let least = exact::pages_of_kib(39 << 10);
     // More than two walks, each of which finds nobody in it.
     for _ in 0..4 {
-        assert!(world.usage_pages(ALICE) >= exact::pages_of_kib(40 << 10), "it is there, and not charged");
+        let charged = world.usage_pages(ALICE);
+        assert!(charged >= least, "it is there, and {charged} pages are charged");
         std::thread::sleep(std::time::Duration::from_millis(700));
     }
     // Nobody's end gives it back: who crosses goes, and the programs need not ask.
