@@ -14,6 +14,8 @@
 #define SHORT_RANKS (2 * TIER_RANKS)
 /* And so far what a session stands on. */
 #define SESSION_RANKS (4 * TIER_RANKS)
+/* See standing_of(). */
+#define COUNTS_TIMES_BACK 8
 /* Below every rank: of a free place, and of who has no pages. */
 #define RANK_NONE (-8 * TIER_RANKS)
 
@@ -42,14 +44,18 @@ static __always_inline bool carries_session(struct plimsoll_account *a, struct p
 	return e->flags & PLIMSOLL_MM_SESSION && pages_of(e) <= a->hard_pages >> PLIMSOLL_SESSION_SHIFT;
 }
 
+/* What so many pages of it count, weighed, in its tier. */
+static __always_inline __s64 rank_with(struct plimsoll_account *a, struct plimsoll_mm *e, __s64 pages)
+{
+	return pages * weight_of(e) - (carries_session(a, e) ? SESSION_RANKS : keeps_to_grants(e) ? TIER_RANKS : 0);
+}
+
 /* A page count that dips below 0 for an instant counts as none. */
 static __always_inline __s64 rank_of(struct plimsoll_account *a, struct plimsoll_mm *e)
 {
 	__s64 pages = pages_of(e);
 
-	if (pages <= 0)
-		return RANK_NONE;
-	return pages * weight_of(e) - (carries_session(a, e) ? SESSION_RANKS : keeps_to_grants(e) ? TIER_RANKS : 0);
+	return pages > 0 ? rank_with(a, e, pages) : RANK_NONE;
 }
 
 /*
@@ -69,32 +75,29 @@ static __always_inline __s64 gives_back(struct plimsoll_mm *e)
 }
 
 /*
- * Whether its end would bring its account to its line, and is worth it: who shares most of what it is charged since a fork
- * gives little back, and the next would have to go at once. The same is in policy (selection.rs).
- */
-static __always_inline bool is_enough(struct plimsoll_account *a, struct plimsoll_mm *e)
-{
-	__s64 back = gives_back(e);
-
-	return remaining(a, a->usage_pages) - back <= a->effective_pages && back >= pages_of(e) >> 2;
-}
-
-/*
- * As rank_of(), with those last whose end would not be enough. This and the next are global, so that the
- * verifier walks their branches once, and not in each step of a search.
+ * As rank_of(), with those last whose end would not bring its account to its line. Who shares most of what it is charged since a
+ * fork gives little of it back, and the next would have to go at once: it counts so many times what comes back at most. The
+ * same is in policy (selection.rs). This and the next are global, so that the verifier walks their branches once, and not in
+ * each step of a search.
  */
 __noinline __s64 standing_of(__u32 account, __u64 key)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	__s64 rank;
+	__s64 pages, back;
 
 	if (!a || !e)
 		return RANK_NONE;
-	rank = rank_of(a, e);
-	if (rank == RANK_NONE || is_enough(a, e))
-		return rank;
-	return rank - SHORT_RANKS;
+	pages = pages_of(e);
+	if (pages <= 0)
+		return RANK_NONE;
+	back = gives_back(e);
+	if (back < 0)
+		back = 0;
+	if (pages > back * COUNTS_TIMES_BACK)
+		pages = back * COUNTS_TIMES_BACK;
+	pages = rank_with(a, e, pages);
+	return remaining(a, a->usage_pages) - back <= a->effective_pages ? pages : pages - SHORT_RANKS;
 }
 
 /* What comes before a rank: bits of grants, of SHORT_RANKS, of a session. */

@@ -22,6 +22,9 @@ pub use contenders::{floor_of_interest, unresolved};
 pub use shortlist::Shortlist;
 pub use weight::{Doubt, Weight, WeightRange};
 
+/// A process counts so many times what its end gives back at most: see [`Candidate::gives_back`].
+const COUNTS_TIMES_BACK: u64 = 8;
+
 /// How many of the largest others a decision keeps for the telling.
 pub const PEERS_MAX: usize = 5;
 
@@ -78,7 +81,8 @@ pub struct Candidate {
     pub mm: u64,
     /// What it is charged (a whole address space: equal for all that share it). `Absent`: it has no address space.
     pub usage: Reading<Pages>,
-    /// Of that, what its end gives back: less where it shares pages since a fork. `Pages(u64::MAX)`: all, as far as is known.
+    /// Of that, what its end gives back: less where it shares pages since a fork. Who shares most of its own gives little back,
+    /// and the next would have to go at once: it counts eight times this at most. `Pages(u64::MAX)`: all, as far as is known.
     pub gives_back: Pages,
     /// What each of its pages counts.
     pub weight: Weight,
@@ -182,15 +186,12 @@ pub fn select(candidates: &[Candidate], skip: impl Fn(VictimId) -> bool) -> Sele
     select_for(candidates, Pages(0), skip)
 }
 
-/// As [`select`], where `needed` pages have to come back: only those whose end gives back so many, if there are any, and a
-/// quarter of what they use: who shares most of it since a fork gives little back, and the next would have to go at once. What
+/// As [`select`], where `needed` pages have to come back: only those whose end gives back so many, if there are any. What
 /// a session stands on comes after all others, enough or not: its end takes them with it.
 #[must_use]
 pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimId) -> bool) -> Selection {
     let ranked = |session: bool, needed| {
-        let left = |one: &Candidate| {
-            (one.tier == Tier::Session) == session && (needed == Pages(0) || is_enough(one, needed))
-        };
+        let left = |one: &Candidate| (one.tier == Tier::Session) == session && one.gives_back >= needed;
         rank_of(candidates, |one| !left(one) || skip(one.id()))
     };
     let orders = [(false, needed), (false, Pages(0)), (true, needed), (true, Pages(0))];
@@ -210,12 +211,6 @@ pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimI
     }
     let protected = candidates.iter().any(|one| one.protected() && one.usage != Reading::Absent);
     Selection { victims, peers, protected }
-}
-
-/// As bpf/limits/rank.h has it.
-fn is_enough(one: &Candidate, needed: Pages) -> bool {
-    let usage = one.usage.latest().unwrap_or_default();
-    one.gives_back >= needed && one.gives_back.0 >= usage.0 >> 2
 }
 
 /// What of the shared memory that a process has mapped counts as its own: its part of what the machine has, by what all

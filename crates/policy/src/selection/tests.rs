@@ -46,6 +46,18 @@ fn the_largest_comes_first() {
 }
 
 #[test]
+fn forks_of_a_large_process_go_before_small_ones_beside_them_and_by_what_their_ends_give_back() {
+    let fork = |pid, pages, own| Candidate { gives_back: Pages(own), ..candidate(pid, pages) };
+    let first = |all: &[Candidate]| select_for(all, Pages(1), |_| false).victims[0].pid.0;
+    // Workers that have copied some of what they inherited; whoever has less of its own than eight times that lives.
+    let workers = [fork(10, 10_100, 100), fork(11, 10_090, 90)];
+    assert_eq!(first(&[workers[0], workers[1], candidate(12, 799)]), 10);
+    assert_eq!(first(&[workers[0], workers[1], candidate(12, 801)]), 12);
+    // Who they are forks of gives nothing back.
+    assert_eq!(first(&[fork(9, 12_000, 10), workers[0], workers[1]]), 10);
+}
+
+#[test]
 fn of_equal_size_the_youngest_comes_first_then_the_higher_number() {
     let old = Candidate { start_ns: 1, ..candidate(20, 5) };
     assert_eq!(pids(&rank(&[old, candidate(10, 5), candidate(12, 5)])), [12, 10, 20]);

@@ -1,6 +1,6 @@
 //! How much a process's memory counts when the largest is looked for.
 
-use super::Candidate;
+use super::{COUNTS_TIMES_BACK, Candidate};
 use crate::{reservation::Tier, units::Pages};
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,9 @@ impl Doubt {
 impl Candidate {
     /// What it weighs; `None` where nothing is known of its usage.
     pub(super) fn score(&self) -> Option<Score> {
-        self.usage.latest().map(|usage| self.scored(self.weight, usage))
+        // As bpf/limits/rank.h has it.
+        let most = Pages(self.gives_back.0.saturating_mul(COUNTS_TIMES_BACK));
+        self.usage.latest().map(|usage| self.scored(self.weight, usage.min(most)))
     }
 
     /// The least that it may turn out to weigh, where it is to give that back: 0 where its usage is not known.

@@ -97,11 +97,6 @@ impl Entry {
         self.flags & abi::PLIMSOLL_MM_LEFT != 0
     }
 
-    /// As bpf/limits/rank.h has it, under a line of so many pages.
-    pub(super) fn rank(&self, hard: i64) -> i64 {
-        self.weighed() + self.tier(hard)
-    }
-
     const fn pages(&self) -> i64 {
         self.own + self.shared + self.inherited
     }
@@ -174,15 +169,24 @@ impl Maps {
         Some(account.effective_pages)
     }
 
-    /// Whether its account is at its line or below, with what is dying gone, once it is gone too.
-    pub(super) fn is_enough(&self, e: &Entry) -> bool {
+    fn gives_back(&self, e: &Entry) -> i64 {
         let family =
             self.families.get(&e.family).filter(|family| family.account == e.account && family.living <= 1);
-        let gives_back = e.own + e.reserved + family.map_or(0, |family| family.pages);
-        let is_worth_it = gives_back >= e.pages() >> 2;
-        let comes_back =
-            |a: &abi::plimsoll_account| a.usage_pages - a.dying_pages - gives_back <= a.effective_pages;
-        is_worth_it && self.accounts.get(&e.account).is_some_and(comes_back)
+        e.own + e.reserved + family.map_or(0, |family| family.pages)
+    }
+
+    /// What it counts, as bpf/limits/rank.h has it, under a line of so many pages.
+    pub(super) fn rank(&self, e: &Entry, hard: i64) -> i64 {
+        let counts = e.pages().min(8 * self.gives_back(e));
+        counts * i64::from(e.weight.unwrap_or_default().permille()) + e.tier(hard)
+    }
+
+    /// Whether its account is at its line or below, with what is dying gone, once it is gone too.
+    pub(super) fn is_enough(&self, e: &Entry) -> bool {
+        let comes_back = |a: &abi::plimsoll_account| {
+            a.usage_pages - a.dying_pages - self.gives_back(e) <= a.effective_pages
+        };
+        self.accounts.get(&e.account).is_some_and(comes_back)
     }
 
     /// What of them does not fit what else is there: nothing is charged twice, lost, or left behind.

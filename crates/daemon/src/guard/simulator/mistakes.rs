@@ -96,7 +96,9 @@ const MISTAKES: &[Mistake] = mistakes! {
     "the smallest is looked for" in "limits/act.h":
         "	if (rank > search->rank[least]) {" => "	if (rank < search->rank[least] || search->rank[least] == RANK_NONE) {";
     "who gives nothing back is taken" in "limits/rank.h":
-        "	return rank - SHORT_RANKS;" => "	return rank;";
+        "? pages : pages - SHORT_RANKS;" => "? pages : pages;";
+    "who shares most of what it has counts all of it" in "limits/rank.h":
+        "	if (pages > back * COUNTS_TIMES_BACK)\n		pages = back * COUNTS_TIMES_BACK;\n" => "";
     "what a session stands on is like anybody" in "limits/rank.h":
         "(carries_session(a, e) ? SESSION_RANKS : " => "(false ? SESSION_RANKS : ";
     "what nobody runs in is not noticed" in "limits/act.h":

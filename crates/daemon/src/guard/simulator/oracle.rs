@@ -312,7 +312,7 @@ impl World {
         };
         let (hard, dying) =
             maps.accounts.get(&taken.account).map_or((0, 0), |a| (a.hard_pages, a.dying_pages));
-        let standing = |e: &Entry| (!e.carries_session(hard), maps.is_enough(e), e.rank(hard));
+        let standing = |e: &Entry| (!e.carries_session(hard), maps.is_enough(e), maps.rank(e, hard));
         let larger = of_account()
             .filter(|e| e.own > 0 && e.shared == 0 && standing(e) > standing(taken))
             .max_by_key(|e| standing(e));
