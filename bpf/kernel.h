@@ -58,6 +58,7 @@ typedef _Bool bool;
 #define EEXIST 17
 #define EINVAL 22
 #define ENOSPC 28
+#define ENOSYS 38
 
 #define SIGKILL 9
 #define SIGTERM 15
@@ -204,8 +205,31 @@ struct folio___618 {
 };
 
 struct vm_area_struct {
+	struct mm_struct *vm_mm;
 	unsigned long vm_flags;
 	struct file *vm_file;
+};
+
+struct rb_node {
+	unsigned long __rb_parent_color;
+};
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
+struct rb_root_cached {
+	struct rb_root rb_root;
+};
+
+/* Which mappings a page of anonymous memory may be in: a tree of struct anon_vma_chain. */
+struct anon_vma {
+	struct rb_root_cached rb_root;
+};
+
+struct anon_vma_chain {
+	struct vm_area_struct *vma;
+	struct rb_node rb;
 };
 
 /* What the programs at functions read, where there is no tracepoint (Linux 6.1). */
@@ -377,10 +401,13 @@ struct completion;
 /* arch/x86/include/asm/ptrace.h: the number of the call that a thread is in; -1: none. */
 struct pt_regs {
 	unsigned long orig_ax;
+	unsigned long ax;
 };
 
 /* arch/arm64/include/asm/ptrace.h: the same. */
 struct pt_regs___arm64 {
+	__u64 regs[31];
+	__u64 orig_x0;
 	int syscallno;
 };
 

@@ -17,6 +17,7 @@
 
 /* include/linux/page-flags.h: in folio->mapping of anonymous memory, 6.1 to 7.2. */
 #define MAPPING_ANON 1
+#define MAPPING_FLAGS 3ull
 
 /* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there. */
 struct taken {
@@ -80,25 +81,60 @@ static __always_inline bool became_copy(struct taken *t)
 	return kept <= t->kept && (kept || anonymous_count(t->mm) <= t->count);
 }
 
-/* What became of it: a copy is charged, and judged as any change is. */
+/*
+ * An address space that the page may be in, of those that the page's mapping is of (anon_vma_chain); 0: not found. Whoever
+ * writes to another's memory makes the copies in that.
+ */
+static __always_inline __u64 mapped_in(struct taken *t)
+{
+	struct folio *folio = (struct folio *)t->page;
+	struct anon_vma *group = (struct anon_vma *)((__u64)BPF_CORE_READ(folio, mapping) & ~MAPPING_FLAGS);
+	__u64 node = (__u64)BPF_CORE_READ(group, rb_root.rb_root.rb_node);
+	struct anon_vma_chain *chain;
+
+	chain = (struct anon_vma_chain *)(node - bpf_core_field_offset(struct anon_vma_chain, rb));
+	return node ? (__u64)BPF_CORE_READ(chain, vma, vm_mm) : 0;
+}
+
+/* They are an address space's own from here on, and judged as any change is. Returns how many of them. */
+static __noinline __s64 place_copies(__u64 key, __s64 pages)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a;
+	__s64 owned = 0;
+
+	if (!e || !pin(e, key))
+		return 0;
+	a = account_at(word_account(e->word));
+	if (a)
+		owned = own_copies(key, pages);
+	if (a && owned > 0)
+		judge_usage(e, a, a->usage_pages, owned);
+	unpin(e);
+	return owned;
+}
+
+/* What became of it: a copy is charged. */
 static __always_inline void look_at(struct taken *t)
 {
 	__u64 key = t->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a;
-	__s64 owned;
+	__s64 pages = t->pages;
+	bool copy;
 
 	if (!e || !pin(e, key))
 		return;
 	a = account_at(word_account(e->word));
-	if (a && became_copy(t)) {
-		owned = own_copies(key, t->pages);
-		if (owned < t->pages)
-			note_strays(a, key, t->pages - owned);
-		if (owned > 0)
-			judge_usage(e, a, a->usage_pages, owned);
-	}
+	copy = a && became_copy(t);
 	unpin(e);
+	if (!copy)
+		return;
+	pages -= place_copies(key, pages);
+	if (pages > 0)
+		pages -= place_copies(mapped_in(t), pages);
+	if (pages > 0)
+		note_strays(a, key, pages);
 }
 
 SEC("tp_btf/mm_page_free")

@@ -96,10 +96,10 @@ __noinline int share_again(__u64 key, __s64 pages)
 	return 1;
 }
 
-/* Numbers of munmap, mremap, madvise, brk, mmap and process_madvise for 64 bits, and of none: a fault. */
+/* Numbers of munmap, mremap, madvise, brk, mmap and process_madvise for 64 bits. */
 static __always_inline bool gives_memory_up(long number, bool x86)
 {
-	if (number == -1 || number == 440)
+	if (number == 440)
 		return true;
 	if (x86)
 		return number == 11 || number == 25 || number == 28 || number == 12 || number == 9;
@@ -107,8 +107,10 @@ static __always_inline bool gives_memory_up(long number, bool x86)
 }
 
 /*
- * Whether this thread is in a call that gives memory up, or in a fault, which frees what this CPU's lists hold of it. What it
- * frees in another call may be somebody else's, who let go of it before: it came by a pipe or a socket.
+ * Whether this thread is in a call that gives memory up. What it frees in another call, in a fault, or in work that it was left
+ * with as the call returns (the last end of a file) may be somebody else's, who let go of it before: it came by a pipe or a
+ * socket. Until a call returns, its result is -ENOSYS on x86 and its first argument on arm64 (arch/x86/entry/entry_64.S,
+ * arch/arm64/kernel/syscall.c, 6.1 to 7.2).
  */
 static __always_inline bool is_giving_up(struct task_struct *task)
 {
@@ -116,8 +118,11 @@ static __always_inline bool is_giving_up(struct task_struct *task)
 	struct pt_regs___arm64 *arm64 = (struct pt_regs___arm64 *)x86;
 
 	if (bpf_core_field_exists(x86->orig_ax))
-		return gives_memory_up(BPF_CORE_READ(x86, orig_ax), true);
-	return bpf_core_field_exists(arm64->syscallno) && gives_memory_up(BPF_CORE_READ(arm64, syscallno), false);
+		return BPF_CORE_READ(x86, ax) == (unsigned long)-ENOSYS &&
+		       gives_memory_up(BPF_CORE_READ(x86, orig_ax), true);
+	return bpf_core_field_exists(arm64->syscallno) &&
+	       BPF_CORE_READ(arm64, regs[0]) == BPF_CORE_READ(arm64, orig_x0) &&
+	       gives_memory_up(BPF_CORE_READ(arm64, syscallno), false);
 }
 
 /*

@@ -553,7 +553,7 @@ void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, __u
 /* Whoever frees something is in munmap. */
 long bpf_task_pt_regs(struct task_struct *task)
 {
-	static struct pt_regs regs = { .orig_ax = 11 };
+	static struct pt_regs regs = { .orig_ax = 11, .ax = -ENOSYS };
 
 	return (long)&regs;
 }

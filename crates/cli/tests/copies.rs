@@ -56,10 +56,10 @@ fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
 }
 
 /// By read(2), by `MADV_POPULATE_WRITE`, each to a sibling, each copy among other pages that come and go, beside a thread whose
-/// pages do.
+/// pages do, by another program.
 #[test]
 fn so_they_do_however_they_write() {
-    for by in ["--by=1", "--by=2", "--by=3", "--by=4", "--by=5"] {
+    for by in ["--by=1", "--by=2", "--by=3", "--by=4", "--by=5", "--by=10"] {
         let world = world!();
         let peak = end_at_the_line(&world, 150 << 20, &["--children=4", "--mebibytes=100", by]);
         assert!(peak <= 300 << 20, "{by}: {peak}");
@@ -82,20 +82,43 @@ fn thousands_of_small_children_end_at_the_line() {
 /// Their counters stay what they were: each takes a page of its own and gives up one that it shares.
 #[test]
 fn so_do_those_that_take_new_pages_for_those_they_share() {
-    for by in ["--by=6", "--by=7", "--by=8"] {
+    for by in ["--by=6", "--by=7", "--by=8", "--by=9"] {
         for size in [["--children=24", "--mebibytes=48"], ["--children=3", "--mebibytes=100"]] {
             let world = world!();
             let line = 128 << 20;
             let mut settings = [&size[..], &[by, "--no-thp"]].concat();
             // Some of these a survey alone finds, within half a second or as soon as it has a CPU.
             let still = format!("--still={}", 2000 * slowness());
-            if by == "--by=8" {
+            if by >= "--by=8" {
                 settings.push(&still);
             }
             let peak = end_at_the_line(&world, line, &settings);
             // Those that are ending among them.
             assert!(peak <= line + 2 * PAST, "{by} {size:?}: {peak}");
         }
+    }
+}
+
+/// Their ends would be enough, too, for a page more than the line allows.
+#[test]
+fn small_processes_beside_those_that_copy_are_left_alone() {
+    for (line, settings) in
+        [(150, ["--children=4", "--mebibytes=100"]), (128, ["--children=24", "--mebibytes=48"])]
+    {
+        let world = world!();
+        let small = |number: u32| {
+            let size = format!("--mebibytes={}", 1 + number % 2);
+            let mut program = world.workload(ALICE, "bloat", &[&size, "--no-thp"]);
+            program.stage("ready");
+            program.stage("full");
+            program
+        };
+        let mut all: Vec<_> = (0..8).map(small).collect();
+        world.owns(ALICE);
+        world.limit(ALICE, &format!("{line}M"), &[]);
+        let written = write(&world, &settings);
+        assert!(written.left <= line << 20, "{}", written.left);
+        assert!(all.iter_mut().all(support::program::Program::runs), "{:?}", world.history());
     }
 }
 
