@@ -424,10 +424,10 @@ int measured(struct plimsoll_measured *ctx)
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
-	if (!ctx->unread) {
+	if (!ctx->unread)
 		a->stray_pages = 0;
+	if (ctx->unread != PLIMSOLL_UNREADABLE)
 		a->trusted_pages = 0;
-	}
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_COPIES);
 	ctx->result = may_copy(a);
 	return 0;

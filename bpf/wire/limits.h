@@ -349,10 +349,14 @@ struct plimsoll_of_account {
 	__s32 result;
 };
 
+/* plimsoll_measured.unread: some process was not read since strays were told of; some lets nobody read it. */
+#define PLIMSOLL_UNREAD_YET 1
+#define PLIMSOLL_UNREADABLE 2
+
 /* An account was surveyed. */
 struct plimsoll_measured {
 	__u32 account;
-	__u32 unread; /* not 0: some process let nobody read it, so that what went uncharged is not found */
+	__u32 unread; /* whose uncharged pages are not found: PLIMSOLL_UNREAD*; 0: all are */
 	__s32 result; /* 1: measure again, 0: enough */
 };
 

@@ -192,6 +192,43 @@ fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
     assert!(Path::new(&format!("/proc/{child}")).exists());
 }
 
+#[test]
+fn processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found() {
+    let world = world!();
+    let name = "processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found";
+    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    // So far from it nobody counts copies as they are made.
+    world.limit(ALICE, "1G", &[]);
+    let forks = "held = fill(20)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
+    let family = |copies: bool| {
+        let write = if copies { "for at in range(0, 40 << 20, 4096): held[at] = 2" } else { "pass" };
+        format!(
+            "held = fill(40)\nchild = os.fork()\nif child == 0:\n    {write}\n    say('is there')\nhear()\n"
+        )
+    };
+    // In no order of their addresses.
+    let mut families = Vec::new();
+    for copies in [true, false, true, false] {
+        families.push(stuck.python(&world, ALICE, &family(copies)));
+        stuck.stick(&world, ALICE, forks);
+    }
+    families.iter_mut().for_each(|one| assert_eq!(one.line(), "is there"));
+    let mebibytes = || (world.usage_pages(ALICE) * exact::page_bytes()) >> 20;
+    let before = mebibytes();
+    let since = Instant::now();
+    world.limit(ALICE, "1G", &["--soft", "100M"]);
+    // And no others are: of what those share that are stuck (20 MiB and the interpreter) half may be copies.
+    let most = before + 2 * 40 + 4 * 14;
+    while since.elapsed() < Duration::from_secs(4) * slowness() {
+        let found = mebibytes();
+        assert!(found <= most, "{found} of {before} after {:?}", since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let found = mebibytes();
+    assert!(found >= before + 2 * 40, "{found} of {before}");
+    assert_eq!(world.history(), Vec::<Value>::new());
+}
+
 /// The v1 freezer: what is in it does not run when it is killed, so that nobody but the reaper frees its memory.
 struct Freezer {
     folder: PathBuf,

@@ -28,15 +28,24 @@ use std::{
 /// disk does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Threads left to stuck processes at most. When so many are, nothing is read until one comes back.
-const LEFT_MAX: usize = 16;
+/// Threads left to stuck processes at most, those of sixteen owners. When so many are, nothing is read until one comes back.
+const LEFT_MAX: usize = 128;
 
 /// Of them, those left to processes of one owner.
-const LEFT_OF_OWNER_MAX: usize = 2;
+const LEFT_OF_OWNER_MAX: usize = 8;
 
 /// For so long after a thread was left, nobody of that owner is read: whoever gets stuck again and again costs others a
 /// tenth of their time at most.
 const PASSED_OVER: Duration = Duration::from_secs(10);
+
+/// Why a process was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// By its own doing, or its owner's: it did not answer in time, or so many of that owner do not.
+    Hindered,
+    /// Nobody is left to read it.
+    Crowded,
+}
 
 /// Reads, and may never come back.
 type Job = Box<dyn FnOnce(&mut ProcRoot) + Send>;
@@ -72,7 +81,8 @@ impl fmt::Debug for Reader {
 struct Left {
     process: VictimId,
     owner: Uid,
-    since: Instant,
+    /// Since when its owner is passed over.
+    noted: Option<Instant>,
     alive: Weak<()>,
 }
 
@@ -95,6 +105,29 @@ impl PatientReaders {
         patience: Duration,
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Option<T> {
+        if self.pool().passes_over(user) {
+            return None;
+        }
+        self.wait_for((process, user), (patience, true), read).ok()
+    }
+
+    /// As [`PatientReaders::read`], also when another process of the owner's got stuck just now, and nobody else is passed over
+    /// for this one: for those who see to it themselves that one owner does not cost others their time.
+    pub(crate) fn read_whoever<T: Send + 'static>(
+        &self,
+        process: (VictimId, Uid),
+        patience: Duration,
+        read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
+    ) -> Result<T, Unread> {
+        self.wait_for(process, (patience, false), read)
+    }
+
+    fn wait_for<T: Send + 'static>(
+        &self,
+        (process, user): (VictimId, Uid),
+        (patience, is_noted): (Duration, bool),
+        read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
+    ) -> Result<T, Unread> {
         let reader = self.pool().reader_for(process, user)?;
         let (answer, answered) = sync_channel(1);
         let job: Job = Box::new(move |proc| {
@@ -102,18 +135,18 @@ impl PatientReaders {
                 // Too late: nobody waits for it any more.
             }
         });
-        reader.jobs.try_send(job).ok()?;
+        reader.jobs.try_send(job).ok().ok_or(Unread::Crowded)?;
         match answered.recv_timeout(patience) {
             Ok(found) => {
                 // Others that were needed at the same time end.
                 self.pool().idle.get_or_insert(reader);
-                found
+                found.ok_or(Unread::Hindered)
             }
             Err(RecvTimeoutError::Timeout) => {
-                self.pool().leave(&reader, process, user);
-                None
+                self.pool().leave(&reader, (process, user), is_noted);
+                Err(Unread::Hindered)
             }
-            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Disconnected) => Err(Unread::Crowded),
         }
     }
 
@@ -129,23 +162,34 @@ impl PatientReaders {
 }
 
 impl Pool {
-    /// A thread that is free, unless this process or its owner is passed over.
-    fn reader_for(&mut self, process: VictimId, user: Uid) -> Option<Reader> {
+    /// Whether one of this owner's was left just now.
+    fn passes_over(&self, user: Uid) -> bool {
+        let owner = self.owners.owner(user);
+        self.left.iter().any(|left| left.owner == owner && left.is_recent())
+    }
+
+    /// A thread that is free, unless this process is stuck, or too many are.
+    fn reader_for(&mut self, process: VictimId, user: Uid) -> Result<Reader, Unread> {
         self.left.retain(|left| left.is_alive() || left.is_recent());
         let owner = self.owners.owner(user);
         let alive = || self.left.iter().filter(|left| left.is_alive());
-        let passed_over = self.left.iter().any(|left| left.owner == owner && left.is_recent())
-            || alive().any(|left| left.process == process)
+        if alive().any(|left| left.process == process)
             || alive().filter(|left| left.owner == owner).count() >= LEFT_OF_OWNER_MAX
-            || alive().count() >= LEFT_MAX;
-        if passed_over { None } else { self.idle.take().or_else(Reader::start) }
+        {
+            return Err(Unread::Hindered);
+        }
+        if alive().count() >= LEFT_MAX {
+            return Err(Unread::Crowded);
+        }
+        self.idle.take().or_else(Reader::start).ok_or(Unread::Crowded)
     }
 
-    fn leave(&mut self, reader: &Reader, process: VictimId, user: Uid) {
+    fn leave(&mut self, reader: &Reader, (process, user): (VictimId, Uid), is_noted: bool) {
         // Ranges of subordinate uids may have been given out since.
         self.owners = (self.find_owners)();
         let owner = self.owners.owner(user);
-        self.left.push(Left { process, owner, since: Instant::now(), alive: Weak::clone(&reader.alive) });
+        let noted = is_noted.then(Instant::now);
+        self.left.push(Left { process, owner, noted, alive: Weak::clone(&reader.alive) });
     }
 }
 
@@ -155,7 +199,7 @@ impl Left {
     }
 
     fn is_recent(&self) -> bool {
-        self.since.elapsed() < PASSED_OVER
+        self.noted.is_some_and(|noted| noted.elapsed() < PASSED_OVER)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     guard::{Caller, Request},
-    patient::{PATIENCE, PatientReaders},
+    patient::{self, PatientReaders, Unread},
 };
 use plimsoll_policy::{
     units::{Nanos, PageSize, Pages, Pid, Uid},
@@ -11,16 +11,25 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::process::{ProcRoot, ProcessError, clock_monotonic_ns, tick_ns};
 use std::{
+    collections::BTreeMap,
     io,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
+    time::Duration,
 };
 
 /// Processes read in one survey; others come next.
 pub(crate) const MEMBERS_MAX: usize = 1024;
 
-/// So long one account's processes are read in one survey; others come next. A page takes 60 ns (6.18).
+/// So long one account's processes are read in one survey, those among them that do not answer; others come next. A page takes
+/// 60 ns (6.18).
 const SHARE: Nanos = Nanos(100_000_000);
+
+/// So long one survey takes, and one waiting more; accounts that it did not come to are first in the next.
+const IN_ALL: Nanos = Nanos(1_000_000_000);
+
+/// So long one process is read: others wait meanwhile. Whoever took longer the last time has [`patient::PATIENCE`].
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One member of a family, as its charge was before it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +40,8 @@ pub(crate) struct Member {
     pub(crate) pid: Pid,
     pub(crate) start_ns: u64,
     pub(crate) own: Pages,
+    /// It did not answer in time when it was read last.
+    pub(crate) is_slow: bool,
 }
 
 impl Member {
@@ -45,8 +56,16 @@ pub(crate) struct Survey {
     /// Each member that it came to, and its anonymous and swapped pages, each parted among those who have it; `None`: it did
     /// not let itself be read.
     pub(crate) members: Vec<(Member, Option<Pages>)>,
-    /// How long was read, without the waiting for those that did not answer.
-    pub(crate) took: Nanos,
+    /// How long it took for each account.
+    pub(crate) spent: BTreeMap<Uid, Spent>,
+}
+
+/// How long a survey took.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) reading: Nanos,
+    /// For those that did not answer.
+    pub(crate) waiting: Nanos,
 }
 
 /// Has surveys made, one at a time.
@@ -84,25 +103,34 @@ impl Surveyor {
 
 fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> Survey {
     let mut survey = Survey::default();
-    let (mut user, mut spent) = (None, Nanos(0));
+    let end = clock_monotonic_ns().saturating_add(IN_ALL.0);
     for member in members {
-        if user.replace(member.user) != Some(member.user) {
-            spent = Nanos(0);
-        } else if spent > SHARE {
+        let began = clock_monotonic_ns();
+        if began > end {
+            break;
+        }
+        let spent = survey.spent.entry(member.user).or_default();
+        if spent.reading.saturating_add(spent.waiting) > SHARE {
             continue;
         }
         let id = member.id();
-        let began = clock_monotonic_ns();
         let read = move |proc: &mut ProcRoot| Some(proportional(proc, page_size, id));
-        let Some(found) = readers.read((id, member.user), PATIENCE, read) else {
-            survey.members.push((member, None));
-            continue;
-        };
-        // Who has ended meanwhile is not asked after.
-        survey.members.push((member, found.ok()));
-        let took = clock_monotonic_ns().saturating_sub(began);
-        spent = spent.saturating_add(Nanos(took));
-        survey.took = survey.took.saturating_add(Nanos(took));
+        let patience = if member.is_slow { patient::PATIENCE } else { PATIENCE };
+        let found = readers.read_whoever((id, member.user), patience, read);
+        let took = Nanos(clock_monotonic_ns().saturating_sub(began));
+        match found {
+            Ok(found) => {
+                spent.reading = spent.reading.saturating_add(took);
+                // Who has ended meanwhile is not asked after.
+                survey.members.push((member, found.ok()));
+            }
+            Err(Unread::Hindered) => {
+                spent.waiting = spent.waiting.saturating_add(took);
+                survey.members.push((member, None));
+            }
+            // As one that it did not come to.
+            Err(Unread::Crowded) => {}
+        }
     }
     survey
 }

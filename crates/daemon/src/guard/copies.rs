@@ -11,14 +11,19 @@ use plimsoll_policy::{
     copies::{self, copied},
     units::{Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, CopiesPart, STRAYS_MOST};
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, STRAYS_MOST};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Twice in the second within which growth is to be seen.
 const SURVEY_EVERY: Nanos = Nanos(500_000_000);
 
-/// Surveys of large processes take long: no more than a tenth of the time goes to them.
+/// So soon again where copies have no place: what a survey comes to is read in turns.
+const HURRIED: Nanos = Nanos(100_000_000);
+
+/// Surveys of large processes take long: no more than a tenth of the time goes to those of one account, and no more than a
+/// fourth to waiting for some of its.
 const SHARE_OF_TIME: u64 = 10;
+const SHARE_OF_WAITING: u64 = 4;
 
 /// A survey that has not come back for this long is not coming: asked again.
 const LOST_AFTER: Nanos = Nanos(10_000_000_000);
@@ -26,41 +31,65 @@ const LOST_AFTER: Nanos = Nanos(10_000_000_000);
 /// Which accounts are surveyed, and when next.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys {
-    /// Each with the address space that was read last: those after it come first.
-    accounts: BTreeMap<Uid, u64>,
-    next: Option<Nanos>,
-    /// None sooner.
-    rested: Nanos,
-    /// Since when one is under way.
-    asked: Option<Nanos>,
+    accounts: BTreeMap<Uid, Turn>,
+    /// The one under way: since when, and of whom.
+    asked: Option<(Nanos, BTreeMap<u32, Uid>)>,
     /// Members whose copies were not counted from the beginning on, and that were not read since.
     unknown: BTreeSet<u64>,
     /// What each was found to have copied when it was read last.
     found: BTreeMap<u64, Pages>,
-    /// Members that let nobody read them, and whose they are: what they copied or exchanged uncharged is not found.
-    unread: BTreeMap<u64, Uid>,
+    /// Members that were not read since what went uncharged of their account began anew.
+    unread: BTreeMap<u64, Unread>,
+}
+
+/// When an account is surveyed.
+#[derive(Debug, Default, Clone, Copy)]
+struct Turn {
+    due: Nanos,
+    /// None sooner.
+    rested: Nanos,
+    /// How long its last one took, with the waiting for those that did not answer: who costs least comes first.
+    cost: Nanos,
+    /// The address space that was read last: those after it come first.
+    after: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unread {
+    user: Uid,
+    /// It lets nobody read it: what it copied or exchanged uncharged is not found.
+    hinders: bool,
 }
 
 impl Surveys {
     /// An account that copies could bring near its line.
     pub(crate) fn add(&mut self, user: Uid) {
         self.accounts.entry(user).or_default();
-        if self.next.is_none() {
-            self.next = Some(Nanos(0));
-        }
     }
 
     /// As [`Surveys::add`]: copies were made that are nowhere to be charged, or may have been.
     pub(crate) fn hasten(&mut self, user: Uid) {
-        self.add(user);
-        if self.asked.is_none() {
-            self.next = self.next.map(|due| due.min(self.rested));
-        }
+        let turn = self.accounts.entry(user).or_default();
+        turn.due = turn.due.min(turn.rested);
     }
 
     /// When there is something to do.
-    pub(crate) const fn due(&self) -> Option<Nanos> {
-        self.next
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        match &self.asked {
+            Some((since, _)) => Some(since.saturating_add(LOST_AFTER)),
+            None => self.accounts.values().map(|turn| turn.due).min(),
+        }
+    }
+
+    fn coverage(&self, user: Uid) -> Coverage {
+        let its = || self.unread.values().filter(|unread| unread.user == user);
+        if its().any(|unread| unread.hinders) {
+            Coverage::Hindered
+        } else if its().next().is_some() {
+            Coverage::Some
+        } else {
+            Coverage::All
+        }
     }
 }
 
@@ -70,46 +99,60 @@ pub(crate) const fn may_copy(account: &AccountFacts) -> bool {
 }
 
 impl<K: Kernel> Attached<K> {
-    /// Asks for the survey that is due.
+    /// Asks for the surveys that are due.
     pub(crate) fn survey(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
         let moment = hands.now();
-        if self.surveys.next.is_none_or(|due| due > moment) {
+        if self.surveys.due().is_none_or(|due| due > moment) {
             return Ok(());
         }
         self.surveys.asked = None;
-        let mut wanted = BTreeMap::new();
-        for (user, after) in core::mem::take(&mut self.surveys.accounts) {
-            let all_read = self.surveys.unread.values().all(|owner| *owner != user);
-            if let Some(account) = self.limits.account(user)?
-                && self.limits.measure_again(account.index, all_read)?
+        let (mut wanted, mut anew) = (BTreeMap::new(), BTreeSet::new());
+        let due = |(user, turn): (&Uid, &Turn)| (turn.due <= moment).then_some(*user);
+        for user in self.surveys.accounts.iter().filter_map(due).collect::<Vec<_>>() {
+            let read = self.surveys.coverage(user);
+            let account = self.limits.account(user)?;
+            if let Some(account) = account
+                && self.limits.measure_again(account.index, read)?
             {
                 wanted.insert(account.index, user);
-                self.surveys.accounts.insert(user, after);
+                if read == Coverage::All {
+                    anew.insert(user);
+                }
+            } else {
+                self.surveys.accounts.remove(&user);
+                self.surveys.unread.retain(|_, unread| unread.user != user);
             }
         }
-        self.surveys.next = None;
-        let begins = self.limits.watch_copies(!wanted.is_empty()).unwrap_or_else(|error| {
+        let watched = !self.surveys.accounts.is_empty();
+        let begins = self.limits.watch_copies(watched).unwrap_or_else(|error| {
             hands.notices.once("copies", &error);
             false
         });
-        if wanted.is_empty() {
-            self.surveys.unknown.clear();
-            self.surveys.found.clear();
-            self.surveys.unread.clear();
+        if !watched {
+            self.surveys = Surveys::default();
             return Ok(());
         }
-        let members = self.members_of(&wanted, begins)?;
-        self.surveys.asked = (!members.is_empty() && hands.surveyor.ask(members)).then_some(moment);
-        let until = self.surveys.asked.map_or(SURVEY_EVERY, |_| LOST_AFTER);
-        self.surveys.next = Some(moment.saturating_add(until));
+        let members = self.members_of(&wanted, &anew, begins)?;
+        for user in wanted.values() {
+            let due = moment.saturating_add(SURVEY_EVERY);
+            self.surveys.accounts.entry(*user).and_modify(|turn| turn.due = due);
+        }
+        if !members.is_empty() && hands.surveyor.ask(members) {
+            self.surveys.asked = Some((moment, wanted));
+        }
         Ok(())
     }
 
-    /// The processes of the families of these accounts that are read next, those of each account together. `begins`: copies
-    /// are counted since just now.
-    fn members_of(&mut self, wanted: &BTreeMap<u32, Uid>, begins: bool) -> Result<Vec<Member>, BpfError> {
+    /// The processes of the families of these accounts that are read next, those of each account together. `anew`: of whom none
+    /// counts as read. `begins`: copies are counted since just now.
+    fn members_of(
+        &mut self,
+        wanted: &BTreeMap<u32, Uid>,
+        anew: &BTreeSet<Uid>,
+        begins: bool,
+    ) -> Result<Vec<Member>, BpfError> {
         let mut all: BTreeMap<Uid, Vec<Member>> = BTreeMap::new();
-        let unknown = &mut self.surveys.unknown;
+        let surveys = &mut self.surveys;
         let mut living = BTreeSet::new();
         self.limits.address_spaces(|space| {
             if space.family == 0 || space.dying {
@@ -117,9 +160,12 @@ impl<K: Kernel> Attached<K> {
             }
             living.insert(space.mm);
             if begins {
-                unknown.insert(space.mm);
+                surveys.unknown.insert(space.mm);
             }
             let Some(user) = wanted.get(&space.account) else { return };
+            if anew.contains(user) {
+                surveys.unread.insert(space.mm, Unread { user: *user, hinders: false });
+            }
             all.entry(*user).or_default().push(Member {
                 user: *user,
                 family: space.family,
@@ -127,16 +173,21 @@ impl<K: Kernel> Attached<K> {
                 pid: space.pid,
                 start_ns: space.start_ns,
                 own: space.own,
+                is_slow: surveys.unread.get(&space.mm).is_some_and(|unread| unread.hinders),
             });
         })?;
-        unknown.retain(|mm| living.contains(mm));
-        self.surveys.found.retain(|mm, _| living.contains(mm));
-        self.surveys.unread.retain(|mm, _| living.contains(mm));
+        surveys.unknown.retain(|mm| living.contains(mm));
+        surveys.found.retain(|mm, _| living.contains(mm));
+        surveys.unread.retain(|mm, _| living.contains(mm));
         let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX).max(1);
+        let mut all: Vec<(Turn, Vec<Member>)> = all
+            .into_iter()
+            .map(|(user, its)| (surveys.accounts.get(&user).copied().unwrap_or_default(), its))
+            .collect();
+        all.sort_by_key(|(turn, _)| turn.cost);
         let mut members = Vec::new();
-        for (user, mut its) in all {
-            let after = self.surveys.accounts.get(&user).copied().unwrap_or_default();
-            its.sort_unstable_by_key(|member| (member.mm <= after, member.mm));
+        for (turn, mut its) in all {
+            its.sort_unstable_by_key(|member| (member.mm <= turn.after, member.mm));
             members.extend(its.into_iter().take(share));
         }
         Ok(members)
@@ -144,47 +195,58 @@ impl<K: Kernel> Attached<K> {
 
     /// Charges what a survey found, and decides about the accounts that it is of.
     pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
-        let rest = Nanos(survey.took.0.saturating_mul(SHARE_OF_TIME));
-        let asked = self.surveys.asked.take().unwrap_or_default();
-        self.surveys.rested = hands.now().saturating_add(rest);
-        self.surveys.next = Some(hands.now().saturating_add(SURVEY_EVERY.max(rest)));
-        let mut families: BTreeMap<u64, Vec<AddressSpace>> = BTreeMap::new();
+        let Some((asked, accounts)) = self.surveys.asked.take() else { return Ok(()) };
         let read: BTreeMap<u64, &(Member, Option<Pages>)> =
             survey.members.iter().map(|one| (one.0.mm, one)).collect();
-        let wanted: BTreeSet<u64> = survey.members.iter().map(|(member, _)| member.family).collect();
+        let mut families: BTreeMap<(Uid, u64), Vec<AddressSpace>> = BTreeMap::new();
+        let mut living = BTreeSet::new();
         self.limits.address_spaces(|space| {
+            living.insert(space.mm);
             // Who was born since has a part of what the others were found to have.
-            if wanted.contains(&space.family) && space.tracked_ns <= asked.0 {
-                families.entry(space.family).or_default().push(*space);
+            if let Some(user) = accounts.get(&space.account)
+                && space.family != 0
+                && space.tracked_ns <= asked.0
+            {
+                families.entry((*user, space.family)).or_default().push(*space);
             }
         })?;
-        let mut strays = BTreeMap::new();
         for (member, found) in &survey.members {
-            let user = member.user;
-            if let Entry::Vacant(vacant) = strays.entry(user) {
-                let account = self.limits.account(user)?;
-                vacant.insert(account.is_some_and(|account| account.strays >= STRAYS_MOST));
-            }
             if found.is_some() {
                 self.surveys.unknown.remove(&member.mm);
                 self.surveys.unread.remove(&member.mm);
-            } else {
-                self.surveys.unread.insert(member.mm, user);
-                // Copies were made that are nowhere to be charged: they may all be its.
-                if strays.get(&user) == Some(&true) {
-                    self.surveys.unknown.insert(member.mm);
+            } else if living.contains(&member.mm) {
+                self.surveys.unread.insert(member.mm, Unread { user: member.user, hinders: true });
+            }
+            self.surveys.accounts.entry(member.user).and_modify(|turn| turn.after = member.mm);
+        }
+        self.surveys.unread.retain(|mm, _| living.contains(mm));
+        for user in accounts.values() {
+            let strays = self.limits.account(*user)?.map_or(Pages(0), |account| account.strays);
+            // Where copies were made that are nowhere to be charged, as many are whoever's was not read.
+            let mut hidden = if strays >= STRAYS_MOST { strays } else { Pages(0) };
+            self.rest(*user, survey, hidden, hands.now());
+            for ((_, family), members) in families.range((*user, 0)..=(*user, u64::MAX)) {
+                // Of one that the survey did not come to, nothing is known that was not before.
+                if hidden > Pages(0) || members.iter().any(|space| read.contains_key(&space.mm)) {
+                    self.charge_family(*family, members, &read, &mut hidden)?;
                 }
             }
-            self.surveys.accounts.entry(user).and_modify(|after| *after = member.mm);
-        }
-        for (family, members) in families {
-            self.charge_family(family, &members, &read)?;
-        }
-        for user in strays.into_keys() {
             // No event came with what was charged: nobody but us looks at the line.
-            self.judge(user, None, hands)?;
+            self.judge(*user, None, hands)?;
         }
         Ok(())
+    }
+
+    /// When this account is surveyed next: soon where some of it is `hidden` still.
+    fn rest(&mut self, user: Uid, survey: &Survey, hidden: Pages, now: Nanos) {
+        let Some(turn) = self.surveys.accounts.get_mut(&user) else { return };
+        let spent = survey.spent.get(&user).copied().unwrap_or_default();
+        turn.cost = spent.reading.saturating_add(spent.waiting);
+        let reading = spent.reading.0.saturating_mul(SHARE_OF_TIME);
+        let waiting = spent.waiting.0.saturating_mul(SHARE_OF_WAITING);
+        turn.rested = now.saturating_add(Nanos(reading.saturating_add(waiting)));
+        let least = if hidden > Pages(0) { HURRIED } else { SURVEY_EVERY };
+        turn.due = turn.rested.max(now.saturating_add(least));
     }
 
     /// What was counted as it was copied is its members' own by now: what is found beyond that was not.
@@ -193,6 +255,7 @@ impl<K: Kernel> Attached<K> {
         family: u64,
         members: &[AddressSpace],
         read: &BTreeMap<u64, &(Member, Option<Pages>)>,
+        hidden: &mut Pages,
     ) -> Result<(), BpfError> {
         let Some(facts) = self.limits.family(family)? else { return Ok(()) };
         let count = u64::try_from(members.len()).unwrap_or(u64::MAX);
@@ -201,7 +264,7 @@ impl<K: Kernel> Attached<K> {
             let tried = read.get(&space.mm).filter(|(member, _)| {
                 space.pid == member.pid && space.start_ns == member.start_ns && space.family == member.family
             });
-            let copied = match tried {
+            let known = match tried {
                 Some((member, Some(proportional))) => {
                     let found =
                         copies::Member { proportional: *proportional, own: member.own.max(space.own) };
@@ -214,6 +277,9 @@ impl<K: Kernel> Attached<K> {
                 Some((_, None)) if self.surveys.unknown.contains(&space.mm) => space.shared,
                 Some(_) | None => self.surveys.found.get(&space.mm).copied().unwrap_or_default(),
             };
+            let more = space.shared.saturating_sub(known).min(*hidden);
+            *hidden = hidden.saturating_sub(more);
+            let copied = Pages(known.0.saturating_add(more.0));
             held.push(copies::Member::unread(space.own, space.shared, copied, count));
         }
         self.limits.set_copies(family, copied(facts.pages, facts.shares, &held), &parts)?;

@@ -17,8 +17,8 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, Events, FamilyFacts, Holder, Limits,
-        LineSet, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
+        AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, Events, FamilyFacts, Holder,
+        Limits, LineSet, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
     },
     cgroup::{Cgroup, CgroupError, CgroupRoot, Marks, SetBy},
     process::{
@@ -389,8 +389,8 @@ impl Programs for Limits {
         Self::set_copies(self, family, copied, parts)
     }
 
-    fn measure_again(&self, account: u32, all_read: bool) -> Result<bool, BpfError> {
-        Self::measure_again(self, account, all_read)
+    fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError> {
+        Self::measure_again(self, account, read)
     }
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {

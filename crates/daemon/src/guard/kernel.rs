@@ -12,8 +12,8 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, CopiesPart, DefaultLine, FamilyFacts, Holder, LineSet,
-        MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
+        AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts, Holder,
+        LineSet, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -114,7 +114,7 @@ pub(crate) trait Programs: Debug {
     fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError>;
     fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError>;
     fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError>;
-    fn measure_again(&self, account: u32, all_read: bool) -> Result<bool, BpfError>;
+    fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError>;
     fn verify(&self, account: u32) -> Result<(), BpfError>;
 }
 

@@ -1,4 +1,4 @@
-use super::{LEFT_MAX, PASSED_OVER, PATIENCE, PatientReaders, command_line};
+use super::{LEFT_MAX, LEFT_OF_OWNER_MAX, PASSED_OVER, PATIENCE, PatientReaders, Unread, command_line};
 use crate::owners::Owners;
 use plimsoll_policy::{
     units::{Pid, Uid},
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(10);
 
 fn id(pid: u32) -> VictimId {
     VictimId { pid: Pid(pid), start_ns: 1 }
@@ -55,7 +55,7 @@ impl Stuck {
     /// As if what happened had happened earlier.
     fn wait(&self, time: Duration) {
         for left in &mut self.readers.pool().left {
-            left.since = left.since.checked_sub(time).unwrap();
+            left.noted = left.noted.map(|noted| noted.checked_sub(time).unwrap());
         }
     }
 
@@ -95,14 +95,46 @@ fn a_process_that_is_stuck_costs_one_wait_and_nobody_elses_reading() {
 }
 
 #[test]
+fn who_sees_to_the_time_itself_is_told_why_and_has_nobody_else_passed_over() {
+    let stuck = Stuck::new();
+    let read = |pid: u32, user: u32| {
+        let held = Arc::clone(&stuck.held);
+        let is_stuck = pid < 10;
+        stuck.readers.read_whoever(
+            (id(pid), Uid(user)),
+            if is_stuck { SHORT } else { PATIENCE * 20 },
+            move |_| {
+                let _released = is_stuck.then(|| held.lock().unwrap().recv());
+                Some(pid)
+            },
+        )
+    };
+    assert_eq!([read(1, 2), read(12, 2)], [Err(Unread::Hindered), Ok(12)]);
+    assert_eq!(stuck.ask(12, 2), Some(12));
+    // So many of an owner's are left; then it is the owner's own doing.
+    for pid in 2..9 {
+        assert_eq!(read(pid, 2), Err(Unread::Hindered));
+    }
+    assert_eq!([read(12, 2), read(12, 3)], [Err(Unread::Hindered), Ok(12)]);
+    // Nobody else's.
+    for user in 100..=100 + u32::try_from(LEFT_MAX).unwrap() {
+        if read(1000 + user, user).is_ok() {
+            assert_eq!(stuck.ask_stuck(2000 + user, user), None);
+        }
+    }
+    assert_eq!([read(12, 3), read(12, 2)], [Err(Unread::Crowded), Err(Unread::Hindered)]);
+}
+
+#[test]
 fn an_owner_has_only_so_many_threads_whatever_uids_the_processes_have() {
     let stuck = Stuck::with(|| Owners::of(b"100:5000:100\n", b""));
-    for (pid, user) in [(1, 100), (2, 5001), (3, 5002), (4, 5099)] {
-        assert_eq!(stuck.ask_stuck(pid, user), None);
+    for number in 0..12 {
+        let user = if number == 0 { 100 } else { 5000 + number };
+        assert_eq!(stuck.ask_stuck(number + 1, user), None);
         stuck.wait(PASSED_OVER);
     }
-    assert_eq!(stuck.left(), 2);
-    assert_eq!(stuck.ask(5, 101), Some(5));
+    assert_eq!(stuck.left(), LEFT_OF_OWNER_MAX);
+    assert_eq!(stuck.ask(50, 101), Some(50));
 }
 
 #[test]

@@ -96,6 +96,17 @@ pub struct FamilyFacts {
     pub living: u32,
 }
 
+/// Of an account's processes that share memory since a fork, who was read since what went uncharged began anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// Each.
+    All,
+    /// Not all yet.
+    Some,
+    /// Somebody lets nobody read it.
+    Hindered,
+}
+
 /// What of its family's copies may be one member's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopiesPart {
@@ -573,12 +584,17 @@ impl<S: Site> Limits<S> {
     }
 
     /// Whether copy-on-write may still bring an account near its line. When it may not, the programs tell when it may
-    /// again. `all_read`: the last survey read every process that it came to, so that nothing is uncharged any more.
+    /// again. What the surveys since then found of what went uncharged begins anew.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn measure_again(&self, account: u32, all_read: bool) -> Result<bool, BpfError> {
-        let mut context = abi::plimsoll_measured { account, unread: u32::from(!all_read), result: 0 };
+    pub fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError> {
+        let unread = match read {
+            Coverage::All => 0,
+            Coverage::Some => abi::PLIMSOLL_UNREAD_YET,
+            Coverage::Hindered => abi::PLIMSOLL_UNREADABLE,
+        };
+        let mut context = abi::plimsoll_measured { account, unread, result: 0 };
         self.measured.run(&mut context)?;
         match context.result {
             0 | 1 => Ok(context.result == 1),

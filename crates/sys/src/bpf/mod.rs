@@ -30,7 +30,8 @@ pub use facts::{AccountFacts, AddressSpace, STRAYS_MOST};
 pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use limits::{
-    CopiesPart, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark, Weighing,
+    CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark,
+    Weighing,
 };
 pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use map::Map;

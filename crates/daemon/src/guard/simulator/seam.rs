@@ -18,8 +18,8 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, DefaultLine, FamilyFacts, Grants, Holder,
-        Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, Site, VictimMark, Weighing,
+        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Coverage, DefaultLine, FamilyFacts, Grants,
+        Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, Site, VictimMark, Weighing,
     },
     process::{Memory, Portrait, Process, ProcessError, ScanCounts, Subject},
 };
@@ -593,7 +593,7 @@ impl Programs for SimPrograms {
         Ok(false)
     }
 
-    fn measure_again(&self, _: u32, _: bool) -> Result<bool, BpfError> {
+    fn measure_again(&self, _: u32, _: Coverage) -> Result<bool, BpfError> {
         Ok(false)
     }
 }
