@@ -22,6 +22,16 @@ static __always_inline struct plimsoll_account *account_at(__u32 index)
 	return bpf_map_lookup_elem(&accounts, &index);
 }
 
+/* Pages times weight stay below it: what comes after others is so many of these below them, which add up as bits do. */
+#define TIER_SHIFT 60
+#define TIER_RANKS (1LL << TIER_SHIFT)
+
+/* Somebody who is not known as one of the largest may count more by now, without an event of its own: the next choice searches. */
+static __always_inline void search_anew(struct plimsoll_account *a)
+{
+	a->floor_rank = TIER_RANKS;
+}
+
 static __always_inline __u32 word_account(__u64 word)
 {
 	return word >> PLIMSOLL_WORD_SHIFT;

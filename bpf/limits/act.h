@@ -342,7 +342,7 @@ __noinline int live_again(__u64 key, __u32 no_more)
 	settle_living(e);
 	a = account_at(word_account(e->word));
 	if (a) {
-		a->floor_rank = TIER_RANKS;
+		search_anew(a);
 		a->nobody_ns = 0;
 	}
 	return 0;

@@ -121,7 +121,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	else
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
 	/* What a session may hold is another part of it: the next choice is made among all. */
-	a->floor_rank = TIER_RANKS;
+	search_anew(a);
 	a->nobody_ns = 0;
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
@@ -410,6 +410,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		more = ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages);
 		family_moved(a, 0, more);
 		account_add(a, more);
+		search_anew(a);
 	}
 	ctx->result = 0;
 	leave_one(f, family);

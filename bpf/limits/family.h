@@ -242,6 +242,9 @@ __noinline int count_living(__u64 id, __u32 change)
 	a = account_at(f->account);
 	if (a)
 		settle_dying_family(f, a);
+	/* What they share goes with the last that lives. */
+	if (a && f->living <= 1)
+		search_anew(a);
 	leave_one(f, id);
 	return 0;
 }

@@ -7,9 +7,6 @@
 #ifndef PLIMSOLL_LIMITS_RANK_H
 #define PLIMSOLL_LIMITS_RANK_H
 
-/* Pages times weight stay below it: what comes after others is so many of these below them, which add up as bits do. */
-#define TIER_SHIFT 60
-#define TIER_RANKS (1LL << TIER_SHIFT)
 /* So far below come those whose end is not enough. */
 #define SHORT_RANKS (2 * TIER_RANKS)
 /* And so far what a session stands on. */
