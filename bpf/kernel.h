@@ -211,7 +211,8 @@ struct vm_area_struct {
 };
 
 struct rb_node {
-	unsigned long __rb_parent_color;
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
 };
 
 struct rb_root {

@@ -209,6 +209,8 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	delta = settle_event(e, mm, member, false);
 	if (copies_watched && delta < 0 && member == PLIMSOLL_MEMBER_ANON && !(task->flags & PF_MEMALLOC))
 		frees_for_another(task);
+	if (copies_watched && delta > 0 && member == PLIMSOLL_MEMBER_ANON)
+		note_elsewhere();
 	judge(e, delta, may_be_granted(task, member, delta));
 	unpin(e);
 	return 0;

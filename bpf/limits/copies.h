@@ -19,24 +19,6 @@
 #define MAPPING_ANON 1
 #define MAPPING_FLAGS 3ull
 
-/* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there. */
-struct taken {
-	__u64 page; /* 0: none */
-	__u64 mm;
-	__u64 task;
-	__s64 pages;
-	/* What mm had then of anonymous memory: the shared count, and what this CPU, or this thread, keeps to itself. */
-	__s64 count;
-	__s64 kept;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct taken);
-} last_taken SEC(".maps");
-
 /* What this CPU keeps of an address space's anonymous pages, on Linux 6.1 the thread that runs. The address space is pinned. */
 static __always_inline __s64 kept_here(__u64 key)
 {
@@ -82,17 +64,18 @@ static __always_inline bool became_copy(struct taken *t)
 }
 
 /*
- * An address space that the page may be in, of those that the page's mapping is of (anon_vma_chain); 0: not found. Whoever
- * writes to another's memory makes the copies in that.
+ * The address space that the page is in, where it is the only one that the page's mapping is of (anon_vma_chain); else one of
+ * them, or 0. Whoever writes to another's memory makes the copies in that.
  */
-static __always_inline __u64 mapped_in(struct taken *t)
+static __always_inline __u64 mapped_in(struct taken *t, bool *only)
 {
 	struct folio *folio = (struct folio *)t->page;
 	struct anon_vma *group = (struct anon_vma *)((__u64)BPF_CORE_READ(folio, mapping) & ~MAPPING_FLAGS);
-	__u64 node = (__u64)BPF_CORE_READ(group, rb_root.rb_root.rb_node);
+	struct rb_node *node = BPF_CORE_READ(group, rb_root.rb_root.rb_node);
 	struct anon_vma_chain *chain;
 
-	chain = (struct anon_vma_chain *)(node - bpf_core_field_offset(struct anon_vma_chain, rb));
+	chain = (struct anon_vma_chain *)((__u64)node - bpf_core_field_offset(struct anon_vma_chain, rb));
+	*only = node && !BPF_CORE_READ(node, rb_left) && !BPF_CORE_READ(node, rb_right);
 	return node ? (__u64)BPF_CORE_READ(chain, vma, vm_mm) : 0;
 }
 
@@ -121,7 +104,8 @@ static __always_inline void look_at(struct taken *t)
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a;
 	__s64 pages = t->pages;
-	bool copy;
+	bool copy, only;
+	__u64 other;
 
 	if (!e || !pin(e, key))
 		return;
@@ -130,9 +114,17 @@ static __always_inline void look_at(struct taken *t)
 	unpin(e);
 	if (!copy)
 		return;
-	pages -= place_copies(key, pages);
-	if (pages > 0)
-		pages -= place_copies(mapped_in(t), pages);
+	other = mapped_in(t, &only);
+	if (only) {
+		/* In another's memory it is no copy where that one's counter rose. */
+		if (t->elsewhere && other != key)
+			return;
+		pages -= place_copies(other, pages);
+	} else if (!t->elsewhere) {
+		pages -= place_copies(key, pages);
+		if (pages > 0)
+			pages -= place_copies(other, pages);
+	}
 	if (pages > 0)
 		note_strays(a, key, pages);
 }
@@ -196,6 +188,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	t->pages = 1 << (order & 15);
 	t->count = anonymous_count(key);
 	t->kept = kept_here(key);
+	t->elsewhere = 0;
 	t->page = (__u64)page;
 	return 0;
 }

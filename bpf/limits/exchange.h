@@ -12,6 +12,36 @@
 /* Freed pages are taken off the charge so many at a time. */
 #define FREED_AT_ONCE 64
 
+/* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there, see copies.h. */
+struct taken {
+	__u64 page; /* 0: none */
+	__u64 mm;
+	__u64 task;
+	__s64 pages;
+	/* What mm had then of anonymous memory: the shared count, and what this CPU, or this thread, keeps to itself. */
+	__s64 count;
+	__s64 kept;
+	__u64 elsewhere; /* not 0: since then another's counter rose by what was done here */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct taken);
+} last_taken SEC(".maps");
+
+/* Who runs here put a page into another's memory, whose counter rose: that was the page, or one that was taken before. */
+static __always_inline void note_elsewhere(void)
+{
+	struct taken *t;
+	__u32 zero = 0;
+
+	t = bpf_map_lookup_elem(&last_taken, &zero);
+	if (t)
+		t->elsewhere = 1;
+}
+
 /* So many more pages of this account need not be freed, of the `most` that are wanted. */
 static __always_inline __s64 trust(struct plimsoll_account *a, __s64 most)
 {
