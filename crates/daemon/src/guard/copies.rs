@@ -21,7 +21,7 @@ const SURVEY_EVERY: Nanos = Nanos(500_000_000);
 const HURRIED: Nanos = Nanos(100_000_000);
 
 /// Surveys of large processes take long: no more than a tenth of the time goes to those of one account, and no more than a
-/// fourth to waiting for some of its.
+/// fifth to waiting for some of its.
 const SHARE_OF_TIME: u64 = 10;
 const SHARE_OF_WAITING: u64 = 4;
 
@@ -38,6 +38,8 @@ pub(crate) struct Surveys {
     unknown: BTreeSet<u64>,
     /// What each was found to have copied when it was read last.
     found: BTreeMap<u64, Pages>,
+    /// Members that did not answer in time once: they are waited for longer.
+    slow: BTreeSet<u64>,
     /// Members that were not read since what went uncharged of their account began anew.
     unread: BTreeMap<u64, Unread>,
 }
@@ -52,6 +54,8 @@ struct Turn {
     cost: Nanos,
     /// The address space that was read last: those after it come first.
     after: u64,
+    /// Copies that had no place when none counted as read.
+    strays: Pages,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +112,11 @@ impl<K: Kernel> Attached<K> {
         self.surveys.asked = None;
         let (mut wanted, mut anew) = (BTreeMap::new(), BTreeSet::new());
         let due = |(user, turn): (&Uid, &Turn)| (turn.due <= moment).then_some(*user);
-        for user in self.surveys.accounts.iter().filter_map(due).collect::<Vec<_>>() {
+        let due_now: Vec<Uid> = self.surveys.accounts.iter().filter_map(due).collect();
+        for turn in self.surveys.accounts.values_mut().filter(|turn| turn.due <= moment) {
+            turn.due = moment.saturating_add(SURVEY_EVERY);
+        }
+        for user in due_now {
             let read = self.surveys.coverage(user);
             let account = self.limits.account(user)?;
             if let Some(account) = account
@@ -117,6 +125,7 @@ impl<K: Kernel> Attached<K> {
                 wanted.insert(account.index, user);
                 if read == Coverage::All {
                     anew.insert(user);
+                    self.surveys.accounts.entry(user).and_modify(|turn| turn.strays = account.strays);
                 }
             } else {
                 self.surveys.accounts.remove(&user);
@@ -133,10 +142,6 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         let members = self.members_of(&wanted, &anew, begins)?;
-        for user in wanted.values() {
-            let due = moment.saturating_add(SURVEY_EVERY);
-            self.surveys.accounts.entry(*user).and_modify(|turn| turn.due = due);
-        }
         if !members.is_empty() && hands.surveyor.ask(members) {
             self.surveys.asked = Some((moment, wanted));
         }
@@ -173,11 +178,12 @@ impl<K: Kernel> Attached<K> {
                 pid: space.pid,
                 start_ns: space.start_ns,
                 own: space.own,
-                is_slow: surveys.unread.get(&space.mm).is_some_and(|unread| unread.hinders),
+                is_slow: surveys.slow.contains(&space.mm),
             });
         })?;
         surveys.unknown.retain(|mm| living.contains(mm));
         surveys.found.retain(|mm, _| living.contains(mm));
+        surveys.slow.retain(|mm| living.contains(mm));
         surveys.unread.retain(|mm, _| living.contains(mm));
         let share = MEMBERS_MAX.checked_div(all.len()).unwrap_or(MEMBERS_MAX).max(1);
         let mut all: Vec<(Turn, Vec<Member>)> = all
@@ -216,12 +222,15 @@ impl<K: Kernel> Attached<K> {
                 self.surveys.unread.remove(&member.mm);
             } else if living.contains(&member.mm) {
                 self.surveys.unread.insert(member.mm, Unread { user: member.user, hinders: true });
+                self.surveys.slow.insert(member.mm);
             }
             self.surveys.accounts.entry(member.user).and_modify(|turn| turn.after = member.mm);
         }
         self.surveys.unread.retain(|mm, _| living.contains(mm));
         for user in accounts.values() {
-            let strays = self.limits.account(*user)?.map_or(Pages(0), |account| account.strays);
+            let now = self.limits.account(*user)?.map_or(Pages(0), |account| account.strays);
+            let before = self.surveys.accounts.get(user).map_or(Pages(0), |turn| turn.strays);
+            let strays = Pages(now.0.saturating_add(before.0));
             // Where copies were made that are nowhere to be charged, as many are whoever's was not read.
             let mut hidden = if strays >= STRAYS_MOST { strays } else { Pages(0) };
             self.rest(*user, survey, hidden, hands.now());
@@ -273,8 +282,10 @@ impl<K: Kernel> Attached<K> {
                     held.push(found);
                     continue;
                 }
-                // Whoever lets nobody look at it may have copied everything before that was counted.
-                Some((_, None)) if self.surveys.unknown.contains(&space.mm) => space.shared,
+                // Whoever lets nobody look at it, however long that waits, may have copied everything before that was counted.
+                Some((member, None)) if member.is_slow && self.surveys.unknown.contains(&space.mm) => {
+                    space.shared
+                }
                 Some(_) | None => self.surveys.found.get(&space.mm).copied().unwrap_or_default(),
             };
             let more = space.shared.saturating_sub(known).min(*hidden);
