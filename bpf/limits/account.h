@@ -26,7 +26,7 @@ static __always_inline struct plimsoll_account *account_at(__u32 index)
 #define TIER_SHIFT 60
 #define TIER_RANKS (1LL << TIER_SHIFT)
 
-/* Somebody who is not known as one of the largest may count more by now, without an event of its own: the next choice searches. */
+/* Who is not known as one of the largest may count more by now, without an event of its own: the next choice searches. */
 static __always_inline void search_anew(struct plimsoll_account *a)
 {
 	a->floor_rank = TIER_RANKS;

@@ -12,7 +12,7 @@
 /* Freed pages are taken off the charge so many at a time. */
 #define FREED_AT_ONCE 64
 
-/* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken there, see copies.h. */
+/* The last page taken on a CPU that may be a copy: what became of it is looked at when the next is taken, see copies.h. */
 struct taken {
 	__u64 page; /* 0: none */
 	__u64 mm;

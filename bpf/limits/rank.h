@@ -72,10 +72,10 @@ static __always_inline __s64 gives_back(struct plimsoll_mm *e)
 }
 
 /*
- * As rank_of(), with those last whose end would not bring its account to its line. Who shares most of what it is charged since a
- * fork gives little of it back, and the next would have to go at once: it counts so many times what comes back at most. The
- * same is in policy (selection.rs). This and the next are global, so that the verifier walks their branches once, and not in
- * each step of a search.
+ * As rank_of(), with those last whose end would not bring its account to its line. Who shares most of what it is charged
+ * since a fork gives little of it back, and the next would have to go at once: it counts so many times what comes back at
+ * most. The same is in policy (selection.rs). This and the next are global, so that the verifier walks their branches once,
+ * and not in each step of a search.
  */
 __noinline __s64 standing_of(__u32 account, __u64 key)
 {
