@@ -240,11 +240,12 @@ __noinline int count_living(__u64 id, __u32 change)
 		return 0;
 	__sync_fetch_and_add(&f->living, change);
 	a = account_at(f->account);
-	if (a)
+	if (a) {
 		settle_dying_family(f, a);
-	/* What they share goes with the last that lives. */
-	if (a && f->living <= 1)
-		search_anew(a);
+		/* What they share goes with the last that lives. */
+		if (f->living <= 1)
+			search_anew(a);
+	}
 	leave_one(f, id);
 	return 0;
 }

@@ -28,7 +28,7 @@ const SHARE: Nanos = Nanos(100_000_000);
 /// So long one survey takes, and one waiting more; accounts that it did not come to are first in the next.
 const IN_ALL: Nanos = Nanos(1_000_000_000);
 
-/// So long one process is read: others wait meanwhile. Whoever took longer the last time has [`patient::PATIENCE`].
+/// So long one process is read: others wait meanwhile. Whoever took longer once has [`patient::PATIENCE`].
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One member of a family, as its charge was before it was read.
@@ -40,7 +40,7 @@ pub(crate) struct Member {
     pub(crate) pid: Pid,
     pub(crate) start_ns: u64,
     pub(crate) own: Pages,
-    /// It did not answer in time when it was read last.
+    /// It did not answer in time once.
     pub(crate) is_slow: bool,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Surveys {
     /// Members that did not answer in time once: they are waited for longer.
     slow: BTreeSet<u64>,
     /// Members that were not read since what went uncharged of their account began anew.
-    unread: BTreeMap<u64, Unread>,
+    unread: BTreeMap<u64, UnreadMember>,
 }
 
 /// When an account is surveyed.
@@ -59,7 +59,7 @@ struct Turn {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Unread {
+struct UnreadMember {
     user: Uid,
     /// It lets nobody read it: what it copied or exchanged uncharged is not found.
     hinders: bool,
@@ -111,10 +111,11 @@ impl<K: Kernel> Attached<K> {
         }
         self.surveys.asked = None;
         let (mut wanted, mut anew) = (BTreeMap::new(), BTreeSet::new());
-        let due = |(user, turn): (&Uid, &Turn)| (turn.due <= moment).then_some(*user);
-        let due_now: Vec<Uid> = self.surveys.accounts.iter().filter_map(due).collect();
-        for turn in self.surveys.accounts.values_mut().filter(|turn| turn.due <= moment) {
+        // Before anything that can fail: it is not asked again at once.
+        let mut due_now = Vec::new();
+        for (user, turn) in self.surveys.accounts.iter_mut().filter(|(_, turn)| turn.due <= moment) {
             turn.due = moment.saturating_add(SURVEY_EVERY);
+            due_now.push(*user);
         }
         for user in due_now {
             let read = self.surveys.coverage(user);
@@ -169,7 +170,7 @@ impl<K: Kernel> Attached<K> {
             }
             let Some(user) = wanted.get(&space.account) else { return };
             if anew.contains(user) {
-                surveys.unread.insert(space.mm, Unread { user: *user, hinders: false });
+                surveys.unread.insert(space.mm, UnreadMember { user: *user, hinders: false });
             }
             all.entry(*user).or_default().push(Member {
                 user: *user,
@@ -221,7 +222,7 @@ impl<K: Kernel> Attached<K> {
                 self.surveys.unknown.remove(&member.mm);
                 self.surveys.unread.remove(&member.mm);
             } else if living.contains(&member.mm) {
-                self.surveys.unread.insert(member.mm, Unread { user: member.user, hinders: true });
+                self.surveys.unread.insert(member.mm, UnreadMember { user: member.user, hinders: true });
                 self.surveys.slow.insert(member.mm);
             }
             self.surveys.accounts.entry(member.user).and_modify(|turn| turn.after = member.mm);
@@ -246,15 +247,16 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    /// When this account is surveyed next: soon where some of it is `hidden` still.
+    /// When this account is surveyed next: soon where some of it is `hidden` still, and to be found by reading more of it.
     fn rest(&mut self, user: Uid, survey: &Survey, hidden: Pages, now: Nanos) {
+        let hurries = hidden > Pages(0) && self.surveys.coverage(user) != Coverage::Hindered;
         let Some(turn) = self.surveys.accounts.get_mut(&user) else { return };
         let spent = survey.spent.get(&user).copied().unwrap_or_default();
         turn.cost = spent.reading.saturating_add(spent.waiting);
         let reading = spent.reading.0.saturating_mul(SHARE_OF_TIME);
         let waiting = spent.waiting.0.saturating_mul(SHARE_OF_WAITING);
         turn.rested = now.saturating_add(Nanos(reading.saturating_add(waiting)));
-        let least = if hidden > Pages(0) { HURRIED } else { SURVEY_EVERY };
+        let least = if hurries { HURRIED } else { SURVEY_EVERY };
         turn.due = turn.rested.max(now.saturating_add(least));
     }
 
