@@ -24,11 +24,13 @@ static long own_uid = -1;
 static long watchdog_seconds = 60;
 static long no_thp;
 static long wait_at_stages;
+static long outlives_parent;
 
 static const struct setting common_settings[] = {
 	{ "uid", "take on this uid and gid first (60000 to 60999)", UID_FIRST, UID_LAST, &own_uid },
 	{ "seconds", "end by itself after this time (60)", 1, SECONDS_MAX, &watchdog_seconds },
 	{ "no-thp", "take no transparent huge pages", 0, 1, &no_thp },
+	{ "outlive", "go on when the process that started it has ended", 0, 1, &outlives_parent },
 	{ "wait", "at each stage wait for a line on standard input", 0, 1, &wait_at_stages },
 };
 
@@ -89,6 +91,8 @@ static void end_by_watchdog(int signal_number)
 
 void workload_die_with_parent(void)
 {
+	if (outlives_parent)
+		return;
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
 		workload_fail("prctl(PR_SET_PDEATHSIG)");
 }
@@ -129,7 +133,7 @@ void workload_start(int argc, char **argv, const struct setting *settings, size_
 	else
 		workload_die_with_parent();
 	/* The parent may have gone before its death could be heard of. */
-	if (getppid() != parent)
+	if (getppid() != parent && !outlives_parent)
 		_exit(1);
 }
 

@@ -129,12 +129,13 @@ fn of_two_of_like_size_the_one_of_the_higher_oom_score_adj_goes_first() {
     assert!(first.runs());
 }
 
-/// A shell with two children that hold memory, as `make` has; gives its number and the larger child's.
+/// A shell with two children that hold memory, as `make` has; gives its number and the larger child's. They do not end with
+/// the shell: whoever goes was signalled.
 fn make(cell: &Cell) -> (Program, u64, u64) {
     let (small, large) = (cell.copy_of_chill("cc"), cell.copy_of_chill("ld"));
     let script = format!(
-        "echo number $$; {} --mebibytes=16 --seconds=90 & {} --mebibytes=48 --seconds=90 & echo larger $!; wait; \
-         sleep 60",
+        "echo number $$; {} --outlive --mebibytes=16 --seconds=90 & {} --outlive --mebibytes=48 --seconds=90 & \
+         echo larger $!; wait; sleep 60",
         small.display(),
         large.display()
     );
