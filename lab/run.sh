@@ -75,7 +75,12 @@ prelude() {
 cd $(printf '%q' "$PWD/crates/cli") || exit
 export PLIMSOLL_TEST_SLOWNESS=$slowness PLIMSOLL_TEST_ALL=${PLIMSOLL_TEST_ALL:-} RUST_TEST_THREADS=1 RUST_BACKTRACE=0
 export PATH=\$PATH:$(printf '%q' "$PWD/target/tools/usr/bin") seconds_max=$binary_seconds_max
-. ../../lab/binaries.sh
+status=0
+# run NAME PATH ARGUMENT...: one test binary; \$status is that of the last that failed.
+run() {
+    printf '     Running tests/%s.rs (%s)\n' "\$1" "\$2"
+    ../../tools/twice.sh "\${@:2}" --color never --show-output || status=\$?
+}
 END
 }
 

@@ -158,18 +158,21 @@ unit() {
 # Integration tests measure, fill memory and watch the whole machine: one at a time, and as root. Without a way to
 # become root they run all the same; each then says why it skips.
 host() {
-    local triple root=() rest
+    local triple root=() rest runner=$PWD/tools/twice.sh
     mapfile -t rest < <(integration_tests crates/* bench testkit xtask | paste - - | grep -vxFf <(bare_tests | paste - -) | tr '\t' '\n')
     if [ "$(id -u)" -ne 0 ]; then
         cargo test --locked --workspace "${rest[@]}" --no-run >>"$log" 2>&1 </dev/null
         if sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v -p 'The integration tests need root. Password for %p: '; }; then
-            triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-            export "CARGO_TARGET_${triple}_RUNNER=$PWD/tools/as-root.sh"
             root=(tools/as-root.sh)
+            runner="$PWD/tools/as-root.sh $runner"
         fi
     fi
     follow_kernel "${root[@]}"
-    RUST_TEST_THREADS=1 suite host cargo_test "${rest[@]}"
+    triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    (
+        export RUST_TEST_THREADS=1 "CARGO_TARGET_${triple}_RUNNER=$runner"
+        suite host cargo_test "${rest[@]}"
+    )
     judge_kernel
 }
 
