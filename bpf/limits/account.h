@@ -70,14 +70,21 @@ static __always_inline __u32 dying_most(__s64 pages)
 }
 
 /*
- * Usage without what is dying, which a line is for. Where SIGKILL ends it and it does not go (its owner can hold it: a file
- * system of theirs, ptrace), no more than a line's worth is left out: else each victim that is held makes room for the next.
+ * Of what is dying no more than this is left out of the usage: else each victim that is held (its owner can: a file system of
+ * theirs, ptrace), or does not listen to SIGTERM, makes room for the next. A line's worth; and who was asked to end may take
+ * a little more for it.
  */
+static __always_inline __s64 dying_bound(struct plimsoll_account *a)
+{
+	return (__s64)a->dying_most + (a->signal == SIGTERM ? a->hard_pages >> PLIMSOLL_GRACE_SHIFT : 0);
+}
+
+/* Usage without what is dying, which a line is for. */
 static __always_inline __s64 remaining(struct plimsoll_account *a, __s64 usage)
 {
-	__s64 dying = a->dying_pages, most = a->dying_most;
+	__s64 dying = a->dying_pages, bound = dying_bound(a);
 
-	return usage - (a->signal == SIGKILL && dying > most ? most : dying);
+	return usage - (dying > bound ? bound : dying);
 }
 
 /* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */

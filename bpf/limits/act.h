@@ -381,6 +381,21 @@ static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsol
 }
 
 /*
+ * What a claimed victim is sent. Of an account that asks its victims to end no more is asked than is left out of its usage,
+ * but for the first, however much it holds.
+ */
+static __always_inline void decide_signal(struct event *ev, struct plimsoll_mm *e)
+{
+	struct plimsoll_account *a = ev->account;
+	__s64 dying = a->dying_pages;
+
+	if (ev->signal != SIGTERM || dying <= 0 || dying + word_pages(e->word) + copies_of(e) <= dying_bound(a))
+		return;
+	ev->signal = SIGKILL;
+	ev->flags |= PLIMSOLL_RECORD_NO_GRACE;
+}
+
+/*
  * A signal from here waits for an interrupt where interrupts are off: noted before it is sent, so that the victim's next
  * event does not send it again.
  */
@@ -418,6 +433,7 @@ static __always_inline void take(struct event *ev)
 {
 	if (!claim_for(ev->account, ev->e))
 		return;
+	decide_signal(ev, ev->e);
 	note_sent(ev, ev->e, ev->task);
 	signalled(ev, ev->e, bpf_send_signal(ev->signal));
 	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
@@ -515,6 +531,8 @@ __noinline int end_with_victim(__u64 key)
 	};
 	__u32 sent;
 
+	if (a && a->signal == SIGTERM)
+		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
 	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
 	    in_protected_cgroup(task))
 		return 0;
@@ -579,8 +597,9 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 		return false;
 	if (!claim_for(ev->account, e))
 		return true;
-	note_sent(ev, e, victim);
-	signalled(&done, e, bpf_send_signal_task(victim, ev->signal, PIDTYPE_TGID, 0));
+	decide_signal(&done, e);
+	note_sent(&done, e, victim);
+	signalled(&done, e, bpf_send_signal_task(victim, done.signal, PIDTYPE_TGID, 0));
 	if (done.signal_error)
 		return false;
 	if (mm->mm_users.counter > victim->signal->nr_threads)
@@ -683,6 +702,18 @@ static __always_inline bool take_largest(struct event *ev)
 	return take_other(ev, key);
 }
 
+/*
+ * Who was asked to end, and takes more where no more is left out of its account's usage, ends by its own event: no daemon has
+ * to live for that.
+ */
+static __always_inline bool outgrows_grace(struct event *ev)
+{
+	struct plimsoll_account *a = ev->account;
+
+	return ev->e->flags & PLIMSOLL_MM_DYING && a->signal == SIGTERM && ev->delta > 0 &&
+	       a->dying_pages > dying_bound(a) && may_take_own(ev);
+}
+
 /* The line is crossed, what is dying left out: one victim, by this very event if that is possible. */
 static __always_inline void crossed(struct event *ev)
 {
@@ -734,6 +765,11 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 		emit(&ev, PLIMSOLL_RECORD_NEAR);
 	}
 	note_largest(a->index, e->mm);
+	if (outgrows_grace(&ev)) {
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
+		end_with_victim(key);
+		return 0;
+	}
 	if (remaining(a, usage) <= a->effective_pages) {
 		if (usage > a->effective_pages)
 			check_claims(&ev);

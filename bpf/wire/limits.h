@@ -125,6 +125,8 @@ struct plimsoll_family {
 
 /* While more than this part of the line is dying, a power of two, who allocates goes before the largest. */
 #define PLIMSOLL_DYING_SHIFT 3
+/* So much of its line an account that asks its victims to end leaves alone beyond it: a quarter. */
+#define PLIMSOLL_GRACE_SHIFT 2
 
 /* So many of an account's largest processes are known while it is near. */
 #define PLIMSOLL_LARGEST 4
@@ -202,6 +204,7 @@ struct plimsoll_account {
 #define PLIMSOLL_RECORD_REMOTE 8u       /* the charge came from outside the process: comm and args are not known */
 #define PLIMSOLL_RECORD_OTHER 16u       /* the process taken is not the one that allocated: args are not known */
 #define PLIMSOLL_RECORD_TURNED_AWAY 32u /* entries run out, and its account has most: one tells of all within 0.1 s */
+#define PLIMSOLL_RECORD_NO_GRACE 64u    /* no more of its account is asked to end and left alone */
 
 #define PLIMSOLL_COMM_BYTES 16
 #define PLIMSOLL_ARGS_BYTES 128

@@ -39,7 +39,9 @@ fn term_asks_first_and_kills_who_does_not_listen_after_the_grace_period() {
     let world = world!("[limits]\nterm_grace_ms = 700\n");
     world.limit(ALICE, "32M", &["--action", "term"]);
     let began = Instant::now();
-    let mut stubborn = world.python(ALICE, STUBBORN);
+    // It takes no more once it was asked: see who_was_asked_to_end_and_takes_more_has_no_grace_with_a_daemon_or_without.
+    let waits = STUBBORN.replace("signal.SIG_IGN", "lambda *_: time.sleep(60)");
+    let mut stubborn = world.python(ALICE, &waits);
     stubborn.killed();
     let incidents = world.incidents(2);
     assert_eq!(
@@ -304,4 +306,73 @@ fn address_spaces_whose_exit_was_never_heard_of_are_swept_away() {
     assert!(world.history().is_empty());
     assert!(stays.runs());
     assert_eq!(lost.end().signal(), Some(9));
+}
+
+/// Forty processes that do not listen to SIGTERM take 24 MiB each: says `ready` when they are there, and `all` when each has it
+/// or is gone.
+const DEAF: &str = "signal.signal(signal.SIGTERM, signal.SIG_IGN)
+children = []
+for one in range(40):
+    child = os.fork()
+    if child == 0:
+        held = mmap.mmap(-1, 24 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        held.madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, 24 << 20, 1 << 20):
+            ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(held, at)), 1, 1 << 20)
+            time.sleep(0.02)
+        time.sleep(100)
+    children.append(child)
+say('ready')
+time.sleep(2)
+say('all')
+hear()
+";
+
+/// The largest usage of an account while a program says no more than that it is `ready`, in MiB.
+fn most_held_by_the_deaf(world: &World) -> u64 {
+    let mut deaf = world.python(ALICE, DEAF);
+    deaf.stage("ready");
+    let began = Instant::now();
+    let mut most = 0;
+    while began.elapsed() < Duration::from_secs(3) {
+        most = most.max((world.facts(ALICE).usage.0 * exact::page_bytes()) >> 20);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    deaf.stop();
+    most
+}
+
+#[test]
+fn no_more_is_asked_to_end_and_left_alone_than_the_line_and_a_quarter() {
+    let world = world!("[limits]\nterm_grace_ms = 30000\n");
+    world.limit(ALICE, "64M", &["--action", "term"]);
+    let most = most_held_by_the_deaf(&world);
+    // One line is in use, one and a quarter was asked: 144. It was 540 and more: all that there is.
+    println!("{most} MiB");
+    assert!(most <= 160, "{most} MiB");
+    let reasons: Vec<_> = world.history().iter().map(|one| one["reason"].clone()).collect();
+    assert!(reasons.iter().any(|one| one == "over-hard-limit-no-grace"), "{reasons:?}");
+    assert!(reasons.iter().any(|one| one == "over-hard-limit-term"), "{reasons:?}");
+}
+
+#[test]
+fn who_was_asked_to_end_and_takes_more_has_no_grace_with_a_daemon_or_without() {
+    for dies in [false, true] {
+        let mut world = world!("[limits]\nterm_grace_ms = 30000\n");
+        world.limit(ALICE, "32M", &["--action", "term"]);
+        if dies {
+            world.end_daemon(Signal::KILL);
+        }
+        let mut stubborn = world.python(ALICE, STUBBORN);
+        stubborn.killed();
+        if dies {
+            world.launch();
+        }
+        let incidents = world.incidents(2);
+        let told: Vec<_> = incidents.iter().map(|one| (&one["action"], &one["reason"])).collect();
+        assert_eq!(told[0], (&"term".into(), &"over-hard-limit-term".into()));
+        assert_eq!(told[1], (&"kill".into(), &"over-hard-limit-no-grace".into()));
+        assert!(incidents[1]["usage_bytes"].as_u64().unwrap() < 44 << 20, "{}", incidents[1]);
+        assert_eq!(incidents[1]["victims"][0]["pid"], stubborn.pid());
+    }
 }

@@ -63,7 +63,10 @@ fn told(report: &ReapReport) -> Option<String> {
     let list = |set: Hindrances| set.iter().map(Hindrance::words).collect::<Vec<_>>().join(", ");
     let mut line = format!("process {}: {}", report.pidfd.pid(), list(report.found));
     if !report.lifted.is_empty() {
-        line.push_str(&format!("; lifted: {}", list(report.lifted)));
+        line.push_str("; lifted");
+        if report.lifted != report.found {
+            line.push_str(&format!(": {}", list(report.lifted)));
+        }
     }
     if let Some(left) = left {
         line.push_str(&format!("; {} did not come back", bytes(left)));

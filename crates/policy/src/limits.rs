@@ -89,14 +89,18 @@ pub enum LimitAction {
     None,
     /// SIGKILL the first victim (and those it shares memory with).
     Kill(Decision),
-    /// SIGTERM the first victim.
+    /// SIGTERM the first victim. Where no more of its account is left alone it is [`LimitAction::Kill`], though the action is
+    /// [`Action::Term`].
     Term(Decision),
-    /// SIGKILL this one: SIGTERM was sent at `since` and the grace period is over.
+    /// SIGKILL this one, which was sent SIGTERM: the grace period is over, or others need its place among those
+    /// who are asked.
     Escalate {
         /// Who.
         victim: VictimId,
         /// When SIGTERM was sent.
         since: Nanos,
+        /// [`Reason::TermDeadlinePassed`] or [`Reason::OverHardLimitNoGrace`].
+        reason: Reason,
     },
     /// Record the crossing; given once per crossing.
     Notify(Decision),
@@ -138,7 +142,8 @@ pub fn decide(
 ) -> (LimitState, LimitAction) {
     state.observe(snapshot.candidates, config, now);
     if let Some(due) = state.term_overdue(config, now) {
-        return (state, LimitAction::Escalate { victim: due.victim, since: due.since });
+        let reason = Reason::TermDeadlinePassed;
+        return (state, LimitAction::Escalate { victim: due.victim, since: due.since, reason });
     }
     let Some(usage) = snapshot.usage.known() else {
         let first = !core::mem::replace(&mut state.unread, true);
@@ -169,13 +174,24 @@ fn over(
     state: &mut LimitState,
     (usage, remaining): (Pages, Pages),
 ) -> LimitAction {
-    let (acts, reason) = match snapshot.action {
-        Action::Kill => (true, Reason::OverHardLimitSelected),
-        Action::Term => (true, Reason::OverHardLimitTerm),
-        Action::Notify | Action::Deny => (false, Reason::OverHardLimitNotify),
-    };
     let needed = remaining.saturating_sub(snapshot.effective_hard);
     let selection = select_for(snapshot.candidates, needed, |victim| state.skipped(victim));
+    let dying = state.dying(snapshot).unwrap_or(snapshot.dying);
+    let has_grace =
+        snapshot.action == Action::Term && is_left_alone(&selection.victims, dying, snapshot.dying_most);
+    let (acts, reason) = match snapshot.action {
+        Action::Kill => (true, Reason::OverHardLimitSelected),
+        Action::Term if has_grace => (true, Reason::OverHardLimitTerm),
+        Action::Term => (true, Reason::OverHardLimitNoGrace),
+        Action::Notify | Action::Deny => (false, Reason::OverHardLimitNotify),
+    };
+    if acts
+        && state.has_no_place()
+        && let Some(asked) = state.first_asked()
+    {
+        let (victim, since) = (asked.victim, asked.since);
+        return LimitAction::Escalate { victim, since, reason: Reason::OverHardLimitNoGrace };
+    }
     let reason = if acts && (selection.victims.is_empty() || state.has_no_place()) {
         if state.waiting() {
             return LimitAction::None;
@@ -194,16 +210,23 @@ fn over(
         peers: selection.peers,
         usage,
         hard: snapshot.effective_hard,
-        dying: state.dying(snapshot).unwrap_or(snapshot.dying),
+        dying,
         asked_at: snapshot.kernel_asked_at,
         dry_run: config.dry_run,
     };
     match (acts, decision.victims.is_empty(), snapshot.action) {
         (false, _, _) => LimitAction::Notify(decision),
         (true, true, _) => LimitAction::NothingKillable(decision),
-        (true, false, Action::Term) => LimitAction::Term(decision),
+        (true, false, Action::Term) if has_grace => LimitAction::Term(decision),
         (true, false, _) => LimitAction::Kill(decision),
     }
+}
+
+/// Whether the first victim may be asked to end and left alone: with what is dying already it is no more than is left out of
+/// the usage. The first of all is, however much it holds.
+fn is_left_alone(victims: &[Candidate], dying: Pages, most: Pages) -> bool {
+    let held = victims.first().map_or(0, |one| one.usage.latest().unwrap_or_default().min(one.gives_back).0);
+    dying == Pages(0) || held <= most.saturating_sub(dying).0
 }
 
 /// Why nobody can be selected.

@@ -70,6 +70,10 @@ reasons! {
     /// The line's action is `term`.
     OverHardLimitTerm = "over-hard-limit-term":
         "The account was over its hard limit and its largest process was asked to end.";
+    /// The line's action is `term`, and no more is asked to end and left alone.
+    OverHardLimitNoGrace = "over-hard-limit-no-grace":
+        "The account was over its hard limit, and what had been asked to end before held more than the limit and a quarter, or \
+         would have with this process: so it was killed with no grace period, or before its own was over.";
     /// In the kernel: the table of address spaces is almost full.
     TableFullMostProcesses = "table-full-most-processes":
         "The table of processes that can be charged was almost full and this account has most of them, so this process was \

@@ -86,6 +86,8 @@ pub struct Record {
     /// It was taken because the table of address spaces is almost full and its account has most of them. Others may have been
     /// too, within a tenth of a second.
     pub turned_away: bool,
+    /// Its account's action is SIGTERM, and no more of it is asked to end and left alone.
+    pub no_grace: bool,
 }
 
 /// The process of a record.
@@ -181,6 +183,7 @@ fn decode_fields(bytes: &[u8]) -> Option<Result<Record, RecordError>> {
         unanswered: flags & abi::PLIMSOLL_RECORD_UNANSWERED != 0,
         mm_shared: flags & abi::PLIMSOLL_RECORD_MM_SHARED != 0,
         turned_away: flags & abi::PLIMSOLL_RECORD_TURNED_AWAY != 0,
+        no_grace: flags & abi::PLIMSOLL_RECORD_NO_GRACE != 0,
     }))
 }
 

@@ -140,8 +140,18 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         account: &AccountFacts,
         victim: VictimId,
+        reason: Reason,
         hands: &mut Hands<'_, K>,
     ) -> Result<bool, BpfError> {
+        // For the line of another user, whose it became.
+        if hands.flights.was_killed(victim) {
+            self.watch(account.uid, Action::Term).state.outcome(
+                victim,
+                SignalOutcome::Sent(Signal::Kill),
+                hands.now(),
+            );
+            return Ok(true);
+        }
         // It may be another user's by now, or have left what it was selected for.
         let known = self.candidates.iter().find(|one| one.id() == victim).copied();
         let candidate = known.or_else(|| {
@@ -169,7 +179,7 @@ impl<K: Kernel> Attached<K> {
         let note = candidate.and_then(|candidate| {
             hands.ledger.intend(&Intent {
                 occasion,
-                reason: Reason::TermDeadlinePassed,
+                reason,
                 usage: account.usage,
                 hard: account.effective,
                 victim: &hands.ledger.victim(&candidate),
@@ -188,16 +198,14 @@ impl<K: Kernel> Attached<K> {
         hands.flights.escalated(victim, moment);
         let incident = hands.ledger.record(Entry {
             occasion: Occasion { signalled: Some(moment), ..occasion },
-            reason: Reason::TermDeadlinePassed,
+            reason,
             usage: account.usage,
             hard: account.effective,
             victims: candidate.iter().map(|one| hands.ledger.victim(one)).collect(),
             peers: Vec::new(),
         });
         drop(note);
-        if let Some(flight) = hands.flights.find(victim) {
-            flight.incident = incident;
-        }
+        hands.flights.told(victim, Signal::Kill, incident);
         Ok(true)
     }
 
@@ -222,25 +230,26 @@ impl<K: Kernel> Attached<K> {
             hands.notices.signal_failed(process.pid, signal);
             return self.judge(record.uid, Some(record), hands);
         };
-        // It went on allocating between our own signal to it and the mark: one victim, and written down already.
-        if hands.flights.find(victim).is_some_and(|flight| flight.signal == signal) {
-            return Ok(());
-        }
-        // Gone already is the best that can happen: then there is nothing to hold.
-        let pidfd = hands.kernel.hold(process.pid, process.start_ns).ok();
         // Nothing that takes time before this: it hands the victim to the reaper.
-        hands.flights.add(Flight {
-            victim,
-            owner: Owner::User(record.uid),
-            mm: process.mm,
-            pidfd,
-            incident: UNRECORDED,
-            signal,
-            signalled,
-            pages: process.pages,
-            freed: None,
-            exited: false,
-        });
+        match hands.flights.find(victim).map(|flight| flight.signal) {
+            // It went on allocating between our own signal to it and the mark: one victim, and written down already. Nothing
+            // takes a SIGKILL back.
+            Some(before) if before == signal || before == Signal::Kill => return Ok(()),
+            Some(_) => hands.flights.escalated(victim, signalled),
+            None => hands.flights.add(Flight {
+                victim,
+                owner: Owner::User(record.uid),
+                mm: process.mm,
+                // Gone already is the best that can happen: then there is nothing to hold.
+                pidfd: hands.kernel.hold(process.pid, process.start_ns).ok(),
+                incident: UNRECORDED,
+                signal,
+                signalled,
+                pages: process.pages,
+                freed: None,
+                exited: false,
+            }),
+        }
         self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
         if record.mm_shared {
             // Those who share its memory are found by a walk, which anybody could have made without end.
@@ -449,6 +458,9 @@ pub(super) const fn account_action(signal: Signal) -> Action {
 const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
     if record.turned_away {
         return Reason::TableFullMostProcesses;
+    }
+    if record.no_grace {
+        return Reason::OverHardLimitNoGrace;
     }
     match (record.unanswered, signal) {
         (true, _) => Reason::OverHardLimitUnanswered,

@@ -188,12 +188,13 @@ impl<K: Kernel> Flights<K> {
         (first.victim.pid != pid && sharing.all(|flight| flight.victim.pid != pid)).then_some(first.signal)
     }
 
-    /// A victim in flight was sent SIGKILL after SIGTERM.
+    /// A victim in flight was sent SIGKILL after SIGTERM: that is an incident of its own, which is not written down yet.
     pub(crate) fn escalated(&mut self, victim: VictimId, now: Nanos) {
         if let Some(index) = self.flights.iter().position(|flight| flight.victim == victim) {
             let mut flight = self.flights.swap_remove(index);
             flight.signal = Signal::Kill;
             flight.signalled = now;
+            flight.incident = UNRECORDED;
             self.add(flight);
         }
     }

@@ -306,7 +306,7 @@ impl<K: Kernel> Attached<K> {
                 self.limits.answer(account.index, until.0)?;
                 Ok(false)
             }
-            LimitAction::Escalate { victim, .. } => self.escalate(account, victim, hands),
+            LimitAction::Escalate { victim, reason, .. } => self.escalate(account, victim, reason, hands),
         }
     }
 

@@ -102,6 +102,10 @@ impl LimitState {
             Signal::Kill => Stage::Kill,
         };
         match self.in_flight.iter_mut().find(|flight| flight.victim == victim) {
+            // It was found dying before it was told that it was only asked.
+            Some(flight) if flight.adopted && signal == Signal::Term => {
+                *flight = InFlight { stage, adopted: false, ..*flight };
+            }
             // A second SIGTERM gives no new grace, and nothing takes a SIGKILL back.
             Some(flight) if signal == Signal::Term || flight.stage != Stage::Term => flight.adopted = false,
             Some(flight) => *flight = InFlight { victim, stage, since: now, adopted: false },
@@ -176,6 +180,12 @@ impl LimitState {
             flight.stage == Stage::Term && now >= flight.since.saturating_add(config.term_grace)
         };
         self.in_flight.iter().find(overdue).copied()
+    }
+
+    /// Who was asked to end first of those that may still do.
+    pub(super) fn first_asked(&self) -> Option<InFlight> {
+        let asked = self.in_flight.iter().filter(|flight| flight.stage == Stage::Term);
+        asked.min_by_key(|flight| flight.since).copied()
     }
 
     /// How much of the usage is on its way out; `None` where a victim's share cannot be read.

@@ -248,10 +248,66 @@ fn term_asks_first_and_kills_when_the_grace_is_over() {
     assert_eq!((decision.reason, decision.victims[0].pid), (Reason::OverHardLimitTerm, Pid(10)));
     guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
     assert_eq!(guard.step(&snapshot, 9), LimitAction::None);
-    assert_eq!(guard.step(&snapshot, 10), LimitAction::Escalate { victim: id(10), since: Nanos(0) });
+    let reason = Reason::TermDeadlinePassed;
+    assert_eq!(guard.step(&snapshot, 10), LimitAction::Escalate { victim: id(10), since: Nanos(0), reason });
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 10);
     assert_eq!(guard.step(&snapshot, 14), LimitAction::None);
     assert_eq!(guard.stages(), [(10, Stage::Kill)]);
+}
+
+#[test]
+fn who_would_be_asked_beyond_what_is_left_alone_is_killed() {
+    for (asked, next, expected) in [(60, 40, Action::Term), (60, 41, Action::Kill), (500, 101, Action::Kill)]
+    {
+        let mut guard = Guard::new();
+        let world = [candidate(10, asked), candidate(11, next), candidate(12, 1)];
+        // As for a line of 100 pages less a bit, so that the next one crosses it.
+        let snapshot = Snapshot { action: Action::Term, effective_hard: Pages(next), ..account(&world) };
+        assert!(matches!(guard.step(&snapshot, 0), LimitAction::Term(_)), "the first is, however large");
+        guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
+        let action = guard.step(&snapshot, 1);
+        let (LimitAction::Term(decision) | LimitAction::Kill(decision)) = &action else {
+            panic!("{action:?}")
+        };
+        let action = if matches!(action, LimitAction::Kill(_)) { Action::Kill } else { Action::Term };
+        assert_eq!((action, decision.victims[0].pid), (expected, Pid(11)), "{asked} and {next}");
+        let reason =
+            if action == Action::Kill { Reason::OverHardLimitNoGrace } else { Reason::OverHardLimitTerm };
+        assert_eq!(decision.reason, reason);
+    }
+}
+
+#[test]
+fn with_every_place_taken_who_was_asked_first_is_ended_for_the_next() {
+    let mut guard = Guard::new();
+    let mut world: Vec<Candidate> = (10..).take(IN_FLIGHT_MAX).map(|pid| candidate(pid, 1)).collect();
+    for (one, since) in world.iter().zip([1; 8].into_iter().chain([0; IN_FLIGHT_MAX - 8])) {
+        guard.outcome(one.pid.0, SignalOutcome::Sent(Signal::Term), since);
+    }
+    world.push(candidate(900, 500));
+    let snapshot = Snapshot { action: Action::Term, ..account(&world) };
+    let reason = Reason::OverHardLimitNoGrace;
+    assert_eq!(guard.step(&snapshot, 2), LimitAction::Escalate { victim: id(18), since: Nanos(0), reason });
+    guard.outcome(18, SignalOutcome::Sent(Signal::Kill), 2);
+    guard.outcome(18, SignalOutcome::Freed, 2);
+    world.retain(|one| one.pid != Pid(18));
+    let snapshot = Snapshot { action: Action::Term, ..account(&world) };
+    assert!(matches!(guard.step(&snapshot, 2), LimitAction::Kill(_) | LimitAction::Term(_)));
+}
+
+#[test]
+fn who_is_found_dying_and_then_told_to_have_been_asked_is_ended_when_the_grace_is_over() {
+    let mut guard = Guard::new();
+    let found = [Candidate { standing: Standing::Dying, ..candidate(10, 95) }];
+    let snapshot = Snapshot { action: Action::Term, ..account(&found) };
+    assert_eq!(guard.step(&snapshot, 0), LimitAction::None);
+    guard.outcome(10, SignalOutcome::Sent(Signal::Term), 1);
+    assert_eq!(guard.stages(), [(10, Stage::Term)]);
+    let asked = [candidate(10, 95)];
+    let snapshot = Snapshot { action: Action::Term, ..account(&asked) };
+    let reason = Reason::TermDeadlinePassed;
+    assert_eq!(guard.step(&snapshot, 9), LimitAction::None);
+    assert_eq!(guard.step(&snapshot, 10), LimitAction::Escalate { victim: id(10), since: Nanos(0), reason });
 }
 
 #[test]

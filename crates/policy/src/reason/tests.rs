@@ -26,6 +26,7 @@ fn the_texts_are_what_they_always_were() {
             "over-hard-limit-nothing-to-free",
             "over-hard-limit-notify",
             "over-hard-limit-term",
+            "over-hard-limit-no-grace",
             "table-full-most-processes",
             "term-deadline-passed",
             "machine-low-memory-notice",

@@ -20,6 +20,7 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         | Reason::OverHardLimitAllocating
         | Reason::OverHardLimitSelected
         | Reason::OverHardLimitTerm
+        | Reason::OverHardLimitNoGrace
         | Reason::TermDeadlinePassed => Vec::from([lighter(incident), raise]),
         Reason::LastDefenceMemoryMax | Reason::LastDefenceOutOfMemory => Vec::from([
             String::from("look at what is in force and why it did not act: plimsoll status."),

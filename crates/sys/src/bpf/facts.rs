@@ -154,12 +154,15 @@ pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
     let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
     let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
     let signal = u32::from(wire_u16!(value, plimsoll_account, signal));
-    let most = if signal == 9 { wire_u32!(value, plimsoll_account, dying_most).into() } else { i64::MAX };
+    // As dying_bound() in bpf/limits/account.h.
+    let hard = wire_u64!(value, plimsoll_account, hard_pages).cast_signed();
+    let grace = if signal == 15 { hard >> abi::PLIMSOLL_GRACE_SHIFT } else { 0 };
+    let most = i64::from(wire_u32!(value, plimsoll_account, dying_most)).saturating_add(grace);
     AccountFacts {
         index,
         uid: Uid(wire_u32!(value, plimsoll_account, uid)),
         usage: signed(wire_u64!(value, plimsoll_account, usage_pages)),
-        hard: signed(wire_u64!(value, plimsoll_account, hard_pages)),
+        hard: pages(hard),
         soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
         effective: (effective != i64::MAX).then(|| pages(effective)),
         dying: pages(wire_u64!(value, plimsoll_account, dying_pages).cast_signed().min(most)),

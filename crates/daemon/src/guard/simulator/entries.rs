@@ -10,6 +10,12 @@ const GONE: u32 = abi::PLIMSOLL_MM_GONE;
 pub(super) const NEVER: u32 = abi::PLIMSOLL_MM_NEVER;
 pub(super) const SESSION: u32 = abi::PLIMSOLL_MM_SESSION;
 
+/// Of what is dying no more than a line's worth is left out, and a quarter more where it may only have been asked.
+pub(super) fn dying_bound(a: &abi::plimsoll_account) -> i64 {
+    let grace = if a.signal == 15 { a.hard_pages >> abi::PLIMSOLL_GRACE_SHIFT } else { 0 };
+    i64::from(a.dying_most) + grace
+}
+
 /// The pages in a word that also names an account.
 fn pages(word: u64) -> i64 {
     (word & abi::PLIMSOLL_WORD_MASK).cast_signed() - abi::PLIMSOLL_WORD_BIAS.cast_signed()
@@ -184,7 +190,7 @@ impl Maps {
     /// Whether its account is at its line or below, with what is dying gone, once it is gone too.
     pub(super) fn is_enough(&self, e: &Entry) -> bool {
         let comes_back = |a: &abi::plimsoll_account| {
-            a.usage_pages - a.dying_pages - self.gives_back(e) <= a.effective_pages
+            a.usage_pages - a.dying_pages.min(dying_bound(a)) - self.gives_back(e) <= a.effective_pages
         };
         self.accounts.get(&e.account).is_some_and(comes_back)
     }

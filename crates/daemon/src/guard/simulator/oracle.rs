@@ -1,7 +1,7 @@
 //! What must hold at every step, worked out from the machine itself and not from what the guard believes.
 
 use super::{
-    entries::{Entry, Maps, NEVER, NO_LINE, SESSION},
+    entries::{Entry, Maps, NEVER, NO_LINE, SESSION, dying_bound},
     world::{DAEMON, INIT, Process, World},
 };
 use plimsoll_policy::{
@@ -277,7 +277,7 @@ impl World {
                 self.oracle.stories.entry((pid, start_ns)).or_default().untold |= shares;
             }
             // Whose claim it is, the daemon's or this event's, is known when the daemon's call is over.
-            None if self.marking == Some((mm, None)) => {
+            None if self.marking.is_some_and(|(marked, _)| marked == mm) => {
                 let start_ns = self.processes[&pid].start_ns;
                 self.oracle.taken.insert((pid, start_ns));
                 self.marking = Some((mm, Some(pid)));
@@ -362,9 +362,8 @@ impl World {
         } else {
             self.kernel.account(account).taking == 0
         };
-        // Of what is dying no more than a line's worth is left out.
-        let counted = maps.accounts.get(&account).filter(|a| a.signal == 9);
-        let held = counted.map_or(i64::MIN, |a| a.usage_pages + released + moved - i64::from(a.dying_most));
+        let counted = maps.accounts.get(&account);
+        let held = counted.map_or(i64::MIN, |a| a.usage_pages + released + moved - dying_bound(a));
         if !left && remaining.saturating_add(moved) <= effective && held <= effective {
             let its = maps.entries.iter().filter(|(_, e)| e.account == account);
             its.for_each(|(mm, e)| self.trace(format!("{mm:x} {e:?}")));

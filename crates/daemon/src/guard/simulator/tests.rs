@@ -88,6 +88,7 @@ fn acted(pid: u32, process: &Process) -> Record {
         unanswered: false,
         mm_shared: false,
         turned_away: false,
+        no_grace: false,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     account::Action,
     limits::{LimitAction, LimitConfig, LimitState, Snapshot, decide},
     reading::Reading,
+    reason::Reason,
     selection::{Candidate, Protection, Standing},
     units::{Nanos, Pages},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
@@ -209,7 +210,8 @@ fn check(world: &World, action: &LimitAction, usage: u64, seen: &mut Seen) {
             seen.terms += u64::from(expected == Action::Term);
             seen.seconds += u64::from(world.signals > 0);
         }
-        LimitAction::Escalate { victim, since } => {
+        LimitAction::Escalate { victim, since, reason } => {
+            assert_eq!(*reason, Reason::TermDeadlinePassed);
             let process = world.processes.iter().find(|one| one.shown.id() == *victim).unwrap();
             assert_eq!((process.termed_at, process.killed_at), (Some(since.0), None));
             assert!(now >= since.0 + GRACE, "never before the grace is over");
