@@ -302,14 +302,15 @@ impl<K: Kernel> Attached<K> {
             });
         })?;
         self.unseen = unseen;
-        self.add_copies()
+        self.add_copies(account.index)
     }
 
     /// Of what its family is charged, what comes back with each of those listed: as the programs have it (`gives_back`).
-    fn add_copies(&mut self) -> Result<(), BpfError> {
+    fn add_copies(&mut self, account: u32) -> Result<(), BpfError> {
         for (place, family, copied) in self.shared.drain(..) {
             let Some(facts) = self.limits.family(family)? else { continue };
-            let last = if facts.living <= 1 { facts.pages } else { Pages(0) };
+            let is_last = facts.living <= 1 && facts.account == account;
+            let last = if is_last { facts.pages } else { Pages(0) };
             if let Some(one) = self.candidates.get_mut(place) {
                 let more = copied.min(facts.copied).0.saturating_add(last.0);
                 one.gives_back = Pages(one.gives_back.0.saturating_add(more));

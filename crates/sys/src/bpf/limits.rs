@@ -94,6 +94,8 @@ pub struct FamilyFacts {
     pub copied: Pages,
     /// Members that are not dying.
     pub living: u32,
+    /// The account that is charged for them: a member may have become another's.
+    pub account: u32,
 }
 
 /// Of an account's processes that share memory since a fork, who was read since what went uncharged began anew.
@@ -580,6 +582,7 @@ impl<S: Site> Limits<S> {
             shares: pages(wire_u64!(&value, plimsoll_family, shares).cast_signed()),
             copied: pages(wire_u64!(&value, plimsoll_family, copied_pages).cast_signed()),
             living: wire_u32!(&value, plimsoll_family, living),
+            account: wire_u32!(&value, plimsoll_family, account),
         }))
     }
 

@@ -580,11 +580,11 @@ impl Programs for SimPrograms {
         self.limits.verify(account)
     }
 
-    // Copies are no event: nothing about them is an order of events.
-    fn family(&mut self, _: u64) -> Result<Option<FamilyFacts>, BpfError> {
-        Ok(None)
+    fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {
+        self.limits.family(family)
     }
 
+    // Copies are no event: nothing about them is an order of events.
     fn watch_copies(&mut self, _: bool) -> Result<bool, BpfError> {
         Ok(false)
     }
