@@ -47,9 +47,7 @@ impl CommandLines {
                     Some(Line { id, program, text: readers.command_line(id, user)? })
                 };
                 let found = wanted.into_iter().filter_map(line).collect();
-                if caller.send(Request::CommandLines(found)).is_err() {
-                    // The guard is busy: it asks again.
-                }
+                caller.deliver(Request::CommandLines(found));
             }
         })?;
         Ok(Self { requests })

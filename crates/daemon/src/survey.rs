@@ -2,7 +2,7 @@
 //! their page tables for it.
 
 use crate::{
-    guard::{Caller, Request},
+    guard::{self, Caller},
     patient::{self, PatientReaders, Unread},
 };
 use plimsoll_policy::{
@@ -24,6 +24,9 @@ pub(crate) const MEMBERS_MAX: usize = 1024;
 /// So long one account's processes are read in one survey, those among them that do not answer; others come next. A page takes
 /// 60 ns (6.18).
 const SHARE: Nanos = Nanos(100_000_000);
+
+/// What was found is told this often while others are read.
+const PART: Nanos = Nanos(50_000_000);
 
 /// So long one survey takes, and one waiting more; accounts that it did not come to are first in the next.
 const IN_ALL: Nanos = Nanos(1_000_000_000);
@@ -50,9 +53,13 @@ impl Member {
     }
 }
 
-/// What was found.
+/// A part of what was found, of whole accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
+    /// When it was asked for.
+    pub(crate) asked: Nanos,
+    /// Nothing more comes of it.
+    pub(crate) is_last: bool,
     /// Each member that it came to, and its anonymous and swapped pages, each parted among those who have it; `None`: it did
     /// not let itself be read.
     pub(crate) members: Vec<(Member, Option<Pages>)>,
@@ -71,19 +78,20 @@ pub(crate) struct Spent {
 /// Has surveys made, one at a time.
 #[derive(Debug)]
 pub(crate) struct Surveyor {
-    requests: SyncSender<Vec<Member>>,
+    requests: SyncSender<Request>,
 }
+
+/// When it was asked for, and whose processes are read, those of each account together.
+type Request = (Nanos, Vec<Member>);
 
 impl Surveyor {
     /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
     pub(crate) fn start(readers: PatientReaders, page_size: PageSize, caller: Caller) -> io::Result<Self> {
-        let (requests, queue): (_, Receiver<Vec<Member>>) = sync_channel(1);
+        let (requests, queue): (_, Receiver<Request>) = sync_channel(1);
         thread::Builder::new().name("surveyor".into()).spawn(move || {
-            for members in queue {
-                let survey = read(&readers, page_size, members);
-                if caller.send(Request::Surveyed(survey)).is_err() {
-                    // The guard is busy: it asks again when it has waited long enough.
-                }
+            for (asked, members) in queue {
+                let part = |survey| caller.deliver(guard::Request::Surveyed(survey));
+                read(&readers, page_size, (asked, members), part);
             }
         })?;
         Ok(Self { requests })
@@ -96,18 +104,28 @@ impl Surveyor {
     }
 
     /// Asks for a survey; false while one is waiting already.
-    pub(crate) fn ask(&self, members: Vec<Member>) -> bool {
-        self.requests.try_send(members).is_ok()
+    pub(crate) fn ask(&self, asked: Nanos, members: Vec<Member>) -> bool {
+        self.requests.try_send((asked, members)).is_ok()
     }
 }
 
-fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> Survey {
-    let mut survey = Survey::default();
-    let end = clock_monotonic_ns().saturating_add(IN_ALL.0);
+fn read(
+    readers: &PatientReaders,
+    page_size: PageSize,
+    (asked, members): Request,
+    mut tell: impl FnMut(Survey),
+) {
+    let mut survey = Survey { asked, ..Survey::default() };
+    let mut told = clock_monotonic_ns();
+    let end = told.saturating_add(IN_ALL.0);
     for member in members {
         let began = clock_monotonic_ns();
         if began > end {
             break;
+        }
+        if began.saturating_sub(told) > PART.0 && !survey.spent.contains_key(&member.user) {
+            tell(core::mem::replace(&mut survey, Survey { asked, ..Survey::default() }));
+            told = began;
         }
         let spent = survey.spent.entry(member.user).or_default();
         if spent.reading.saturating_add(spent.waiting) > SHARE {
@@ -132,7 +150,7 @@ fn read(readers: &PatientReaders, page_size: PageSize, members: Vec<Member>) -> 
             Err(Unread::Crowded) => {}
         }
     }
-    survey
+    tell(Survey { is_last: true, ..survey });
 }
 
 fn proportional(proc: &mut ProcRoot, page_size: PageSize, id: VictimId) -> Result<Pages, ProcessError> {

@@ -21,19 +21,20 @@ const SURVEY_EVERY: Nanos = Nanos(500_000_000);
 const HURRIED: Nanos = Nanos(100_000_000);
 
 /// Surveys of large processes take long: no more than a tenth of the time goes to those of one account, and no more than a
-/// fifth to waiting for some of its.
+/// fifth to waiting for some of its; no more than half to reading all.
 const SHARE_OF_TIME: u64 = 10;
 const SHARE_OF_WAITING: u64 = 4;
-
-/// A survey that has not come back for this long is not coming: asked again.
-const LOST_AFTER: Nanos = Nanos(10_000_000_000);
 
 /// Which accounts are surveyed, and when next.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys {
     accounts: BTreeMap<Uid, Turn>,
-    /// The one under way: since when, and of whom.
+    /// The one under way: since when, and of whom, as far as it has not come back.
     asked: Option<(Nanos, BTreeMap<u32, Uid>)>,
+    /// How long the reading of it took, as far as it has come back.
+    read_for: Nanos,
+    /// No other sooner.
+    rested: Nanos,
     /// Members whose copies were not counted from the beginning on, and that were not read since.
     unknown: BTreeSet<u64>,
     /// What each was found to have copied when it was read last.
@@ -79,10 +80,23 @@ impl Surveys {
 
     /// When there is something to do.
     pub(crate) fn due(&self) -> Option<Nanos> {
-        match &self.asked {
-            Some((since, _)) => Some(since.saturating_add(LOST_AFTER)),
-            None => self.accounts.values().map(|turn| turn.due).min(),
+        let next = self.accounts.values().map(|turn| turn.due).min();
+        next.filter(|_| self.asked.is_none()).map(|due| due.max(self.rested))
+    }
+
+    /// Takes in that a part of the survey under way has come back: since when it was asked for, and of whom this is. `None`:
+    /// another one was given up.
+    fn come_back(&mut self, survey: &Survey, now: Nanos) -> Option<(Nanos, BTreeMap<u32, Uid>)> {
+        let (asked, accounts) = self.asked.take_if(|(asked, _)| *asked == survey.asked)?;
+        let spent = survey.spent.values().map(|spent| spent.reading.0).fold(0, u64::saturating_add);
+        self.read_for = self.read_for.saturating_add(Nanos(spent));
+        if survey.is_last {
+            self.rested = now.saturating_add(core::mem::take(&mut self.read_for));
+            return Some((asked, accounts));
         }
+        let (part, rest) = accounts.into_iter().partition(|(_, user)| survey.spent.contains_key(user));
+        self.asked = Some((asked, rest));
+        Some((asked, part))
     }
 
     fn coverage(&self, user: Uid) -> Coverage {
@@ -109,7 +123,6 @@ impl<K: Kernel> Attached<K> {
         if self.surveys.due().is_none_or(|due| due > moment) {
             return Ok(());
         }
-        self.surveys.asked = None;
         let (mut wanted, mut anew) = (BTreeMap::new(), BTreeSet::new());
         // Before anything that can fail: it is not asked again at once.
         let mut due_now = Vec::new();
@@ -143,7 +156,7 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         let members = self.members_of(&wanted, &anew, begins)?;
-        if !members.is_empty() && hands.surveyor.ask(members) {
+        if !members.is_empty() && hands.surveyor.ask(moment, members) {
             self.surveys.asked = Some((moment, wanted));
         }
         Ok(())
@@ -200,9 +213,9 @@ impl<K: Kernel> Attached<K> {
         Ok(members)
     }
 
-    /// Charges what a survey found, and decides about the accounts that it is of.
+    /// Charges what a part of a survey found, and decides about the accounts that it is of.
     pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
-        let Some((asked, accounts)) = self.surveys.asked.take() else { return Ok(()) };
+        let Some((asked, accounts)) = self.surveys.come_back(survey, hands.now()) else { return Ok(()) };
         let read: BTreeMap<u64, &(Member, Option<Pages>)> =
             survey.members.iter().map(|one| (one.0.mm, one)).collect();
         let mut families: BTreeMap<(Uid, u64), Vec<AddressSpace>> = BTreeMap::new();
@@ -297,5 +310,35 @@ impl<K: Kernel> Attached<K> {
         }
         self.limits.set_copies(family, copied(facts.pages, facts.shares, &held), &parts)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Surveys;
+    use crate::survey::{Spent, Survey};
+    use plimsoll_policy::units::{Nanos, Uid};
+    use std::collections::BTreeMap;
+
+    fn part(asked: u64, users: &[u32], is_last: bool) -> Survey {
+        let spent = Spent { reading: Nanos(100), waiting: Nanos(0) };
+        let spent = users.iter().map(|user| (Uid(*user), spent)).collect();
+        Survey { asked: Nanos(asked), is_last, spent, ..Survey::default() }
+    }
+
+    #[test]
+    fn each_account_is_taken_in_as_it_comes_back_and_those_that_were_not_come_to_with_the_last() {
+        let accounts = BTreeMap::from([(7, Uid(60_107)), (8, Uid(60_108)), (9, Uid(60_109))]);
+        let mut surveys = Surveys { asked: Some((Nanos(5), accounts)), ..Surveys::default() };
+        surveys.add(Uid(60_107));
+        let mut users = |part: &Survey, now| {
+            let came = surveys.come_back(part, Nanos(now));
+            let users = came.map(|(_, part)| part.into_values().map(|user| user.0).collect::<Vec<_>>());
+            (users, surveys.due())
+        };
+        assert_eq!(users(&part(4, &[60_107], true), 10), (None, None), "another, given up before");
+        assert_eq!(users(&part(5, &[60_108], false), 20), (Some(vec![60_108]), None));
+        assert_eq!(users(&part(5, &[60_107], true), 30), (Some(vec![60_107, 60_109]), Some(Nanos(230))));
+        assert_eq!(users(&part(5, &[60_107], true), 40), (None, Some(Nanos(230))));
     }
 }

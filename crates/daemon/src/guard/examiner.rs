@@ -92,9 +92,7 @@ impl Examiner {
                 let began = thread_cpu_time();
                 let mut findings = examine(docket, &mut proc, &originals, &mut portrait);
                 findings.took = thread_cpu_time().saturating_sub(began);
-                if caller.send(Request::Examined(findings)).is_err() {
-                    // The guard is busy: it asks again when it has waited long enough.
-                }
+                caller.deliver(Request::Examined(findings));
             }
         })?;
         Ok(Self { requests })

@@ -4,7 +4,10 @@ use super::{examiner::Findings, last_defence::Deed, machine::BelowFloor};
 use crate::cmdlines::Found;
 use crate::coordinator::Refused;
 use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::{
+    errno::Errno,
+    sys::eventfd::{EfdFlags, EventFd},
+};
 use plimsoll_policy::{
     account::AccountView,
     last_defence::LastDefenceConfig,
@@ -212,10 +215,19 @@ impl Caller {
     pub(crate) fn send(&self, request: Request) -> Result<(), Refusal> {
         let busy = |_| Refusal::Unavailable("the guard is busy or stopping; try again".into());
         self.queue.try_send(request).map_err(busy)?;
-        self.bell
-            .write(1)
-            .map(|_| ())
-            .map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
+        self.ring().map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
+    }
+
+    /// Tells without an answer, and waits while the guard is busy: for its own threads. One that stops needs none of it.
+    pub(crate) fn deliver(&self, request: Request) {
+        if self.queue.send(request).is_ok() {
+            // Without a bell it is taken with the next one's.
+            self.ring().unwrap_or_default();
+        }
+    }
+
+    fn ring(&self) -> Result<(), Errno> {
+        self.bell.write(1).map(|_| ())
     }
 }
 
