@@ -8,6 +8,7 @@ use super::{
         ShowProtection,
     },
 };
+use crate::{protect::ProtectView, status::Status};
 use nix::{
     errno::Errno,
     sys::{
@@ -17,12 +18,7 @@ use nix::{
         time::{TimeVal, TimeValLike},
     },
 };
-use plimsoll_policy::{
-    incident::Incident,
-    lines::Target,
-    status::Status,
-    workingset::{TunableChange, view::ProtectView},
-};
+use plimsoll_policy::{incident::Incident, lines::Target, workingset::TunableChange};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{

@@ -1,11 +1,14 @@
 //! The control API as both ends see it: Varlink interface `io.plimsoll` on a unix socket.
 //!
 //! [`message`] has the parameters of each call and reply, [`frame`] bounds what travels, [`client`] is what commands call
-//! with. The daemon answers (`plimsoll-daemon`, `api`).
+//! with. [`accounts`], [`status`] and [`protect`] are what is shown. The daemon answers (`plimsoll-daemon`, `api`).
 
+pub mod accounts;
 pub mod client;
 pub mod frame;
 pub mod message;
+pub mod protect;
+pub mod status;
 
 /// The control socket, where nobody says otherwise.
 pub const CONTROL_SOCKET: &str = "/run/plimsoll/control.sock";

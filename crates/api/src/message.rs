@@ -1,14 +1,18 @@
 //! The parameters of each call and reply, as they travel. `io.plimsoll.varlink` describes the same; a test of
 //! the daemon, which answers, holds the two together.
 
+use crate::{
+    accounts::{AccountView, DefaultView, GroupView},
+    protect::ProtectView,
+};
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::{AccountView, Action, DefaultView, GroupView},
+    account::Action,
     human,
     incident::Incident,
     lines::{Cleared, Target},
     size::Size,
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 use serde::{Deserialize, Deserializer, Serialize, de};
 

@@ -2,8 +2,7 @@
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
-use super::{FileId, Tier, Tunables, floor::Standing};
-use alloc::{string::String, vec::Vec};
+use plimsoll_policy::workingset::{FileId, Tier, Tunables, floor::Standing};
 use serde::{Deserialize, Serialize};
 
 /// The whole of `protect show`.
@@ -95,14 +94,14 @@ pub struct FileView {
     pub wanted_bytes: u64,
     /// The firmest tier that a part of it is in; `None`: it is not held.
     pub tier: Option<Tier>,
-    /// Why it is held, or why not ([`super::Why::text`]).
+    /// Why it is held, or why not ([`plimsoll_policy::workingset::Why::text`]).
     pub reason: String,
 }
 
 /// How many files are barred for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarredView {
-    /// [`super::Barred::text`].
+    /// [`plimsoll_policy::workingset::Barred::text`].
     pub reason: String,
     /// So many.
     pub files: u64,

@@ -2,8 +2,7 @@
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
-use crate::account::{AccountView, DefaultView, GroupView};
-use alloc::{string::String, vec::Vec};
+use crate::accounts::{AccountView, DefaultView, GroupView};
 use serde::{Deserialize, Serialize};
 
 /// The whole of `status`.

@@ -3,8 +3,9 @@
 
 use crate::exit::Failure;
 use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User};
+use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
 use plimsoll_policy::{
-    account::{Account, AccountView, DefaultView, GroupView, UserView},
+    account::Account,
     human,
     lines::Target,
     units::{Gid, Uid},

@@ -17,13 +17,12 @@ use crate::{
     state::StateFile,
     workingset::{Kept as Tunables, WorkingSet},
 };
+use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
-    account::AccountView,
     incident::Incident,
     lines::{Cleared, Line, LineBook, OWN_LINES_MAX, Place, Target, validate},
-    status::Status,
     units::{Bytes, Gid, PageSize, Uid},
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 use plimsoll_sys::process::ProcRoot;
 use std::{

@@ -30,7 +30,6 @@ pub mod recorder;
 pub mod reservation;
 pub mod selection;
 pub mod size;
-pub mod status;
 pub mod units;
 pub mod victim;
 pub mod who;

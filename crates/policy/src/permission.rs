@@ -3,7 +3,7 @@
 //! The peer's uid comes from the kernel (`SO_PEERCRED`), never from the message.
 
 use crate::{
-    account::{Account, AccountView, Action, GroupView},
+    account::{Account, Action},
     human,
     incident::{Incident, Victim},
     lines::{Line, LineBook, Target},
@@ -168,15 +168,15 @@ fn own(peer: Uid, target: Target) -> Result<(), Refused> {
 
 /// Whether a list of accounts given to `peer` may hold this one.
 #[must_use]
-pub fn visible(view: &AccountView, peer: Uid) -> bool {
-    let Account::User(uid) = view.account;
+pub fn visible(account: Account, peer: Uid) -> bool {
+    let Account::User(uid) = account;
     peer == ROOT || uid == peer
 }
 
 /// Whether a list of groups' lines given to `peer` may hold this one.
 #[must_use]
-pub fn group_visible(view: &GroupView, peer: Uid, book: &LineBook) -> bool {
-    peer == ROOT || matches!(view.account, Target::Group(gid) if book.is_member(peer, gid))
+pub fn group_visible(group: Target, peer: Uid, book: &LineBook) -> bool {
+    peer == ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, gid))
 }
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their

@@ -20,7 +20,6 @@ mod plan;
 mod rank;
 pub mod share;
 mod tunables;
-pub mod view;
 
 pub use barred::Barred;
 pub use blocks::{BLOCK_PAGES, Blocks};

@@ -1,6 +1,5 @@
 use super::{AnonView, BarredView, FileView, FloorView, ProtectView, TierView};
-use crate::workingset::{FileId, Tier, Why, floor::Standing};
-use std::{string::String, vec};
+use plimsoll_policy::workingset::{FileId, Tier, Why, floor::Standing};
 
 #[test]
 fn protect_show_has_the_fields_that_scripts_rely_on() {

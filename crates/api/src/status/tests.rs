@@ -2,7 +2,6 @@ use super::{
     Doctor, Feature, GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort,
     Status, Triggers,
 };
-use std::{string::String, vec, vec::Vec};
 
 fn guard() -> GuardView {
     GuardView { state: String::from("on"), dry_run: false, dying: 0, incidents: 2, last_incident: Some(2) }

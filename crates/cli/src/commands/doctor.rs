@@ -12,8 +12,9 @@ use crate::{
 };
 use clap::Args;
 use features::{Feature, features};
+use plimsoll_api::accounts::DefaultView;
 use plimsoll_api::client::Client;
-use plimsoll_policy::{account::DefaultView, lines::Target};
+use plimsoll_policy::lines::Target;
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},
     process::kernel_version,

@@ -7,14 +7,11 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use plimsoll_api::client::Client;
+use plimsoll_api::protect::{AnonView, FileView, FloorView, ProtectView, TierView};
 use plimsoll_policy::{
     human,
     units::Bytes,
-    workingset::{
-        Tier, TunableChange, Tunables,
-        floor::Standing,
-        view::{AnonView, FileView, FloorView, ProtectView, TierView},
-    },
+    workingset::{Tier, TunableChange, Tunables, floor::Standing},
 };
 use std::{
     io::{self, Write},

@@ -8,15 +8,14 @@ use crate::{
     table::{Align, Table},
 };
 use clap::Args;
+use plimsoll_api::status::{
+    GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, TmallocView, Triggers,
+};
 use plimsoll_api::{
     client::{CallError, Client},
     message::Limits,
 };
-use plimsoll_policy::{
-    human,
-    status::{GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, TmallocView, Triggers},
-    units::Bytes,
-};
+use plimsoll_policy::{human, units::Bytes};
 use serde_json::Value;
 use std::{
     io::{self, Write},

@@ -1,18 +1,18 @@
 //! A daemon without a machine behind a real control socket: lines in a book, a row of equal incidents.
 
 use jiff::Timestamp;
+use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_daemon::api::{
     control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
     peer::Peer,
     plimsoll::not_found,
 };
 use plimsoll_policy::{
-    account::{Account, AccountView, Source},
+    account::{Account, Source},
     incident::{Guard, Incident, Outcome, Trigger, Victim},
     lines::{Cleared, LineBook, Place, Target, UidRange, validate},
-    status::Status,
     units::{Bytes, PageSize, Pid, Uid},
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};

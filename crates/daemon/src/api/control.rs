@@ -2,13 +2,16 @@
 
 use super::peer::Peer;
 use jiff::Timestamp;
+use plimsoll_api::{
+    accounts::{AccountView, DefaultView, GroupView},
+    protect::ProtectView,
+    status::Status,
+};
 use plimsoll_policy::{
-    account::{AccountView, DefaultView, GroupView},
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
-    status::Status,
     units::{Bytes, Gid, PageSize, Pid, Uid},
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 use std::sync::Arc;
 

@@ -6,19 +6,20 @@ use super::{
     plimsoll::not_found,
 };
 use jiff::Timestamp;
-use plimsoll_policy::{
-    account::{Account, AccountView, Action, Source},
-    incident::{Course, Guard, Incident, MachineSample, Outcome, Trigger, UsageSample, Victim},
-    lines::{Cleared, Line, LineBook, Members, Membership, Place, Target, UidRange, validate},
-    size::Size,
+use plimsoll_api::{
+    accounts::AccountView,
+    protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
         GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort, Status, Triggers,
     },
+};
+use plimsoll_policy::{
+    account::{Account, Action, Source},
+    incident::{Course, Guard, Incident, MachineSample, Outcome, Trigger, UsageSample, Victim},
+    lines::{Cleared, Line, LineBook, Members, Membership, Place, Target, UidRange, validate},
+    size::Size,
     units::{Bytes, Gid, PageSize, Pid, Uid},
-    workingset::{
-        FileId, Tier, TunableChange, floor,
-        view::{AnonView, BarredView, FileView, FloorView, ProtectView},
-    },
+    workingset::{FileId, Tier, TunableChange, floor},
 };
 use std::sync::{Arc, Mutex};
 

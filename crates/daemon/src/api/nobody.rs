@@ -5,13 +5,12 @@ use super::{
     dialogue,
     peer::Peer,
 };
+use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
-    account::AccountView,
     incident::Incident,
     lines::{Cleared, Target},
-    status::Status,
     units::Uid,
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 
 #[derive(Debug)]

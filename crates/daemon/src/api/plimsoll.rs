@@ -5,12 +5,13 @@ use super::{
     control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing, default_view, group_view},
     peer::Peer,
 };
+use plimsoll_api::accounts::{DefaultView, GroupView, UNCOVERED_MAX, UserView};
 use plimsoll_api::message::{
     ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits, Nothing,
     ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
 };
 use plimsoll_policy::{
-    account::{Account, Action, DefaultView, GroupView, UNCOVERED_MAX, UserView},
+    account::{Account, Action},
     incident::Incident,
     lines::{Line, Target},
     permission::{self, Request},
@@ -76,7 +77,7 @@ impl Plimsoll<'_> {
     fn status(&self, Nothing {}: Nothing) -> Result<Value, Refusal> {
         let standing = self.permit(&Request::ReadStatus)?;
         let mut status = self.control.status(self.peer)?;
-        status.accounts.retain(|account| permission::visible(account, self.peer.uid));
+        status.accounts.retain(|account| permission::visible(account.account, self.peer.uid));
         status.groups = self.groups(&standing);
         status.default = self.default(&standing);
         to_value(&status)
@@ -112,7 +113,7 @@ impl Plimsoll<'_> {
     /// The lines of groups that the peer may see.
     fn groups(&self, standing: &Standing) -> Vec<GroupView> {
         let views = standing.book.gids().into_iter().filter_map(|gid| group_view(standing, gid));
-        views.filter(|view| permission::group_visible(view, self.peer.uid, &standing.book)).collect()
+        views.filter(|view| permission::group_visible(view.account, self.peer.uid, &standing.book)).collect()
     }
 
     /// The `default` line, and whom of those that the peer may see it leaves out.
@@ -131,9 +132,9 @@ impl Plimsoll<'_> {
         Some(view)
     }
 
-    fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_policy::account::AccountView>, Refusal> {
+    fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_api::accounts::AccountView>, Refusal> {
         let mut accounts = self.control.limits(self.peer, user)?;
-        accounts.retain(|account| permission::visible(account, self.peer.uid));
+        accounts.retain(|account| permission::visible(account.account, self.peer.uid));
         Ok(accounts)
     }
 

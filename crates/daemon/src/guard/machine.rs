@@ -14,6 +14,7 @@ use super::{
     population::Source,
 };
 use crate::cmdlines::Found;
+use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
     human,
     incident::{Guard, Trigger},
@@ -24,7 +25,6 @@ use plimsoll_policy::{
     reading::Reading,
     reason::Reason,
     selection::{Candidate, Decision},
-    status::SelectionEffort,
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };

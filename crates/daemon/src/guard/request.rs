@@ -8,14 +8,13 @@ use nix::{
     errno::Errno,
     sys::eventfd::{EfdFlags, EventFd},
 };
+use plimsoll_api::{accounts::AccountView, status::Status};
 use plimsoll_policy::{
-    account::AccountView,
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{LineBook, Place},
     machine::MachineConfig,
     preference::Rules,
-    status::Status,
     units::{Bytes, Pid, Uid},
     victim::VictimId,
 };

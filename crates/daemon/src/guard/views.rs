@@ -10,15 +10,17 @@ use crate::{
     api::control::Refusal,
     coordinator::{Shown, Tally},
 };
-use plimsoll_policy::incident::Guard as Side;
-use plimsoll_policy::{
-    account::AccountView,
-    machine::MachineReading,
-    permission::ROOT,
+use plimsoll_api::{
+    accounts::AccountView,
     status::{
         GuardView, Guards, Kernel, MapView, OthersView, OwnView, Pressure, Selection, Status, TmallocView,
         Triggers,
     },
+};
+use plimsoll_policy::incident::Guard as Side;
+use plimsoll_policy::{
+    machine::MachineReading,
+    permission::ROOT,
     units::{Bytes, Nanos, Uid},
 };
 use plimsoll_sys::bpf::AccountFacts;

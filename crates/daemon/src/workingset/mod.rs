@@ -28,9 +28,10 @@ pub(crate) use kept::Kept;
 use knobs::Knobs;
 pub(crate) use knobs::{Leftovers, undo_leftovers};
 use nix::poll::PollTimeout;
+use plimsoll_api::protect::ProtectView;
 use plimsoll_policy::{
     units::{Bytes, Nanos, PageSize, Pages},
-    workingset::{Tunables, view::ProtectView},
+    workingset::Tunables,
 };
 use plimsoll_sys::{
     bpf::WorkingSet as Programs,

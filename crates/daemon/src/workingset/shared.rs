@@ -5,13 +5,10 @@ use super::{
     view::{Held, Settings},
 };
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use plimsoll_api::protect::{FloorView, ProtectView};
 use plimsoll_policy::{
     units::{Bytes, Nanos, PageSize, Pages},
-    workingset::{
-        Tier, Tunables,
-        floor::FloorState,
-        view::{FloorView, ProtectView},
-    },
+    workingset::{Tier, Tunables, floor::FloorState},
 };
 use plimsoll_sys::{bpf::WorkingSet as Programs, workingset::Locks};
 use std::{

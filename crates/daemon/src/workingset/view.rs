@@ -1,11 +1,9 @@
 //! What is held, as it is told.
 
+use plimsoll_api::protect::{AnonView, BarredView, FileView, MemoryView, ProtectView, TierView};
 use plimsoll_policy::{
     units::{Bytes, PageSize, Pages},
-    workingset::{
-        Barred, Budget, CHUNKS_MAX, FileId, Heat, Plan, Tier, Why,
-        view::{AnonView, BarredView, FileView, MemoryView, ProtectView, TierView},
-    },
+    workingset::{Barred, Budget, CHUNKS_MAX, FileId, Heat, Plan, Tier, Why},
 };
 use plimsoll_sys::workingset::SwapHold;
 use std::{cmp::Reverse, path::PathBuf};

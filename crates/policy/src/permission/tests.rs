@@ -1,6 +1,6 @@
 use super::{ROOT, Refused, Request, group_visible, may, may_draw, redact, visible};
 use crate::{
-    account::{Account, AccountView, Action, GroupView, Source},
+    account::{Account, Action},
     incident::{
         Course, Incident, UsageSample,
         tests::{incident, process},
@@ -170,42 +170,18 @@ fn a_line_is_put_only_where_its_setter_may_put_it() {
 
 #[test]
 fn accounts_are_shown_to_their_user_and_root() {
-    let view = AccountView {
-        account: Account::User(ALICE),
-        name: None,
-        usage_bytes: 0,
-        reserved_bytes: 0,
-        peak_bytes: None,
-        soft_bytes: None,
-        hard_bytes: None,
-        effective_bytes: None,
-        action: Action::Kill,
-        near: false,
-        processes: 0,
-        source: Source::State,
-        target: None,
-        set_by: None,
-    };
-    assert!(visible(&view, ALICE) && visible(&view, ROOT) && !visible(&view, BOB));
+    let account = Account::User(ALICE);
+    assert!(visible(account, ALICE) && visible(account, ROOT) && !visible(account, BOB));
 }
 
 #[test]
 fn a_groups_line_is_shown_to_its_members_and_root() {
-    let view = GroupView {
-        account: Target::Group(STAFF),
-        name: None,
-        hard_bytes: 1,
-        soft_bytes: 1,
-        action: Action::Kill,
-        source: Source::Config,
-        members: 1,
-        doubt: None,
-    };
+    let group = Target::Group(STAFF);
     let mut book = LineBook::new(UidRange::default());
-    assert!(group_visible(&view, ROOT, &book) && !group_visible(&view, ALICE, &book));
+    assert!(group_visible(group, ROOT, &book) && !group_visible(group, ALICE, &book));
     let staff = Membership { uids: [ALICE].into(), doubt: None };
     book.replace_members(Members::from([(STAFF, staff)]));
-    assert!(group_visible(&view, ALICE, &book) && !group_visible(&view, BOB, &book));
+    assert!(group_visible(group, ALICE, &book) && !group_visible(group, BOB, &book));
 }
 
 fn mixed() -> Incident {

@@ -9,13 +9,13 @@ use nix::{
     },
     unistd::getppid,
 };
+use plimsoll_api::accounts::AccountView;
 use plimsoll_api::{
     client::{CallError, Client},
     message::{GetIncident, SetLimitCall},
 };
 use plimsoll_daemon::{options::DaemonOptions, stop_guarding};
 use plimsoll_policy::{
-    account::AccountView,
     incident::Incident,
     lines::Target,
     size::Size,

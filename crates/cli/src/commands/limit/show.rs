@@ -5,9 +5,10 @@ use crate::{
     output,
     table::{Align, Table},
 };
+use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
 use plimsoll_api::message::Limits;
 use plimsoll_policy::{
-    account::{AccountView, Action, DefaultView, GroupView, Source, UserView},
+    account::{Action, Source},
     human,
     lines::Target,
     units::{Bytes, Uid},

@@ -3,9 +3,10 @@ use crate::{
     exit::{Exit, Failure},
     names::Names,
 };
+use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
 use plimsoll_api::message::Limits;
 use plimsoll_policy::{
-    account::{Account, AccountView, Action, DefaultView, GroupView, Source, UserView},
+    account::{Account, Action, Source},
     lines::Target,
     size::Size,
     units::{Gid, Uid},

@@ -1,8 +1,6 @@
 use super::*;
-use plimsoll_policy::workingset::{
-    FileId, Ratio,
-    view::{BarredView, MemoryView},
-};
+use plimsoll_api::protect::{BarredView, MemoryView};
+use plimsoll_policy::workingset::{FileId, Ratio};
 
 fn view() -> ProtectView {
     let file = FileView {

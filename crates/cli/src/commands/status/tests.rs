@@ -1,9 +1,12 @@
 use super::{duration, not_running, show, without_a_daemon};
 use crate::names::Names;
-use plimsoll_policy::{
-    account::{Account, AccountView, Action, GroupView, Source},
-    lines::Target,
+use plimsoll_api::{
+    accounts::{AccountView, GroupView},
     status::{MapView, OthersView, Status},
+};
+use plimsoll_policy::{
+    account::{Account, Action, Source},
+    lines::Target,
     units::{Gid, Uid},
 };
 use serde_json::{Value, json};

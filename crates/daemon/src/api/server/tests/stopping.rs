@@ -8,13 +8,12 @@ use crate::api::{
     server::Server,
 };
 use plimsoll_api::client::{CallError, Client};
+use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
-    account::AccountView,
     incident::Incident,
     lines::{Cleared, Target},
-    status::Status,
     units::Uid,
-    workingset::{TunableChange, view::ProtectView},
+    workingset::TunableChange,
 };
 use std::{
     sync::{Arc, Mutex, mpsc},

@@ -16,6 +16,7 @@ use crate::{
     history::Recorded,
     survey::Surveyor,
 };
+use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
     limits::LimitConfig,
     machine::MachineConfig,
@@ -23,7 +24,6 @@ use plimsoll_policy::{
     reading::Reading,
     reap::Rates,
     selection::Standing,
-    status::SelectionEffort,
     units::{Bytes, Nanos, Pages, Pid},
     victim::{Signal, VictimId},
 };

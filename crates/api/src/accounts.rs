@@ -1,0 +1,103 @@
+//! What `limit show --json` prints and `status --json` has of accounts (DESIGN section 6), and what the clients read back.
+//!
+//! Fields may be added, not renamed. `null` is 'not known', never 0.
+
+use plimsoll_policy::{
+    account::{Account, Action, Source},
+    lines::Target,
+    size::Size,
+    units::Uid,
+};
+use serde::{Deserialize, Serialize};
+
+/// One account as `status` and `limit show` tell it (DESIGN section 6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountView {
+    /// The account.
+    pub account: Account,
+    /// The user's name, where it has one; filled in by the client.
+    pub name: Option<String>,
+    /// Charged now.
+    pub usage_bytes: u64,
+    /// Reserved and not yet touched.
+    pub reserved_bytes: u64,
+    /// The largest usage at or above the soft limit, or at a grant, since the line was drawn.
+    #[serde(default)]
+    pub peak_bytes: Option<u64>,
+    /// The soft limit.
+    pub soft_bytes: Option<u64>,
+    /// The hard limit.
+    pub hard_bytes: Option<u64>,
+    /// The line in force: above `hard_bytes` while usage falls to a lowered line.
+    pub effective_bytes: Option<u64>,
+    /// What crossing does.
+    pub action: Action,
+    /// Usage is at or above the soft limit.
+    pub near: bool,
+    /// Processes (address spaces) charged to it.
+    pub processes: u64,
+    /// Where the line comes from.
+    pub source: Source,
+    /// What the line was drawn for: this user, a group they are in, or `default`.
+    #[serde(default)]
+    pub target: Option<Target>,
+    /// Who drew it: root, or the user.
+    #[serde(default)]
+    pub set_by: Option<Uid>,
+}
+
+/// The line of a group, as `status` and `limit show` tell it. What it comes to for each member is in their accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupView {
+    /// The group, as a target.
+    pub account: Target,
+    /// The group's name, where it has one; filled in by the client.
+    pub name: Option<String>,
+    /// The hard limit of each member.
+    pub hard_bytes: u64,
+    /// The soft limit of each member.
+    pub soft_bytes: u64,
+    /// What crossing does.
+    pub action: Action,
+    /// Where the line comes from.
+    pub source: Source,
+    /// Members known, also those whom another line applies to.
+    pub members: u64,
+    /// Why members may be missing, or still be among them, as a sentence; `None`: all is known.
+    pub doubt: Option<String>,
+}
+
+/// The `default` line, as `status` and `limit show` tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultView {
+    /// As typed; a percentage stays one.
+    pub hard: Size,
+    /// The hard limit on this machine, in whole pages.
+    pub hard_bytes: u64,
+    /// The soft limit on this machine, in whole pages.
+    pub soft_bytes: u64,
+    /// What crossing does.
+    pub action: Action,
+    /// Where the line comes from.
+    pub source: Source,
+    /// The lowest uid that it is for.
+    pub uid_min: u32,
+    /// The highest uid that it is for.
+    pub uid_max: u32,
+    /// Whoever runs something, has a uid above `uid_max` and no line: those that the asker may see, and
+    /// [`UNCOVERED_MAX`] at most. Containers' uids are among them.
+    #[serde(default)]
+    pub uncovered: Vec<UserView>,
+}
+
+/// How many users [`DefaultView::uncovered`] holds.
+pub const UNCOVERED_MAX: usize = 256;
+
+/// A user who has no account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserView {
+    /// The user.
+    pub uid: Uid,
+    /// The user's name, where it has one; filled in by the client.
+    pub name: Option<String>,
+}
