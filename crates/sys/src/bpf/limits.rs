@@ -313,7 +313,7 @@ impl<S: Site> Limits<S> {
             account_value: vec![0; accounts.value_bytes()],
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
-            walk_took: Duration::ZERO,
+            walk_took: Duration::MAX,
             copies: None,
             accounts,
             uid_accounts: map("uid_accounts")?,

@@ -144,14 +144,17 @@ impl Selector {
             let path = Path::new("/sys/devices/system/cpu/online");
             Some(File::open(path).map_err(|error| missing(path, &error))?)
         };
-        Ok(Self {
+        let mut selector = Self {
             sweep: opened("sweep_tasks")?,
             measure,
             watch,
             online,
             records: vec![0; RECORDS_BYTES - RECORDS_BYTES % RECORD_BYTES],
-            sweep_took: Duration::ZERO,
-        })
+            sweep_took: Duration::MAX,
+        };
+        // What it takes is to be known before somebody urgent waits for it.
+        selector.sweep(|_| ())?;
+        Ok(selector)
     }
 
     /// What of it works here.

@@ -71,7 +71,8 @@ pub(crate) fn unhurried<T>(work: impl FnOnce() -> T) -> T {
 /// A walk of all tasks takes no longer than this while the thread is real-time.
 const PIECE: Duration = Duration::from_millis(4);
 
-/// Walks all tasks: [`unhurried`] where the last walk took so much of a CPU that others would notice. Beside a fork storm one
+/// Walks all tasks: [`unhurried`] where the last walk took so much of a CPU that others would notice, and the first, of which
+/// that is not known (`Duration::MAX`). Beside a fork storm one
 /// that always waits for its turn keeps its thread from all else: usage went to three times the line.
 pub(crate) fn walk<T>(last: &mut Duration, work: impl FnOnce() -> T) -> T {
     let began = thread_cpu_time();
