@@ -129,9 +129,10 @@ fn assert_answers(world: &World, times: usize) -> Duration {
     longest
 }
 
-/// A small process crosses the line of a user whose largest sleeps: the daemon has to kill the largest, in time.
+/// A small process crosses the line of a user whose largest sleeps: the daemon has to kill the largest, in time. From the
+/// crossing to the signal.
 #[track_caller]
-fn assert_kills_in_time(world: &World) {
+fn assert_kills_in_time(world: &World) -> Duration {
     let known = world.history().len();
     let mut sleeper = world.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n");
     sleeper.stage("ready");
@@ -143,6 +144,49 @@ fn assert_kills_in_time(world: &World) {
     println!("from crossing to signal {} us", took / 1000);
     assert!(took < UNANSWERED_NS, "from crossing to signal it took {took} ns");
     small.stop();
+    Duration::from_nanos(took)
+}
+
+/// Those who keep a seat each and ask without end.
+const ASK: &str = "def hammer(message):\n    while True:\n        try:\n            s = connect()\n            \
+     while ask(s, message): pass\n        except OSError: pass\n\
+     for m in [call('Status'), call('ShowLimits'), call('History'), call('GetIncident')] * 2:\n    \
+     threading.Thread(target=hammer, args=[m], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
+
+/// Those who knock without end.
+const KNOCK: &str = "say('ready')\nwhile True:\n    try: connect().close()\n    except OSError: pass\n";
+
+/// Those who go back and forth around their soft limit of 48 MiB.
+const FLIP: &str = "import ctypes, mmap\n\
+     def own(size):\n    held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n    \
+     held.madvise(mmap.MADV_NOHUGEPAGE)\n    \
+     return held, ctypes.addressof(ctypes.c_char.from_buffer(held))\n\
+     base, at = own(30 << 20)\nctypes.memset(at, 1, 30 << 20)\nflipped, at = own(16 << 20)\nsay('ready')\n\
+     while True:\n    ctypes.memset(at, 1, 16 << 20)\n    flipped.madvise(mmap.MADV_DONTNEED)\n";
+
+/// `PLIMSOLL_CROSSINGS` for more of them, by turns without the attacks and with them.
+#[test]
+fn all_attacks_together_put_no_kill_of_another_off() {
+    let crossings = std::env::var("PLIMSOLL_CROSSINGS").map_or(2, |number| number.parse().unwrap());
+    let world = world!("[limits]\ntriggers = [\"daemon\"]\n");
+    world.limit(HOG, "56M", &[]);
+    world.limit(MALLORY, "64M", &["--soft", "48M"]);
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..crossings {
+        alone.push(assert_kills_in_time(&world));
+        let mut attacks = [ASK, KNOCK, FLIP].map(|script| attack(&world, MALLORY, script));
+        attacks.iter_mut().for_each(|one| drop(one.stage("ready")));
+        beside.push(assert_kills_in_time(&world));
+    }
+    for (name, mut took) in [("alone", alone), ("beside all", beside)] {
+        took.sort_unstable();
+        println!(
+            "{name}: median {:?}, longest {:?} of {}",
+            took[took.len() / 2],
+            took[took.len() - 1],
+            took.len()
+        );
+    }
 }
 
 #[test]
@@ -151,14 +195,8 @@ fn a_flood_by_one_user_keeps_nobody_else_waiting_and_no_kill() {
     world.limit(HOG, "56M", &[]);
     world.limit(BYSTANDER, "200M", &[]);
     let before = at_rest(&world);
-    // Those who keep a seat each and ask without end, and those who knock without end.
-    let askers = "def hammer(message):\n    while True:\n        try:\n            s = connect()\n            \
-         while ask(s, message): pass\n        except OSError: pass\n\
-         for m in [call('Status'), call('ShowLimits'), call('History'), call('GetIncident')] * 2:\n    \
-         threading.Thread(target=hammer, args=[m], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
-    let knockers = "say('ready')\nwhile True:\n    try: connect().close()\n    except OSError: pass\n";
     let mut floods: Vec<Program> =
-        [askers, askers, knockers, knockers].map(|script| attack(&world, MALLORY, script)).into();
+        [ASK, ASK, KNOCK, KNOCK].map(|script| attack(&world, MALLORY, script)).into();
     floods.iter_mut().for_each(|flood| drop(flood.stage("ready")));
     println!("longest answer under flood {:?}", assert_answers(&world, 10));
     assert_kills_in_time(&world);
@@ -172,8 +210,7 @@ fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_a
     let ask = "def hammer():\n    while True:\n        try:\n            s = connect()\n            \
          while ask(s, call('Status')): pass\n        except OSError: pass\n\
          for n in range(8): threading.Thread(target=hammer, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
-    let knock = "say('ready')\nwhile True:\n    try: connect().close()\n    except OSError: pass\n";
-    for (name, script) in [("asking", ask), ("knocking", knock)] {
+    for (name, script) in [("asking", ask), ("knocking", KNOCK)] {
         let mut flood = attack(&world, MALLORY, script);
         flood.stage("ready");
         // Once what nobody has to wait for is used up.
