@@ -393,6 +393,11 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* A walk that came upon it before would have charged it what it shares. */
 	publish(e, mm);
 	a = account_at(word_account(e->word));
+	/* Else what it holds would be the child's, whom nobody asked, and so on without end. */
+	if (a && p && was_asked(p, a)) {
+		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING);
+		mark_dying(e);
+	}
 	if (a) {
 		came_to(a->index, e->mm, a->usage_pages);
 		make_room(a->index);

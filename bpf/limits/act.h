@@ -531,6 +531,7 @@ __noinline int end_with_victim(__u64 key)
 	};
 	__u32 sent;
 
+	/* Who was asked by SIGTERM, if nobody told the programs of more. */
 	if (a && a->signal == SIGTERM)
 		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
 	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
@@ -703,15 +704,18 @@ static __always_inline bool take_largest(struct event *ev)
 }
 
 /*
- * Who was asked to end, and takes more where no more is left out of its account's usage, ends by its own event: no daemon has
- * to live for that.
+ * Who was asked to end ends by its own event where it takes still more: while more is dying than is left out of the usage, or
+ * while the account is past its line by as much as may be asked beyond it, since what is shared with others of a family is not
+ * dying with it. No daemon has to live for that.
  */
 static __always_inline bool outgrows_grace(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 
-	return ev->e->flags & PLIMSOLL_MM_DYING && a->signal == SIGTERM && ev->delta > 0 &&
-	       a->dying_pages > dying_bound(a) && may_take_own(ev);
+	return kernel_trigger && ev->delta > 0 && was_asked(ev->e, a) &&
+	       (is_outgrown(a) ||
+		remaining(a, ev->usage) - a->effective_pages > a->hard_pages >> PLIMSOLL_GRACE_SHIFT) &&
+	       may_take_own(ev);
 }
 
 /* The line is crossed, what is dying left out: one victim, by this very event if that is possible. */
@@ -719,7 +723,8 @@ static __always_inline void crossed(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 
-	if (ev->e->flags & PLIMSOLL_MM_DYING)
+	/* What others write into the memory of one that is dying, they go for. */
+	if (ev->e->flags & PLIMSOLL_MM_DYING && !(ev->flags & PLIMSOLL_RECORD_REMOTE && ev->delta > 0))
 		return;
 	/* Once: it may change meanwhile. */
 	ev->signal = a->signal;
@@ -730,7 +735,8 @@ static __always_inline void crossed(struct event *ev)
 	}
 	/* What a kernel thread does (khugepaged, vhost) is for the daemon. */
 	if (kernel_trigger && !(ev->task->flags & PF_KTHREAD)) {
-		if (take_largest(ev))
+		/* The daemon ends the largest of those who were asked, before anybody else has to go for them. */
+		if ((!is_outgrown(a) || nobody_answers(ev)) && take_largest(ev))
 			return;
 		if (nobody_answers(ev) && may_take_own(ev) && !goes_after_another(ev)) {
 			ev->flags |= PLIMSOLL_RECORD_UNANSWERED;

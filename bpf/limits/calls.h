@@ -90,10 +90,12 @@ int sweep(struct plimsoll_sweep *ctx)
 /* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
 static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
-	__s64 hard = ctx->hard_pages, reach, dying, most;
+	__s64 hard = ctx->hard_pages, reach, dying = a->dying_pages, living, most;
 	__u32 uid = ctx->uid, index = a->index;
 	long err;
 
+	/* As the line that has been in force leaves it: another would leave out more, or less. */
+	living = fresh ? 0 : remaining(a, a->usage_pages);
 	a->uid = uid;
 	a->signal = ctx->signal;
 	if (fresh) {
@@ -108,11 +110,12 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	a->hard_pages = hard;
 	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
 	reach = a->usage_pages;
-	dying = reach - remaining(a, reach);
 	if (need_exact(a))
 		reach += (__s64)a->processes * loose_pages_per_mm;
 	/* What is dying and held makes no more room by a line that is drawn again, and what is left out now stays left out. */
-	most = dying > reach - dying ? dying : reach - dying;
+	if (dying > a->dying_most)
+		dying = a->dying_most;
+	most = dying > living ? dying : living;
 	a->dying_most = dying_most(most > hard ? most : hard);
 	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)
 		reach = a->effective_pages;

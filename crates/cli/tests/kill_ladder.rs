@@ -2,6 +2,7 @@
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
     clippy::tests_outside_test_module,
     clippy::unwrap_used,
     reason = "this whole file is one test module, its helpers included"
@@ -328,17 +329,20 @@ say('all')
 hear()
 ";
 
-/// The largest usage of an account while a program says no more than that it is `ready`, in MiB.
-fn most_held_by_the_deaf(world: &World) -> u64 {
-    let mut deaf = world.python(ALICE, DEAF);
-    deaf.stage("ready");
+/// The largest usage of an account in the three seconds after a program said `ready`, in MiB. `meanwhile` is called each time
+/// that it is looked at.
+fn most_held(world: &World, script: &str, mut meanwhile: impl FnMut()) -> u64 {
+    let mut program = world.python(ALICE, script);
+    program.stage("ready");
     let began = Instant::now();
     let mut most = 0;
     while began.elapsed() < Duration::from_secs(3) {
         most = most.max((world.facts(ALICE).usage.0 * exact::page_bytes()) >> 20);
+        meanwhile();
         std::thread::sleep(Duration::from_millis(2));
     }
-    deaf.stop();
+    program.stop();
+    println!("{most} MiB");
     most
 }
 
@@ -346,9 +350,8 @@ fn most_held_by_the_deaf(world: &World) -> u64 {
 fn no_more_is_asked_to_end_and_left_alone_than_the_line_and_a_quarter() {
     let world = world!("[limits]\nterm_grace_ms = 30000\n");
     world.limit(ALICE, "64M", &["--action", "term"]);
-    let most = most_held_by_the_deaf(&world);
+    let most = most_held(&world, DEAF, || {});
     // One line is in use, one and a quarter was asked: 144. It was 540 and more: all that there is.
-    println!("{most} MiB");
     assert!(most <= 160, "{most} MiB");
     let reasons: Vec<_> = world.history().iter().map(|one| one["reason"].clone()).collect();
     assert!(reasons.iter().any(|one| one == "over-hard-limit-no-grace"), "{reasons:?}");
@@ -375,4 +378,92 @@ fn who_was_asked_to_end_and_takes_more_has_no_grace_with_a_daemon_or_without() {
         assert!(incidents[1]["usage_bytes"].as_u64().unwrap() < 44 << 20, "{}", incidents[1]);
         assert_eq!(incidents[1]["victims"][0]["pid"], stubborn.pid());
     }
+}
+
+/// Forty of 2 MiB each. Of those that are asked to end each takes 20 MiB in turn, and has a child that takes nothing before the
+/// next does.
+const FORKS_IN_TURN: &str = "
+turn = mmap.mmap(-1, 4096)
+def own(size):
+    held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    held.madvise(mmap.MADV_NOHUGEPAGE)
+    ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(held)), 1, size)
+    return held
+asked = []
+for one in range(40):
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+        small = own(2 << 20)
+        while not asked or turn[1] == 0: time.sleep(0.001)
+        mine = turn[2]
+        turn[2] = mine + 1
+        while turn[0] != mine: time.sleep(0.001)
+        large = own(20 << 20)
+        if os.fork() == 0:
+            while True: signal.pause()
+        turn[0] = mine + 1
+        while True: signal.pause()
+time.sleep(0.5)
+turn[1] = 1
+say('ready')
+hear()
+";
+
+#[test]
+fn a_fork_of_who_was_asked_to_end_makes_no_room_with_a_daemon_or_without() {
+    for dies in [false, true] {
+        let mut world = world!("[limits]\nterm_grace_ms = 30000\n");
+        world.limit(ALICE, "64M", &["--action", "term"]);
+        if dies {
+            world.end_daemon(Signal::KILL);
+        }
+        let most = most_held(&world, FORKS_IN_TURN, || {});
+        assert!(most <= 180, "{most} MiB");
+    }
+}
+
+#[test]
+fn a_user_who_redraws_the_own_line_asks_no_more_to_end() {
+    let world = world!("[limits]\nterm_grace_ms = 30000\n");
+    world.limit(ALICE, "64M", &["--action", "term"]);
+    let mut looks = 0_usize;
+    let most = most_held(&world, DEAF, || {
+        let hard = ["63M", "62M"][looks / 20 % 2];
+        if looks.is_multiple_of(20) {
+            world.run_as(ALICE, &["limit", "set", &ALICE.to_string(), hard, "--action", "term"]);
+        }
+        looks += 1;
+    });
+    assert!(most <= 150, "{most} MiB");
+}
+
+/// What one process that was asked to end has written into its memory by another, which does not take it for its own.
+const BY_ANOTHER: &str = "
+import struct
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+size = 400 << 20
+held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held.madvise(mmap.MADV_NOHUGEPAGE)
+at = ctypes.addressof(ctypes.c_char.from_buffer(held))
+target = os.fork()
+if target == 0:
+    ctypes.memset(at, 1, 70 << 20)
+    while True: signal.pause()
+time.sleep(0.5)
+say('ready')
+libc = ctypes.CDLL(None)
+block = ctypes.create_string_buffer(1 << 20)
+class Part(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]
+for offset in range(70 << 20, size, 1 << 20):
+    ours, theirs = Part(ctypes.addressof(block), 1 << 20), Part(at + offset, 1 << 20)
+    libc.process_vm_writev(target, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
+hear()
+";
+
+#[test]
+fn what_others_write_into_the_memory_of_who_was_asked_to_end_is_bounded() {
+    let world = world!("[limits]\nterm_grace_ms = 30000\n");
+    world.limit(ALICE, "64M", &["--action", "term"]);
+    let most = most_held(&world, BY_ANOTHER, || {});
+    assert!(most <= 180, "{most} MiB");
 }

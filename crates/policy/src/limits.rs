@@ -185,12 +185,13 @@ fn over(
         Action::Term => (true, Reason::OverHardLimitNoGrace),
         Action::Notify | Action::Deny => (false, Reason::OverHardLimitNotify),
     };
-    if acts
-        && state.has_no_place()
-        && let Some(asked) = state.first_asked()
-    {
-        let (victim, since) = (asked.victim, asked.since);
+    if acts && let Some(InFlight { victim, since, .. }) = state.grace_ends(snapshot) {
         return LimitAction::Escalate { victim, since, reason: Reason::OverHardLimitNoGrace };
+    }
+    // Nobody goes for what was killed because it held too much, while that is on its way.
+    let leaving = state.leaving_and_overdue(snapshot).map_or(Pages(0), |(leaving, _)| leaving);
+    if snapshot.action == Action::Term && usage.saturating_sub(leaving) <= snapshot.effective_hard {
+        return LimitAction::None;
     }
     let reason = if acts && (selection.victims.is_empty() || state.has_no_place()) {
         if state.waiting() {

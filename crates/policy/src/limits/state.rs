@@ -182,10 +182,18 @@ impl LimitState {
         self.in_flight.iter().find(overdue).copied()
     }
 
-    /// Who was asked to end first of those that may still do.
-    pub(super) fn first_asked(&self) -> Option<InFlight> {
-        let asked = self.in_flight.iter().filter(|flight| flight.stage == Stage::Term);
-        asked.min_by_key(|flight| flight.since).copied()
+    /// Who of those that were asked to end has to end now: the largest, where they hold more than is left out of the usage; the
+    /// first, where the next needs its place.
+    pub(super) fn grace_ends(&self, snapshot: &Snapshot<'_>) -> Option<InFlight> {
+        let held = |flight: &InFlight| {
+            let its = snapshot.candidates.iter().find(|one| one.id() == flight.victim);
+            its.and_then(|one| one.usage.latest()).unwrap_or_default().0
+        };
+        let asked = || self.in_flight.iter().filter(|flight| flight.stage == Stage::Term);
+        if asked().map(held).fold(0, u64::saturating_add) > snapshot.dying_most.0 {
+            return asked().max_by_key(|flight| held(flight)).copied();
+        }
+        asked().min_by_key(|flight| flight.since).filter(|_| self.has_no_place()).copied()
     }
 
     /// How much of the usage is on its way out; `None` where a victim's share cannot be read.
@@ -193,6 +201,13 @@ impl LimitState {
     /// The accounting's own number counts too, less what is overdue: a victim that does not die is not waited for. An
     /// address space counts only when all who share it are on their way out, and once.
     pub(super) fn dying(&self, snapshot: &Snapshot<'_>) -> Option<Pages> {
+        let (leaving, overdue) = self.leaving_and_overdue(snapshot)?;
+        Some(snapshot.dying.saturating_sub(overdue).max(leaving).min(snapshot.dying_most))
+    }
+
+    /// What victims hold that may still die before their deadline, and what those hold that did not; `None` where one's share
+    /// cannot be read.
+    pub(super) fn leaving_and_overdue(&self, snapshot: &Snapshot<'_>) -> Option<(Pages, Pages)> {
         let (mut leaving, mut overdue) = (0_u64, 0_u64);
         for (index, flight) in self.in_flight.iter().enumerate() {
             let Some(one) = snapshot.candidates.iter().find(|one| one.id() == flight.victim) else {
@@ -215,7 +230,7 @@ impl LimitState {
                 leaving = leaving.saturating_add(pages);
             }
         }
-        Some(snapshot.dying.saturating_sub(Pages(overdue)).max(Pages(leaving)).min(snapshot.dying_most))
+        Some((Pages(leaving), Pages(overdue)))
     }
 
     /// Whether a victim may still die before its deadline.

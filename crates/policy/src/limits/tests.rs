@@ -257,8 +257,7 @@ fn term_asks_first_and_kills_when_the_grace_is_over() {
 
 #[test]
 fn who_would_be_asked_beyond_what_is_left_alone_is_killed() {
-    for (asked, next, expected) in [(60, 40, Action::Term), (60, 41, Action::Kill), (500, 101, Action::Kill)]
-    {
+    for (asked, next, expected) in [(60, 40, Action::Term), (60, 41, Action::Kill)] {
         let mut guard = Guard::new();
         let world = [candidate(10, asked), candidate(11, next), candidate(12, 1)];
         // As for a line of 100 pages less a bit, so that the next one crosses it.
@@ -275,6 +274,23 @@ fn who_would_be_asked_beyond_what_is_left_alone_is_killed() {
             if action == Action::Kill { Reason::OverHardLimitNoGrace } else { Reason::OverHardLimitTerm };
         assert_eq!(decision.reason, reason);
     }
+}
+
+#[test]
+fn the_largest_of_those_who_were_asked_ends_before_anybody_else_goes_for_what_it_took() {
+    let mut guard = Guard::new();
+    let before = [candidate(10, 500), candidate(11, 20), candidate(12, 30)];
+    let snapshot = Snapshot { action: Action::Term, ..account(&before) };
+    assert!(matches!(guard.step(&snapshot, 0), LimitAction::Term(_)), "the first is asked, however large");
+    guard.outcome(11, SignalOutcome::Sent(Signal::Term), 0);
+    guard.outcome(10, SignalOutcome::Sent(Signal::Term), 1);
+    let (since, reason) = (Nanos(SECOND), Reason::OverHardLimitNoGrace);
+    assert_eq!(guard.step(&snapshot, 2), LimitAction::Escalate { victim: id(10), since, reason });
+    guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 2);
+    assert_eq!(guard.step(&snapshot, 2), LimitAction::None, "it is on its way");
+    let more = [candidate(10, 500), candidate(11, 20), candidate(12, 101)];
+    let snapshot = Snapshot { action: Action::Term, ..account(&more) };
+    assert_eq!(killed(&guard.step(&snapshot, 2)), Some(12), "that one is over by itself");
 }
 
 #[test]

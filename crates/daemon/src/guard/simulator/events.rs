@@ -416,6 +416,7 @@ impl Machine {
         drop(world);
         self.count(mm, PLIMSOLL_MEMBER_ANON, pages);
         self.event("on_fork", &tasks);
+        self.world().forked(mm);
         Some(pid)
     }
 

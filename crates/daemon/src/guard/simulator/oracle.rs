@@ -289,6 +289,21 @@ impl World {
         }
     }
 
+    /// A fork of who was asked to end is asked as well.
+    pub(super) fn forked(&mut self, mm: u64) {
+        let Some(entry) = self.entry(mm).filter(|e| e.is_dying() && !e.is_left()) else { return };
+        self.oracle.waited_for.insert((entry.pid, entry.start_ns));
+        self.oracle.claims.entry(entry.life).or_insert(Claim {
+            pid: entry.pid,
+            start_ns: entry.start_ns,
+            account: entry.account,
+            signalled: Some(self.now),
+            killed: None,
+            expired: false,
+            by_daemon: false,
+        });
+    }
+
     /// An event sent the signal to whom the daemon claimed, which may not be able to.
     pub(super) fn finished(&mut self, life: u64) {
         if let Some(claim) = self.oracle.claims.get_mut(&life) {
