@@ -26,6 +26,7 @@
 #include "limits/track.h"
 #include "limits/rank.h"
 #include "limits/tell.h"
+#include "limits/largest.h"
 #include "limits/act.h"
 #include "limits/room.h"
 #include "limits/calls.h"

@@ -136,7 +136,7 @@ static __always_inline struct plimsoll_record *new_record(__u32 kind)
  * Whether one more of an account's records of a kind, PLIMSOLL_RECORD_ACTED or _JUDGE, is told of. To tell costs the
  * daemon more than a kill costs here, and anybody can have their processes killed all the time: what goes beyond this is
  * counted, and no kill waits for it. Whom it signalled and does not end, the daemon finds by its look of each second.
- * Global, as those in act.h.
+ * Global, as those in largest.h.
  */
 __noinline int is_told(__u32 account, __u32 kind)
 {

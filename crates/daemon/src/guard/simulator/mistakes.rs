@@ -80,7 +80,7 @@ const MISTAKES: &[Mistake] = mistakes! {
         => "	e->epoch = a->exact;\n	return usage;";
     "whoever changes the own line has it ratcheted past the one in force" in "limits/calls.h":
         "	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && reach > a->effective_pages)\n		reach = a->effective_pages;\n" => "";
-    "who dies counts as living" in "limits/act.h":
+    "who dies counts as living" in "limits/largest.h":
         "	settle_dying_space(e->mm);\n	settle_living(e);\n	/* It touches" => "	settle_living(e);\n	/* It touches";
     "a victim is taken though one is dying" in "limits/act.h":
         "	if (remaining(a, a->usage_pages) > a->effective_pages)\n		return true;\n	__sync_lock_test_and_set(&a->taking, 0);"
@@ -91,9 +91,9 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	ev->signal_error = error;\n	if (error) {" => "	ev->signal_error = error;\n	if (false) {";
     "who lives again is dying still" in "limits/act.h":
         "	settle_dying_space(key);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
-    "who is protected may be taken" in "limits/act.h":
+    "who is protected may be taken" in "limits/largest.h":
         "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
-    "the smallest is looked for" in "limits/act.h":
+    "the smallest is looked for" in "limits/largest.h":
         "	if (rank > search->rank[least]) {" => "	if (rank < search->rank[least] || search->rank[least] == RANK_NONE) {";
     "who gives nothing back is taken" in "limits/rank.h":
         "? pages : pages - SHORT_RANKS;" => "? pages : pages;";
@@ -101,7 +101,7 @@ const MISTAKES: &[Mistake] = mistakes! {
         "	if (pages > back * COUNTS_TIMES_BACK)\n		pages = back * COUNTS_TIMES_BACK;\n" => "";
     "what a session stands on is like anybody" in "limits/rank.h":
         "(carries_session(a, e) ? SESSION_RANKS : " => "(false ? SESSION_RANKS : ";
-    "what nobody runs in is not noticed" in "limits/act.h":
+    "what nobody runs in is not noticed" in "limits/largest.h":
         "	return !users;" => "	return false;";
     "an account is near for ever" in "limits/act.h":
         "	if (!since || a->usage_pages >= a->soft_pages - (a->soft_pages >> 6) ||" => "	if (true ||";

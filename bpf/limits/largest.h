@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* The largest processes of an account, of those that may be victims: kept while it is near, and searched for. */
+#ifndef PLIMSOLL_LIMITS_LARGEST_H
+#define PLIMSOLL_LIMITS_LARGEST_H
+
+/* How deep below the root cgroups are looked through for one that is protected. */
+#define CGROUP_LEVELS 32
+
+static __always_inline void mark_dying(struct plimsoll_mm *e)
+{
+	settle_dying_space(e->mm);
+	settle_living(e);
+	/* It touches nothing more, or is charged for it as dying. */
+	release_reserved(e->mm);
+}
+
+/*
+ * Whether its cgroup (v2) or one above is protected. From the root down: a user may have cgroups of any depth, and one that is
+ * protected is CGROUP_LEVELS deep at most.
+ */
+static __noinline bool in_protected_cgroup(struct task_struct *task)
+{
+	struct cgroup *cgroup;
+	int level, deepest;
+	__u64 id;
+
+	if (!task)
+		return true;
+	cgroup = task->cgroups->dfl_cgrp;
+	deepest = cgroup->level;
+	for (level = 0; level < CGROUP_LEVELS && level <= deepest; level++) {
+		id = BPF_CORE_READ(cgroup_at(cgroup, level), kn, id);
+		if (bpf_map_lookup_elem(&protected_cgroups, &id))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether nobody runs in an address space any more: its end is under way, or its exit event was lost. What is read of
+ * the mm may be of one that was freed, which nobody uses either, or that is another process's by now: then it was
+ * entered anew at that one's fork.
+ */
+static __always_inline bool is_left(__u64 mm)
+{
+	int users = 0;
+
+	bpf_probe_read_kernel(&users, sizeof(users), (void *)(mm + bpf_core_field_offset(struct mm_struct, mm_users)));
+	return !users;
+}
+
+/*
+ * What follows up to `choose` are global functions, as is `tell`: each is verified once, not once per caller and path,
+ * which took the verifier seconds. So they take numbers and look up what these stand for.
+ *
+ * Counts an address space that nobody runs in as dying: nobody has to be killed for memory that is on its way. With no
+ * daemon alive, to whom it is told that the largest cannot be taken, also one whose process is in its own exit: whoever
+ * allocates meanwhile would go in its place.
+ */
+__noinline int note_left(__u32 account, __u64 key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = account_at(account);
+	__u32 left = 0;
+
+	if (!a || !e || !pin(e, key))
+		return true;
+	if (account_at(word_account(e->word)) == a) {
+		if (is_left(key))
+			left = PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING;
+		else if (a->signal == SIGKILL && !daemon_lives() && is_leaving(key))
+			left = PLIMSOLL_MM_DYING;
+		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
+			mark_dying(e);
+	}
+	unpin(e);
+	return left != 0;
+}
+
+struct search {
+	struct plimsoll_account *account;
+	__s64 floor_rank;
+	__u64 mm[PLIMSOLL_LARGEST];
+	__s64 rank[PLIMSOLL_LARGEST];
+};
+
+#define PLIMSOLL_MM_NO_VICTIM \
+	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED | PLIMSOLL_MM_GONE)
+
+static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, struct search *search)
+{
+	struct plimsoll_account *a = search->account;
+	__u64 key = *at;
+	__s64 rank, out;
+	int i, least = 0;
+
+	if (!a || account_at(word_account(e->word)) != a)
+		return 0;
+	if (e->flags & PLIMSOLL_MM_LARGEST)
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_LARGEST);
+	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE))
+		return 0;
+	/* Also what was protected: nobody is to die for what it left behind. */
+	if (note_left(a->index, key) || e->flags & PLIMSOLL_MM_NO_VICTIM)
+		return 0;
+	rank = out = standing_of(a->index, key);
+	for (i = 1; i < PLIMSOLL_LARGEST; i++)
+		if (search->rank[i] < search->rank[least])
+			least = i;
+	least &= PLIMSOLL_LARGEST - 1;
+	if (rank > search->rank[least]) {
+		out = search->rank[least];
+		search->rank[least] = rank;
+		search->mm[least] = key;
+	}
+	out = rank_in(out);
+	if (out > search->floor_rank)
+		search->floor_rank = out;
+	return 0;
+}
+
+/*
+ * Finds the account's largest processes, as weighed, among all that are tracked, and which of them nobody runs in any
+ * more: when the account comes near, and when those that were known have gone. Not a matter of each event: tens of
+ * microseconds. Past the line those come first whose end is enough; where there are none it is not repeated at once.
+ */
+__noinline int find_largest(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct search search = { .account = a, .floor_rank = RANK_NONE };
+	__u64 now = bpf_ktime_get_ns(), key;
+	__s64 none_enough = -1;
+	struct plimsoll_mm *e;
+	int i;
+
+	if (!a || now - a->nobody_ns < search_again_ns)
+		return 0;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++)
+		search.rank[i] = RANK_NONE;
+	bpf_for_each_map_elem(&mms, search_one, &search, 0);
+	a->floor_rank = search.floor_rank;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = search.mm[i];
+		a->largest[i] = key;
+		/* Negative if all are: without a branch. */
+		none_enough &= search.rank[i] + TIER_RANKS;
+		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		if (e)
+			__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
+	}
+	a->nobody_ns = none_enough < 0 ? now : 0;
+	return 0;
+}
+
+/* Never down: only a search for the largest may find that nobody left out weighs so much. */
+static __always_inline void raise_floor(struct plimsoll_account *a, __s64 rank)
+{
+	__s64 floor;
+	int i;
+
+	for (i = 0; i < SWAP_TRIES; i++) {
+		floor = a->floor_rank;
+		if (rank <= floor || __sync_val_compare_and_swap(&a->floor_rank, floor, rank) == floor)
+			return;
+	}
+}
+
+/*
+ * Keeps the account's largest processes while it is near. `floor_rank` bounds every other one from above: it follows
+ * each that grows and does not get in. User space is told, once, of one that gets in before anybody weighed it, as far as its
+ * account's pace lets it be; else it finds it by its look of each second.
+ */
+__noinline int note_largest(__u32 account, __u64 mm)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
+	__s64 rank, least_rank = PLIMSOLL_NO_LINE, known_rank;
+	__u64 key, least_key = 0;
+	struct plimsoll_mm *known, *least_known = 0;
+	int i, least = 0;
+
+	if (!a || !e || e->flags & (PLIMSOLL_MM_NO_VICTIM | PLIMSOLL_MM_LARGEST))
+		return 0;
+	rank = rank_of(a, e);
+	if (rank <= a->floor_rank)
+		return 0;
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = a->largest[i];
+		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(a, known) : RANK_NONE;
+		if (known_rank < least_rank) {
+			least = i;
+			least_key = key;
+			least_rank = known_rank;
+			least_known = known;
+		}
+	}
+	/* Left out, for its size or because another came first; one that sleeps has no next event. */
+	if (rank <= least_rank ||
+	    __sync_val_compare_and_swap(&a->largest[least & (PLIMSOLL_LARGEST - 1)], least_key, mm) != least_key) {
+		raise_floor(a, rank);
+		return 0;
+	}
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
+	if (least_known && pin(least_known, least_key)) {
+		__sync_fetch_and_and(&least_known->flags, ~PLIMSOLL_MM_LARGEST);
+		unpin(least_known);
+	}
+	raise_floor(a, least_rank);
+	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, PLIMSOLL_RECORD_JUDGE) &&
+	    !(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_JUDGED) & PLIMSOLL_MM_JUDGED) &&
+	    tell(account, mm, PLIMSOLL_RECORD_JUDGE))
+		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_JUDGED);
+	return 0;
+}
+
+/* Usage came to this without an event that judges it: by a grant, a fork, an exec, another user. The daemon looks. */
+__noinline int came_to(__u32 account, __u64 mm, __s64 usage)
+{
+	struct plimsoll_account *a = account_at(account);
+
+	if (!a)
+		return 0;
+	if (usage > a->peak_pages)
+		raise_peak(account, usage);
+	if (need_exact(a))
+		tell(account, mm, PLIMSOLL_RECORD_EXACT);
+	if (usage < a->soft_pages && !a->near)
+		return 0;
+	if (a->near || __sync_val_compare_and_swap(&a->near, 0, moment())) {
+		note_largest(account, mm);
+		return 0;
+	}
+	a->nobody_ns = 0;
+	find_largest(account);
+	tell(account, mm, PLIMSOLL_RECORD_NEAR);
+	return 0;
+}
+
+struct choice {
+	__u64 mm; /* 0: nobody */
+	__s64 rank;
+};
+
+static __always_inline struct choice largest_known(struct plimsoll_account *a)
+{
+	struct choice best = { .rank = RANK_NONE };
+	struct plimsoll_mm *e;
+	__s64 rank;
+	__u64 key;
+	int i;
+
+	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
+		key = a->largest[i];
+		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+		if (!e || account_at(word_account(e->word)) != a || e->flags & PLIMSOLL_MM_NO_VICTIM)
+			continue;
+		rank = standing_of(a->index, key);
+		if (rank > best.rank) {
+			best.mm = key;
+			best.rank = rank;
+		}
+	}
+	return best;
+}
+
+/*
+ * The account's largest process that may be a victim, as weighed and as far as it is tracked, of those whose end is enough if
+ * there are any; 0: none.
+ */
+__noinline __u64 choose(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct choice best;
+
+	if (!a)
+		return 0;
+	best = largest_known(a);
+	if (best.mm && best.rank >= a->floor_rank)
+		return best.mm;
+	find_largest(account);
+	return largest_known(a).mm;
+}
+
+#endif
