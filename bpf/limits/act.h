@@ -443,9 +443,10 @@ static __always_inline bool outgrows_grace(struct event *ev)
 static __always_inline void crossed(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
+	bool dying = ev->e->flags & PLIMSOLL_MM_DYING;
 
-	/* What others write into the memory of one that is dying, they go for. */
-	if (ev->e->flags & PLIMSOLL_MM_DYING && !(ev->flags & PLIMSOLL_RECORD_REMOTE && ev->delta > 0))
+	/* Unless others write into its memory. */
+	if (dying && !(ev->flags & PLIMSOLL_RECORD_REMOTE && ev->delta > 0))
 		return;
 	/* Once: it may change meanwhile. */
 	ev->signal = a->signal;
@@ -456,8 +457,8 @@ static __always_inline void crossed(struct event *ev)
 	}
 	/* What a kernel thread does (khugepaged, vhost) is for the daemon. */
 	if (kernel_trigger && !(ev->task->flags & PF_KTHREAD)) {
-		/* The daemon ends the largest of those who were asked, before anybody else has to go for them. */
-		if ((!is_outgrown(a) || nobody_answers(ev)) && take_largest(ev))
+		/* Where it was only asked the daemon ends it, before anybody else goes for what is written into it. */
+		if ((!dying || nobody_answers(ev)) && take_largest(ev))
 			return;
 		if (nobody_answers(ev) && may_take_own(ev) && !goes_after_another(ev)) {
 			ev->flags |= PLIMSOLL_RECORD_UNANSWERED;

@@ -175,7 +175,7 @@ fn who_was_asked_to_end_by_a_daemon_that_died_is_ended_by_the_next_one() {
     world.limit(DORA, "32M", &["--action", "term"]);
     let mut stubborn = world.python(
         DORA,
-        "signal.signal(15, lambda *_: say('asked'))\nheld = bytearray(64 << 20)\nsay('grown')\n\
+        "signal.signal(15, lambda *_: say('asked'))\nheld = bytearray(30 << 20)\nsay('grown')\n\
          while True: time.sleep(1)\n",
     );
     stubborn.stage("asked");

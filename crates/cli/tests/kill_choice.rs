@@ -184,11 +184,11 @@ fn who_allocates_while_a_whole_family_is_dying_is_left_alone() {
     let mut puppets = world.puppets(&[ALICE]);
     let parent = puppets.make(1, "start 60100");
     puppets.tell(1, "deaf");
-    puppets.tell(1, "touch 32768");
+    puppets.tell(1, "touch 38912");
     let child = puppets.make(1, "fork 2");
-    // Its copies pass the line, then what the parent has besides.
-    puppets.tell(2, "write");
-    puppets.tell(1, "touch 20480");
+    // What it takes passes the line, then what the parent takes besides: together less than may be asked.
+    puppets.tell(2, "touch 10240");
+    puppets.tell(1, "touch 10240");
     let other = puppets.make(3, "start 60100");
     for _ in 0..4 {
         puppets.tell(3, "touch 6144");
