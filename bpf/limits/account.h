@@ -95,12 +95,6 @@ static __always_inline bool was_asked(struct plimsoll_mm *e, struct plimsoll_acc
 		       PLIMSOLL_MM_DYING;
 }
 
-/* Whether an account that asks its victims to end has more of it than is left out of the usage. */
-static __always_inline bool is_outgrown(struct plimsoll_account *a)
-{
-	return a->signal == SIGTERM && a->dying_pages > dying_bound(a);
-}
-
 /* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */
 static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta)
 {

@@ -252,7 +252,7 @@ __noinline int end_with_victim(__u64 key)
 	};
 	__u32 sent;
 
-	/* Who was asked by SIGTERM, if nobody told the programs of more. */
+	/* Its line asks: it was to have a grace period, and ends before that is over. */
 	if (a && a->signal == SIGTERM)
 		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
 	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
@@ -434,7 +434,7 @@ static __always_inline bool outgrows_grace(struct event *ev)
 	struct plimsoll_account *a = ev->account;
 
 	return kernel_trigger && ev->delta > 0 && was_asked(ev->e, a) &&
-	       (is_outgrown(a) ||
+	       (a->dying_pages > dying_bound(a) ||
 		remaining(a, ev->usage) - a->effective_pages > a->hard_pages >> PLIMSOLL_GRACE_SHIFT) &&
 	       may_take_own(ev);
 }

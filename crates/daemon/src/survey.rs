@@ -2,7 +2,7 @@
 //! their page tables for it.
 
 use crate::{
-    guard::{self, Caller},
+    guard::{Caller, Request},
     patient::{self, PatientReaders, Unread},
 };
 use plimsoll_policy::{
@@ -78,20 +78,18 @@ pub(crate) struct Spent {
 /// Has surveys made, one at a time.
 #[derive(Debug)]
 pub(crate) struct Surveyor {
-    requests: SyncSender<Request>,
+    /// When each was asked for, and whose processes are read, those of each account together.
+    requests: SyncSender<(Nanos, Vec<Member>)>,
 }
-
-/// When it was asked for, and whose processes are read, those of each account together.
-type Request = (Nanos, Vec<Member>);
 
 impl Surveyor {
     /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
     pub(crate) fn start(readers: PatientReaders, page_size: PageSize, caller: Caller) -> io::Result<Self> {
-        let (requests, queue): (_, Receiver<Request>) = sync_channel(1);
+        let (requests, queue): (_, Receiver<(Nanos, Vec<Member>)>) = sync_channel(1);
         thread::Builder::new().name("surveyor".into()).spawn(move || {
             for (asked, members) in queue {
-                let part = |survey| caller.deliver(guard::Request::Surveyed(survey));
-                read(&readers, page_size, (asked, members), part);
+                let part = |survey| caller.deliver(Request::Surveyed(survey));
+                read(&readers, page_size, asked, members, part);
             }
         })?;
         Ok(Self { requests })
@@ -112,7 +110,8 @@ impl Surveyor {
 fn read(
     readers: &PatientReaders,
     page_size: PageSize,
-    (asked, members): Request,
+    asked: Nanos,
+    members: Vec<Member>,
     mut tell: impl FnMut(Survey),
 ) {
     let mut survey = Survey { asked, ..Survey::default() };

@@ -153,15 +153,12 @@ pub fn decide(
     if usage < snapshot.soft {
         state.told = None;
     }
-    let remaining = match state.dying(snapshot) {
-        Some(dying) => usage.saturating_sub(dying),
-        // How much is on its way out is not known: wait for it, its deadline is running.
-        None => Pages(0),
-    };
-    let action = if remaining > snapshot.effective_hard {
-        over(snapshot, config, &mut state, (usage, remaining))
-    } else {
-        LimitAction::None
+    let action = match state.dying(snapshot) {
+        Some(dying) if usage.saturating_sub(dying) > snapshot.effective_hard => {
+            over(snapshot, config, &mut state, (usage, dying))
+        }
+        // How much is on its way out may not be known: wait for it, its deadline is running.
+        Some(_) | None => LimitAction::None,
     };
     let action = if action == LimitAction::None { notice(snapshot, &mut state, usage) } else { action };
     (state, action)
@@ -172,11 +169,10 @@ fn over(
     snapshot: &Snapshot<'_>,
     config: &LimitConfig,
     state: &mut LimitState,
-    (usage, remaining): (Pages, Pages),
+    (usage, dying): (Pages, Pages),
 ) -> LimitAction {
-    let needed = remaining.saturating_sub(snapshot.effective_hard);
+    let needed = usage.saturating_sub(dying).saturating_sub(snapshot.effective_hard);
     let selection = select_for(snapshot.candidates, needed, |victim| state.skipped(victim));
-    let dying = state.dying(snapshot).unwrap_or(snapshot.dying);
     let has_grace =
         snapshot.action == Action::Term && is_left_alone(&selection.victims, dying, snapshot.dying_most);
     let (acts, reason) = match snapshot.action {
@@ -189,8 +185,10 @@ fn over(
         return LimitAction::Escalate { victim, since, reason: Reason::OverHardLimitNoGrace };
     }
     // Nobody goes for what was killed because it held too much, while that is on its way.
-    let leaving = state.leaving_and_overdue(snapshot).map_or(Pages(0), |(leaving, _)| leaving);
-    if snapshot.action == Action::Term && usage.saturating_sub(leaving) <= snapshot.effective_hard {
+    if snapshot.action == Action::Term
+        && let Some((leaving, _overdue)) = state.leaving_and_overdue(snapshot)
+        && usage.saturating_sub(leaving) <= snapshot.effective_hard
+    {
         return LimitAction::None;
     }
     let reason = if acts && (selection.victims.is_empty() || state.has_no_place()) {

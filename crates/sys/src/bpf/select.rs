@@ -1,9 +1,9 @@
 //! The facts that a victim is selected by, straight from the kernel: all processes with approximate counts in one walk,
 //! exact counts of a few, and notice of who grows past a floor.
 //!
-//! [`Selector::load`] belongs into the loader's child; [`Selector::open`] is light. Between calls nothing runs: the walk is
-//! a pinned link without a tracepoint, and the only tracepoint is attached from [`Selector::watch`] to
-//! [`Selector::unwatch`], or to the end of this process.
+//! [`Selector::load`] belongs into the loader's child; [`Selector::open`] sweeps once, for a thread that nobody waits for.
+//! Between calls nothing runs: the walk is a pinned link without a tracepoint, and the only tracepoint is attached from
+//! [`Selector::watch`] to [`Selector::unwatch`], or to the end of this process.
 
 mod load;
 mod measure;
