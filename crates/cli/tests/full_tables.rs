@@ -137,11 +137,12 @@ fn users_under_default_who_run_nothing_keep_no_account_from_those_who_do() {
     hog(&world, 60_171).killed();
 }
 
-/// Nothing runs as any of them.
+/// Nothing runs as any of them; one more, of whom something does, has a line by `default`.
 #[test]
 fn three_thousand_users_under_default_have_a_line_each() {
-    let world = world!();
+    let world = world!("[limits]\nuid_max = 60999\n");
     world.limit(ALICE, "64M", &[]);
+    world.ok(&["limit", "set", "default", "64M"]);
     let maps = world.maps();
     for uid in 1_000_000..1_003_000 {
         let line = LineSet {
@@ -155,5 +156,6 @@ fn three_thousand_users_under_default_have_a_line_each() {
         maps.set_line(&line).unwrap();
     }
     hog(&world, ALICE).killed();
-    assert_eq!(world.maps().accounts().unwrap().len(), 3001);
+    hog(&world, BOB).killed();
+    assert_eq!(world.maps().accounts().unwrap().len(), 3002);
 }
