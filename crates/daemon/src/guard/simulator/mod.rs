@@ -51,6 +51,7 @@ use random::Random;
 use seam::{Machine, SimRecords};
 use std::{
     cell::RefMut,
+    hash::Hasher as _,
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
@@ -497,6 +498,8 @@ impl Simulation {
 struct Told {
     signals: usize,
     crashes: u32,
+    /// Of all that happened, seeds in their order: two trees that decide alike print the same.
+    fingerprint: u64,
 }
 
 /// What went wrong, if anything did.
@@ -516,8 +519,11 @@ fn run(mut simulation: Simulation, steps: u64) -> Told {
         simulation.step();
     }
     simulation.end();
-    let signals = simulation.world().oracle.signals();
-    Told { signals, crashes: simulation.crashes }
+    let (signals, fingerprint) = {
+        let world = simulation.world();
+        (world.oracle.signals(), world.fingerprint.finish())
+    };
+    Told { signals, crashes: simulation.crashes, fingerprint }
 }
 
 mod tests;

@@ -36,6 +36,7 @@ fn simulate_all(seeds: &[u64], steps: u64) -> Told {
             });
         all.signals += told.signals;
         all.crashes += told.crashes;
+        all.fingerprint = all.fingerprint.rotate_left(1) ^ told.fingerprint;
     }
     all
 }

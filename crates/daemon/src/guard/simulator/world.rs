@@ -17,6 +17,7 @@ use plimsoll_testkit::{FakeKernel, Task};
 use plimsoll_wire::record::Record;
 use std::{
     collections::{BTreeMap, VecDeque},
+    hash::{DefaultHasher, Hash as _},
     rc::Rc,
 };
 
@@ -174,6 +175,8 @@ pub(super) struct World {
     pub(super) listings: u32,
     pub(super) handed_over: Vec<u32>,
     keeps_all: bool,
+    /// Of all lines, kept or not: what two trees must agree on.
+    pub(super) fingerprint: DefaultHasher,
     /// Of address spaces that have ended: the slab hands out what was freed last.
     addresses: Vec<u64>,
     addresses_made: u32,
@@ -210,6 +213,7 @@ impl World {
             disturbed: false,
             ending: false,
             lines: VecDeque::new(),
+            fingerprint: DefaultHasher::new(),
             keeps_all: std::env::var_os("PLIMSOLL_SIM_SEED").is_some(),
             addresses: Vec::new(),
             addresses_made: 0,
@@ -246,6 +250,7 @@ impl World {
             self.lines.pop_front();
         }
         let now = self.now - 1_000_000_000_000;
+        (now, &line).hash(&mut self.fingerprint);
         self.lines
             .push_back(format!("{:>12.6} ms {line}", u32::try_from(now / 1000).map_or(0.0, f64::from) / 1e3));
     }
