@@ -15,6 +15,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/limits.h"
+#include "kill.h"
 #include "counters.h"
 #include "limits/maps.h"
 #include "limits/account.h"

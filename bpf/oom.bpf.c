@@ -11,6 +11,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/oom.h"
+#include "kill.h"
 #include "counters.h"
 #include "select/describe.h"
 #include "select/exact.h"

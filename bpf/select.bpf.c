@@ -10,15 +10,13 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/select.h"
+#include "kill.h"
 #include "counters.h"
 #include "select/describe.h"
 #include "select/exact.h"
 #include "select/watch.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-extern struct task_struct *bpf_task_from_pid(int pid) __ksym __weak;
-extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 /*
  * Every process that has memory, once: at its leader, which stays listed as long as any of its threads lives. Other
@@ -57,9 +55,9 @@ int measure(struct plimsoll_measure *ctx)
 	struct task_struct *task;
 	int result = -ESRCH;
 
-	if (!bpf_ksym_exists(bpf_task_from_pid))
+	if (!finds_others())
 		return 0;
-	task = bpf_task_from_pid(ctx->tgid);
+	task = find_task(ctx->tgid);
 	if (task) {
 		if (task->pid == task->tgid && !(task->flags & PF_KTHREAD))
 			result = measure_leader(&out, task);

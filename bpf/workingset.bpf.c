@@ -10,6 +10,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/workingset.h"
+#include "kill.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

@@ -3,19 +3,12 @@
 #ifndef PLIMSOLL_LIMITS_ACT_H
 #define PLIMSOLL_LIMITS_ACT_H
 
-extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
-extern void bpf_task_release(struct task_struct *task) __ksym __weak;
-extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
-
-/* Asks the daemon, not more often than it could answer. Another CPU's later event may have asked before: signed. */
+/* Asks the daemon, not more often than it could answer. */
 static __always_inline void ask(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
-	__u64 asked = a->asked_ns;
 
-	if (ev->time_ns < a->hold_until_ns || (__s64)(ev->time_ns - asked) < (__s64)ask_again_ns)
-		return;
-	if (__sync_val_compare_and_swap(&a->asked_ns, asked, ev->time_ns) != asked)
+	if (ev->time_ns < a->hold_until_ns || !comes_due(&a->asked_ns, ev->time_ns, ask_again_ns))
 		return;
 	__sync_val_compare_and_swap(&a->unanswered_ns, 0, ev->time_ns);
 	emit(ev, PLIMSOLL_RECORD_CROSSED);
@@ -120,21 +113,23 @@ static __always_inline void decide_signal(struct event *ev, struct plimsoll_mm *
  * A signal from here waits for an interrupt where interrupts are off: noted before it is sent, so that the victim's next
  * event does not send it again.
  */
-static __always_inline void note_sent(struct event *ev, struct plimsoll_mm *e, struct task_struct *victim)
+static __always_inline void note_sent(struct event *ev, struct plimsoll_mm *e)
 {
 	if (ev->signal != SIGKILL)
 		return;
-	e->sent = victim->tgid;
+	e->sent = ev->task->tgid;
 	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 }
 
-/* Notes how the signal to a claimed victim went, and ends the claim. */
-static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, long error)
+/* Sends the signal to a claimed victim, and ends the claim. Whether it was sent. */
+static __always_inline bool signal_claimed(struct event *ev, struct plimsoll_mm *e)
 {
 	struct plimsoll_account *a = ev->account;
 
-	ev->signal_error = error;
-	if (error) {
+	decide_signal(ev, e);
+	note_sent(ev, e);
+	ev->signal_error = send_signal(ev->task, ev->signal);
+	if (ev->signal_error) {
 		/* Nothing is dying that was not signalled. */
 		e->sent = 0;
 		live_again(e->mm, PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED);
@@ -147,6 +142,9 @@ static __always_inline void signalled(struct event *ev, struct plimsoll_mm *e, l
 		count_one(&counters.kills);
 	}
 	__sync_lock_test_and_set(&a->taking, 0);
+	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
+		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
+	return !ev->signal_error;
 }
 
 /* The process whose event this is. */
@@ -154,11 +152,7 @@ static __always_inline void take(struct event *ev)
 {
 	if (!claim_for(ev->account, ev->e))
 		return;
-	decide_signal(ev, ev->e);
-	note_sent(ev, ev->e, ev->task);
-	signalled(ev, ev->e, bpf_send_signal(ev->signal));
-	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
-		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
+	signal_claimed(ev, ev->e);
 	emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 
@@ -255,8 +249,7 @@ __noinline int end_with_victim(__u64 key)
 	/* Its line asks: it was to have a grace period, and ends before that is over. */
 	if (a && a->signal == SIGTERM)
 		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
-	if (!e || !a || !ev.mm || !ev.mm->start_stack || task->signal->flags & SIGNAL_GROUP_EXIT ||
-	    in_protected_cgroup(task))
+	if (!e || !a || !ev.mm || !ev.mm->start_stack || is_dying(task->signal) || in_protected_cgroup(task))
 		return 0;
 	sent = __sync_lock_test_and_set(&e->sent, task->tgid);
 	if (sent == (__u32)task->tgid)
@@ -267,7 +260,7 @@ __noinline int end_with_victim(__u64 key)
 		return 0;
 	}
 	ev.time_ns = bpf_ktime_get_ns();
-	ev.signal_error = bpf_send_signal(SIGKILL);
+	ev.signal_error = send_signal(task, SIGKILL);
 	if (ev.signal_error) {
 		__sync_val_compare_and_swap(&e->sent, task->tgid, sent);
 		return 0;
@@ -291,8 +284,7 @@ static __always_inline void end_child(__u64 key, struct task_struct *parent, str
 	if (!e || !(e->flags & PLIMSOLL_MM_CONDEMNED) || child->tgid == parent->tgid)
 		return;
 	end_with_victim(e->mm);
-	if (bpf_ksym_exists(bpf_send_signal_task) && !in_protected_cgroup(child) &&
-	    !bpf_send_signal_task(child, SIGKILL, PIDTYPE_TGID, 0))
+	if (!in_protected_cgroup(child) && !send_signal(child, SIGKILL))
 		count_one(&counters.kills);
 }
 
@@ -319,13 +311,8 @@ static __always_inline bool signal_other(struct event *ev, struct plimsoll_mm *e
 		return false;
 	if (!claim_for(ev->account, e))
 		return true;
-	decide_signal(&done, e);
-	note_sent(&done, e, victim);
-	signalled(&done, e, bpf_send_signal_task(victim, done.signal, PIDTYPE_TGID, 0));
-	if (done.signal_error)
+	if (!signal_claimed(&done, e))
 		return false;
-	if (mm->mm_users.counter > victim->signal->nr_threads)
-		done.flags |= PLIMSOLL_RECORD_MM_SHARED;
 	emit(&done, PLIMSOLL_RECORD_ACTED);
 	return true;
 }
@@ -337,13 +324,13 @@ static __noinline bool take_other(struct event *ev, __u64 key)
 	struct plimsoll_mm *e;
 	bool taken = false;
 
-	if (!ev || !bpf_ksym_exists(bpf_send_signal_task) || !bpf_ksym_exists(bpf_task_from_pid))
+	if (!ev || !signals_others())
 		return false;
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return false;
 	if (ev->account && account_at(word_account(e->word)) == ev->account) {
-		victim = bpf_task_from_pid(e->tgid);
+		victim = find_task(e->tgid);
 		if (victim) {
 			taken = signal_other(ev, e, victim, key);
 			bpf_task_release(victim);

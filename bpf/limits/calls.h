@@ -228,9 +228,7 @@ static __always_inline struct whereabouts whereabouts_of(struct plimsoll_mm *e)
 	struct task_struct *task;
 	__u64 leader;
 
-	if (!bpf_ksym_exists(bpf_task_from_pid))
-		return found;
-	task = bpf_task_from_pid(e->tgid);
+	task = find_task(e->tgid);
 	if (!task)
 		return found;
 	leader = owner_of(e->mm, task);

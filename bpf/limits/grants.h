@@ -338,12 +338,10 @@ int find_space(struct plimsoll_space *ctx)
 	struct task_struct *task;
 	__u64 key = 0;
 
-	if (bpf_ksym_exists(bpf_task_from_pid)) {
-		task = bpf_task_from_pid(space.tgid);
-		if (task) {
-			key = (__u64)task->mm;
-			bpf_task_release(task);
-		}
+	task = find_task(space.tgid);
+	if (task) {
+		key = (__u64)task->mm;
+		bpf_task_release(task);
 	}
 	if (key)
 		is_space_of(bpf_map_lookup_elem(&mms, &key), key, &space);

@@ -9,8 +9,6 @@
 /* A process was sent SIGKILL, or was not, because entries run out and its account has most of them. */
 static __always_inline void turned_away(struct event *ev, long error)
 {
-	__u64 told = turned_away_ns;
-
 	ev->signal = SIGKILL;
 	if (error) {
 		count_one(&counters.signals_failed);
@@ -22,10 +20,8 @@ static __always_inline void turned_away(struct event *ev, long error)
 	ev->usage = ev->account->usage_pages;
 	ev->flags |= PLIMSOLL_RECORD_TURNED_AWAY;
 	/* Each is a fork, of which there may be many. */
-	if ((__s64)(ev->time_ns - told) < TELL_APART_NS ||
-	    __sync_val_compare_and_swap(&turned_away_ns, told, ev->time_ns) != told)
-		return;
-	emit(ev, PLIMSOLL_RECORD_ACTED);
+	if (comes_due(&turned_away_ns, ev->time_ns, TELL_APART_NS))
+		emit(ev, PLIMSOLL_RECORD_ACTED);
 }
 
 /* A second apart, so that the daemon walks all tasks: what lost its exit goes by two walks. */
@@ -33,9 +29,7 @@ static __always_inline void turned_away(struct event *ev, long error)
 
 static __always_inline void tell_crowded(__u32 account)
 {
-	__u64 now = bpf_ktime_get_ns(), told = crowded_ns;
-
-	if ((__s64)(now - told) >= CROWDED_APART_NS && __sync_val_compare_and_swap(&crowded_ns, told, now) == told)
+	if (comes_due(&crowded_ns, bpf_ktime_get_ns(), CROWDED_APART_NS))
 		tell(account, 0, PLIMSOLL_RECORD_EXACT);
 }
 
@@ -80,7 +74,7 @@ __noinline int make_room(__u32 account)
 	if (account == PLIMSOLL_NOBODY || counters.entries < entries_for_most + entries_for_most / 14)
 		return 0;
 	tell_crowded(account);
-	if (!bpf_ksym_exists(bpf_send_signal_task) || !bpf_ksym_exists(bpf_task_from_pid))
+	if (!signals_others())
 		return 0;
 	least.account = who_has_most(account);
 	ev.account = account_at(least.account);
@@ -88,7 +82,7 @@ __noinline int make_room(__u32 account)
 		return 0;
 	bpf_for_each_map_elem(&mms, find_least, &least, 0);
 	key = least.mm;
-	victim = key ? bpf_task_from_pid(BPF_CORE_READ((struct mm_struct *)key, owner, pid)) : 0;
+	victim = key ? find_task(BPF_CORE_READ((struct mm_struct *)key, owner, pid)) : 0;
 	if (!victim)
 		return 0;
 	e = bpf_map_lookup_elem(&mms, &key);
@@ -97,7 +91,7 @@ __noinline int make_room(__u32 account)
 	ev.time_ns = bpf_ktime_get_ns();
 	if ((__u64)ev.mm == key && e && word_account(e->word) == least.account && !in_protected_cgroup(victim)) {
 		count_one(&counters.mms_full);
-		turned_away(&ev, bpf_send_signal_task(victim, SIGKILL, PIDTYPE_TGID, 0));
+		turned_away(&ev, send_signal(victim, SIGKILL));
 	}
 	bpf_task_release(victim);
 	return 0;
@@ -125,14 +119,12 @@ static __noinline int turn_away(struct task_struct *task, struct mm_struct *mm)
 	tell_crowded(account);
 	if (!holds(ev.account))
 		return 0;
-	if (task->tgid == 1 || task->signal->flags & SIGNAL_GROUP_EXIT || exe_is_protected(mm, uid_of(owner)) ||
+	if (task->tgid == 1 || is_dying(task->signal) || exe_is_protected(mm, uid_of(owner)) ||
 	    in_protected_cgroup(task))
 		return 0;
 	ev.time_ns = bpf_ktime_get_ns();
-	if (task == bpf_get_current_task_btf())
-		turned_away(&ev, bpf_send_signal(SIGKILL));
-	else if (bpf_ksym_exists(bpf_send_signal_task))
-		turned_away(&ev, bpf_send_signal_task(task, SIGKILL, PIDTYPE_TGID, 0));
+	if (task == bpf_get_current_task_btf() || signals_others())
+		turned_away(&ev, send_signal(task, SIGKILL));
 	return 0;
 }
 

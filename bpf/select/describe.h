@@ -91,12 +91,8 @@ static __always_inline void read_counts(__s64 *pages, struct mm_struct *mm)
 
 static __always_inline bool killed(struct task_struct *leader, struct task_struct *thread, struct signal_struct *signal)
 {
-	const unsigned long kill = 1ul << (SIGKILL - 1);
-
-	if (signal->flags & SIGNAL_GROUP_EXIT || signal->shared_pending.signal.sig[0] & kill)
-		return true;
 	/* One thread alone may exit; the process goes when it is the last. */
-	return READ_TASK(thread, pending.signal.sig[0]) & kill ||
+	return is_dying(signal) || READ_TASK(thread, pending.signal.sig[0]) & 1ul << (SIGKILL - 1) ||
 	       (signal->nr_threads <= 1 && READ_TASK(thread, flags) & PF_EXITING);
 }
 

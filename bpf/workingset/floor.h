@@ -6,10 +6,6 @@
 #ifndef PLIMSOLL_WORKINGSET_FLOOR_H
 #define PLIMSOLL_WORKINGSET_FLOOR_H
 
-extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
-extern void bpf_task_release(struct task_struct *task) __ksym __weak;
-extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
-
 /* Reclaim looks for 32 pages (SWAP_CLUSTER_MAX); half of that is progress. */
 #define PROGRESS_PAGES 16
 #define SOFT_APART_NS 1000000
@@ -71,14 +67,6 @@ static __always_inline bool has_started(struct task_struct *leader, __u64 start_
 	return leader->start_boottime / TICK_NS == start_ns / TICK_NS;
 }
 
-static __always_inline bool is_dying(struct task_struct *task)
-{
-	const unsigned long kill = 1ul << (SIGKILL - 1);
-	struct signal_struct *signal = task->signal;
-
-	return signal->flags & SIGNAL_GROUP_EXIT || signal->shared_pending.signal.sig[0] & kill;
-}
-
 /* Of a process's leader. Its memory is freed before its last thread becomes a zombie (do_exit(): exit_mm, exit_notify). */
 static __always_inline enum condition condition_of(struct task_struct *leader, __u64 start_ns)
 {
@@ -86,9 +74,9 @@ static __always_inline enum condition condition_of(struct task_struct *leader, _
 
 	if (!has_started(leader, start_ns) || (leader->exit_state && signal->nr_threads <= 1))
 		return GONE;
-	if (leader->flags & PF_EXITING && is_dying(leader))
+	if (leader->flags & PF_EXITING && is_dying(signal))
 		return EXITING;
-	return is_dying(leader) ? DYING : LIVING;
+	return is_dying(signal) ? DYING : LIVING;
 }
 
 static __noinline int look_up(__u32 tgid, __u64 start_ns)
@@ -96,9 +84,9 @@ static __noinline int look_up(__u32 tgid, __u64 start_ns)
 	enum condition condition = GONE;
 	struct task_struct *leader;
 
-	if (!bpf_ksym_exists(bpf_task_from_pid))
+	if (!finds_others())
 		return LIVING;
-	leader = bpf_task_from_pid(tgid);
+	leader = find_task(tgid);
 	if (!leader)
 		return GONE;
 	condition = condition_of(leader, start_ns);
@@ -125,7 +113,7 @@ static __always_inline bool is_held(struct crossing *at, __u64 until)
 	/* The kernel's OOM killer takes one that is dying already again, and then its memory at once: better than another. */
 	if (at->barren)
 		until = long_until;
-	if (!bpf_ksym_exists(bpf_task_from_pid))
+	if (!finds_others())
 		return at->now < until;
 	switch (look_up(state->victim.tgid, state->victim.start_ns)) {
 	case GONE:
@@ -177,13 +165,11 @@ static __always_inline long send(struct plimsoll_floor_victim *victim)
 	long result = -ESRCH;
 
 	if (is_current(victim))
-		return bpf_send_signal(SIGKILL);
-	if (!bpf_ksym_exists(bpf_send_signal_task) || !bpf_ksym_exists(bpf_task_from_pid))
-		return -EINVAL;
-	leader = bpf_task_from_pid(victim->tgid);
+		return send_signal(bpf_get_current_task_btf(), SIGKILL);
+	leader = find_task(victim->tgid);
 	if (leader) {
 		if (has_started(leader, victim->start_ns))
-			result = bpf_send_signal_task(leader, SIGKILL, PIDTYPE_TGID, 0);
+			result = send_signal(leader, SIGKILL);
 		bpf_task_release(leader);
 	}
 	return result;
@@ -243,7 +229,7 @@ static __noinline int take_asked(struct crossing *at, __u64 until)
 		return 0;
 	asked = at->state->asked_ns;
 	victim = at->state->victim;
-	if (!asked || (!is_current(&victim) && !bpf_ksym_exists(bpf_send_signal_task)) ||
+	if (!asked || (!is_current(&victim) && !signals_others()) ||
 	    __sync_val_compare_and_swap(&at->state->asked_ns, asked, 0) != asked)
 		return 0;
 	if (send(&victim)) {
@@ -267,8 +253,8 @@ static __noinline int choose(struct crossing *at)
 		if (!victim.tgid)
 			break;
 		/* It had its time, and where the kernel cannot be asked that is all that is known. */
-		if (!bpf_ksym_exists(bpf_task_from_pid) && !at->state->asked_ns &&
-		    at->state->victim.start_ns == victim.start_ns && at->state->victim.tgid == victim.tgid)
+		if (!finds_others() && !at->state->asked_ns && at->state->victim.start_ns == victim.start_ns &&
+		    at->state->victim.tgid == victim.tgid)
 			continue;
 		switch (look_up(victim.tgid, victim.start_ns)) {
 		case GONE:
@@ -315,12 +301,8 @@ static __noinline int act(struct crossing *at)
 static __noinline int want_table(struct crossing *at)
 {
 	struct plimsoll_floor_victim nobody = {};
-	__u64 last;
 
-	if (!at || at->now < at->floor->valid_until_ns)
-		return 0;
-	last = at->state->near_ns;
-	if (at->now - last < NEAR_APART_NS || __sync_val_compare_and_swap(&at->state->near_ns, last, at->now) != last)
+	if (!at || at->now < at->floor->valid_until_ns || !comes_due(&at->state->near_ns, at->now, NEAR_APART_NS))
 		return 0;
 	return tell(at, &nobody, PLIMSOLL_WORKINGSET_NEAR);
 }
@@ -331,12 +313,8 @@ static __noinline int tell_soft(struct plimsoll_floor_state *state, bool limited
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_workingset_record *out;
 	__u64 now = bpf_ktime_get_ns();
-	__u64 last;
 
-	if (!state)
-		return 0;
-	last = state->soft_ns;
-	if (now - last < SOFT_APART_NS || __sync_val_compare_and_swap(&state->soft_ns, last, now) != last)
+	if (!state || !comes_due(&state->soft_ns, now, SOFT_APART_NS))
 		return 0;
 	out = bpf_ringbuf_reserve(&events, sizeof(*out), 0);
 	if (!out) {
@@ -501,7 +479,7 @@ static __always_inline int look_at_progress(enum scope scope, unsigned long recl
 	struct plimsoll_floor *told;
 	__u32 zero = 0;
 
-	if (is_dying(task))
+	if (is_dying(task->signal))
 		return 0;
 	told = bpf_map_lookup_elem(&floor_line, &zero);
 	state = bpf_map_lookup_elem(&floor_state, &zero);

@@ -88,7 +88,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "a claim is never ended" in "limits/act.h":
         "		count_one(&counters.kills);\n	}\n	__sync_lock_test_and_set(&a->taking, 0);" => "		count_one(&counters.kills);\n	}";
     "a signal that failed counts as sent" in "limits/act.h":
-        "	ev->signal_error = error;\n	if (error) {" => "	ev->signal_error = error;\n	if (false) {";
+        "(ev->task, ev->signal);\n	if (ev->signal_error) {" => "(ev->task, ev->signal);\n	if (false) {";
     "who lives again is dying still" in "limits/act.h":
         "	settle_dying_space(key);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
     "who is protected may be taken" in "limits/largest.h":
