@@ -1,9 +1,12 @@
 //! What processes are called and where they run, read before they are victims: afterwards there is nothing to read.
 //!
-//! A command line can take its time, so a thread of its own has it read, told who is near the line; whoever needs it takes
-//! what is there by then.
+//! A command line can take its time, so it is read off the guard thread, as soon as a process is near the line; whoever needs it
+//! takes what is there by then.
 
-use crate::patient::PatientReaders;
+use crate::{
+    offload::{Haste, Lane, Offload},
+    patient::PatientReaders,
+};
 use plimsoll_policy::{
     incident::{Incident, Victim},
     victim::VictimId,
@@ -11,18 +14,13 @@ use plimsoll_policy::{
 use plimsoll_sys::process::{ProcRoot, ProcessError, tick_ns};
 use std::{
     collections::HashMap,
-    io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-    thread,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Processes named in one request: the largest of an account.
 pub(crate) const NAMED_MAX: usize = 8;
 
-/// Requests waiting; when the thread is behind, later ones are left out.
+/// Requests waiting; when it is behind, later ones are left out.
 const QUEUE_MAX: usize = 16;
 
 /// Lives remembered; beyond that all are forgotten and the near ones read again.
@@ -42,25 +40,23 @@ type Names = [Option<VictimId>; NAMED_MAX];
 /// Asks for lives to be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Biographer {
-    requests: SyncSender<Names>,
+    requests: Lane<Names>,
     lives: Lives,
     readers: PatientReaders,
 }
 
 impl Biographer {
-    /// Starts the thread; it sleeps until it is asked.
-    pub(crate) fn start(proc: ProcRoot, readers: PatientReaders) -> io::Result<Self> {
-        let (requests, queue) = sync_channel(QUEUE_MAX);
+    pub(crate) fn new(offload: &Offload, proc: ProcRoot, readers: PatientReaders) -> Self {
         let lives = Lives::default();
         let mut pen = Pen { proc, readers: readers.clone(), lives: Arc::clone(&lives) };
-        thread::Builder::new().name("biographer".into()).spawn(move || pen.write(&queue))?;
-        Ok(Self { requests, lives, readers })
+        let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |names| pen.write(names));
+        Self { requests, lives, readers }
     }
 
     /// One that reads nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { requests: sync_channel(0).0, lives: Lives::default(), readers: PatientReaders::new() }
+        Self { requests: Lane::closed(), lives: Lives::default(), readers: PatientReaders::new() }
     }
 
     /// Has the first few processes read; never waits and allocates nothing.
@@ -69,9 +65,8 @@ impl Biographer {
         for (place, process) in names.iter_mut().zip(processes) {
             *place = Some(process);
         }
-        if self.requests.try_send(names).is_err() {
-            // The thread is behind or gone: those incidents will lack a command line, which is told as unknown.
-        }
+        // Behind: those incidents will lack a command line, which is told as unknown.
+        let _was_taken = self.requests.hand(names);
     }
 
     fn life(&self, id: VictimId) -> Option<Life> {
@@ -103,7 +98,7 @@ fn fill(victim: &mut Victim, life: Life) {
     }
 }
 
-/// What the thread writes with.
+/// What lives are written with.
 struct Pen {
     proc: ProcRoot,
     readers: PatientReaders,
@@ -111,8 +106,8 @@ struct Pen {
 }
 
 impl Pen {
-    fn write(&mut self, queue: &Receiver<Names>) {
-        for id in queue.iter().flat_map(|names| names.into_iter().flatten()) {
+    fn write(&mut self, names: Names) {
+        for id in names.into_iter().flatten() {
             let known = self.lives().contains_key(&id);
             if !known && let Ok(life) = read_life(&mut self.proc, &self.readers, id) {
                 let mut lives = self.lives();

@@ -10,6 +10,7 @@ mod coordinator;
 pub mod directory;
 mod guard;
 mod obituary;
+mod offload;
 mod owners;
 mod pace;
 mod patient;

@@ -15,6 +15,7 @@ use crate::{
     history::{Caps, History, Inheritance, Journal as Notebook, Writer},
     loader::{self, Loader},
     obituary::{Ground as ObituaryGround, Obituary, Sources},
+    offload::{Haste, Offload},
     options::{CONFIG_FILE, DaemonOptions},
     patient::PatientReaders,
     privileges, reaped,
@@ -90,6 +91,7 @@ struct Ground {
     pins: Pins,
     lock: Option<PinLock>,
     signals: SignalFd,
+    offload: Offload,
     journal: Journal,
     notices: Notices,
     mem_total: Bytes,
@@ -109,6 +111,7 @@ struct Staff {
     /// Between the guard and whoever answers those that ask for memory.
     grants: Exchange,
     desk: Arc<Desk>,
+    offload: Offload,
     journal: Journal,
     writer: Writer,
     lock: Option<PinLock>,
@@ -179,7 +182,8 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     let dropped = privileges::drop_others();
     // Before any thread starts, so that all of them leave these signals to the descriptor.
     let signals = block_signals().map_err(failed)?;
-    let journal = Journal::start().map_err(failed)?;
+    let offload = Offload::start().map_err(failed)?;
+    let journal = Journal::new(&offload);
     let mut notices = Notices::new(journal.clone());
     if let Err(errno) = dropped {
         notices.say(format_args!("keeps more rights than it needs: {errno}"));
@@ -214,6 +218,7 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
         pins,
         lock,
         signals,
+        offload,
         journal,
         notices,
         mem_total,
@@ -235,38 +240,30 @@ fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
 /// Begins to protect the working set once guarding has begun: programs are loaded for it.
 fn protect_working_set(staff: &Staff) {
     let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
-    let told = journal.clone();
-    let started = std::thread::Builder::new().name("protection".into()).spawn(move || {
+    staff.offload.once(move || {
         if let Err(refusal) = desk.begin_protection() {
             journal.line(refusal.to_string());
         }
     });
-    if let Err(error) = started {
-        told.line(format!("the working set is not protected: {error}"));
-    }
 }
 
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
 fn look_up_members(staff: &Staff) {
     let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
-    let told = journal.clone();
-    let started = std::thread::Builder::new().name("members".into()).spawn(move || {
+    staff.offload.once(move || {
         if let Err(refusal) = desk.look_up_members() {
             journal.line(format!("the lines of groups stay as they were: {refusal}"));
         }
     });
-    if let Err(error) = started {
-        told.line(format!("the members of groups were not looked up: {error}"));
-    }
 }
 
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
-    let Ground { places, config, settings, pins, lock, signals, journal, mut notices, mem_total, .. } =
-        ground;
+    let Ground { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = ground;
+    let mem_total = ground.mem_total;
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let readers = PatientReaders::new();
-    let biographer = Biographer::start(proc()?, readers.clone()).map_err(failed)?;
+    let biographer = Biographer::new(&offload, proc()?, readers.clone());
     let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);
     let sources = (biographer.clone(), book.clone(), journal.clone());
@@ -297,14 +294,14 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         (&caller, &journal),
         originals.clone(),
     )?;
-    let log = ground.kernel_log;
-    let obituary = start_obituary(log, (&caller, &journal), &history, last_defence.arrangements())?;
+    let obituary =
+        start_obituary(ground.kernel_log, (&caller, &journal), &history, last_defence.arrangements())?;
     let teller = obituary.teller();
-    let sampler = Sampler::start(book, proc()?, history.writer.clone()).map_err(failed)?;
+    let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
     let reaper = reaped::start(&options.state, journal.clone()).map_err(failed)?;
-    let groups = Groups::start(&journal, &reaper.handle()).map_err(failed)?;
     let mut guard = Guard::new(Setup {
-        kernel: Host::new(proc()?, proc()?).map_err(failed)?,
+        groups: Groups::new(&offload, &journal, &reaper.handle()).map_err(failed)?,
+        kernel: Host::new(&offload, proc()?, proc()?),
         reaper,
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
@@ -319,21 +316,20 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         mem_total,
         mailbox,
         signals,
-        reload: Box::new(reloader(Arc::clone(&desk), journal.clone())),
+        reload: Box::new(reloader(&offload, Arc::clone(&desk), journal.clone())),
         sampler,
         biographer,
-        cmdlines: CommandLines::start(proc()?, readers.clone(), caller.clone()).map_err(failed)?,
-        examiner: Examiner::start(proc()?, originals.clone(), caller.clone()).map_err(failed)?,
+        cmdlines: CommandLines::new(&offload, proc()?, readers.clone(), caller.clone()),
+        examiner: Examiner::new(&offload, proc()?, originals.clone(), caller.clone()),
         originals,
-        groups,
-        reclaimer: Reclaimer::start(proc()?, readers.clone(), journal.clone()).map_err(failed)?,
-        surveyor: Surveyor::start(readers, page_size(), caller.clone()).map_err(failed)?,
+        reclaimer: Reclaimer::new(&offload, proc()?, readers.clone(), journal.clone()),
+        surveyor: Surveyor::new(&offload, readers, page_size(), caller.clone()),
         coordinator: grants.teller(),
     });
     guard.inherit(inherit(found, history.next_id, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
-    Ok((guard, Staff { equipper, caller, grants, desk, journal, writer: history.writer, lock }))
+    Ok((guard, Staff { equipper, caller, grants, desk, offload, journal, writer: history.writer, lock }))
 }
 
 fn working_set(
@@ -596,20 +592,17 @@ fn open_history(
     .map_err(failed)
 }
 
-/// SIGHUP: a thread of its own, because reading files waits.
-fn reloader(desk: Arc<Desk>, journal: Journal) -> impl Fn() + Send {
+/// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.
+fn reloader(offload: &Offload, desk: Arc<Desk>, journal: Journal) -> impl Fn() + Send + use<> {
+    let reload = offload.lane(Haste::Ordinary, 1, move |()| {
+        let said = desk
+            .reload()
+            .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
+        journal.line(said);
+    });
     move || {
-        let (desk, journal) = (Arc::clone(&desk), journal.clone());
-        let told = journal.clone();
-        let started = std::thread::Builder::new().name("reload".into()).spawn(move || {
-            let said = desk
-                .reload()
-                .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
-            journal.line(said);
-        });
-        if let Err(error) = started {
-            told.line(format!("the configuration was not reloaded: {error}"));
-        }
+        // As good as taken where one waits already.
+        let _was_taken = reload.hand(());
     }
 }
 

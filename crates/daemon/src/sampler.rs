@@ -1,11 +1,13 @@
 //! Keeps the minutes before an incident, and adds them to it.
 //!
 //! The guard thread puts in what it has read anyway, and never waits: where the book is in use it leaves a sample out. What can
-//! block is left to a thread that sleeps until something is near: it reads `/proc/pressure/memory`, and tells the history
-//! how memory came back. An incident's minutes before are looked up on the history's thread, so that the kill path
+//! block is done off the guard thread: to read `/proc/pressure/memory`, and to tell the history how memory came back. An incident's minutes before are looked up on the history's thread, so that the kill path
 //! has nothing to do with any of this.
 
-use crate::history::{Outcome, Writer};
+use crate::{
+    history::{Outcome, Writer},
+    offload::{Haste, Lane, Offload},
+};
 use jiff::Timestamp;
 use plimsoll_policy::{
     incident::{Course, Incident},
@@ -15,14 +17,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns};
 use plimsoll_wire::text::Pressure;
-use std::{
-    io,
-    sync::{
-        Arc, Mutex, PoisonError, TryLockError,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-    thread,
-};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Requests waiting: every incident that can be waited for, and a reading.
 const QUEUE_MAX: usize = plimsoll_policy::recorder::TRAILS_MAX + 1;
@@ -64,7 +59,7 @@ impl Book {
     }
 }
 
-/// What the thread is asked for.
+/// What is asked for.
 #[derive(Debug)]
 enum Ask {
     /// A sample of the machine, stalls included.
@@ -78,17 +73,16 @@ enum Ask {
 pub(crate) struct Sampler {
     book: Book,
     /// `None`: nothing is sampled.
-    asks: Option<SyncSender<Ask>>,
+    asks: Option<Lane<Ask>>,
     pace: Pace,
 }
 
 impl Sampler {
-    /// Starts the thread; it sleeps until it is asked, and ends with this.
-    pub(crate) fn start(book: Book, proc: ProcRoot, writer: Writer) -> io::Result<Self> {
-        let (asks, queue) = sync_channel(QUEUE_MAX);
+    pub(crate) fn new(offload: &Offload, book: Book, mut proc: ProcRoot, writer: Writer) -> Self {
         let shared = book.clone();
-        thread::Builder::new().name("sampler".into()).spawn(move || attend(&shared, proc, &writer, queue))?;
-        Ok(Self { book, asks: Some(asks), pace: Pace::default() })
+        let asks =
+            offload.lane(Haste::Ordinary, QUEUE_MAX, move |ask| attend(ask, &shared, &mut proc, &writer));
+        Self { book, asks: Some(asks), pace: Pace::default() }
     }
 
     /// One that samples nothing, ever.
@@ -147,9 +141,8 @@ impl Sampler {
     }
 
     fn ask(&self, ask: Ask) {
-        if self.asks.as_ref().is_some_and(|asks| asks.try_send(ask).is_err()) {
-            // The thread is behind: an incident then keeps what it was written with.
-        }
+        // Behind: an incident then keeps what it was written with.
+        let _was_taken = self.asks.as_ref().is_some_and(|asks| asks.hand(ask));
     }
 }
 
@@ -163,19 +156,17 @@ fn of_reading(reading: &MachineReading) -> MachineNow {
     }
 }
 
-fn attend(book: &Book, mut proc: ProcRoot, writer: &Writer, queue: Receiver<Ask>) {
-    for ask in queue {
-        match ask {
-            Ask::Machine => {
-                let now = look(&mut proc);
-                book.read(|recorder| recorder.machine(Nanos(clock_monotonic_ns()), &now));
-            }
-            Ask::Conclude(trail) => {
-                // A little of what is known already: a sample may have come between the decision and the look-up.
-                let from = Nanos(trail.decided.0.saturating_sub(GRAIN.0));
-                let course = book.read(|recorder| recorder.course(trail.account, trail.decided, from));
-                writer.outcome(later(trail.id, course));
-            }
+fn attend(ask: Ask, book: &Book, proc: &mut ProcRoot, writer: &Writer) {
+    match ask {
+        Ask::Machine => {
+            let now = look(proc);
+            book.read(|recorder| recorder.machine(Nanos(clock_monotonic_ns()), &now));
+        }
+        Ask::Conclude(trail) => {
+            // A little of what is known already: a sample may have come between the decision and the look-up.
+            let from = Nanos(trail.decided.0.saturating_sub(GRAIN.0));
+            let course = book.read(|recorder| recorder.course(trail.account, trail.decided, from));
+            writer.outcome(later(trail.id, course));
         }
     }
 }

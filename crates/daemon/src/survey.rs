@@ -1,8 +1,9 @@
-//! How much of what forked processes share they have copied: a thread of its own has it read, because the kernel walks
-//! their page tables for it.
+//! How much of what forked processes share they have copied: read off the guard thread, because the kernel walks their page tables
+//! for it.
 
 use crate::{
     guard::{Caller, Request},
+    offload::{Haste, Lane, Offload},
     patient::{self, PatientReaders, Unread},
 };
 use plimsoll_policy::{
@@ -10,13 +11,7 @@ use plimsoll_policy::{
     victim::VictimId,
 };
 use plimsoll_sys::process::{ProcRoot, ProcessError, clock_monotonic_ns, tick_ns};
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Processes read in one survey; others come next.
 pub(crate) const MEMBERS_MAX: usize = 1024;
@@ -79,31 +74,33 @@ pub(crate) struct Spent {
 #[derive(Debug)]
 pub(crate) struct Surveyor {
     /// When each was asked for, and whose processes are read, those of each account together.
-    requests: SyncSender<(Nanos, Vec<Member>)>,
+    requests: Lane<(Nanos, Vec<Member>)>,
 }
 
 impl Surveyor {
-    /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
-    pub(crate) fn start(readers: PatientReaders, page_size: PageSize, caller: Caller) -> io::Result<Self> {
-        let (requests, queue): (_, Receiver<(Nanos, Vec<Member>)>) = sync_channel(1);
-        thread::Builder::new().name("surveyor".into()).spawn(move || {
-            for (asked, members) in queue {
-                let part = |survey| caller.deliver(Request::Surveyed(survey));
-                read(&readers, page_size, asked, members, part);
-            }
-        })?;
-        Ok(Self { requests })
+    /// Tells `caller` what was found.
+    pub(crate) fn new(
+        offload: &Offload,
+        readers: PatientReaders,
+        page_size: PageSize,
+        caller: Caller,
+    ) -> Self {
+        let requests = offload.lane(Haste::Ordinary, 1, move |(asked, members)| {
+            let part = |survey| caller.deliver(Request::Surveyed(survey));
+            read(&readers, page_size, asked, members, part);
+        });
+        Self { requests }
     }
 
     /// One that answers nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { requests: sync_channel(0).0 }
+        Self { requests: Lane::closed() }
     }
 
     /// Asks for a survey; false while one is waiting already.
     pub(crate) fn ask(&self, asked: Nanos, members: Vec<Member>) -> bool {
-        self.requests.try_send((asked, members)).is_ok()
+        self.requests.hand((asked, members))
     }
 }
 

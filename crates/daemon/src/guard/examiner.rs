@@ -1,5 +1,5 @@
-//! Judges processes of accounts that are near their line, by rules, marks and `oom_score_adj`: on a thread of its own, because
-//! a process's cgroup and the path of its executable can make whoever looks at them wait.
+//! Judges processes of accounts that are near their line, by rules, marks and `oom_score_adj`: off the guard thread, because a
+//! process's cgroup and the path of its executable can make whoever looks at them wait.
 
 use super::{
     census::{Court, Subject},
@@ -9,6 +9,7 @@ use super::{
     request::{Caller, Request},
     shield::Shield,
 };
+use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::{
     preference::{Judgement, Mark, Rules},
     units::Uid,
@@ -18,15 +19,9 @@ use plimsoll_sys::{
     cgroup::{CgroupError, CgroupRoot},
     process::{HeldFolder, Portrait, ProcRoot, ProcessError, thread_cpu_time},
 };
-use std::{
-    io,
-    sync::{
-        Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-    thread,
-    time::Duration,
-};
+#[cfg(test)]
+use std::sync::mpsc::Receiver;
+use std::{sync::Arc, time::Duration};
 
 /// Processes of one account judged at a time, some fifty microseconds each: the first of them are soon heard of.
 pub(crate) const CASES_MAX: usize = 64;
@@ -79,35 +74,32 @@ pub(crate) struct Findings {
 /// Has processes judged.
 #[derive(Debug)]
 pub(crate) struct Examiner {
-    requests: SyncSender<Docket>,
+    requests: Lane<Docket>,
 }
 
 impl Examiner {
-    /// Starts the thread; it sleeps until it is asked, and tells `caller` what it found.
-    pub(crate) fn start(mut proc: ProcRoot, originals: Originals, caller: Caller) -> io::Result<Self> {
-        let (requests, queue): (_, Receiver<Docket>) = sync_channel(QUEUE_MAX);
-        thread::Builder::new().name("examiner".into()).spawn(move || {
-            let mut portrait = Portrait::default();
-            for docket in queue {
-                let began = thread_cpu_time();
-                let mut findings = examine(docket, &mut proc, &originals, &mut portrait);
-                findings.took = thread_cpu_time().saturating_sub(began);
-                caller.deliver(Request::Examined(findings));
-            }
-        })?;
-        Ok(Self { requests })
+    /// Tells `caller` what was found.
+    pub(crate) fn new(offload: &Offload, mut proc: ProcRoot, originals: Originals, caller: Caller) -> Self {
+        let mut portrait = Portrait::default();
+        let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |docket| {
+            let began = thread_cpu_time();
+            let mut findings = examine(docket, &mut proc, &originals, &mut portrait);
+            findings.took = thread_cpu_time().saturating_sub(began);
+            caller.deliver(Request::Examined(findings));
+        });
+        Self { requests }
     }
 
     /// One whose cases somebody else judges.
     #[cfg(test)]
     pub(crate) fn by_another() -> (Self, Receiver<Docket>) {
-        let (requests, queue) = sync_channel(QUEUE_MAX);
+        let (requests, queue) = Lane::of_another(QUEUE_MAX);
         (Self { requests }, queue)
     }
 
     /// Hands a docket over; false where there is no room for it. Never waits.
     pub(crate) fn ask(&self, docket: Docket) -> bool {
-        self.requests.try_send(docket).is_ok()
+        self.requests.hand(docket)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of cgroups: their paths, their marks, and which of them go whole. Found out by a thread of its own, because a
+//! What is known of cgroups: their paths, their marks, and which of them go whole. Found out off the guard thread, because a
 //! path through the tree of cgroups waits for whoever makes or removes one there, and they for memory; up to Linux 6.10 so does
 //! `/proc/PID/cgroup` (kernel/cgroup/cgroup.c, `proc_cgroup_show`, takes the `cgroup_mutex`).
 //!
@@ -10,6 +10,7 @@ use super::{
     host::{mark_of, unless_it_stays},
     population::NotKnown,
 };
+use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::{
     preference::Mark,
     units::{Nanos, Pid},
@@ -17,15 +18,11 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     cgroup::{Cgroup, CgroupError, CgroupErrorKind, CgroupId, CgroupRoot},
-    process::{
-        Errno, HeldFolder, Portrait, ProcRoot, ProcessError, Subject, clock_monotonic_ns, raise_decider,
-    },
+    process::{Errno, HeldFolder, Portrait, ProcRoot, ProcessError, Subject, clock_monotonic_ns},
 };
 use std::{
     collections::BTreeMap,
-    io,
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
-    thread,
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel},
     time::{Duration, Instant},
 };
 
@@ -86,7 +83,7 @@ struct Known {
 /// Has cgroups looked at.
 #[derive(Debug)]
 pub(crate) struct Folders {
-    ask: SyncSender<Key>,
+    ask: Lane<Key>,
     answers: Receiver<(Key, Option<Found>)>,
     known: BTreeMap<Key, Known>,
     /// Asked for and not answered yet: nobody waits until it is.
@@ -97,27 +94,22 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    /// Starts the thread; it sleeps until it is asked. `cgroups`: where v2 is mounted.
-    pub(crate) fn start(cgroups: Option<CgroupRoot>, mut proc: ProcRoot) -> io::Result<Self> {
+    /// `cgroups`: where v2 is mounted.
+    pub(crate) fn new(offload: &Offload, cgroups: Option<CgroupRoot>, mut proc: ProcRoot) -> Self {
         let mut portrait = Portrait::default();
-        Self::with(Box::new(move |key| find(key, cgroups.as_ref(), &mut proc, &mut portrait)), PATIENCE)
+        let scout = move |key: &Key| find(key, cgroups.as_ref(), &mut proc, &mut portrait);
+        Self::with(offload, Box::new(scout), PATIENCE)
     }
 
-    fn with(mut scout: Box<Scout>, patience: Duration) -> io::Result<Self> {
-        let (ask, queue) = sync_channel::<Key>(1);
+    fn with(offload: &Offload, mut scout: Box<Scout>, patience: Duration) -> Self {
         let (answer, answers) = sync_channel(1);
-        thread::Builder::new().name("folders".into()).spawn(move || {
-            // Who asks is waiting, and as urgent as that.
-            let _whatever_it_is = raise_decider();
-            for key in queue {
-                let found = scout(&key);
-                if answer.send((key, found)).is_err() {
-                    break;
-                }
-            }
-        })?;
+        let ask = offload.lane(Haste::Urgent, 1, move |key| {
+            let found = scout(&key);
+            // Whoever asked may have ended.
+            answer.send((key, found)).ok();
+        });
         let (known, left) = (BTreeMap::new(), PATIENCE_IN_ALL.max(patience));
-        Ok(Self { ask, answers, known, late: false, patience, left })
+        Self { ask, answers, known, late: false, patience, left }
     }
 
     /// Another decision begins.
@@ -158,7 +150,7 @@ impl Folders {
     fn refresh(&mut self, key: &Key) {
         self.take_in_late();
         let began = Instant::now();
-        if self.late || self.ask.try_send(key.clone()).is_err() {
+        if self.late || !self.ask.hand(key.clone()) {
             return;
         }
         match self.answers.recv_timeout(self.patience.min(self.left)) {

@@ -1,5 +1,5 @@
-//! Ends the cgroup of a victim: on threads of their own, because the kernel makes whoever kills a cgroup wait for others that
-//! change the tree of cgroups, and one with somebody to spare in it takes up to a second. Few, for most of such a wait is for
+//! Ends the cgroup of a victim: off the guard thread, because the kernel makes whoever kills a cgroup wait for others that change
+//! the tree of cgroups, and one with somebody to spare in it takes up to a second. Few at a time, for most of such a wait is for
 //! one lock of the kernel.
 
 mod marks;
@@ -11,6 +11,7 @@ use super::{
     report::Journal,
     shield::Shield,
 };
+use crate::offload::{Haste, Lane, Offload};
 use marks::{Marks, mark_unit_of};
 use plimsoll_policy::{
     human::escaped,
@@ -23,28 +24,15 @@ use plimsoll_sys::{
     cgroup::{CgroupError, CgroupId, CgroupRoot, KillOrders, Killer},
     process::{HeldFolder, Portrait, ProcRoot, Process, ProcessError, ReaperHandle, clock_monotonic_ns},
 };
-use std::{
-    io,
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 pub(crate) use marks::UnitMark;
 
-/// Cgroups that can wait their turn.
-const QUEUE_MAX: usize = 16;
+/// Cgroups that can wait their turn behind one.
+const QUEUE_MAX: usize = 5;
 
 /// Cgroups that are ended at the same time.
-const THREADS: usize = 3;
-
-/// Their threads need little stack.
-const STACK_BYTES: usize = 256 * 1024;
+const LANES: usize = 3;
 
 /// How many of the largest processes go to the reaper; the others free their memory themselves.
 const HELD_MAX: usize = 16;
@@ -84,59 +72,64 @@ pub(crate) struct Order {
 /// Has cgroups ended.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    orders: SyncSender<Order>,
+    lanes: Vec<Lane<Order>>,
     marks: Marks,
-    /// Orders that are not carried out yet.
-    waiting: Arc<AtomicUsize>,
+    /// As if an order were being carried out.
+    #[cfg(test)]
+    occupied: std::cell::Cell<bool>,
 }
 
 impl Groups {
-    /// Starts the threads; they sleep until there is an order.
-    pub(crate) fn start(journal: &Journal, reaper: &ReaperHandle) -> io::Result<Self> {
-        let (orders, queue): (_, Receiver<Order>) = sync_channel(QUEUE_MAX);
-        let (queue, waiting) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
-        for _ in 0..THREADS {
-            let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
+    /// Tells the journal what came of each order.
+    ///
+    /// # Errors
+    /// Where there is no `/proc`.
+    pub(crate) fn new(
+        offload: &Offload,
+        journal: &Journal,
+        reaper: &ReaperHandle,
+    ) -> Result<Self, ProcessError> {
+        let lane = |_| {
+            let proc = ProcRoot::open(Path::new("/proc"))?;
             let mut hand = Hand { killer: Killer::new(), proc, reaper: reaper.clone() };
-            let (queue, done, journal) = (Arc::clone(&queue), Arc::clone(&waiting), journal.clone());
-            // Whoever waits for an order has the lock; the others wait for it.
-            let next = move || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            thread::Builder::new().name("groups".into()).stack_size(STACK_BYTES).spawn(move || {
-                while let Ok(order) = next() {
-                    journal.line(told(&order, hand.end(&order)));
-                    done.fetch_sub(1, Ordering::Release);
-                }
-            })?;
-        }
-        let marks = Marks::start()?;
-        Ok(Self { orders, marks, waiting })
+            let journal = journal.clone();
+            Ok(offload.lane(Haste::Ordinary, QUEUE_MAX, move |order| {
+                journal.line(told(&order, hand.end(&order)));
+            }))
+        };
+        let lanes = (0..LANES).map(lane).collect::<Result<_, _>>()?;
+        Ok(Self {
+            lanes,
+            marks: Marks::new(offload),
+            #[cfg(test)]
+            occupied: std::cell::Cell::default(),
+        })
     }
 
     /// One that ends nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { orders: sync_channel(0).0, marks: Marks::mute(), waiting: Arc::default() }
+        Self { lanes: Vec::new(), marks: Marks::mute(), occupied: std::cell::Cell::default() }
     }
 
     /// As if an order were being carried out, or not any more.
     #[cfg(test)]
     pub(crate) fn occupy(&self, busy: bool) {
-        self.waiting.store(usize::from(busy), Ordering::Release);
+        self.occupied.set(busy);
     }
 
     /// Gives an order; false where there is no room for it. Never waits.
     pub(crate) fn order(&self, order: Order) -> bool {
-        self.waiting.fetch_add(1, Ordering::Release);
-        let taken = self.orders.try_send(order).is_ok();
-        if !taken {
-            self.waiting.fetch_sub(1, Ordering::Release);
-        }
-        taken
+        self.lanes.iter().min_by_key(|lane| lane.left()).is_some_and(|lane| lane.hand(order))
     }
 
     /// Whether some orders are not carried out yet.
     pub(crate) fn busy(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
+        #[cfg(test)]
+        if self.occupied.get() {
+            return true;
+        }
+        self.lanes.iter().any(|lane| lane.left() > 0)
     }
 
     /// Has a unit marked, so that the service manager does not take its end for a crash. Waits for 20 ms at most, and not

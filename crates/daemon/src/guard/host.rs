@@ -6,6 +6,7 @@ use super::{
     kernel::{Held, Kernel, Programs, Reaps, Records},
     population::{Growth, NotKnown, Population, Seen, Source},
 };
+use crate::offload::Offload;
 use plimsoll_policy::{
     permission::ROOT,
     preference::{Mark, Scope, Wish},
@@ -43,12 +44,12 @@ pub(crate) struct Host {
 const CGROUP_FILE_IS_FREE: (u32, u32) = (6, 11);
 
 impl Host {
-    /// `other`: another way to the same `/proc`, for the thread that looks at cgroups.
-    pub(crate) fn new(proc: ProcRoot, other: ProcRoot) -> io::Result<Self> {
+    /// `other`: another way to the same `/proc`, for whoever looks at cgroups.
+    pub(crate) fn new(offload: &Offload, proc: ProcRoot, other: ProcRoot) -> Self {
         let free =
             kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
-        let folders = Folders::start(CgroupRoot::open().ok(), other)?;
-        Ok(Self { proc, selector: None, folders, cgroup_file_waits: !free })
+        let folders = Folders::new(offload, CgroupRoot::open().ok(), other);
+        Self { proc, selector: None, folders, cgroup_file_waits: !free }
     }
 
     /// Where a process is that is not known to be in any cgroup but the root of the v2 hierarchy: another may tell more.

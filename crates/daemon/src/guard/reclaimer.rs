@@ -1,8 +1,11 @@
-//! Moves pages that are not in use to swap before memory runs out: on a thread of its own, because it takes as long as
-//! the disk does.
+//! Moves pages that are not in use to swap before memory runs out: off the guard thread, because it takes as long as the disk
+//! does.
 
 use super::report::Journal;
-use crate::patient::PatientReaders;
+use crate::{
+    offload::{Haste, Lane, Offload},
+    patient::PatientReaders,
+};
 use plimsoll_policy::{
     human::bytes,
     units::{Bytes, Pid, Uid},
@@ -12,13 +15,7 @@ use plimsoll_sys::{
     cgroup::{CgroupErrorKind, CgroupRoot, ReclaimOrder},
     process::{PageOut, PageOutOrder, PidFd, ProcRoot, Process, page_size},
 };
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// How long one asking may take: the guard asks every 2 s.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -38,47 +35,47 @@ const PROCESSES_MAX: usize = 8;
 /// Has memory reclaimed, one asking at a time.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
-    requests: SyncSender<Bytes>,
+    requests: Lane<Bytes>,
 }
 
 impl Reclaimer {
-    /// Starts the thread; it sleeps until it is asked.
-    pub(crate) fn start(proc: ProcRoot, readers: PatientReaders, journal: Journal) -> io::Result<Self> {
-        let (requests, queue) = sync_channel(1);
-        thread::Builder::new().name("reclaimer".into()).spawn(move || {
-            let mut idle = Idle { seen: BTreeMap::new(), readers };
-            serve(&queue, proc, &mut idle, &journal);
-        })?;
-        Ok(Self { requests })
+    /// Tells the journal what came of it.
+    pub(crate) fn new(
+        offload: &Offload,
+        mut proc: ProcRoot,
+        readers: PatientReaders,
+        journal: Journal,
+    ) -> Self {
+        let mut idle = Idle { seen: BTreeMap::new(), readers };
+        let requests = offload.lane(Haste::Ordinary, 1, move |asked| {
+            journal.line(reclaim(asked, &mut proc, &mut idle));
+        });
+        Self { requests }
     }
 
     /// One that does nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { requests: sync_channel(0).0 }
+        Self { requests: Lane::closed() }
     }
 
     /// Asks for so much; false while it is still busy with what was asked before. Never waits.
     pub(crate) fn ask(&self, bytes: Bytes) -> bool {
-        self.requests.try_send(bytes).is_ok()
+        self.requests.hand(bytes)
     }
 }
 
-fn serve(queue: &Receiver<Bytes>, mut proc: ProcRoot, idle: &mut Idle, journal: &Journal) {
-    for asked in queue {
-        let line = match of_all(asked) {
-            Ok(freed) => {
-                format!("memory runs short: {} of the least used pages were reclaimed", bytes(freed))
-            }
-            Err(why) => match idle.page_out(&mut proc, asked) {
-                Some((0, _)) | None => format!("memory runs short, and nothing was reclaimed: {why}"),
-                Some((count, freed)) => format!(
-                    "memory runs short: {} of {count} idle processes were moved to swap ({why})",
-                    bytes(freed)
-                ),
-            },
-        };
-        journal.line(line);
+/// What came of it, in words.
+fn reclaim(asked: Bytes, proc: &mut ProcRoot, idle: &mut Idle) -> String {
+    match of_all(asked) {
+        Ok(freed) => format!("memory runs short: {} of the least used pages were reclaimed", bytes(freed)),
+        Err(why) => match idle.page_out(proc, asked) {
+            Some((0, _)) | None => format!("memory runs short, and nothing was reclaimed: {why}"),
+            Some((count, freed)) => format!(
+                "memory runs short: {} of {count} idle processes were moved to swap ({why})",
+                bytes(freed)
+            ),
+        },
     }
 }
 

@@ -1,14 +1,9 @@
-//! What the guard has to say besides incidents, said once: a thread of its own writes it, so that a stuck journal
-//! never holds a kill up.
+//! What the guard has to say besides incidents, said once: it is written off the guard thread, so that a stuck journal never
+//! holds a kill up.
 
+use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::{units::Pid, victim::Signal};
-use std::{
-    collections::BTreeSet,
-    fmt::Display,
-    io::Write as _,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
-};
+use std::{collections::BTreeSet, fmt::Display, io::Write as _, sync::mpsc::Receiver};
 
 /// Lines waiting for the journal; when it is this far behind, lines are dropped and counted.
 const QUEUE_MAX: usize = 256;
@@ -16,37 +11,33 @@ const QUEUE_MAX: usize = 256;
 /// The way to the journal.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal {
-    lines: SyncSender<String>,
+    lines: Lane<String>,
 }
 
 impl Journal {
-    /// Starts the thread. It ends when the last handle is dropped.
-    pub(crate) fn start() -> std::io::Result<Self> {
-        let (lines, queue) = sync_channel::<String>(QUEUE_MAX);
-        thread::Builder::new().name("journal".into()).spawn(move || {
-            for line in queue {
-                // Standard error is the journal; where it is closed there is nobody to tell.
-                drop(writeln!(std::io::stderr().lock(), "plimsoll: {line}"));
-            }
-        })?;
-        Ok(Self { lines })
+    pub(crate) fn new(offload: &Offload) -> Self {
+        let lines = offload.lane(Haste::Ordinary, QUEUE_MAX, |line: String| {
+            // Standard error is the journal; where it is closed there is nobody to tell.
+            drop(writeln!(std::io::stderr().lock(), "plimsoll: {line}"));
+        });
+        Self { lines }
     }
 
     /// One whose lines are read by whoever asked, for a command that ends at once.
     pub(crate) fn gather() -> (Self, Receiver<String>) {
-        let (lines, queue) = sync_channel(QUEUE_MAX);
+        let (lines, queue) = Lane::of_another(QUEUE_MAX);
         (Self { lines }, queue)
     }
 
     /// One that nobody reads: each line is dropped.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { lines: sync_channel(0).0 }
+        Self { lines: Lane::closed() }
     }
 
     /// Whether the line was taken.
     pub(crate) fn line(&self, line: String) -> bool {
-        self.lines.try_send(line).is_ok()
+        self.lines.hand(line)
     }
 }
 

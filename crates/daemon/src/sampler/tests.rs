@@ -1,4 +1,5 @@
 use super::*;
+use crate::offload::Offload;
 use plimsoll_policy::{reading::Reading, units::Uid};
 use std::{
     path::Path,
@@ -83,7 +84,7 @@ fn the_thread_reads_the_machine_with_its_stalls() {
     let proc = ProcRoot::open(Path::new("/proc")).unwrap();
     let (writer, _recorded) = crate::history::Recorded::by_a_writer(4);
     let book = Book::new(Bytes(1 << 30));
-    let sampler = Sampler::start(book.clone(), proc, writer).unwrap();
+    let sampler = Sampler::new(&Offload::start().unwrap(), book.clone(), proc, writer);
     sampler.look_at_machine();
     let end = Instant::now() + Duration::from_secs(20);
     let course = loop {
@@ -92,7 +93,7 @@ fn the_thread_reads_the_machine_with_its_stalls() {
             break course;
         }
         assert!(Instant::now() < end, "nothing was read");
-        thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
     };
     assert!(course.machine[0].mem_available_bytes > Some(0), "{course:?}");
     if Path::new("/proc/pressure/memory").exists() {

@@ -31,7 +31,7 @@ const URGENT_NICE: i32 = -20;
 pub(super) const PATIENT_NICE: i32 = 0;
 
 /// Makes the calling thread real-time: for one that decides and signals, which takes microseconds. Whatever takes longer, as
-/// freeing does and walks of many tasks do, is done `unhurried`. Children and later threads do not inherit it. Nice alone is
+/// freeing does and walks of many tasks do, is done [`unhurried`]. Children and later threads do not inherit it. Nice alone is
 /// not enough: a program that has slept runs before one at nice -20 that has worked.
 #[must_use]
 pub fn raise_decider() -> Priority {
@@ -46,7 +46,7 @@ pub fn raise_decider() -> Priority {
 }
 
 /// Does long work beside others, however urgent the calling thread is otherwise.
-pub(crate) fn unhurried<T>(work: impl FnOnce() -> T) -> T {
+pub fn unhurried<T>(work: impl FnOnce() -> T) -> T {
     let schedule = schedule_of(None).ok().filter(|schedule| schedule.is_urgent());
     let nice = getpriority_process(None).ok().filter(|nice| *nice < PATIENT_NICE);
     if nice.is_some() {

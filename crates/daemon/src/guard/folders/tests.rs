@@ -1,5 +1,6 @@
 use super::{Folder, Folders, Found, Key, PATIENCE_IN_ALL, is_passing};
 use crate::guard::{groups::Group, host::unless_it_stays, population::NotKnown};
+use crate::offload::Offload;
 use plimsoll_policy::{
     preference::{Mark, Wish},
     units::{Pid, Uid},
@@ -34,7 +35,7 @@ fn folders(patience: Duration) -> (Folders, Sender<()>) {
             Key::Process(id) => Found::Path(format!("/of/{}", id.pid).into_bytes()),
         })
     };
-    (Folders::with(Box::new(scout), patience).unwrap(), release)
+    (Folders::with(&Offload::start().unwrap(), Box::new(scout), patience), release)
 }
 
 const LONG: Duration = Duration::from_secs(20);
@@ -89,7 +90,7 @@ fn a_cgroup_made_again_at_the_same_path_has_its_own_mark() {
         Key::Id(id) => Some(Found::Folder(Folder { mark: Some(omit), ..folder("/x.service", *id) })),
         Key::Path(_) | Key::Process(_) => Some(Found::Nothing),
     };
-    let mut folders = Folders::with(Box::new(scout), LONG).unwrap();
+    let mut folders = Folders::with(&Offload::start().unwrap(), Box::new(scout), LONG);
     folders.find(&Key::Id(10)).unwrap();
     let found = folders.at_path(b"/x.service", Some(11)).unwrap().unwrap();
     assert_eq!((found.own.id, found.mark), (CgroupId(11), Some(omit)));
@@ -105,7 +106,7 @@ fn what_could_not_be_found_out_is_not_taken_for_nothing_and_leaves_what_was_know
             Key::Path(_) | Key::Process(_) => Found::Nothing,
         })
     };
-    let mut folders = Folders::with(Box::new(scout), LONG).unwrap();
+    let mut folders = Folders::with(&Offload::start().unwrap(), Box::new(scout), LONG);
     let known = Some(Found::Folder(folder("/10", 10)));
     assert_eq!(folders.find(&Key::Id(10)).cloned(), known);
     folders.refresh(&Key::Id(10));
@@ -128,7 +129,7 @@ fn many_slow_answers_are_waited_for_as_long_as_one_decision_may_take_in_all() {
         }
         Some(Found::Nothing)
     };
-    let mut folders = Folders::with(Box::new(scout), LONG).unwrap();
+    let mut folders = Folders::with(&Offload::start().unwrap(), Box::new(scout), LONG);
     folders.begin();
     for id in 10..13 {
         folders.find(&Key::Id(id));
@@ -161,7 +162,7 @@ fn this_process_is_found_where_proc_says_and_its_folder_by_path_and_by_id() {
     let pid = Pid(std::process::id());
     let start_ns = proc.process(pid).unwrap().start_ns;
     let expected = proc.cgroup(pid).unwrap().map(String::into_bytes);
-    let mut folders = Folders::start(CgroupRoot::open().ok(), proc).unwrap();
+    let mut folders = Folders::new(&Offload::start().unwrap(), CgroupRoot::open().ok(), proc);
     (folders.patience, folders.left) = (LONG, LONG);
     let path = match folders.find(&Key::Process(VictimId { pid, start_ns })) {
         Some(Found::Path(path)) => Some(path.clone()),

@@ -1,24 +1,17 @@
-//! Tells the service manager of kills in its units, by marks on their cgroups ([`plimsoll_sys::cgroup`]). A thread of its own
-//! sets them, in the order in which that was asked, because whoever lists or changes a cgroup's folder holds that up for as
+//! Tells the service manager of kills in its units, by marks on their cgroups ([`plimsoll_sys::cgroup`]). They are set off the
+//! guard thread, in the order in which that was asked, because whoever lists or changes a cgroup's folder holds that up for as
 //! long as they like.
 
-use plimsoll_sys::{
-    cgroup::{Cgroup, CgroupRoot},
-    process::raise_decider,
-};
+use crate::offload::{Haste, Lane, Offload};
+use plimsoll_sys::cgroup::{Cgroup, CgroupRoot};
 use std::{
     cell::RefCell,
-    io,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
-    thread,
     time::Duration,
 };
 
 /// Marks that can wait their turn.
 const QUEUE_MAX: usize = 16;
-
-/// Its thread needs little stack.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// How long the guard waits for a mark: as a rule that takes some fifty microseconds.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -40,40 +33,33 @@ type Marker = dyn FnMut(&UnitMark) + Send;
 /// Has units marked.
 #[derive(Debug)]
 pub(super) struct Marks {
-    asked: SyncSender<(UnitMark, SyncSender<()>)>,
+    asked: Lane<(UnitMark, SyncSender<()>)>,
     /// The one that the guard waited for in vain last: until it is set, nobody waits for another.
     late: RefCell<Option<Receiver<()>>>,
     patience: Duration,
 }
 
 impl Marks {
-    /// Starts the thread; it sleeps until it is asked.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn new(offload: &Offload) -> Self {
         // Held: to look for it among the mounts waits for whoever mounts.
         let mut root = CgroupRoot::open().ok();
-        Self::with(Box::new(move |unit| mark(&mut root, unit)), PATIENCE)
+        Self::with(offload, Box::new(move |unit| mark(&mut root, unit)), PATIENCE)
     }
 
-    fn with(mut marker: Box<Marker>, patience: Duration) -> io::Result<Self> {
-        let (asked, queue) = sync_channel::<(UnitMark, SyncSender<()>)>(QUEUE_MAX);
-        thread::Builder::new().name("unit-marks".into()).stack_size(STACK_BYTES).spawn(move || {
-            // Who asks is waiting, and as urgent as that: behind the reapers and what is dying, which are real-time, too, it
-            // would be set when the victim is gone.
-            let _whatever_it_is = raise_decider();
-            for (unit, heard) in queue {
-                marker(&unit);
-                if heard.try_send(()).is_err() {
-                    // Whoever asked is not waiting any more.
-                }
-            }
-        })?;
-        Ok(Self { asked, late: RefCell::default(), patience })
+    fn with(offload: &Offload, mut marker: Box<Marker>, patience: Duration) -> Self {
+        // Behind the reapers and what is dying it would be set when the victim is gone.
+        let asked = offload.lane(Haste::Urgent, QUEUE_MAX, move |(unit, heard): (_, SyncSender<()>)| {
+            marker(&unit);
+            // Whoever asked may not be waiting any more.
+            heard.try_send(()).ok();
+        });
+        Self { asked, late: RefCell::default(), patience }
     }
 
     /// One that marks nothing.
     #[cfg(test)]
     pub(super) fn mute() -> Self {
-        Self { asked: sync_channel(0).0, late: RefCell::default(), patience: PATIENCE }
+        Self { asked: Lane::closed(), late: RefCell::default(), patience: PATIENCE }
     }
 
     /// Has a unit marked; that a kill begins is waited for. Whether the service manager is told in time: who is to be killed
@@ -81,7 +67,7 @@ impl Marks {
     pub(super) fn set(&self, unit: UnitMark) -> bool {
         let (heard, marked) = sync_channel(1);
         let begins = unit.killed.is_none();
-        if self.asked.try_send((unit, heard)).is_err() {
+        if !self.asked.hand((unit, heard)) {
             return false;
         }
         if !begins {

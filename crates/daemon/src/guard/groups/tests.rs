@@ -1,5 +1,6 @@
 use super::{Ended, Group, Groups, Order, told};
 use crate::guard::{last_defence::Originals, report::Journal, shield::Shield};
+use crate::offload::Offload;
 use plimsoll_policy::{preference::Rules, units::Nanos};
 use plimsoll_sys::{cgroup::CgroupId, process::ReaperHandle};
 use std::{sync::Arc, time::Duration};
@@ -29,7 +30,7 @@ fn what_was_done_is_told_with_nothing_raw_in_it() {
 #[test]
 fn a_cgroup_that_is_not_there_is_told_and_the_thread_goes_on() {
     let (journal, lines) = Journal::gather();
-    let groups = Groups::start(&journal, &ReaperHandle::default()).unwrap();
+    let groups = Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
     for _ in 0..2 {
         assert!(groups.order(order("/no/such.slice", false)));
         let line = lines.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -40,7 +41,7 @@ fn a_cgroup_that_is_not_there_is_told_and_the_thread_goes_on() {
 #[test]
 fn the_root_of_all_cgroups_is_never_killed() {
     let (journal, lines) = Journal::gather();
-    let groups = Groups::start(&journal, &ReaperHandle::default()).unwrap();
+    let groups = Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
     assert!(groups.order(order("/", true)));
     let line = lines.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(line.contains("was not killed"), "{line}");
@@ -49,7 +50,7 @@ fn the_root_of_all_cgroups_is_never_killed() {
 #[test]
 fn an_order_that_is_old_or_for_another_cgroup_of_that_path_is_not_carried_out() {
     let (journal, lines) = Journal::gather();
-    let groups = Groups::start(&journal, &ReaperHandle::default()).unwrap();
+    let groups = Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
     let line = || lines.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(groups.order(Order { ordered: Nanos(0), ..order("/", false) }));
     assert!(line().contains("decided too long ago"));

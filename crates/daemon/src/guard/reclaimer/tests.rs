@@ -1,4 +1,5 @@
 use super::{Idle, Reclaimer};
+use crate::offload::Offload;
 use crate::{guard::report::Journal, patient::PatientReaders};
 use plimsoll_policy::units::{Bytes, Pid};
 use plimsoll_sys::process::ProcRoot;
@@ -52,7 +53,7 @@ fn only_who_was_there_before_and_has_not_run_since_is_idle() {
 #[test]
 fn asking_never_waits_and_the_thread_goes_on_where_nothing_can_be_reclaimed() {
     let (journal, lines) = Journal::gather();
-    let reclaimer = Reclaimer::start(proc(), PatientReaders::new(), journal).unwrap();
+    let reclaimer = Reclaimer::new(&Offload::start().unwrap(), proc(), PatientReaders::new(), journal);
     // A page: what a machine can always give, or cannot without swap and cgroups.
     assert!(reclaimer.ask(Bytes(4096)));
     let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -1,4 +1,5 @@
 use super::{Marks, UnitMark};
+use crate::offload::Offload;
 use std::{sync::mpsc::channel, time::Duration};
 
 fn beginning() -> UnitMark {
@@ -11,7 +12,8 @@ const LONG: Duration = Duration::from_secs(3600);
 #[test]
 fn a_mark_in_time_is_set_before_the_guard_goes_on() {
     let (set, done) = channel();
-    let marks = Marks::with(Box::new(move |unit| set.send(unit.killed).unwrap()), LONG).unwrap();
+    let marks =
+        Marks::with(&Offload::start().unwrap(), Box::new(move |unit| set.send(unit.killed).unwrap()), LONG);
     for _ in 0..100 {
         assert!(marks.set(beginning()));
         assert_eq!(done.try_recv(), Ok(None));
@@ -26,7 +28,7 @@ fn one_that_is_held_up_is_not_waited_for_and_nor_are_those_behind_it() {
         held.recv().unwrap();
         set.send(unit.killed).unwrap();
     };
-    let mut marks = Marks::with(Box::new(marker), Duration::from_millis(1)).unwrap();
+    let mut marks = Marks::with(&Offload::start().unwrap(), Box::new(marker), Duration::from_millis(1));
     assert!(!marks.set(beginning()), "it was told in time though nothing was set");
     marks.patience = LONG;
     assert!(!marks.set(beginning()), "another is behind it");

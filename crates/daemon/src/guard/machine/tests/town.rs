@@ -1,6 +1,7 @@
 //! A machine that is a list of processes, for the machine guard alone: what it sees, whom it signals, and how often it looked.
 
 use super::super::{BelowFloor, MachineGuard};
+use crate::offload::Offload;
 use crate::{
     biography::Biographer,
     cmdlines::CommandLines,
@@ -413,7 +414,7 @@ impl Guarded {
             lines,
             rules: Arc::new(rules),
             shield: Arc::new(Shield::default()),
-            groups: Groups::start(&journal, &ReaperHandle::default()).unwrap(),
+            groups: Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap(),
             told: RefCell::default(),
         }
     }

@@ -1,0 +1,237 @@
+//! Work that can make whoever does it wait, kept off the guard thread: a few threads share all of it.
+//!
+//! Each kind of work has a lane: a bounded queue whose entries are worked off one at a time, in their order. A thread that takes
+//! up work and leaves no other waiting starts one first. So work that does not come back holds up its own lane and no other,
+//! however many do so, and nobody has to watch for that. At rest two threads sleep.
+
+use plimsoll_sys::process::{raise_decider, unhurried};
+use std::{
+    fmt, io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+/// Threads that wait for work at most; one that finds so many ends.
+const IDLE_MAX: usize = 2;
+
+/// Lanes that have work, at most: there are fewer, and each is among these once.
+const LANES_MAX: usize = 256;
+
+/// Whether whoever hands work over waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// The guard waits for it, for milliseconds: done as urgently as the guard decides.
+    Urgent,
+    /// Nobody does: it is done beside all other programs.
+    Ordinary,
+}
+
+/// The threads. Clones share them; they end when the last clone and the last lane are dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Offload {
+    ready: SyncSender<Arc<dyn Work>>,
+    /// Each thread has it.
+    #[cfg(test)]
+    crew: std::sync::Weak<Crew>,
+}
+
+impl Offload {
+    /// Starts as many threads as sleep at rest.
+    ///
+    /// # Errors
+    /// When the kernel cannot start a thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (ready, next) = sync_channel(LANES_MAX);
+        let crew = Arc::new(Crew { next: Mutex::new(next), idle: AtomicUsize::new(0) });
+        for _ in 0..IDLE_MAX {
+            start_thread(&crew)?;
+        }
+        Ok(Self {
+            ready,
+            #[cfg(test)]
+            crew: Arc::downgrade(&crew),
+        })
+    }
+
+    /// Opens a lane in which `room` entries can wait while `work` is at one.
+    pub(crate) fn lane<T: Send + 'static>(
+        &self,
+        haste: Haste,
+        room: usize,
+        work: impl FnMut(T) + Send + 'static,
+    ) -> Lane<T> {
+        let (entries, queue) = sync_channel(room);
+        let worked = Worked {
+            haste,
+            left: AtomicUsize::new(0),
+            queue: Mutex::new((queue, Box::new(work))),
+            ready: self.ready.clone(),
+        };
+        Lane { entries, worked: Some(Arc::new(worked)) }
+    }
+
+    /// Has `work` done once, beside all other work. Never waits.
+    pub(crate) fn once(&self, work: impl FnOnce() + Send + 'static) {
+        let mut work = Some(work);
+        let lane = self.lane(Haste::Ordinary, 1, move |()| {
+            if let Some(work) = work.take() {
+                work();
+            }
+        });
+        lane.hand(());
+    }
+}
+
+/// One kind of work. Clones hand over to the same queue.
+pub(crate) struct Lane<T> {
+    entries: SyncSender<T>,
+    /// `None`: somebody else has the queue's other end.
+    worked: Option<Arc<Worked<T>>>,
+}
+
+impl<T: Send + 'static> Lane<T> {
+    /// Hands one entry over; false where there is no room for it. Never waits.
+    pub(crate) fn hand(&self, entry: T) -> bool {
+        if self.entries.try_send(entry).is_err() {
+            return false;
+        }
+        if let Some(worked) = &self.worked
+            && worked.left.fetch_add(1, Ordering::AcqRel) == 0
+        {
+            Arc::clone(worked).is_ready();
+        }
+        true
+    }
+
+    /// How many entries are not worked off yet.
+    pub(crate) fn left(&self) -> usize {
+        self.worked.as_ref().map_or(0, |worked| worked.left.load(Ordering::Acquire))
+    }
+
+    /// One whose entries the caller takes.
+    pub(crate) fn of_another(room: usize) -> (Self, Receiver<T>) {
+        let (entries, queue) = sync_channel(room);
+        (Self { entries, worked: None }, queue)
+    }
+
+    /// One that takes nothing.
+    #[cfg(test)]
+    pub(crate) fn closed() -> Self {
+        Self::of_another(0).0
+    }
+}
+
+impl<T> Clone for Lane<T> {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), worked: self.worked.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Lane<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Worked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worked").field("haste", &self.haste).field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+type Queue<T> = (Receiver<T>, Box<dyn FnMut(T) + Send>);
+
+/// What a lane is worked off with.
+struct Worked<T> {
+    haste: Haste,
+    /// Entries handed over and not worked off. The lane is among those that have work, or a thread is at it, while this is not 0:
+    /// once at any time.
+    left: AtomicUsize,
+    queue: Mutex<Queue<T>>,
+    ready: SyncSender<Arc<dyn Work>>,
+}
+
+impl<T: Send + 'static> Worked<T> {
+    fn is_ready(self: Arc<Self>) {
+        let ready = self.ready.clone();
+        // There is a place for each lane; all threads are gone where nobody listens.
+        ready.try_send(self).ok();
+    }
+}
+
+/// A lane, whatever its entries are.
+trait Work: Send + Sync + fmt::Debug {
+    fn haste(&self) -> Haste;
+    fn work_one_off(self: Arc<Self>);
+}
+
+impl<T: Send + 'static> Work for Worked<T> {
+    fn haste(&self) -> Haste {
+        self.haste
+    }
+
+    fn work_one_off(self: Arc<Self>) {
+        {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let (entries, work) = &mut *queue;
+            if let Ok(entry) = entries.try_recv() {
+                work(entry);
+            }
+        }
+        // Behind the others that have work.
+        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            self.is_ready();
+        }
+    }
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Crew {
+    /// Whoever has the lock waits for work, the others for the lock.
+    next: Mutex<Receiver<Arc<dyn Work>>>,
+    /// How many wait for either.
+    idle: AtomicUsize,
+}
+
+fn start_thread(crew: &Arc<Crew>) -> io::Result<()> {
+    crew.idle.fetch_add(1, Ordering::AcqRel);
+    let own = Arc::clone(crew);
+    let started = thread::Builder::new().name("offload".into()).spawn(move || {
+        // Somebody waits for what is urgent, and the rest is done unhurried.
+        let _however_urgent = raise_decider();
+        while let Some(lane) = own.take_up() {
+            match lane.haste() {
+                Haste::Urgent => lane.work_one_off(),
+                Haste::Ordinary => unhurried(|| lane.work_one_off()),
+            }
+            if own.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_MAX {
+                own.idle.fetch_sub(1, Ordering::AcqRel);
+                break;
+            }
+        }
+    });
+    if started.is_err() {
+        crew.idle.fetch_sub(1, Ordering::AcqRel);
+    }
+    started.map(|_not_joined| ())
+}
+
+impl Crew {
+    /// The next lane that has work; `None` when no more comes.
+    fn take_up(self: &Arc<Self>) -> Option<Arc<dyn Work>> {
+        let lane = self.next.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+        if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 && lane.is_some() {
+            // Where none can be started, others wait until this one is back.
+            start_thread(self).ok();
+        }
+        lane
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use super::{Haste, IDLE_MAX, Lane, Offload};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    time::{Duration, Instant},
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A lane that says which entries it was given.
+fn says(offload: &Offload, haste: Haste, room: usize) -> (Lane<u32>, Receiver<u32>) {
+    let (say, said) = channel();
+    (offload.lane(haste, room, move |entry| say.send(entry).unwrap()), said)
+}
+
+/// A lane that is stuck from its first entry on, until something is sent; and that it has begun.
+fn sticks(offload: &Offload, room: usize) -> (Lane<u32>, Sender<()>, Receiver<u32>) {
+    let (free, freed) = channel::<()>();
+    let (say, said) = channel();
+    let lane = offload.lane(Haste::Ordinary, room, move |entry| {
+        say.send(entry).unwrap();
+        // Also when nobody is there to send any more.
+        freed.recv().ok();
+    });
+    (lane, free, said)
+}
+
+#[test]
+fn entries_are_worked_off_one_at_a_time_in_their_order() {
+    let offload = Offload::start().unwrap();
+    let (at_it, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (say, said) = channel();
+    let (now, max) = (Arc::clone(&at_it), Arc::clone(&most));
+    let lane = offload.lane(Haste::Ordinary, 1000, move |entry: u32| {
+        max.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        say.send(entry).unwrap();
+        now.fetch_sub(1, Ordering::SeqCst);
+    });
+    let others: Vec<_> = (0..8).map(|_| says(&offload, Haste::Urgent, 1000)).collect();
+    for entry in 0..1000 {
+        assert!(lane.hand(entry));
+        assert!(others.iter().all(|(other, _)| other.hand(entry)));
+    }
+    let all = |said: &Receiver<u32>| (0..1000).all(|entry| said.recv_timeout(SOON) == Ok(entry));
+    assert!(all(&said));
+    assert!(others.iter().all(|(_, said)| all(said)));
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn those_that_are_stuck_hold_up_nobody_else() {
+    let offload = Offload::start().unwrap();
+    let stuck: Vec<_> = (0..20).map(|_| sticks(&offload, 1)).collect();
+    for (lane, _, said) in &stuck {
+        assert!(lane.hand(1));
+        assert_eq!(said.recv_timeout(SOON), Ok(1));
+    }
+    let (lane, said) = says(&offload, Haste::Urgent, 1);
+    assert!(lane.hand(7));
+    assert_eq!(said.recv_timeout(SOON), Ok(7));
+    // Each has room for one more, and goes on where it was.
+    for (lane, free, said) in &stuck {
+        assert!(lane.hand(2));
+        assert!(!lane.hand(3));
+        assert_eq!(lane.left(), 2);
+        free.send(()).unwrap();
+        assert_eq!(said.recv_timeout(SOON), Ok(2));
+    }
+}
+
+#[test]
+fn as_many_threads_as_were_needed_end_when_they_are_not() {
+    let offload = Offload::start().unwrap();
+    let stuck: Vec<_> = (0..20).map(|_| sticks(&offload, 1)).collect();
+    for (lane, _, said) in &stuck {
+        assert!(lane.hand(1));
+        assert_eq!(said.recv_timeout(SOON), Ok(1));
+    }
+    assert!(offload.crew.strong_count() > 20);
+    drop(stuck);
+    let (lane, said) = says(&offload, Haste::Ordinary, 1);
+    let began = Instant::now();
+    while offload.crew.strong_count() > IDLE_MAX {
+        assert!(began.elapsed() < SOON, "{} threads", offload.crew.strong_count());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(lane.hand(1));
+    assert_eq!(said.recv_timeout(SOON), Ok(1));
+}
+
+#[test]
+fn what_was_handed_over_is_worked_off_though_the_lane_is_dropped_and_then_its_work_is_gone() {
+    let offload = Offload::start().unwrap();
+    let (lane, free, began) = sticks(&offload, 4);
+    assert!((1..=3).all(|entry| lane.hand(entry)));
+    drop(lane);
+    for entry in 1..=3 {
+        assert_eq!(began.recv_timeout(SOON), Ok(entry));
+        free.send(()).unwrap();
+    }
+    // Its end of the channel goes with it.
+    assert_eq!(began.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+}
