@@ -56,7 +56,8 @@ impl Biographer {
     /// One that reads nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { requests: Lane::closed(), lives: Lives::default(), readers: PatientReaders::new() }
+        let readers = PatientReaders::new(&Offload::closed());
+        Self { requests: Lane::closed(), lives: Lives::default(), readers }
     }
 
     /// Has the first few processes read; never waits and allocates nothing.

@@ -57,6 +57,12 @@ impl Offload {
         })
     }
 
+    /// One without a thread.
+    #[cfg(test)]
+    pub(crate) fn closed() -> Self {
+        Self { ready: sync_channel(0).0, crew: std::sync::Weak::new() }
+    }
+
     /// Opens a lane in which `room` entries can wait while `work` is at one.
     pub(crate) fn lane<T: Send + 'static>(
         &self,

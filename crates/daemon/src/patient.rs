@@ -6,21 +6,19 @@
 //! (commit 7f7ccc2ccc2e). `stat`, `status`, `statm`, `comm`, `cgroup`, `exe`, `oom_score_adj` and the folders take other
 //! locks and may be read anywhere.
 //!
-//! So nobody else in the daemon opens such a file. Whoever wants one read waits here, no longer than it says; a thread that
-//! does not come back is left to its process, and another takes its place. Each owner has a share of the threads and of
-//! the waiting.
+//! So nobody else in the daemon opens such a file. Whoever wants one read waits here, no longer than it says; an offload thread
+//! that does not come back is left to its process. Each owner has a share of the threads and of the waiting.
 
-use crate::owners::Owners;
+use crate::{offload::Offload, owners::Owners};
 use plimsoll_policy::{units::Uid, victim::VictimId};
 use plimsoll_sys::process::{HeldFolder, ProcRoot};
 use std::{
-    fmt,
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        atomic::{AtomicBool, Ordering},
+        mpsc::sync_channel,
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -47,33 +45,21 @@ pub(crate) enum Unread {
     Crowded,
 }
 
-/// Reads, and may never come back.
-type Job = Box<dyn FnOnce(&mut ProcRoot) + Send>;
-
-/// The threads that read. Clones share them.
+/// Has processes read. Clones share what they know.
 #[derive(Debug, Clone)]
 pub(crate) struct PatientReaders {
+    offload: Offload,
     pool: Arc<Mutex<Pool>>,
 }
 
-/// One that waits for work, and those that were left.
+/// The threads that were left.
 #[derive(Debug)]
 struct Pool {
-    idle: Option<Reader>,
+    /// What the last one read with.
+    proc: Option<ProcRoot>,
     left: Vec<Left>,
     owners: Owners,
     find_owners: fn() -> Owners,
-}
-
-struct Reader {
-    jobs: SyncSender<Job>,
-    alive: Weak<()>,
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("alive", &self.is_alive()).finish_non_exhaustive()
-    }
 }
 
 /// A thread that did not come back in time.
@@ -83,18 +69,17 @@ struct Left {
     owner: Uid,
     /// Since when its owner is passed over.
     noted: Option<Instant>,
-    alive: Weak<()>,
+    alive: Weak<AtomicBool>,
 }
 
 impl PatientReaders {
-    /// One thread is there from the beginning on, asleep while nobody asks.
-    pub(crate) fn new() -> Self {
-        Self::with(Owners::of_machine)
+    pub(crate) fn new(offload: &Offload) -> Self {
+        Self::with(offload, Owners::of_machine)
     }
 
-    fn with(find_owners: fn() -> Owners) -> Self {
-        let pool = Pool { idle: Reader::start(), left: Vec::new(), owners: find_owners(), find_owners };
-        Self { pool: Arc::new(Mutex::new(pool)) }
+    fn with(offload: &Offload, find_owners: fn() -> Owners) -> Self {
+        let pool = Pool { proc: None, left: Vec::new(), owners: find_owners(), find_owners };
+        Self { offload: offload.clone(), pool: Arc::new(Mutex::new(pool)) }
     }
 
     /// Has `read` called for a process of `user`'s, and waits for what it gives; `None` also where it takes longer than
@@ -128,26 +113,28 @@ impl PatientReaders {
         (patience, is_noted): (Duration, bool),
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Result<T, Unread> {
-        let reader = self.pool().reader_for(process, user)?;
+        let mut proc = self.pool().reader_for(process, user)?;
         let (answer, answered) = sync_channel(1);
-        let job: Job = Box::new(move |proc| {
-            if answer.try_send(read(proc)).is_err() {
-                // Too late: nobody waits for it any more.
-            }
+        // Whether it has begun; another has this for as long as it is not over.
+        let begun = Arc::new(AtomicBool::new(false));
+        let reading = Arc::clone(&begun);
+        self.offload.once(move || {
+            reading.store(true, Ordering::Release);
+            let found = read(&mut proc);
+            // Too late, as the case may be: nobody waits for it any more.
+            answer.try_send((found, proc)).ok();
         });
-        reader.jobs.try_send(job).ok().ok_or(Unread::Crowded)?;
-        match answered.recv_timeout(patience) {
-            Ok(found) => {
-                // Others that were needed at the same time end.
-                self.pool().idle.get_or_insert(reader);
-                found.ok_or(Unread::Hindered)
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                self.pool().leave(&reader, (process, user), is_noted);
-                Err(Unread::Hindered)
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(Unread::Crowded),
+        if let Ok((found, proc)) = answered.recv_timeout(patience) {
+            // Others that were needed at the same time go.
+            self.pool().proc.get_or_insert(proc);
+            return found.ok_or(Unread::Hindered);
         }
+        // No thread could be started for it.
+        if !begun.load(Ordering::Acquire) {
+            return Err(Unread::Crowded);
+        }
+        self.pool().leave(Arc::downgrade(&begun), (process, user), is_noted);
+        Err(Unread::Hindered)
     }
 
     /// The command line of a process of `user`'s; `None` also where it has none.
@@ -168,8 +155,8 @@ impl Pool {
         self.left.iter().any(|left| left.owner == owner && left.is_recent())
     }
 
-    /// A thread that is free, unless this process is stuck, or too many are.
-    fn reader_for(&mut self, process: VictimId, user: Uid) -> Result<Reader, Unread> {
+    /// What to read with, unless this process is stuck, or too many are.
+    fn reader_for(&mut self, process: VictimId, user: Uid) -> Result<ProcRoot, Unread> {
         self.left.retain(|left| left.is_alive() || left.is_recent());
         let owner = self.owners.owner(user);
         let alive = || self.left.iter().filter(|left| left.is_alive());
@@ -181,15 +168,16 @@ impl Pool {
         if alive().count() >= LEFT_MAX {
             return Err(Unread::Crowded);
         }
-        self.idle.take().or_else(Reader::start).ok_or(Unread::Crowded)
+        let open = || ProcRoot::open(Path::new("/proc")).ok();
+        self.proc.take().or_else(open).ok_or(Unread::Crowded)
     }
 
-    fn leave(&mut self, reader: &Reader, (process, user): (VictimId, Uid), is_noted: bool) {
+    fn leave(&mut self, alive: Weak<AtomicBool>, (process, user): (VictimId, Uid), is_noted: bool) {
         // Ranges of subordinate uids may have been given out since.
         self.owners = (self.find_owners)();
         let owner = self.owners.owner(user);
         let noted = is_noted.then(Instant::now);
-        self.left.push(Left { process, owner, noted, alive: Weak::clone(&reader.alive) });
+        self.left.push(Left { process, owner, noted, alive });
     }
 }
 
@@ -200,28 +188,6 @@ impl Left {
 
     fn is_recent(&self) -> bool {
         self.noted.is_some_and(|noted| noted.elapsed() < PASSED_OVER)
-    }
-}
-
-impl Reader {
-    /// A thread that reads until it finds itself left.
-    fn start() -> Option<Self> {
-        let mut proc = ProcRoot::open(Path::new("/proc")).ok()?;
-        let (jobs, queue): (_, Receiver<Job>) = sync_channel(1);
-        let lives = Arc::new(());
-        let alive = Arc::downgrade(&lives);
-        let reading = move || {
-            for job in queue {
-                job(&mut proc);
-            }
-            drop(lives);
-        };
-        thread::Builder::new().name("reader".into()).spawn(reading).ok()?;
-        Some(Self { jobs, alive })
-    }
-
-    fn is_alive(&self) -> bool {
-        self.alive.strong_count() > 0
     }
 }
 

@@ -262,7 +262,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     let Ground { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = ground;
     let mem_total = ground.mem_total;
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
-    let readers = PatientReaders::new();
+    let readers = PatientReaders::new(&offload);
     let biographer = Biographer::new(&offload, proc()?, readers.clone());
     let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);

@@ -41,7 +41,10 @@ fn asleep() -> Guest {
 #[test]
 fn only_who_was_there_before_and_has_not_run_since_is_idle() {
     let guest = asleep();
-    let (mut idle, pid) = (Idle { seen: BTreeMap::new(), readers: PatientReaders::new() }, Pid(guest.0.id()));
+    let (mut idle, pid) = (
+        Idle { seen: BTreeMap::new(), readers: PatientReaders::new(&Offload::start().unwrap()) },
+        Pid(guest.0.id()),
+    );
     let found = |idle: &mut Idle| idle.largest(&mut proc()).unwrap().iter().any(|(one, _)| one.pid == pid);
     assert!(!found(&mut idle), "nothing was known of it");
     assert!(found(&mut idle));
@@ -53,7 +56,8 @@ fn only_who_was_there_before_and_has_not_run_since_is_idle() {
 #[test]
 fn asking_never_waits_and_the_thread_goes_on_where_nothing_can_be_reclaimed() {
     let (journal, lines) = Journal::gather();
-    let reclaimer = Reclaimer::new(&Offload::start().unwrap(), proc(), PatientReaders::new(), journal);
+    let offload = Offload::start().unwrap();
+    let reclaimer = Reclaimer::new(&offload, proc(), PatientReaders::new(&offload), journal);
     // A page: what a machine can always give, or cannot without swap and cgroups.
     assert!(reclaimer.ask(Bytes(4096)));
     let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();
