@@ -277,7 +277,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         book: ground.book,
         file: ground.file,
         tunables: ground.tunables,
-        working_set: working_set(options, &loader, (&caller, &journal), mem_total),
+        working_set: working_set(options, &loader, (&offload, &caller, &journal), mem_total),
         loader: loader.clone(),
         directory: ground.directory,
         journal: journal.clone(),
@@ -335,7 +335,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
 fn working_set(
     options: &DaemonOptions,
     loader: &Loader,
-    (caller, journal): (&Caller, &Journal),
+    (offload, caller, journal): (&Offload, &Caller, &Journal),
     mem_total: Bytes,
 ) -> WorkingSet {
     WorkingSet::new(WorkingSetGround {
@@ -343,6 +343,7 @@ fn working_set(
         state: options.state.clone(),
         loader: loader.clone(),
         caller: caller.clone(),
+        offload: offload.clone(),
         journal: journal.clone(),
         mem_total,
         page_size: page_size(),

@@ -23,6 +23,7 @@ use crate::{
     api::control::Refusal,
     guard::{Caller, Journal},
     loader::Loader,
+    offload::Offload,
 };
 pub(crate) use kept::Kept;
 use knobs::Knobs;
@@ -65,6 +66,7 @@ pub(crate) struct Ground {
     pub(crate) state: PathBuf,
     pub(crate) loader: Loader,
     pub(crate) caller: Caller,
+    pub(crate) offload: Offload,
     pub(crate) journal: Journal,
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
@@ -186,7 +188,7 @@ impl WorkingSet {
     }
 
     fn begin(&self, terms: &Terms) -> Result<Running, String> {
-        let Ground { pin, state: _, loader, caller, journal, mem_total, page_size } = &self.ground;
+        let Ground { pin, state: _, loader, caller, offload, journal, mem_total, page_size } = &self.ground;
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let cgroup = terms.cgroup.as_deref().map(MemoryCgroup::open).transpose();
         let cgroup = cgroup.map_err(|error| {
@@ -216,8 +218,12 @@ impl WorkingSet {
             setter::Setter::new(shared, readings.clone(), knobs, journal.clone())
         };
         let setter = sets.then(setter).transpose()?;
-        let means =
-            worker::Means { mounts, opener: opener::Opener::start()?, readings, journal: journal.clone() };
+        let means = worker::Means {
+            mounts,
+            opener: opener::Opener::new(offload)?,
+            readings,
+            journal: journal.clone(),
+        };
         let worker = worker::Worker::new(Arc::clone(&shared), means)?;
         let lookout = spawn("floor", move || lookout.run())?;
         let worker = spawn("workingset", move || worker.run());

@@ -1,7 +1,7 @@
-//! The thread that opens files. It may wait for a disk that does not answer, or for a scanner that has to permit it; what is
-//! held already is captured and let go meanwhile.
+//! Opens files. That may wait for a disk that does not answer, or for a scanner that has to permit it; what is held already is
+//! captured and let go meanwhile.
 
-use super::spawn;
+use crate::offload::{Haste, Lane, Offload};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::workingset::FileId;
 use plimsoll_sys::workingset::{HotFile, Refusal, Way};
@@ -12,7 +12,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, sync_channel},
     },
 };
 
@@ -39,7 +39,7 @@ type Work = Box<dyn FnOnce() -> Result<Opened, Refusal> + Send>;
 /// The worker's end.
 #[derive(Debug)]
 pub(super) struct Opener {
-    requests: SyncSender<Request>,
+    requests: Lane<Request>,
     outcomes: Receiver<Outcome>,
     bell: Arc<EventFd>,
     /// What is waited for, by number of the request: a file that was forgotten and asked for again is another one.
@@ -56,28 +56,23 @@ struct Request {
 }
 
 impl Opener {
-    /// Starts the thread, which ends when this is dropped; if it waits for a disk then, when that has answered.
-    ///
     /// # Errors
-    /// One line: why it cannot be started.
-    pub(super) fn start() -> Result<Self, String> {
+    /// One line: why there can be no bell.
+    pub(super) fn new(offload: &Offload) -> Result<Self, String> {
         let bell = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| format!("cannot make an eventfd: {errno}"))?;
         let bell = Arc::new(bell);
-        let (requests, queue) = sync_channel::<Request>(QUEUE_MAX);
         // Never full: nobody asks while so many are out.
         let (sender, outcomes) = sync_channel(QUEUE_MAX);
-        let rung = Arc::clone(&bell);
-        spawn("opener", move || {
-            for Request { file, ticket, work } in queue {
-                if sender.send(Outcome { file, ticket, opened: work() }).is_err() {
-                    return;
-                }
-                if rung.write(1).is_err() {
-                    // It rings already.
-                }
-            }
-        })?;
+        let rung = Arc::downgrade(&bell);
+        let open = move |Request { file, ticket, work }| {
+            // Nobody is there any more to hear of it.
+            let Some(bell) = rung.upgrade() else { return };
+            sender.send(Outcome { file, ticket, opened: work() }).ok();
+            // It may ring already.
+            bell.write(1).ok();
+        };
+        let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, open);
         Ok(Self { requests, outcomes, bell, asked: BTreeMap::new(), tickets: 0, out: 0 })
     }
 
@@ -103,7 +98,7 @@ impl Opener {
 
     fn ask_for(&mut self, file: FileId, work: Work) {
         let ticket = self.tickets.saturating_add(1);
-        if self.has_room() && self.requests.try_send(Request { file, ticket, work }).is_ok() {
+        if self.has_room() && self.requests.hand(Request { file, ticket, work }) {
             self.tickets = ticket;
             self.out = self.out.saturating_add(1);
             self.asked.insert(file, ticket);

@@ -14,7 +14,7 @@ fn heard(opener: &mut Opener, so_far: &mut Vec<FileId>) -> usize {
 
 #[test]
 fn a_file_that_takes_for_ever_holds_up_nobody_but_those_behind_it() {
-    let mut opener = Opener::start().unwrap();
+    let mut opener = Opener::new(&Offload::start().unwrap()).unwrap();
     let (let_go, waits) = channel::<()>();
     opener
         .ask_for(file(1), Box::new(move || waits.recv().map_or(Err(Refusal::Gone), |()| Err(Refusal::Gone))));
@@ -30,7 +30,7 @@ fn a_file_that_takes_for_ever_holds_up_nobody_but_those_behind_it() {
 
 #[test]
 fn no_more_wait_than_there_is_room_for() {
-    let mut opener = Opener::start().unwrap();
+    let mut opener = Opener::new(&Offload::start().unwrap()).unwrap();
     let (begun, begins) = channel::<()>();
     let (let_go, waits) = channel::<()>();
     let waiting = move || {
@@ -51,7 +51,7 @@ fn no_more_wait_than_there_is_room_for() {
 
 #[test]
 fn what_was_asked_for_on_a_device_that_went_is_not_taken_and_may_be_asked_for_again() {
-    let mut opener = Opener::start().unwrap();
+    let mut opener = Opener::new(&Offload::start().unwrap()).unwrap();
     let (let_go, waits) = channel::<()>();
     opener
         .ask_for(file(1), Box::new(move || waits.recv().map_or(Err(Refusal::Gone), |()| Err(Refusal::Gone))));
