@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What each kill is made of, whatever it is for: who a process is, whether it is dying, a signal to it, and how often the daemon
- * is asked for what cannot be done from here. Included once by each object.
+ * What each kill is made of, whatever it is for: who a process is, whether it is dying, a signal to it, and how often the
+ * daemon is asked for what cannot be done from here.
  */
 #ifndef PLIMSOLL_KILL_H
 #define PLIMSOLL_KILL_H

@@ -1,7 +1,7 @@
 //! What processes are called and where they run, read before they are victims: afterwards there is nothing to read.
 //!
-//! A command line can take its time, so it is read off the guard thread, as soon as a process is near the line; whoever needs it
-//! takes what is there by then.
+//! A command line can take its time, so it is read off the guard thread, as soon as a process is near the line; whoever needs
+//! it takes what is there by then.
 
 use crate::{
     offload::{Haste, Lane, Offload},

@@ -1,8 +1,8 @@
 //! Work that can make whoever does it wait, kept off the guard thread: a few threads share all of it.
 //!
-//! Each kind of work has a lane: a bounded queue whose entries are worked off one at a time, in their order. A thread that takes
-//! up work and leaves no other waiting starts one first. So work that does not come back holds up its own lane and no other,
-//! however many do so, and nobody has to watch for that. At rest two threads sleep.
+//! Each kind of work has a lane: a bounded queue whose entries are worked off one at a time, in their order. A thread that
+//! takes up work and leaves no other waiting starts one first. So work that does not come back holds up its own lane and no
+//! other, however many do so, and nobody has to watch for that. At rest two threads sleep.
 
 use plimsoll_sys::process::{raise_decider, unhurried};
 use std::{
@@ -154,8 +154,8 @@ type Queue<T> = (Receiver<T>, Box<dyn FnMut(T) + Send>);
 /// What a lane is worked off with.
 struct Worked<T> {
     haste: Haste,
-    /// Entries handed over and not worked off. The lane is among those that have work, or a thread is at it, while this is not 0:
-    /// once at any time.
+    /// Entries handed over and not worked off. While there are any, the lane is once among those that have work, or one thread
+    /// is at it.
     left: AtomicUsize,
     queue: Mutex<Queue<T>>,
     ready: SyncSender<Arc<dyn Work>>,

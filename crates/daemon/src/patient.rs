@@ -16,7 +16,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
         mpsc::sync_channel,
     },
     time::{Duration, Instant},
@@ -35,6 +35,11 @@ const LEFT_OF_OWNER_MAX: usize = 8;
 /// For so long after a thread was left, nobody of that owner is read: whoever gets stuck again and again costs others a
 /// tenth of their time at most.
 const PASSED_OVER: Duration = Duration::from_secs(10);
+
+/// A reading that no thread has come to, that one is at or has been, and that none is to come to.
+const ASKED: u8 = 0;
+const BEGUN: u8 = 1;
+const GIVEN_UP: u8 = 2;
 
 /// Why a process was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +60,7 @@ pub(crate) struct PatientReaders {
 /// The threads that were left.
 #[derive(Debug)]
 struct Pool {
-    /// What the last one read with.
+    /// What the next one is read with.
     proc: Option<ProcRoot>,
     left: Vec<Left>,
     owners: Owners,
@@ -69,7 +74,7 @@ struct Left {
     owner: Uid,
     /// Since when its owner is passed over.
     noted: Option<Instant>,
-    alive: Weak<AtomicBool>,
+    alive: Weak<AtomicU8>,
 }
 
 impl PatientReaders {
@@ -78,7 +83,7 @@ impl PatientReaders {
     }
 
     fn with(offload: &Offload, find_owners: fn() -> Owners) -> Self {
-        let pool = Pool { proc: None, left: Vec::new(), owners: find_owners(), find_owners };
+        let pool = Pool { proc: open_proc(), left: Vec::new(), owners: find_owners(), find_owners };
         Self { offload: offload.clone(), pool: Arc::new(Mutex::new(pool)) }
     }
 
@@ -115,25 +120,26 @@ impl PatientReaders {
     ) -> Result<T, Unread> {
         let mut proc = self.pool().reader_for(process, user)?;
         let (answer, answered) = sync_channel(1);
-        // Whether it has begun; another has this for as long as it is not over.
-        let begun = Arc::new(AtomicBool::new(false));
-        let reading = Arc::clone(&begun);
+        // Who reads has the other for as long as that takes.
+        let turn = Arc::new(AtomicU8::new(ASKED));
+        let reading = Arc::clone(&turn);
         self.offload.once(move || {
-            reading.store(true, Ordering::Release);
-            let found = read(&mut proc);
-            // Too late, as the case may be: nobody waits for it any more.
-            answer.try_send((found, proc)).ok();
+            if reading.compare_exchange(ASKED, BEGUN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                let found = read(&mut proc);
+                // Too late, as the case may be: nobody waits for it any more.
+                answer.try_send((found, proc)).ok();
+            }
         });
         if let Ok((found, proc)) = answered.recv_timeout(patience) {
             // Others that were needed at the same time go.
             self.pool().proc.get_or_insert(proc);
             return found.ok_or(Unread::Hindered);
         }
-        // No thread could be started for it.
-        if !begun.load(Ordering::Acquire) {
+        // No thread came to it, and none will.
+        if turn.compare_exchange(ASKED, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return Err(Unread::Crowded);
         }
-        self.pool().leave(Arc::downgrade(&begun), (process, user), is_noted);
+        self.pool().leave(Arc::downgrade(&turn), (process, user), is_noted);
         Err(Unread::Hindered)
     }
 
@@ -168,11 +174,10 @@ impl Pool {
         if alive().count() >= LEFT_MAX {
             return Err(Unread::Crowded);
         }
-        let open = || ProcRoot::open(Path::new("/proc")).ok();
-        self.proc.take().or_else(open).ok_or(Unread::Crowded)
+        self.proc.take().or_else(open_proc).ok_or(Unread::Crowded)
     }
 
-    fn leave(&mut self, alive: Weak<AtomicBool>, (process, user): (VictimId, Uid), is_noted: bool) {
+    fn leave(&mut self, alive: Weak<AtomicU8>, (process, user): (VictimId, Uid), is_noted: bool) {
         // Ranges of subordinate uids may have been given out since.
         self.owners = (self.find_owners)();
         let owner = self.owners.owner(user);
@@ -189,6 +194,10 @@ impl Left {
     fn is_recent(&self) -> bool {
         self.noted.is_some_and(|noted| noted.elapsed() < PASSED_OVER)
     }
+}
+
+fn open_proc() -> Option<ProcRoot> {
+    ProcRoot::open(Path::new("/proc")).ok()
 }
 
 /// The line of the process that is held: its number cannot have changed hands between two looks at its start.

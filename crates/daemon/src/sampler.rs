@@ -1,8 +1,8 @@
 //! Keeps the minutes before an incident, and adds them to it.
 //!
 //! The guard thread puts in what it has read anyway, and never waits: where the book is in use it leaves a sample out. What can
-//! block is done off the guard thread: to read `/proc/pressure/memory`, and to tell the history how memory came back. An incident's minutes before are looked up on the history's thread, so that the kill path
-//! has nothing to do with any of this.
+//! block is done off it: `/proc/pressure/memory` is read, and the history is told how memory came back. An incident's minutes
+//! before are looked up on the history's thread, so that the kill path has nothing to do with any of this.
 
 use crate::{
     history::{Outcome, Writer},

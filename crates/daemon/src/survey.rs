@@ -1,5 +1,5 @@
-//! How much of what forked processes share they have copied: read off the guard thread, because the kernel walks their page tables
-//! for it.
+//! How much of what forked processes share they have copied: read off the guard thread, because the kernel walks their page
+//! tables for it.
 
 use crate::{
     guard::{Caller, Request},

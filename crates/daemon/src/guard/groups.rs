@@ -1,6 +1,6 @@
-//! Ends the cgroup of a victim: off the guard thread, because the kernel makes whoever kills a cgroup wait for others that change
-//! the tree of cgroups, and one with somebody to spare in it takes up to a second. Few at a time, for most of such a wait is for
-//! one lock of the kernel.
+//! Ends the cgroup of a victim: off the guard thread, because the kernel makes whoever kills a cgroup wait for others that
+//! change the tree of cgroups, and one with somebody to spare in it takes up to a second. Few at a time, for most of such a
+//! wait is for one lock of the kernel.
 
 mod marks;
 
