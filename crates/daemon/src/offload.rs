@@ -1,8 +1,9 @@
 //! Work that can make whoever does it wait, kept off the guard thread: a few threads share all of it.
 //!
 //! Each kind of work has a lane: a bounded queue whose entries are worked off one at a time, in their order. A thread that
-//! takes up work and leaves no other waiting starts one first. So work that does not come back holds up its own lane and no
-//! other, however many do so, and nobody has to watch for that. At rest two threads sleep.
+//! takes up work and leaves too few others waiting starts one first: ordinary work leaves two, so that urgent work, which
+//! leaves one, has to start none as a rule. So work that does not come back holds up its own lane and no other, however many
+//! do so, and nobody has to watch for that. At rest three threads sleep.
 
 use plimsoll_sys::process::{raise_decider, unhurried};
 use std::{
@@ -16,7 +17,7 @@ use std::{
 };
 
 /// Threads that wait for work at most; one that finds so many ends.
-const IDLE_MAX: usize = 2;
+const IDLE_MAX: usize = 3;
 
 /// Lanes that have work, at most: there are fewer, and each is among these once.
 const LANES_MAX: usize = 256;
@@ -28,6 +29,16 @@ pub(crate) enum Haste {
     Urgent,
     /// Nobody does: it is done beside all other programs.
     Ordinary,
+}
+
+impl Haste {
+    /// How many others wait at least, while a thread is at such work. To start one can take its time where memory is short.
+    const fn leaves(self) -> usize {
+        match self {
+            Self::Urgent => 1,
+            Self::Ordinary => 2,
+        }
+    }
 }
 
 /// The threads. Clones share them; they end when the last clone and the last lane are dropped.
@@ -231,8 +242,9 @@ impl Crew {
     /// The next lane that has work; `None` when no more comes.
     fn take_up(self: &Arc<Self>) -> Option<Arc<dyn Work>> {
         let lane = self.next.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-        if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 && lane.is_some() {
-            // Where none can be started, others wait until this one is back.
+        let found = self.idle.fetch_sub(1, Ordering::AcqRel);
+        if lane.as_ref().is_some_and(|lane| found <= lane.haste().leaves()) {
+            // Where none can be started, others wait until one is back.
             start_thread(self).ok();
         }
         lane
