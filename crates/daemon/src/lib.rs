@@ -1,7 +1,7 @@
 //! The daemon: event loop and wiring, control API, history.
 //!
-//! [`run()`] is `plimsoll daemon`. The guard thread decides and acts; the history, the journal, the control API, the
-//! reaper and whatever reads slow files have threads of their own, which sleep when there is nothing to do.
+//! [`run()`] is `plimsoll daemon`. The guard thread decides and acts; the history, the control API and the
+//! reaper have threads of their own, which sleep when there is nothing to do; what else can wait is offloaded.
 
 mod biography;
 mod cmdlines;

@@ -5,7 +5,7 @@
 //! leaves one, has to start none as a rule. So work that does not come back holds up its own lane and no other, however many
 //! do so, and nobody has to watch for that. At rest three threads sleep.
 
-use plimsoll_sys::process::{raise_decider, unhurried};
+use plimsoll_sys::process::{not_real_time, own_nice, raise_decider, set_own_nice};
 use std::{
     fmt, io,
     sync::{
@@ -14,10 +14,14 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 /// Threads that wait for work at most; one that finds so many ends.
 const IDLE_MAX: usize = 3;
+
+/// When no thread could be started, from one try to the next.
+const START_AGAIN: Duration = Duration::from_millis(10);
 
 /// Lanes that have work, at most: there are fewer, and each is among these once.
 const LANES_MAX: usize = 256;
@@ -27,12 +31,13 @@ const LANES_MAX: usize = 256;
 pub(crate) enum Haste {
     /// The guard waits for it, for milliseconds: done as urgently as the guard decides.
     Urgent,
-    /// Nobody does: it is done beside all other programs.
+    /// Nobody does: it is done in the ordinary class, at the daemon's nice value.
     Ordinary,
 }
 
 impl Haste {
-    /// How many others wait at least, while a thread is at such work. To start one can take its time where memory is short.
+    /// How many others are to wait while a thread is at such work; where fewer do, it starts one. To start one can take its
+    /// time where memory is short.
     const fn leaves(self) -> usize {
         match self {
             Self::Urgent => 1,
@@ -57,7 +62,7 @@ impl Offload {
     /// When the kernel cannot start a thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (ready, next) = sync_channel(LANES_MAX);
-        let crew = Arc::new(Crew { next: Mutex::new(next), idle: AtomicUsize::new(0) });
+        let crew = Arc::new(Crew { next: Mutex::new(next), idle: AtomicUsize::new(0), nice: own_nice() });
         for _ in 0..IDLE_MAX {
             start_thread(&crew)?;
         }
@@ -125,7 +130,8 @@ impl<T: Send + 'static> Lane<T> {
     }
 
     /// How many entries are not worked off yet.
-    pub(crate) fn left(&self) -> usize {
+    #[cfg(test)]
+    fn left(&self) -> usize {
         self.worked.as_ref().map_or(0, |worked| worked.left.load(Ordering::Acquire))
     }
 
@@ -172,18 +178,13 @@ struct Worked<T> {
     ready: SyncSender<Arc<dyn Work>>,
 }
 
-impl<T: Send + 'static> Worked<T> {
-    fn is_ready(self: Arc<Self>) {
-        let ready = self.ready.clone();
-        // There is a place for each lane; all threads are gone where nobody listens.
-        ready.try_send(self).ok();
-    }
-}
-
 /// A lane, whatever its entries are.
 trait Work: Send + Sync + fmt::Debug {
     fn haste(&self) -> Haste;
-    fn work_one_off(self: Arc<Self>);
+    /// Puts it among those that have work.
+    fn is_ready(self: Arc<Self>);
+    /// Whether there is more then.
+    fn work_one_off(&self) -> bool;
 }
 
 impl<T: Send + 'static> Work for Worked<T> {
@@ -191,7 +192,13 @@ impl<T: Send + 'static> Work for Worked<T> {
         self.haste
     }
 
-    fn work_one_off(self: Arc<Self>) {
+    fn is_ready(self: Arc<Self>) {
+        let ready = self.ready.clone();
+        // There is a place for each lane; all threads are gone where nobody listens.
+        ready.try_send(self).ok();
+    }
+
+    fn work_one_off(&self) -> bool {
         {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let (entries, work) = &mut *queue;
@@ -199,10 +206,7 @@ impl<T: Send + 'static> Work for Worked<T> {
                 work(entry);
             }
         }
-        // Behind the others that have work.
-        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
-            self.is_ready();
-        }
+        self.left.fetch_sub(1, Ordering::AcqRel) > 1
     }
 }
 
@@ -213,41 +217,53 @@ struct Crew {
     next: Mutex<Receiver<Arc<dyn Work>>>,
     /// How many wait for either.
     idle: AtomicUsize,
+    /// The daemon's.
+    nice: i32,
 }
 
 fn start_thread(crew: &Arc<Crew>) -> io::Result<()> {
-    crew.idle.fetch_add(1, Ordering::AcqRel);
     let own = Arc::clone(crew);
-    let started = thread::Builder::new().name("offload".into()).spawn(move || {
-        // Somebody waits for what is urgent, and the rest is done unhurried.
+    let work = move || {
+        // Started by one that is real-time it would be another.
+        set_own_nice(own.nice);
+        // Somebody waits for what is urgent.
         let _however_urgent = raise_decider();
-        while let Some(lane) = own.take_up() {
-            match lane.haste() {
+        while own.may_wait() {
+            let Some(lane) = own.take_up() else { break };
+            let has_more = match lane.haste() {
                 Haste::Urgent => lane.work_one_off(),
-                Haste::Ordinary => unhurried(|| lane.work_one_off()),
-            }
-            if own.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_MAX {
-                own.idle.fetch_sub(1, Ordering::AcqRel);
-                break;
+                Haste::Ordinary => not_real_time(|| lane.work_one_off()),
+            };
+            if has_more {
+                // Behind the others that have work.
+                lane.is_ready();
             }
         }
-    });
-    if started.is_err() {
-        crew.idle.fetch_sub(1, Ordering::AcqRel);
-    }
-    started.map(|_not_joined| ())
+    };
+    thread::Builder::new().name("offload".into()).spawn(work).map(|_not_joined| ())
 }
 
 impl Crew {
+    /// Counts the calling thread as one that waits, unless enough do.
+    fn may_wait(&self) -> bool {
+        let more = |idle| (idle < IDLE_MAX).then_some(idle + 1);
+        self.idle.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
     /// The next lane that has work; `None` when no more comes.
     fn take_up(self: &Arc<Self>) -> Option<Arc<dyn Work>> {
-        let lane = self.next.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-        let found = self.idle.fetch_sub(1, Ordering::AcqRel);
-        if lane.as_ref().is_some_and(|lane| found <= lane.haste().leaves()) {
-            // Where none can be started, others wait until one is back.
-            start_thread(self).ok();
+        loop {
+            let lane = self.next.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()?;
+            let found = self.idle.fetch_sub(1, Ordering::AcqRel);
+            let is_missed = found <= lane.haste().leaves() && start_thread(self).is_err();
+            if !(is_missed && found == 1 && lane.haste() == Haste::Ordinary) {
+                return Some(lane);
+            }
+            // The last one stays for urgent work, and for the moment in which another can be started.
+            lane.is_ready();
+            self.idle.fetch_add(1, Ordering::AcqRel);
+            thread::sleep(START_AGAIN);
         }
-        lane
     }
 }
 

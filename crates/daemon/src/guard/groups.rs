@@ -24,12 +24,20 @@ use plimsoll_sys::{
     cgroup::{CgroupError, CgroupId, CgroupRoot, KillOrders, Killer},
     process::{HeldFolder, Portrait, ProcRoot, Process, ProcessError, ReaperHandle, clock_monotonic_ns},
 };
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    time::Duration,
+};
 
 pub(crate) use marks::UnitMark;
 
-/// Cgroups that can wait their turn behind one.
-const QUEUE_MAX: usize = 5;
+/// Cgroups that can wait their turn.
+const QUEUE_MAX: usize = 16;
 
 /// Cgroups that are ended at the same time.
 const LANES: usize = 3;
@@ -72,11 +80,12 @@ pub(crate) struct Order {
 /// Has cgroups ended.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    lanes: Vec<Lane<Order>>,
+    orders: SyncSender<Order>,
+    /// Each takes the next order, whichever that is: one that is held up holds up no order but its own.
+    lanes: Vec<Lane<()>>,
     marks: Marks,
-    /// As if an order were being carried out.
-    #[cfg(test)]
-    occupied: std::cell::Cell<bool>,
+    /// Orders that are not carried out yet.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Groups {
@@ -89,47 +98,55 @@ impl Groups {
         journal: &Journal,
         reaper: &ReaperHandle,
     ) -> Result<Self, ProcessError> {
+        let (orders, queue) = sync_channel(QUEUE_MAX);
+        let (queue, waiting) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
         let lane = |_| {
             let proc = ProcRoot::open(Path::new("/proc"))?;
             let mut hand = Hand { killer: Killer::new(), proc, reaper: reaper.clone() };
-            let journal = journal.clone();
-            Ok(offload.lane(Haste::Ordinary, QUEUE_MAX, move |order| {
-                journal.line(told(&order, hand.end(&order)));
+            let (queue, done, journal) = (Arc::clone(&queue), Arc::clone(&waiting), journal.clone());
+            let next = move || queue.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
+            Ok(offload.lane(Haste::Ordinary, QUEUE_MAX, move |()| {
+                if let Ok(order) = next() {
+                    journal.line(told(&order, hand.end(&order)));
+                    done.fetch_sub(1, Ordering::Release);
+                }
             }))
         };
         let lanes = (0..LANES).map(lane).collect::<Result<_, _>>()?;
-        Ok(Self {
-            lanes,
-            marks: Marks::new(offload),
-            #[cfg(test)]
-            occupied: std::cell::Cell::default(),
-        })
+        Ok(Self { orders, lanes, marks: Marks::new(offload), waiting })
     }
 
     /// One that ends nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
-        Self { lanes: Vec::new(), marks: Marks::mute(), occupied: std::cell::Cell::default() }
+        let lanes = Vec::new();
+        Self { orders: sync_channel(0).0, lanes, marks: Marks::mute(), waiting: Arc::default() }
     }
 
     /// As if an order were being carried out, or not any more.
     #[cfg(test)]
     pub(crate) fn occupy(&self, busy: bool) {
-        self.occupied.set(busy);
+        self.waiting.store(usize::from(busy), Ordering::Release);
     }
 
     /// Gives an order; false where there is no room for it. Never waits.
     pub(crate) fn order(&self, order: Order) -> bool {
-        self.lanes.iter().min_by_key(|lane| lane.left()).is_some_and(|lane| lane.hand(order))
+        self.waiting.fetch_add(1, Ordering::Release);
+        let taken = self.orders.try_send(order).is_ok();
+        if taken {
+            for lane in &self.lanes {
+                // One without room has as many to look for already.
+                let _is_told = lane.hand(());
+            }
+        } else {
+            self.waiting.fetch_sub(1, Ordering::Release);
+        }
+        taken
     }
 
     /// Whether some orders are not carried out yet.
     pub(crate) fn busy(&self) -> bool {
-        #[cfg(test)]
-        if self.occupied.get() {
-            return true;
-        }
-        self.lanes.iter().any(|lane| lane.left() > 0)
+        self.waiting.load(Ordering::Acquire) > 0
     }
 
     /// Has a unit marked, so that the service manager does not take its end for a crash. Waits for 20 ms at most, and not

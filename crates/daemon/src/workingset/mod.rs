@@ -1,9 +1,9 @@
 //! Working-set protection: the files in use stay in memory when it runs short.
 //!
-//! Four threads while it is on, none while it is off. The worker counts use, plans, maps and locks; the opener opens files, and
-//! may wait for a disk; the setter changes settings of the kernel. The lookout waits for nobody: it lets the soft tier go as
-//! soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What they know together
-//! is in [`Shared`]; none holds it while it waits.
+//! Three threads while it is on, none while it is off. The worker counts use, plans, maps and locks; files are opened in a
+//! lane, where that may wait for a disk; the setter changes settings of the kernel. The lookout waits for nobody: it lets the
+//! soft tier go as soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What
+//! they know together is in [`Shared`]; none holds it while it waits.
 
 mod charges;
 mod duty;

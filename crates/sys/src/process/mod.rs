@@ -43,7 +43,7 @@ pub use reaper::{Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, Reaper
 pub use root::{ExeIdentity, ProcRoot};
 pub use scan::{Memory, Process, ScanCounts};
 pub(crate) use urgency::walk;
-pub use urgency::{Priority, raise_decider, unhurried};
+pub use urgency::{Priority, not_real_time, own_nice, raise_decider, set_own_nice};
 
 #[cfg(test)]
 pub(crate) mod testing;

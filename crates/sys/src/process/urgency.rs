@@ -31,7 +31,7 @@ const URGENT_NICE: i32 = -20;
 pub(super) const PATIENT_NICE: i32 = 0;
 
 /// Makes the calling thread real-time: for one that decides and signals, which takes microseconds. Whatever takes longer, as
-/// freeing does and walks of many tasks do, is done [`unhurried`]. Children and later threads do not inherit it. Nice alone is
+/// freeing does and walks of many tasks do, is done `unhurried`. Children and later threads do not inherit it. Nice alone is
 /// not enough: a program that has slept runs before one at nice -20 that has worked.
 #[must_use]
 pub fn raise_decider() -> Priority {
@@ -46,26 +46,49 @@ pub fn raise_decider() -> Priority {
 }
 
 /// Does long work beside others, however urgent the calling thread is otherwise.
-pub fn unhurried<T>(work: impl FnOnce() -> T) -> T {
-    let schedule = schedule_of(None).ok().filter(|schedule| schedule.is_urgent());
+pub(crate) fn unhurried<T>(work: impl FnOnce() -> T) -> T {
     let nice = getpriority_process(None).ok().filter(|nice| *nice < PATIENT_NICE);
     if nice.is_some() {
         // Anybody may.
         setpriority_process(None, PATIENT_NICE).ok();
     }
-    if let Some(Schedule { policy, .. }) = schedule {
-        let policy = Schedule::ORDINARY.policy | (policy & libc::SCHED_RESET_ON_FORK);
-        set_schedule(None, Schedule { policy, ..Schedule::ORDINARY }).ok();
-    }
-    let done = work();
-    // It had these, and may have lost the right to them meanwhile.
-    if let Some(schedule) = schedule {
-        set_schedule(None, schedule).ok();
-    }
+    let done = in_class(libc::SCHED_RESET_ON_FORK, work);
     if let Some(nice) = nice {
+        // It had this, and may have lost the right to it meanwhile.
         setpriority_process(None, nice).ok();
     }
     done
+}
+
+/// Does work in the ordinary class, at the nice value that the calling thread has there, which is inherited as ever.
+pub fn not_real_time<T>(work: impl FnOnce() -> T) -> T {
+    in_class(0, work)
+}
+
+/// The ordinary class, with so much of the calling thread's flags.
+fn in_class<T>(kept: i32, work: impl FnOnce() -> T) -> T {
+    let schedule = schedule_of(None).ok().filter(|schedule| schedule.is_urgent());
+    if let Some(Schedule { policy, .. }) = schedule {
+        let policy = Schedule::ORDINARY.policy | (policy & kept);
+        set_schedule(None, Schedule { policy, ..Schedule::ORDINARY }).ok();
+    }
+    let done = work();
+    // It had this, and may have lost the right to it meanwhile.
+    if let Some(schedule) = schedule {
+        set_schedule(None, schedule).ok();
+    }
+    done
+}
+
+/// The calling thread's nice value.
+#[must_use]
+pub fn own_nice() -> i32 {
+    getpriority_process(None).unwrap_or(PATIENT_NICE)
+}
+
+/// Gives the calling thread a nice value; it stays as it is where `CAP_SYS_NICE` is missing for that.
+pub fn set_own_nice(nice: i32) {
+    setpriority_process(None, nice).ok();
 }
 
 /// A walk of all tasks takes no longer than this while the thread is real-time.
