@@ -160,12 +160,6 @@ impl<T> fmt::Debug for Lane<T> {
     }
 }
 
-impl<T> fmt::Debug for Worked<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worked").field("haste", &self.haste).field("left", &self.left).finish_non_exhaustive()
-    }
-}
-
 type Queue<T> = (Receiver<T>, Box<dyn FnMut(T) + Send>);
 
 /// What a lane is worked off with.
@@ -179,7 +173,7 @@ struct Worked<T> {
 }
 
 /// A lane, whatever its entries are.
-trait Work: Send + Sync + fmt::Debug {
+trait Work: Send + Sync {
     fn haste(&self) -> Haste;
     /// Puts it among those that have work.
     fn is_ready(self: Arc<Self>);
@@ -211,7 +205,6 @@ impl<T: Send + 'static> Work for Worked<T> {
 }
 
 /// What the threads share.
-#[derive(Debug)]
 struct Crew {
     /// Whoever has the lock waits for work, the others for the lock.
     next: Mutex<Receiver<Arc<dyn Work>>>,

@@ -57,11 +57,12 @@ pub(crate) struct PatientReaders {
     pool: Arc<Mutex<Pool>>,
 }
 
-/// The threads that were left.
+/// What all readings share.
 #[derive(Debug)]
 struct Pool {
     /// What the next one is read with.
     proc: Option<ProcRoot>,
+    /// The threads that did not come back in time.
     left: Vec<Left>,
     owners: Owners,
     find_owners: fn() -> Owners,
@@ -118,7 +119,7 @@ impl PatientReaders {
         (patience, is_noted): (Duration, bool),
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Result<T, Unread> {
-        let mut proc = self.pool().reader_for(process, user)?;
+        let mut proc = self.pool().proc_for(process, user)?;
         let (answer, answered) = sync_channel(1);
         // Who reads has the other for as long as that takes.
         let turn = Arc::new(AtomicU8::new(ASKED));
@@ -162,7 +163,7 @@ impl Pool {
     }
 
     /// What to read with, unless this process is stuck, or too many are.
-    fn reader_for(&mut self, process: VictimId, user: Uid) -> Result<ProcRoot, Unread> {
+    fn proc_for(&mut self, process: VictimId, user: Uid) -> Result<ProcRoot, Unread> {
         self.left.retain(|left| left.is_alive() || left.is_recent());
         let owner = self.owners.owner(user);
         let alive = || self.left.iter().filter(|left| left.is_alive());

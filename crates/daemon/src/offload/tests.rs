@@ -28,6 +28,16 @@ fn sticks(offload: &Offload, room: usize) -> (Lane<u32>, Sender<()>, Receiver<u3
     (lane, free, said)
 }
 
+/// Twenty of these, each at its first entry.
+fn twenty_that_stick(offload: &Offload) -> Vec<(Lane<u32>, Sender<()>, Receiver<u32>)> {
+    let stuck: Vec<_> = (0..20).map(|_| sticks(offload, 1)).collect();
+    for (lane, _, said) in &stuck {
+        assert!(lane.hand(1));
+        assert_eq!(said.recv_timeout(SOON), Ok(1));
+    }
+    stuck
+}
+
 #[test]
 fn entries_are_worked_off_one_at_a_time_in_their_order() {
     let offload = Offload::start().unwrap();
@@ -53,11 +63,7 @@ fn entries_are_worked_off_one_at_a_time_in_their_order() {
 #[test]
 fn those_that_are_stuck_hold_up_nobody_else() {
     let offload = Offload::start().unwrap();
-    let stuck: Vec<_> = (0..20).map(|_| sticks(&offload, 1)).collect();
-    for (lane, _, said) in &stuck {
-        assert!(lane.hand(1));
-        assert_eq!(said.recv_timeout(SOON), Ok(1));
-    }
+    let stuck = twenty_that_stick(&offload);
     let (lane, said) = says(&offload, Haste::Urgent, 1);
     assert!(lane.hand(7));
     assert_eq!(said.recv_timeout(SOON), Ok(7));
@@ -74,11 +80,7 @@ fn those_that_are_stuck_hold_up_nobody_else() {
 #[test]
 fn as_many_threads_as_were_needed_end_when_they_are_not() {
     let offload = Offload::start().unwrap();
-    let stuck: Vec<_> = (0..20).map(|_| sticks(&offload, 1)).collect();
-    for (lane, _, said) in &stuck {
-        assert!(lane.hand(1));
-        assert_eq!(said.recv_timeout(SOON), Ok(1));
-    }
+    let stuck = twenty_that_stick(&offload);
     assert!(offload.crew.strong_count() > 20);
     drop(stuck);
     let (lane, said) = says(&offload, Haste::Ordinary, 1);
