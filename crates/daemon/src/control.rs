@@ -242,14 +242,7 @@ impl Desk {
         book.replace_config(config.limits.uids, settings.lines);
         book.replace_members(known.members);
         self.caller
-            .ask(|reply| Request::Configure {
-                limits: settings.limits,
-                machine: settings.machine,
-                last_defence: settings.last_defence,
-                rules: settings.rules,
-                headroom: settings.headroom,
-                reply,
-            })
+            .ask(|reply| Request::Configure { configured: settings.guards, reply })
             .map_err(|refusal| refusal.to_string())?;
         let mut tunables = self.tunables();
         tunables.configure(settings.working_set);

@@ -3,26 +3,24 @@
 use crate::{
     api::server::Server,
     biography::Biographer,
-    cmdlines::CommandLines,
     config::{self, Config, Places},
     control::{Desk, Parts},
     coordinator::{self, Exchange},
     directory::{Directory, Known, Wanted},
     guard::{
-        Arrangements, Caller, Change, Examiner, Groups, Guard, Host, Journal, LastDefence, LastDefenceGround,
-        Ledger, Leftovers, Notices, Originals, Reclaimer, Setup, Shield, Systemd, mailbox, undo_leftovers,
+        Arrangements, Caller, Change, Eligibility, Flights, Guard, Hands, Host, Journal, LastDefence,
+        LastDefenceGround, Ledger, Leftovers, Notices, Originals, Reload, Setup, Shield, Systemd, Workers,
+        mailbox, undo_leftovers,
     },
     history::{Caps, History, Inheritance, Journal as Notebook, Writer},
     loader::{self, Loader},
     obituary::{Ground as ObituaryGround, Obituary, Sources},
     offload::{Haste, Offload},
     options::{CONFIG_FILE, DaemonOptions},
-    patient::PatientReaders,
     privileges, reaped,
     sampler::{Book, Sampler},
     settings::{self, Settings},
     state::{LINES, StateFile},
-    survey::Surveyor,
     workingset::{self, Ground as WorkingSetGround, Kept, WorkingSet},
 };
 use nix::{
@@ -128,7 +126,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     let ground = lay_ground(options)?;
     let book = Arc::clone(&ground.book);
     let loader = Loader::new(&ground.pins, &ground.config, ground.mem_total);
-    let headroom = ground.settings.headroom;
+    let headroom = ground.settings.guards.headroom;
     let (mut guard, mut staff) =
         start(options, ground, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;
     begin(&mut guard, &book, &loader, staff.lock.is_some());
@@ -260,17 +258,17 @@ fn look_up_members(staff: &Staff) {
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
     let Ground { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = ground;
-    let mem_total = ground.mem_total;
+    let (mem_total, guards) = (ground.mem_total, settings.guards);
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
-    let readers = PatientReaders::new(&offload);
-    let biographer = Biographer::new(&offload, proc()?, readers.clone());
+    let (mailbox, caller) = mailbox().map_err(failed)?;
+    let reaper = reaped::start(&options.state, journal.clone()).map_err(failed)?;
+    let workers = Workers::new(&offload, &caller, &journal, &reaper.handle()).map_err(failed)?;
     let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);
-    let sources = (biographer.clone(), book.clone(), journal.clone());
+    let sources = (workers.biographer.clone(), book.clone(), journal.clone());
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
     let history = open_history(options, &config, sources, notebook).inspect_err(|_| forget())?;
-    let (mailbox, caller) = mailbox().map_err(failed)?;
     let grants = Exchange::new().map_err(failed)?;
     let desk = Arc::new(Desk::new(Parts {
         caller: caller.clone(),
@@ -289,7 +287,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     }));
     let originals = Originals::default();
     let last_defence = start_last_defence(
-        (settings.last_defence, options.state.clone()),
+        (guards.last_defence, options.state.clone()),
         mem_total,
         (&caller, &journal),
         originals.clone(),
@@ -298,33 +296,32 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         start_obituary(ground.kernel_log, (&caller, &journal), &history, last_defence.arrangements())?;
     let teller = obituary.teller();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
-    let reaper = reaped::start(&options.state, journal.clone()).map_err(failed)?;
-    let mut guard = Guard::new(Setup {
-        groups: Groups::new(&offload, &journal, &reaper.handle()).map_err(failed)?,
+    let hands = Hands {
         kernel: Host::new(&offload, proc()?, proc()?),
-        reaper,
+        flights: Flights::new(reaper),
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
+        eligibility: Eligibility {
+            shield: Arc::new(Shield::new(&config)),
+            rules: Arc::new(guards.rules),
+            originals,
+        },
+        workers,
+        last_defence,
+        coordinator: grants.teller(),
+        config: guards.limits,
+    };
+    let mut guard = Guard::new(Setup {
+        hands,
         pins,
         book: Arc::new(LineBook::new(config.limits.uids)),
-        limit_config: settings.limits,
-        machine: settings.machine,
-        shield: Shield::new(&config),
-        rules: settings.rules,
-        last_defence,
+        machine: guards.machine,
         obituary,
         mem_total,
         mailbox,
         signals,
-        reload: Box::new(reloader(&offload, Arc::clone(&desk), journal.clone())),
+        reload: Reload(Box::new(reloader(&offload, Arc::clone(&desk), journal.clone()))),
         sampler,
-        biographer,
-        cmdlines: CommandLines::new(&offload, proc()?, readers.clone(), caller.clone()),
-        examiner: Examiner::new(&offload, proc()?, originals.clone(), caller.clone()),
-        originals,
-        reclaimer: Reclaimer::new(&offload, proc()?, readers.clone(), journal.clone()),
-        surveyor: Surveyor::new(&offload, readers, page_size(), caller.clone()),
-        coordinator: grants.teller(),
     });
     guard.inherit(inherit(found, history.next_id, proc()?));
     // Also where the machine is not guarded now: a reload may change that.

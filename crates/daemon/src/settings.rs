@@ -3,6 +3,7 @@
 use crate::{
     config::{self, Config, NamedLine},
     directory::{Known, Named, Wanted},
+    guard::Configured,
     workingset::Terms,
 };
 use plimsoll_policy::{
@@ -11,7 +12,6 @@ use plimsoll_policy::{
     limits::LimitConfig,
     lines::{Line, Target, validate},
     machine::MachineConfig,
-    preference::Rules,
     units::{Bytes, Gid},
     who::Who,
 };
@@ -23,12 +23,7 @@ use std::{
 /// What the guards take.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub(crate) limits: LimitConfig,
-    pub(crate) machine: Option<MachineConfig>,
-    pub(crate) last_defence: LastDefenceConfig,
-    pub(crate) rules: Rules,
-    /// What grants leave free under each line.
-    pub(crate) headroom: Bytes,
+    pub(crate) guards: Configured,
     pub(crate) working_set: Terms,
     pub(crate) lines: Vec<(Target, Line)>,
     /// Lines whose names stand for nobody knows whom, and why: they are not in force.
@@ -47,11 +42,13 @@ impl Settings {
     ) -> Result<Self, String> {
         let mut left_out = Vec::new();
         Ok(Self {
-            limits: LimitConfig { dry_run, ..config.limits.ladder },
-            machine: machine(&config.machine, dry_run)?,
-            last_defence: last_defence(config, dry_run),
-            rules: config.rules.clone(),
-            headroom: config.tmalloc.headroom,
+            guards: Configured {
+                limits: LimitConfig { dry_run, ..config.limits.ladder },
+                machine: machine(&config.machine, dry_run)?,
+                last_defence: last_defence(config, dry_run),
+                rules: config.rules.clone(),
+                headroom: config.tmalloc.headroom,
+            },
             working_set: Terms {
                 tunables: config.workingset.tunables,
                 cgroup: config.workingset.cgroup.clone(),

@@ -44,7 +44,7 @@ impl<K: Kernel> Attached<K> {
         account: &AccountFacts,
         decision: &Decision,
         signal: Signal,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<bool, BpfError> {
         let mut sent = Vec::new();
         let mut signalled = None;
@@ -91,7 +91,7 @@ impl<K: Kernel> Attached<K> {
         if !sent.is_empty() {
             let occasion = Occasion { signalled, ..occasion };
             let victims = sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect();
-            let incident = hands.ledger.record(entry(occasion, decision, victims, hands.ledger));
+            let incident = hands.ledger.record(entry(occasion, decision, victims, &hands.ledger));
             for one in sent {
                 hands.flights.add(one.flight(Owner::User(account.uid), signal, incident));
             }
@@ -106,7 +106,7 @@ impl<K: Kernel> Attached<K> {
         candidate: &Candidate,
         claim: VictimMark,
         mut claimed: Nanos,
-        hands: &Hands<'_, K>,
+        hands: &Hands<K>,
     ) -> Result<bool, BpfError> {
         loop {
             let now = hands.now();
@@ -122,7 +122,7 @@ impl<K: Kernel> Attached<K> {
         }
     }
 
-    pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<'_, K>) {
+    pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<K>) {
         let occasion = Occasion {
             account: Some(user(account.uid)),
             guard: Guard::Limits,
@@ -133,7 +133,7 @@ impl<K: Kernel> Attached<K> {
         };
         // In a dry run the victim is named though nothing was sent to it.
         let victims = decision.together().map(|candidate| hands.ledger.victim(candidate)).collect();
-        hands.ledger.record(entry(occasion, decision, victims, hands.ledger));
+        hands.ledger.record(entry(occasion, decision, victims, &hands.ledger));
     }
 
     pub(super) fn escalate(
@@ -141,7 +141,7 @@ impl<K: Kernel> Attached<K> {
         account: &AccountFacts,
         victim: VictimId,
         reason: Reason,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<bool, BpfError> {
         // For the line of another user, whose it became.
         if hands.flights.was_killed(victim) {
@@ -210,7 +210,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// The kernel side took a victim, or could not.
-    pub(super) fn on_acted(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(super) fn on_acted(&mut self, record: &Record, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let process = &record.process;
         let victim = VictimId { pid: process.pid, start_ns: process.start_ns };
         if record.turned_away {
@@ -267,7 +267,7 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         record: &Record,
         (signal, signalled): (Signal, Nanos),
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> u64 {
         let process = &record.process;
         let peers = self.peers_of(record, hands);
@@ -301,7 +301,7 @@ impl<K: Kernel> Attached<K> {
     /// Whom the programs compared their victim with, as far as it is not told by its size alone why it was taken. Of a storm
     /// only now and then: each time all address spaces are listed. Where a cgroup protects is not asked of `/proc`, which can
     /// wait: what the programs themselves knew of it is in the list.
-    fn peers_of(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Vec<Victim> {
+    fn peers_of(&mut self, record: &Record, hands: &mut Hands<K>) -> Vec<Victim> {
         if record.process.weight == Weight::NEUTRAL && !self.weights.has_uneven(record.uid) {
             return Vec::new();
         }
@@ -327,7 +327,7 @@ impl<K: Kernel> Attached<K> {
 
     /// What an earlier daemon left dying. Who was asked to end is ended: its grace period died with that daemon. Who was
     /// claimed and never signalled lives, and is selected again if it must.
-    pub(super) fn finish_inherited(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(super) fn finish_inherited(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let (walk, mut left) = (self.walk_number, Vec::new());
         self.limits.address_spaces(|space| {
             // Who left one behind may run something else by now.
@@ -362,7 +362,7 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    fn end_inherited(&mut self, space: &AddressSpace, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn end_inherited(&mut self, space: &AddressSpace, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let candidate = Candidate {
             pid: space.pid,
             start_ns: space.start_ns,
@@ -404,7 +404,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// An address space goes when the last process that uses it goes: the others of a victim's are ended with it.
-    pub(crate) fn end_holders(&mut self, hands: &mut Hands<'_, K>) {
+    pub(crate) fn end_holders(&mut self, hands: &mut Hands<K>) {
         for holder in core::mem::take(&mut self.holders) {
             if let Some(signal) = self.owed(&holder, hands) {
                 let candidate = candidate_of(&holder);
@@ -418,21 +418,21 @@ impl<K: Kernel> Attached<K> {
 
     /// The signal that a holder has not had yet. Its own victim is dying already; another of the same address space is
     /// sent what the victim was.
-    fn owed(&self, holder: &Holder, hands: &Hands<'_, K>) -> Option<Signal> {
+    fn owed(&self, holder: &Holder, hands: &Hands<K>) -> Option<Signal> {
         let signal = hands.flights.signal_of_mm(holder.mm, holder.tracked_ns, holder.pid)?;
         (holder.pid.0 > 1 && holder.pid != hands.kernel.own_pid()).then_some(signal)
     }
 }
 
 /// The process that the programs sent SIGKILL in an address space, while it has not ended.
-pub(super) fn ending_in<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) -> Option<VictimId> {
+pub(super) fn ending_in<K: Kernel>(space: &AddressSpace, hands: &mut Hands<K>) -> Option<VictimId> {
     let process = hands.kernel.process(space.sent?).ok().filter(|process| process.dying)?;
     Some(VictimId { pid: process.pid, start_ns: process.start_ns })
 }
 
 /// Another process than the one that an address space is entered for, which the programs sent SIGKILL in it and which has not
 /// ended: those that share its memory are ended with it.
-fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<'_, K>) -> Option<Flight<K>> {
+fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<K>) -> Option<Flight<K>> {
     let victim = ending_in(space, hands)?;
     Some(Flight {
         victim,
@@ -529,7 +529,7 @@ impl<K: Kernel> Signalled<K> {
 pub(crate) fn signal_candidate<K: Kernel>(
     candidate: &Candidate,
     signal: Signal,
-    hands: &Hands<'_, K>,
+    hands: &Hands<K>,
 ) -> (Option<K::Held>, SignalOutcome, Nanos) {
     match hands.kernel.hold(candidate.pid, candidate.start_ns) {
         Ok(pidfd) => signal_held(candidate, pidfd, signal, hands),
@@ -541,7 +541,7 @@ fn signal_held<K: Kernel>(
     candidate: &Candidate,
     held: K::Held,
     signal: Signal,
-    hands: &Hands<'_, K>,
+    hands: &Hands<K>,
 ) -> (Option<K::Held>, SignalOutcome, Nanos) {
     if signal == Signal::Kill {
         hands.flights.expect(&held, candidate.usage);

@@ -230,19 +230,15 @@ impl<K: Kernel> Attached<K> {
     pub(crate) fn list_candidates(
         &mut self,
         account: &AccountFacts,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<(), BpfError> {
         self.list_spaces(account, hands)?;
-        hands.shield.by_cgroup(hands.kernel, &mut self.candidates);
+        hands.eligibility.shield.by_cgroup(&mut hands.kernel, &mut self.candidates);
         Ok(())
     }
 
     /// Lists the processes of an account into `candidates` as the programs have them.
-    pub(crate) fn list_spaces(
-        &mut self,
-        account: &AccountFacts,
-        hands: &Hands<'_, K>,
-    ) -> Result<(), BpfError> {
+    pub(crate) fn list_spaces(&mut self, account: &AccountFacts, hands: &Hands<K>) -> Result<(), BpfError> {
         let (own, candidates, shared) = (hands.kernel.own_pid(), &mut self.candidates, &mut self.shared);
         let (walk, mut unseen) = (self.walk_number, false);
         let allowance = hands.ledger.page_size().to_pages(ALLOWANCE);

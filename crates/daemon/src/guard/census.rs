@@ -2,13 +2,12 @@
 //! selected.
 
 use super::{
-    last_defence::Originals,
+    eligibility::{Eligibility, Subject},
     population::{Population, Program, Seen, Source},
-    shield::Shield,
 };
 use crate::cmdlines::{Line, Wanted};
 use plimsoll_policy::{
-    preference::{Exe, Facts, Judgement, Mark, Rules, adj_weight},
+    preference::{Judgement, Rules, adj_weight},
     reading::Reading,
     reservation::Tier,
     selection::{Candidate, Doubt, Protection, Standing, WeightRange, order, own_share, unresolved},
@@ -16,7 +15,6 @@ use plimsoll_policy::{
     victim::VictimId,
 };
 use plimsoll_sys::process::{Portrait, ProcessError};
-use plimsoll_wire::text::Comm;
 use std::{cmp::Ordering, collections::BTreeMap};
 
 mod company;
@@ -73,15 +71,6 @@ struct Verdict {
     basis: Option<Basis>,
     /// Its cgroup.
     cgroup: Option<Box<[u8]>>,
-}
-
-/// Who is judged by what.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Court<'a> {
-    pub(crate) shield: &'a Shield,
-    pub(crate) rules: &'a Rules,
-    /// What `oom_score_adj` is without what we made of it.
-    pub(crate) originals: &'a Originals,
 }
 
 /// What it took to be sure of the victim.
@@ -205,10 +194,10 @@ impl Census {
     pub(crate) fn resolve<P: Population>(
         &mut self,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
         skip: impl Fn(VictimId) -> bool,
     ) -> Effort {
-        let range = self.range(court.rules);
+        let range = self.range(&eligibility.rules);
         let mut effort = Effort { processes: self.candidates.len(), looks: 0 };
         while effort.looks < LOOKS_MAX {
             let unlooked = &self.unlooked;
@@ -219,7 +208,7 @@ impl Census {
             }
             for one in &batch {
                 effort.looks = effort.looks.saturating_add(1);
-                self.look_closely(one.id(), population, court);
+                self.look_closely(one.id(), population, eligibility);
             }
         }
         effort
@@ -266,7 +255,7 @@ impl Census {
         &mut self,
         victim: VictimId,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
     ) -> bool {
         let Some(mm) = self.candidate(victim).map(|one| one.mm) else {
             return false;
@@ -277,7 +266,7 @@ impl Census {
             if self.verdict(id).is_none_or(|verdict| verdict.basis.is_none()) {
                 self.doubt(id);
             }
-            self.look_closely(id, population, court);
+            self.look_closely(id, population, eligibility);
         }
         self.candidate(victim).is_some_and(|one| one.standing == Standing::Free && !one.doubt.unjudged)
     }
@@ -339,7 +328,7 @@ impl Census {
         [-1000, 1000].into_iter().map(|adj| adj_weight(adj, Uid(0))).fold(range, WeightRange::with)
     }
 
-    fn look_closely<P: Population>(&mut self, id: VictimId, population: &mut P, court: Court<'_>) {
+    fn look_closely<P: Population>(&mut self, id: VictimId, population: &mut P, eligibility: &Eligibility) {
         let Some(place) = self.candidates.iter().position(|one| one.id() == id) else {
             return;
         };
@@ -366,7 +355,7 @@ impl Census {
             candidate.standing = Standing::Free;
         }
         if candidate.standing == Standing::Free && (unjudged || outdated) {
-            self.judge(place, &seen, population, court);
+            self.judge(place, &seen, population, eligibility);
         }
     }
 
@@ -379,7 +368,13 @@ impl Census {
     }
 
     /// What the rules say of the candidate at this place.
-    fn judge<P: Population>(&mut self, place: usize, seen: &Seen, population: &mut P, court: Court<'_>) {
+    fn judge<P: Population>(
+        &mut self,
+        place: usize,
+        seen: &Seen,
+        population: &mut P,
+        eligibility: &Eligibility,
+    ) {
         let Some(candidate) = self.candidates.get_mut(place) else {
             return;
         };
@@ -407,7 +402,7 @@ impl Census {
             cmdline: line.map(|(_, text)| text.as_str()),
             mark,
         };
-        let judgement = court.judge(&subject, &self.portrait);
+        let judgement = eligibility.judge(&subject, &self.portrait);
         let Some(candidate) = self.candidates.get_mut(place) else {
             return;
         };
@@ -417,43 +412,6 @@ impl Census {
         let cgroup = self.portrait.cgroup().map(Box::from);
         let basis = (follows && seen.execs.is_some()).then(|| Basis::of(seen));
         self.judged.push(Verdict { id, judgement, program, basis, cgroup });
-    }
-}
-
-/// What judging needs of a process besides its portrait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Subject<'a> {
-    pub(crate) id: VictimId,
-    pub(crate) uid: Uid,
-    pub(crate) comm: &'a Comm,
-    pub(crate) parent: Pid,
-    /// `None`: as the portrait has it.
-    pub(crate) oom_score_adj: Option<i16>,
-    pub(crate) cmdline: Option<&'a str>,
-    pub(crate) mark: Option<Mark>,
-}
-
-impl Court<'_> {
-    pub(crate) fn judge(&self, subject: &Subject<'_>, portrait: &Portrait) -> Judgement {
-        let exe = portrait.exe().map(|path| Exe {
-            path,
-            // Asked only where it decides: a path can lead into a file system that does not answer.
-            only_root_writes: self.rules.trust(path) && portrait.exe_is_what_it_says(),
-        });
-        let adj = subject.oom_score_adj.or(portrait.oom_score_adj());
-        let judgement = self.rules.judge(&Facts {
-            uid: subject.uid,
-            comm: subject.comm.as_bytes(),
-            exe,
-            cgroup: portrait.cgroup(),
-            cmdline: subject.cmdline.map(str::as_bytes),
-            oom_score_adj: adj.map_or(0, |adj| self.originals.of(subject.id, subject.uid, adj)),
-            child_of_init: subject.parent == Pid(1),
-            mark: subject.mark,
-            leads_terminal: portrait.leads_terminal(),
-        });
-        let shielded = self.shield.protection(subject.uid, portrait.exe_identity(), portrait.cgroup());
-        Judgement { protection: shielded.or(judgement.protection), ..judgement }
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) const fn may_copy(account: &AccountFacts) -> bool {
 
 impl<K: Kernel> Attached<K> {
     /// Asks for the surveys that are due.
-    pub(crate) fn survey(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(crate) fn survey(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let moment = hands.now();
         if self.surveys.due().is_none_or(|due| due > moment) {
             return Ok(());
@@ -156,7 +156,7 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         let members = self.members_of(&wanted, &anew, begins)?;
-        if !members.is_empty() && hands.surveyor.ask(moment, members) {
+        if !members.is_empty() && hands.workers.surveyor.ask(moment, members) {
             self.surveys.asked = Some((moment, wanted));
         }
         Ok(())
@@ -214,7 +214,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Charges what a part of a survey found, and decides about the accounts that it is of.
-    pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(crate) fn take_survey(&mut self, survey: &Survey, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let Some((asked, accounts)) = self.surveys.come_back(survey, hands.now()) else { return Ok(()) };
         let read: BTreeMap<u64, &(Member, Option<Pages>)> =
             survey.members.iter().map(|one| (one.0.mm, one)).collect();

@@ -2,10 +2,9 @@
 //! process's cgroup and the path of its executable can make whoever looks at them wait.
 
 use super::{
-    census::{Court, Subject},
+    eligibility::{Eligibility, Subject},
     folders::{cgroup_not_known, is_passing},
     host::mark_in,
-    last_defence::Originals,
     request::{Caller, Request},
     shield::Shield,
 };
@@ -45,8 +44,7 @@ pub(crate) struct Case {
 pub(crate) struct Docket {
     pub(crate) user: Uid,
     pub(crate) cases: Vec<Case>,
-    pub(crate) shield: Arc<Shield>,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) eligibility: Eligibility,
 }
 
 /// What came of one case.
@@ -79,11 +77,11 @@ pub(crate) struct Examiner {
 
 impl Examiner {
     /// Tells `caller` what was found.
-    pub(crate) fn new(offload: &Offload, mut proc: ProcRoot, originals: Originals, caller: Caller) -> Self {
+    pub(crate) fn new(offload: &Offload, mut proc: ProcRoot, caller: Caller) -> Self {
         let mut portrait = Portrait::default();
         let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |docket| {
             let began = thread_cpu_time();
-            let mut findings = examine(docket, &mut proc, &originals, &mut portrait);
+            let mut findings = examine(docket, &mut proc, &mut portrait);
             findings.took = thread_cpu_time().saturating_sub(began);
             caller.deliver(Request::Examined(findings));
         });
@@ -103,12 +101,12 @@ impl Examiner {
     }
 }
 
-fn examine(docket: Docket, proc: &mut ProcRoot, originals: &Originals, portrait: &mut Portrait) -> Findings {
-    let Docket { user, cases, shield, rules } = docket;
+fn examine(docket: Docket, proc: &mut ProcRoot, portrait: &mut Portrait) -> Findings {
+    let Docket { user, cases, mut eligibility } = docket;
     // An upgrade may have put another file in an executable's place, and nobody told.
-    let renewed = shield.renewed().map(Arc::new);
-    let shield = renewed.clone().unwrap_or(shield);
-    let court = Court { shield: &shield, rules: &rules, originals };
+    let renewed = eligibility.shield.renewed().map(Arc::new);
+    eligibility.shield = renewed.clone().unwrap_or(eligibility.shield);
+    let rules = Arc::clone(&eligibility.rules);
     let root = match CgroupRoot::open() {
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
@@ -119,8 +117,9 @@ fn examine(docket: Docket, proc: &mut ProcRoot, originals: &Originals, portrait:
     };
     // Who has gone has no verdict; who, or whose cgroup, cannot be looked at stays as they are, and is asked about again.
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
-    let judged = cases.into_iter().filter_map(|case| judge(case, proc, court, (&marks, portrait)).ok());
-    Findings { user, verdicts: judged.collect(), rules: Arc::clone(&rules), renewed, took: Duration::ZERO }
+    let judged =
+        cases.into_iter().filter_map(|case| judge(case, proc, &eligibility, (&marks, portrait)).ok());
+    Findings { user, verdicts: judged.collect(), rules, renewed, took: Duration::ZERO }
 }
 
 /// Tells the mark on the cgroup at a path.
@@ -131,7 +130,7 @@ type Marks<'a> = dyn Fn(&[u8]) -> Result<Option<Mark>, CgroupError> + 'a;
 fn judge(
     case: Case,
     proc: &mut ProcRoot,
-    court: Court<'_>,
+    eligibility: &Eligibility,
     (marks, portrait): (&Marks<'_>, &mut Portrait),
 ) -> Result<Verdict, ProcessError> {
     let held = HeldFolder::open(proc, case.id)?;
@@ -141,7 +140,7 @@ fn judge(
     held.oom_score_adj()?;
     let mark = portrait.cgroup().map_or(Ok(None), marks);
     let mark = mark.map_err(|_what_it_was| cgroup_not_known(case.id.pid))?;
-    let judgement = court.judge(&Subject::of(&process, mark, case.cmdline.as_deref()), portrait);
+    let judgement = eligibility.judge(&Subject::of(&process, mark, case.cmdline.as_deref()), portrait);
     Ok(Verdict { case, uid: process.uid, judgement })
 }
 

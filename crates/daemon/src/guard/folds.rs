@@ -47,7 +47,7 @@ impl<K: Kernel> Attached<K> {
     pub(super) fn take_in_folded(
         &mut self,
         accounts: &[AccountFacts],
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<(), BpfError> {
         let now = hands.now();
         self.folds.told.retain(|_, told| now.0.saturating_sub(told.0) < TOLD_APART.0);
@@ -65,7 +65,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Writes down what is left to be, of lines that go.
-    pub(super) fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool, hands: &mut Hands<'_, K>) {
+    pub(super) fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool, hands: &mut Hands<K>) {
         let told = self.limits.accounts().and_then(|accounts| {
             let folded = |account: &&AccountFacts| account.folded > 0 && goes(account.uid);
             accounts.iter().filter(folded).try_for_each(|account| self.tell_folded(account, hands).map(drop))
@@ -76,11 +76,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Whether there was room to write it down.
-    pub(super) fn tell_folded(
-        &self,
-        account: &AccountFacts,
-        hands: &mut Hands<'_, K>,
-    ) -> Result<bool, BpfError> {
+    pub(super) fn tell_folded(&self, account: &AccountFacts, hands: &mut Hands<K>) -> Result<bool, BpfError> {
         let told = hands.ledger.folded(account);
         if told {
             self.limits.folded_told(account.index, account.folded)?;
@@ -90,7 +86,7 @@ impl<K: Kernel> Attached<K> {
 
     /// From here on they are victims as any other: waited for, reaped, and ended where they were only asked. Of each account
     /// those come first that were there first: in a storm there are always some that end just now.
-    fn wait_for_folded(&mut self, now: Nanos, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn wait_for_folded(&mut self, now: Nanos, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let (walk, mut left) = (self.walk_number, BTreeMap::<Uid, Vec<AddressSpace>>::new());
         self.limits.address_spaces(|space| {
             let ending = space.folded && (space.dying || space.condemned) && !space.left;
@@ -107,7 +103,7 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    fn wait_for(&mut self, space: &AddressSpace, now: Nanos, hands: &mut Hands<'_, K>) {
+    fn wait_for(&mut self, space: &AddressSpace, now: Nanos, hands: &mut Hands<K>) {
         let signal = if is_asked_untold(space) { Signal::Term } else { Signal::Kill };
         // Who runs there now may only share the memory of the one that was signalled, gone or not: it is a holder.
         let other = space.sent.filter(|sent| *sent != space.pid && signal == Signal::Kill);

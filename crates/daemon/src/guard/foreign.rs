@@ -3,12 +3,13 @@
 use super::{
     Guard,
     kernel::{Kernel, Programs as _},
-    ledger::{Entry, Occasion},
+    last_defence::Deed,
+    ledger::{Entry, Occasion, user},
 };
 use crate::obituary::{Death, Deceased};
 use plimsoll_policy::{
     account::Account,
-    incident::{Guard as Side, Outcome, Trigger},
+    incident::{Guard as Side, Outcome, Trigger, Victim},
     units::{Bytes, Pages},
     victim::Signal,
 };
@@ -27,7 +28,7 @@ impl<K: Kernel> Guard<K> {
         match deceased {
             Deceased::Known(death) => self.record_death(*death),
             Deceased::Arranged(deed) => self.record_last_defence(&deed),
-            Deceased::Unrecorded(count) => self.ledger.unrecorded_of_kernel(count),
+            Deceased::Unrecorded(count) => self.hands.ledger.unrecorded_of_kernel(count),
         }
     }
 
@@ -37,12 +38,12 @@ impl<K: Kernel> Guard<K> {
             Outcome::Kill | Outcome::Deny | Outcome::Notify | Outcome::Refuse => Signal::Kill,
         };
         // An earlier daemon wrote it down, and died before it gave the kernel's record back.
-        if death.id().is_some_and(|id| self.ledger.inherited(id, signal).is_some()) {
+        if death.id().is_some_and(|id| self.hands.ledger.inherited(id, signal).is_some()) {
             return;
         }
         let Death { time, account, reason, victims, origin, arranged, .. } = death;
         let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
-        let held = self.ledger.page_size().to_pages(Bytes(held));
+        let held = self.hands.ledger.page_size().to_pages(Bytes(held));
         let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
         let line = account.and_then(|Account::User(uid)| {
             self.attached.as_mut().and_then(|attached| attached.limits.account(uid).ok().flatten())
@@ -65,6 +66,43 @@ impl<K: Kernel> Guard<K> {
             victims,
             peers: Vec::new(),
         };
-        self.ledger.record_foreign(entry, origin, followed);
+        self.hands.ledger.record_foreign(entry, origin, followed);
+    }
+
+    /// Writes down whom the kernel's own OOM killer took of an account that has a line.
+    pub(super) fn record_last_defence(&mut self, deed: &Deed) {
+        let account =
+            self.attached.as_mut().and_then(|attached| attached.limits.account(deed.uid).ok().flatten());
+        let victims = deed.victim.iter().map(|(id, usage)| Victim {
+            pid: id.pid,
+            start_ns: id.start_ns,
+            uid: deed.uid,
+            comm: String::new(),
+            cmdline: None,
+            cgroup: None,
+            usage_bytes: self.hands.ledger.page_size().to_bytes(*usage).0,
+            weight_permille: None,
+            session: false,
+        });
+        let entry = Entry {
+            occasion: Occasion {
+                account: Some(user(deed.uid)),
+                guard: Side::Limits,
+                trigger: Trigger::LastDefence,
+                signal: Some(Signal::Kill),
+                crossed: None,
+                signalled: None,
+            },
+            reason: deed.reason,
+            // Its memory may be back by now: then what it was charged says more.
+            usage: account
+                .map(|account| account.usage)
+                .max(deed.victim.map(|(_, usage)| usage))
+                .unwrap_or_default(),
+            hard: account.map(|account| account.effective.unwrap_or(account.hard)),
+            victims: victims.collect(),
+            peers: Vec::new(),
+        };
+        self.hands.ledger.record(entry);
     }
 }

@@ -13,7 +13,7 @@ impl<K: Kernel> Guard<K> {
         let is_same = |start_ns: u64| {
             start_ns <= refused.start_ns && refused.start_ns < start_ns.saturating_add(tick_ns())
         };
-        let process = self.kernel.process(refused.pid).ok().filter(|process| is_same(process.start_ns));
+        let process = self.hands.kernel.process(refused.pid).ok().filter(|process| is_same(process.start_ns));
         let held = process.and_then(|process| process.usage().known());
         let victim = Victim {
             pid: refused.pid,
@@ -26,18 +26,18 @@ impl<K: Kernel> Guard<K> {
             weight_permille: None,
             session: false,
         };
-        self.ledger.record_refusal(refused, victim);
+        self.hands.ledger.record_refusal(refused, victim);
     }
 
     /// Walks all tasks, so that every counter is settled, and tells the coordinator. Where a walk takes long, the last one
     /// has to do for a while.
     pub(super) fn walk_for_grants(&mut self) {
-        let now = self.kernel.now();
+        let now = self.hands.kernel.now();
         if let Some(attached) = self.attached.as_mut().filter(|attached| attached.has_rested(now))
-            && let Err(error) = attached.scan(&self.kernel)
+            && let Err(error) = attached.scan(&self.hands.kernel)
         {
-            self.notices.once("limits", &error);
+            self.hands.notices.once("limits", &error);
         }
-        self.coordinator.tell(Word::Walked);
+        self.hands.coordinator.tell(Word::Walked);
     }
 }

@@ -4,25 +4,18 @@
 
 mod marks;
 
-use super::{
-    census::{Court, Subject},
-    host::mark_in,
-    last_defence::Originals,
-    report::Journal,
-    shield::Shield,
-};
+use super::{eligibility::Eligibility, host::mark_in, report::Journal};
 use crate::offload::{Haste, Lane, Offload};
 use marks::{Marks, mark_unit_of};
 use plimsoll_policy::{
     human::escaped,
-    preference::{Mark, Rules},
-    selection::{Protection, Standing},
+    selection::Standing,
     units::{Nanos, Pid},
     victim::VictimId,
 };
 use plimsoll_sys::{
     cgroup::{CgroupError, CgroupId, CgroupRoot, KillOrders, Killer},
-    process::{HeldFolder, Portrait, ProcRoot, Process, ProcessError, ReaperHandle, clock_monotonic_ns},
+    process::{HeldFolder, Portrait, ProcRoot, ProcessError, ReaperHandle, clock_monotonic_ns},
 };
 use std::{
     path::Path,
@@ -68,11 +61,7 @@ pub(crate) struct Order {
     /// When that was decided.
     pub(crate) ordered: Nanos,
     /// Who in it lives on.
-    pub(crate) shield: Arc<Shield>,
-    /// As the shield.
-    pub(crate) rules: Arc<Rules>,
-    /// As the shield.
-    pub(crate) originals: Originals,
+    pub(crate) eligibility: Eligibility,
     /// Only says what would be done.
     pub(crate) dry_run: bool,
 }
@@ -197,7 +186,6 @@ impl Hand {
         if cgroup.id() != order.cgroup.id {
             return Err("it was made again meanwhile".to_owned());
         }
-        let court = Court { shield: &order.shield, rules: &order.rules, originals: &order.originals };
         let orders = KillOrders {
             reaper: Some(&self.reaper),
             hold: HELD_MAX,
@@ -205,7 +193,8 @@ impl Hand {
             dry_run: order.dry_run,
         };
         let mut portrait = Portrait::default();
-        let mut spares = |proc: &mut ProcRoot, pid| spares(&root, proc, pid, (court, &mut portrait));
+        let mut spares =
+            |proc: &mut ProcRoot, pid| spares(&root, proc, pid, &order.eligibility, &mut portrait);
         let killed = self.killer.kill(&cgroup, &mut self.proc, &orders, &mut spares).map_err(failed)?;
         let took = Nanos(clock_monotonic_ns().saturating_sub(began));
         if !order.dry_run {
@@ -221,7 +210,8 @@ fn spares(
     root: &CgroupRoot,
     proc: &mut ProcRoot,
     pid: Pid,
-    (court, portrait): (Court<'_>, &mut Portrait),
+    eligibility: &Eligibility,
+    portrait: &mut Portrait,
 ) -> bool {
     let portrayed = proc.process(pid).and_then(|process| {
         let held = HeldFolder::open(proc, VictimId { pid, start_ns: process.start_ns })?;
@@ -231,37 +221,12 @@ fn spares(
     match portrayed {
         Ok(process) => match portrait.cgroup().map(|path| mark_in(root, path)).transpose() {
             Ok(mark) => {
-                matches!(court.standing(&process, portrait, mark.flatten()), Standing::Protected(_))
+                matches!(eligibility.standing(&process, portrait, mark.flatten()), Standing::Protected(_))
             }
             Err(_) => true,
         },
         Err(ProcessError::Vanished(_)) => false,
         Err(_) => true,
-    }
-}
-
-impl<'a> Subject<'a> {
-    /// Of a process that is not in any list.
-    pub(super) const fn of(process: &'a Process, mark: Option<Mark>, cmdline: Option<&'a str>) -> Self {
-        Self {
-            id: VictimId { pid: process.pid, start_ns: process.start_ns },
-            uid: process.uid,
-            comm: &process.comm,
-            parent: process.parent,
-            oom_score_adj: None,
-            cmdline,
-            mark,
-        }
-    }
-}
-
-impl Court<'_> {
-    /// The standing of a process that is not in any list.
-    fn standing(&self, process: &Process, portrait: &Portrait, mark: Option<Mark>) -> Standing {
-        if process.pid.0 <= 1 {
-            return Standing::Protected(Protection::Init);
-        }
-        self.judge(&Subject::of(process, mark, None), portrait).standing()
     }
 }
 

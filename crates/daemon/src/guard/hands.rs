@@ -1,56 +1,51 @@
-//! What both guards work with: the same kernel, victims, ledger and journal.
+//! What both guards work with: one kernel, its victims, the ledger, the journal, and their workers.
 
 use super::{
-    census::Court,
-    examiner::{Docket, Examiner},
-    flights::Flights,
-    groups::Groups,
-    kernel::Kernel,
-    last_defence::{LastDefence, Originals},
-    ledger::Ledger,
-    reclaimer::Reclaimer,
-    report::Notices,
-    shield::Shield,
+    eligibility::Eligibility, examiner::Docket, flights::Flights, kernel::Kernel, last_defence::LastDefence,
+    ledger::Ledger, report::Notices, workers::Workers,
 };
-use crate::{biography::Biographer, cmdlines::CommandLines, coordinator::Teller, survey::Surveyor};
+use crate::coordinator::Teller;
 use plimsoll_policy::{
     limits::LimitConfig,
-    preference::Rules,
     units::{Nanos, Uid},
 };
-use std::sync::Arc;
 
-/// What the guard works with besides its own state.
+/// What a guard works with besides its own state.
 #[derive(Debug)]
-pub(crate) struct Hands<'a, K: Kernel> {
-    pub(crate) kernel: &'a mut K,
-    pub(crate) flights: &'a mut Flights<K>,
-    pub(crate) ledger: &'a mut Ledger,
-    pub(crate) notices: &'a mut Notices,
-    pub(crate) biographer: &'a Biographer,
-    pub(crate) surveyor: &'a Surveyor,
-    pub(crate) shield: &'a Arc<Shield>,
-    pub(crate) rules: &'a Arc<Rules>,
-    pub(crate) reclaimer: &'a Reclaimer,
-    pub(crate) groups: &'a Groups,
-    pub(crate) cmdlines: &'a CommandLines,
-    pub(crate) last_defence: &'a mut LastDefence,
-    pub(crate) originals: &'a Originals,
-    pub(crate) examiner: &'a Examiner,
-    pub(crate) coordinator: &'a Teller,
+pub(crate) struct Hands<K: Kernel> {
+    pub(crate) kernel: K,
+    pub(crate) flights: Flights<K>,
+    pub(crate) ledger: Ledger,
+    pub(crate) notices: Notices,
+    /// Who may be selected.
+    pub(crate) eligibility: Eligibility,
+    pub(crate) workers: Workers,
+    pub(crate) last_defence: LastDefence,
+    pub(crate) coordinator: Teller,
     pub(crate) config: LimitConfig,
 }
 
-impl<'a, K: Kernel> Hands<'a, K> {
-    /// Who judges those that may be selected.
-    pub(super) fn court(&self) -> Court<'a> {
-        Court { shield: self.shield, rules: self.rules, originals: self.originals }
+impl<K: Kernel> Hands<K> {
+    /// With nobody who works for it elsewhere.
+    #[cfg(test)]
+    pub(super) fn mute(kernel: K, reaper: K::Reaper, ledger: Ledger, notices: Notices) -> Self {
+        Self {
+            kernel,
+            flights: Flights::new(reaper),
+            ledger,
+            notices,
+            eligibility: Eligibility::default(),
+            workers: Workers::mute(),
+            last_defence: LastDefence::absent(),
+            coordinator: Teller::mute(),
+            config: LimitConfig::default(),
+        }
     }
 
     /// Has it found out whether what is protected was replaced, with nobody to judge.
     pub(super) fn renew_shield(&self) {
-        let (shield, rules) = (Arc::clone(self.shield), Arc::clone(self.rules));
-        if !self.examiner.ask(Docket { user: Uid(0), cases: Vec::new(), shield, rules }) {
+        let eligibility = self.eligibility.clone();
+        if !self.workers.examiner.ask(Docket { user: Uid(0), cases: Vec::new(), eligibility }) {
             // Whoever it is busy with is judged by what is there now, which is told as well.
         }
     }

@@ -14,25 +14,17 @@ pub(crate) use record::Originals;
 pub(crate) use systemctl::Systemd;
 pub(crate) use worker::{Leftovers, undo_leftovers};
 
-use super::{
-    Guard,
-    kernel::{Kernel, Programs as _},
-    ledger::{Entry, Occasion, user},
-    limits::action_of,
-    report::Journal,
-    request::Caller,
-};
+use super::{limits::action_of, report::Journal, request::Caller};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::{
     account::Action,
-    incident::{Guard as Side, Trigger, Victim},
     last_defence::{LastDefenceConfig, MemoryMaxState, Standing, ranking::COMPARED_MAX},
     reason::Reason,
     selection::{self, Candidate},
     units::{Bytes, PageSize, Pages, Uid},
-    victim::{Signal, VictimId},
+    victim::VictimId,
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError};
+use plimsoll_sys::bpf::AccountFacts;
 use std::{
     collections::BTreeSet,
     io,
@@ -334,56 +326,6 @@ impl LastDefence {
             Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Ok(()),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(late()),
         }
-    }
-}
-
-impl<K: Kernel> Guard<K> {
-    /// Tells the last defence which lines there are.
-    pub(super) fn tell_lines(&mut self) -> Result<(), BpfError> {
-        let page_size = self.page_size();
-        let accounts = match &mut self.attached {
-            Some(attached) => attached.limits.accounts()?,
-            None => Vec::new(),
-        };
-        self.last_defence.lines(accounts.iter().map(|account| LineFacts::new(account, page_size)).collect());
-        Ok(())
-    }
-
-    /// Writes down whom the kernel's own OOM killer took of an account that has a line.
-    pub(super) fn record_last_defence(&mut self, deed: &Deed) {
-        let account =
-            self.attached.as_mut().and_then(|attached| attached.limits.account(deed.uid).ok().flatten());
-        let victims = deed.victim.iter().map(|(id, usage)| Victim {
-            pid: id.pid,
-            start_ns: id.start_ns,
-            uid: deed.uid,
-            comm: String::new(),
-            cmdline: None,
-            cgroup: None,
-            usage_bytes: self.ledger.page_size().to_bytes(*usage).0,
-            weight_permille: None,
-            session: false,
-        });
-        let entry = Entry {
-            occasion: Occasion {
-                account: Some(user(deed.uid)),
-                guard: Side::Limits,
-                trigger: Trigger::LastDefence,
-                signal: Some(Signal::Kill),
-                crossed: None,
-                signalled: None,
-            },
-            reason: deed.reason,
-            // Its memory may be back by now: then what it was charged says more.
-            usage: account
-                .map(|account| account.usage)
-                .max(deed.victim.map(|(_, usage)| usage))
-                .unwrap_or_default(),
-            hard: account.map(|account| account.effective.unwrap_or(account.hard)),
-            victims: victims.collect(),
-            peers: Vec::new(),
-        };
-        self.ledger.record(entry);
     }
 }
 

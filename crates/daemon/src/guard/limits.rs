@@ -49,7 +49,7 @@ pub(crate) const fn action_of(signal: u32) -> Action {
 impl<K: Kernel> Attached<K> {
     /// Takes in what the kernel side has to say: what somebody waits for first, then what can wait. Whoever makes it say more
     /// and more meanwhile does not keep this from all else: the rest is for the next turn, which comes at once.
-    pub(crate) fn take_records(&mut self, hands: &mut Hands<'_, K>) {
+    pub(crate) fn take_records(&mut self, hands: &mut Hands<K>) {
         let (mut unsettled, mut any) = (false, false);
         for _ in 0..RECORDS_AT_ONCE {
             match self.events.next_record() {
@@ -77,7 +77,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Records that found the ring buffer full told of accounts that are near, or over, and are not known to be: the maps
     /// are looked at instead. Whoever fills it wakes this thread, so none is lost without a look here afterwards.
-    fn make_good_losses(&mut self, hands: &mut Hands<'_, K>) {
+    fn make_good_losses(&mut self, hands: &mut Hands<K>) {
         match self.limits.counters() {
             Ok(counters) => {
                 let lost = counters.records_dropped.saturating_add(self.events.undecodable());
@@ -90,7 +90,7 @@ impl<K: Kernel> Attached<K> {
         }
     }
 
-    fn take(&mut self, record: &Record, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn take(&mut self, record: &Record, hands: &mut Hands<K>) -> Result<(), BpfError> {
         match record.kind {
             RecordKind::Exact => Ok(()),
             RecordKind::Copies => {
@@ -132,7 +132,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// An account came near: whoever may be a victim is introduced while there is something to read.
-    fn on_near(&mut self, uid: Uid, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn on_near(&mut self, uid: Uid, hands: &mut Hands<K>) -> Result<(), BpfError> {
         self.near.insert(uid);
         self.introduced.remove(&uid);
         if let Some(account) = self.limits.account(uid)? {
@@ -143,7 +143,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Where the daemon may not judge, nobody has listed the account's processes.
-    fn list_unjudged(&mut self, uid: Uid, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn list_unjudged(&mut self, uid: Uid, hands: &mut Hands<K>) -> Result<(), BpfError> {
         match self.limits.account(uid)? {
             Some(account) if !hands.config.triggers.daemon => self.list_candidates(&account, hands),
             Some(_) | None => Ok(()),
@@ -153,7 +153,7 @@ impl<K: Kernel> Attached<K> {
     /// Finds the accounts at their soft limit, and has those decided about that are past their line since. Records may be
     /// lost, and a scan that follows a process to its new user raises that user's usage without any event: what the
     /// maps say is so.
-    fn find_near(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn find_near(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
         let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
         let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
@@ -178,18 +178,18 @@ impl<K: Kernel> Attached<K> {
 
     /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells
     /// the last defence who they are.
-    fn introduce(&mut self, uid: Uid, hands: &mut Hands<'_, K>) {
+    fn introduce(&mut self, uid: Uid, hands: &mut Hands<K>) {
         let now = hands.now();
         if self.introduced.get(&uid).is_some_and(|since| now.0.saturating_sub(since.0) < INTRODUCED_APART.0) {
             return;
         }
         self.introduced.insert(uid, now);
         self.candidates.sort_unstable_by(order);
-        hands.biographer.read(self.candidates.iter().map(Candidate::id));
+        hands.workers.biographer.read(self.candidates.iter().map(Candidate::id));
         if !self.near.contains(&uid) {
             return;
         }
-        self.early.hold(uid, &self.candidates, hands.kernel);
+        self.early.hold(uid, &self.candidates, &hands.kernel);
         self.examine(uid, true, hands);
         if self.weights.are_uneven() {
             // The kernel's own OOM killer knows sizes only.
@@ -207,7 +207,7 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         uid: Uid,
         asked: Option<&Record>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<(), BpfError> {
         let waiting = self.watched.get(&uid).is_some_and(Watch::is_waiting);
         if !hands.config.triggers.daemon && !waiting {
@@ -221,7 +221,7 @@ impl<K: Kernel> Attached<K> {
             };
             let selects = self.may_select(&account, hands);
             if selects && !self.is_walked(hands.now()) {
-                self.walk(hands.kernel)?;
+                self.walk(&hands.kernel)?;
                 continue;
             }
             if selects && !core::mem::replace(&mut verified, true) {
@@ -231,7 +231,7 @@ impl<K: Kernel> Attached<K> {
             self.list_candidates(&account, hands)?;
             // What exits just now is seen by no walk, and swept by the next.
             if selects && self.unseen && sweeps < SWEEPS_MAX {
-                self.scan(hands.kernel)?;
+                self.scan(&hands.kernel)?;
                 sweeps += 1;
                 continue;
             }
@@ -264,7 +264,7 @@ impl<K: Kernel> Attached<K> {
     /// Whether the account is over its line, so that deciding may take a victim. Then it is made sure of first that all
     /// that is charged is there: what an exit that no event told of left behind kills nobody, and whose number an entry
     /// has is who runs in it now.
-    fn may_select(&self, account: &AccountFacts, hands: &Hands<'_, K>) -> bool {
+    fn may_select(&self, account: &AccountFacts, hands: &Hands<K>) -> bool {
         let over = account.effective.is_some_and(|line| account.usage.saturating_sub(account.dying) > line);
         let deadline = self.watched.get(&account.uid).and_then(|one| one.state.next_deadline(&hands.config));
         over || deadline.is_some_and(|due| due <= hands.now())
@@ -283,7 +283,7 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         account: &AccountFacts,
         action: LimitAction,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<bool, BpfError> {
         match action {
             LimitAction::None => {
@@ -311,14 +311,14 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
-    pub(crate) fn tend(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(crate) fn tend(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let moment = hands.now();
         let scan_due = self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {
             // First the next time, so that what fails is not tried again at once.
             self.postpone_scan(moment);
-            self.scan(hands.kernel)?;
-            hands.shield.protect_cgroups(&self.limits)?;
+            self.scan(&hands.kernel)?;
+            hands.eligibility.shield.protect_cgroups(&self.limits)?;
             self.miss_records_of_ends(hands)?;
             if core::mem::take(&mut self.inherited) {
                 self.finish_inherited(hands)?;
@@ -354,7 +354,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Records that there were actions which have no record. Whom they took is found among those who are dying: somebody has
     /// to wait for them.
-    fn own_up(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn own_up(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let count = self.limits.counters()?.actions_dropped;
         if count > 0 && hands.ledger.unrecorded(count) {
             self.limits.actions_told(count)?;
@@ -366,7 +366,7 @@ impl<K: Kernel> Attached<K> {
 
     /// A victim that has exited, and whose address space is tracked no more, has ended also where no record said so. An
     /// address may be in use again.
-    fn miss_records_of_ends(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    fn miss_records_of_ends(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         for flight in hands.flights.unheard_of() {
             let mut tracked = false;
             self.limits.address_spaces(|space| {

@@ -4,6 +4,7 @@ use super::{
     Guard,
     attached::Attached,
     kernel::{Kernel, Programs as _},
+    last_defence::LineFacts,
     request::Change,
     wanted::Wanted,
 };
@@ -71,7 +72,7 @@ impl<K: Kernel> Guard<K> {
         } else {
             self.undrawn.failed = None;
         }
-        self.coordinator.tell(Word::Lines);
+        self.hands.coordinator.tell(Word::Lines);
         drawn
     }
 
@@ -83,20 +84,22 @@ impl<K: Kernel> Guard<K> {
             // one left in force stays in force.
             Change::One { .. } if self.book.is_empty() => {
                 self.attached = None;
-                self.kernel.remove(&self.pins).err().map(|error| error.to_string())
+                self.hands.kernel.remove(&self.pins).err().map(|error| error.to_string())
             }
             // Nothing was left half drawn.
             Change::One { .. } if matches!(refusal, Refusal::Unavailable(_)) => return,
             Change::One { .. } => self.draw_book(Change::All).err().map(|refusal| refusal.to_string()),
         };
         if let Some(why) = &self.undrawn.failed {
-            self.notices.say(format_args!("lines are NOT in force: {why}"));
+            self.hands.notices.say(format_args!("lines are NOT in force: {why}"));
         }
     }
 
     /// There are lines, and the programs for them cannot be had.
     pub(crate) fn leave_undrawn(&mut self, why: String) {
-        self.notices.say(format_args!("lines are NOT in force, unless an earlier daemon left some: {why}"));
+        self.hands
+            .notices
+            .say(format_args!("lines are NOT in force, unless an earlier daemon left some: {why}"));
         self.undrawn.failed = Some(why);
     }
 
@@ -106,26 +109,27 @@ impl<K: Kernel> Guard<K> {
             self.attached = None;
             self.undrawn.without_account.clear();
             self.tell_lines()?;
-            return Ok(self.kernel.remove(&self.pins).map(|_| ())?);
+            return Ok(self.hands.kernel.remove(&self.pins).map(|_| ())?);
         }
-        let (book, mem_total, page_size) = (Arc::clone(&self.book), self.mem_total, self.ledger.page_size());
+        let (book, mem_total, page_size) =
+            (Arc::clone(&self.book), self.mem_total, self.hands.ledger.page_size());
         self.tell_folded_of(|uid| book.resolve(uid, mem_total, page_size).is_none());
         let mut replaced = match self.attached {
             Some(_) => None,
-            None => Attached::adopt_replaced(&self.kernel, &self.pins),
+            None => Attached::adopt_replaced(&self.hands.kernel, &self.pins),
         };
         self.hear_out(replaced.as_mut());
         let attached = match self.attached.take() {
             Some(attached) => attached,
-            None => Attached::adopt(&self.kernel, &self.pins)?,
+            None => Attached::adopt(&self.hands.kernel, &self.pins)?,
         };
         let attached = self.attached.insert(attached);
-        attached.limits.attend(self.limit_config.triggers.kernel)?;
-        attached.limits.protect_exes(self.shield.executables())?;
-        self.shield.protect_cgroups(&attached.limits)?;
+        attached.limits.attend(self.hands.config.triggers.kernel)?;
+        attached.limits.protect_exes(self.hands.eligibility.shield.executables())?;
+        self.hands.eligibility.shield.protect_cgroups(&attached.limits)?;
         let mut wanted =
-            Wanted::of(&self.book, change, (self.mem_total, page_size), self.limit_config.dry_run);
-        let drawn = wanted.draw(attached, &mut self.kernel);
+            Wanted::of(&self.book, change, (self.mem_total, page_size), self.hands.config.dry_run);
+        let drawn = wanted.draw(attached, &mut self.hands.kernel);
         let Wanted { without, gave_way, refused, .. } = wanted;
         self.tell_without(without, &gave_way);
         drawn?;
@@ -146,6 +150,19 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
+    /// Tells the last defence which lines there are.
+    pub(super) fn tell_lines(&mut self) -> Result<(), BpfError> {
+        let page_size = self.page_size();
+        let accounts = match &mut self.attached {
+            Some(attached) => attached.limits.accounts()?,
+            None => Vec::new(),
+        };
+        self.hands
+            .last_defence
+            .lines(accounts.iter().map(|account| LineFacts::new(account, page_size)).collect());
+        Ok(())
+    }
+
     /// Says whom no account was left for: users of whom the administrator drew a line, and those who run something and had to
     /// give theirs up for one. Once, however often lines are drawn.
     fn tell_without(&mut self, without: BTreeSet<Uid>, gave_way: &BTreeSet<Uid>) {
@@ -157,13 +174,15 @@ impl<K: Kernel> Guard<K> {
             without.iter().copied().partition(|uid| numbered.contains(uid));
         if !members.is_empty() {
             let count = members.len();
-            self.notices.say(format_args!("{count} members of groups have no line: {MORE_ACCOUNTS}"));
+            self.hands.notices.say(format_args!("{count} members of groups have no line: {MORE_ACCOUNTS}"));
         }
         if !by_number.is_empty() {
-            self.notices.say(format_args!("no line is in force for {}: {MORE_ACCOUNTS}", named(&by_number)));
+            self.hands
+                .notices
+                .say(format_args!("no line is in force for {}: {MORE_ACCOUNTS}", named(&by_number)));
         }
         if !gave_way.is_empty() {
-            self.notices.say(format_args!(
+            self.hands.notices.say(format_args!(
                 "{} gave way to lines that the administrator drew by number, and have none: {MORE_ACCOUNTS}",
                 named(gave_way)
             ));
@@ -173,7 +192,7 @@ impl<K: Kernel> Guard<K> {
 
     /// Pages and bytes, for those who show them.
     pub(super) fn page_size(&self) -> PageSize {
-        self.ledger.page_size()
+        self.hands.ledger.page_size()
     }
 }
 

@@ -150,7 +150,7 @@ impl MachineGuard {
     }
 
     /// Looks and acts, if it is time.
-    pub(crate) fn tend<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) {
+    pub(crate) fn tend<K: Kernel>(&mut self, hands: &mut Hands<K>) {
         let moment = hands.now();
         self.look_for_others(moment, hands);
         if moment < self.due {
@@ -172,7 +172,7 @@ impl MachineGuard {
             }
             MachineAction::Reclaim { bytes } => {
                 // One that is still at it will be asked again.
-                hands.reclaimer.ask(bytes);
+                hands.workers.reclaimer.ask(bytes);
             }
             MachineAction::Select(shortage) => self.relieve(&shortage, moment, hands),
             MachineAction::Escalate { victim, reason } => self.escalate(victim, reason, hands),
@@ -184,7 +184,7 @@ impl MachineGuard {
         }
     }
 
-    fn read<K: Kernel>(&self, moment: Nanos, hands: &mut Hands<'_, K>) -> MachineReading {
+    fn read<K: Kernel>(&self, moment: Nanos, hands: &mut Hands<K>) -> MachineReading {
         let waiting = if self.state.counts_waiting(moment) {
             let pages = hands.kernel.waiting_pages();
             pages.map(|pages| hands.ledger.page_size().to_bytes(pages))
@@ -216,33 +216,32 @@ impl MachineGuard {
     }
 
     /// Has the list of processes ready while memory is about to run short, so that a victim is named at once.
-    fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, hands: &mut Hands<'_, K>) {
+    fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, hands: &mut Hands<K>) {
         if is_near(reading, &self.config) || moment < self.wanted_until {
             self.keep_ready(moment, hands);
         } else {
-            self.census.cool(hands.kernel);
+            self.census.cool(&mut hands.kernel);
         }
     }
 
     /// Makes the list anew once it is old.
-    fn keep_ready<K: Kernel>(&mut self, moment: Nanos, hands: &mut Hands<'_, K>) {
+    fn keep_ready<K: Kernel>(&mut self, moment: Nanos, hands: &mut Hands<K>) {
         if moment < self.refresh {
             return;
         }
         hands.renew_shield();
-        self.census.begin_warm(hands.kernel);
+        self.census.begin_warm(&mut hands.kernel);
         let listed = self.look_at_all(hands);
         // At most a fiftieth of the time goes into it.
         let cost = hands.now().0.saturating_sub(moment.0);
         self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
         match listed {
             Ok(_) => {
-                let court = hands.court();
                 let state = &self.state;
-                self.census.keep_warm(hands.kernel, court, |victim| state.skipped(victim));
-                if hands.rules.ask_for_command_lines() {
+                self.census.keep_warm(&mut hands.kernel, &hands.eligibility, |victim| state.skipped(victim));
+                if hands.eligibility.rules.ask_for_command_lines() {
                     // While it is still at others, these are asked for the next time.
-                    hands.cmdlines.ask(self.census.wanted_command_lines());
+                    hands.workers.cmdlines.ask(self.census.wanted_command_lines());
                 }
             }
             Err(error) => hands.notices.once("machine guard", &error),
@@ -250,7 +249,7 @@ impl MachineGuard {
     }
 
     /// Says that memory runs short, and who would be next.
-    fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, hands: &mut Hands<'_, K>) {
+    fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, hands: &mut Hands<K>) {
         if let Err(error) = self.look(hands) {
             hands.notices.once("machine guard", &error);
             return;
@@ -267,7 +266,7 @@ impl MachineGuard {
         });
     }
 
-    fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<'_, K>) {
+    fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<K>) {
         if let Err(error) = self.look(hands) {
             hands.notices.once("machine guard", &error);
             return;
@@ -318,12 +317,7 @@ impl MachineGuard {
     }
 
     /// Whether somebody is waited for before this one is ended.
-    fn waits<K: Kernel>(
-        &mut self,
-        first: Option<&Candidate>,
-        noticed: Nanos,
-        hands: &mut Hands<'_, K>,
-    ) -> bool {
+    fn waits<K: Kernel>(&mut self, first: Option<&Candidate>, noticed: Nanos, hands: &mut Hands<K>) -> bool {
         let state = &self.state;
         let skip = |victim| state.skipped(victim);
         // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
@@ -332,13 +326,13 @@ impl MachineGuard {
             return true;
         }
         first.is_some_and(|first| {
-            self.patience.waits_for_dying(first, (&self.census, hands.flights), hands.kernel, skip)
+            self.patience.waits_for_dying(first, (&self.census, &hands.flights), &mut hands.kernel, skip)
         })
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes
     /// another program in the same instant.
-    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, hands: &mut Hands<'_, K>) -> Decision {
+    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, hands: &mut Hands<K>) -> Decision {
         let page_size = hands.ledger.page_size();
         for _ in 0..CONFIRM_TRIES {
             let decision = select(self.census.candidates(), shortage, &self.state, &self.config, page_size);
@@ -354,17 +348,16 @@ impl MachineGuard {
     }
 
     /// Whether one who is selected still is, looked at once more.
-    fn stands<K: Kernel>(&mut self, first: VictimId, hands: &mut Hands<'_, K>) -> bool {
-        let court = hands.court();
+    fn stands<K: Kernel>(&mut self, first: VictimId, hands: &mut Hands<K>) -> bool {
         let before = self.census.judgement(first);
-        self.census.confirm(first, hands.kernel, court) && self.census.judgement(first) == before
+        self.census.confirm(first, &mut hands.kernel, &hands.eligibility)
+            && self.census.judgement(first) == before
     }
 
     /// Where the first victim belongs, and who goes with it.
-    fn belonging<K: Kernel>(&mut self, decision: &Decision, hands: &mut Hands<'_, K>) -> Option<Belonging> {
+    fn belonging<K: Kernel>(&mut self, decision: &Decision, hands: &mut Hands<K>) -> Option<Belonging> {
         let victim = decision.victims.first()?.id();
-        let court = hands.court();
-        Some(self.census.belonging(victim, hands.kernel, court))
+        Some(self.census.belonging(victim, &mut hands.kernel, &hands.eligibility))
     }
 
     /// Signals the first victim, and those that share its memory: it comes back when the last of them has gone. With
@@ -374,7 +367,7 @@ impl MachineGuard {
         decision: &Decision,
         signal: Signal,
         belonging: &Option<Belonging>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Vec<Signalled<K>> {
         let mut sent = Vec::new();
         if signal == Signal::Kill
@@ -418,13 +411,12 @@ impl MachineGuard {
         }
     }
 
-    fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, hands: &mut Hands<'_, K>) {
+    fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, hands: &mut Hands<K>) {
         // As it was when it was asked to end: since then it may have become small, and the list another.
         let asked = self.asked.take().filter(|(asked, _)| *asked == victim);
-        let belonging = asked.map(|(_, belonging)| belonging).unwrap_or_else(|| {
-            let court = hands.court();
-            self.census.belonging(victim, hands.kernel, court)
-        });
+        let belonging = asked
+            .map(|(_, belonging)| belonging)
+            .unwrap_or_else(|| self.census.belonging(victim, &mut hands.kernel, &hands.eligibility));
         announce(&belonging, hands);
         let result = hands.flights.kill(victim);
         let (outcome, pages) = result.map_or((SignalOutcome::Vanished, Pages(0)), |(result, pages)| {
@@ -477,14 +469,14 @@ impl MachineGuard {
         }
     }
 
-    fn look_for_others<K: Kernel>(&mut self, moment: Nanos, hands: &Hands<'_, K>) {
+    fn look_for_others<K: Kernel>(&mut self, moment: Nanos, hands: &Hands<K>) {
         let Some((victim, _)) = self.others.filter(|(_, due)| *due <= moment) else {
             return;
         };
         self.others = None;
         if hands.flights.count_of(|owner| owner == Owner::Machine) > 0 {
             // Another was killed since; its end is told.
-        } else if hands.groups.busy() {
+        } else if hands.workers.groups.busy() {
             self.others = Some((victim, moment.saturating_add(OTHERS_AGAIN)));
         } else {
             self.all_freed(victim, moment);
@@ -507,9 +499,12 @@ impl MachineGuard {
     }
 
     /// Who comes first now: by the list that is ready, or by another look at all.
-    fn look<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<(), ProcessError> {
-        let mut effort =
-            if self.census.catch_up(hands.kernel) { self.resolve(hands) } else { self.look_at_all(hands)? };
+    fn look<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<(), ProcessError> {
+        let mut effort = if self.census.catch_up(&mut hands.kernel) {
+            self.resolve(hands)
+        } else {
+            self.look_at_all(hands)?
+        };
         if effort.looks >= LOOKS_MAX && self.census.ready_since(hands.now()).is_some() {
             // So many have grown that a list of this moment says more.
             effort = self.look_at_all(hands)?;
@@ -524,21 +519,20 @@ impl MachineGuard {
         Ok(())
     }
 
-    fn look_at_all<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<Effort, ProcessError> {
+    fn look_at_all<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<Effort, ProcessError> {
         self.list(hands)?;
         Ok(self.resolve(hands))
     }
 
     /// Makes the list anew.
-    fn list<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Result<(), ProcessError> {
+    fn list<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<(), ProcessError> {
         let shared = self.last.map_or(Reading::Absent, |reading| reading.shared);
-        self.census.take(hands.kernel, shared.map(|bytes| hands.ledger.page_size().to_pages(bytes)))
+        self.census.take(&mut hands.kernel, shared.map(|bytes| hands.ledger.page_size().to_pages(bytes)))
     }
 
-    fn resolve<K: Kernel>(&mut self, hands: &mut Hands<'_, K>) -> Effort {
+    fn resolve<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Effort {
         let state = &self.state;
-        let court = hands.court();
-        self.census.resolve(hands.kernel, court, |victim| state.skipped(victim))
+        self.census.resolve(&mut hands.kernel, &hands.eligibility, |victim| state.skipped(victim))
     }
 }
 

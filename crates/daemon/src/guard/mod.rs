@@ -9,6 +9,7 @@ mod attached;
 mod census;
 mod copies;
 mod early;
+mod eligibility;
 mod examiner;
 mod flights;
 mod folders;
@@ -35,31 +36,24 @@ mod simulator;
 mod views;
 mod wanted;
 mod weights;
+mod workers;
 
-pub(crate) use examiner::Examiner;
+pub(crate) use eligibility::Eligibility;
 pub(crate) use last_defence::{
     Arrangements, Deed as LastDefenceDeed, Ground as LastDefenceGround, LastDefence, Leftovers, Originals,
     Systemd, undo_leftovers,
 };
 pub(crate) use ledger::Ledger;
-pub(crate) use reclaimer::Reclaimer;
 pub(crate) use report::{Journal, Notices};
-pub(crate) use request::{Caller, Change, Mailbox, Ranked, Request, mailbox};
+pub(crate) use request::{Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
 pub(crate) use shield::Shield;
+pub(crate) use workers::Workers;
 
-use crate::{
-    biography::Biographer,
-    cmdlines::CommandLines,
-    coordinator::{Teller, Word},
-    history::Inheritance,
-    obituary::Obituary,
-    sampler::Sampler,
-    survey::Surveyor,
-};
+use crate::{coordinator::Word, history::Inheritance, obituary::Obituary, sampler::Sampler};
 use attached::Attached;
-use flights::{Flights, Owner};
-pub(crate) use groups::Groups;
-use hands::Hands;
+pub(crate) use flights::Flights;
+use flights::Owner;
+pub(crate) use hands::Hands;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
 use lines::Undrawn;
@@ -74,10 +68,8 @@ use nix::{
     },
 };
 use plimsoll_policy::{
-    limits::LimitConfig,
     lines::LineBook,
     machine::MachineConfig,
-    preference::Rules,
     reap::Rates,
     selection::Candidate,
     units::{Bytes, Nanos, Pid, Uid},
@@ -97,65 +89,30 @@ use std::{
 };
 
 /// What the guard starts with.
+#[derive(Debug)]
 pub(crate) struct Setup<K: Kernel = Host> {
-    pub(crate) kernel: K,
-    pub(crate) reaper: K::Reaper,
-    pub(crate) ledger: Ledger,
-    pub(crate) notices: Notices,
+    pub(crate) hands: Hands<K>,
     pub(crate) pins: Pins,
     pub(crate) book: Arc<LineBook>,
-    pub(crate) limit_config: LimitConfig,
     pub(crate) machine: Option<MachineConfig>,
-    pub(crate) shield: Shield,
-    pub(crate) rules: Rules,
-    pub(crate) last_defence: LastDefence,
     pub(crate) obituary: Obituary,
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
     pub(crate) signals: SignalFd,
     /// Called on SIGHUP, must not wait.
-    pub(crate) reload: Box<dyn Fn() + Send>,
-    pub(crate) biographer: Biographer,
-    pub(crate) surveyor: Surveyor,
-    pub(crate) reclaimer: Reclaimer,
-    pub(crate) groups: Groups,
-    pub(crate) cmdlines: CommandLines,
+    pub(crate) reload: Reload,
     pub(crate) sampler: Sampler,
-    pub(crate) examiner: Examiner,
-    pub(crate) originals: Originals,
-    pub(crate) coordinator: Teller,
-}
-
-impl<K: Kernel> std::fmt::Debug for Setup<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setup").field("pins", &self.pins).finish_non_exhaustive()
-    }
-}
-
-impl<K: Kernel> std::fmt::Debug for Guard<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard")
-            .field("pins", &self.pins)
-            .field("attached", &self.attached)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The guard and everything it holds.
+#[derive(Debug)]
 pub(crate) struct Guard<K: Kernel = Host> {
-    kernel: K,
-    flights: Flights<K>,
-    ledger: Ledger,
-    notices: Notices,
+    hands: Hands<K>,
     pins: Pins,
     book: Arc<LineBook>,
-    limit_config: LimitConfig,
     machine: Option<MachineGuard>,
     /// Who comes first, where the machine is not guarded and somebody wants to know.
     ranker: Option<MachineGuard>,
-    shield: Arc<Shield>,
-    rules: Arc<Rules>,
-    last_defence: LastDefence,
     obituary: Obituary,
     mem_total: Bytes,
     attached: Option<Attached<K>>,
@@ -164,42 +121,19 @@ pub(crate) struct Guard<K: Kernel = Host> {
     signals: SignalFd,
     /// See [`Shield::watch`].
     upgrades: Option<OwnedFd>,
-    reload: Box<dyn Fn() + Send>,
-    biographer: Biographer,
-    surveyor: Surveyor,
-    reclaimer: Reclaimer,
-    groups: Groups,
-    cmdlines: CommandLines,
+    reload: Reload,
     sampler: Sampler,
-    examiner: Examiner,
-    originals: Originals,
-    coordinator: Teller,
     wake_ups: u64,
     stopping: bool,
 }
 
-/// What of [`Guard`] the two guards work with; a macro, so that the rest stays free to borrow.
-macro_rules! hands {
-    ($guard:expr) => {
-        Hands {
-            kernel: &mut $guard.kernel,
-            flights: &mut $guard.flights,
-            ledger: &mut $guard.ledger,
-            notices: &mut $guard.notices,
-            biographer: &$guard.biographer,
-            surveyor: &$guard.surveyor,
-            shield: &$guard.shield,
-            rules: &$guard.rules,
-            reclaimer: &$guard.reclaimer,
-            groups: &$guard.groups,
-            cmdlines: &$guard.cmdlines,
-            last_defence: &mut $guard.last_defence,
-            originals: &$guard.originals,
-            coordinator: &$guard.coordinator,
-            examiner: &$guard.examiner,
-            config: $guard.limit_config,
-        }
-    };
+/// What is done on SIGHUP.
+pub(crate) struct Reload(pub(crate) Box<dyn Fn() + Send>);
+
+impl std::fmt::Debug for Reload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Reload").finish_non_exhaustive()
+    }
 }
 
 /// The loop of the machine's own daemon.
@@ -210,7 +144,8 @@ impl Guard {
         // was 3 times what it is with it (48 processes on 2 CPUs).
         // Above the reapers, which would otherwise push it off the CPU that it wakes them on.
         if raise_decider() == Priority::Unchanged {
-            self.notices
+            self.hands
+                .notices
                 .say(format_args!("it competes for the CPU like any program: CAP_SYS_NICE is missing"));
         }
         while !self.stopping {
@@ -227,7 +162,7 @@ impl Guard {
         let mut descriptors: Vec<PollFd<'_>> =
             self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
         let timeout = self.next_deadline().map(|due| {
-            let nanoseconds = due.0.saturating_sub(self.kernel.now().0);
+            let nanoseconds = due.0.saturating_sub(self.hands.kernel.now().0);
             TimeSpec::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
         });
         match ppoll(&mut descriptors, timeout, None) {
@@ -240,14 +175,14 @@ impl Guard {
         [self.signals.as_fd(), self.mailbox.as_fd()]
             .into_iter()
             .chain(self.attached.as_ref().map(|attached| attached.events.fd()))
-            .chain(self.flights.descriptors())
+            .chain(self.hands.flights.descriptors())
             .chain(self.upgrades.as_ref().map(AsFd::as_fd))
     }
 
     fn take_signals(&mut self) -> io::Result<()> {
         while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
             match i32::try_from(info.ssi_signo).ok().and_then(|number| PosixSignal::try_from(number).ok()) {
-                Some(PosixSignal::SIGHUP) => (self.reload)(),
+                Some(PosixSignal::SIGHUP) => (self.reload.0)(),
                 Some(_) | None => self.stopping = true,
             }
         }
@@ -262,44 +197,30 @@ impl Guard {
             any = true;
         }
         if any {
-            hands!(self).renew_shield();
+            self.hands.renew_shield();
         }
     }
 }
 
 impl<K: Kernel> Guard<K> {
     pub(crate) fn new(setup: Setup<K>) -> Self {
-        let Setup { kernel, reaper, ledger, notices, pins, book, limit_config, machine, shield, .. } = setup;
+        let Setup { hands, pins, book, machine, obituary, mem_total, mailbox, signals, reload, sampler } =
+            setup;
         Self {
-            kernel,
-            flights: Flights::new(reaper),
-            ledger,
-            notices,
+            upgrades: hands.eligibility.shield.watch(),
+            hands,
             pins,
             book,
-            limit_config,
             machine: machine.map(MachineGuard::new),
             ranker: None,
-            upgrades: shield.watch(),
-            shield: Arc::new(shield),
-            rules: Arc::new(setup.rules),
-            last_defence: setup.last_defence,
-            obituary: setup.obituary,
-            mem_total: setup.mem_total,
+            obituary,
+            mem_total,
             attached: None,
             undrawn: Undrawn::default(),
-            mailbox: setup.mailbox,
-            signals: setup.signals,
-            reload: setup.reload,
-            biographer: setup.biographer,
-            surveyor: setup.surveyor,
-            reclaimer: setup.reclaimer,
-            groups: setup.groups,
-            cmdlines: setup.cmdlines,
-            sampler: setup.sampler,
-            examiner: setup.examiner,
-            originals: setup.originals,
-            coordinator: setup.coordinator,
+            mailbox,
+            signals,
+            reload,
+            sampler,
             wake_ups: 0,
             stopping: false,
         }
@@ -308,7 +229,7 @@ impl<K: Kernel> Guard<K> {
     /// Takes in what the programs have told before they go: whom they killed has to be written down.
     fn take_records(&mut self) {
         if let Some(attached) = &mut self.attached {
-            attached.take_records(&mut hands!(self));
+            attached.take_records(&mut self.hands);
         }
     }
 
@@ -321,7 +242,7 @@ impl<K: Kernel> Guard<K> {
     /// Writes down what the programs only counted, of users whose line goes.
     fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool) {
         if let Some(attached) = &mut self.attached {
-            attached.tell_folded_of(goes, &mut hands!(self));
+            attached.tell_folded_of(goes, &mut self.hands);
         }
     }
 
@@ -332,16 +253,16 @@ impl<K: Kernel> Guard<K> {
         self.settle_flights();
         self.tend();
         self.take_request();
-        self.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
+        self.hands.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
         self.sample();
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         let machine = self.machine.as_ref().map(MachineGuard::due);
-        let flights = if self.flights.is_empty() { None } else { self.flights.next_deadline() };
+        let flights = if self.hands.flights.is_empty() { None } else { self.hands.flights.next_deadline() };
         let limits = self.attached.as_ref().and_then(|attached| {
             let ladders =
-                attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.limit_config));
+                attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.hands.config));
             let at_once = (!attached.unfinished.is_empty() || attached.near_is_old).then_some(Nanos(0));
             ladders
                 .chain(attached.next_scan())
@@ -350,26 +271,26 @@ impl<K: Kernel> Guard<K> {
                 .chain(at_once)
                 .min()
         });
-        let samples = self.sampler.due(self.ledger.trails());
+        let samples = self.sampler.due(self.hands.ledger.trails());
         [machine, flights, limits, samples].into_iter().flatten().min()
     }
 
     fn tend(&mut self) {
         if let Some(attached) = &mut self.attached
-            && let Err(error) = attached.tend(&mut hands!(self))
+            && let Err(error) = attached.tend(&mut self.hands)
         {
-            self.notices.once("limits", &error);
+            self.hands.notices.once("limits", &error);
         }
         if let Some(machine) = &mut self.machine {
-            machine.tend(&mut hands!(self));
+            machine.tend(&mut self.hands);
         }
     }
 
     /// Tells the guards which of their victims are gone.
     fn settle_flights(&mut self) {
         let mut gone = Vec::new();
-        let now = self.kernel.now();
-        self.flights.settle(&self.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
+        let now = self.hands.kernel.now();
+        self.hands.flights.settle(&self.hands.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
         for (owner, victim) in gone {
             match (owner, &mut self.attached, &mut self.machine) {
                 (Owner::User(uid), Some(attached), _) => {
@@ -380,8 +301,8 @@ impl<K: Kernel> Guard<K> {
                     }
                 }
                 (Owner::Machine, _, Some(machine)) => {
-                    let others = self.flights.count_of(|owner| owner == Owner::Machine) > 0;
-                    machine.freed(victim, others, self.groups.busy(), now);
+                    let others = self.hands.flights.count_of(|owner| owner == Owner::Machine) > 0;
+                    machine.freed(victim, others, self.hands.workers.groups.busy(), now);
                 }
                 (Owner::User(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}
             }
@@ -398,8 +319,8 @@ impl<K: Kernel> Guard<K> {
     /// Records what programs that are being replaced have done.
     fn hear_out(&mut self, replaced: Option<&mut Attached<K>>) {
         if let Some(replaced) = replaced {
-            replaced.take_records(&mut hands!(self));
-            replaced.tell_folded_of(|_| true, &mut hands!(self));
+            replaced.take_records(&mut self.hands);
+            replaced.tell_folded_of(|_| true, &mut self.hands);
         }
     }
 
@@ -411,9 +332,9 @@ impl<K: Kernel> Guard<K> {
         let accounts = attached.limits.accounts()?;
         let over = accounts.iter().filter(|one| one.effective.is_some_and(|effective| one.usage > effective));
         for account in over {
-            attached.judge(account.uid, None, &mut hands!(self))?;
+            attached.judge(account.uid, None, &mut self.hands)?;
         }
-        attached.plan_scan(self.kernel.now());
+        attached.plan_scan(self.hands.kernel.now());
         Ok(())
     }
 
@@ -423,40 +344,24 @@ impl<K: Kernel> Guard<K> {
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
             Request::Surveyed(survey) => {
                 if let Some(attached) = &mut self.attached
-                    && let Err(error) = attached.take_survey(&survey, &mut hands!(self))
+                    && let Err(error) = attached.take_survey(&survey, &mut self.hands)
                 {
-                    self.notices.once("copies", &error);
+                    self.hands.notices.once("copies", &error);
                 }
             }
-            Request::Configure { limits, machine, last_defence, rules, headroom, reply } => {
-                self.coordinator.tell(Word::Headroom(headroom));
-                self.limit_config = limits;
-                if let Some(machine) = self.machine.as_mut().filter(|_| *self.rules != rules) {
-                    machine.judge_anew();
-                }
-                self.rules = Arc::new(rules);
-                if let Some(attached) = &mut self.attached {
-                    attached.weights.doubt_all(&attached.near);
-                }
-                self.last_defence.configure(last_defence);
-                if let Some(attached) = &self.attached
-                    && let Err(error) = attached.limits.attend(limits.triggers.kernel)
-                {
-                    self.notices.once("limits", &error);
-                }
-                self.configure_machine(machine);
-                hands!(self).renew_shield();
+            Request::Configure { configured, reply } => {
+                self.configure(configured);
                 reply.send(Ok(()));
             }
             Request::Examined(findings) => {
                 if let Some(renewed) = &findings.renewed {
-                    self.shield = Arc::clone(renewed);
+                    self.hands.eligibility.shield = Arc::clone(renewed);
                     self.protect_anew();
                 }
                 if let Some(attached) = &mut self.attached
-                    && let Err(error) = attached.take_findings(findings, &mut hands!(self))
+                    && let Err(error) = attached.take_findings(findings, &mut self.hands)
                 {
-                    self.notices.once("limits", &error);
+                    self.hands.notices.once("limits", &error);
                 }
             }
             Request::CommandLines(found) => {
@@ -467,7 +372,7 @@ impl<K: Kernel> Guard<K> {
                     machine.learn(found);
                 }
             }
-            Request::Equip(selector) => self.kernel.equip(*selector),
+            Request::Equip(selector) => self.hands.kernel.equip(*selector),
             Request::LastDefence(deed) => {
                 if let Some(deed) = self.obituary.hear(deed) {
                     self.record_last_defence(&deed);
@@ -489,27 +394,48 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
+    /// The configuration changed.
+    fn configure(&mut self, configured: Configured) {
+        let Configured { limits, machine, last_defence, rules, headroom } = configured;
+        self.hands.coordinator.tell(Word::Headroom(headroom));
+        self.hands.config = limits;
+        if let Some(machine) = self.machine.as_mut().filter(|_| *self.hands.eligibility.rules != rules) {
+            machine.judge_anew();
+        }
+        self.hands.eligibility.rules = Arc::new(rules);
+        if let Some(attached) = &mut self.attached {
+            attached.weights.doubt_all(&attached.near);
+        }
+        self.hands.last_defence.configure(last_defence);
+        if let Some(attached) = &self.attached
+            && let Err(error) = attached.limits.attend(limits.triggers.kernel)
+        {
+            self.hands.notices.once("limits", &error);
+        }
+        self.configure_machine(machine);
+        self.hands.renew_shield();
+    }
+
     /// Other files are in the place of protected ones: both sides go by them, of what runs already too.
     fn protect_anew(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.judge_anew();
         }
         if let Some(attached) = &mut self.attached {
-            match attached.limits.protect_exes(self.shield.executables()) {
+            match attached.limits.protect_exes(self.hands.eligibility.shield.executables()) {
                 Ok(()) => attached.hasten_scan(),
-                Err(error) => self.notices.once("protected executables", &error),
+                Err(error) => self.hands.notices.once("protected executables", &error),
             }
         }
     }
 
     /// Whoever selects for the machine; where the machine is not guarded, one that does nothing else.
-    fn ranker_mut<T>(&mut self, with: impl FnOnce(&mut MachineGuard, &mut Hands<'_, K>) -> T) -> T {
-        let mut hands = hands!(self);
+    fn ranker_mut<T>(&mut self, with: impl FnOnce(&mut MachineGuard, &mut Hands<K>) -> T) -> T {
         match &mut self.machine {
-            Some(machine) => with(machine, &mut hands),
+            Some(machine) => with(machine, &mut self.hands),
             None => {
                 let ranker = self.ranker.get_or_insert_with(|| MachineGuard::new(MachineConfig::default()));
-                with(ranker, &mut hands)
+                with(ranker, &mut self.hands)
             }
         }
     }
@@ -518,7 +444,7 @@ impl<K: Kernel> Guard<K> {
         match self.ranker_mut(|ranker, hands| ranker.foremost(among, hands)) {
             Ok(order) => told.tell(order.iter().map(Candidate::id).collect()),
             Err(error) => {
-                self.notices.once("working set", &error);
+                self.hands.notices.once("working set", &error);
                 told.tell(Vec::new());
             }
         }
@@ -527,7 +453,7 @@ impl<K: Kernel> Guard<K> {
     /// Nobody wants to know any more who comes first.
     fn rest_ranker(&mut self) {
         if let Some(mut ranker) = self.ranker.take() {
-            ranker.cool(&mut self.kernel);
+            ranker.cool(&mut self.hands.kernel);
         }
     }
 
@@ -540,7 +466,7 @@ impl<K: Kernel> Guard<K> {
             }
             (None, _) => {
                 if let Some(mut machine) = self.machine.take() {
-                    machine.cool(&mut self.kernel);
+                    machine.cool(&mut self.hands.kernel);
                 }
             }
         }
@@ -548,17 +474,17 @@ impl<K: Kernel> Guard<K> {
 
     /// Records what an earlier daemon did and did not come to write.
     pub(crate) fn inherit(&mut self, inheritance: Inheritance) {
-        self.ledger.inherit(inheritance);
+        self.hands.ledger.inherit(inheritance);
     }
 
     /// How fast memory came back from killed processes.
     pub(crate) fn rates(&self) -> Rates {
-        self.flights.rates()
+        self.hands.flights.rates()
     }
 
     /// Says something in the journal.
     pub(crate) fn say(&mut self, text: &str) {
-        self.notices.say(text);
+        self.hands.notices.say(text);
     }
 
     /// Ends guarding: everything that is pinned goes, unless it is to be kept for the next daemon.
@@ -580,14 +506,14 @@ impl<K: Kernel> Guard<K> {
         for deceased in self.obituary.stop() {
             self.record_deceased(deceased);
         }
-        if let Err(error) = self.flights.stop() {
-            self.notices.say(format_args!("the reaper did not end well: {error}"));
+        if let Err(error) = self.hands.flights.stop() {
+            self.hands.notices.say(format_args!("the reaper did not end well: {error}"));
         }
-        if let Err(error) = self.last_defence.stop(!keep) {
-            self.notices.say(error);
+        if let Err(error) = self.hands.last_defence.stop(!keep) {
+            self.hands.notices.say(error);
         }
         if !keep {
-            self.kernel.remove(&self.pins)?;
+            self.hands.kernel.remove(&self.pins)?;
         }
         Ok(())
     }

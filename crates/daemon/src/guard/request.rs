@@ -88,21 +88,24 @@ pub(crate) enum Change {
     All,
 }
 
+/// What the configuration says to the guards.
+#[derive(Debug, Clone)]
+pub(crate) struct Configured {
+    pub(crate) limits: LimitConfig,
+    pub(crate) machine: Option<MachineConfig>,
+    pub(crate) last_defence: LastDefenceConfig,
+    pub(crate) rules: Rules,
+    /// What grants leave free under each line.
+    pub(crate) headroom: Bytes,
+}
+
 /// A request.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// These are the lines now. The programs are loaded already where there are any.
     Lines { book: Arc<LineBook>, change: Change, reply: Reply<Result<(), Refusal>> },
     /// The configuration changed.
-    Configure {
-        limits: LimitConfig,
-        machine: Option<MachineConfig>,
-        last_defence: LastDefenceConfig,
-        rules: Rules,
-        /// What grants leave free under each line.
-        headroom: Bytes,
-        reply: Reply<Result<(), Refusal>>,
-    },
+    Configure { configured: Configured, reply: Reply<Result<(), Refusal>> },
     /// Accounts with a line.
     Accounts { user: Option<Uid>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
     /// The kernel's own OOM killer took somebody.

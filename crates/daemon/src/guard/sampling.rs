@@ -17,19 +17,19 @@ use plimsoll_sys::bpf::AccountFacts;
 impl<K: Kernel> Guard<K> {
     /// Samples what there is to sample, if the last time is long enough ago.
     pub(super) fn sample(&mut self) {
-        let now = self.kernel.now();
-        self.ledger.date_trails(now);
+        let now = self.hands.kernel.now();
+        self.hands.ledger.date_trails(now);
         if !self.sampler.is_time(now) {
             return;
         }
         let machine = self.machine.as_ref();
-        if self.attached.is_none() && machine.is_none() && self.ledger.trails().is_empty() {
+        if self.attached.is_none() && machine.is_none() && self.hands.ledger.trails().is_empty() {
             // Nothing is guarded: there are no incidents to come.
             return;
         }
         let near = self.attached.as_ref().is_some_and(|attached| !attached.near.is_empty());
         let tense = near || machine.is_some_and(MachineGuard::is_pressed);
-        let trails = self.ledger.trails();
+        let trails = self.hands.ledger.trails();
         let following = tense || !trails.is_empty();
         // An incident that is nobody's here has the machine looked at, which costs the same however many accounts there are.
         let looks = tense || trails.follows_any() || self.sampler.has_rested(now);
@@ -37,15 +37,15 @@ impl<K: Kernel> Guard<K> {
         {
             Some(Ok(facts)) => facts,
             Some(Err(error)) => {
-                self.notices.once("minutes before", &error);
+                self.hands.notices.once("minutes before", &error);
                 Vec::new()
             }
             None => Vec::new(),
         };
         if looks {
-            self.sampler.looked(now, Nanos(self.kernel.now().0.saturating_sub(now.0)));
+            self.sampler.looked(now, Nanos(self.hands.kernel.now().0.saturating_sub(now.0)));
         }
-        let (page_size, trails) = (self.ledger.page_size(), self.ledger.trails());
+        let (page_size, trails) = (self.hands.ledger.page_size(), self.hands.ledger.trails());
         let accounts = facts.iter().map(|one| account_now(one, page_size, trails.follows(one.uid)));
         // With stalls where it matters, by a thread that may wait for them.
         let reading = self.machine.as_ref().and_then(MachineGuard::last).filter(|_| !following);
@@ -58,7 +58,7 @@ impl<K: Kernel> Guard<K> {
 
     /// Incidents whose ten seconds are over.
     fn conclude(&mut self, now: Nanos) {
-        while let Some(trail) = self.ledger.next_over(now) {
+        while let Some(trail) = self.hands.ledger.next_over(now) {
             self.sampler.conclude(trail);
         }
     }

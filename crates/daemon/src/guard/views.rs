@@ -56,8 +56,8 @@ impl<K: TheKernel> Guard<K> {
         let Some(attached) = &mut self.attached else {
             return Ok(Vec::new());
         };
-        if asker == ROOT || attached.last_scan_ago(self.kernel.now()) > SCAN_FOR_USERS_EVERY {
-            attached.scan(&self.kernel)?;
+        if asker == ROOT || attached.last_scan_ago(self.hands.kernel.now()) > SCAN_FOR_USERS_EVERY {
+            attached.scan(&self.hands.kernel)?;
         }
         attached.limits.accounts()
     }
@@ -91,9 +91,9 @@ impl<K: TheKernel> Guard<K> {
             daemon: true,
             triggers: Triggers {
                 kernel: self.kernel_trigger(),
-                daemon: if !self.limit_config.triggers.daemon {
+                daemon: if !self.hands.config.triggers.daemon {
                     "switched off in the configuration"
-                } else if self.limit_config.dry_run {
+                } else if self.hands.config.dry_run {
                     "dry run: decisions are recorded, nothing is sent"
                 } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
@@ -107,7 +107,7 @@ impl<K: TheKernel> Guard<K> {
                     "idle: no line is set and the machine guard is off"
                 }
                 .into(),
-                last_defence: self.last_defence.words(limits_on, self.limit_config.dry_run),
+                last_defence: self.hands.last_defence.words(limits_on, self.hands.config.dry_run),
             },
             guards: self.guards(limits_on),
             accounts,
@@ -124,10 +124,10 @@ impl<K: TheKernel> Guard<K> {
         let Some(attached) = self.attached.as_ref().filter(|_| !self.undrawn.is_all()) else {
             return undrawn.unwrap_or_else(|| "not attached: no line is set".into());
         };
-        if !self.limit_config.triggers.kernel {
+        if !self.hands.config.triggers.kernel {
             return "switched off in the configuration: crossings are only reported".into();
         }
-        if self.limit_config.dry_run {
+        if self.hands.config.dry_run {
             return "dry run: crossings are recorded, nothing is sent".into();
         }
         let meta = attached.limits.meta();
@@ -153,18 +153,19 @@ impl<K: TheKernel> Guard<K> {
     }
 
     fn guards(&self, limits_on: bool) -> Guards {
-        let dying_lines = self.flights.count_of(|owner| matches!(owner, Owner::User(_)));
-        let dying_machine = self.flights.count_of(|owner| owner == Owner::Machine);
-        let dying_floor = self.flights.count_of(|owner| owner == Owner::WorkingSet);
+        let dying_lines = self.hands.flights.count_of(|owner| matches!(owner, Owner::User(_)));
+        let dying_machine = self.hands.flights.count_of(|owner| owner == Owner::Machine);
+        let dying_floor = self.hands.flights.count_of(|owner| owner == Owner::WorkingSet);
         let view = |on: bool, dying, guard| GuardView {
             state: if on { "on" } else { "off" }.into(),
-            dry_run: self.limit_config.dry_run,
+            dry_run: self.hands.config.dry_run,
             dying,
-            incidents: self.ledger.recorded(guard),
-            last_incident: self.ledger.last_id(guard),
+            incidents: self.hands.ledger.recorded(guard),
+            last_incident: self.hands.ledger.last_id(guard),
         };
         let (kernel, programs) = self.obituary.words();
-        let (incidents, last) = (self.ledger.recorded(Side::Kernel), self.ledger.last_id(Side::Kernel));
+        let (incidents, last) =
+            (self.hands.ledger.recorded(Side::Kernel), self.hands.ledger.last_id(Side::Kernel));
         Guards {
             others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
             tmalloc: Some(self.tmalloc()),
@@ -176,15 +177,15 @@ impl<K: TheKernel> Guard<K> {
                 resident_bytes: None,
                 uptime_seconds: None,
                 wake_ups: Some(self.wake_ups),
-                incidents_lost: Some(self.ledger.lost()),
-                protected: u64::try_from(self.shield.len()).ok(),
-                reap_lowest_bytes_per_second: self.flights.rates().lowest(),
+                incidents_lost: Some(self.hands.ledger.lost()),
+                protected: u64::try_from(self.hands.eligibility.shield.len()).ok(),
+                reap_lowest_bytes_per_second: self.hands.flights.rates().lowest(),
             },
         }
     }
 
     fn tmalloc(&self) -> TmallocView {
-        let (state, tally) = match self.coordinator.shown() {
+        let (state, tally) = match self.hands.coordinator.shown() {
             Shown::On(tally) => (String::from("on"), tally),
             Shown::Starting => (String::from("starting"), Tally::default()),
             Shown::Off(why) => (format!("off: {why}"), Tally::default()),
@@ -195,8 +196,8 @@ impl<K: TheKernel> Guard<K> {
             waiting: tally.waiting,
             granted: tally.granted,
             refused: tally.refused,
-            incidents: self.ledger.recorded(Side::Tmalloc),
-            last_incident: self.ledger.last_id(Side::Tmalloc),
+            incidents: self.hands.ledger.recorded(Side::Tmalloc),
+            last_incident: self.hands.ledger.last_id(Side::Tmalloc),
         }
     }
 
@@ -226,7 +227,7 @@ impl<K: TheKernel> Guard<K> {
     }
 
     fn selection(&self, machine: &MachineGuard) -> Selection {
-        let now = self.kernel.now();
+        let now = self.hands.kernel.now();
         let ready = machine.ready_since(now).map(|taken| now.0.saturating_sub(taken.0));
         Selection { from: machine.source().map(String::from), ready_ns: ready, last: machine.effort() }
     }

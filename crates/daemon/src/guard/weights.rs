@@ -244,7 +244,7 @@ impl<K: Kernel> Attached<K> {
     /// Has those judged who could come first, of the account that was listed last. More than that are left alone: whoever
     /// stays below half of that cannot come first before the next look. `all`: and whoever was not judged, however small: a
     /// session may stand on it, which is to be known before the larger ones are gone.
-    pub(crate) fn examine(&mut self, user: Uid, all: bool, hands: &Hands<'_, K>) {
+    pub(crate) fn examine(&mut self, user: Uid, all: bool, hands: &Hands<K>) {
         let moment = hands.now();
         if let Some(since) = self.weights.awaited.get(&user)
             && moment.0.saturating_sub(since.0) < LOST_AFTER.0
@@ -259,20 +259,20 @@ impl<K: Kernel> Attached<K> {
             self.ask_for_cmdlines(user, moment, hands);
             return;
         }
-        let (shield, rules) = (Arc::clone(hands.shield), Arc::clone(hands.rules));
         let tried = |case: &Case| (case.mm, Tried { user, tracked_ns: case.tracked_ns, when: moment });
         let asked: Vec<(u64, Tried)> = cases.iter().map(tried).collect();
-        if hands.examiner.ask(Docket { user, cases, shield, rules }) {
+        if hands.workers.examiner.ask(Docket { user, cases, eligibility: hands.eligibility.clone() }) {
             self.weights.awaited.insert(user, moment);
             self.weights.tried.extend(asked);
         }
     }
 
-    fn open_cases(&mut self, user: Uid, all: bool, hands: &Hands<'_, K>) -> Vec<Case> {
+    fn open_cases(&mut self, user: Uid, all: bool, hands: &Hands<K>) -> Vec<Case> {
         let moment = hands.now();
         let Self { weights, candidates, .. } = self;
         weights.forget_gone(user);
-        let floor = floor_of_interest(candidates, hands.rules.range(), |_| false).unwrap_or_default();
+        let floor =
+            floor_of_interest(candidates, hands.eligibility.rules.range(), |_| false).unwrap_or_default();
         let mut open: Vec<(&Candidate, &Entry)> = candidates
             .iter()
             .filter_map(|one| Some((one, weights.entry(one.mm)?)))
@@ -295,14 +295,10 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Takes in what came of a docket, and looks whether there are more to be judged: who comes first may be another now.
-    pub(crate) fn take_findings(
-        &mut self,
-        findings: Findings,
-        hands: &mut Hands<'_, K>,
-    ) -> Result<(), BpfError> {
+    pub(crate) fn take_findings(&mut self, findings: Findings, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let Findings { user, verdicts, rules, took, .. } = findings;
         self.weights.pace.spent(user, took, hands.now());
-        if !Arc::ptr_eq(&rules, hands.rules) {
+        if !Arc::ptr_eq(&rules, &hands.eligibility.rules) {
             // Others are in force by now, and everybody is being judged by these.
             return Ok(());
         }
@@ -342,13 +338,13 @@ impl<K: Kernel> Attached<K> {
         Ok(changed || late)
     }
 
-    fn ask_for_cmdlines(&mut self, user: Uid, moment: Nanos, hands: &Hands<'_, K>) {
-        if !hands.rules.ask_for_command_lines() {
+    fn ask_for_cmdlines(&mut self, user: Uid, moment: Nanos, hands: &Hands<K>) {
+        if !hands.eligibility.rules.ask_for_command_lines() {
             return;
         }
         let unread = self.weights.without_cmdline(user);
         // While it is still at others, these are asked for the next time.
-        if !unread.is_empty() && hands.cmdlines.ask(unread.clone()) {
+        if !unread.is_empty() && hands.workers.cmdlines.ask(unread.clone()) {
             let is_asked = |mm: u64, known: &Known| {
                 unread.contains(&Wanted { id: known.id, program: known.program(mm) })
             };
@@ -358,7 +354,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Looks at the accounts in which somebody is to be judged.
-    pub(crate) fn judge_wanted(&mut self, hands: &mut Hands<'_, K>) -> Result<(), BpfError> {
+    pub(crate) fn judge_wanted(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let moment = hands.now();
         if self.weights.due.is_none_or(|due| due > moment) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Who goes with the one that was selected: nobody, its tree, or its cgroup.
 
-use super::{Census, Court};
-use crate::guard::{groups::Group, population::Population};
+use super::Census;
+use crate::guard::{eligibility::Eligibility, groups::Group, population::Population};
 use plimsoll_policy::{
     preference::Scope,
     selection::{Candidate, Standing},
@@ -54,7 +54,7 @@ impl Census {
         &mut self,
         victim: VictimId,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
     ) -> Belonging {
         let known = self.numbered(victim.pid).filter(|(one, _)| one.id() == victim);
         let (parent, cgroup_id) = known.map_or((None, None), |(_, one)| (Some(one.parent), one.cgroup_id));
@@ -70,7 +70,7 @@ impl Census {
         let group = cgroup.as_ref().and_then(|own| population.group_of(own, cgroup_id, scope).ok()?);
         let company = match group {
             Some(group) => Company::Cgroup(group),
-            None => self.tree(victim, scope, population, court).map_or(Company::Nobody, Company::Tree),
+            None => self.tree(victim, scope, population, eligibility).map_or(Company::Nobody, Company::Tree),
         };
         Belonging { cgroup, child_of_init: parent == Some(Pid(1)), company }
     }
@@ -81,9 +81,9 @@ impl Census {
         victim: VictimId,
         scope: Scope,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
     ) -> Option<Tree> {
-        if !court.rules.name_trees() {
+        if !eligibility.rules.name_trees() {
             return None;
         }
         let mut root = (scope == Scope::Tree).then_some(victim);
@@ -94,7 +94,7 @@ impl Census {
                 break;
             };
             if let Some(id) = self.numbered(parent).map(|(one, _)| one.id()) {
-                self.look_closely(id, population, court);
+                self.look_closely(id, population, eligibility);
                 if self.judgement(id).is_some_and(|judgement| judgement.scope == Scope::Tree) {
                     root = Some(id);
                 }
@@ -146,9 +146,9 @@ impl Census {
         &mut self,
         id: VictimId,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
     ) -> Option<Candidate> {
-        self.look_closely(id, population, court);
+        self.look_closely(id, population, eligibility);
         let found = self.candidate(id)?;
         (found.standing == Standing::Free && !found.doubt.unjudged && id.pid.0 > 1).then_some(*found)
     }

@@ -1,10 +1,9 @@
-use super::{Census, Court, Effort};
+use super::{Census, Effort};
 use crate::cmdlines::Line;
 use crate::guard::{
+    eligibility::Eligibility,
     groups::Group,
-    last_defence::Originals,
     population::{Growth, NotKnown, Population, Seen, Source},
-    shield::Shield,
 };
 use plimsoll_policy::{
     preference::{Effect, Mark, PREFERRED, Pattern, Rule, Rules, Scope, Wish},
@@ -18,7 +17,7 @@ use plimsoll_sys::{
     cgroup::CgroupId,
     process::{HeldFolder, Portrait, ProcRoot, ProcessError},
 };
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// Processes with what a rough and what a close look shows of them.
 #[derive(Debug, Default)]
@@ -110,15 +109,15 @@ impl Population for Village {
 }
 
 /// Who comes first, and what it took to be sure.
+fn by(rules: &Rules) -> Eligibility {
+    Eligibility { rules: Arc::new(rules.clone()), ..Eligibility::default() }
+}
+
 fn choose(village: &mut Village, rules: &Rules, shmem: u64) -> (Option<u32>, Effort) {
     let mut census = Census::new();
     census.take(village, Reading::Known(Pages(shmem))).unwrap();
     assert_eq!(census.taken(), Some(Nanos(village.now)));
-    let effort = census.resolve(
-        village,
-        Court { shield: &Shield::default(), rules, originals: &Originals::default() },
-        |_| false,
-    );
+    let effort = census.resolve(village, &by(rules), |_| false);
     (select(census.candidates(), |_| false).victims.first().map(|one| one.pid.0), effort)
 }
 
@@ -183,15 +182,14 @@ fn nobody_is_selected_of_whom_it_is_not_known_whether_a_mark_protects_them() {
     village.cgroup = Some(b"/x.service");
     let mut census = Census::new();
     census.take(&mut village, Reading::Absent).unwrap();
-    let (shield, rules, originals) = (Shield::default(), Rules::default(), Originals::default());
-    let court = Court { shield: &shield, rules: &rules, originals: &originals };
-    census.resolve(&mut village, court, |_| false);
+    let eligibility = Eligibility::default();
+    census.resolve(&mut village, &eligibility, |_| false);
     assert!(
         select(census.candidates(), |_| false).victims.is_empty()
             && census.some_unlooked_before(None, |_| false)
     );
     village.mark_not_known = false;
-    assert_eq!(choose(&mut village, &rules, 0).0, Some(10));
+    assert_eq!(choose(&mut village, &Rules::default(), 0).0, Some(10));
 }
 
 #[test]
@@ -221,26 +219,18 @@ fn a_population_that_cannot_be_looked_at_is_an_error_and_not_an_empty_one() {
 }
 
 /// A list that is ready, and the rules that it was made by.
-fn warmed(village: &mut Village) -> (Census, Shield, Rules) {
-    let (mut census, shield, rules) = (Census::new(), Shield::default(), Rules::default());
+fn warmed(village: &mut Village) -> (Census, Eligibility) {
+    let (mut census, eligibility) = (Census::new(), Eligibility::default());
     census.take(village, Reading::Absent).unwrap();
-    census.resolve(
-        village,
-        Court { shield: &shield, rules: &rules, originals: &Originals::default() },
-        |_| false,
-    );
-    census.keep_warm(
-        village,
-        Court { shield: &shield, rules: &rules, originals: &Originals::default() },
-        |_| false,
-    );
-    (census, shield, rules)
+    census.resolve(village, &eligibility, |_| false);
+    census.keep_warm(village, &eligibility, |_| false);
+    (census, eligibility)
 }
 
 #[test]
 fn who_has_grown_since_is_found_without_another_look_at_all() {
     let mut village = Village::of([seen(10, 1000), seen(11, 100), seen(12, 1)]);
-    let (mut census, shield, rules) = warmed(&mut village);
+    let (mut census, eligibility) = warmed(&mut village);
     // Half of the first one's, at the weight of 2000 permille that an oom_score_adj can give.
     assert_eq!(village.floor, Some(Pages(250)));
     village.people[1].1 = Some(seen(11, 3000));
@@ -248,11 +238,7 @@ fn who_has_grown_since_is_found_without_another_look_at_all() {
     village.grown = vec![(11, 11), (13, 13), (10, 10)];
     let looks = village.looks;
     assert!(census.catch_up(&mut village));
-    census.resolve(
-        &mut village,
-        Court { shield: &shield, rules: &rules, originals: &Originals::default() },
-        |_| false,
-    );
+    census.resolve(&mut village, &eligibility, |_| false);
     let victims = select(census.candidates(), |_| false).victims;
     assert_eq!(victims.iter().map(|one| one.pid.0).collect::<Vec<_>>(), [11, 13, 10, 12]);
     assert!(village.looks - looks <= 4);
@@ -294,15 +280,11 @@ fn a_list_that_was_never_made_is_not_trusted() {
 fn a_command_line_that_was_read_ahead_is_held_against_the_rules() {
     let mut village = Village::of([seen(10, 1000), seen(11, 500)]);
     let line = || vec![Pattern::new("*--type=renderer*").unwrap()];
-    let rules = Rules::new(vec![Rule { cmdline: line(), ..Rule::new(Effect::Weight(PREFERRED)) }]).unwrap();
-    let shield = Shield::default();
+    let eligibility =
+        by(&Rules::new(vec![Rule { cmdline: line(), ..Rule::new(Effect::Weight(PREFERRED)) }]).unwrap());
     let mut census = Census::new();
     let mut first = |census: &mut Census| {
-        census.resolve(
-            &mut village,
-            Court { shield: &shield, rules: &rules, originals: &Originals::default() },
-            |_| false,
-        );
+        census.resolve(&mut village, &eligibility, |_| false);
         select(census.candidates(), |_| false).victims[0].pid.0
     };
     census.take(&mut Village::of([seen(10, 1000), seen(11, 500)]), Reading::Absent).unwrap();
@@ -330,18 +312,16 @@ fn a_command_line_of_the_program_before_exec_is_not_held_against_the_one_after_i
         cmdline: vec![Pattern::new("*--type=renderer*").unwrap()],
         ..Rule::new(Effect::Weight(PREFERRED))
     };
-    let rules = Rules::new(vec![rule]).unwrap();
-    let shield = Shield::default();
+    let eligibility = by(&Rules::new(vec![rule]).unwrap());
     let mut village = Village::of([seen(10, 1000), seen(11, 500)]);
     let mut census = Census::new();
     census.take(&mut village, Reading::Absent).unwrap();
     let id = VictimId { pid: Pid(11), start_ns: 1 };
     let first = |census: &mut Census, village: &mut Village| {
-        let court = Court { shield: &shield, rules: &rules, originals: &Originals::default() };
-        census.resolve(village, court, |_| false);
+        census.resolve(village, &eligibility, |_| false);
         let first = select(census.candidates(), |_| false).victims[0].id();
-        let stands = census.confirm(first, village, court);
-        census.resolve(village, court, |_| false);
+        let stands = census.confirm(first, village, &eligibility);
+        census.resolve(village, &eligibility, |_| false);
         (stands, select(census.candidates(), |_| false).victims[0].pid.0)
     };
     assert_eq!(first(&mut census, &mut village), (true, 10));

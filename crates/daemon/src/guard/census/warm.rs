@@ -1,8 +1,11 @@
 //! Keeping the list right between two looks at all: who has grown since is noted in the kernel, by the allocations
 //! themselves, while memory is about to run short.
 
-use super::{Census, Court, Detail};
-use crate::guard::population::{Growth, Population};
+use super::{Census, Detail};
+use crate::guard::{
+    eligibility::Eligibility,
+    population::{Growth, Population},
+};
 use plimsoll_policy::{
     reading::Reading,
     reservation::Tier,
@@ -24,10 +27,10 @@ impl Census {
     pub(crate) fn keep_warm<P: Population>(
         &mut self,
         population: &mut P,
-        court: Court<'_>,
+        eligibility: &Eligibility,
         skip: impl Fn(VictimId) -> bool,
     ) {
-        let range = self.range(court.rules);
+        let range = self.range(&eligibility.rules);
         let floor = floor_of_interest(&self.candidates, range, skip).unwrap_or(FLOOR_AT_FIRST);
         self.watched = population.watch(floor);
         self.attached |= self.watched;

@@ -1,5 +1,5 @@
 use super::{Case, Docket, examine, judge};
-use crate::guard::{census::Court, last_defence::Originals, shield::Shield};
+use crate::guard::Eligibility;
 use plimsoll_policy::{
     preference::{AVOIDED, Effect, Judge, Mark, Pattern, Rule, Rules},
     selection::Protection,
@@ -31,9 +31,10 @@ fn case_of(pid: Pid, cmdline: Option<&str>) -> Case {
 }
 
 fn verdicts(rules: Vec<Rule>, cases: Vec<Case>) -> Vec<super::Verdict> {
-    let (shield, rules) = (Arc::new(Shield::default()), Arc::new(Rules::new(rules).unwrap()));
-    let docket = Docket { user: Uid(1), cases, shield, rules: Arc::clone(&rules) };
-    let findings = examine(docket, &mut proc(), &Originals::default(), &mut Portrait::default());
+    let rules = Arc::new(Rules::new(rules).unwrap());
+    let eligibility = Eligibility { rules: Arc::clone(&rules), ..Eligibility::default() };
+    let docket = Docket { user: Uid(1), cases, eligibility };
+    let findings = examine(docket, &mut proc(), &mut Portrait::default());
     assert!(Arc::ptr_eq(&findings.rules, &rules));
     findings.verdicts
 }
@@ -59,12 +60,11 @@ fn a_process_is_judged_by_what_it_runs_and_a_later_one_of_its_number_is_not() {
 
 #[test]
 fn one_of_whom_it_is_not_known_whether_it_is_marked_has_no_verdict() {
-    let (shield, rules, originals) = (Shield::default(), Rules::default(), Originals::default());
-    let court = Court { shield: &shield, rules: &rules, originals: &originals };
+    let eligibility = Eligibility::default();
     let mut portrait = Portrait::default();
     let mut judged = |kind: fn() -> Result<Option<Mark>, CgroupErrorKind>| {
         let marks = |_: &[u8]| kind().map_err(|kind| CgroupError { operation: "x", path: "/".into(), kind });
-        judge(case(None), &mut proc(), court, (&marks, &mut portrait)).is_ok()
+        judge(case(None), &mut proc(), &eligibility, (&marks, &mut portrait)).is_ok()
     };
     assert!(judged(|| Ok(None)));
     let in_a_cgroup = proc().cgroup(Pid(std::process::id())).unwrap().is_some();

@@ -1,17 +1,15 @@
 use super::{Ended, Group, Groups, Order, told};
-use crate::guard::{last_defence::Originals, report::Journal, shield::Shield};
+use crate::guard::{Eligibility, report::Journal};
 use crate::offload::Offload;
-use plimsoll_policy::{preference::Rules, units::Nanos};
+use plimsoll_policy::units::Nanos;
 use plimsoll_sys::{cgroup::CgroupId, process::ReaperHandle};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 fn order(cgroup: &str, dry_run: bool) -> Order {
     Order {
         cgroup: Group { path: cgroup.as_bytes().to_vec(), id: CgroupId(1) },
         ordered: Nanos(plimsoll_sys::process::clock_monotonic_ns()),
-        shield: Arc::new(Shield::default()),
-        rules: Arc::new(Rules::default()),
-        originals: Originals::default(),
+        eligibility: Eligibility::default(),
         dry_run,
     }
 }

@@ -14,7 +14,6 @@ use plimsoll_policy::{
     selection::{Candidate, Decision},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use std::sync::Arc;
 
 /// What the service manager is told before the first signal, so that it does not take the end for a crash; `None`: nothing.
 fn beginning(belonging: &Belonging) -> Option<UnitMark> {
@@ -31,19 +30,18 @@ fn beginning(belonging: &Belonging) -> Option<UnitMark> {
     }
 }
 
-fn order<K: Kernel>(group: &Group, dry_run: bool, hands: &mut Hands<'_, K>) {
-    let (shield, rules) = (Arc::clone(hands.shield), Arc::clone(hands.rules));
-    let (cgroup, originals) = (group.clone(), hands.originals.clone());
-    let order = Order { cgroup, ordered: hands.now(), shield, rules, originals, dry_run };
-    if !hands.groups.order(order) {
+fn order<K: Kernel>(group: &Group, dry_run: bool, hands: &mut Hands<K>) {
+    let (cgroup, eligibility) = (group.clone(), hands.eligibility.clone());
+    let order = Order { cgroup, ordered: hands.now(), eligibility, dry_run };
+    if !hands.workers.groups.order(order) {
         hands.notices.say("a cgroup was not killed with its victim: too many wait their turn");
     }
 }
 
 /// Before the first signal: the service manager is told.
-pub(super) fn announce<K: Kernel>(belonging: &Belonging, hands: &mut Hands<'_, K>) {
+pub(super) fn announce<K: Kernel>(belonging: &Belonging, hands: &mut Hands<K>) {
     if let Some(unit) = beginning(belonging)
-        && !hands.groups.mark(unit.clone())
+        && !hands.workers.groups.mark(unit.clone())
     {
         let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
         hands.notices.say(format_args!(
@@ -58,7 +56,7 @@ impl MachineGuard {
     pub(super) fn end_together<K: Kernel>(
         &mut self,
         belonging: &Belonging,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Vec<Signalled<K>> {
         let mut sent = Vec::new();
         match &belonging.company {
@@ -90,7 +88,7 @@ impl MachineGuard {
         }
         if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
             let killed = u64::try_from(sent.len()).unwrap_or(u64::MAX).saturating_add(1);
-            if !hands.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
+            if !hands.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
                 // The number is for systemd's log alone.
             }
         }
@@ -98,7 +96,7 @@ impl MachineGuard {
     }
 
     /// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
-    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, hands: &mut Hands<'_, K>) -> Tree {
+    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, hands: &mut Hands<K>) -> Tree {
         let mut tree = tree.clone();
         if let Err(error) = self.list(hands) {
             hands.notices.once("machine guard", &error);
@@ -110,9 +108,8 @@ impl MachineGuard {
         tree
     }
 
-    fn end_one<K: Kernel>(&mut self, id: VictimId, hands: &mut Hands<'_, K>) -> Option<Signalled<K>> {
-        let court = hands.court();
-        let candidate = self.census.endable(id, hands.kernel, court)?;
+    fn end_one<K: Kernel>(&mut self, id: VictimId, hands: &mut Hands<K>) -> Option<Signalled<K>> {
+        let candidate = self.census.endable(id, &mut hands.kernel, &hands.eligibility)?;
         // The victim itself, and those of its memory: they were signalled first.
         if hands.flights.find(id).is_some() || self.state.skipped(id) {
             return None;
@@ -134,7 +131,7 @@ impl MachineGuard {
         decision: &Decision,
         signal: Signal,
         belonging: &Option<Belonging>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Vec<Victim> {
         let mut ends: Vec<Candidate> = decision.together().copied().collect();
         if let (true, Signal::Kill, Some(belonging)) = (decision.dry_run, signal, belonging) {
@@ -145,10 +142,12 @@ impl MachineGuard {
             match &belonging.company {
                 Company::Nobody => {}
                 Company::Tree(tree) => {
-                    let (tree, court) = (self.of_this_moment(tree, hands), hands.court());
+                    let tree = self.of_this_moment(tree, hands);
                     for id in tree.members {
                         let known = ends.iter().any(|one| one.id() == id);
-                        ends.extend(self.census.endable(id, hands.kernel, court).filter(|_| !known));
+                        ends.extend(
+                            self.census.endable(id, &mut hands.kernel, &hands.eligibility).filter(|_| !known),
+                        );
                     }
                 }
                 Company::Cgroup(group) => order(group, true, hands),

@@ -59,7 +59,7 @@ impl MachineGuard {
     pub(crate) fn foremost<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
         hands.kernel.begin_decision();
         let mut found = self.in_order(among, hands)?;
@@ -68,7 +68,7 @@ impl MachineGuard {
             found.clear();
         }
         // Whoever is ended in the kernel may be gone before its incident is written.
-        hands.biographer.read(found.iter().map(Candidate::id));
+        hands.workers.biographer.read(found.iter().map(Candidate::id));
         Ok(found)
     }
 
@@ -76,7 +76,7 @@ impl MachineGuard {
     fn in_order<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
         let moment = hands.now();
         self.wanted_until = moment.saturating_add(WANTED);
@@ -89,8 +89,7 @@ impl MachineGuard {
                 let is_found = || found.iter().any(|one| one.id() == victim);
                 is_passed_over(victim, state, among) || is_found()
             };
-            let court = hands.court();
-            self.census.resolve(hands.kernel, court, skip);
+            self.census.resolve(&mut hands.kernel, &hands.eligibility, skip);
             let Some(next) = selection::rank_without(self.census.candidates(), skip).first().copied() else {
                 break;
             };
@@ -103,7 +102,7 @@ impl MachineGuard {
     fn surely_first<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Result<Option<Candidate>, ProcessError> {
         hands.kernel.begin_decision();
         for _ in 0..CONFIRM_TRIES {
@@ -134,18 +133,23 @@ impl MachineGuard {
         &mut self,
         first: Option<&Candidate>,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> bool {
         let state = &self.state;
         let skip = |victim| is_passed_over(victim, state, among);
         first.is_some_and(|first| {
-            self.floor_patience.waits_for_dying(first, (&self.census, hands.flights), hands.kernel, skip)
+            self.floor_patience.waits_for_dying(
+                first,
+                (&self.census, &hands.flights),
+                &mut hands.kernel,
+                skip,
+            )
         })
     }
 
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
     /// The programs ask for it once, and count on its being done: while there is anybody, it waits only for who is being ended.
-    pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<'_, K>) {
+    pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<K>) {
         let among = below.among.as_ref();
         let first = match below.taken {
             // It was ended, and told, before: the programs may have asked for it first, and not waited for the answer.
@@ -169,8 +173,7 @@ impl MachineGuard {
         if below.taken.is_none() && self.waits_for_dying(Some(&first), among, hands) {
             return;
         }
-        let court = hands.court();
-        let belonging = self.census.belonging(first.id(), hands.kernel, court);
+        let belonging = self.census.belonging(first.id(), &mut hands.kernel, &hands.eligibility);
         announce(&belonging, hands);
         let mut sent = self.end_memory_of(first, below.taken, hands);
         if sent.is_empty() {
@@ -187,7 +190,7 @@ impl MachineGuard {
         &mut self,
         first: Candidate,
         taken: Option<(VictimId, Nanos)>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) -> Vec<Signalled<K>> {
         let mut sent = Vec::new();
         let together: Vec<Candidate> = self
@@ -219,7 +222,7 @@ impl MachineGuard {
     }
 
     /// As the list has it that the programs were given a moment ago.
-    fn known<K: Kernel>(&self, id: VictimId, hands: &mut Hands<'_, K>) -> Candidate {
+    fn known<K: Kernel>(&self, id: VictimId, hands: &mut Hands<K>) -> Candidate {
         let listed = self.census.candidates().iter().find(|one| one.id() == id).copied();
         listed.unwrap_or_else(|| {
             let process = hands.kernel.process(id.pid).ok().filter(|process| process.start_ns == id.start_ns);
@@ -243,7 +246,7 @@ impl MachineGuard {
         below: &BelowFloor,
         reason: Reason,
         sent: Vec<Signalled<K>>,
-        hands: &mut Hands<'_, K>,
+        hands: &mut Hands<K>,
     ) {
         let signalled = sent.first().map(|one| one.moment);
         let occasion = Occasion {

@@ -15,20 +15,16 @@ mod seam;
 mod world;
 
 use super::{
-    Change, Examiner, Groups, Guard, Journal, LastDefence, Ledger, Notices, Originals, Reclaimer, Request,
-    Setup, Shield,
-    examiner::{Docket, Findings},
+    Change, Guard, Hands, Journal, Ledger, Notices, Reload, Request, Setup, Workers,
+    examiner::{Docket, Examiner, Findings},
     kernel::Held as _,
     mailbox,
 };
 use crate::{
     api::control::Refusal,
-    biography::Biographer,
-    cmdlines::CommandLines,
     history::{Inheritance, Recorded},
     obituary::Obituary,
     sampler::Sampler,
-    survey::Surveyor,
 };
 use entries::Maps;
 use nix::sys::{
@@ -38,9 +34,7 @@ use nix::sys::{
 use plimsoll_policy::{
     account::Action,
     incident::Outcome,
-    limits::LimitConfig,
     lines::{Line, LineBook, Place, Target, UidRange},
-    preference::Rules,
     size::Size,
     units::{Bytes, PageSize, Uid},
     victim::{Signal, VictimId},
@@ -176,34 +170,25 @@ impl Simulation {
         let (mailbox, _) = mailbox().unwrap();
         let (examiner, dockets) = Examiner::by_another();
         self.dockets = Some(dockets);
+        let page_size = PageSize::from_bytes(PAGE_BYTES).unwrap();
+        let ledger = Ledger::new(writer, self.next_incident, page_size);
+        let (kernel, reaper) = (self.machine.clone(), self.machine.clone());
         let mut guard = Guard::new(Setup {
-            kernel: self.machine.clone(),
-            reaper: self.machine.clone(),
-            ledger: Ledger::new(writer, self.next_incident, PageSize::from_bytes(PAGE_BYTES).unwrap()),
-            notices: Notices::new(Journal::mute()),
+            hands: Hands {
+                workers: Workers { examiner, ..Workers::mute() },
+                ..Hands::mute(kernel, reaper, ledger, Notices::new(Journal::mute()))
+            },
             pins: Pins::new(Path::new("/nonexistent")),
             book: Arc::new(LineBook::new(UidRange::default())),
-            limit_config: LimitConfig::default(),
             machine: None,
-            shield: Shield::default(),
-            rules: Rules::default(),
             mem_total: MEM_TOTAL,
             mailbox,
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
                 .unwrap(),
-            reload: Box::new(|| {}),
-            biographer: Biographer::mute(),
-            surveyor: Surveyor::mute(),
-            reclaimer: Reclaimer::mute(),
-            groups: Groups::mute(),
-            cmdlines: CommandLines::mute(),
+            reload: Reload(Box::new(|| {})),
             // What it does is at most one more wake-up, of which there are enough.
             sampler: Sampler::absent(),
-            examiner,
-            originals: Originals::default(),
-            last_defence: LastDefence::absent(),
             obituary: Obituary::absent(),
-            coordinator: crate::coordinator::Teller::mute(),
         });
         self.machine.daemon_begins();
         self.world().load_if_absent();
@@ -253,7 +238,7 @@ impl Simulation {
     /// Whether the daemon's `ppoll` would return.
     fn is_ready(&self, guard: &Guard<Machine>) -> bool {
         let due = guard.next_deadline().is_some_and(|due| due.0 <= self.now());
-        let gone = guard.flights.awaited().any(|held| held.has_exited().unwrap());
+        let gone = guard.hands.flights.awaited().any(|held| held.has_exited().unwrap());
         due || gone || SimRecords::any(&self.machine)
     }
 
@@ -284,14 +269,14 @@ impl Simulation {
     fn judge(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let docket = self.dockets.as_ref().and_then(|dockets| dockets.try_recv().ok());
-        let lives = docket.is_none_or(|Docket { user, cases, rules, .. }| {
+        let lives = docket.is_none_or(|Docket { user, cases, eligibility }| {
             let judged = cases.into_iter().filter_map(|case| self.world().verdict(case));
             let verdicts = judged.collect();
             self.guarded(&mut guard, |guard| {
                 guard.answer(Request::Examined(Findings {
                     user,
                     verdicts,
-                    rules,
+                    rules: eligibility.rules,
                     renewed: None,
                     took: std::time::Duration::ZERO,
                 }));
@@ -474,7 +459,7 @@ impl Simulation {
             (attached.near.clone(), attached.watched.values().any(super::attached::Watch::is_waiting))
         });
         let idle = due.is_none()
-            && guard.flights.is_empty()
+            && guard.hands.flights.is_empty()
             && waiting.is_none_or(|(near, any)| near.is_empty() && !any);
         assert!(idle, "{}", self.fail("the daemon waits for something when everybody has gone"));
         // Far from every line a lost exit stays charged, because nothing is done for nobody; a look at it puts it right.

@@ -3,23 +3,17 @@
 use super::super::{BelowFloor, MachineGuard};
 use crate::offload::Offload;
 use crate::{
-    biography::Biographer,
-    cmdlines::CommandLines,
     guard::{
-        Groups, Journal, LastDefence, Ledger, Notices, Originals, Reclaimer, Shield,
-        examiner::Examiner,
-        flights::Flights,
-        groups::Group,
+        Eligibility, Journal, Ledger, Notices, Workers,
+        groups::{Group, Groups},
         hands::Hands,
         kernel::{Held, Kernel, Reaps},
         population::{Growth, NotKnown, Population, Seen, Source},
     },
     history::Recorded,
-    survey::Surveyor,
 };
 use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
-    limits::LimitConfig,
     machine::MachineConfig,
     preference::{Mark, Rules, Scope},
     reading::Reading,
@@ -388,15 +382,9 @@ impl Reaps for Town {
 /// A machine guard of a town, with what it works with.
 pub(super) struct Guarded {
     guard: MachineGuard,
-    kernel: Town,
-    flights: Flights<Town>,
-    ledger: Ledger,
-    notices: Notices,
+    hands: Hands<Town>,
     recorded: Recorded,
     lines: Receiver<String>,
-    rules: Arc<Rules>,
-    shield: Arc<Shield>,
-    groups: Groups,
     told: RefCell<(Vec<String>, Incidents)>,
 }
 
@@ -404,17 +392,15 @@ impl Guarded {
     pub(super) fn new(town: &Town, config: MachineConfig, rules: Rules) -> Self {
         let (writer, recorded) = Recorded::by_a_writer(1000);
         let (journal, lines) = Journal::gather();
+        let groups = Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
+        let ledger = Ledger::new(writer, 1, page_size());
+        let eligibility = Eligibility { rules: Arc::new(rules), ..Eligibility::default() };
+        let mute = Hands::mute(town.clone(), town.clone(), ledger, Notices::new(journal));
         Self {
             guard: MachineGuard::new(config),
-            kernel: town.clone(),
-            flights: Flights::new(town.clone()),
-            ledger: Ledger::new(writer, 1, page_size()),
-            notices: Notices::new(journal.clone()),
+            hands: Hands { workers: Workers { groups, ..Workers::mute() }, eligibility, ..mute },
             recorded,
             lines,
-            rules: Arc::new(rules),
-            shield: Arc::new(Shield::default()),
-            groups: Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap(),
             told: RefCell::default(),
         }
     }
@@ -422,9 +408,9 @@ impl Guarded {
     /// It is time to look.
     pub(super) fn tend(&mut self) {
         let due = self.guard.due().0;
-        let now = self.kernel.now();
-        self.kernel.passes(due.saturating_sub(now));
-        self.with_hands(MachineGuard::tend);
+        let now = self.hands.kernel.now();
+        self.hands.kernel.passes(due.saturating_sub(now));
+        self.guard.tend(&mut self.hands);
     }
 
     /// Clean file memory is below its floor, and the programs could take nobody.
@@ -434,66 +420,44 @@ impl Guarded {
 
     /// They took this one.
     pub(super) fn programs_take(&mut self, pid: u32) {
-        self.kernel.dies(pid);
-        self.below_floor(Some((id(pid), Nanos(self.kernel.now()))));
+        self.hands.kernel.dies(pid);
+        self.below_floor(Some((id(pid), Nanos(self.hands.kernel.now()))));
     }
 
     fn below_floor(&mut self, taken: Option<(VictimId, Nanos)>) {
         let below = BelowFloor {
-            noticed: Nanos(self.kernel.now()),
+            noticed: Nanos(self.hands.kernel.now()),
             clean: Pages(10),
             line: Pages(100),
             taken,
             among: None,
         };
-        self.with_hands(|guard, hands| guard.act_below_floor(&below, hands));
+        self.guard.act_below_floor(&below, &mut self.hands);
     }
 
     /// Whom the programs are to be told.
     pub(super) fn foremost(&mut self) -> Vec<u32> {
-        let order = self.with_hands(|guard, hands| guard.foremost(None, hands)).unwrap();
+        let order = self.guard.foremost(None, &mut self.hands).unwrap();
         order.iter().map(|one| one.pid.0).collect()
-    }
-
-    fn with_hands<T>(&mut self, act: impl FnOnce(&mut MachineGuard, &mut Hands<'_, Town>) -> T) -> T {
-        let mut hands = Hands {
-            kernel: &mut self.kernel,
-            flights: &mut self.flights,
-            ledger: &mut self.ledger,
-            notices: &mut self.notices,
-            biographer: &Biographer::mute(),
-            surveyor: &Surveyor::mute(),
-            shield: &self.shield,
-            rules: &self.rules,
-            reclaimer: &Reclaimer::mute(),
-            groups: &self.groups,
-            cmdlines: &CommandLines::mute(),
-            examiner: &Examiner::by_another().0,
-            originals: &Originals::default(),
-            last_defence: &mut LastDefence::absent(),
-            coordinator: &crate::coordinator::Teller::mute(),
-            config: LimitConfig::default(),
-        };
-        act(&mut self.guard, &mut hands)
     }
 
     /// Somebody else's victim is gone.
     pub(super) fn settle(&mut self) -> Nanos {
-        let now = Nanos(self.kernel.now());
-        self.flights.settle(&self.ledger, now, |_| ());
+        let now = Nanos(self.hands.kernel.now());
+        self.hands.flights.settle(&self.hands.ledger, now, |_| ());
         now
     }
 
     /// A victim is gone, and its memory back.
     pub(super) fn freed(&mut self, pid: u32) {
         let now = self.settle();
-        let others = self.flights.count_of(|_| true) > 0;
-        self.guard.freed(id(pid), others, self.groups.busy(), now);
+        let others = self.hands.flights.count_of(|_| true) > 0;
+        self.guard.freed(id(pid), others, self.hands.workers.groups.busy(), now);
     }
 
     /// A cgroup is being ended, or is not any more.
     pub(super) fn is_ending(&self, ending: bool) {
-        self.groups.occupy(ending);
+        self.hands.workers.groups.occupy(ending);
     }
 
     pub(super) fn configure(&mut self, config: MachineConfig) {
@@ -515,7 +479,7 @@ impl Guarded {
     /// All that was said in the journal, once the other threads have nothing more to say.
     pub(super) fn said(&self) -> Vec<String> {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while self.groups.busy() && std::time::Instant::now() < end {
+        while self.hands.workers.groups.busy() && std::time::Instant::now() < end {
             std::thread::yield_now();
         }
         let mut told = self.told.borrow_mut();
