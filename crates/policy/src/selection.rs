@@ -95,6 +95,23 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// One of whom nothing else is known: in no address space, whole, and free to be selected.
+    #[must_use]
+    pub const fn of(id: VictimId, uid: Uid) -> Self {
+        Self {
+            pid: id.pid,
+            start_ns: id.start_ns,
+            uid,
+            mm: 0,
+            usage: Reading::Absent,
+            gives_back: Pages(u64::MAX),
+            weight: Weight::NEUTRAL,
+            tier: Tier::Upper,
+            doubt: Doubt::NONE,
+            standing: Standing::Free,
+        }
+    }
+
     /// Its identity.
     #[must_use]
     pub const fn id(&self) -> VictimId {
@@ -262,4 +279,4 @@ pub fn order(a: &Candidate, b: &Candidate) -> Ordering {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

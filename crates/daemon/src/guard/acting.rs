@@ -1,26 +1,23 @@
-//! Carrying decisions out: a victim is held by pidfd, checked to be the one selected, signalled, marked, written down.
+//! Kills for a line: each victim is claimed from the programs before it is signalled; and what the programs killed themselves.
 
 use super::{
     attached::Attached,
     flights::{Flight, Owner, UNRECORDED},
     hands::Hands,
-    kernel::{Held as _, Kernel, Programs as _},
-    ledger::{Entry, Intent, Ledger, Occasion, told, user},
+    kernel::{Kernel, Programs as _},
+    kill::{self, Kill},
+    ledger::{Entry, told},
 };
 use plimsoll_policy::{
     account::Action,
-    incident::{Guard, Trigger, Victim},
+    incident::{Trigger, Victim},
     reading::Reading,
     reason::Reason,
-    reservation::Tier,
-    selection::{Candidate, Decision, Doubt, Standing, Weight, select},
-    units::{Nanos, Pages},
+    selection::{Candidate, Decision, Standing, Weight, select},
+    units::Nanos,
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
-use plimsoll_sys::{
-    bpf::{AccountFacts, AddressSpace, BpfError, Holder, Note, VictimMark},
-    process::ProcessError,
-};
+use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, Holder, VictimMark};
 use plimsoll_wire::record::Record;
 
 /// Between two lists of peers of kernel-side victims: at least this long, and so many times what the last one took.
@@ -46,56 +43,27 @@ impl<K: Kernel> Attached<K> {
         signal: Signal,
         hands: &mut Hands<K>,
     ) -> Result<bool, BpfError> {
-        let mut sent = Vec::new();
-        let mut signalled = None;
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: Some(signal),
-            crossed: decision.asked_at,
-            signalled: None,
-        };
+        let entry = Entry::of_decision(account.uid, decision);
+        let mut kill = Kill::new(Owner::User(account.uid), signal, entry);
         for candidate in decision.together() {
             // First, so that the kernel side does not take another meanwhile; it may just have.
             let (claimed, claim) = (hands.now(), VictimMark::Dying { account: account.index });
             if !self.limits.mark(candidate.mm, candidate.pid, claim)? {
                 continue;
             }
-            let note = hands.ledger.intend(&Intent {
-                occasion,
-                reason: decision.reason,
-                usage: decision.usage,
-                hard: Some(decision.hard),
-                victim: &hands.ledger.victim(candidate),
-            });
+            kill.intend(candidate, hands);
             if !self.claim_holds(candidate, claim, claimed, hands)? {
                 continue;
             }
-            let (pidfd, outcome, moment) = match self.early.take(account.uid, candidate.id()) {
-                Some(held) => signal_held(candidate, held, signal, hands),
-                None => signal_candidate(candidate, signal, hands),
-            };
+            let held = self.early.take(account.uid, candidate.id());
+            let (outcome, moment) = kill.send(candidate, held, hands);
             self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
-            if matches!(outcome, SignalOutcome::Sent(_)) {
-                signalled.get_or_insert(moment);
-                sent.push(Signalled { candidate: *candidate, pidfd, moment, _note: note });
-                continue;
-            }
-            // Nothing is dying that was not signalled; one that is not tracked any more has gone.
-            self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
-            if let SignalOutcome::Failed(_) = outcome {
-                hands.notices.signal_failed(candidate.pid, signal);
+            if !matches!(outcome, SignalOutcome::Sent(_)) {
+                // Nothing is dying that was not signalled; one that is not tracked any more has gone.
+                self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
             }
         }
-        if !sent.is_empty() {
-            let occasion = Occasion { signalled, ..occasion };
-            let victims = sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect();
-            let incident = hands.ledger.record(entry(occasion, decision, victims, &hands.ledger));
-            for one in sent {
-                hands.flights.add(one.flight(Owner::User(account.uid), signal, incident));
-            }
-        }
+        kill.conclude(hands.ledger.peers(decision), hands);
         Ok(true)
     }
 
@@ -123,17 +91,10 @@ impl<K: Kernel> Attached<K> {
     }
 
     pub(super) fn only_tell(&self, account: &AccountFacts, decision: &Decision, hands: &mut Hands<K>) {
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: None,
-            crossed: decision.asked_at,
-            signalled: None,
-        };
         // In a dry run the victim is named though nothing was sent to it.
         let victims = decision.together().map(|candidate| hands.ledger.victim(candidate)).collect();
-        hands.ledger.record(entry(occasion, decision, victims, &hands.ledger));
+        let peers = hands.ledger.peers(decision);
+        hands.ledger.record(Entry { victims, peers, ..Entry::of_decision(account.uid, decision) });
     }
 
     pub(super) fn escalate(
@@ -156,56 +117,27 @@ impl<K: Kernel> Attached<K> {
         let known = self.candidates.iter().find(|one| one.id() == victim).copied();
         let candidate = known.or_else(|| {
             hands.flights.find(victim).map(|flight| Candidate {
-                pid: victim.pid,
-                start_ns: victim.start_ns,
-                uid: account.uid,
                 mm: flight.mm,
                 usage: Reading::Known(flight.pages),
-                gives_back: Pages(u64::MAX),
-                weight: Weight::NEUTRAL,
-                tier: Tier::Upper,
-                doubt: Doubt::NONE,
                 standing: Standing::Dying,
+                ..Candidate::of(victim, account.uid)
             })
         });
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: Some(Signal::Kill),
-            crossed: None,
-            signalled: None,
-        };
-        let note = candidate.and_then(|candidate| {
-            hands.ledger.intend(&Intent {
-                occasion,
-                reason,
-                usage: account.usage,
-                hard: account.effective,
-                victim: &hands.ledger.victim(&candidate),
-            })
-        });
-        let killed = hands.flights.kill(victim);
-        let outcome = killed.map_or(SignalOutcome::Vanished, |(result, _)| outcome_of(&result, Signal::Kill));
-        let moment = hands.now();
-        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
-        if !matches!(outcome, SignalOutcome::Sent(_)) {
-            return Ok(true);
-        }
-        if let Some(candidate) = candidate {
-            self.limits.mark(candidate.mm, candidate.pid, VictimMark::Condemned)?;
-        }
-        hands.flights.escalated(victim, moment);
-        let incident = hands.ledger.record(Entry {
-            occasion: Occasion { signalled: Some(moment), ..occasion },
-            reason,
+        let entry = Entry {
             usage: account.usage,
             hard: account.effective,
-            victims: candidate.iter().map(|one| hands.ledger.victim(one)).collect(),
-            peers: Vec::new(),
-        });
-        drop(note);
-        hands.flights.told(victim, Signal::Kill, incident);
+            ..Entry::of_line(account.uid, Trigger::Daemon, reason)
+        };
+        let mut kill = Kill::new(Owner::User(account.uid), Signal::Kill, entry);
+        let (outcome, moment) = kill.escalate(victim, candidate, hands);
+        self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
+        if matches!(outcome, SignalOutcome::Sent(_)) {
+            if let Some(candidate) = candidate {
+                self.limits.mark(candidate.mm, candidate.pid, VictimMark::Condemned)?;
+            }
+            hands.flights.escalated(victim, moment);
+        }
+        kill.conclude(Vec::new(), hands);
         Ok(true)
     }
 
@@ -237,17 +169,11 @@ impl<K: Kernel> Attached<K> {
             Some(before) if before == signal || before == Signal::Kill => return Ok(()),
             Some(_) => hands.flights.escalated(victim, signalled),
             None => hands.flights.add(Flight {
-                victim,
-                owner: Owner::User(record.uid),
                 mm: process.mm,
                 // Gone already is the best that can happen: then there is nothing to hold.
                 pidfd: hands.kernel.hold(process.pid, process.start_ns).ok(),
-                incident: UNRECORDED,
-                signal,
-                signalled,
                 pages: process.pages,
-                freed: None,
-                exited: false,
+                ..Flight::new(victim, Owner::User(record.uid), signal, signalled)
             }),
         }
         self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Sent(signal), signalled);
@@ -272,15 +198,9 @@ impl<K: Kernel> Attached<K> {
         let process = &record.process;
         let peers = self.peers_of(record, hands);
         hands.ledger.record(Entry {
-            occasion: Occasion {
-                account: Some(user(record.uid)),
-                guard: Guard::Limits,
-                trigger: Trigger::InKernel,
-                signal: Some(signal),
-                crossed: Some(record.time),
-                signalled: Some(signalled),
-            },
-            reason: in_kernel_reason(record, signal),
+            signal: Some(signal),
+            crossed: Some(record.time),
+            signalled: Some(signalled),
             usage: record.usage,
             hard: Some(record.effective),
             victims: vec![Victim {
@@ -295,6 +215,7 @@ impl<K: Kernel> Attached<K> {
                 session: false,
             }],
             peers,
+            ..Entry::of_line(record.uid, Trigger::InKernel, in_kernel_reason(record, signal))
         })
     }
 
@@ -363,43 +284,23 @@ impl<K: Kernel> Attached<K> {
     }
 
     fn end_inherited(&mut self, space: &AddressSpace, hands: &mut Hands<K>) -> Result<(), BpfError> {
-        let candidate = Candidate {
-            pid: space.pid,
-            start_ns: space.start_ns,
-            uid: space.uid,
-            mm: space.mm,
-            usage: Reading::Known(space.own),
-            gives_back: Pages(u64::MAX),
-            weight: Weight::NEUTRAL,
-            tier: Tier::Upper,
-            doubt: Doubt::NONE,
-            standing: Standing::Free,
-        };
+        let victim = VictimId { pid: space.pid, start_ns: space.start_ns };
+        let candidate =
+            Candidate { mm: space.mm, usage: Reading::Known(space.own), ..Candidate::of(victim, space.uid) };
         let account = self.limits.account(space.user)?;
-        let occasion = Occasion {
-            account: Some(user(space.user)),
-            guard: Guard::Limits,
-            trigger: Trigger::Daemon,
-            signal: Some(Signal::Kill),
-            crossed: None,
-            signalled: None,
+        let entry = Entry {
+            usage: account.map_or(space.own, |account| account.usage),
+            hard: account.and_then(|account| account.effective),
+            ..Entry::of_line(space.user, Trigger::Daemon, Reason::TermDeadlinePassed)
         };
-        let (reason, usage) =
-            (Reason::TermDeadlinePassed, account.map_or(space.own, |account| account.usage));
-        let hard = account.and_then(|account| account.effective);
-        let victim = hands.ledger.victim(&candidate);
-        let note = hands.ledger.intend(&Intent { occasion, reason, usage, hard, victim: &victim });
-        let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
-        if !matches!(outcome, SignalOutcome::Sent(_)) {
-            return Ok(());
+        let mut kill = Kill::new(Owner::User(space.user), Signal::Kill, entry);
+        kill.intend(&candidate, hands);
+        let (outcome, moment) = kill.send(&candidate, None, hands);
+        if matches!(outcome, SignalOutcome::Sent(_)) {
+            self.limits.mark(space.mm, space.pid, VictimMark::Condemned)?;
+            self.watch(space.user, Action::Term).state.outcome(victim, outcome, moment);
         }
-        self.limits.mark(space.mm, space.pid, VictimMark::Condemned)?;
-        self.watch(space.user, Action::Term).state.outcome(candidate.id(), outcome, moment);
-        let occasion = Occasion { signalled: Some(moment), ..occasion };
-        let entry = Entry { occasion, reason, usage, hard, victims: vec![victim], peers: Vec::new() };
-        let incident = hands.ledger.record(entry);
-        let signalled = Signalled { candidate, pidfd, moment, _note: note };
-        hands.flights.add(signalled.flight(Owner::User(space.user), Signal::Kill, incident));
+        kill.conclude(Vec::new(), hands);
         Ok(())
     }
 
@@ -407,11 +308,8 @@ impl<K: Kernel> Attached<K> {
     pub(crate) fn end_holders(&mut self, hands: &mut Hands<K>) {
         for holder in core::mem::take(&mut self.holders) {
             if let Some(signal) = self.owed(&holder, hands) {
-                let candidate = candidate_of(&holder);
-                let (_, outcome, _) = signal_candidate(&candidate, signal, hands);
-                if matches!(outcome, SignalOutcome::Failed(_)) {
-                    hands.notices.signal_failed(holder.pid, signal);
-                }
+                let victim = VictimId { pid: holder.pid, start_ns: holder.start_ns };
+                kill::signal(&Candidate::of(victim, holder.uid), None, signal, hands);
             }
         }
     }
@@ -435,16 +333,11 @@ pub(super) fn ending_in<K: Kernel>(space: &AddressSpace, hands: &mut Hands<K>) -
 fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<K>) -> Option<Flight<K>> {
     let victim = ending_in(space, hands)?;
     Some(Flight {
-        victim,
-        owner: Owner::User(space.user),
         mm: space.mm,
         pidfd: hands.kernel.hold(victim.pid, victim.start_ns).ok(),
         incident: hands.ledger.inherited(victim, Signal::Kill).unwrap_or(UNRECORDED),
-        signal: Signal::Kill,
-        signalled: hands.now(),
         pages: space.own,
-        freed: None,
-        exited: false,
+        ..Flight::new(victim, Owner::User(space.user), Signal::Kill, hands.now())
     })
 }
 
@@ -468,97 +361,5 @@ const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {
         (false, Signal::Kill) if record.other => Reason::OverHardLimitOther,
         (false, Signal::Kill) if record.largest => Reason::OverHardLimitLargest,
         (false, Signal::Kill) => Reason::OverHardLimitAllocating,
-    }
-}
-
-fn candidate_of(holder: &Holder) -> Candidate {
-    Candidate {
-        pid: holder.pid,
-        start_ns: holder.start_ns,
-        uid: holder.uid,
-        mm: holder.mm,
-        usage: Reading::Absent,
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
-        doubt: Doubt::NONE,
-        standing: Standing::Free,
-    }
-}
-
-fn entry(occasion: Occasion, decision: &Decision, victims: Vec<Victim>, ledger: &Ledger) -> Entry {
-    Entry {
-        occasion,
-        reason: decision.reason,
-        usage: decision.usage,
-        hard: Some(decision.hard),
-        victims,
-        peers: ledger.peers(decision),
-    }
-}
-
-/// A candidate that was signalled.
-pub(super) struct Signalled<K: Kernel> {
-    pub(super) candidate: Candidate,
-    pub(super) pidfd: Option<K::Held>,
-    pub(super) moment: Nanos,
-    /// Until the incident is recorded.
-    pub(super) _note: Option<Note>,
-}
-
-impl<K: Kernel> Signalled<K> {
-    pub(super) fn flight(self, owner: Owner, signal: Signal, incident: u64) -> Flight<K> {
-        Flight {
-            victim: self.candidate.id(),
-            owner,
-            // The machine guard's keys are not the accounting's.
-            mm: if matches!(owner, Owner::User(_)) { self.candidate.mm } else { 0 },
-            pidfd: self.pidfd,
-            incident,
-            signal,
-            signalled: self.moment,
-            pages: self.candidate.usage.latest().unwrap_or_default(),
-            freed: None,
-            exited: false,
-        }
-    }
-}
-
-/// Holds a process, checks that it is the one selected, and signals it. The moment is that of sending: a victim may
-/// run, and end, before the call returns.
-pub(crate) fn signal_candidate<K: Kernel>(
-    candidate: &Candidate,
-    signal: Signal,
-    hands: &Hands<K>,
-) -> (Option<K::Held>, SignalOutcome, Nanos) {
-    match hands.kernel.hold(candidate.pid, candidate.start_ns) {
-        Ok(pidfd) => signal_held(candidate, pidfd, signal, hands),
-        Err(error) => (None, outcome_of(&Err(error), signal), hands.now()),
-    }
-}
-
-fn signal_held<K: Kernel>(
-    candidate: &Candidate,
-    held: K::Held,
-    signal: Signal,
-    hands: &Hands<K>,
-) -> (Option<K::Held>, SignalOutcome, Nanos) {
-    if signal == Signal::Kill {
-        hands.flights.expect(&held, candidate.usage);
-    }
-    let moment = hands.now();
-    let outcome = outcome_of(&held.send_signal(signal), signal);
-    (Some(held), outcome, moment)
-}
-
-pub(crate) fn outcome_of(result: &Result<(), ProcessError>, signal: Signal) -> SignalOutcome {
-    match result {
-        Ok(()) => SignalOutcome::Sent(signal),
-        Err(ProcessError::Vanished(_)) => SignalOutcome::Vanished,
-        Err(ProcessError::Denied { .. }) => SignalOutcome::Failed(SignalFault::NotPermitted),
-        Err(ProcessError::Failed { errno, .. }) => SignalOutcome::Failed(SignalFault::Other(errno.0)),
-        Err(ProcessError::Unsupported { .. } | ProcessError::Unreadable { .. }) => {
-            SignalOutcome::Failed(SignalFault::Other(0))
-        }
     }
 }

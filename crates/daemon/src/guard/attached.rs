@@ -13,8 +13,9 @@ use plimsoll_policy::{
     limits::LimitState,
     reading::Reading,
     reservation::{ALLOWANCE, Tier},
-    selection::{Candidate, Doubt, Protection, Standing},
+    selection::{Candidate, Protection, Standing},
     units::{Nanos, Pages, Uid},
+    victim::VictimId,
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, Holder, Pins};
 use plimsoll_wire::abi;
@@ -280,10 +281,8 @@ impl<K: Kernel> Attached<K> {
             if space.family != 0 {
                 shared.push((candidates.len(), space.family, space.copied));
             }
+            let id = VictimId { pid: space.pid, start_ns: space.start_ns };
             candidates.push(Candidate {
-                pid: space.pid,
-                start_ns: space.start_ns,
-                uid: space.uid,
                 mm: space.mm,
                 usage: Reading::Known(usage),
                 gives_back: Pages(space.own.0.saturating_add(space.reserved.0)),
@@ -293,8 +292,8 @@ impl<K: Kernel> Attached<K> {
                 } else {
                     Tier::of(held, space.granted, allowance)
                 },
-                doubt: Doubt::NONE,
                 standing,
+                ..Candidate::of(id, space.uid)
             });
         })?;
         self.unseen = unseen;

@@ -9,7 +9,6 @@ use crate::cmdlines::{Line, Wanted};
 use plimsoll_policy::{
     preference::{Judgement, Rules, adj_weight},
     reading::Reading,
-    reservation::Tier,
     selection::{Candidate, Doubt, Protection, Standing, WeightRange, order, own_share, unresolved},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
@@ -418,16 +417,12 @@ impl Census {
 fn rough(seen: &Seen, own: Pid) -> Candidate {
     let standing = if seen.id.pid == own { Standing::Protected(Protection::Daemon) } else { seen.standing };
     Candidate {
-        pid: seen.id.pid,
-        start_ns: seen.id.start_ns,
-        uid: seen.uid,
         mm: seen.mm,
         usage: seen.private,
-        gives_back: Pages(u64::MAX),
         weight: seen.oom_score_adj.map(|adj| adj_weight(adj, seen.uid)).unwrap_or_default(),
-        tier: Tier::Upper,
         doubt: Doubt { error: seen.error, ceiling: seen.ceiling, unjudged: standing == Standing::Free },
         standing,
+        ..Candidate::of(seen.id, seen.uid)
     }
 }
 

@@ -64,6 +64,22 @@ pub(crate) struct Flight<K: Kernel> {
 }
 
 impl<K: Kernel> Flight<K> {
+    /// Of a process that is not held, in no address space of the accounting, and in no incident yet.
+    pub(crate) const fn new(victim: VictimId, owner: Owner, signal: Signal, signalled: Nanos) -> Self {
+        Self {
+            victim,
+            owner,
+            mm: 0,
+            pidfd: None,
+            incident: UNRECORDED,
+            signal,
+            signalled,
+            pages: Pages(0),
+            freed: None,
+            exited: false,
+        }
+    }
+
     /// Whether there is nothing more to learn.
     fn is_over(&self, now: Nanos) -> bool {
         let late = now.0.saturating_sub(self.signalled.0) >= REPORT_DEADLINE.0;
@@ -128,13 +144,12 @@ impl<K: Kernel> Flights<K> {
         }
     }
 
-    /// Sends SIGKILL to a victim in flight; what the kernel said, and what it held when it was signalled before. `None`: no
-    /// such victim is held.
-    pub(crate) fn kill(&self, victim: VictimId) -> Option<(Result<(), ProcessError>, Pages)> {
+    /// Sends SIGKILL to a victim in flight; what the kernel said. `None`: no such victim is held.
+    pub(crate) fn kill(&self, victim: VictimId) -> Option<Result<(), ProcessError>> {
         let flight = self.flights.iter().find(|flight| flight.victim == victim)?;
         let pidfd = flight.pidfd.as_ref()?;
         self.expect(pidfd, Reading::Known(flight.pages));
-        Some((pidfd.send_signal(Signal::Kill), flight.pages))
+        Some(pidfd.send_signal(Signal::Kill))
     }
 
     /// Has a killed process's memory freed. Not held, or with the reaper's queue full (which it counts), it frees its

@@ -4,11 +4,14 @@
 use super::{
     acting::{account_action, ending_in},
     attached::Attached,
-    flights::{Flight, Owner, UNRECORDED},
+    flights::{Flight, Owner},
     hands::Hands,
     kernel::{Kernel, Programs as _},
+    ledger::Entry,
 };
 use plimsoll_policy::{
+    incident::Trigger,
+    reason::Reason,
     units::{Nanos, Uid},
     victim::{Signal, SignalOutcome, VictimId},
 };
@@ -77,7 +80,13 @@ impl<K: Kernel> Attached<K> {
 
     /// Whether there was room to write it down.
     pub(super) fn tell_folded(&self, account: &AccountFacts, hands: &mut Hands<K>) -> Result<bool, BpfError> {
-        let told = hands.ledger.folded(account);
+        let signal = if account.signal == 15 { Signal::Term } else { Signal::Kill };
+        let entry = Entry {
+            signal: Some(signal),
+            hard: account.effective,
+            ..Entry::of_line(account.uid, Trigger::InKernel, Reason::IncidentsFolded)
+        };
+        let told = hands.ledger.record_number(entry, account.folded.into());
         if told {
             self.limits.folded_told(account.index, account.folded)?;
         }
@@ -111,16 +120,10 @@ impl<K: Kernel> Attached<K> {
             ending_in(space, hands).unwrap_or(VictimId { pid, start_ns: 0 })
         });
         hands.flights.add(Flight {
-            victim,
-            owner: Owner::User(space.user),
             mm: space.mm,
             pidfd: hands.kernel.hold(victim.pid, victim.start_ns).ok(),
-            incident: UNRECORDED,
-            signal,
-            signalled: now,
             pages: space.own,
-            freed: None,
-            exited: false,
+            ..Flight::new(victim, Owner::User(space.user), signal, now)
         });
         self.watch(space.user, account_action(signal)).state.outcome(
             victim,

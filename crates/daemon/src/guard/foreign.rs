@@ -4,12 +4,13 @@ use super::{
     Guard,
     kernel::{Kernel, Programs as _},
     last_defence::Deed,
-    ledger::{Entry, Occasion, user},
+    ledger::Entry,
 };
 use crate::obituary::{Death, Deceased};
 use plimsoll_policy::{
     account::Account,
     incident::{Guard as Side, Outcome, Trigger, Victim},
+    reason::Reason,
     units::{Bytes, Pages},
     victim::Signal,
 };
@@ -28,7 +29,12 @@ impl<K: Kernel> Guard<K> {
         match deceased {
             Deceased::Known(death) => self.record_death(*death),
             Deceased::Arranged(deed) => self.record_last_defence(&deed),
-            Deceased::Unrecorded(count) => self.hands.ledger.unrecorded_of_kernel(count),
+            Deceased::Unrecorded(count) => {
+                let reason = Reason::KernelKillsNotRecorded.text();
+                let entry =
+                    Entry { signal: Some(Signal::Kill), ..Entry::new(Side::Kernel, Trigger::Kernel, reason) };
+                self.hands.ledger.record_number(entry, count);
+            }
         }
     }
 
@@ -50,23 +56,23 @@ impl<K: Kernel> Guard<K> {
         });
         let followed = line.is_some();
         let line = line.filter(|_| arranged.is_some());
+        let (guard, trigger) = if arranged.is_some() {
+            (Side::Limits, Trigger::LastDefence)
+        } else {
+            (Side::Kernel, Trigger::Kernel)
+        };
         let entry = Entry {
-            occasion: Occasion {
-                account,
-                guard: if arranged.is_some() { Side::Limits } else { Side::Kernel },
-                trigger: if arranged.is_some() { Trigger::LastDefence } else { Trigger::Kernel },
-                signal: Some(signal),
-                crossed: Some(time),
-                signalled: None,
-            },
-            reason,
+            account,
+            signal: Some(signal),
+            crossed: Some(time),
             // The account's may be back by now: then what its victim held says more.
             usage: line.map_or(Pages(0), |line| line.usage).max(held),
             hard: line.map(|line| line.effective.unwrap_or(line.hard)),
             victims,
-            peers: Vec::new(),
+            origin: Some(origin),
+            ..Entry::new(guard, trigger, reason.text())
         };
-        self.hands.ledger.record_foreign(entry, origin, followed);
+        self.hands.ledger.record_foreign(entry, followed);
     }
 
     /// Writes down whom the kernel's own OOM killer took of an account that has a line.
@@ -85,15 +91,7 @@ impl<K: Kernel> Guard<K> {
             session: false,
         });
         let entry = Entry {
-            occasion: Occasion {
-                account: Some(user(deed.uid)),
-                guard: Side::Limits,
-                trigger: Trigger::LastDefence,
-                signal: Some(Signal::Kill),
-                crossed: None,
-                signalled: None,
-            },
-            reason: deed.reason,
+            signal: Some(Signal::Kill),
             // Its memory may be back by now: then what it was charged says more.
             usage: account
                 .map(|account| account.usage)
@@ -101,7 +99,7 @@ impl<K: Kernel> Guard<K> {
                 .unwrap_or_default(),
             hard: account.map(|account| account.effective.unwrap_or(account.hard)),
             victims: victims.collect(),
-            peers: Vec::new(),
+            ..Entry::of_line(deed.uid, Trigger::LastDefence, deed.reason)
         };
         self.hands.ledger.record(entry);
     }

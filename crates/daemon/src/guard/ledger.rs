@@ -15,11 +15,12 @@ use plimsoll_policy::{
     units::{Nanos, PageSize, Pages, Uid},
     victim::{Signal, VictimId},
 };
-use plimsoll_sys::bpf::{AccountFacts, Note};
+use plimsoll_sys::bpf::Note;
+use std::borrow::Cow;
 
-/// Facts of one incident that its decision does not hold.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Occasion {
+/// An incident as the guard tells it.
+#[derive(Debug)]
+pub(crate) struct Entry {
     /// Whose line; `None` for the machine's.
     pub(crate) account: Option<Account>,
     /// Which guard.
@@ -32,36 +33,52 @@ pub(crate) struct Occasion {
     pub(crate) crossed: Option<Nanos>,
     /// When the signal had been sent.
     pub(crate) signalled: Option<Nanos>,
-}
-
-/// The incident to write down.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) occasion: Occasion,
-    pub(crate) reason: Reason,
+    /// Why, in words.
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) usage: Pages,
     pub(crate) hard: Option<Pages>,
     pub(crate) victims: Vec<Victim>,
     pub(crate) peers: Vec<Victim>,
+    /// How many kills it stands for, where they are not told one by one.
+    pub(crate) unrecorded: Option<u64>,
+    /// Of a kill that was not ours.
+    pub(crate) origin: Option<Origin>,
 }
 
-/// What few incidents have.
-#[derive(Debug, Default)]
-struct Details {
-    unrecorded: Option<u64>,
-    origin: Option<Origin>,
-    /// Its account's course does not go on.
-    unfollowed: bool,
-}
+impl Entry {
+    /// Of the machine, with nobody in it and no moment known.
+    pub(crate) fn new(guard: Guard, trigger: Trigger, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            account: None,
+            guard,
+            trigger,
+            signal: None,
+            crossed: None,
+            signalled: None,
+            reason: reason.into(),
+            usage: Pages(0),
+            hard: None,
+            victims: Vec::new(),
+            peers: Vec::new(),
+            unrecorded: None,
+            origin: None,
+        }
+    }
 
-/// What is about to be done to one process, and why.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Intent<'a> {
-    pub(crate) occasion: Occasion,
-    pub(crate) reason: Reason,
-    pub(crate) usage: Pages,
-    pub(crate) hard: Option<Pages>,
-    pub(crate) victim: &'a Victim,
+    /// Likewise, of a user's line.
+    pub(crate) fn of_line(uid: Uid, trigger: Trigger, reason: Reason) -> Self {
+        Self { account: Some(user(uid)), ..Self::new(Guard::Limits, trigger, reason.text()) }
+    }
+
+    /// Of what was decided about a user's line.
+    pub(crate) fn of_decision(uid: Uid, decision: &Decision) -> Self {
+        Self {
+            crossed: decision.asked_at,
+            usage: decision.usage,
+            hard: Some(decision.hard),
+            ..Self::of_line(uid, Trigger::Daemon, decision.reason)
+        }
+    }
 }
 
 /// Counts incidents and knows where they go.
@@ -129,31 +146,30 @@ impl Ledger {
 
     /// The incident in which an earlier daemon recorded that it, or the kernel side, had sent this signal.
     pub(crate) fn inherited(&self, victim: VictimId, signal: Signal) -> Option<u64> {
-        self.inheritance.incident(victim, outcome_of(Some(signal)))
+        self.inheritance.incident(victim, action(Some(signal)))
     }
 
-    /// Notes what is about to be done, so that it is known should the daemon die before it is recorded. Allocates nothing
-    /// and waits for nothing; to be kept until then.
-    pub(crate) fn intend(&self, intent: &Intent<'_>) -> Option<Note> {
-        let Intent { occasion, reason, usage, hard, victim } = *intent;
+    /// Notes what is about to be done to a process, so that it is known should the daemon die before it is recorded.
+    /// Allocates nothing and waits for nothing; to be kept until then.
+    pub(crate) fn intend(&self, entry: &Entry, victim: &Victim) -> Option<Note> {
         let bytes = |pages| self.page_size.to_bytes(pages).0;
         self.writer.journal()?.intend(&Draft {
             id: self.next_id,
-            time: time_of(occasion.crossed),
-            account: occasion.account,
-            guard: occasion.guard,
-            trigger: occasion.trigger,
-            action: outcome_of(occasion.signal),
+            time: time_of(entry.crossed),
+            account: entry.account,
+            guard: entry.guard,
+            trigger: entry.trigger,
+            action: action(entry.signal),
             victims: core::slice::from_ref(victim),
-            usage_bytes: bytes(usage),
-            hard_bytes: hard.map(bytes),
-            overshoot_bytes: hard.map_or(0, |hard| bytes(usage.saturating_sub(hard))),
+            usage_bytes: bytes(entry.usage),
+            hard_bytes: entry.hard.map(bytes),
+            overshoot_bytes: entry.hard.map_or(0, |hard| bytes(entry.usage.saturating_sub(hard))),
             requested_bytes: None,
             unrecorded: None,
             cross_to_signal_ns: None,
             signal_to_freed_ns: None,
             freed_bytes: None,
-            reason: reason.text(),
+            reason: &entry.reason,
             peers: [],
             origin: None,
         })
@@ -211,134 +227,77 @@ impl Ledger {
 
     /// Writes an incident down; its number.
     pub(crate) fn record(&mut self, entry: Entry) -> u64 {
-        self.write(entry, Details::default())
+        self.write(entry, true)
     }
 
     /// Likewise, of a kill that was not ours. Unless its account is `followed`, the machine's course alone goes on: anybody
     /// can have the kernel kill again and again, and looking at all accounts each second must not come of that.
-    pub(crate) fn record_foreign(&mut self, entry: Entry, origin: Origin, followed: bool) -> u64 {
-        self.write(entry, Details { unrecorded: None, origin: Some(origin), unfollowed: !followed })
+    pub(crate) fn record_foreign(&mut self, entry: Entry, followed: bool) -> u64 {
+        self.write(entry, followed)
     }
 
-    /// Writes down that the kernel's own OOM killer has acted so often without its records finding room.
-    pub(crate) fn unrecorded_of_kernel(&mut self, count: u64) {
-        let occasion = Occasion {
-            account: None,
-            guard: Guard::Kernel,
-            trigger: Trigger::Kernel,
-            signal: Some(Signal::Kill),
-            crossed: None,
-            signalled: None,
-        };
-        let reason = Reason::KernelKillsNotRecorded;
-        let entry =
-            Entry { occasion, reason, usage: Pages(0), hard: None, victims: Vec::new(), peers: Vec::new() };
-        self.write(entry, Details { unrecorded: Some(count), ..Details::default() });
-    }
-
-    /// Writes down that the kernel side has acted so often without being able to tell; whether there was room.
-    pub(crate) fn unrecorded(&mut self, count: u64) -> bool {
+    /// Writes an incident down that stands for many; whether there was room.
+    pub(crate) fn record_number(&mut self, entry: Entry, count: u64) -> bool {
         let dropped = self.writer.dropped();
-        let occasion = Occasion {
-            account: None,
-            guard: Guard::Limits,
-            trigger: Trigger::InKernel,
-            signal: None,
-            crossed: None,
-            signalled: None,
-        };
-        let reason = Reason::ActionsNotRecorded;
-        let (victims, peers) = (Vec::new(), Vec::new());
-        self.write(
-            Entry { occasion, reason, usage: Pages(0), hard: None, victims, peers },
-            Details { unrecorded: Some(count), ..Details::default() },
-        );
+        self.record(Entry { unrecorded: Some(count), ..entry });
         self.writer.dropped() == dropped
     }
 
-    /// Writes down that so many processes of an account were signalled in the kernel and are told of by their number alone;
-    /// whether there was room.
-    pub(crate) fn folded(&mut self, account: &AccountFacts) -> bool {
-        let dropped = self.writer.dropped();
-        let occasion = Occasion {
-            account: Some(user(account.uid)),
-            guard: Guard::Limits,
-            trigger: Trigger::InKernel,
-            signal: Some(if account.signal == 15 { Signal::Term } else { Signal::Kill }),
-            crossed: None,
-            signalled: None,
-        };
-        let (reason, hard) = (Reason::IncidentsFolded, account.effective);
-        let (victims, peers) = (Vec::new(), Vec::new());
-        self.write(
-            Entry { occasion, reason, usage: Pages(0), hard, victims, peers },
-            Details { unrecorded: Some(account.folded.into()), ..Details::default() },
-        );
-        self.writer.dropped() == dropped
-    }
-
-    fn write(&mut self, entry: Entry, details: Details) -> u64 {
-        let Entry { occasion, reason, usage, hard, victims, peers } = entry;
-        let id = self.number(occasion.guard);
-        let bytes = |pages| self.page_size.to_bytes(pages).0;
-        self.writer.record(Incident {
-            id,
-            time: time_of(occasion.crossed),
-            account: occasion.account,
-            guard: occasion.guard,
-            trigger: occasion.trigger,
-            action: outcome_of(occasion.signal),
-            victims,
-            usage_bytes: bytes(usage),
-            hard_bytes: hard.map(bytes),
-            overshoot_bytes: hard.map_or(0, |hard| bytes(usage.saturating_sub(hard))),
-            requested_bytes: None,
-            unrecorded: details.unrecorded,
-            cross_to_signal_ns: occasion
-                .crossed
-                .zip(occasion.signalled)
-                .map(|(crossed, signalled)| signalled.0.saturating_sub(crossed.0)),
-            signal_to_freed_ns: None,
-            freed_bytes: None,
-            reason: reason.to_string(),
-            peers,
-            origin: details.origin,
-            course: None,
-        });
-        if details.unrecorded.is_none() {
-            let account = occasion.account.filter(|_| !details.unfollowed);
-            self.trails.begin(id, account, occasion.crossed.or(occasion.signalled));
+    fn write(&mut self, entry: Entry, followed: bool) -> u64 {
+        let account = entry.account.filter(|_| followed);
+        let (decided, is_one) = (entry.crossed.or(entry.signalled), entry.unrecorded.is_none());
+        let incident = self.incident(entry);
+        let id = incident.id;
+        self.writer.record(incident);
+        if is_one {
+            self.trails.begin(id, account, decided);
         }
         id
     }
 
-    /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
-    pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
+    fn incident(&mut self, entry: Entry) -> Incident {
         let bytes = |pages| self.page_size.to_bytes(pages).0;
-        let reason = refused.numbers(self.page_size);
-        let (usage_bytes, hard_bytes) = (bytes(refused.usage), bytes(refused.hard));
-        let requested_bytes = Some(bytes(refused.requested));
-        let id = self.number(Guard::Tmalloc);
-        self.writer.record(Incident {
-            id,
-            time: Timestamp::now(),
-            account: Some(user(refused.user)),
-            guard: Guard::Tmalloc,
-            trigger: Trigger::Daemon,
-            action: Outcome::Refuse,
-            victims: Vec::from([victim]),
+        let took = |(crossed, signalled): (Nanos, Nanos)| signalled.0.saturating_sub(crossed.0);
+        let (usage_bytes, hard_bytes) = (bytes(entry.usage), entry.hard.map(bytes));
+        Incident {
+            id: self.number(entry.guard),
+            time: time_of(entry.crossed),
+            account: entry.account,
+            guard: entry.guard,
+            trigger: entry.trigger,
+            action: action(entry.signal),
+            victims: entry.victims,
             usage_bytes,
-            hard_bytes: Some(hard_bytes),
-            overshoot_bytes: 0,
-            requested_bytes,
-            unrecorded: None,
-            cross_to_signal_ns: None,
+            hard_bytes,
+            overshoot_bytes: hard_bytes.map_or(0, |hard| usage_bytes.saturating_sub(hard)),
+            requested_bytes: None,
+            unrecorded: entry.unrecorded,
+            cross_to_signal_ns: entry.crossed.zip(entry.signalled).map(took),
             signal_to_freed_ns: None,
             freed_bytes: None,
-            reason,
-            peers: Vec::new(),
-            origin: None,
+            reason: entry.reason.into_owned(),
+            peers: entry.peers,
+            origin: entry.origin,
             course: None,
+        }
+    }
+
+    /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
+    pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
+        let entry = Entry {
+            account: Some(user(refused.user)),
+            usage: refused.usage,
+            hard: Some(refused.hard),
+            victims: Vec::from([victim]),
+            ..Entry::new(Guard::Tmalloc, Trigger::Daemon, refused.numbers(self.page_size))
+        };
+        let incident = self.incident(entry);
+        let requested_bytes = Some(self.page_size.to_bytes(refused.requested).0);
+        self.writer.record(Incident {
+            action: Outcome::Refuse,
+            overshoot_bytes: 0,
+            requested_bytes,
+            ..incident
         });
     }
 
@@ -368,7 +327,7 @@ impl Ledger {
     }
 }
 
-const fn outcome_of(signal: Option<Signal>) -> Outcome {
+const fn action(signal: Option<Signal>) -> Outcome {
     match signal {
         Some(Signal::Kill) => Outcome::Kill,
         Some(Signal::Term) => Outcome::Term,

@@ -6,12 +6,15 @@ use super::{
     hands::Hands,
     kernel::{Kernel, Programs as _, Records as _},
     last_defence::{LineFacts, NearFacts},
+    ledger::Entry,
 };
 use crate::coordinator::Word;
 use plimsoll_policy::{
     account::Action,
+    incident::{Guard, Trigger},
     limits::{LimitAction, Snapshot, decide},
     reading::Reading,
+    reason::Reason,
     selection::{Candidate, order},
     units::{Nanos, Pages, Uid},
     victim::{Signal, Stage},
@@ -356,7 +359,8 @@ impl<K: Kernel> Attached<K> {
     /// to wait for them.
     fn own_up(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
         let count = self.limits.counters()?.actions_dropped;
-        if count > 0 && hands.ledger.unrecorded(count) {
+        let entry = Entry::new(Guard::Limits, Trigger::InKernel, Reason::ActionsNotRecorded.text());
+        if count > 0 && hands.ledger.record_number(entry, count) {
             self.limits.actions_told(count)?;
             let accounts = self.limits.accounts()?;
             self.unfinished.extend(accounts.iter().filter(|one| one.dying.0 > 0).map(|one| one.uid));

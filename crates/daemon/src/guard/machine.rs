@@ -5,12 +5,12 @@ mod floor;
 mod patience;
 
 use super::{
-    acting::{Signalled, outcome_of, signal_candidate},
     census::{Belonging, Census, Effort, LOOKS_MAX},
     flights::Owner,
     hands::Hands,
     kernel::Kernel,
-    ledger::{Entry, Occasion},
+    kill::Kill,
+    ledger::Entry,
     population::Source,
 };
 use crate::cmdlines::Found;
@@ -69,15 +69,10 @@ const OTHERS_AGAIN: Nanos = Nanos(10_000_000);
 /// How old the list gets while memory is about to run short.
 const REFRESH: Nanos = Nanos(1_000_000_000);
 
-/// What all of its incidents have in common.
-const OCCASION: Occasion = Occasion {
-    account: None,
-    guard: Guard::Pressure,
-    trigger: Trigger::Daemon,
-    signal: None,
-    crossed: None,
-    signalled: None,
-};
+/// An incident of the guard's own.
+fn entry(reason: Reason) -> Entry {
+    Entry::new(Guard::Pressure, Trigger::Daemon, reason.text())
+}
 
 fn reading(value: Option<Bytes>) -> Reading<Bytes> {
     value.map_or(Reading::Absent, Reading::Known)
@@ -255,14 +250,12 @@ impl MachineGuard {
             return;
         }
         let decision = notice(self.census.candidates(), amounts, &self.state, hands.ledger.page_size());
-        let peers = hands.ledger.peers(&decision);
         hands.ledger.record(Entry {
-            occasion: Occasion { crossed: Some(noticed), ..OCCASION },
-            reason: decision.reason,
+            crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
-            victims: Vec::new(),
-            peers,
+            peers: hands.ledger.peers(&decision),
+            ..entry(decision.reason)
         });
     }
 
@@ -276,44 +269,29 @@ impl MachineGuard {
             self.due = noticed.saturating_add(LOOK_AGAIN);
             return;
         }
-        let mut occasion = OCCASION;
-        occasion.crossed = Some(noticed);
         let belonging = self.belonging(&decision, hands);
-        let sent = if decision.dry_run {
-            Vec::new()
-        } else {
-            self.send(&decision, shortage.signal, &belonging, hands)
-        };
-        let first = sent.first().map(|one| one.moment);
-        let victims = match first {
-            Some(moment) => {
-                occasion.signal = Some(shortage.signal);
-                occasion.signalled = Some(moment);
-                sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect()
-            }
-            None if !decision.dry_run && !decision.victims.is_empty() => {
-                // Decide again at once: the next one is selected.
-                self.due = hands.now();
-                return;
-            }
-            None => {
-                self.state.hold(shortage.signal, noticed);
-                // How long it took to come to where a signal would have been sent.
-                occasion.signalled = Some(hands.now());
-                self.rehearse(&decision, shortage.signal, &belonging, hands)
-            }
-        };
-        let peers = hands.ledger.peers(&decision);
-        let incident = hands.ledger.record(Entry {
-            occasion,
-            reason: decision.reason,
+        let entry = Entry {
+            crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
-            victims,
-            peers,
-        });
-        sent.into_iter()
-            .for_each(|one| hands.flights.add(one.flight(Owner::Machine, shortage.signal, incident)));
+            ..entry(decision.reason)
+        };
+        if decision.dry_run || decision.victims.is_empty() {
+            self.state.hold(shortage.signal, noticed);
+            // How long it took to come to where a signal would have been sent.
+            let signalled = Some(hands.now());
+            let victims = self.rehearse(&decision, shortage.signal, &belonging, hands);
+            let peers = hands.ledger.peers(&decision);
+            hands.ledger.record(Entry { signalled, victims, peers, ..entry });
+            return;
+        }
+        let mut kill = Kill::new(Owner::Machine, shortage.signal, entry);
+        self.send(&decision, belonging, &mut kill, hands);
+        if kill.is_empty() {
+            // Decide again at once: the next one is selected.
+            self.due = hands.now();
+        }
+        kill.conclude(hands.ledger.peers(&decision), hands);
     }
 
     /// Whether somebody is waited for before this one is ended.
@@ -365,40 +343,29 @@ impl MachineGuard {
     fn send<K: Kernel>(
         &mut self,
         decision: &Decision,
-        signal: Signal,
-        belonging: &Option<Belonging>,
+        belonging: Option<Belonging>,
+        kill: &mut Kill<K>,
         hands: &mut Hands<K>,
-    ) -> Vec<Signalled<K>> {
-        let mut sent = Vec::new();
-        if signal == Signal::Kill
-            && let Some(belonging) = belonging
-        {
+    ) {
+        let kills = belonging.as_ref().filter(|_| kill.signal == Signal::Kill);
+        if let Some(belonging) = kills {
             announce(belonging, hands);
         }
         for candidate in decision.together() {
-            let (pidfd, outcome, moment) = signal_candidate(candidate, signal, hands);
-            if matches!(outcome, SignalOutcome::Failed(_)) {
-                hands.notices.signal_failed(candidate.pid, signal);
-            }
+            kill.intend(candidate, hands);
+            let (outcome, moment) = kill.send(candidate, None, hands);
             self.note(candidate.id(), outcome);
-            if sent.is_empty() || !matches!(outcome, SignalOutcome::Sent(_)) {
+            if kill.victims().count() <= 1 || !matches!(outcome, SignalOutcome::Sent(_)) {
                 self.state.outcome(candidate.id(), outcome, &self.config, moment);
             }
-            if matches!(outcome, SignalOutcome::Sent(_)) {
-                sent.push(Signalled { candidate: *candidate, pidfd, moment, _note: None });
-            }
         }
-        if signal == Signal::Kill
-            && !sent.is_empty()
-            && let Some(belonging) = belonging
-        {
-            sent.extend(self.end_together(belonging, hands));
-            sent.iter().for_each(|one| self.census.strike(one.candidate.id()));
+        if kill.is_empty() {
+            return;
         }
-        if signal == Signal::Term && !sent.is_empty() {
-            self.asked = decision.victims.first().map(Candidate::id).zip(belonging.clone());
+        match kills {
+            Some(belonging) => self.end_together(belonging, kill, hands),
+            None => self.asked = decision.victims.first().map(Candidate::id).zip(belonging),
         }
-        sent
     }
 
     /// Who was killed or has gone is not selected from the same list again.
@@ -418,40 +385,18 @@ impl MachineGuard {
             .map(|(_, belonging)| belonging)
             .unwrap_or_else(|| self.census.belonging(victim, &mut hands.kernel, &hands.eligibility));
         announce(&belonging, hands);
-        let result = hands.flights.kill(victim);
-        let (outcome, pages) = result.map_or((SignalOutcome::Vanished, Pages(0)), |(result, pages)| {
-            (outcome_of(&result, Signal::Kill), pages)
-        });
-        let moment = hands.now();
-        self.state.outcome(victim, outcome, &self.config, moment);
-        if !matches!(outcome, SignalOutcome::Sent(_)) {
-            return;
-        }
-        hands.flights.escalated(victim, moment);
-        self.note(victim, outcome);
+        let pages = hands.flights.find(victim).map_or(Pages(0), |flight| flight.pages);
         let candidate = self.census.candidates().iter().find(|one| one.id() == victim).copied();
-        let with_it = self.end_together(&belonging, hands);
-        std::iter::once(victim)
-            .chain(with_it.iter().map(|one| one.candidate.id()))
-            .for_each(|id| self.census.strike(id));
-        let incident = hands.ledger.record(Entry {
-            occasion: Occasion { signal: Some(Signal::Kill), signalled: Some(moment), ..OCCASION },
-            reason,
-            usage: pages,
-            hard: None,
-            victims: candidate
-                .iter()
-                .chain(with_it.iter().map(|one| &one.candidate))
-                .map(|one| hands.ledger.victim(one))
-                .collect(),
-            peers: Vec::new(),
-        });
-        if let Some(flight) = hands.flights.find(victim) {
-            flight.incident = incident;
+        let mut kill = Kill::new(Owner::Machine, Signal::Kill, Entry { usage: pages, ..entry(reason) });
+        let (outcome, moment) = kill.escalate(victim, candidate, hands);
+        self.state.outcome(victim, outcome, &self.config, moment);
+        if matches!(outcome, SignalOutcome::Sent(_)) {
+            hands.flights.escalated(victim, moment);
+            self.note(victim, outcome);
+            self.end_together(&belonging, &mut kill, hands);
+            self.census.strike(victim);
         }
-        with_it
-            .into_iter()
-            .for_each(|one| hands.flights.add(one.flight(Owner::Machine, Signal::Kill, incident)));
+        kill.conclude(Vec::new(), hands);
     }
 
     /// Command lines were read.

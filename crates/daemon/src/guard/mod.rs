@@ -20,6 +20,7 @@ mod groups;
 mod hands;
 mod host;
 mod kernel;
+mod kill;
 mod last_defence;
 mod ledger;
 mod limits;

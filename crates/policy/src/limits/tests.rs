@@ -3,9 +3,8 @@ use crate::{
     account::Action,
     reading::Reading,
     reason::Reason,
-    reservation::Tier,
-    selection::{Candidate, Doubt, Protection, Standing, Weight},
-    units::{Nanos, Pages, Pid, Uid},
+    selection::{Candidate, Protection, Standing, tests::candidate},
+    units::{Nanos, Pages, Pid},
     victim::{Signal, SignalFault, SignalOutcome, Stage, VictimId},
 };
 use proptest::{prop_assert, proptest};
@@ -14,21 +13,6 @@ use std::vec::Vec;
 mod worlds;
 
 const SECOND: u64 = 1_000_000_000;
-
-pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
-    Candidate {
-        pid: Pid(pid),
-        start_ns: 100,
-        uid: Uid(1000),
-        mm: u64::from(pid),
-        usage: Reading::Known(Pages(pages)),
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
-        doubt: Doubt::NONE,
-        standing: Standing::Free,
-    }
-}
 
 /// An account with a hard limit of 100 pages, a soft limit of 90, and what its candidates use.
 fn account(candidates: &[Candidate]) -> Snapshot<'_> {

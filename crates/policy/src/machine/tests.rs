@@ -5,9 +5,8 @@ use super::{
 use crate::{
     reading::Reading,
     reason::Reason,
-    reservation::Tier,
-    selection::{Candidate, Doubt, Protection, Standing, Weight},
-    units::{Bytes, Nanos, PageSize, Pages, Pid, Uid},
+    selection::{Candidate, Protection, Standing, tests::candidate},
+    units::{Bytes, Nanos, PageSize, Pages, Pid},
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
 use proptest::{prop_assert, proptest};
@@ -33,21 +32,6 @@ fn reading(available_mib: u64, anon_mib: u64, swap_total_mib: u64, swap_free_mib
 
 fn id(pid: u32) -> VictimId {
     VictimId { pid: Pid(pid), start_ns: 100 }
-}
-
-fn candidate(pid: u32, pages: u64) -> Candidate {
-    Candidate {
-        pid: Pid(pid),
-        start_ns: 100,
-        uid: Uid(1000),
-        mm: u64::from(pid),
-        usage: Reading::Known(Pages(pages)),
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
-        doubt: Doubt::NONE,
-        standing: Standing::Free,
-    }
 }
 
 #[derive(Default)]

@@ -6,23 +6,16 @@ use crate::{
     reading::Reading,
     reservation::Tier,
     units::{Pages, Pid, Uid},
+    victim::VictimId,
 };
 use proptest::{prelude::any, prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy};
 use std::vec::Vec;
 
-pub(super) fn candidate(pid: u32, pages: u64) -> Candidate {
-    Candidate {
-        pid: Pid(pid),
-        start_ns: 100,
-        uid: Uid(1000),
-        mm: u64::from(pid),
-        usage: Reading::Known(Pages(pages)),
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
-        doubt: Doubt::NONE,
-        standing: Standing::Free,
-    }
+/// A process of 1000 with an address space of its own.
+pub(crate) fn candidate(pid: u32, pages: u64) -> Candidate {
+    let id = VictimId { pid: Pid(pid), start_ns: 100 };
+    let usage = Reading::Known(Pages(pages));
+    Candidate { mm: u64::from(pid), usage, ..Candidate::of(id, Uid(1000)) }
 }
 
 pub(super) fn pids(candidates: &[Candidate]) -> Vec<u32> {

@@ -8,8 +8,7 @@ use crate::guard::{
 };
 use plimsoll_policy::{
     reading::Reading,
-    reservation::Tier,
-    selection::{Candidate, Doubt, Standing, Weight, floor_of_interest},
+    selection::{Candidate, Doubt, floor_of_interest},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
@@ -91,15 +90,9 @@ fn nothing_known() -> Detail {
 
 fn newcomer(growth: Growth) -> Candidate {
     Candidate {
-        pid: growth.id.pid,
-        start_ns: growth.id.start_ns,
-        uid: Uid(u32::MAX),
         mm: growth.mm,
         usage: Reading::Known(Pages(0)),
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
         doubt: Doubt { error: Pages(u64::MAX), ceiling: Pages(u64::MAX), unjudged: true },
-        standing: Standing::Free,
+        ..Candidate::of(growth.id, Uid(u32::MAX))
     }
 }

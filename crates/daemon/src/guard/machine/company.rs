@@ -2,17 +2,17 @@
 
 use super::MachineGuard;
 use crate::guard::{
-    acting::{Signalled, signal_candidate},
     census::{Belonging, Company, TREE_MAX, Tree},
     groups::{Group, Order, UnitMark},
     hands::Hands,
     kernel::Kernel,
+    kill::Kill,
 };
 use plimsoll_policy::{
     human::escaped,
     incident::Victim,
     selection::{Candidate, Decision},
-    victim::{Signal, SignalOutcome, VictimId},
+    victim::{Signal, VictimId},
 };
 
 /// What the service manager is told before the first signal, so that it does not take the end for a crash; `None`: nothing.
@@ -56,16 +56,17 @@ impl MachineGuard {
     pub(super) fn end_together<K: Kernel>(
         &mut self,
         belonging: &Belonging,
+        kill: &mut Kill<K>,
         hands: &mut Hands<K>,
-    ) -> Vec<Signalled<K>> {
-        let mut sent = Vec::new();
+    ) {
+        let together = kill.victims().count();
         match &belonging.company {
             Company::Nobody => {}
             Company::Tree(tree) => {
                 let tree = self.of_this_moment(tree, hands);
                 let before = self.census.unlooked();
                 for id in tree.members {
-                    sent.extend(self.end_one(id, hands));
+                    self.end_one(id, kill, hands);
                 }
                 let missed = self.census.unlooked().saturating_sub(before);
                 if missed > 0 {
@@ -87,12 +88,13 @@ impl MachineGuard {
             }
         }
         if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
-            let killed = u64::try_from(sent.len()).unwrap_or(u64::MAX).saturating_add(1);
+            let others = kill.victims().count().saturating_sub(together);
+            let killed = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
             if !hands.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
                 // The number is for systemd's log alone.
             }
         }
-        sent
+        kill.victims().for_each(|one| self.census.strike(one.id()));
     }
 
     /// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
@@ -108,20 +110,13 @@ impl MachineGuard {
         tree
     }
 
-    fn end_one<K: Kernel>(&mut self, id: VictimId, hands: &mut Hands<K>) -> Option<Signalled<K>> {
-        let candidate = self.census.endable(id, &mut hands.kernel, &hands.eligibility)?;
+    fn end_one<K: Kernel>(&mut self, id: VictimId, kill: &mut Kill<K>, hands: &mut Hands<K>) {
+        let Some(candidate) = self.census.endable(id, &mut hands.kernel, &hands.eligibility) else {
+            return;
+        };
         // The victim itself, and those of its memory: they were signalled first.
-        if hands.flights.find(id).is_some() || self.state.skipped(id) {
-            return None;
-        }
-        let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
-        match outcome {
-            SignalOutcome::Sent(_) => Some(Signalled { candidate, pidfd, moment, _note: None }),
-            SignalOutcome::Failed(_) => {
-                hands.notices.signal_failed(candidate.pid, Signal::Kill);
-                None
-            }
-            SignalOutcome::Vanished | SignalOutcome::Freed => None,
+        if hands.flights.find(id).is_none() && !self.state.skipped(id) {
+            kill.send(&candidate, None, hands);
         }
     }
 

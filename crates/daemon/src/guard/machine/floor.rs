@@ -2,22 +2,15 @@
 //! selection as the machine guard's own, and what goes with whomever they took.
 
 use super::{CONFIRM_TRIES, MachineGuard, company::announce};
-use crate::guard::{
-    acting::{Signalled, signal_candidate},
-    flights::Owner,
-    hands::Hands,
-    kernel::Kernel,
-    ledger::{Entry, Occasion},
-};
+use crate::guard::{flights::Owner, hands::Hands, kernel::Kernel, kill::Kill, ledger::Entry};
 use plimsoll_policy::{
-    incident::{Guard, Trigger},
+    incident::{Guard, Trigger, Victim},
     machine::MachineState,
     reading::Reading,
     reason::Reason,
-    reservation::Tier,
-    selection::{self, Candidate, Doubt, Standing, Weight},
+    selection::{self, Candidate, Standing},
     units::{Nanos, Pages, Pid, Uid},
-    victim::{Signal, SignalOutcome, VictimId},
+    victim::{Signal, VictimId},
 };
 use plimsoll_sys::process::ProcessError;
 use std::collections::BTreeSet;
@@ -45,6 +38,16 @@ pub(crate) struct BelowFloor {
 }
 
 impl BelowFloor {
+    fn entry(&self, reason: Reason) -> Entry {
+        let trigger = if self.taken.is_some() { Trigger::InKernel } else { Trigger::Daemon };
+        Entry {
+            crossed: Some(self.noticed),
+            usage: self.clean,
+            hard: Some(self.line),
+            ..Entry::new(Guard::Workingset, trigger, reason.text())
+        }
+    }
+
     fn reason(&self) -> Reason {
         if self.clean < self.line { Reason::WorkingsetFloor } else { Reason::WorkingsetNoProgress }
     }
@@ -168,21 +171,25 @@ impl MachineGuard {
                 // That only the protected are left is not known yet: the next list will say.
                 return;
             }
-            return self.tell_of_floor(below, Reason::WorkingsetFloorOnlyProtectedLeft, Vec::new(), hands);
+            let entry = below.entry(Reason::WorkingsetFloorOnlyProtectedLeft);
+            let peers = self.peers(|_| true, hands);
+            hands.ledger.record(Entry { peers, ..entry });
+            return;
         };
         if below.taken.is_none() && self.waits_for_dying(Some(&first), among, hands) {
             return;
         }
         let belonging = self.census.belonging(first.id(), &mut hands.kernel, &hands.eligibility);
         announce(&belonging, hands);
-        let mut sent = self.end_memory_of(first, below.taken, hands);
-        if sent.is_empty() {
+        let mut kill = Kill::new(Owner::WorkingSet, Signal::Kill, below.entry(below.reason()));
+        self.end_memory_of(first, below.taken, &mut kill, hands);
+        if kill.is_empty() {
             // Gone by itself, and its memory with it: the next event finds out whether that is enough.
             return;
         }
-        sent.extend(self.end_together(&belonging, hands));
-        sent.iter().for_each(|one| self.census.strike(one.candidate.id()));
-        self.tell_of_floor(below, below.reason(), sent, hands);
+        self.end_together(&belonging, &mut kill, hands);
+        let peers = self.peers(|one| kill.victims().all(|victim| victim.id() != one.id()), hands);
+        kill.conclude(peers, hands);
     }
 
     /// Signals a victim that was not yet, and in any case those who share its memory.
@@ -190,9 +197,9 @@ impl MachineGuard {
         &mut self,
         first: Candidate,
         taken: Option<(VictimId, Nanos)>,
+        kill: &mut Kill<K>,
         hands: &mut Hands<K>,
-    ) -> Vec<Signalled<K>> {
-        let mut sent = Vec::new();
+    ) {
         let together: Vec<Candidate> = self
             .census
             .candidates()
@@ -201,24 +208,25 @@ impl MachineGuard {
             .copied()
             .collect();
         for candidate in std::iter::once(first).chain(together) {
-            if let Some((id, moment)) = taken
-                && id == candidate.id()
-            {
-                let pidfd = hands.kernel.hold(id.pid, id.start_ns).ok();
-                sent.push(Signalled { candidate, pidfd, moment, _note: None });
-                continue;
+            match taken {
+                Some((id, moment)) if id == candidate.id() => {
+                    kill.add(&candidate, hands.kernel.hold(id.pid, id.start_ns).ok(), moment);
+                }
+                Some(_) | None => {
+                    kill.intend(&candidate, hands);
+                    kill.send(&candidate, None, hands);
+                }
             }
-            let (pidfd, outcome, moment) = signal_candidate(&candidate, Signal::Kill, hands);
-            match outcome {
-                SignalOutcome::Sent(_) => sent.push(Signalled { candidate, pidfd, moment, _note: None }),
-                SignalOutcome::Failed(_) => hands.notices.signal_failed(candidate.pid, Signal::Kill),
-                SignalOutcome::Vanished | SignalOutcome::Freed => {}
-            }
-            if sent.is_empty() {
+            if kill.is_empty() {
                 break;
             }
         }
-        sent
+    }
+
+    /// Whom those who went were compared with.
+    fn peers<K: Kernel>(&self, stays: impl Fn(&Candidate) -> bool, hands: &Hands<K>) -> Vec<Victim> {
+        let peers = selection::select(self.census.candidates(), |_| true).peers;
+        peers.iter().filter(|one| stays(one)).map(|one| hands.ledger.victim(one)).collect()
     }
 
     /// As the list has it that the programs were given a moment ago.
@@ -227,49 +235,11 @@ impl MachineGuard {
         listed.unwrap_or_else(|| {
             let process = hands.kernel.process(id.pid).ok().filter(|process| process.start_ns == id.start_ns);
             Candidate {
-                pid: id.pid,
-                start_ns: id.start_ns,
-                uid: process.as_ref().map_or(Uid(u32::MAX), |process| process.uid),
-                mm: 0,
                 usage: process.map_or(Reading::Unreadable, |process| process.usage()),
-                gives_back: Pages(u64::MAX),
-                weight: Weight::NEUTRAL,
-                tier: Tier::Upper,
-                doubt: Doubt::NONE,
                 standing: Standing::Dying,
+                ..Candidate::of(id, process.map_or(Uid(u32::MAX), |process| process.uid))
             }
         })
-    }
-
-    fn tell_of_floor<K: Kernel>(
-        &self,
-        below: &BelowFloor,
-        reason: Reason,
-        sent: Vec<Signalled<K>>,
-        hands: &mut Hands<K>,
-    ) {
-        let signalled = sent.first().map(|one| one.moment);
-        let occasion = Occasion {
-            account: None,
-            guard: Guard::Workingset,
-            trigger: if below.taken.is_some() { Trigger::InKernel } else { Trigger::Daemon },
-            signal: signalled.map(|_| Signal::Kill),
-            crossed: Some(below.noticed),
-            // The programs tell one moment, which is both.
-            signalled: signalled.filter(|_| below.taken.is_none()),
-        };
-        let gone = |one: &Candidate| sent.iter().any(|sent| sent.candidate.id() == one.id());
-        let peers = selection::select(self.census.candidates(), |_| true).peers;
-        let incident = hands.ledger.record(Entry {
-            occasion,
-            reason,
-            usage: below.clean,
-            hard: Some(below.line),
-            victims: sent.iter().map(|one| hands.ledger.victim(&one.candidate)).collect(),
-            peers: peers.iter().filter(|one| !gone(one)).map(|one| hands.ledger.victim(one)).collect(),
-        });
-        sent.into_iter()
-            .for_each(|one| hands.flights.add(one.flight(Owner::WorkingSet, Signal::Kill, incident)));
     }
 }
 

@@ -1,25 +1,14 @@
 use super::*;
 use plimsoll_policy::{
     reading::Reading,
-    reservation::Tier,
-    selection::{Doubt, Weight},
     units::{Pages, Pid, Uid},
+    victim::VictimId,
 };
 use plimsoll_sys::process::{Errno, Subject};
 
 fn candidate(pid: u32, pages: u64) -> Candidate {
-    Candidate {
-        pid: Pid(pid),
-        start_ns: 0,
-        uid: Uid(60_001),
-        mm: 0,
-        usage: Reading::Known(Pages(pages)),
-        gives_back: Pages(u64::MAX),
-        weight: Weight::NEUTRAL,
-        tier: Tier::Upper,
-        doubt: Doubt::NONE,
-        standing: Standing::Free,
-    }
+    let id = VictimId { pid: Pid(pid), start_ns: 0 };
+    Candidate { usage: Reading::Known(Pages(pages)), ..Candidate::of(id, Uid(60_001)) }
 }
 
 #[test]

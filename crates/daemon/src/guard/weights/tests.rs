@@ -2,8 +2,7 @@ use super::{CASES_MAX, Entry, Known, Tried, Weights};
 use plimsoll_policy::{
     preference::{Judge, Judgement, Scope},
     reading::Reading,
-    reservation::Tier,
-    selection::{Candidate, Doubt, Standing, Weight},
+    selection::{Candidate, Weight},
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
@@ -63,18 +62,9 @@ fn the_largest_are_examined_first_and_those_who_cannot_be_looked_at_take_turns_a
     let people: Vec<(Candidate, Entry)> = (1..=6_u32)
         .map(|pid| {
             let mm = u64::from(pid);
-            let candidate = Candidate {
-                pid: Pid(pid),
-                start_ns: 1,
-                uid: ALICE,
-                mm,
-                usage: Reading::Known(Pages(mm * 100)),
-                gives_back: Pages(u64::MAX),
-                weight: Weight::NEUTRAL,
-                tier: Tier::Upper,
-                doubt: Doubt::NONE,
-                standing: Standing::Free,
-            };
+            let id = VictimId { pid: Pid(pid), start_ns: 1 };
+            let usage = Reading::Known(Pages(mm * 100));
+            let candidate = Candidate { mm, usage, ..Candidate::of(id, ALICE) };
             (candidate, Entry { mm, tracked_ns: 1, weight: None, never: false, session: false })
         })
         .collect();
