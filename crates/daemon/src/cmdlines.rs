@@ -1,7 +1,7 @@
 //! Command lines for rules that ask for them: whoever reads one may have to wait, so the guard does not.
 
 use crate::{
-    guard::{Caller, Program, Request},
+    guard::Program,
     offload::{Haste, Lane, Offload},
     patient::PatientReaders,
 };
@@ -33,20 +33,19 @@ pub(crate) struct CommandLines {
 pub(crate) type Found = Vec<Line>;
 
 impl CommandLines {
-    /// Tells `caller` what was found.
+    /// Has `tell` told what was found.
     pub(crate) fn new(
         offload: &Offload,
         mut proc: ProcRoot,
         readers: PatientReaders,
-        caller: Caller,
+        tell: impl Fn(Found) + Send + 'static,
     ) -> Self {
         let requests = offload.lane(Haste::Ordinary, 1, move |wanted: Vec<Wanted>| {
             let line = |Wanted { id, program }| {
                 let user = proc.process(id.pid).ok()?.uid;
                 Some(Line { id, program, text: readers.command_line(id, user)? })
             };
-            let found = wanted.into_iter().filter_map(line).collect();
-            caller.deliver(Request::CommandLines(found));
+            tell(wanted.into_iter().filter_map(line).collect());
         });
         Self { requests }
     }

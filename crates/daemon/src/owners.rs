@@ -2,7 +2,7 @@
 //! seat there is.
 
 use crate::directory::Mark;
-use plimsoll_policy::{permission::ROOT, units::Uid};
+use plimsoll_policy::units::Uid;
 use plimsoll_wire::text::{passwd_entries, subordinate_entries};
 use std::{collections::BTreeMap, fs::File, io::Read as _, path::Path};
 
@@ -51,7 +51,7 @@ impl Owners {
         let mut ranges = BTreeMap::new();
         for entry in subordinate_entries(subuid) {
             let number = || core::str::from_utf8(entry.owner).ok()?.parse().ok().map(Uid);
-            let known = users.get(entry.owner).copied().or_else(number).filter(|owner| *owner != ROOT);
+            let known = users.get(entry.owner).copied().or_else(number).filter(|owner| *owner != Uid::ROOT);
             let owner = known.unwrap_or(Uid(entry.first));
             ranges.insert(entry.first, (entry.last, owner));
         }

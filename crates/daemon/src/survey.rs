@@ -2,7 +2,6 @@
 //! tables for it.
 
 use crate::{
-    guard::{Caller, Request},
     offload::{Haste, Lane, Offload},
     patient::{self, PatientReaders, Unread},
 };
@@ -78,16 +77,15 @@ pub(crate) struct Surveyor {
 }
 
 impl Surveyor {
-    /// Tells `caller` what was found.
+    /// Has `tell` told what was found.
     pub(crate) fn new(
         offload: &Offload,
         readers: PatientReaders,
         page_size: PageSize,
-        caller: Caller,
+        tell: impl Fn(Survey) + Send + 'static,
     ) -> Self {
         let requests = offload.lane(Haste::Ordinary, 1, move |(asked, members)| {
-            let part = |survey| caller.deliver(Request::Surveyed(survey));
-            read(&readers, page_size, asked, members, part);
+            read(&readers, page_size, asked, members, &tell);
         });
         Self { requests }
     }
@@ -109,7 +107,7 @@ fn read(
     page_size: PageSize,
     asked: Nanos,
     members: Vec<Member>,
-    mut tell: impl FnMut(Survey),
+    tell: impl Fn(Survey),
 ) {
     let mut survey = Survey { asked, ..Survey::default() };
     let mut told = clock_monotonic_ns();

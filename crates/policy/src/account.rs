@@ -1,6 +1,6 @@
 //! What a line is drawn for, and what crossing it does.
 
-use crate::{human, units::Uid};
+use crate::{human, units::Uid, victim::Signal};
 use alloc::{format, string::String};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,16 @@ pub enum Action {
 impl Action {
     /// All of them, from the mildest to the strictest.
     pub const ALL: [Self; 4] = [Self::Notify, Self::Deny, Self::Term, Self::Kill];
+
+    /// The one that sends this signal at first.
+    #[must_use]
+    pub const fn of(signal: Option<Signal>) -> Self {
+        match signal {
+            Some(Signal::Kill) => Self::Kill,
+            Some(Signal::Term) => Self::Term,
+            None => Self::Notify,
+        }
+    }
 
     /// The word, as in the configuration and on the command line.
     #[must_use]

@@ -180,7 +180,7 @@ impl Place {
     #[must_use]
     pub fn of(peer: Uid, target: Target) -> Option<Self> {
         match target {
-            _ if peer == crate::permission::ROOT => Some(Self::Administrator(target)),
+            _ if peer == Uid::ROOT => Some(Self::Administrator(target)),
             Target::User(uid) if uid == peer => Some(Self::Own(uid)),
             Target::User(_) | Target::Group(_) | Target::Default => None,
         }
@@ -190,7 +190,7 @@ impl Place {
     #[must_use]
     pub const fn set_by(self) -> Uid {
         match self {
-            Self::Administrator(_) => crate::permission::ROOT,
+            Self::Administrator(_) => Uid::ROOT,
             Self::Own(uid) => uid,
         }
     }

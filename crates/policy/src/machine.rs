@@ -235,7 +235,10 @@ pub fn decide(
         (MachineAction::Rest, Some(fault)) if !reported => MachineAction::Report(fault),
         (action, _) => action,
     };
-    let adaptive = facts.map_or(sleep::MAX, |facts| sleep::adaptive(&facts, &config.term));
+    let adaptive = facts.map_or(sleep::MAX, |facts| {
+        let memory = facts.mem_available.saturating_sub(part(facts.total(), config.term.memory));
+        sleep::adaptive(memory, facts.swap_free.saturating_sub(part(facts.swap_total, config.term.swap)))
+    });
     let sleep = sleep::until(adaptive, state.next_deadline(config), now);
     (state, action, sleep)
 }

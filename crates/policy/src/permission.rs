@@ -10,9 +10,6 @@ use crate::{
     units::{Bytes, Gid, PageSize, Uid},
 };
 
-/// The superuser's number.
-pub const ROOT: Uid = Uid(0);
-
 /// What a peer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
@@ -119,7 +116,7 @@ pub fn may(
     mem_total: Bytes,
     page_size: PageSize,
 ) -> Result<(), Refused> {
-    if peer == ROOT {
+    if peer == Uid::ROOT {
         return Ok(());
     }
     match *request {
@@ -170,13 +167,13 @@ fn own(peer: Uid, target: Target) -> Result<(), Refused> {
 #[must_use]
 pub fn visible(account: Account, peer: Uid) -> bool {
     let Account::User(uid) = account;
-    peer == ROOT || uid == peer
+    peer == Uid::ROOT || uid == peer
 }
 
 /// Whether a list of groups' lines given to `peer` may hold this one.
 #[must_use]
 pub fn group_visible(group: Target, peer: Uid, book: &LineBook) -> bool {
-    peer == ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, gid))
+    peer == Uid::ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, gid))
 }
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
@@ -185,7 +182,7 @@ pub fn group_visible(group: Target, peer: Uid, book: &LineBook) -> bool {
 /// nor a victim was theirs.
 #[must_use]
 pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
-    if peer == ROOT {
+    if peer == Uid::ROOT {
         return Some(incident.clone());
     }
     let theirs = match incident.account {

@@ -24,6 +24,12 @@ unit!(/** A number of bytes. */ Bytes, u64);
 unit!(/** A span, or a point on a monotonic clock, in nanoseconds. */ Nanos, u64);
 unit!(/** A process: the thread-group leader's number in the daemon's pid namespace. */ Pid, u32);
 unit!(/** A user number in the initial user namespace (the kernel's `kuid`). */ Uid, u32);
+
+impl Uid {
+    /// The superuser's.
+    pub const ROOT: Self = Self(0);
+}
+
 unit!(/** A group number in the initial user namespace (the kernel's `kgid`). */ Gid, u32);
 
 impl Pages {

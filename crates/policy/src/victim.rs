@@ -30,6 +30,16 @@ pub enum Signal {
 }
 
 impl Signal {
+    /// The one that the programs know by this number; `None`: they send nothing (0).
+    #[must_use]
+    pub const fn numbered(number: u32) -> Option<Self> {
+        match number {
+            9 => Some(Self::Kill),
+            15 => Some(Self::Term),
+            _ => None,
+        }
+    }
+
     /// The name as `kill -l` has it, with `SIG`.
     #[must_use]
     pub const fn name(self) -> &'static str {

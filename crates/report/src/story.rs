@@ -17,18 +17,10 @@ mod advice;
 pub mod course;
 mod floor;
 mod origin;
+mod reader;
 
-/// How many other processes are named, in the story and in the line.
-const OTHERS_NAMED_MAX: usize = 3;
-
-/// For whom a story is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
-    /// Plain words.
-    User,
-    /// The same and the numbers behind it (`why -v`).
-    Administrator,
-}
+use reader::OTHERS_NAMED_MAX;
+pub use reader::Reader;
 
 /// The story of an incident by its parts, each of them sentences without a line end. Foreign text in them is quoted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

@@ -6,9 +6,11 @@
 mod bpf;
 mod machine;
 mod program;
+mod trial;
 
-pub use bpf::{BpfFacts, TRACEPOINTS, function_hooks, probe_bpf};
+pub use bpf::{BpfFacts, TRACEPOINTS, probe_bpf};
 pub use machine::{MachineFacts, capability_name, in_initial_pid_namespace, probe_machine};
+pub use trial::function_hooks;
 
 /// What one probe came to.
 #[derive(Debug, Clone, PartialEq, Eq)]

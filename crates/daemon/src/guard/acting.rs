@@ -57,7 +57,7 @@ impl<K: Kernel> Attached<K> {
             }
             let held = self.early.take(account.uid, candidate.id());
             let (outcome, moment) = kill.send(candidate, held, hands);
-            self.watch(account.uid, account_action(signal)).state.outcome(candidate.id(), outcome, moment);
+            self.watch(account.uid, Action::of(Some(signal))).state.outcome(candidate.id(), outcome, moment);
             if !matches!(outcome, SignalOutcome::Sent(_)) {
                 // Nothing is dying that was not signalled; one that is not tracked any more has gone.
                 self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
@@ -154,8 +154,8 @@ impl<K: Kernel> Attached<K> {
             // Not for its line: nothing of that waits for it.
             return Ok(());
         }
-        let signal = if record.signal == 15 { Signal::Term } else { Signal::Kill };
-        let action = account_action(signal);
+        let signal = Signal::numbered(record.signal).unwrap_or(Signal::Kill);
+        let action = Action::of(Some(signal));
         let Some(signalled) = record.signal_time else {
             let fault = SignalFault::Other(record.signal_errno.unwrap_or_default());
             self.watch(record.uid, action).state.outcome(victim, SignalOutcome::Failed(fault), hands.now());
@@ -339,13 +339,6 @@ fn flight_of_other<K: Kernel>(space: &AddressSpace, hands: &mut Hands<K>) -> Opt
         pages: space.own,
         ..Flight::new(victim, Owner::User(space.user), Signal::Kill, hands.now())
     })
-}
-
-pub(super) const fn account_action(signal: Signal) -> Action {
-    match signal {
-        Signal::Term => Action::Term,
-        Signal::Kill => Action::Kill,
-    }
 }
 
 const fn in_kernel_reason(record: &Record, signal: Signal) -> Reason {

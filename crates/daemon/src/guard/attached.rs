@@ -1,11 +1,10 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
 use super::{
-    copies::Surveys,
     early::Early,
-    folds::{Folds, is_asked_untold},
     hands::Hands,
     kernel::{Kernel, Programs as _},
+    surveys::Surveys,
     weights::Weights,
 };
 use plimsoll_policy::{
@@ -17,7 +16,7 @@ use plimsoll_policy::{
     units::{Nanos, Pages, Uid},
     victim::VictimId,
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError, Holder, Pins};
+use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError, Holder, Pins};
 use plimsoll_wire::abi;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +50,27 @@ impl Watch {
     pub(crate) fn is_waiting(&self) -> bool {
         !self.state.in_flight().is_empty()
     }
+}
+
+/// Which accounts have kills that the programs only counted.
+#[derive(Debug, Default)]
+pub(crate) struct Folds {
+    /// Their number is to be written down later.
+    pub(super) owed: BTreeSet<Uid>,
+    /// When it was written down last.
+    pub(super) told: BTreeMap<Uid, Nanos>,
+}
+
+impl Folds {
+    /// Whether there is something to be written down yet.
+    pub(crate) fn are_owed(&self) -> bool {
+        !self.owed.is_empty()
+    }
+}
+
+/// Whether a process was sent SIGTERM, which was only counted.
+pub(super) const fn is_asked_untold(space: &AddressSpace) -> bool {
+    space.folded && space.dying && !space.condemned && !space.left
 }
 
 /// The programs in force.

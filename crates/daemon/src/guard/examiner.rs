@@ -3,9 +3,7 @@
 
 use super::{
     eligibility::{Eligibility, Subject},
-    folders::{cgroup_not_known, is_passing},
-    host::mark_in,
-    request::{Caller, Request},
+    folders::{cgroup_not_known, is_passing, mark_in},
     shield::Shield,
 };
 use crate::offload::{Haste, Lane, Offload};
@@ -76,14 +74,18 @@ pub(crate) struct Examiner {
 }
 
 impl Examiner {
-    /// Tells `caller` what was found.
-    pub(crate) fn new(offload: &Offload, mut proc: ProcRoot, caller: Caller) -> Self {
+    /// Has `tell` told what was found.
+    pub(crate) fn new(
+        offload: &Offload,
+        mut proc: ProcRoot,
+        tell: impl Fn(Findings) + Send + 'static,
+    ) -> Self {
         let mut portrait = Portrait::default();
         let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |docket| {
             let began = thread_cpu_time();
             let mut findings = examine(docket, &mut proc, &mut portrait);
             findings.took = thread_cpu_time().saturating_sub(began);
-            caller.deliver(Request::Examined(findings));
+            tell(findings);
         });
         Self { requests }
     }

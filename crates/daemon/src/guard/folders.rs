@@ -5,19 +5,15 @@
 //! The guard waits for an answer for 10 ms, for all that one decision asks 20 ms, and not at all while an earlier one is late.
 //! A cgroup never moves, so its path holds as long as its id; marks are as old as the answer that told them.
 
-use super::{
-    groups::Group,
-    host::{mark_of, unless_it_stays},
-    population::NotKnown,
-};
+use super::population::{Group, NotKnown};
 use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::{
-    preference::Mark,
-    units::{Nanos, Pid},
+    preference::{Mark, Wish},
+    units::{Nanos, Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::{
-    cgroup::{Cgroup, CgroupError, CgroupErrorKind, CgroupId, CgroupRoot},
+    cgroup::{Cgroup, CgroupError, CgroupErrorKind, CgroupId, CgroupRoot, Marks, SetBy},
     process::{Errno, HeldFolder, Portrait, ProcRoot, ProcessError, Subject, clock_monotonic_ns},
 };
 use std::{
@@ -228,6 +224,41 @@ fn describe(root: &CgroupRoot, own: &Cgroup) -> Result<Folder, CgroupError> {
     let group = |cgroup: &Cgroup| Group { path: [b"/", cgroup.path()].concat(), id: cgroup.id() };
     let oom_group = root.oom_group_of(own, None).or_else(unless_it_stays(None))?.as_ref().map(group);
     Ok(Folder { mark: mark_of(root, own)?, own: group(own), oom_group })
+}
+
+/// The mark that counts: one that anybody could have made does not.
+fn mark(marks: &Marks) -> Option<Mark> {
+    let by = |set: Option<SetBy>, wish| match set? {
+        SetBy::Root => Some(Mark { wish, owner: Uid::ROOT }),
+        SetBy::Owner(owner) => Some(Mark { wish, owner }),
+        SetBy::Anybody => None,
+    };
+    by(marks.omit, Wish::Omit).or_else(|| by(marks.avoid, Wish::Avoid))
+}
+
+/// The mark on the cgroup at this path, or on its unit; `None` also where no cgroup of the v2 hierarchy is there. An error: it
+/// could not be found out, and nobody in it is to be taken for unmarked.
+pub(super) fn mark_in(root: &CgroupRoot, cgroup: &[u8]) -> Result<Option<Mark>, CgroupError> {
+    match root.cgroup(cgroup) {
+        Ok(own) => mark_of(root, &own),
+        Err(error) if is_passing(&error) => Err(error),
+        Err(_nothing_there) => Ok(None),
+    }
+}
+
+/// The mark on a cgroup, or on its unit: the service manager writes it there, whatever is below that. Where marks may not be
+/// read at all there are none: else nobody could ever be selected. Where it has gone it is an error.
+fn mark_of(root: &CgroupRoot, own: &Cgroup) -> Result<Option<Mark>, CgroupError> {
+    let read = |cgroup: &Cgroup| cgroup.marks().map(|marks| mark(&marks)).or_else(unless_it_stays(None));
+    if let Some(mark) = read(own)? {
+        return Ok(Some(mark));
+    }
+    root.unit_of(own).or_else(unless_it_stays(None))?.map_or(Ok(None), |unit| read(&unit))
+}
+
+/// What stands for what this machine does not let us find out, now or later.
+fn unless_it_stays<T>(missing: T) -> impl FnOnce(CgroupError) -> Result<T, CgroupError> {
+    |error| if error.is_gone() || is_passing(&error) { Err(error) } else { Ok(missing) }
 }
 
 #[cfg(test)]

@@ -2,48 +2,28 @@
 //! bpf/limits/tell.h): their number is written down, and whoever does not end is looked after.
 
 use super::{
-    acting::{account_action, ending_in},
-    attached::Attached,
+    acting::ending_in,
+    attached::{Attached, is_asked_untold},
     flights::{Flight, Owner},
     hands::Hands,
     kernel::{Kernel, Programs as _},
     ledger::Entry,
 };
 use plimsoll_policy::{
+    account::Action,
     incident::Trigger,
     reason::Reason,
     units::{Nanos, Uid},
     victim::{Signal, SignalOutcome, VictimId},
 };
 use plimsoll_sys::bpf::{AccountFacts, AddressSpace, BpfError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// From one number that is written down for an account to its next.
 const TOLD_APART: Nanos = Nanos(10_000_000_000);
 
 /// So many of one account are taken in at a look.
 const TAKEN_IN_MAX: usize = 16;
-
-/// Which accounts have such kills.
-#[derive(Debug, Default)]
-pub(crate) struct Folds {
-    /// Their number is to be written down later.
-    owed: BTreeSet<Uid>,
-    /// When it was written down last.
-    told: BTreeMap<Uid, Nanos>,
-}
-
-impl Folds {
-    /// Whether there is something to be written down yet.
-    pub(crate) fn are_owed(&self) -> bool {
-        !self.owed.is_empty()
-    }
-}
-
-/// Whether a process was sent SIGTERM, which was only counted.
-pub(super) const fn is_asked_untold(space: &AddressSpace) -> bool {
-    space.folded && space.dying && !space.condemned && !space.left
-}
 
 impl<K: Kernel> Attached<K> {
     /// Writes down how many kills were only counted, and takes in whom they took and who is there still.
@@ -80,7 +60,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Whether there was room to write it down.
     pub(super) fn tell_folded(&self, account: &AccountFacts, hands: &mut Hands<K>) -> Result<bool, BpfError> {
-        let signal = if account.signal == 15 { Signal::Term } else { Signal::Kill };
+        let signal = Signal::numbered(account.signal).unwrap_or(Signal::Kill);
         let entry = Entry {
             signal: Some(signal),
             hard: account.effective,
@@ -125,7 +105,7 @@ impl<K: Kernel> Attached<K> {
             pages: space.own,
             ..Flight::new(victim, Owner::User(space.user), signal, now)
         });
-        self.watch(space.user, account_action(signal)).state.outcome(
+        self.watch(space.user, Action::of(Some(signal))).state.outcome(
             victim,
             SignalOutcome::Sent(signal),
             now,

@@ -4,7 +4,7 @@
 
 mod marks;
 
-use super::{eligibility::Eligibility, host::mark_in, report::Journal};
+use super::{eligibility::Eligibility, folders::mark_in, population::Group, report::Journal};
 use crate::offload::{Haste, Lane, Offload};
 use marks::{Marks, mark_unit_of};
 use plimsoll_policy::{
@@ -14,7 +14,7 @@ use plimsoll_policy::{
     victim::VictimId,
 };
 use plimsoll_sys::{
-    cgroup::{CgroupError, CgroupId, CgroupRoot, KillOrders, Killer},
+    cgroup::{CgroupError, CgroupRoot, KillOrders, Killer},
     process::{HeldFolder, Portrait, ProcRoot, ProcessError, ReaperHandle, clock_monotonic_ns},
 };
 use std::{
@@ -43,15 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An order this old is not carried out: the cgroup may have been made again, or the shortage be over.
 const ORDER_AGE_MAX: Nanos = Nanos(2_000_000_000);
-
-/// A cgroup, by path and by what tells it from a later one of the same path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Group {
-    /// Its path from the root of the hierarchy.
-    pub(crate) path: Vec<u8>,
-    /// Its id.
-    pub(crate) id: CgroupId,
-}
 
 /// A cgroup that is to end.
 #[derive(Debug)]

@@ -1,15 +1,13 @@
 //! The machine's own kernel, behind what the guard asks of one.
 
 use super::{
-    folders::{Folders, Found, Key, cgroup_not_known, is_passing},
-    groups::Group,
+    folders::{Folders, Found, Key, cgroup_not_known},
     kernel::{Held, Kernel, Programs, Reaps, Records},
-    population::{Growth, NotKnown, Population, Seen, Source},
+    population::{Group, Growth, NotKnown, Population, Seen, Source},
 };
 use crate::offload::Offload;
 use plimsoll_policy::{
-    permission::ROOT,
-    preference::{Mark, Scope, Wish},
+    preference::{Mark, Scope},
     reading::Reading,
     reap::Rates,
     selection::Standing,
@@ -21,7 +19,7 @@ use plimsoll_sys::{
         AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, Events, FamilyFacts, Holder,
         Limits, LineSet, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
     },
-    cgroup::{Cgroup, CgroupError, CgroupRoot, Marks, SetBy},
+    cgroup::CgroupRoot,
     process::{
         HeldFolder, PidFd, Portrait, ProcRoot, Process, ProcessError, Reaper, ScanCounts, clock_monotonic_ns,
         kernel_version,
@@ -68,41 +66,6 @@ impl Host {
             None => Err(cgroup_not_known(id.pid)),
         }
     }
-}
-
-/// The mark that counts: one that anybody could have made does not.
-fn mark(marks: &Marks) -> Option<Mark> {
-    let by = |set: Option<SetBy>, wish| match set? {
-        SetBy::Root => Some(Mark { wish, owner: ROOT }),
-        SetBy::Owner(owner) => Some(Mark { wish, owner }),
-        SetBy::Anybody => None,
-    };
-    by(marks.omit, Wish::Omit).or_else(|| by(marks.avoid, Wish::Avoid))
-}
-
-/// The mark on the cgroup at this path, or on its unit; `None` also where no cgroup of the v2 hierarchy is there. An error: it
-/// could not be found out, and nobody in it is to be taken for unmarked.
-pub(super) fn mark_in(root: &CgroupRoot, cgroup: &[u8]) -> Result<Option<Mark>, CgroupError> {
-    match root.cgroup(cgroup) {
-        Ok(own) => mark_of(root, &own),
-        Err(error) if is_passing(&error) => Err(error),
-        Err(_nothing_there) => Ok(None),
-    }
-}
-
-/// The mark on a cgroup, or on its unit: the service manager writes it there, whatever is below that. Where marks may not be
-/// read at all there are none: else nobody could ever be selected. Where it has gone it is an error.
-pub(super) fn mark_of(root: &CgroupRoot, own: &Cgroup) -> Result<Option<Mark>, CgroupError> {
-    let read = |cgroup: &Cgroup| cgroup.marks().map(|marks| mark(&marks)).or_else(unless_it_stays(None));
-    if let Some(mark) = read(own)? {
-        return Ok(Some(mark));
-    }
-    root.unit_of(own).or_else(unless_it_stays(None))?.map_or(Ok(None), |unit| read(&unit))
-}
-
-/// What stands for what this machine does not let us find out, now or later.
-pub(super) fn unless_it_stays<T>(missing: T) -> impl FnOnce(CgroupError) -> Result<T, CgroupError> {
-    |error| if error.is_gone() || is_passing(&error) { Err(error) } else { Ok(missing) }
 }
 
 /// As the selection programs tell it.

@@ -14,7 +14,7 @@ pub(crate) use record::Originals;
 pub(crate) use systemctl::Systemd;
 pub(crate) use worker::{Leftovers, undo_leftovers};
 
-use super::{limits::action_of, report::Journal, request::Caller};
+use super::{report::Journal, request::Caller};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::{
     account::Action,
@@ -22,7 +22,7 @@ use plimsoll_policy::{
     reason::Reason,
     selection::{self, Candidate},
     units::{Bytes, PageSize, Pages, Uid},
-    victim::VictimId,
+    victim::{Signal, VictimId},
 };
 use plimsoll_sys::bpf::AccountFacts;
 use std::{
@@ -61,7 +61,7 @@ impl LineFacts {
             uid: account.uid,
             hard: page_size.to_bytes(account.hard),
             effective: account.effective.map(|pages| page_size.to_bytes(pages)),
-            action: action_of(account.signal),
+            action: Action::of(Signal::numbered(account.signal)),
         }
     }
 }

@@ -40,15 +40,6 @@ const INTRODUCED_APART: Nanos = Nanos(250_000_000);
 /// is written down before what comes of it, at 20 to 50 µs each.
 const RECORDS_AT_ONCE: u32 = 1024;
 
-/// What a line's action is when the kernel side was told a signal.
-pub(crate) const fn action_of(signal: u32) -> Action {
-    match signal {
-        9 => Action::Kill,
-        15 => Action::Term,
-        _ => Action::Notify,
-    }
-}
-
 impl<K: Kernel> Attached<K> {
     /// Takes in what the kernel side has to say: what somebody waits for first, then what can wait. Whoever makes it say more
     /// and more meanwhile does not keep this from all else: the rest is for the next turn, which comes at once.
@@ -277,7 +268,7 @@ impl<K: Kernel> Attached<K> {
     fn line_action(&self, account: &AccountFacts, dry_run: bool) -> Action {
         match self.watched.get(&account.uid) {
             Some(watch) if dry_run => watch.action,
-            Some(_) | None => action_of(account.signal),
+            Some(_) | None => Action::of(Signal::numbered(account.signal)),
         }
     }
 

@@ -31,7 +31,6 @@ use plimsoll_policy::{
 use plimsoll_sys::process::ProcessError;
 
 use company::announce;
-pub(crate) use floor::BelowFloor;
 use patience::Patience;
 
 /// The guard of the whole machine.

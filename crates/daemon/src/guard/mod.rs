@@ -19,6 +19,7 @@ mod grants;
 mod groups;
 mod hands;
 mod host;
+mod judging;
 mod kernel;
 mod kill;
 mod last_defence;
@@ -34,6 +35,8 @@ mod sampling;
 mod shield;
 #[cfg(test)]
 mod simulator;
+mod surveys;
+mod undrawn;
 mod views;
 mod wanted;
 mod weights;
@@ -46,8 +49,9 @@ pub(crate) use last_defence::{
 };
 pub(crate) use ledger::Ledger;
 pub(crate) use report::{Journal, Notices};
-pub(crate) use request::{Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
+pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
 pub(crate) use shield::Shield;
+use undrawn::Undrawn;
 pub(crate) use workers::Workers;
 
 use crate::{coordinator::Word, history::Inheritance, obituary::Obituary, sampler::Sampler};
@@ -57,8 +61,6 @@ use flights::Owner;
 pub(crate) use hands::Hands;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
-use lines::Undrawn;
-pub(crate) use machine::BelowFloor;
 use machine::MachineGuard;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},

@@ -1,7 +1,6 @@
 //! The machine's processes as selection sees them: all roughly, a few closely. Apart from the rest of the kernel, so that
 //! selection can be tried on populations that no machine has.
 
-use super::groups::Group;
 use plimsoll_policy::{
     preference::{Mark, Scope},
     reading::Reading,
@@ -11,10 +10,20 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::Selector,
+    cgroup::CgroupId,
     process::{Portrait, Process, ProcessError, tick_ns},
 };
 use plimsoll_wire::text::Comm;
 use std::fmt::Debug;
+
+/// A cgroup, by path and by what tells it from a later one of the same path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Its path from the root of the hierarchy.
+    pub(crate) path: Vec<u8>,
+    /// Its id.
+    pub(crate) id: CgroupId,
+}
 
 /// A process as a look at all of them shows it.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! What other threads ask of the guard thread, and how it is woken for it.
 
-use super::{examiner::Findings, last_defence::Deed, machine::BelowFloor};
+use super::{examiner::Findings, last_defence::Deed};
 use crate::cmdlines::Found;
 use crate::coordinator::Refused;
 use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
@@ -15,7 +15,7 @@ use plimsoll_policy::{
     lines::{LineBook, Place},
     machine::MachineConfig,
     preference::Rules,
-    units::{Bytes, Pid, Uid},
+    units::{Bytes, Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::bpf::Selector;
@@ -86,6 +86,22 @@ pub(crate) enum Change {
     One { place: Place, now: bool },
     /// Any of them: start, reload.
     All,
+}
+
+/// Clean file memory was below its floor, or near it with nothing that reclaim could take, and nothing but a process's end
+/// could bring memory back.
+#[derive(Debug, Clone)]
+pub(crate) struct BelowFloor {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub(crate) noticed: Nanos,
+    /// Clean file memory then.
+    pub(crate) clean: Pages,
+    /// The floor.
+    pub(crate) line: Pages,
+    /// Whom the programs sent SIGKILL, and when; `None`: they could not, and the guard is to select.
+    pub(crate) taken: Option<(VictimId, Nanos)>,
+    /// Nobody but these is selected; `None`: anybody.
+    pub(crate) among: Option<BTreeSet<Pid>>,
 }
 
 /// What the configuration says to the guards.

@@ -20,7 +20,6 @@ use plimsoll_api::{
 use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
     machine::MachineReading,
-    permission::ROOT,
     units::{Bytes, Nanos, Uid},
 };
 use plimsoll_sys::bpf::AccountFacts;
@@ -56,7 +55,7 @@ impl<K: TheKernel> Guard<K> {
         let Some(attached) = &mut self.attached else {
             return Ok(Vec::new());
         };
-        if asker == ROOT || attached.last_scan_ago(self.hands.kernel.now()) > SCAN_FOR_USERS_EVERY {
+        if asker == Uid::ROOT || attached.last_scan_ago(self.hands.kernel.now()) > SCAN_FOR_USERS_EVERY {
             attached.scan(&self.hands.kernel)?;
         }
         attached.limits.accounts()

@@ -1,6 +1,12 @@
 //! Who looks things up and acts off the guard thread, for both guards.
 
-use super::{examiner::Examiner, groups::Groups, reclaimer::Reclaimer, report::Journal, request::Caller};
+use super::{
+    examiner::Examiner,
+    groups::Groups,
+    reclaimer::Reclaimer,
+    report::Journal,
+    request::{Caller, Request},
+};
 use crate::{
     biography::Biographer, cmdlines::CommandLines, offload::Offload, patient::PatientReaders,
     survey::Surveyor,
@@ -30,15 +36,24 @@ impl Workers {
         journal: &Journal,
         reaper: &ReaperHandle,
     ) -> Result<Self, ProcessError> {
+        let guard = || {
+            let caller = caller.clone();
+            move |request| caller.deliver(request)
+        };
+        let (lines, cases, survey) = (guard(), guard(), guard());
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
             biographer: Biographer::new(offload, proc()?, readers.clone()),
-            cmdlines: CommandLines::new(offload, proc()?, readers.clone(), caller.clone()),
-            examiner: Examiner::new(offload, proc()?, caller.clone()),
+            cmdlines: CommandLines::new(offload, proc()?, readers.clone(), move |found| {
+                lines(Request::CommandLines(found))
+            }),
+            examiner: Examiner::new(offload, proc()?, move |findings| cases(Request::Examined(findings))),
             groups: Groups::new(offload, journal, reaper)?,
             reclaimer: Reclaimer::new(offload, proc()?, readers.clone(), journal.clone()),
-            surveyor: Surveyor::new(offload, readers, page_size(), caller.clone()),
+            surveyor: Surveyor::new(offload, readers, page_size(), move |part| {
+                survey(Request::Surveyed(part))
+            }),
         })
     }
 

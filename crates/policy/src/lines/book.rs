@@ -4,7 +4,6 @@ use super::{
     BTreeMap, BTreeSet, Bytes, Gid, HARD_BYTES_MIN, Line, LineError, Members, Membership, PageSize, Pages,
     Place, Resolved, Source, StoredLine, Target, Uid, UidRange, Vec, validate,
 };
-use crate::permission::ROOT;
 use alloc::sync::Arc;
 use core::cmp::Reverse;
 
@@ -229,8 +228,11 @@ impl LineBook {
     /// What the state file has to keep, in a stable order.
     #[must_use]
     pub fn to_stored(&self) -> Vec<StoredLine> {
-        let state =
-            self.state.iter().map(|(target, line)| StoredLine { target: *target, set_by: ROOT, line: *line });
+        let state = self.state.iter().map(|(target, line)| StoredLine {
+            target: *target,
+            set_by: Uid::ROOT,
+            line: *line,
+        });
         let own = self.own.iter().map(|(uid, line)| StoredLine {
             target: Target::User(*uid),
             set_by: *uid,

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     account::{Action, Source},
-    permission::ROOT,
     size::Size,
     units::{Bytes, Gid, PageSize, Pages, Uid},
 };
@@ -178,7 +177,7 @@ fn lines_of_users_own_are_so_many_and_the_administrators_are_always_kept() {
     // Nor are more taken over from a file.
     let mut stored = book.to_stored();
     stored.push(StoredLine { target: Target::User(Uid(999)), set_by: Uid(999), line: line("1G") });
-    stored.push(StoredLine { target: Target::User(Uid(999)), set_by: ROOT, line: line("1G") });
+    stored.push(StoredLine { target: Target::User(Uid(999)), set_by: Uid::ROOT, line: line("1G") });
     let mut loaded = LineBook::default();
     assert_eq!(loaded.load_stored(stored).len(), 1);
     assert!(loaded.get(Place::Administrator(Target::User(Uid(999)))).is_some());

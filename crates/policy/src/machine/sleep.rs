@@ -1,6 +1,5 @@
 //! How long the machine guard may sleep: no longer than memory and swap take to fill at the fastest rate seen.
 
-use super::{Facts, Thresholds, part};
 use crate::units::{Bytes, Nanos};
 
 /// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
@@ -12,10 +11,9 @@ pub(super) const MIN: Nanos = Nanos(100_000_000);
 /// The longest sleep, 1 s, as earlyoom's.
 pub(super) const MAX: Nanos = Nanos(1_000_000_000);
 
-/// The time to fill the headroom above the SIGTERM thresholds: first memory, then swap, so both times add up.
-pub(super) fn adaptive(facts: &Facts, term: &Thresholds) -> Nanos {
-    let memory = facts.mem_available.saturating_sub(part(facts.total(), term.memory));
-    let swap = facts.swap_free.saturating_sub(part(facts.swap_total, term.swap));
+/// The time to fill what is left of memory and of swap above the SIGTERM thresholds: first memory, then swap, so both times
+/// add up.
+pub(super) fn adaptive(memory: Bytes, swap: Bytes) -> Nanos {
     let time = fill_ns(memory, MEMORY_FILL_BYTES_PER_SECOND)
         .saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
     Nanos(time).clamp(MIN, MAX)

@@ -1,4 +1,4 @@
-use super::{ROOT, Refused, Request, group_visible, may, may_draw, redact, visible};
+use super::{Refused, Request, group_visible, may, may_draw, redact, visible};
 use crate::{
     account::{Account, Action},
     incident::{
@@ -37,7 +37,7 @@ fn set(target: Target, hard: &str, action: Action, now: bool) -> Request {
 #[test]
 fn root_may_everything() {
     let administrators = [(Target::User(ALICE), line("1G", Action::Kill))];
-    for target in [Target::Default, Target::Group(STAFF), Target::User(ALICE), Target::User(ROOT)] {
+    for target in [Target::Default, Target::Group(STAFF), Target::User(ALICE), Target::User(Uid::ROOT)] {
         for request in [
             Request::ReadGroup(Gid(51)),
             set(target, "2G", Action::Notify, true),
@@ -45,7 +45,7 @@ fn root_may_everything() {
             Request::ReadAccount(Account::User(ALICE)),
             Request::ControlDaemon,
         ] {
-            assert_eq!(ask(ROOT, request, &administrators), Ok(()));
+            assert_eq!(ask(Uid::ROOT, request, &administrators), Ok(()));
         }
     }
 }
@@ -77,8 +77,8 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
         (Request::ClearLine { target: Target::Group(STAFF) }, Refused::GroupLine),
         (Request::ReadGroup(Gid(51)), Refused::NotYourGroup(Gid(51))),
         (
-            set(Target::User(ROOT), "1M", Action::Kill, true),
-            Refused::NotYourAccount { target: Target::User(ROOT) },
+            set(Target::User(Uid::ROOT), "1M", Action::Kill, true),
+            Refused::NotYourAccount { target: Target::User(Uid::ROOT) },
         ),
         (Request::ControlDaemon, Refused::Daemon),
     ];
@@ -158,27 +158,30 @@ fn a_users_own_line_does_not_bind_the_user() {
 #[test]
 fn a_line_is_put_only_where_its_setter_may_put_it() {
     let alices = Target::User(ALICE);
-    assert_eq!(Place::of(ROOT, alices), Some(Place::Administrator(alices)));
-    assert_eq!(Place::of(ROOT, Target::User(ROOT)), Some(Place::Administrator(Target::User(ROOT))));
+    assert_eq!(Place::of(Uid::ROOT, alices), Some(Place::Administrator(alices)));
+    assert_eq!(
+        Place::of(Uid::ROOT, Target::User(Uid::ROOT)),
+        Some(Place::Administrator(Target::User(Uid::ROOT)))
+    );
     assert_eq!(Place::of(ALICE, alices), Some(Place::Own(ALICE)));
     assert_eq!(Place::of(BOB, alices), None);
     assert_eq!(Place::of(ALICE, Target::Default), None);
     assert_eq!(Place::of(ALICE, Target::Group(STAFF)), None);
-    assert_eq!(Place::of(ROOT, Target::Group(STAFF)).map(Place::set_by), Some(ROOT));
+    assert_eq!(Place::of(Uid::ROOT, Target::Group(STAFF)).map(Place::set_by), Some(Uid::ROOT));
     assert_eq!(Place::Own(ALICE).set_by(), ALICE);
 }
 
 #[test]
 fn accounts_are_shown_to_their_user_and_root() {
     let account = Account::User(ALICE);
-    assert!(visible(account, ALICE) && visible(account, ROOT) && !visible(account, BOB));
+    assert!(visible(account, ALICE) && visible(account, Uid::ROOT) && !visible(account, BOB));
 }
 
 #[test]
 fn a_groups_line_is_shown_to_its_members_and_root() {
     let group = Target::Group(STAFF);
     let mut book = LineBook::new(UidRange::default());
-    assert!(group_visible(group, ROOT, &book) && !group_visible(group, ALICE, &book));
+    assert!(group_visible(group, Uid::ROOT, &book) && !group_visible(group, ALICE, &book));
     let staff = Membership { uids: [ALICE].into(), doubt: None };
     book.replace_members(Members::from([(STAFF, staff)]));
     assert!(group_visible(group, ALICE, &book) && !group_visible(group, BOB, &book));
@@ -190,7 +193,7 @@ fn mixed() -> Incident {
 
 #[test]
 fn root_sees_incidents_whole() {
-    assert_eq!(redact(&mixed(), ROOT), Some(mixed()));
+    assert_eq!(redact(&mixed(), Uid::ROOT), Some(mixed()));
 }
 
 #[test]

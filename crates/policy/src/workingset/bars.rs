@@ -1,6 +1,6 @@
 //! Which files must not be held, and until when that is believed.
 
-use super::{Barred, FileId, lasts};
+use super::{Barred, FileId};
 use crate::units::Nanos;
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -76,4 +76,9 @@ impl Bars {
             !goes
         });
     }
+}
+
+/// Whether `until` has not come yet.
+pub(super) const fn lasts(until: Nanos, now: Nanos) -> bool {
+    until.0 > now.0
 }

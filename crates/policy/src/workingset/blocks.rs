@@ -1,8 +1,10 @@
 //! Which parts of a chunk are used: what the kernel maps around a fault, and what is read, is known by the block.
 
-use super::CHUNK_PAGES;
 use crate::units::Pages;
 use core::ops::{BitAnd, BitOr, BitOrAssign};
+
+/// Pages in a chunk, the piece that files are counted by: 2 MiB where a page is 4 KiB.
+pub const CHUNK_PAGES: u64 = 512;
 
 /// Pages in a block: 64 KiB where a page is 4 KiB, which is what a fault maps at once (`fault_around_pages`, mm/memory.c,
 /// 6.1 to 7.2).

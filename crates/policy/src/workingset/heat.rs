@@ -7,7 +7,11 @@
 //! one pass, so whoever has more than one was read again. With a half-life of a minute, a file that is read every 95
 //! s or more often comes to 1.5 passes, from where on it counts as reused.
 
-use super::{Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use, bars::Bars, chunk_pages, decay, lasts};
+use super::{
+    Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use,
+    bars::{Bars, lasts},
+    chunk_pages, decay,
+};
 use crate::units::{Nanos, PageSize, Pages};
 use alloc::{collections::BTreeMap, vec::Vec};
 

@@ -12,6 +12,7 @@ mod head;
 mod kill;
 mod memory;
 mod prefix;
+mod reading;
 mod scan;
 mod start;
 mod tasks;

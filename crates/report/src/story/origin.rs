@@ -1,6 +1,9 @@
 //! The words for kills that were not ours.
 
-use super::{Reader, advice};
+use super::{
+    advice,
+    reader::{OTHERS_NAMED_MAX, Reader},
+};
 use crate::oom::SYSRQ_ADVICE;
 use plimsoll_policy::{
     account::Account,
@@ -175,7 +178,7 @@ pub(super) fn line(incident: &Incident) -> Option<String> {
     let mut who: Vec<String> = incident
         .victims
         .iter()
-        .take(super::OTHERS_NAMED_MAX)
+        .take(OTHERS_NAMED_MAX)
         .map(|victim| format!("process {} uid {} {}", victim.pid, victim.uid, shown(&victim.comm)))
         .collect();
     let unnamed = incident.victims.len().saturating_sub(who.len());

@@ -7,10 +7,16 @@
 //! `next/`: from then on whoever finds it removes what it replaces and moves it there. So a crash at any moment leaves
 //! either the old in force, or the new.
 
-use super::{error::BpfError, map::Map, site::Table as _};
+use super::{
+    error::BpfError,
+    map::Map,
+    program::SyscallProgram,
+    site::{Site, Table as _},
+};
 use plimsoll_wire::abi;
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -336,4 +342,22 @@ pub(super) fn remove_entries(directory: &Path) -> Result<bool, BpfError> {
     }
     fs::remove_dir(directory).map_err(|error| cause(directory, "remove", &error))?;
     Ok(removed)
+}
+
+impl Site for Pins {
+    type Program = SyscallProgram;
+    type Map = Map;
+    type Walk = File;
+
+    fn program(&self, name: &'static str) -> Result<SyscallProgram, BpfError> {
+        SyscallProgram::open(&self.program_path(name), name)
+    }
+
+    fn map(&self, name: &'static str) -> Result<Map, BpfError> {
+        Map::open(&self.map_path(name), name)
+    }
+
+    fn walk(&self) -> Result<File, BpfError> {
+        File::open(self.link_path("scan")).map_err(BpfError::Scan)
+    }
 }

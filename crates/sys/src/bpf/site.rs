@@ -1,8 +1,8 @@
 //! Where the limits programs and their maps are: in the kernel, reached through their pins, or wherever tests run them.
 //! Resolved when the program is compiled: the kill path pays nothing.
 
-use super::{error::BpfError, map::Map, pins::Pins, program::SyscallProgram};
-use std::{fmt::Debug, fs::File, io};
+use super::error::BpfError;
+use std::{fmt::Debug, io};
 
 /// The place of the limits programs.
 pub trait Site: Debug {
@@ -101,22 +101,4 @@ pub trait Table: Debug {
         keys: &mut [u8],
         values: &mut [u8],
     ) -> Result<(usize, Option<u64>), BpfError>;
-}
-
-impl Site for Pins {
-    type Program = SyscallProgram;
-    type Map = Map;
-    type Walk = File;
-
-    fn program(&self, name: &'static str) -> Result<SyscallProgram, BpfError> {
-        SyscallProgram::open(&self.program_path(name), name)
-    }
-
-    fn map(&self, name: &'static str) -> Result<Map, BpfError> {
-        Map::open(&self.map_path(name), name)
-    }
-
-    fn walk(&self) -> Result<File, BpfError> {
-        File::open(self.link_path("scan")).map_err(BpfError::Scan)
-    }
 }

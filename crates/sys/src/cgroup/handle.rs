@@ -1,9 +1,23 @@
 //! A cgroup by its number alone: `open_by_handle_at(2)`.
 #![expect(unsafe_code, reason = "no safe wrapper of open_by_handle_at(2) exists")]
 
-use super::CgroupId;
+use core::fmt;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// Which cgroup: the number of its folder, which is the kernel's own cgroup id (`bpf_get_current_cgroup_id()`).
+/// From 5.5 on, 64-bit kernels give no number twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(
+    /// The number.
+    pub u64,
+);
+
+impl fmt::Display for CgroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// `FILEID_KERNFS` of `linux/exportfs.h` (since 5.5): the handle is the 64-bit number and nothing else.
 const FILEID_KERNFS: i32 = 0xfe;

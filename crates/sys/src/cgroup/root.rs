@@ -1,6 +1,10 @@
 //! The tree, and one cgroup of it, by descriptor.
 
-use super::{CgroupError, CgroupErrorKind, handle::open_by_id, members::find_id};
+use super::{
+    CgroupError, CgroupErrorKind,
+    handle::{CgroupId, open_by_id},
+    members::find_id,
+};
 use core::fmt;
 use plimsoll_wire::text::{Printable, parse_mount};
 use rustix::{
@@ -21,20 +25,6 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 
 /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
-
-/// Which cgroup: the number of its folder, which is the kernel's own cgroup id (`bpf_get_current_cgroup_id()`).
-/// From 5.5 on, 64-bit kernels give no number twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CgroupId(
-    /// The number.
-    pub u64,
-);
-
-impl fmt::Display for CgroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// The cgroup v2 tree, by descriptor: as seen from the caller's cgroup namespace, so that it fits the paths of
 /// `/proc/PID/cgroup`.

@@ -1,12 +1,12 @@
 //! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
 
-use super::{ProcRoot, ProcessError, Subject};
-use plimsoll_policy::units::{Bytes, PageSize};
+use super::{ProcessError, Subject};
+use plimsoll_policy::units::PageSize;
 use plimsoll_wire::text::{
-    KernelVersion, WireError, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+    KernelVersion, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
 };
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 const NANOSECONDS_A_SECOND: u64 = 1_000_000_000;
 
@@ -59,18 +59,6 @@ const fn nanoseconds(time: Timespec) -> u64 {
         .unsigned_abs()
         .saturating_mul(NANOSECONDS_A_SECOND)
         .saturating_add(time.tv_nsec.unsigned_abs())
-}
-
-/// All memory the kernel manages (`MemTotal`).
-///
-/// # Errors
-/// By what the kernel says of `/proc/meminfo`; [`ProcessError::Unreadable`] when it cannot be understood.
-pub fn mem_total() -> Result<Bytes, ProcessError> {
-    let meminfo = ProcRoot::open(Path::new("/proc"))?.read_meminfo()?;
-    meminfo.mem_total.ok_or(ProcessError::Unreadable {
-        subject: Subject::Machine,
-        error: WireError::Missing { file: "/proc/meminfo", field: "MemTotal" },
-    })
 }
 
 /// CPU slots: the highest CPU number there can be, and one. What per-CPU maps are sized by.

@@ -31,8 +31,8 @@ pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
 pub use child::spawn_bound;
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
-    clock_boottime_ns, clock_monotonic_ns, kernel_version, mem_total, online_cpus, oom_kills, page_size,
-    possible_cpus, process_cpu_time, thread_cpu_time, tick_ns,
+    clock_boottime_ns, clock_monotonic_ns, kernel_version, online_cpus, oom_kills, page_size, possible_cpus,
+    process_cpu_time, thread_cpu_time, tick_ns,
 };
 pub use mrelease::Reap;
 pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score_adj_self};
@@ -40,7 +40,7 @@ pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
 pub use portrait::Portrait;
 pub use reaper::{Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
-pub use root::{ExeIdentity, ProcRoot};
+pub use root::{ExeIdentity, ProcRoot, mem_total};
 pub use scan::{Memory, Process, ScanCounts};
 pub(crate) use urgency::walk;
 pub use urgency::{Priority, not_real_time, own_nice, raise_decider, set_own_nice};

@@ -1,7 +1,7 @@
 //! `/proc`, opened once.
 
 use super::{Errno, ProcessError, Subject, scan};
-use plimsoll_policy::units::{Pages, Pid, Uid};
+use plimsoll_policy::units::{Bytes, Pages, Pid, Uid};
 use plimsoll_wire::text::{
     Membership, Meminfo, Pressure, Printable, SmapsRollup, Stat, WireError, Zoneinfo, parse_cgroup,
     parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm, printable_cmdline,
@@ -391,6 +391,18 @@ fn for_each_line(
         text.copy_within(filled.saturating_sub(left)..filled, 0);
         held = left;
     }
+}
+
+/// All memory the kernel manages (`MemTotal`).
+///
+/// # Errors
+/// By what the kernel says of `/proc/meminfo`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn mem_total() -> Result<Bytes, ProcessError> {
+    let meminfo = ProcRoot::open(Path::new("/proc"))?.read_meminfo()?;
+    meminfo.mem_total.ok_or(ProcessError::Unreadable {
+        subject: Subject::Machine,
+        error: WireError::Missing { file: "/proc/meminfo", field: "MemTotal" },
+    })
 }
 
 #[cfg(test)]

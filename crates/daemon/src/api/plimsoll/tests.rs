@@ -14,7 +14,7 @@ use plimsoll_policy::{
 };
 use serde_json::{Value, json};
 
-const ROOT: Uid = Uid(0);
+const ROOT: Uid = Uid::ROOT;
 
 fn call(fake: &Fake, uid: Uid, method: &str, parameters: Value) -> Result<Value, Fault> {
     Plimsoll { control: fake, peer: Peer { uid, owner: uid, pid: None } }.call(method, Some(&parameters))

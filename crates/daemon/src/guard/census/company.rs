@@ -1,7 +1,10 @@
 //! Who goes with the one that was selected: nobody, its tree, or its cgroup.
 
 use super::Census;
-use crate::guard::{eligibility::Eligibility, groups::Group, population::Population};
+use crate::guard::{
+    eligibility::Eligibility,
+    population::{Group, Population},
+};
 use plimsoll_policy::{
     preference::Scope,
     selection::{Candidate, Standing},

@@ -2,8 +2,7 @@ use super::{Census, Effort};
 use crate::cmdlines::Line;
 use crate::guard::{
     eligibility::Eligibility,
-    groups::Group,
-    population::{Growth, NotKnown, Population, Seen, Source},
+    population::{Group, Growth, NotKnown, Population, Seen, Source},
 };
 use plimsoll_policy::{
     preference::{Effect, Mark, PREFERRED, Pattern, Rule, Rules, Scope, Wish},

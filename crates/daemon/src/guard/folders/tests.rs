@@ -1,5 +1,6 @@
+use super::unless_it_stays;
 use super::{Folder, Folders, Found, Key, PATIENCE_IN_ALL, is_passing};
-use crate::guard::{groups::Group, host::unless_it_stays, population::NotKnown};
+use crate::guard::population::{Group, NotKnown};
 use crate::offload::Offload;
 use plimsoll_policy::{
     preference::{Mark, Wish},

@@ -1,5 +1,5 @@
-use super::{Ended, Group, Groups, Order, told};
-use crate::guard::{Eligibility, report::Journal};
+use super::{Ended, Groups, Order, told};
+use crate::guard::{Eligibility, population::Group, report::Journal};
 use crate::offload::Offload;
 use plimsoll_policy::units::Nanos;
 use plimsoll_sys::{cgroup::CgroupId, process::ReaperHandle};

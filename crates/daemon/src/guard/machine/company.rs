@@ -3,10 +3,11 @@
 use super::MachineGuard;
 use crate::guard::{
     census::{Belonging, Company, TREE_MAX, Tree},
-    groups::{Group, Order, UnitMark},
+    groups::{Order, UnitMark},
     hands::Hands,
     kernel::Kernel,
     kill::Kill,
+    population::Group,
 };
 use plimsoll_policy::{
     human::escaped,

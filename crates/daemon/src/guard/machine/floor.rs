@@ -2,14 +2,16 @@
 //! selection as the machine guard's own, and what goes with whomever they took.
 
 use super::{CONFIRM_TRIES, MachineGuard, company::announce};
-use crate::guard::{flights::Owner, hands::Hands, kernel::Kernel, kill::Kill, ledger::Entry};
+use crate::guard::{
+    flights::Owner, hands::Hands, kernel::Kernel, kill::Kill, ledger::Entry, request::BelowFloor,
+};
 use plimsoll_policy::{
     incident::{Guard, Trigger, Victim},
     machine::MachineState,
     reading::Reading,
     reason::Reason,
     selection::{self, Candidate, Standing},
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Nanos, Pid, Uid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::process::ProcessError;
@@ -20,22 +22,6 @@ pub(crate) const FOREMOST_MAX: usize = 4;
 
 /// How long after it was asked for the list is kept ready.
 const WANTED: Nanos = Nanos(1_000_000_000);
-
-/// Clean file memory was below its floor, or near it with nothing that reclaim could take, and nothing but a process's end
-/// could bring memory back.
-#[derive(Debug, Clone)]
-pub(crate) struct BelowFloor {
-    /// When, on `CLOCK_MONOTONIC`.
-    pub(crate) noticed: Nanos,
-    /// Clean file memory then.
-    pub(crate) clean: Pages,
-    /// The floor.
-    pub(crate) line: Pages,
-    /// Whom the programs sent SIGKILL, and when; `None`: they could not, and the guard is to select.
-    pub(crate) taken: Option<(VictimId, Nanos)>,
-    /// Nobody but these is selected; `None`: anybody.
-    pub(crate) among: Option<BTreeSet<Pid>>,
-}
 
 impl BelowFloor {
     fn entry(&self, reason: Reason) -> Entry {

@@ -5,9 +5,8 @@ use super::{
     world::{DAEMON, World},
 };
 use crate::guard::{
-    groups::Group,
     kernel::{Held, Kernel, Programs, Reaps, Records},
-    population::{Growth, NotKnown, Population, Seen, Source},
+    population::{Group, Growth, NotKnown, Population, Seen, Source},
 };
 use plimsoll_policy::{
     preference::{Mark, Scope},

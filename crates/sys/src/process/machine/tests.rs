@@ -24,7 +24,7 @@ fn clocks_go_forward_and_sleep_counts_only_in_the_time_since_boot() {
 
 #[test]
 fn the_machine_has_memory_and_at_least_the_cpus_we_may_use() {
-    assert!(mem_total().unwrap() > Bytes(64 << 20));
+    assert!(crate::process::mem_total().unwrap() > plimsoll_policy::units::Bytes(64 << 20));
     let usable = u32::try_from(available_parallelism().unwrap().get()).unwrap();
     let (possible, online) = (possible_cpus().unwrap(), online_cpus().unwrap());
     assert!(possible >= online && online >= usable, "{possible} {online} {usable}");

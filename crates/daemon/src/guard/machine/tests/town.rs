@@ -1,14 +1,14 @@
 //! A machine that is a list of processes, for the machine guard alone: what it sees, whom it signals, and how often it looked.
 
-use super::super::{BelowFloor, MachineGuard};
+use super::super::MachineGuard;
 use crate::offload::Offload;
 use crate::{
     guard::{
-        Eligibility, Journal, Ledger, Notices, Workers,
-        groups::{Group, Groups},
+        BelowFloor, Eligibility, Journal, Ledger, Notices, Workers,
+        groups::Groups,
         hands::Hands,
         kernel::{Held, Kernel, Reaps},
-        population::{Growth, NotKnown, Population, Seen, Source},
+        population::{Group, Growth, NotKnown, Population, Seen, Source},
     },
     history::Recorded,
 };
