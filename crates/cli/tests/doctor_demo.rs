@@ -16,7 +16,7 @@ use starting::{ALICE, assert_one_line};
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -193,6 +193,28 @@ fn demo_shows_the_whole_story_in_time_and_leaves_nothing() {
         "{story}"
     );
     assert!(left_over().is_empty(), "{:?}", left_over());
+    assert_drawn(&story);
+}
+
+/// The picture of README.md can be drawn from it.
+#[track_caller]
+fn assert_drawn(story: &str) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/picture.awk");
+    let mut draw = Command::new("awk");
+    draw.args(["-f", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut draw = draw.spawn().unwrap();
+    draw.stdin.take().unwrap().write_all(story.as_bytes()).unwrap();
+    let drawn = draw.wait_with_output().unwrap();
+    let picture = String::from_utf8(drawn.stdout).unwrap();
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    for part in [
+        "demo-hog crosses: killed after ",
+        " MiB were back ",
+        "the largest, demo-sleeper, is killed",
+        "</svg>",
+    ] {
+        assert!(picture.contains(part), "'{part}' is not in: {picture}");
+    }
 }
 
 #[test]
