@@ -171,7 +171,7 @@ const RULES: &str = "
 Who is selected when the largest is looked for. A process is measured by its memory times its weight; without rules, marks
 and `oom_score_adj` every weight is 100 percent. Each rule is a table of its own in a list:
 
-```toml
+```toml run
 [[rules]]
 effect = \"avoid\"
 unit = [\"tmux-*.scope\", \"sway.service\"]

@@ -58,7 +58,10 @@ fn the_example_in_the_documentation_is_what_is_printed() {
     let mut out = Vec::new();
     tell(&mut out, (1, 1), &reports[0], &diagnose(&reports[0])).unwrap();
     let out = String::from_utf8(out).unwrap();
-    let example = docs.split("```\n").find(|block| block.starts_with("OOM report")).unwrap();
+    let example = docs
+        .split("```")
+        .find_map(|block| block.strip_prefix("text\n").filter(|text| text.starts_with("OOM report")))
+        .unwrap();
     for line in example.lines() {
         // What is left out at a line's end is marked.
         let (part, cut) = line.strip_suffix("...").map_or((line, false), |part| (part, true));
