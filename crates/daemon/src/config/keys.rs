@@ -151,25 +151,37 @@ const HEAD: &str = "\
 
 <!-- Generated from crates/daemon/src/config/keys.rs. To renew it: PLIMSOLL_BLESS=1 cargo test -p plimsoll-daemon config -->
 
-`/etc/plimsoll/plimsoll.toml` is read first, then `/etc/plimsoll/conf.d/*.toml` in the order of their names; hidden files
-are left out. The value of a later file wins. Missing files mean the defaults. `plimsoll daemon --config F` reads F and
-nothing else. SIGHUP reads everything again; when anything is wrong, the old configuration stays in force.
+Write what you want to change into `/etc/plimsoll/plimsoll.toml`, then `systemctl reload plimsoll`:
+```toml run
+[limits]
+default = { hard = \"4G\" }
+users = { alice = { hard = \"25%\", action = \"term\" } }
 
-An unknown key, a value of the wrong type or out of its range is an error that names file and line. No file may be larger
-than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and win over the ones here.
+[machine]
+term_memory = 7.5
+```
+The daemon reads that file first, then `/etc/plimsoll/conf.d/*.toml` in the order of their names; it leaves out hidden
+files. The value of a later file wins. Missing files mean the defaults. `plimsoll daemon --config F` reads F and nothing
+else. At SIGHUP, which a reload sends, the daemon reads everything again. When anything is wrong, the old configuration
+stays in force. `[protect]`, `[history]`, `[maps]` and `limits.charge` take effect at the next start.
 
-- SIZE: a text such as `\"512M\"` (= `\"512MiB\"`, powers of 1024), `\"500MB\"` (powers of 1000), `\"25%\"` of RAM (lines only), or a plain
-  number of bytes.
+An unknown key, a value of the wrong type or out of its range is an error that names file and line. No file may be
+larger than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and win over the ones here.
+
+- SIZE: a text such as `\"512M\"` (= `\"512MiB\"`, powers of 1024), `\"500MB\"` (powers of 1000), `\"25%\"` of RAM
+  (lines only), or a plain number of bytes.
 - LINE: a table `{ hard = SIZE, soft = SIZE, action = ACTION }`. `hard` is required; `soft` is 90 % of it where not set;
   a percentage in it is of RAM, as it is in `hard`. ACTION is `\"notify\"`, `\"term\"` or `\"kill\"` (the default).
 - Percentages are written `10`, `7.5` or `\"7.5%\"`, with at most one decimal.
-- PATTERN: `*` is any number of bytes, slashes too, `?` is one, a backslash takes the next as it is. It must match the whole.
+- PATTERN: `*` is any number of bytes, slashes too, `?` is one, a backslash takes the next as it is. It must match the
+  whole.
 ";
 
 const RULES: &str = "
 ## [[rules]]
-Who is selected when the largest is looked for. A process is measured by its memory times its weight; without rules, marks
-and `oom_score_adj` every weight is 100 percent. Each rule is a table of its own in a list:
+A rule says who is selected before others of their size, after them, or never. A process is measured by its memory times
+its weight; without rules, marks and `oom_score_adj` every weight is 100 percent. Each rule is a table of its own in a
+list:
 
 ```toml run
 [[rules]]
@@ -182,20 +194,24 @@ comm = [\"cc1plus\", \"rustc\"]
 scope = \"tree\"
 ```
 
-What a rule names must all match, each by any of its patterns. The first rule that matches decides, those of a later file
-before those of an earlier one; a `never` is not undone by others. Where no rule matches, the mark of the cgroup does
-(`user.oomd_omit`, `user.oomd_avoid`, which `ManagedOOMPreference=` sets): root's as it says; a user's own makes their own
-processes count half. Where there is none, `oom_score_adj` does, as a factor from 25 percent at -1000 over 100 at 0 to 200 at
-1000; -1000 protects what the service manager itself started as root, and counts as 0 for users' processes, who can only have
-inherited it. Both the machine guard and users' lines go by that (docs/selection.md, docs/limits.md); `scope` is for the
-machine guard alone, at a user's line one process goes at a time. A reload has everybody judged anew.
+What a rule names must all match, each by any of its patterns. One thing decides the weight, in this order:
+
+1. The first rule that matches; those of a later file come before those of an earlier one. A `never` is not undone by
+   others.
+2. The mark of the cgroup (`user.oomd_omit`, `user.oomd_avoid`, which `ManagedOOMPreference=` sets): root's as it says;
+   a user's own makes their own processes count half.
+3. `oom_score_adj`, as a factor from 25 percent at -1000 over 100 at 0 to 200 at 1000. -1000 protects what the service
+   manager itself started as root. It counts as 0 for users' processes, who can only have inherited it.
+
+Both the machine guard and users' lines go by that (docs/selection.md, docs/limits.md). `scope` is for the machine guard
+alone: at a user's line one process goes at a time. A reload has everybody judged anew.
 ";
 
 const SESSION: &str = "
 ## What sessions stand on
-With the compositor, the session bus, the user manager, a terminal multiplexer or the login shell, all that runs in a user's
-session ends or is out of reach. So at a user's line these come last:
-see [limits.md](limits.md#what-a-session-stands-on). By default they are:
+At a user's line these come last, because with them all that runs in the user's session ends or is out of reach: the
+compositor, the session bus, the user manager, a terminal multiplexer, the login shell. [limits.md](limits.md#what-a-session-stands-on) tells
+more. By default they are:
 
 ";
 
