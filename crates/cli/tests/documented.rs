@@ -1,5 +1,5 @@
-//! What README.md and the pages of docs/ show: each block of commands is run, and prints what the block after it shows, but for
-//! numbers and names. CONTRIBUTING.md tells how blocks are tagged.
+//! What README.md and the pages of docs/ show is what is printed: each block of commands is run, and what it prints is compared
+//! with the block after it. CONTRIBUTING.md tells how blocks are tagged, and what may differ.
 #![expect(
     clippy::tests_outside_test_module,
     clippy::unwrap_used,
@@ -93,7 +93,7 @@ fn blocks<'a>(page: &'a str, text: &'a str) -> Vec<Block<'a>> {
     let (mut found, mut at, mut follows) = (Vec::new(), 0, false);
     let mut open: Option<(usize, &str, usize)> = None;
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-        match (line.trim_end().strip_prefix("```"), open) {
+        match (line.trim().strip_prefix("```"), open) {
             (Some(tag), None) => open = Some((number, tag, at + line.len())),
             (Some(_), Some((line, tag, from))) => {
                 found.push(Block { page, line, tag, text: &text[from..at], follows });
@@ -104,6 +104,7 @@ fn blocks<'a>(page: &'a str, text: &'a str) -> Vec<Block<'a>> {
         }
         at += line.len();
     }
+    assert!(open.is_none(), "{page}: the block at {open:?} has no end");
     found
 }
 

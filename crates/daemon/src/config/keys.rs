@@ -210,8 +210,8 @@ alone: at a user's line one process goes at a time. A reload has everybody judge
 const SESSION: &str = "
 ## What sessions stand on
 At a user's line these come last, because with them all that runs in the user's session ends or is out of reach: the
-compositor, the session bus, the user manager, a terminal multiplexer, the login shell. [limits.md](limits.md#what-a-session-stands-on) tells
-more. By default they are:
+compositor, the session bus, the user manager, a terminal multiplexer, the login shell.
+[limits.md](limits.md#what-a-session-stands-on) tells more. By default they are:
 
 ";
 
