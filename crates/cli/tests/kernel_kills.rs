@@ -11,10 +11,11 @@ mod support;
 use plimsoll_policy::units::Pid;
 use plimsoll_sys::kernel_log::KernelLog;
 use plimsoll_wire::text::{ReportPart, find_report};
+use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{
-    fs,
+    path::Path,
     process::Stdio,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -181,21 +182,20 @@ fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, u
         hog.tell("now");
     }
     let mut delays: Vec<Option<Duration>> = vec![None; count];
-    // The log is what the history is made of; reading it costs nobody time.
-    until("all are in the log", SOON * 3, || {
-        let log = fs::read_to_string(world.path("state/incidents.log")).unwrap();
+    // Reading the store itself costs the daemon no time.
+    until("all are in the store", SOON * 3, || {
+        let stored = stored(&world.path("state/incidents.sqlite"));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         for (hog, delay) in hogs.iter().zip(&mut delays) {
             let mark = format!("\"victims\":[{{\"pid\":{},", hog.pid());
-            if let (Some(line), None) = (log.lines().find(|line| line.contains(&mark)), &delay) {
-                let json = line.splitn(5, ' ').last().unwrap();
-                *delay = Some(now.saturating_sub(written(&serde_json::from_str(json).unwrap())));
+            if let (Some(body), None) = (stored.iter().find(|body| body.contains(&mark)), &delay) {
+                *delay = Some(now.saturating_sub(written(&serde_json::from_str(body).unwrap())));
             }
         }
         delays.iter().all(Option::is_some).then_some(())
     });
     let pids: Vec<u32> = hogs.iter().map(Program::pid).collect();
-    // The log is written before the history is, and who else died meanwhile is in there, too.
+    // Who else died meanwhile is in there, too.
     let history = until("all are in the history", SOON, || {
         Some(world.history()).filter(|history| pids.iter().all(|pid| !of_pid(history, *pid).is_empty()))
     });
@@ -212,6 +212,14 @@ fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, u
         assert_told(&found[0], hog.pid(), FAY, cage);
     }
     Some((delays.into_iter().collect::<Option<_>>()?, whole))
+}
+
+/// The incidents of a store, as JSON.
+fn stored(path: &Path) -> Vec<String> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    connection.busy_timeout(SOON).unwrap();
+    let mut statement = connection.prepare("SELECT body FROM incident").unwrap();
+    statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
 fn written(incident: &Value) -> Duration {

@@ -279,8 +279,9 @@ fn unread(error: &HistoryError) -> Refusal {
         | HistoryError::Io { .. }
         | HistoryError::InUse { .. }
         | HistoryError::Future { .. }
-        | HistoryError::Unusable { .. }
-        | HistoryError::Query(_)
+        | HistoryError::Database(_)
+        | HistoryError::Refused { .. }
+        | HistoryError::Unwritten(..)
         | HistoryError::TooSlow(_)
         | HistoryError::Closed => Refusal::Internal(error.to_string()),
     }

@@ -31,7 +31,7 @@ use nix::{
     },
 };
 use plimsoll_policy::{
-    incident::Outcome,
+    incident::{Incident, Outcome},
     last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
     units::Bytes,
@@ -323,7 +323,7 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         reload: Reload(Box::new(reloader(&offload, Arc::clone(&desk), journal.clone()))),
         sampler,
     });
-    guard.inherit(inherit(found, history.next_id, proc()?));
+    guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
     Ok((guard, Staff { equipper, caller, grants, desk, offload, journal, writer: history.writer, lock }))
@@ -426,8 +426,8 @@ fn open_notebook(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<
 }
 
 /// A signal that an earlier daemon was about to send was sent if its victim is gone, or going.
-fn inherit(found: Vec<Found>, next_id: u64, mut proc: ProcRoot) -> Inheritance {
-    Inheritance::of(found, next_id, |incident| {
+fn inherit(found: Vec<Found>, written_below: u64, mut proc: ProcRoot) -> Inheritance {
+    Inheritance::of(found, written_below, |incident| {
         incident.victims.iter().all(|victim| match proc.process(victim.pid) {
             Ok(process) => process.dying || process.start_ns / tick_ns() != victim.start_ns / tick_ns(),
             Err(_) => true,
@@ -570,7 +570,7 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
     Ok(Some(PinLock { _lock: lock, adopted: matches!(state, PinState::Ours(_) | PinState::Foreign(_)) }))
 }
 
-/// An incident is completed from the first two before it is written, and told to the third.
+/// An incident is completed from the first two before it is written, and told to the third, as is what the history says.
 fn open_history(
     options: &DaemonOptions,
     config: &config::Config,
@@ -578,7 +578,11 @@ fn open_history(
     notebook: Option<Notebook>,
 ) -> Result<History, RunError> {
     let mut proc = ProcRoot::open(Path::new("/proc")).map_err(failed)?;
-    History::open_with_journal(&options.state, Caps::from(&config.history), notebook, move |incident| {
+    let says = journal.clone();
+    let say = move |line| {
+        let _was_taken = says.line(line);
+    };
+    let enrich = move |incident: &mut Incident| {
         biographer.complete(&mut proc, incident);
         book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
@@ -586,8 +590,9 @@ fn open_history(
             let line = story::line(incident);
             journal.line(line.strip_prefix("plimsoll: ").unwrap_or(&line).to_owned());
         }
-    })
-    .map_err(failed)
+    };
+    History::open_with_journal(&options.state, Caps::from(&config.history), notebook, enrich, say)
+        .map_err(failed)
 }
 
 /// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.

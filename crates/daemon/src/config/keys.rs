@@ -98,7 +98,7 @@ pub const KEYS: &[Key] = keys! {
         "Paths of shells, which a session stands on where they lead one that has a terminal, under their own name: no script, and none that a shell started. Not set: [those below](#what-sessions-stand-on).";
 
     history.max_bytes: "1M to 1T", "SIZE", Some("\"64M\""), "\"16M\"",
-        "How large the record log and its predecessor may become together, parted among accounts (history.md); the database beside them grows to about the same.";
+        "How large the database of incidents may become, parted among accounts (history.md); its write-ahead log beside it takes some 5 MiB more at most.";
     history.max_age_days: "1 to 36500", "days", Some("180"), "30",
         "Incidents older than this are forgotten.";
     history.max_incidents: "1 to 10000000", "incidents", Some("100000"), "10000",

@@ -217,7 +217,7 @@ impl Default for Protect {
 /// `[history]`: how much is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
-    /// The record log and its predecessor together; the database beside them grows to about the same.
+    /// The database of incidents; its write-ahead log beside it takes some MiB more at most.
     pub max_bytes: Bytes,
     /// Older incidents are forgotten.
     pub max_age_days: u32,

@@ -1,5 +1,5 @@
-//! What was done and is not in the log yet, kept where the daemon's own death does not reach it: in a pinned map, which no
-//! disk is behind. A note is let go of when the log has the incident.
+//! What was done and is not in the store yet, kept where the daemon's own death does not reach it: in a pinned map, which no
+//! disk is behind. A note is let go of when the store has the incident on the disk.
 //!
 //! A note is the JSON of an incident, without its peers: a later version reads what it knows of it.
 
@@ -123,9 +123,9 @@ impl Inheritance {
         Self { untold: Vec::new(), deeds }
     }
 
-    /// Tells what is true of what was found. The log has every incident below `next_id`; `was_sent` finds out whether
-    /// what was intended was done.
-    pub(crate) fn of(found: Vec<Found>, next_id: u64, was_sent: impl FnMut(&Incident) -> bool) -> Self {
+    /// Tells what is true of what was found. The store has had every incident below `written_below`; `was_sent` finds out
+    /// whether what was intended was done.
+    pub(crate) fn of(found: Vec<Found>, written_below: u64, was_sent: impl FnMut(&Incident) -> bool) -> Self {
         let mut was_sent = was_sent;
         let mut read: Vec<(Incident, Standing, Option<Note>)> = found
             .into_iter()
@@ -138,8 +138,8 @@ impl Inheritance {
         let mut inherited = Self::default();
         let mut last = None;
         for (incident, standing, note) in read {
-            let told = incident.id < next_id || last == Some(incident.id);
-            // What was let go of and is not in the log was counted as lost.
+            let told = incident.id < written_below || last == Some(incident.id);
+            // What was let go of and is not in the store was counted as lost.
             let sent = match standing {
                 Standing::Done => true,
                 Standing::LetGo => told,

@@ -1,34 +1,35 @@
-//! The history: incidents are appended to a plain log first, and a database built from it answers queries.
+//! The history: one store of incidents, which a thread of its own writes and everybody's queries read.
 //!
-//! Each account has a share of the log, and one that has more gives up its own oldest.
-//!
-//! The log is the truth. A database that is missing, damaged or of another schema is built again from it. Everything slow
-//! happens on a thread of its own behind a bounded queue: whoever records an incident never waits, and what finds the
-//! queue full is counted. With nothing to record, the thread sleeps without waking up.
+//! An incident is on the disk before its note in the pinned [`Journal`] is let go of: what a daemon that dies has not written
+//! the next one does. Each account has a share of the store, and one that has more gives up its own oldest. Everything slow
+//! happens on the thread, behind a bounded queue: whoever records an incident never waits, and what finds the queue full is
+//! counted. What the disk refuses is tried again each second, and waits in the queue meanwhile. With nothing to record, the
+//! thread sleeps without waking up.
 
+use self::store::StoreError;
 use crate::{config, state::StateError};
 use plimsoll_policy::incident::Incident;
 use std::{
-    fmt, io,
+    fmt,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicU64, mpsc},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use thiserror::Error;
 
+mod entry;
+mod import;
 mod journal;
-mod log;
 mod reader;
-pub mod record;
-mod share;
 mod store;
 mod writer;
 
+pub use entry::Outcome;
 pub use journal::Journal;
 pub(crate) use journal::{Draft, Inheritance};
-pub use log::Repaired;
 pub use reader::{PAGE_MAX, Pages, Query, Reader};
-pub use record::Outcome;
 #[cfg(test)]
 pub(crate) use writer::Recorded;
 pub use writer::{Counts, QUEUE_MAX, Writer};
@@ -36,7 +37,7 @@ pub use writer::{Counts, QUEUE_MAX, Writer};
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Both files of the log together; the database, which holds no more than they do, grows to about the same.
+    /// The file of the store; its write-ahead log beside it takes some MiB more at most.
     pub max_bytes: u64,
     /// Older incidents are forgotten when the next one is recorded, or at the next start.
     pub max_age: Duration,
@@ -73,31 +74,36 @@ pub enum HistoryError {
     /// Another daemon writes it.
     #[error("{} is being written by another plimsoll daemon: stop it, or give this one a folder of its own with --state", path.display())]
     InUse {
-        /// The log.
+        /// The state folder.
         path: PathBuf,
     },
     /// A newer Plimsoll wrote it.
-    #[error("{} holds records of version {version}, this plimsoll knows {}, and was left as it is: install the newer plimsoll, or move the file away", path.display(), record::RECORD_VERSION)]
+    #[error("{} holds records of version {version}, this plimsoll knows {known}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
     Future {
-        /// The log.
+        /// The file.
         path: PathBuf,
         /// The newer version.
         version: u64,
+        /// The newest that this build reads.
+        known: u64,
     },
-    /// The database is being built again.
-    #[error("the history database is being built from the log: ask again in a moment")]
+    /// The store is being opened, or what could be read of a damaged one taken over.
+    #[error("the history is being made ready: ask again in a moment")]
     Building,
-    /// The database could not be built.
-    #[error(
-        "the history database cannot be used ({reason}): incidents.log in the state folder holds the same records"
-    )]
-    Unusable {
+    /// The store could not be read or written.
+    #[error("cannot use the history: {0}")]
+    Database(#[source] rusqlite::Error),
+    /// An incident that can never be stored.
+    #[error("incident {id} cannot be stored: {reason}")]
+    Refused {
+        /// Its number.
+        id: u64,
         /// Why.
-        reason: String,
+        reason: &'static str,
     },
-    /// A query failed.
-    #[error("the history database cannot be read: {0}")]
-    Query(#[source] rusqlite::Error),
+    /// The disk refuses what is to be written. It waits, and is tried again.
+    #[error("{0} records are not written: {1}")]
+    Unwritten(u64, String),
     /// [`Writer::flush`] or [`Writer::close`] ran out of time.
     #[error("the history was not written within {} ms", .0.as_millis())]
     TooSlow(Duration),
@@ -122,50 +128,91 @@ pub struct History {
     pub reader: Reader,
     /// The id for the next incident; the caller counts on from here.
     pub next_id: u64,
-    /// What was wrong with the log and was set right.
-    pub repaired: Repaired,
+    /// Every incident with a lower id that was ever recorded was written.
+    pub written_below: u64,
 }
 
 impl History {
-    /// Opens the log in the state folder, which is made where it is missing, and starts the thread. The database is
-    /// opened, brought up to date or built on that thread; queries wait for it.
-    ///
-    /// `enrich` is called there with each incident before it is written: for what takes too long elsewhere.
+    /// As [`History::open_with_journal`], where nothing outlives this process and nobody listens.
     ///
     /// # Errors
-    /// [`HistoryError`]; the files are left as they were.
+    /// As there.
     pub fn open(
         folder: &Path,
         caps: Caps,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
     ) -> Result<Self, HistoryError> {
-        Self::open_with_journal(folder, caps, None, enrich)
+        Self::open_with_journal(folder, caps, None, enrich, |_| {})
     }
 
-    /// Likewise; with a journal, what is recorded and not written yet outlives this process.
+    /// Opens the store in the state folder, which is made where it is missing, and starts the thread. With a journal, what
+    /// is recorded and not written yet outlives this process. A disk that refuses is no error: incidents wait until it does
+    /// not.
+    ///
+    /// `enrich` is called on the thread with each incident before it is written, for what takes too long elsewhere; `say`
+    /// with a line whenever something begins to go wrong, or is well again.
     ///
     /// # Errors
-    /// As [`History::open`].
+    /// [`HistoryError`]: somebody else owns a file, another daemon writes it, or a newer Plimsoll wrote it. The files are left
+    /// as they were.
     pub fn open_with_journal(
         folder: &Path,
         caps: Caps,
         journal: Option<Journal>,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
+        say: impl FnMut(String) + Send + 'static,
     ) -> Result<Self, HistoryError> {
         crate::state::prepare_folder(folder)?;
-        let log::OpenedLog { log, repaired, next_id } = log::Log::open(folder, caps.max_bytes)?;
+        let lock = lock(folder)?;
+        let older = match import::largest_id(folder) {
+            Err(error) if is_final(&error) => return Err(error),
+            older => older.ok(),
+        };
+        let store = match store::Store::open(folder) {
+            Err(StoreError::Failed(error)) if is_final(&error) => return Err(error),
+            store => store.ok(),
+        };
+        let path = store::path(folder);
+        let next = store::connect_to_read(&path).and_then(|connection| store::next_id(&connection)).ok();
+        let known = next.zip(older).map(|(next, older)| next.max(older.saturating_add(1)));
+        // Ids go on rising where nobody can say which the last one was.
+        let next_id = known.unwrap_or_else(|| {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs().max(1))
+        });
         let (sender, receiver) = mpsc::sync_channel(QUEUE_MAX);
         let shared = Arc::new(Shared::default());
         writer::spawn(writer::Work {
-            log,
+            folder: folder.to_path_buf(),
+            _lock: lock,
+            store,
+            last_id: next_id.saturating_sub(1),
+            failing: false,
             caps,
             shared: Arc::clone(&shared),
             receiver,
             enrich: Box::new(enrich),
+            say: Box::new(say),
         })
         .map_err(HistoryError::io("start the thread that writes", folder))?;
-        let reader = Reader::new(store::path(folder), Arc::clone(&shared), sender.clone());
-        Ok(Self { writer: Writer::new(sender, shared, journal), reader, next_id, repaired })
+        let reader = Reader::new(path, Arc::clone(&shared), sender.clone());
+        let writer = Writer::new(sender, shared, journal);
+        Ok(Self { writer, reader, next_id, written_below: known.unwrap_or(0) })
+    }
+}
+
+/// Whether a daemon must not start with it; a disk that refuses is none of these.
+fn is_final(error: &HistoryError) -> bool {
+    matches!(error, HistoryError::Future { .. })
+        || matches!(error, HistoryError::State(error) if !matches!(error, StateError::Io { .. }))
+}
+
+/// Takes the folder for this process, as long as the file is open.
+fn lock(folder: &Path) -> Result<File, HistoryError> {
+    let file = File::open(folder).map_err(HistoryError::io("open", folder))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(HistoryError::InUse { path: folder.to_path_buf() }),
+        Err(fs::TryLockError::Error(source)) => Err(HistoryError::io("lock", folder)(source)),
     }
 }
 
@@ -177,8 +224,8 @@ enum Gate {
     Building,
     /// Query, with the connection that is open, if one is.
     Open(Option<rusqlite::Connection>),
-    /// Nothing: it could not be made, for this reason.
-    Failed(String),
+    /// Nothing any more.
+    Closed,
 }
 
 /// What the writing thread, the writers and the readers have in common.
@@ -202,15 +249,6 @@ impl Shared {
         self.gate_moved.notify_all();
     }
 
-    /// Lets queries in; a connection that is open already stays so.
-    fn open_gate(&self) {
-        let mut gate = self.gate();
-        if !matches!(*gate, Gate::Open(_)) {
-            *gate = Gate::Open(None);
-            self.gate_moved.notify_all();
-        }
-    }
-
     fn remember(&self, error: &dyn fmt::Display) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
@@ -221,11 +259,13 @@ impl Shared {
 struct Counters {
     dropped: AtomicU64,
     unwritten: AtomicU64,
+    waiting: AtomicU64,
     unmatched: AtomicU64,
-    undecodable: AtomicU64,
-    log_errors: AtomicU64,
-    database_errors: AtomicU64,
-    rebuilds: AtomicU64,
+    errors: AtomicU64,
+    set_aside: AtomicU64,
+    /// 0: none yet.
+    commit_last_ns: AtomicU64,
+    commit_longest_ns: AtomicU64,
 }
 
 #[cfg(test)]

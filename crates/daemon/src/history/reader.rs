@@ -1,4 +1,7 @@
-//! Queries, answered from the database on the caller's thread.
+//! Queries, answered from the store on the caller's thread.
+//!
+//! They take turns at one connection, and none keeps a transaction open when it has its page: the write-ahead log is never
+//! held.
 
 use super::{Gate, HistoryError, Shared, store, writer::Message};
 use jiff::Timestamp;
@@ -6,14 +9,14 @@ use plimsoll_policy::{incident::Incident, units::Pid};
 use rusqlite::Connection;
 use std::{
     path::PathBuf,
-    sync::{Arc, mpsc::SyncSender},
+    sync::{Arc, atomic::Ordering, mpsc::SyncSender},
     time::{Duration, Instant},
 };
 
 /// The most incidents that one query returns: what bounds the memory of a caller that goes page by page.
 pub const PAGE_MAX: usize = 256;
 
-/// How long a query waits for a database that is being built: 100,000 incidents take a few seconds.
+/// How long a query waits for a store that is being made ready: to take in 100,000 incidents takes a few seconds.
 const GATE_WAIT: Duration = Duration::from_secs(10);
 
 /// Which incidents. Times decide where to begin; from there on all ids follow, whatever the clock did.
@@ -43,7 +46,7 @@ impl Reader {
     /// The newest incidents of those asked for, oldest first, without their courses.
     ///
     /// # Errors
-    /// [`HistoryError::Building`], [`HistoryError::Unusable`] or [`HistoryError::Query`].
+    /// [`HistoryError::Building`], [`HistoryError::Closed`] or [`HistoryError::Database`].
     pub fn query(&self, query: &Query) -> Result<Vec<Incident>, HistoryError> {
         let range = store::Range {
             after: 0,
@@ -95,7 +98,7 @@ impl Reader {
         let mut gate = self.shared.gate();
         loop {
             match &mut *gate {
-                Gate::Failed(reason) => return Err(HistoryError::Unusable { reason: reason.clone() }),
+                Gate::Closed => return Err(HistoryError::Closed),
                 Gate::Open(connection) => {
                     return Self::ask_through(connection, &self.path, query)
                         .map_err(|error| self.refused(error));
@@ -125,13 +128,14 @@ impl Reader {
         query(slot.insert(connection))
     }
 
-    /// Has a damaged database built again.
+    /// Has a damaged file set aside. The gate is held, so that it is still the one that was asked.
     fn refused(&self, error: rusqlite::Error) -> HistoryError {
         if !store::is_damage(&error) {
-            return HistoryError::Query(error);
+            return HistoryError::Database(error);
         }
+        let seen = Message::Damaged(self.shared.counters.set_aside.load(Ordering::Relaxed));
         // A queue that is full now means that the writing thread is about to meet the damage itself.
-        match self.sender.try_send(Message::Rebuild) {
+        match self.sender.try_send(seen) {
             Ok(()) | Err(_) => HistoryError::Building,
         }
     }

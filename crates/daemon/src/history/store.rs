@@ -1,14 +1,13 @@
-//! The database: built from the log, record by record, and never anything that the log does not say.
+//! The store: a SQLite database in WAL mode, `incidents.sqlite` in the state folder.
 //!
-//! It remembers where in the log the last record stood that it took in, and takes in what follows. What it costs is
-//! bounded: a page cache of 256 KiB, no memory mapping of the file, statements that live as long as one batch.
+//! A commit is on the disk when it returns (`synchronous=FULL`). What the store costs is bounded: a page cache of 256 KiB, no
+//! memory mapping of the file, statements that live as long as one batch, and a write-ahead log of some MiB.
 
 use super::{
-    Caps, HistoryError,
-    log::{self, Lines},
-    record::{self, Outcome, Record},
-    share::Forgotten,
+    HistoryError,
+    entry::{Outcome, Row as Entry},
 };
+use crate::state::{self, StateError};
 use plimsoll_policy::{
     incident::{Course, Incident},
     units::Pid,
@@ -16,58 +15,72 @@ use plimsoll_policy::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
 use serde::de::DeserializeOwned;
 use std::{
-    fs::{self, File, OpenOptions},
+    collections::BTreeSet,
+    fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use thiserror::Error;
 
-/// Counts up with every change of [`SCHEMA`]; a database of any other version is built again.
-const SCHEMA_VERSION: i64 = 2;
+/// Counts up with every change of [`SCHEMA`].
+const SCHEMA_VERSION: i64 = 1;
 
+/// `AUTOINCREMENT` remembers the largest id after its incident was forgotten. `bytes` is 0 for an incident that stands for
+/// forgotten ones, so that thinning out takes it together with the next one only.
 const SCHEMA: &str = "
-CREATE TABLE incident(id INTEGER PRIMARY KEY, time_us INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE incident(id INTEGER PRIMARY KEY AUTOINCREMENT, time_us INTEGER NOT NULL, account TEXT, bytes INTEGER NOT NULL,
+    stands_for INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE course(incident_id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
 CREATE INDEX incident_time ON incident(time_us);
+CREATE INDEX incident_share ON incident(account, id, bytes, stands_for);
 CREATE TABLE victim(pid INTEGER NOT NULL, incident_id INTEGER NOT NULL, PRIMARY KEY(pid, incident_id)) STRICT, WITHOUT ROWID;
 CREATE INDEX victim_incident ON victim(incident_id);
 CREATE TRIGGER forget AFTER DELETE ON incident BEGIN
     DELETE FROM victim WHERE incident_id = old.id;
     DELETE FROM course WHERE incident_id = old.id;
 END;
-CREATE TABLE taken_in(only INTEGER PRIMARY KEY CHECK(only = 1), start INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 ";
 
-/// Records of one transaction: few enough that the write-ahead log stays small.
-const TRANSACTION_RECORDS: u64 = 256;
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Waits for an administrator's `sqlite3` only: this process has one connection that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is written before the write-ahead log is moved into the database.
+const LOG_BYTES: u64 = 256 << 10;
+/// A log of more pages, which a query kept from being used again, is moved with no query under way.
+const LOG_MAX_PAGES: i64 = 1024;
+/// Pages that a transaction changes besides those of its incidents, about.
+const TRANSACTION_BYTES: u64 = 32 << 10;
+
+/// Files that were set aside: no more than so many, of which the last is replaced.
+const ASIDE_MAX: u32 = 4;
 
 pub(super) fn path(folder: &Path) -> PathBuf {
-    folder.join("history.sqlite")
+    folder.join("incidents.sqlite")
 }
 
-/// Why the database could not be brought up to date.
+/// Why the store could not be used.
 #[derive(Debug, Error)]
 pub(super) enum StoreError {
-    /// It has to be built again.
+    /// The file is not what was written.
     #[error("{0}")]
     Damaged(String),
-    /// Something else; what is in it can still be read.
+    /// Something else, such as a full disk.
     #[error(transparent)]
-    Sqlite(rusqlite::Error),
-    /// The log could not be read.
-    #[error(transparent)]
-    Log(#[from] HistoryError),
+    Failed(#[from] HistoryError),
 }
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        if is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Sqlite(error) }
+        if is_damage(&error) {
+            Self::Damaged(error.to_string())
+        } else {
+            Self::Failed(HistoryError::Database(error))
+        }
     }
 }
 
-/// Whether building the database again would help.
+/// Whether the file is not what was written.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch) => true,
@@ -82,171 +95,194 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// What [`Store::catch_up`] could not use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct TakenIn {
-    /// Outcomes of incidents that are not there (any more).
-    pub(super) unmatched: u64,
-    /// Whole records whose content was not understood.
-    pub(super) undecodable: u64,
-    taken: u64,
-    added: u64,
-    replaced: u64,
+/// What is to be written.
+#[derive(Debug)]
+pub(super) enum Write {
+    Incident(Entry),
+    Outcome(Outcome),
 }
 
-#[derive(Debug)]
-pub(super) struct Store {
-    connection: Connection,
-    incidents: u64,
+impl Write {
+    /// About what it takes in memory and on the disk.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Incident(entry) => entry.bytes(),
+            Self::Outcome(Outcome { course, .. }) => {
+                let samples = |course: &Course| course.account.len().saturating_add(course.machine.len());
+                course.as_ref().map_or(0, samples).saturating_mul(128)
+            }
+        }
+    }
 }
 
 /// Opens a connection for reading only.
 pub(super) fn connect_to_read(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    bound_memory(&connection)?;
-    Ok(connection)
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-fn bound_memory(connection: &Connection) -> rusqlite::Result<()> {
+fn connect(path: &Path, mode: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "cache_size", -256)?;
     connection.pragma_update(None, "mmap_size", 0)?;
-    connection.pragma_update(None, "trusted_schema", false)
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
 }
 
-/// Removes the database with all that belongs to it. No connection may be open.
-pub(super) fn remove(folder: &Path) -> Result<(), HistoryError> {
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Gives a file another name; a database takes its write-ahead log along. No connection may be open.
+pub(super) fn set_aside(path: &Path) -> Result<PathBuf, HistoryError> {
+    let name = |number| beside(path, &format!(".damaged-{number}"));
+    let aside = name((1..ASIDE_MAX).find(|number| !name(*number).exists()).unwrap_or(ASIDE_MAX));
+    remove(&aside)?;
+    fs::rename(path, &aside).map_err(HistoryError::io("set aside", path))?;
+    match fs::rename(beside(path, "-wal"), beside(&aside, "-wal")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(HistoryError::io("set aside the log of", path)(error));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    // What is left is an index of the log, which is made anew.
+    remove(path)?;
+    Ok(aside)
+}
+
+/// Removes a file, and what SQLite keeps beside it where it is a database. No connection may be open.
+pub(super) fn remove(path: &Path) -> Result<(), HistoryError> {
     for suffix in ["", "-wal", "-shm", "-journal"] {
-        let mut name = path(folder).into_os_string();
-        name.push(suffix);
-        let path = PathBuf::from(name);
+        let path = beside(path, suffix);
         match fs::remove_file(&path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(HistoryError::io("remove", &path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(HistoryError::io("remove", &path)(error));
+            }
+            Ok(()) | Err(_) => {}
         }
     }
     Ok(())
 }
 
+mod share;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    incidents: u64,
+    /// Written since the write-ahead log was moved into the database.
+    unmoved_bytes: u64,
+}
+
 impl Store {
-    /// Opens the database, or makes an empty one where there is none.
+    /// Opens the store, or makes an empty one where there is none.
     pub(super) fn open(folder: &Path) -> Result<Self, StoreError> {
         let path = path(folder);
         // Made here, so that it belongs to nobody else and SQLite's other files inherit its mode.
-        let mut options = OpenOptions::new();
-        crate::state::open_ours(&path, options.read(true).write(true).create(true))
-            .map_err(HistoryError::from)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(&path, flags)?;
-        bound_memory(&connection)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
-        connection.pragma_update(None, "wal_autocheckpoint", 64)?;
-        connection.pragma_update(None, "journal_size_limit", 1 << 20)?;
+        let new = match state::open_ours(&path, OpenOptions::new().read(true).write(true)) {
+            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(HistoryError::from(error).into()),
+            Ok(_) => false,
+        };
+        if new {
+            state::open_ours(&path, OpenOptions::new().read(true).write(true).create(true))
+                .map_err(HistoryError::from)?;
+        }
+        let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version > SCHEMA_VERSION {
+            let version = version.unsigned_abs();
+            return Err(HistoryError::Future { path, version, known: SCHEMA_VERSION.unsigned_abs() }.into());
+        }
         let objects: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if version == 0 && objects == 0 {
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        connection.pragma_update(None, "journal_size_limit", 1 << 20)?;
         if version == 0 && objects == 0 {
             let transaction = connection.transaction()?;
             transaction.execute_batch(SCHEMA)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             transaction.commit()?;
+            state::sync_folder(folder).map_err(HistoryError::from)?;
         } else if version != SCHEMA_VERSION {
-            return Err(StoreError::Damaged(format!("schema {version}, not {SCHEMA_VERSION}")));
+            return Err(StoreError::Damaged(format!("its schema has version {version}")));
         }
-        let counted: i64 = connection.query_row("SELECT count(*) FROM incident", [], |row| row.get(0))?;
-        Ok(Self { connection, incidents: counted.unsigned_abs() })
+        let incidents = count(&connection)?;
+        Ok(Self { connection, incidents, unmoved_bytes: LOG_BYTES })
     }
 
-    /// Takes in every record of the log behind the last one that it knows.
-    pub(super) fn catch_up(&mut self, folder: &Path) -> Result<TakenIn, StoreError> {
-        let mut total = TakenIn::default();
-        for mut lines in self.unread(folder)? {
-            loop {
-                let transaction = self.connection.transaction()?;
-                let part = take_in(&transaction, &mut lines, folder)?;
-                transaction.commit()?;
-                total.unmatched = total.unmatched.saturating_add(part.unmatched);
-                total.undecodable = total.undecodable.saturating_add(part.undecodable);
-                self.incidents = self.incidents.saturating_add(part.added).saturating_sub(part.replaced);
-                if part.taken < TRANSACTION_RECORDS {
-                    break;
+    /// Has no id up to this one given out again.
+    pub(super) fn count_from(&self, id: u64) -> Result<(), StoreError> {
+        if next_id(&self.connection)? <= id {
+            let id = i64::try_from(id).unwrap_or(i64::MAX);
+            self.connection.execute("DELETE FROM sqlite_sequence WHERE name = 'incident'", [])?;
+            self.connection
+                .execute("INSERT INTO sqlite_sequence(name, seq) VALUES ('incident', ?1)", [id])?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of it as one transaction, which is on the disk when this returns. Returns how many outcomes are of incidents
+    /// that are not there (any more).
+    pub(super) fn write(&mut self, writes: &[Write]) -> Result<u64, StoreError> {
+        let transaction = self.connection.transaction()?;
+        let (mut added, mut replaced, mut unmatched) = (0_u64, 0_u64, 0_u64);
+        let mut bytes = TRANSACTION_BYTES;
+        for write in writes {
+            bytes = bytes.saturating_add(write.bytes() as u64);
+            match write {
+                Write::Incident(entry) => {
+                    added = added.saturating_add(1);
+                    replaced = replaced.saturating_add(insert(&transaction, entry)?);
                 }
+                Write::Outcome(outcome) if complete(&transaction, outcome.clone())? => {}
+                Write::Outcome(_) => unmatched = unmatched.saturating_add(1),
             }
         }
-        Ok(total)
-    }
-
-    /// The files to read, each from where it was left.
-    fn unread(&self, folder: &Path) -> Result<Vec<Lines<File>>, StoreError> {
-        let (current_path, previous_path) = (log::current_path(folder), log::previous_path(folder));
-        let reading = |path| move |error| StoreError::Log(HistoryError::io("read", path)(error));
-        let from_start = |path: &Path| -> Result<Option<Lines<File>>, StoreError> {
-            Ok(log::open_to_read(path)?.map(|file| Lines::new(file, 0)))
-        };
-        let known: Option<(i64, i64)> = self
-            .connection
-            .query_row("SELECT start, checksum FROM taken_in", [], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
-        let Some(known) = known else {
-            let both = [from_start(&previous_path)?, from_start(&current_path)?];
-            return Ok(both.into_iter().flatten().collect());
-        };
-        let lost = || StoreError::Damaged("the log is not the one it was built from".to_owned());
-        let (Ok(start), Ok(checksum)) = (u64::try_from(known.0), u32::try_from(known.1)) else {
-            return Err(lost());
-        };
-        if let Some(file) = log::open_to_read(&current_path)?
-            && let Some(rest) = log::resume_behind(file, start, checksum).map_err(reading(&current_path))?
-        {
-            return Ok(vec![rest]);
-        }
-        if let Some(file) = log::open_to_read(&previous_path)?
-            && let Some(rest) = log::resume_behind(file, start, checksum).map_err(reading(&previous_path))?
-        {
-            return Ok([Some(rest), from_start(&current_path)?].into_iter().flatten().collect());
-        }
-        Err(lost())
-    }
-
-    /// Forgets what is too old or too much, and what the log does not hold any more.
-    pub(super) fn prune(
-        &mut self,
-        caps: &Caps,
-        now: SystemTime,
-        forgotten: Option<&Forgotten>,
-    ) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction()?;
-        let mut removed = 0;
-        if let Some(Forgotten { up_to, kept }) = forgotten {
-            let up_to = i64::try_from(*up_to).unwrap_or(i64::MAX);
-            let kept =
-                record::to_json(kept).map_err(HistoryError::io("encode", Path::new("what is kept")))?;
-            let sql = "DELETE FROM incident WHERE id <= ?1 AND id NOT IN \
-                       (SELECT value FROM json_each(CAST(?2 AS TEXT)))";
-            removed += transaction.execute(sql, params![up_to, kept])?;
-        }
-        // A clock before 1970 cannot tell how old anything is.
-        if let Some(oldest) =
-            now.duration_since(UNIX_EPOCH).ok().and_then(|time| time.checked_sub(caps.max_age))
-        {
-            let oldest_us = i64::try_from(oldest.as_micros()).unwrap_or(i64::MAX);
-            removed += transaction.execute("DELETE FROM incident WHERE time_us < ?1", [oldest_us])?;
-        }
-        let left = self.incidents.saturating_sub(removed as u64);
-        let excess = i64::try_from(left.saturating_sub(caps.max_incidents)).unwrap_or(i64::MAX);
-        if excess > 0 {
-            // Looking through all of them takes a while: a few more go, so that it is not done each time.
-            let sql = "DELETE FROM incident WHERE id IN (SELECT id FROM (SELECT id, row_number() \
-                       OVER (PARTITION BY body ->> '$.account' ORDER BY id DESC) AS nth FROM incident) \
-                       ORDER BY nth DESC, id LIMIT ?1)";
-            let excess = excess.saturating_add(i64::try_from(caps.max_incidents / 64).unwrap_or_default());
-            removed += transaction.execute(sql, [excess])?;
-        }
         transaction.commit()?;
-        self.incidents = self.incidents.saturating_sub(removed as u64);
+        self.incidents = self.incidents.saturating_add(added).saturating_sub(replaced);
+        self.unmoved_bytes = self.unmoved_bytes.saturating_add(bytes);
+        Ok(unmatched)
+    }
+
+    /// Takes in incidents of elsewhere, all of them or none; `take` is what does.
+    pub(super) fn intake<T>(
+        &mut self,
+        take: impl FnOnce(&mut Intake<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let taken = {
+            let mut intake = Intake { transaction: self.connection.transaction()?, own: BTreeSet::new() };
+            let taken = take(&mut intake)?;
+            intake.transaction.commit()?;
+            taken
+        };
+        self.incidents = count(&self.connection)?;
+        // However large it was.
+        self.unmoved_bytes = u64::MAX;
+        Ok(taken)
+    }
+
+    /// Moves the write-ahead log into the database where it has grown. `alone` keeps queries away, for the case that they
+    /// have kept the log from being used again.
+    pub(super) fn bound_log<T>(&mut self, alone: impl FnOnce() -> T) -> Result<(), StoreError> {
+        if self.unmoved_bytes < LOG_BYTES {
+            return Ok(());
+        }
+        let moved = |how: &str| -> rusqlite::Result<i64> {
+            self.connection.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| row.get(1))
+        };
+        if moved("PASSIVE")? > LOG_MAX_PAGES {
+            let _nobody_reads = alone();
+            moved("TRUNCATE")?;
+        }
+        self.unmoved_bytes = 0;
         Ok(())
     }
 
@@ -256,55 +292,64 @@ impl Store {
     }
 }
 
-/// Takes in up to [`TRANSACTION_RECORDS`] records.
-fn take_in(
-    transaction: &Transaction<'_>,
-    lines: &mut Lines<File>,
-    folder: &Path,
-) -> Result<TakenIn, StoreError> {
-    let mut part = TakenIn::default();
-    let mut last = None;
-    while part.taken < TRANSACTION_RECORDS {
-        let path = log::current_path(folder);
-        let Some(line) = lines.next_line().map_err(HistoryError::io("read", &path))? else { break };
-        // Damage was counted when the log was opened.
-        let Ok(checked) = record::check(line.bytes) else { continue };
-        part.taken = part.taken.saturating_add(1);
-        last = Some((line.start, checked.checksum));
-        match checked.decode() {
-            Ok(Record::Incident(incident)) => {
-                part.replaced = part.replaced.saturating_add(insert(transaction, &incident)?);
-                part.added = part.added.saturating_add(1);
-            }
-            Ok(Record::Outcome(outcome)) => {
-                if !complete(transaction, *outcome)? {
-                    part.unmatched = part.unmatched.saturating_add(1);
-                }
-            }
-            Err(_) => part.undecodable = part.undecodable.saturating_add(1),
+fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.query_row("SELECT count(*) FROM incident", [], |row| row.get(0)).map(i64::unsigned_abs)
+}
+
+/// One more than the largest id that was ever stored.
+pub(super) fn next_id(connection: &Connection) -> rusqlite::Result<u64> {
+    let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'incident'";
+    connection.query_row(sql, [], |row| row.get(0)).map(|last: i64| last.unsigned_abs().saturating_add(1))
+}
+
+/// Incidents of elsewhere, on their way in.
+pub(super) struct Intake<'a> {
+    transaction: Transaction<'a>,
+    /// What came in this way, of which outcomes may follow.
+    own: BTreeSet<u64>,
+}
+
+impl Intake<'_> {
+    /// Takes one in unless it is there; whether it is there now.
+    pub(super) fn incident(&mut self, incident: Incident) -> Result<bool, StoreError> {
+        let number = incident.id;
+        let Ok(entry) = Entry::of(incident) else { return Ok(false) };
+        let sql = "SELECT time_us FROM incident WHERE id = ?1";
+        let there: Option<i64> = self.transaction.query_row(sql, [entry.id], |row| row.get(0)).optional()?;
+        if there.is_none() {
+            insert(&self.transaction, &entry)?;
+            self.own.insert(number);
         }
+        Ok(there.is_none_or(|time_us| time_us == entry.time_us))
     }
-    if let Some((start, checksum)) = last {
-        let start = i64::try_from(start).unwrap_or(i64::MAX);
-        let sql = "INSERT INTO taken_in VALUES (1, ?1, ?2) \
-                   ON CONFLICT(only) DO UPDATE SET start = excluded.start, checksum = excluded.checksum";
-        transaction.execute(sql, params![start, checksum])?;
+
+    /// What became known of one that came in this way.
+    pub(super) fn outcome(&mut self, outcome: Outcome) -> Result<(), StoreError> {
+        if self.own.contains(&outcome.id) {
+            complete(&self.transaction, outcome)?;
+        }
+        Ok(())
     }
-    Ok(part)
 }
 
-/// The course of an incident is beside it: lists of incidents are read without.
-fn parts(incident: &Incident) -> Result<(String, Option<String>), StoreError> {
-    let text = |json: io::Result<Vec<u8>>| {
-        let json = json.map_err(HistoryError::io("encode", Path::new("an incident")))?;
-        String::from_utf8(json).map_err(|error| StoreError::Damaged(error.to_string()))
-    };
-    let course = incident.course.as_ref().map(record::to_json).map(text).transpose()?;
-    let bare = Incident { course: None, ..incident.clone() };
-    Ok((text(record::to_json(&bare))?, course))
+/// Returns how many incidents of the same id it took the place of.
+fn insert(transaction: &Transaction<'_>, entry: &Entry) -> rusqlite::Result<u64> {
+    let replaced = transaction.execute("DELETE FROM incident WHERE id = ?1", [entry.id])?;
+    put(transaction, entry, entry.bytes())?;
+    for victim in &entry.victims {
+        let sql = "INSERT OR IGNORE INTO victim(pid, incident_id) VALUES (?1, ?2)";
+        transaction.execute(sql, params![victim, entry.id])?;
+    }
+    Ok(replaced as u64)
 }
 
-fn set_course(transaction: &Transaction<'_>, id: i64, course: Option<&str>) -> rusqlite::Result<()> {
+/// Writes what an incident is, over what it was.
+fn put(transaction: &Transaction<'_>, entry: &Entry, bytes: usize) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO incident(id, time_us, account, bytes, stands_for, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+               ON CONFLICT(id) DO UPDATE SET bytes = excluded.bytes, body = excluded.body";
+    let Entry { id, time_us, account, stands_for, body, course, .. } = entry;
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    transaction.execute(sql, params![id, time_us, account, bytes, stands_for, body])?;
     if let Some(course) = course {
         let sql = "INSERT OR REPLACE INTO course(incident_id, body) VALUES (?1, ?2)";
         transaction.execute(sql, params![id, course])?;
@@ -312,30 +357,12 @@ fn set_course(transaction: &Transaction<'_>, id: i64, course: Option<&str>) -> r
     Ok(())
 }
 
-/// Returns how many incidents of the same id it took the place of.
-fn insert(transaction: &Transaction<'_>, incident: &Incident) -> Result<u64, StoreError> {
-    let (body, course) = parts(incident)?;
-    // Checked by the record's decoder to fit.
-    let id = i64::try_from(incident.id).unwrap_or(i64::MAX);
-    let replaced = transaction.execute("DELETE FROM incident WHERE id = ?1", [id])?;
-    let sql = "INSERT INTO incident(id, time_us, body) VALUES (?1, ?2, ?3)";
-    transaction.execute(sql, params![id, incident.time.as_microsecond(), body])?;
-    set_course(transaction, id, course.as_deref())?;
-    for victim in &incident.victims {
-        let sql = "INSERT OR IGNORE INTO victim(pid, incident_id) VALUES (?1, ?2)";
-        transaction.execute(sql, params![victim.pid.0, id])?;
-    }
-    Ok(replaced as u64)
-}
-
 /// Returns whether the incident is there.
 fn complete(transaction: &Transaction<'_>, outcome: Outcome) -> Result<bool, StoreError> {
     let Some(mut incident) = by_id(transaction, outcome.id)? else { return Ok(false) };
     outcome.apply(&mut incident);
-    let (body, course) = parts(&incident)?;
-    let id = i64::try_from(incident.id).unwrap_or(i64::MAX);
-    set_course(transaction, id, course.as_deref())?;
-    transaction.execute("UPDATE incident SET body = ?2 WHERE id = ?1", params![id, body])?;
+    let Ok(entry) = Entry::of(incident) else { return Ok(false) };
+    put(transaction, &entry, entry.bytes())?;
     Ok(true)
 }
 
@@ -344,7 +371,7 @@ fn incident(row: &Row<'_>) -> rusqlite::Result<Incident> {
 }
 
 /// Of a row of [`WHOLE`].
-fn whole(row: &Row<'_>) -> rusqlite::Result<Incident> {
+pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Incident> {
     let course: Option<Course> =
         row.get::<_, Option<String>>(1)?.map(|body| decoded::<Course>(&body)).transpose()?;
     Ok(Incident { course, ..incident(row)? })
@@ -357,7 +384,7 @@ fn decoded<T: DeserializeOwned>(body: &str) -> rusqlite::Result<T> {
 }
 
 /// An incident with its course.
-const WHOLE: &str =
+pub(super) const WHOLE: &str =
     "SELECT incident.body, course.body FROM incident LEFT JOIN course ON course.incident_id = id";
 
 /// The incident of this id, with its course.

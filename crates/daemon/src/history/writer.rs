@@ -2,16 +2,18 @@
 
 use super::{
     Caps, Gate, HistoryError, Journal, Shared,
-    log::{BATCH_MAX_BYTES, Log},
-    record::Outcome,
-    share::Forgotten,
-    store::{self, Store, StoreError},
+    entry::{ENTRY_MAX_BYTES, Outcome, Row},
+    import,
+    store::{self, Store, StoreError, Write},
 };
 use jiff::Timestamp;
 use plimsoll_policy::incident::Incident;
 use plimsoll_sys::bpf::Note;
 use std::{
-    fmt, io,
+    fmt,
+    fs::File,
+    io, mem,
+    path::PathBuf,
     sync::{
         Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -27,37 +29,41 @@ pub const QUEUE_MAX: usize = 1024;
 /// The deepest stack seen is that of SQLite, which asks for less than 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
+/// How often what the disk refused is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// What the queue carries.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// With its note, which is let go of when the log has it.
-    Incident(Box<Incident>, Option<Note>),
+    /// With its note, which is let go of when the store has it.
+    Incident(Box<Incident>, Option<Note>, Stamp),
     Outcome(Box<Outcome>),
-    /// A reader found the database damaged.
-    Rebuild,
-    /// Answered when everything before it is on the disk and in the database.
-    Flush(SyncSender<()>),
+    /// A reader found the file damaged, when so many had been set aside.
+    Damaged(u64),
+    /// Answered when everything before it is in the store, or the disk has refused it.
+    Flush(SyncSender<bool>),
     /// Likewise, and when the files are closed.
-    Stop(SyncSender<()>),
+    Stop(SyncSender<bool>),
 }
+
+/// When an incident was handed over, and how long after it had happened; `None`: it is not this daemon's.
+pub(super) type Stamp = Option<(Instant, Duration)>;
 
 /// What did not go well so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Records that found the queue full, or the history closed.
     pub dropped: u64,
-    /// Records that were taken from the queue and could not be written to the log.
+    /// Records that can never be stored.
     pub unwritten: u64,
+    /// Records that the disk refused so far, and that are tried again.
+    pub waiting: u64,
     /// Outcomes of incidents that the history does not hold (any more).
     pub unmatched: u64,
-    /// Whole records of the log whose content was not understood.
-    pub undecodable: u64,
-    /// Failures to write, rotate or thin out the log.
-    pub log_errors: u64,
-    /// Failures to bring the database up to date; the log holds what it lacks.
-    pub database_errors: u64,
-    /// Times the database was built again from the log.
-    pub rebuilds: u64,
+    /// Failures to open, write or thin out the store.
+    pub errors: u64,
+    /// Damaged files that were set aside.
+    pub set_aside: u64,
 }
 
 /// Hands records to the thread that writes; clone it for each place that records.
@@ -80,12 +86,13 @@ impl Writer {
     /// Records an incident. Never waits: when the queue is full, the incident is dropped and counted.
     pub fn record(&self, incident: Incident) {
         let note = self.journal.as_ref().and_then(|journal| journal.done(&incident));
-        self.send(Message::Incident(Box::new(incident), note));
+        let age = Timestamp::now().duration_since(incident.time).try_into().unwrap_or_default();
+        self.send(Message::Incident(Box::new(incident), note, Some((Instant::now(), age))));
     }
 
     /// Records what an earlier daemon noted and did not come to write.
     pub(crate) fn inherit(&self, incident: Incident, note: Note) {
-        self.send(Message::Incident(Box::new(incident), Some(note)));
+        self.send(Message::Incident(Box::new(incident), Some(note), None));
     }
 
     /// Where intentions are noted.
@@ -112,23 +119,32 @@ impl Writer {
         Counts {
             dropped: read(&counters.dropped),
             unwritten: read(&counters.unwritten),
+            waiting: read(&counters.waiting),
             unmatched: read(&counters.unmatched),
-            undecodable: read(&counters.undecodable),
-            log_errors: read(&counters.log_errors),
-            database_errors: read(&counters.database_errors),
-            rebuilds: read(&counters.rebuilds),
+            errors: read(&counters.errors),
+            set_aside: read(&counters.set_aside),
         }
     }
 
-    /// Waits until everything recorded before is on the disk and in the database.
+    /// From an incident to its commit, in nanoseconds: the last one's, and the longest; `None`: none yet.
+    #[must_use]
+    pub fn commit_ns(&self) -> Option<(u64, u64)> {
+        let counters = &self.shared.counters;
+        let last = Some(counters.commit_last_ns.load(Ordering::Relaxed)).filter(|last| *last > 0)?;
+        Some((last, counters.commit_longest_ns.load(Ordering::Relaxed)))
+    }
+
+    /// Waits until everything recorded before is on the disk.
     ///
     /// # Errors
-    /// [`HistoryError::TooSlow`] when that takes longer than `within`, [`HistoryError::Closed`].
+    /// [`HistoryError::Unwritten`] when the disk refuses, [`HistoryError::TooSlow`] when that takes longer than `within`,
+    /// [`HistoryError::Closed`].
     pub fn flush(&self, within: Duration) -> Result<(), HistoryError> {
         self.wait_for(Message::Flush, within)
     }
 
-    /// Writes everything recorded before, closes the files and ends the thread; what is recorded later is dropped.
+    /// Writes everything recorded before, closes the files and ends the thread; what is recorded later is dropped. What the
+    /// disk refuses stays in the journal.
     ///
     /// # Errors
     /// As [`Writer::flush`]; closed twice is [`HistoryError::Closed`].
@@ -148,7 +164,11 @@ impl Writer {
         }
     }
 
-    fn wait_for(&self, message: fn(SyncSender<()>) -> Message, within: Duration) -> Result<(), HistoryError> {
+    fn wait_for(
+        &self,
+        message: fn(SyncSender<bool>) -> Message,
+        within: Duration,
+    ) -> Result<(), HistoryError> {
         let deadline = Instant::now() + within;
         let (done, answered) = sync_channel(1);
         let mut unsent = message(done);
@@ -166,7 +186,11 @@ impl Writer {
             }
         }
         match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(()) => Ok(()),
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let waiting = self.shared.counters.waiting.load(Ordering::Relaxed);
+                Err(HistoryError::Unwritten(waiting, self.last_error().unwrap_or_default()))
+            }
             Err(RecvTimeoutError::Timeout) => Err(HistoryError::TooSlow(within)),
             Err(RecvTimeoutError::Disconnected) => Err(HistoryError::Closed),
         }
@@ -189,8 +213,8 @@ impl Recorded {
     /// The next incident; what became known of one later is passed over.
     pub(crate) fn next_incident(&self) -> Option<Incident> {
         self.0.try_iter().find_map(|message| match message {
-            Message::Incident(incident, _) => Some(*incident),
-            Message::Outcome(_) | Message::Rebuild | Message::Flush(_) | Message::Stop(_) => None,
+            Message::Incident(incident, ..) => Some(*incident),
+            Message::Outcome(_) | Message::Damaged(_) | Message::Flush(_) | Message::Stop(_) => None,
         })
     }
 }
@@ -201,16 +225,25 @@ fn add(counter: &AtomicU64, number: u64) {
 
 /// What the thread owns.
 pub(super) struct Work {
-    pub(super) log: Log,
+    pub(super) folder: PathBuf,
+    /// Held while the thread lives.
+    pub(super) _lock: File,
+    /// `None`: it could not be opened so far.
+    pub(super) store: Option<Store>,
+    /// The largest id that was given out.
+    pub(super) last_id: u64,
+    /// It was said that something is wrong, and not yet that it is well again.
+    pub(super) failing: bool,
     pub(super) caps: Caps,
     pub(super) shared: Arc<Shared>,
     pub(super) receiver: Receiver<Message>,
     pub(super) enrich: Box<dyn FnMut(&mut Incident) + Send>,
+    pub(super) say: Box<dyn FnMut(String) + Send>,
 }
 
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("Work").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
@@ -222,20 +255,33 @@ pub(super) fn spawn(work: Work) -> io::Result<()> {
     Ok(())
 }
 
-/// One drained queue.
+/// What was taken from the queue and is not on the disk yet: one transaction. What comes meanwhile waits in the queue.
 #[derive(Debug, Default)]
 struct Batch {
+    writes: Vec<Write>,
+    bytes: usize,
     notes: Vec<Note>,
-    answers: Vec<SyncSender<()>>,
-    rebuild: bool,
+    recorded: Vec<(Instant, Duration)>,
+    answers: Vec<SyncSender<bool>>,
+    /// Counted files were set aside when a reader found one damaged.
+    damaged: Option<u64>,
     stop: bool,
 }
 
 impl Batch {
-    fn answer(self) {
-        for answer in self.answers {
+    fn is_full(&self) -> bool {
+        self.writes.len() >= QUEUE_MAX || self.bytes >= ENTRY_MAX_BYTES || self.stop
+    }
+
+    fn push(&mut self, write: Write) {
+        self.bytes = self.bytes.saturating_add(write.bytes());
+        self.writes.push(write);
+    }
+
+    fn answer(&mut self, written: bool) {
+        for answer in self.answers.drain(..) {
             // Each has room for its one answer; an error is a caller that waits no longer.
-            match answer.try_send(()) {
+            match answer.try_send(written) {
                 Ok(()) | Err(_) => {}
             }
         }
@@ -243,147 +289,184 @@ impl Batch {
 }
 
 fn run(mut work: Work) {
-    let mut store = None;
-    let mut last = Batch::default();
-    work.update(&mut store, false, None);
-    // Without a timeout: nothing to write, no wake-up. An error: every sender is gone.
-    while let Ok(first) = work.receiver.recv() {
-        let mut batch = work.drain(first);
-        let forgotten = work.write();
-        batch.notes.clear();
-        work.update(&mut store, batch.rebuild, forgotten.as_ref());
+    work.begin();
+    let mut batch = Batch::default();
+    let mut written = true;
+    loop {
+        if written {
+            // Without a timeout: nothing to write, no wake-up. An error: every sender is gone.
+            let Ok(first) = work.receiver.recv() else { break };
+            work.take(first, &mut batch);
+        } else {
+            thread::sleep(RETRY);
+        }
+        while !batch.is_full()
+            && let Ok(next) = work.receiver.try_recv()
+        {
+            work.take(next, &mut batch);
+        }
+        written = work.write(&mut batch);
         if batch.stop {
-            last = batch;
             break;
         }
-        batch.answer();
+        batch.answer(written);
     }
-    work.shared.move_gate(Gate::Failed("it was closed".to_owned()));
+    work.shared.move_gate(Gate::Closed);
+    // What the disk refused is not let go of: the next daemon finds it in the journal.
+    mem::take(&mut batch.notes).into_iter().for_each(mem::forget);
+    let Work { store, _lock, receiver, shared, .. } = work;
     drop(store);
-    let Work { log, receiver, shared, .. } = work;
     let unread =
         receiver.try_iter().filter(|message| matches!(message, Message::Incident(..) | Message::Outcome(_)));
     add(&shared.counters.dropped, unread.count() as u64);
-    drop((log, receiver));
+    drop((_lock, receiver));
     // Only now: who waits for the end may open the same files again at once.
-    last.answer();
+    batch.answer(written);
 }
 
 impl Work {
-    /// Encodes what the queue holds, up to one batch.
-    fn drain(&mut self, first: Message) -> Batch {
-        let mut batch = Batch::default();
-        let mut next = Some(first);
-        let mut taken = 0;
-        while let Some(message) = next {
-            self.take(message, &mut batch);
-            taken += 1;
-            let full = taken >= QUEUE_MAX || self.log.pending_bytes() >= BATCH_MAX_BYTES;
-            // An error is an empty queue, or one without senders: `recv` tells them apart.
-            next = if full || batch.stop { None } else { self.receiver.try_recv().ok() };
+    /// Opens the store where that was not done, takes in what earlier versions left behind, and lets queries in.
+    fn begin(&mut self) {
+        if let Err(error) = self.ready().map(drop) {
+            self.mend(&error);
         }
-        batch
+        let taken = self.store.as_mut().map(|store| import::take_in(store, &self.folder));
+        match taken.transpose() {
+            Ok(told) => told.flatten().into_iter().for_each(&mut self.say),
+            Err(error) => self.mend(&error),
+        }
+        self.thin_out();
+        self.shared.move_gate(Gate::Open(None));
     }
 
     fn take(&mut self, message: Message, batch: &mut Batch) {
-        let pushed = match message {
-            Message::Incident(mut incident, note) => {
-                batch.notes.extend(note);
+        match message {
+            Message::Incident(mut incident, note, recorded) => {
                 (self.enrich)(&mut incident);
-                self.log.push_incident(&mut incident)
+                self.last_id = self.last_id.max(incident.id);
+                match Row::of(*incident) {
+                    Ok(row) => {
+                        batch.push(Write::Incident(row));
+                        batch.notes.extend(note);
+                        batch.recorded.extend(recorded);
+                    }
+                    Err(error) => {
+                        add(&self.shared.counters.unwritten, 1);
+                        self.shared.remember(&error);
+                    }
+                }
             }
-            Message::Outcome(mut outcome) => self.log.push_outcome(&mut outcome),
-            Message::Rebuild => {
-                batch.rebuild = true;
-                Ok(())
-            }
-            Message::Flush(answer) => {
-                batch.answers.push(answer);
-                Ok(())
-            }
+            Message::Outcome(outcome) => batch.push(Write::Outcome(*outcome)),
+            Message::Damaged(seen) => batch.damaged = Some(seen),
+            Message::Flush(answer) => batch.answers.push(answer),
             Message::Stop(answer) => {
                 batch.answers.push(answer);
                 batch.stop = true;
-                Ok(())
             }
-        };
-        if let Err(error) = pushed {
-            add(&self.shared.counters.unwritten, 1);
-            self.shared.remember(&error);
         }
     }
 
-    /// Makes what was encoded durable. Returns what the log does not hold any more, where that changed.
-    fn write(&mut self) -> Option<Forgotten> {
-        if self.log.pending_bytes() == 0 {
-            return None;
+    /// Writes the batch; whether it is on the disk. If it is, nothing of it is left but the answers.
+    fn write(&mut self, batch: &mut Batch) -> bool {
+        if batch.damaged.take() == Some(self.shared.counters.set_aside.load(Ordering::Relaxed))
+            && self.store.is_some()
+        {
+            self.mend(&StoreError::Damaged("a query found it so".to_owned()));
         }
-        let outdated = self.log.drop_outdated(SystemTime::now(), self.caps.max_age);
-        let oldest = Timestamp::now().checked_sub(self.caps.max_age).unwrap_or(Timestamp::MIN);
-        let rotated = self.log.rotate_if_full(oldest);
-        let written = self.log.commit();
-        if let Err((lost, error)) = written {
-            add(&self.shared.counters.unwritten, lost);
-            self.log_failed(&error);
+        if batch.writes.is_empty() {
+            return true;
         }
-        if let Err(error) = outdated {
-            self.log_failed(&error);
+        let mut written = self.commit(&batch.writes);
+        if let Err(error @ StoreError::Damaged(_)) = &written {
+            self.mend(error);
+            written = self.commit(&batch.writes);
         }
-        rotated.unwrap_or_else(|error| {
-            self.log_failed(&error);
-            None
-        })
-    }
-
-    fn log_failed(&self, error: &dyn fmt::Display) {
-        add(&self.shared.counters.log_errors, 1);
-        self.shared.remember(error);
-    }
-
-    /// Brings the database up to date, or makes it anew where that is the only way.
-    fn update(&self, store: &mut Option<Store>, rebuild: bool, forgotten: Option<&Forgotten>) {
-        let updated = if rebuild {
-            Err(StoreError::Damaged("a query found it damaged".to_owned()))
-        } else {
-            self.catch_up(store, forgotten)
-        };
-        let updated = match updated {
-            Err(StoreError::Damaged(reason)) => {
-                self.shared.move_gate(Gate::Building);
-                *store = None;
-                add(&self.shared.counters.rebuilds, 1);
-                self.shared.remember(&format_args!("the history database was built again: {reason}"));
-                store::remove(self.log.folder())
-                    .map_err(StoreError::from)
-                    .and_then(|()| self.catch_up(store, None))
-            }
-            other => other,
-        };
-        match updated {
-            Ok(()) => self.shared.open_gate(),
-            Err(error) => {
-                add(&self.shared.counters.database_errors, 1);
-                self.shared.remember(&error);
-                // What is in a database that could be opened can still be read.
-                if store.is_none() {
-                    self.shared.move_gate(Gate::Failed(error.to_string()));
-                } else {
-                    self.shared.open_gate();
+        let counters = &self.shared.counters;
+        match written {
+            Ok(unmatched) => {
+                batch.notes.clear();
+                for (at, age) in batch.recorded.drain(..) {
+                    let took = u64::try_from(age.saturating_add(at.elapsed()).as_nanos()).unwrap_or(u64::MAX);
+                    counters.commit_last_ns.store(took, Ordering::Relaxed);
+                    counters.commit_longest_ns.fetch_max(took, Ordering::Relaxed);
                 }
+                add(&counters.unmatched, unmatched);
+                counters.waiting.store(0, Ordering::Relaxed);
+                (batch.bytes, batch.writes) = (0, Vec::new());
+                if mem::take(&mut self.failing) {
+                    (self.say)("the history is written again".to_owned());
+                }
+                self.thin_out();
+                true
+            }
+            Err(error) => {
+                counters.waiting.store(batch.writes.len() as u64, Ordering::Relaxed);
+                self.mend(&error);
+                false
             }
         }
     }
 
-    fn catch_up(&self, store: &mut Option<Store>, forgotten: Option<&Forgotten>) -> Result<(), StoreError> {
-        let folder = self.log.folder();
-        let store = match store {
+    fn commit(&mut self, writes: &[Write]) -> Result<u64, StoreError> {
+        self.ready()?.write(writes)
+    }
+
+    /// Opens the store where it is not open.
+    fn ready(&mut self) -> Result<&mut Store, StoreError> {
+        let store = match self.store.take() {
             Some(store) => store,
-            None => store.insert(Store::open(folder)?),
+            None => {
+                let store = Store::open(&self.folder)?;
+                store.count_from(self.last_id)?;
+                store
+            }
         };
-        let taken_in = store.catch_up(folder)?;
-        add(&self.shared.counters.unmatched, taken_in.unmatched);
-        add(&self.shared.counters.undecodable, taken_in.undecodable);
-        store.prune(&self.caps, SystemTime::now(), forgotten)?;
-        store.rest()
+        Ok(self.store.insert(store))
+    }
+
+    fn thin_out(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        let thinned = store
+            .thin_out(&self.caps, SystemTime::now())
+            .and_then(|()| store.bound_log(|| self.shared.gate()))
+            .and_then(|()| store.rest());
+        if let Err(error) = thinned {
+            self.mend(&error);
+        }
+    }
+
+    /// Counts and says what went wrong, and has all files opened anew: a damaged one is set aside, and what can be read of it
+    /// is taken over.
+    fn mend(&mut self, error: &StoreError) {
+        add(&self.shared.counters.errors, 1);
+        self.shared.move_gate(Gate::Building);
+        self.store = None;
+        let left = match error {
+            StoreError::Damaged(reason) => self.renew(reason).err().map(|error| error.to_string()),
+            StoreError::Failed(error) => Some(error.to_string()),
+        };
+        if let Some(error) = left {
+            self.shared.remember(&error);
+            if !mem::replace(&mut self.failing, true) {
+                (self.say)(format!(
+                    "the history cannot be written, which is tried again each second: {error}"
+                ));
+            }
+        }
+        self.shared.move_gate(Gate::Open(None));
+    }
+
+    fn renew(&mut self, reason: &str) -> Result<(), StoreError> {
+        let path = store::path(&self.folder);
+        let aside = store::set_aside(&path)?;
+        add(&self.shared.counters.set_aside, 1);
+        let told = format!("{} is damaged ({reason}): it is {} now", path.display(), aside.display());
+        self.shared.remember(&told);
+        (self.say)(told);
+        let left = self.ready()?.intake(|intake| import::database(intake, &aside))?;
+        if left == 0 {
+            (self.say)("all incidents of the damaged file were taken over".to_owned());
+        }
+        Ok(())
     }
 }
