@@ -116,8 +116,17 @@ pub struct OwnView {
     pub uptime_seconds: Option<u64>,
     /// Times it woke up since it started.
     pub wake_ups: Option<u64>,
-    /// Incidents not written because the queue was full or the disk refused.
+    /// Incidents not written because the queue was full.
     pub incidents_lost: Option<u64>,
+    /// Records of incidents that the disk refuses at present: they wait, and are tried again.
+    #[serde(default)]
+    pub incidents_waiting: Option<u64>,
+    /// From the last incident (a kill, as a rule) to when it was on the disk.
+    #[serde(default)]
+    pub commit_last_ns: Option<u64>,
+    /// Likewise, the longest since the daemon started.
+    #[serde(default)]
+    pub commit_longest_ns: Option<u64>,
     /// Processes that may never be selected, as last counted.
     pub protected: Option<u64>,
     /// The lowest rate at which a killed process's memory came back, in bytes a second.

@@ -103,6 +103,9 @@ fn without_a_daemon() -> Status {
                 uptime_seconds: None,
                 wake_ups: None,
                 incidents_lost: None,
+                incidents_waiting: None,
+                commit_last_ns: None,
+                commit_longest_ns: None,
                 protected: None,
                 reap_lowest_bytes_per_second: None,
             },
@@ -295,7 +298,8 @@ fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {
 fn lost(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     let kernel = &status.kernel;
     for (count, what) in [
-        (status.guards.own.incidents_lost, "incidents were not written down (queue full or disk refused)"),
+        (status.guards.own.incidents_lost, "incidents were not written down (queue full)"),
+        (status.guards.own.incidents_waiting, "records of incidents wait for a disk that refuses them"),
         (kernel.records_dropped, "records from the kernel were dropped (ring full)"),
         (kernel.signals_failed, "signals were refused by the kernel"),
     ] {

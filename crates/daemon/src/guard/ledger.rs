@@ -2,7 +2,7 @@
 
 use crate::{
     coordinator::Refused,
-    history::{Draft, Inheritance, Outcome as LaterFacts, Writer},
+    history::{Counts, Draft, Inheritance, Outcome as LaterFacts, Writer},
 };
 use jiff::Timestamp;
 use plimsoll_policy::{
@@ -195,10 +195,10 @@ impl Ledger {
         }
     }
 
-    /// Incidents that could not be recorded.
-    pub(crate) fn lost(&self) -> u64 {
-        let counts = self.writer.counts();
-        counts.dropped.saturating_add(counts.unwritten)
+    /// How writing goes: what did not go well, and from an incident to its commit, the last one's and the longest, in
+    /// nanoseconds.
+    pub(crate) fn written(&self) -> (Counts, Option<(u64, u64)>) {
+        (self.writer.counts(), self.writer.commit_ns())
     }
 
     pub(crate) fn page_size(&self) -> PageSize {

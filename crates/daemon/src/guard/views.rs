@@ -162,6 +162,7 @@ impl<K: TheKernel> Guard<K> {
             incidents: self.hands.ledger.recorded(guard),
             last_incident: self.hands.ledger.last_id(guard),
         };
+        let (history, commit) = self.hands.ledger.written();
         let (kernel, programs) = self.obituary.words();
         let (incidents, last) =
             (self.hands.ledger.recorded(Side::Kernel), self.hands.ledger.last_id(Side::Kernel));
@@ -176,7 +177,10 @@ impl<K: TheKernel> Guard<K> {
                 resident_bytes: None,
                 uptime_seconds: None,
                 wake_ups: Some(self.wake_ups),
-                incidents_lost: Some(self.hands.ledger.lost()),
+                incidents_lost: Some(history.dropped.saturating_add(history.unwritten)),
+                incidents_waiting: Some(history.waiting),
+                commit_last_ns: commit.map(|(last, _)| last),
+                commit_longest_ns: commit.map(|(_, longest)| longest),
                 protected: u64::try_from(self.hands.eligibility.shield.len()).ok(),
                 reap_lowest_bytes_per_second: self.hands.flights.rates().lowest(),
             },
