@@ -3,13 +3,14 @@
 #
 # Boots a kernel under qemu, runs one command as root in this machine's own userland, and exits with the command's status.
 #
-#   lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] KERNEL COMMAND
+#   lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] KERNEL COMMAND
 #
 #   KERNEL     folder made by fetch-kernel.sh
 #   COMMAND    for bash, run in the root of the tree; its output is this program's
 #   -i         connect the terminal (Ctrl-C goes to the guest)
 #   -t, -m     the longest it may run (600), the guest's memory (2560)
 #   -a         more of the kernel's command line
+#   -d         a disk that keeps what is on it, with the serial number plimsoll-kept
 #
 # The guest sees this machine's files read-only, under their own names, with folders of its own where programs write
 # (guest.sh); two CPUs, no network, and a disk of 768 MiB with the serial number plimsoll-swap. No KVM, no root.
@@ -23,14 +24,16 @@ die() {
     exit "${2:-125}"
 }
 
-interactive=no seconds=600 mebibytes=2560 arguments=
-while getopts it:m:a: option; do
+interactive=no seconds=600 mebibytes=2560 arguments='' disk=()
+while getopts it:m:a:d: option; do
+    # shellcheck disable=SC2054 # the commas are qemu's
     case $option in
     i) interactive=yes ;;
     t) seconds=$OPTARG ;;
     m) mebibytes=$OPTARG ;;
     a) arguments=$OPTARG ;;
-    *) die "usage: lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] KERNEL COMMAND" 2 ;;
+    d) disk=(-drive "if=none,id=kept,file=$OPTARG,format=raw" -device virtio-blk-pci,drive=kept,serial=plimsoll-kept) ;;
+    *) die "usage: lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] KERNEL COMMAND" 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -69,6 +72,7 @@ qemu=(
     -device virtio-9p-pci,fsdev=root,mount_tag=root
     -drive "if=none,id=swap,file=$own/swap,format=raw,cache=unsafe"
     -device virtio-blk-pci,drive=swap,serial=plimsoll-swap
+    "${disk[@]}"
     -device virtio-rng-pci
     -serial "file:$console"
 )
