@@ -7,7 +7,8 @@ use crate::{
     proc,
     report::{BenchReport, Series},
 };
-use std::{thread, time::Duration};
+use plimsoll_wire::text::parse_statm;
+use std::{fs, thread, time::Duration};
 
 /// The users that the storms move between.
 const UIDS: [u32; 3] = [60_010, 60_011, 60_012];
@@ -84,7 +85,7 @@ fn storm(
     }
     // Death is seen before the last of the process's memory is accounted for.
     thread::sleep(Duration::from_millis(200));
-    let page_bytes = proc::page_size_bytes()?;
+    let page_bytes = proc::page_size_bytes();
     for uid in UIDS {
         let usage_bytes = known(guard.usage_bytes(uid)?, uid)?;
         differences.after_exit_pages.push((usage_bytes / page_bytes) as f64);
@@ -114,18 +115,15 @@ fn go(
 /// Compares while everything stands still. All living processes of these users have executed, so that nothing of theirs
 /// is inherited from a fork: page tables and usage must agree to the page.
 fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(), BenchError> {
-    let page_bytes = proc::page_size_bytes()?;
+    let page_bytes = proc::page_size_bytes();
     for uid in UIDS {
         let (mut exact_pages, mut statm_pages) = (0, 0);
-        let pids = proc::read_pids_of_user(uid)?;
+        let pids = proc::pids_of_user(uid)?;
         for pid in pids.iter().copied() {
-            let statm = proc::read_of(pid, "statm")?;
-            let approximate_pages = statm.as_deref().and_then(proc::statm_anonymous_pages);
-            let (Some(bytes), Some(pages)) = (proc::read_charged_bytes(pid)?, approximate_pages) else {
-                return Err(BenchError::malformed(format!("memory of {pid} at rest"), "it is gone"));
-            };
-            exact_pages += bytes / page_bytes;
-            statm_pages += pages;
+            exact_pages += proc::charged_bytes(pid)? / page_bytes;
+            let path = format!("/proc/{pid}/statm");
+            let statm = fs::read(&path).map_err(BenchError::io(format!("read {path}")))?;
+            statm_pages += parse_statm(&statm)?.anonymous().0;
         }
         let usage_pages = known(guard.usage_bytes(uid)?, uid)? / page_bytes;
         if usage_pages != exact_pages {

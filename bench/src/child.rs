@@ -1,7 +1,8 @@
 //! A process that the bench started: talked to in lines, held by pidfd, ended when dropped.
 
-use crate::{clock, error::BenchError};
+use crate::error::BenchError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_sys::process::clock_monotonic_ns;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
     ffi::{OsStr, OsString},
@@ -159,7 +160,7 @@ impl Workload {
     /// # Errors
     /// The pidfd cannot be polled.
     pub(crate) fn wait_dead_ns(&self, within: Duration) -> Result<Option<u64>, BenchError> {
-        if wait_readable(self.pidfd.as_fd(), within)? { clock::monotonic_ns().map(Some) } else { Ok(None) }
+        if wait_readable(self.pidfd.as_fd(), within)? { Ok(Some(clock_monotonic_ns())) } else { Ok(None) }
     }
 
     /// Waits until the process has ended by itself; its exit status, `None` where a signal ended it.

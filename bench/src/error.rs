@@ -1,5 +1,7 @@
 //! What can go wrong in a bench.
 
+use plimsoll_sys::process::ProcessError;
+use plimsoll_wire::text::WireError;
 use std::{io, time::Duration};
 
 /// A bench that could not be run to its end.
@@ -49,6 +51,12 @@ pub enum BenchError {
         /// Its answer, one line.
         problem: String,
     },
+    /// A process, or a file of the kernel's about it, could not be had.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A text of the kernel's is not of the form that is documented.
+    #[error(transparent)]
+    Text(#[from] WireError),
     /// Something took too long.
     #[error("no {awaited} within {within:?}: is the machine overloaded, or the guard not guarding?")]
     Deadline {

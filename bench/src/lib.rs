@@ -12,7 +12,6 @@
 
 mod accuracy;
 mod child;
-mod clock;
 mod comparator;
 mod crowd;
 mod error;

@@ -8,8 +8,7 @@ use std::fs;
 /// # Errors
 /// /proc/meminfo or uname cannot be read; everything else is `None` where missing.
 pub(crate) fn describe() -> Result<Machine, BenchError> {
-    let meminfo = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
-    let field = |name: &str| proc::meminfo_kib(&meminfo, name).map(|kib| kib * 1024);
+    let meminfo = proc::meminfo()?;
     let uname = nix::sys::utsname::uname().map_err(BenchError::io("uname"))?;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
     let first = |name: &str| {
@@ -27,9 +26,9 @@ pub(crate) fn describe() -> Result<Machine, BenchError> {
         cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         cpu_model: first("model name").map(str::to_owned),
         virtual_machine: first("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-        memory_bytes: field("MemTotal:")?,
-        swap_bytes: field("SwapTotal:")?,
-        page_size_bytes: proc::page_size_bytes()?,
+        memory_bytes: proc::told("MemTotal", meminfo.mem_total)?,
+        swap_bytes: proc::told("SwapTotal", meminfo.swap_total)?,
+        page_size_bytes: proc::page_size_bytes(),
         transparent_hugepage: thp.as_deref().and_then(bracketed).map(str::to_owned),
         load_average_at_start: load.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()),
         version: env!("CARGO_PKG_VERSION").to_owned(),

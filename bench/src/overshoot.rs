@@ -105,13 +105,12 @@ fn kill_once(options: &Options, stamps: &Stamps, case: &Case) -> Result<f64, Ben
         size.to_owned(),
     ];
     let mut victim = Workload::start(&options.workload, &arguments)?;
-    let had_bytes = proc::read_charged_bytes(victim.pid())?
-        .ok_or_else(|| BenchError::malformed("a victim's smaps_rollup", "it is gone"))?;
+    let had_bytes = proc::charged_bytes(victim.pid())?;
     victim.tell(&format!("go {UNITS_MAX}"))?;
     if victim.wait_dead_ns(STEP / 6)?.is_none() {
         return Err(BenchError::Deadline { awaited: "kill of the victim".to_owned(), within: STEP / 6 });
     }
-    let unit_bytes = if case.huge { HUGE_PAGE_BYTES as u64 } else { proc::page_size_bytes()? };
+    let unit_bytes = if case.huge { HUGE_PAGE_BYTES as u64 } else { proc::page_size_bytes() };
     let touched_bytes = stamps.read()?.len() as u64 * unit_bytes;
     Ok((had_bytes + touched_bytes) as f64 - case.hard_bytes as f64)
 }

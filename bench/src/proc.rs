@@ -1,187 +1,112 @@
-//! Reads of /proc, and the pure parsing of their texts.
+//! What the benches read of processes and of the machine, by the readers of `plimsoll-sys`.
 
 use crate::error::BenchError;
-use nix::{time::clock_getcpuclockid, unistd::Pid};
-use std::{fs, path::Path, time::Duration};
+use nix::{time::clock_getcpuclockid, unistd};
+use plimsoll_policy::units::{Bytes, Pid, Uid};
+use plimsoll_sys::process::{ProcRoot, Process, ProcessError, page_size};
+use plimsoll_wire::text::{Meminfo, SmapsRollup};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// The machine's page size in bytes.
-///
-/// # Errors
-/// `sysconf` does not know it.
-pub(crate) fn page_size_bytes() -> Result<u64, BenchError> {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
-        .map_err(BenchError::io("sysconf PAGE_SIZE"))?;
-    size.and_then(|size| u64::try_from(size).ok())
-        .filter(|size| size.is_power_of_two())
-        .ok_or_else(|| BenchError::malformed("the page size", &format!("{size:?}")))
+pub(crate) fn page_size_bytes() -> u64 {
+    page_size().bytes().0
 }
 
-/// The value in KiB of the line that begins with `name` (with its colon), as in meminfo, status and smaps.
-pub(crate) fn kib_field(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    rest.trim().strip_suffix("kB")?.trim_end().parse().ok()
+fn root() -> Result<ProcRoot, BenchError> {
+    Ok(ProcRoot::open(Path::new("/proc"))?)
 }
 
-/// The value in KiB of that line of `/proc/meminfo`.
-///
-/// # Errors
-/// It cannot be read, or has no such line.
-pub(crate) fn read_meminfo_kib(name: &str) -> Result<u64, BenchError> {
-    let text = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
-    meminfo_kib(&text, name)
+/// `/proc/meminfo`.
+pub(crate) fn meminfo() -> Result<Meminfo, BenchError> {
+    Ok(root()?.read_meminfo()?)
 }
 
-/// The same of a text of it.
-///
-/// # Errors
-/// It has no such line.
-pub(crate) fn meminfo_kib(text: &str, name: &str) -> Result<u64, BenchError> {
-    kib_field(text, name).ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), text))
+/// A value of it, in bytes; an error where this kernel does not tell it.
+pub(crate) fn told(name: &str, value: Option<Bytes>) -> Result<u64, BenchError> {
+    value
+        .map(|bytes| bytes.0)
+        .ok_or_else(|| BenchError::malformed(format!("{name} of /proc/meminfo"), "absent"))
 }
 
-/// The first number of the line that begins with `name`: `Uid:` gives the real uid.
+/// `MemAvailable`, in bytes.
+pub(crate) fn available_bytes() -> Result<u64, BenchError> {
+    told("MemAvailable", meminfo()?.mem_available)
+}
+
+/// The first number of the line that begins with `name`.
 pub(crate) fn number_field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Anonymous plus swapped bytes of a smaps_rollup text: the kernel's page-table walk, exact.
-pub(crate) fn charged_bytes(smaps_rollup: &str) -> Option<u64> {
-    let anonymous_kib = kib_field(smaps_rollup, "Anonymous:")?;
-    let swap_kib = kib_field(smaps_rollup, "Swap:")?;
-    Some((anonymous_kib + swap_kib) * 1024)
+/// Anonymous plus swapped bytes of a process by the kernel's walk of its page tables, which is exact; `None` where it is
+/// gone, or has no memory any more.
+pub(crate) fn charged_bytes_if_alive(pid: u32) -> Result<Option<u64>, BenchError> {
+    let rollup = match root()?.smaps_rollup(Pid(pid)) {
+        Err(ProcessError::Vanished(_)) => None,
+        rollup => rollup?,
+    };
+    rollup.as_ref().map(charged_of).transpose()
 }
 
-/// Resident minus shared pages of a statm text: the approximation of the anonymous pages that a timer reads.
-pub(crate) fn statm_anonymous_pages(statm: &str) -> Option<u64> {
-    let mut fields = statm.split_ascii_whitespace().skip(1);
-    let resident: u64 = fields.next()?.parse().ok()?;
-    let shared: u64 = fields.next()?.parse().ok()?;
-    Some(resident.saturating_sub(shared))
+/// Anonymous plus swapped bytes.
+pub(crate) fn charged_of(rollup: &SmapsRollup) -> Result<u64, BenchError> {
+    let (Some(anonymous), Some(swap)) = (rollup.anonymous, rollup.swap) else {
+        return Err(BenchError::malformed("smaps_rollup", "Anonymous or Swap is absent"));
+    };
+    Ok(anonymous.0 + swap.0)
 }
 
-/// Reads one file of /proc/PID; `Ok(None)` where the process is gone.
-///
-/// # Errors
-/// Any other reason.
-pub(crate) fn read_of(pid: u32, file: &str) -> Result<Option<String>, BenchError> {
-    let path = format!("/proc/{pid}/{file}");
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(BenchError::io(format!("read {path}"))(error)),
-    }
+/// [`charged_bytes_if_alive`] of a process that has to be there.
+pub(crate) fn charged_bytes(pid: u32) -> Result<u64, BenchError> {
+    charged_bytes_if_alive(pid)?
+        .ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))
 }
 
-/// Whether the error says that the process has ended: no such file, or ESRCH for one that was open already.
-fn is_gone(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::NotFound
-        || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
-}
-
-/// Exact anonymous plus swapped bytes of one process; `Ok(None)` where it is gone (or has no memory any more).
-///
-/// # Errors
-/// Not readable, or not understood.
-pub(crate) fn read_charged_bytes(pid: u32) -> Result<Option<u64>, BenchError> {
-    match read_of(pid, "smaps_rollup")? {
-        None => Ok(None),
-        Some(text) if text.is_empty() => Ok(None),
-        Some(text) => charged_bytes(&text)
-            .map(Some)
-            .ok_or_else(|| BenchError::malformed(format!("/proc/{pid}/smaps_rollup"), &text)),
-    }
-}
-
-/// All processes, by number.
-///
-/// # Errors
-/// /proc cannot be listed.
-pub(crate) fn read_pids() -> Result<Vec<u32>, BenchError> {
-    let entries = fs::read_dir("/proc").map_err(BenchError::io("list /proc"))?;
-    // An entry that cannot be read is a process that ended while the list was read.
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// How many processes have memory of their own: kernel threads and those that are exiting have none.
-///
-/// # Errors
-/// /proc cannot be read.
-pub(crate) fn count_with_memory() -> Result<usize, BenchError> {
-    let mut count = 0;
-    for pid in read_pids()? {
-        let statm = read_of(pid, "statm")?;
-        let size =
-            statm.as_deref().and_then(|text| text.split_ascii_whitespace().next()?.parse::<u64>().ok());
-        count += usize::from(size.is_some_and(|pages| pages > 0));
-    }
-    Ok(count)
-}
-
-/// The processes whose real uid is `uid`, read from their status: exact, also for processes that are not dumpable.
-///
-/// # Errors
-/// /proc cannot be read.
-pub(crate) fn read_pids_of_user(uid: u32) -> Result<Vec<u32>, BenchError> {
+/// The living processes of the machine for which `wanted` holds.
+fn processes(wanted: impl Fn(&Process) -> bool) -> Result<Vec<u32>, BenchError> {
     let mut found = Vec::new();
-    for pid in read_pids()? {
-        let status = read_of(pid, "status")?;
-        if status.as_deref().and_then(|text| number_field(text, "Uid:")) == Some(u64::from(uid)) {
-            found.push(pid);
-        }
-    }
+    root()?.processes(|process| found.extend(wanted(process).then_some(process.pid.0)))?;
     Ok(found)
 }
 
-/// Sum of voluntary context switches over all threads of a process: how often it went to sleep and was woken.
-///
-/// # Errors
-/// The process is gone, or not readable.
-pub(crate) fn read_voluntary_switches(pid: u32) -> Result<u64, BenchError> {
-    let path = format!("/proc/{pid}/task");
-    let threads = fs::read_dir(&path).map_err(BenchError::io(format!("list {path}")))?;
-    let mut sum = 0;
-    for thread in threads.flatten() {
-        sum += switches_of(&thread.path())?;
-    }
-    Ok(sum)
+/// How many processes have memory of their own: kernel threads and those that are exiting have none.
+pub(crate) fn count_with_memory() -> Result<usize, BenchError> {
+    Ok(processes(|process| process.memory.known().is_some())?.len())
+}
+
+/// The living processes whose real uid is `uid`.
+pub(crate) fn pids_of_user(uid: u32) -> Result<Vec<u32>, BenchError> {
+    processes(|process| process.uid == Uid(uid))
 }
 
 /// Processor time of all threads of a process, dead ones included, by its own clock.
-///
-/// # Errors
-/// The process is gone.
-pub(crate) fn read_processor_time(pid: u32) -> Result<Duration, BenchError> {
-    let pid =
-        i32::try_from(pid).map_err(|_large| BenchError::malformed("a process number", &pid.to_string()))?;
-    let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(BenchError::io("clock_getcpuclockid"))?;
-    Ok(clock.now().map_err(BenchError::io("clock_gettime"))?.into())
+fn processor_time(pid: u32) -> Option<Duration> {
+    let clock = clock_getcpuclockid(unistd::Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
+    Some(clock.now().ok()?.into())
 }
 
-fn switches_of(thread: &Path) -> Result<u64, BenchError> {
-    let path = thread.join("status");
-    match fs::read_to_string(&path) {
-        Ok(text) => number_field(&text, "voluntary_ctxt_switches:")
-            .ok_or_else(|| BenchError::malformed(path.display().to_string(), &text)),
-        Err(error) if is_gone(&error) => Ok(0),
-        Err(error) => Err(BenchError::io(format!("read {}", path.display()))(error)),
+/// What a process uses of the processors from now on.
+#[derive(Debug)]
+pub(crate) struct ProcessorMeter {
+    pid: Option<u32>,
+    before: Option<Duration>,
+    began: Instant,
+}
+
+impl ProcessorMeter {
+    /// Begins to measure that process.
+    pub(crate) fn start(pid: Option<u32>) -> Self {
+        Self { pid, before: pid.and_then(processor_time), began: Instant::now() }
     }
-}
 
-/// Memory of the BPF maps that a process holds open, from the `memlock` of its fdinfo.
-///
-/// # Errors
-/// The process is gone, or not readable.
-pub(crate) fn read_bpf_map_bytes(pid: u32) -> Result<u64, BenchError> {
-    let path = format!("/proc/{pid}/fdinfo");
-    let entries = fs::read_dir(&path).map_err(BenchError::io(format!("list {path}")))?;
-    // A descriptor that is closed while the list is read holds no map any more.
-    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    let mut maps: Vec<(u64, u64)> = texts
-        .filter_map(|text| Some((number_field(&text, "map_id:")?, number_field(&text, "memlock:")?)))
-        .collect();
-    maps.sort_unstable();
-    maps.dedup_by_key(|(id, _)| *id);
-    Ok(maps.iter().map(|(_, bytes)| bytes).sum())
+    /// In per cent of one processor so far; `None` where there is no such process (any more).
+    pub(crate) fn percent(&self) -> Option<f64> {
+        let used = self.pid.and_then(processor_time)?.saturating_sub(self.before?);
+        Some(used.as_secs_f64() * 100.0 / self.began.elapsed().as_secs_f64())
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
 /// What the machine does not have for so many processes.
 fn lacking(case: &Case) -> Result<Option<String>, BenchError> {
     let count = u64::try_from(case.processes).unwrap_or(u64::MAX);
-    let available = proc::read_meminfo_kib("MemAvailable:")?;
+    let available = proc::available_bytes()? / 1024;
     let wanted = count.saturating_mul(CROWD_MEMBER_KIB).saturating_add(OTHERS_KIB);
     if available / 2 < wanted {
         return Ok(Some(format!("half of {available} KiB available is less than {wanted}")));
@@ -154,7 +154,7 @@ fn micros_of(choices: &[Choice]) -> Vec<f64> {
 fn wait_until_gone() -> Result<(), BenchError> {
     let within = Duration::from_secs(60);
     let until = Instant::now() + within;
-    while !proc::read_pids_of_user(CROWD_UID)?.is_empty() {
+    while !proc::pids_of_user(CROWD_UID)?.is_empty() {
         if Instant::now() > until {
             return Err(BenchError::Deadline { awaited: "end of the crowd".to_owned(), within });
         }

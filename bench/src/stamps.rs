@@ -4,8 +4,9 @@
 //! machine, memory that is charged to nobody since nobody maps it), so that the last stamp before its death is the
 //! touch that killed it. A mapping would save the call, but needs code that the compiler cannot check.
 
-use crate::{clock, error::BenchError};
+use crate::error::BenchError;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     fs::{File, OpenOptions},
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -86,7 +87,7 @@ impl Stamper {
     /// # Errors
     /// The clock or the memory fails.
     pub(crate) fn stamp(&self, index: u64) -> Result<(), BenchError> {
-        let now_ns = clock::monotonic_ns()?;
+        let now_ns = clock_monotonic_ns();
         self.file
             .write_all_at(&now_ns.to_ne_bytes(), index * (STAMP_BYTES as u64))
             .map_err(BenchError::io("write a stamp"))

@@ -18,7 +18,10 @@ pub(crate) use data::FOLDER_PREFIX;
 pub(crate) use scope::{PREFIX as SCOPE_PREFIX, path as scope_path, remove_all as remove_scopes};
 
 use crate::{
-    BenchError, Options, Starter, Triggers, comparator::find_program, guarded::Guarded, proc,
+    BenchError, Options, Starter, Triggers,
+    comparator::find_program,
+    guarded::Guarded,
+    proc::{self, ProcessorMeter},
     report::BenchReport,
 };
 use data::Data;
@@ -112,7 +115,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
 impl<'a> Stage<'a> {
     fn open(options: &'a Options, start: Starter<'_>, report: &mut BenchReport) -> Result<Self, BenchError> {
         let sizes = Sizes::of(options);
-        let available_bytes = proc::read_meminfo_kib("MemAvailable:")? * 1024;
+        let available_bytes = proc::available_bytes()?;
         if available_bytes < sizes.memory_bytes * 3 / 2 {
             let problem = format!(
                 "{} MiB of memory are available, {} are needed: end other programs, then try again",
@@ -177,6 +180,11 @@ impl<'a> Stage<'a> {
     fn protect(&mut self, settings: &[(&str, u64)]) -> Result<(), BenchError> {
         let settings = if settings.is_empty() { &OFF } else { settings };
         self.guard.as_mut().map_or(Ok(()), |guard| guard.protect(settings))
+    }
+
+    /// The daemon's use of the processors from now on.
+    fn daemon_meter(&self) -> ProcessorMeter {
+        ProcessorMeter::start(self.guard.as_ref().and_then(|guard| guard.pid()))
     }
 
     /// Whom the guard killed since then, but for those of `before`.

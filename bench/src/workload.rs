@@ -23,10 +23,15 @@ pub(crate) use victim::UNITS_MAX;
 
 use crate::{comparator, error::BenchError};
 use nix::{
+    errno::Errno,
     sys::{prctl, signal::Signal},
+    time::{ClockId, ClockNanosleepFlags, clock_nanosleep},
     unistd::{self, Gid, Uid, alarm},
 };
-use std::io::{self, BufRead, StdinLock, Write};
+use std::{
+    io::{self, BufRead, StdinLock, Write},
+    time::Duration,
+};
 
 /// The test uids that a workload may become; nothing else, whatever it is asked.
 const UIDS: std::ops::RangeInclusive<u32> = 60_010..=60_040;
@@ -96,6 +101,18 @@ pub(crate) fn number<T: std::str::FromStr>(arguments: &[String], index: usize) -
 pub(crate) fn say(line: &str) -> Result<(), BenchError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(BenchError::io("write to the bench"))
+}
+
+/// Sleeps until that moment of CLOCK_MONOTONIC; not at all when it has passed.
+fn sleep_until_ns(moment_ns: u64) -> Result<(), BenchError> {
+    let moment = Duration::from_nanos(moment_ns).into();
+    loop {
+        match clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &moment) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(BenchError::io("clock_nanosleep")(errno)),
+        }
+    }
 }
 
 /// Commands of the bench, one line each.

@@ -4,10 +4,15 @@
 
 use crate::{
     child::{STEP, Workload},
-    clock::monotonic_ns,
     error::BenchError,
+    proc,
 };
-use std::{path::PathBuf, process::Command, time::Duration};
+use plimsoll_sys::process::clock_monotonic_ns;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 const WRAPPER: &str = "command -v setpriv >/dev/null && exec setpriv --pdeathsig KILL \"$0\" \"$@\" 2>&1; exec \"$0\" \"$@\" 2>&1";
 
@@ -35,7 +40,7 @@ impl Earlyoom {
     ///
     /// # Errors
     /// It does not start.
-    pub(crate) fn start(binary: PathBuf, memory_kib: u64) -> Result<Self, BenchError> {
+    pub(crate) fn start(binary: &Path, memory_kib: u64) -> Result<Self, BenchError> {
         let mut command = Command::new("/bin/sh");
         // Its messages go to standard error, and it must not outlive the bench: setpriv sees to that where it is.
         command.args(["-c", WRAPPER]);
@@ -44,6 +49,21 @@ impl Earlyoom {
             .args(["--dryrun", "-r", "0", "-s", "100,100", "-M"])
             .arg(format!("{memory_kib},{memory_kib}"));
         Ok(Self { process: Workload::spawn(command, "earlyoom --dryrun")? })
+    }
+
+    /// Starts it so that both thresholds are always met: it chooses once a cycle.
+    ///
+    /// # Errors
+    /// It does not start, or chooses nobody.
+    pub(crate) fn start_always(binary: &Path) -> Result<Self, BenchError> {
+        let total_bytes = proc::told("MemTotal", proc::meminfo()?.mem_total)?;
+        let mut earlyoom = Self::start(binary, total_bytes / 1024 - 1)?;
+        earlyoom.wait_until_watching()?;
+        // What it said while nobody listened arrives at once, and measures nothing.
+        for _ in 0..5 {
+            earlyoom.choice_ns()?;
+        }
+        Ok(earlyoom)
     }
 
     /// Waits for its next 'low memory' and then its 'sending': nanoseconds between the two lines.
@@ -77,7 +97,7 @@ impl Earlyoom {
     fn wait_for(&mut self, wanted: Said) -> Result<u64, BenchError> {
         loop {
             let line = self.process.hear(STEP)?;
-            let now_ns = monotonic_ns()?;
+            let now_ns = clock_monotonic_ns();
             if meaning(&line) == wanted {
                 return Ok(now_ns);
             }

@@ -7,10 +7,11 @@
 use super::find_program;
 use crate::{
     child::{STEP, Workload},
-    clock::monotonic_ns,
     error::BenchError,
-    proc::meminfo_kib,
+    proc,
 };
+use plimsoll_sys::process::clock_monotonic_ns;
+use plimsoll_wire::text::parse_meminfo;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -75,13 +76,13 @@ impl Nohang {
 
 fn hear(process: &mut Workload, beginning: &str) -> Result<u64, BenchError> {
     while !process.hear(STEP)?.trim_start().starts_with(beginning) {}
-    monotonic_ns()
+    Ok(clock_monotonic_ns())
 }
 
 /// The machine's meminfo with little memory available and no swap: under nohang's own threshold for SIGTERM (5 % of
 /// `MemTotal`), not under that for SIGKILL (2 %).
 fn short(meminfo: &str) -> Result<String, BenchError> {
-    let total_kib = meminfo_kib(meminfo, "MemTotal:")?;
+    let total_kib = proc::told("MemTotal", parse_meminfo(meminfo.as_bytes())?.mem_total)? / 1024;
     let line = |line: &str| match line.split_once(':') {
         Some(("MemAvailable", _)) => format!("MemAvailable: {} kB\n", total_kib * 3 / 100),
         Some((name @ ("SwapTotal" | "SwapFree"), _)) => format!("{name}: 0 kB\n"),

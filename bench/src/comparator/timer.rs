@@ -10,9 +10,10 @@ use crate::{
     proc,
     workload::{Commands, arm_watchdogs, number, say, usage},
 };
+use plimsoll_wire::text::parse_statm;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
-    io,
+    fs, io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::fs::MetadataExt,
@@ -33,7 +34,7 @@ struct Watch {
 /// Bad arguments; /proc cannot be read.
 pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let interval = Duration::from_millis(number(arguments, 0)?);
-    let page_bytes = proc::page_size_bytes()?;
+    let page_bytes = proc::page_size_bytes();
     let mut commands = Commands::open();
     arm_watchdogs()?;
     say("ready")?;
@@ -74,16 +75,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
 fn tick(watch: Watch) -> Result<bool, BenchError> {
     let mut sum = 0;
     let mut largest: Option<(u64, OwnedFd)> = None;
-    for pid in proc::read_pids()? {
-        if !std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == watch.uid) {
+    let entries = fs::read_dir("/proc").map_err(BenchError::io("list /proc"))?;
+    // An entry that cannot be read is a process that ended while the list was read.
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        if !fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == watch.uid) {
             continue;
         }
         // Held before it is read, so that what is killed is what was read.
         let held = watch.line_pages.and_then(|_| open_pidfd(pid));
-        let Some(pages) = proc::read_of(pid, "statm")?.as_deref().and_then(proc::statm_anonymous_pages)
-        else {
-            continue;
-        };
+        let Ok(statm) = fs::read(format!("/proc/{pid}/statm")) else { continue };
+        let pages = parse_statm(&statm)?.anonymous().0;
         sum += pages;
         if let Some(pidfd) = held.filter(|_| largest.as_ref().is_none_or(|(most, _)| pages > *most)) {
             largest = Some((pages, pidfd));

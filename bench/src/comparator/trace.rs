@@ -11,9 +11,7 @@
 
 use super::event::{Line, RssStat, decode};
 use crate::{
-    clock::monotonic_ns,
     error::BenchError,
-    proc,
     workload::{SILENCE_SECONDS, number, say, usage},
 };
 use nix::{
@@ -21,6 +19,9 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, unshare},
 };
+use plimsoll_policy::units::Uid;
+use plimsoll_sys::process::clock_monotonic_ns;
+use plimsoll_wire::text::{parse_statm, parse_status};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
@@ -165,7 +166,7 @@ impl Observer {
             .iter()
             .filter_map(|file| {
                 let count = file.read_at(&mut text, 0).ok()?;
-                proc::statm_anonymous_pages(std::str::from_utf8(text.get(..count)?).ok()?)
+                Some(parse_statm(text.get(..count)?).ok()?.anonymous().0)
             })
             .sum();
         std::hint::black_box(sum);
@@ -176,10 +177,10 @@ impl Observer {
         let uid = match self.users.get(&event.tid) {
             Some(uid) => *uid,
             None => {
-                let status = proc::read_of(event.tid, "status").ok().flatten();
-                let uid = status.as_deref().and_then(|text| proc::number_field(text, "Uid:"));
+                let status = fs::read(format!("/proc/{}/status", event.tid)).ok();
+                let uid = status.and_then(|text| parse_status(&text).ok()?.real_uid);
                 // A thread that has ended already cannot be told to anybody; the seed loses it, too.
-                let Some(uid) = uid.and_then(|uid| u32::try_from(uid).ok()) else { return };
+                let Some(Uid(uid)) = uid else { return };
                 self.users.insert(event.tid, uid);
                 uid
             }
@@ -209,7 +210,7 @@ impl Observer {
         }
         pending.drain(..handled);
         if handled > 0 {
-            self.finished_ns = monotonic_ns()?;
+            self.finished_ns = clock_monotonic_ns();
         }
         Ok(count > 0)
     }

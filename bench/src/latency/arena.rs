@@ -109,7 +109,7 @@ impl Arena {
             daemon_only: start(Triggers::DaemonOnly)?,
             timer,
             stamps,
-            page_bytes: proc::page_size_bytes()?,
+            page_bytes: proc::page_size_bytes(),
             kills: 0,
             drawn: Vec::new(),
         })
@@ -204,7 +204,7 @@ impl Arena {
         let patience = PATIENCE + PATIENCE_PER_MIB * u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
         let mut used = 0;
         for pid in [sleeper.pid(), crosser.pid()] {
-            used += charged(pid)?;
+            used += proc::charged_bytes(pid)?;
         }
         let room_pages = (bytes + CROSSER_ROOM_BYTES).saturating_sub(used) / self.page_bytes;
         crosser.tell(&format!("go {}", room_pages.saturating_sub(2)))?;
@@ -229,7 +229,7 @@ impl Arena {
     /// The victim goes past the line at a random moment of the timer's period, and waits to be found there.
     fn kill_by_timer(&mut self, bytes: u64) -> Result<Kill, BenchError> {
         let mut victim = self.victim(TIMER_UID, bytes - MIB)?;
-        let room_pages = bytes.saturating_sub(charged(victim.pid())?) / self.page_bytes;
+        let room_pages = bytes.saturating_sub(proc::charged_bytes(victim.pid())?) / self.page_bytes;
         self.timer.tell(&format!("on {TIMER_UID} {bytes}"))?;
         self.timer.expect("on")?;
         // The last kill was in step with the timer; 79 ms a kill, modulo its period, goes through all of its phases.
@@ -243,11 +243,6 @@ impl Arena {
         let after = crossing.map_or(0, |index| stamps.len() - index);
         kill_at(&victim, crossing.map_or(stamps.last(), |index| stamps.get(index)).copied(), died_ns, after)
     }
-}
-
-fn charged(pid: u32) -> Result<u64, BenchError> {
-    proc::read_charged_bytes(pid)?
-        .ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))
 }
 
 fn died(victim: &Workload) -> Result<Option<u64>, BenchError> {

@@ -6,11 +6,11 @@
 use crate::{
     BenchError, Options,
     child::Workload,
-    clock::monotonic_ns,
     comparator::earlyoom::{Earlyoom, find},
-    proc::read_meminfo_kib,
+    proc::available_bytes,
     report::{BenchReport, Series},
 };
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     path::Path,
     thread,
@@ -52,12 +52,7 @@ pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
 
 /// With thresholds that are always met it chooses once a cycle.
 fn choices_micros(binary: &Path, count: usize) -> Result<Vec<f64>, BenchError> {
-    let mut earlyoom = Earlyoom::start(binary.to_owned(), read_meminfo_kib("MemTotal:")? - 1)?;
-    earlyoom.wait_until_watching()?;
-    // What it said while nobody listened arrives at once, and measures nothing.
-    for _ in 0..5 {
-        earlyoom.choice_ns()?;
-    }
+    let mut earlyoom = Earlyoom::start_always(binary)?;
     (0..count).map(|_| Ok(earlyoom.choice_ns()? as f64 / 1_000.0)).collect()
 }
 
@@ -65,7 +60,7 @@ fn choices_micros(binary: &Path, count: usize) -> Result<Vec<f64>, BenchError> {
 /// so much meanwhile that the threshold was not reached.
 fn reaction_micros(options: &Options, binary: &Path) -> Result<Option<f64>, BenchError> {
     let threshold_kib = available_kib()?.saturating_sub(THRESHOLD_BELOW_KIB);
-    let mut earlyoom = Earlyoom::start(binary.to_owned(), threshold_kib)?;
+    let mut earlyoom = Earlyoom::start(binary, threshold_kib)?;
     earlyoom.wait_until_watching()?;
     let arguments = ["hold".to_owned(), HOG_UID.to_string(), HOG_BYTES.to_string()];
     thread::scope(|scope| {
@@ -79,7 +74,7 @@ fn reaction_micros(options: &Options, binary: &Path) -> Result<Option<f64>, Benc
         let mut low_ns = None;
         while low_ns.is_none() && Instant::now() < until {
             if available_kib()? <= threshold_kib {
-                low_ns = Some(monotonic_ns()?);
+                low_ns = Some(clock_monotonic_ns());
             }
         }
         let chosen_ns = low_ns.map(|_| earlyoom.chosen_at_ns()).transpose()?;
@@ -92,5 +87,5 @@ fn reaction_micros(options: &Options, binary: &Path) -> Result<Option<f64>, Benc
 }
 
 fn available_kib() -> Result<u64, BenchError> {
-    read_meminfo_kib("MemAvailable:")
+    available_bytes().map(|bytes| bytes / 1024)
 }

@@ -5,13 +5,13 @@
 use crate::{
     BenchError, Options,
     child::{STEP, Workload},
-    clock::monotonic_ns,
     guarded::{Guarded, IncidentReading, Line, wait_for_kills},
     proc,
     report::{BenchReport, Series},
     stamps::Stamps,
     workload::UNITS_MAX,
 };
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -70,7 +70,7 @@ pub(super) fn run(
     let incidents = with_outcomes(guard, before, rounds.len())?;
     guard.clear_line(UID)?;
     note_who_died(&rounds, &incidents, report);
-    let page_bytes = proc::page_size_bytes()? as f64;
+    let page_bytes = proc::page_size_bytes() as f64;
     let told: Vec<(&Round, &IncidentReading)> = rounds
         .iter()
         .filter_map(|round| Some((round, incidents.iter().find(|incident| takes(incident, round.sleeper))?)))
@@ -120,18 +120,17 @@ fn kill_once(
     sleeper_bytes: u64,
     hard_bytes: u64,
 ) -> Result<Round, BenchError> {
-    let page_bytes = proc::page_size_bytes()?;
+    let page_bytes = proc::page_size_bytes();
     let arguments = ["hold".to_owned(), UID.to_string(), sleeper_bytes.to_string()];
     let sleeper = Workload::start(&options.workload, &arguments)?;
     let mut allocators: Vec<Workload> =
         lanes.iter().map(|stamps| allocator(options, stamps)).collect::<Result<_, _>>()?;
     let mut used_bytes = 0;
     for pid in allocators.iter().chain([&sleeper]).map(Workload::pid) {
-        used_bytes += proc::read_charged_bytes(pid)?
-            .ok_or_else(|| BenchError::malformed(format!("smaps_rollup of {pid}"), "it is gone"))?;
+        used_bytes += proc::charged_bytes(pid)?;
     }
     let room = hard_bytes.saturating_sub(used_bytes) / page_bytes;
-    let start_ns = monotonic_ns()? + START_IN_NS;
+    let start_ns = clock_monotonic_ns() + START_IN_NS;
     for allocator in &mut allocators {
         allocator.tell(&format!("go {} {start_ns}", TOUCHED_BYTES / page_bytes))?;
     }

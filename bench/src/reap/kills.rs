@@ -4,11 +4,12 @@ use super::{Throttle, load::Quota, sleepers::Sleepers};
 use crate::{
     BenchError, Options,
     child::{STEP, Workload},
-    clock::monotonic_ns,
     proc,
 };
 use plimsoll_policy::{units::Pid, victim::Signal};
-use plimsoll_sys::process::{PidFd, Priority, Reap, ReapReport, Reaper, ReaperOptions, raise_decider};
+use plimsoll_sys::process::{
+    PidFd, Priority, Reap, ReapReport, Reaper, ReaperOptions, clock_monotonic_ns, raise_decider,
+};
 use std::{
     num::NonZeroUsize,
     sync::{
@@ -135,8 +136,7 @@ fn kill_held(
 ) -> Result<Killed, BenchError> {
     let mut bytes = 0;
     for victim in &held {
-        bytes += proc::read_charged_bytes(victim.pid())?
-            .ok_or_else(|| BenchError::malformed("a victim's smaps_rollup", "it is gone"))?;
+        bytes += proc::charged_bytes(victim.pid())?;
     }
     let pidfds: Vec<PidFd> = held
         .iter()
@@ -179,7 +179,7 @@ fn kill_in_turn(
     urgent: bool,
 ) -> Result<(u64, Vec<f64>, bool), BenchError> {
     let urgent = urgent && raise_decider() == Priority::RealTime;
-    let start_ns = monotonic_ns()?;
+    let start_ns = clock_monotonic_ns();
     let mut micros = Vec::with_capacity(pidfds.len());
     for (pidfd, tag) in pidfds.into_iter().zip(0..) {
         if let Some(reaper) = reaper {
@@ -189,10 +189,10 @@ fn kill_in_turn(
             .send_signal(Signal::Kill)
             .map_err(|error| BenchError::malformed("a signal to a victim", &error.to_string()))?;
         if let Some(reaper) = reaper {
-            let before_ns = monotonic_ns()?;
+            let before_ns = clock_monotonic_ns();
             // One that comes back frees itself, which the figure then shows.
             drop(reaper.submit(pidfd, tag));
-            micros.push((monotonic_ns()? - before_ns) as f64 / 1_000.0);
+            micros.push((clock_monotonic_ns() - before_ns) as f64 / 1_000.0);
         }
     }
     Ok((start_ns, micros, urgent))

@@ -1,10 +1,11 @@
 //! Somebody else while a victim is freed: a program that sleeps 1 ms at a time on each CPU.
 
-use crate::{BenchError, clock::monotonic_ns};
+use crate::BenchError;
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     sync::{
         Arc,
@@ -53,9 +54,9 @@ fn longest_ns(cpu: usize, over: &AtomicBool) -> Result<u64, BenchError> {
     sched_setaffinity(Pid::from_raw(0), &own).map_err(BenchError::io("sched_setaffinity"))?;
     let mut longest_ns = 0;
     while !over.load(Ordering::Relaxed) {
-        let before_ns = monotonic_ns()?;
+        let before_ns = clock_monotonic_ns();
         thread::sleep(Duration::from_nanos(SLEEP_NS));
-        let slept_ns = monotonic_ns()?.saturating_sub(before_ns);
+        let slept_ns = clock_monotonic_ns().saturating_sub(before_ns);
         longest_ns = longest_ns.max(slept_ns.saturating_sub(SLEEP_NS));
     }
     Ok(longest_ns)

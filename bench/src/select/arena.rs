@@ -235,17 +235,12 @@ fn named(incident: &IncidentReading, victim: u32) -> Result<Named, BenchError> {
     if first.pid == victim {
         return Ok(Named::Victim);
     }
-    let larger = proc::read_charged_bytes(first.pid)?.is_some_and(|bytes| bytes > VICTIM_BYTES);
+    let larger = proc::charged_bytes_if_alive(first.pid)?.is_some_and(|bytes| bytes > VICTIM_BYTES);
     Ok(if larger { Named::Larger } else { Named::Wrong })
 }
 
 /// With thresholds that are always met it chooses once a cycle.
 fn earlyoom_chooses(binary: &std::path::Path, count: usize) -> Result<Vec<Choice>, BenchError> {
-    let mut earlyoom = Earlyoom::start(binary.to_owned(), proc::read_meminfo_kib("MemTotal:")? - 1)?;
-    earlyoom.wait_until_watching()?;
-    // What it said while nobody listened arrives at once, and measures nothing.
-    for _ in 0..3 {
-        earlyoom.choice_ns()?;
-    }
+    let mut earlyoom = Earlyoom::start_always(binary)?;
     (0..count).map(|_| Ok(Choice { ns: earlyoom.choice_ns()?, made: None })).collect()
 }

@@ -1,6 +1,6 @@
 //! The allocators that are compared: each is loaded first into a process of its own, where the same program calls it.
 
-use crate::{child::Workload, error::BenchError, proc};
+use crate::{child::Workload, error::BenchError};
 use std::{
     env,
     ffi::OsString,
@@ -100,7 +100,7 @@ impl Contender {
         environment.extend(self.library.iter().map(|library| ("LD_PRELOAD", library.clone().into())));
         let workload = Workload::start_as(uid, binary, arguments, &environment)?;
         let Some(library) = &self.library else { return Ok(workload) };
-        let maps = proc::read_of(workload.pid(), "maps")?.unwrap_or_default();
+        let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap_or_default();
         if library.to_str().is_some_and(|library| maps.lines().any(|line| line.ends_with(library))) {
             return Ok(workload);
         }

@@ -8,10 +8,10 @@ use super::{
 use crate::{
     BenchError,
     child::{STEP, Workload},
-    clock::monotonic_ns,
     guarded::Line,
     report::{BenchReport, Series},
 };
+use plimsoll_sys::process::clock_monotonic_ns;
 
 /// Under the line, and under none.
 const ASKING: u32 = 60_401;
@@ -107,7 +107,7 @@ fn run_once(
     let piece = [PIECE_BYTES.to_string()];
     let mut processes: Vec<Workload> =
         wanted_bytes.iter().map(|_| stage.start(contender, "ask", uid, &piece)).collect::<Result<_, _>>()?;
-    let start_ns = monotonic_ns()? + START_IN_NS;
+    let start_ns = clock_monotonic_ns() + START_IN_NS;
     for (process, bytes) in processes.iter_mut().zip(wanted_bytes) {
         process.tell(&format!("go {bytes} {start_ns}"))?;
     }
@@ -124,7 +124,7 @@ fn run_once(
         }
         outcome.exited_well += usize::from(process.exit_status(STEP)? == Some(0));
     }
-    outcome.wall_ns = monotonic_ns()?.saturating_sub(start_ns);
+    outcome.wall_ns = clock_monotonic_ns().saturating_sub(start_ns);
     Ok(outcome)
 }
 

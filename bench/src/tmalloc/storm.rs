@@ -184,8 +184,8 @@ pub(super) fn rest(
     findings.reserved_at_first_bytes.push(first.reserved_bytes as f64);
     findings.reserved_at_rest_bytes.push(rest.reserved_bytes as f64);
     let mut held_bytes = 0;
-    for pid in proc::read_pids_of_user(UID)? {
-        held_bytes += proc::read_charged_bytes(pid)?.unwrap_or(0);
+    for pid in proc::pids_of_user(UID)? {
+        held_bytes += proc::charged_bytes_if_alive(pid)?.unwrap_or(0);
     }
     findings.off_bytes.push(rest.usage_bytes as f64 - held_bytes as f64);
     crowd.resume()

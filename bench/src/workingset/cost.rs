@@ -5,7 +5,6 @@ use crate::{
     BenchError,
     child::{STEP, Workload},
     pairing::{Figures, Rounds, interleave},
-    proc,
     report::{BenchReport, Series},
 };
 use std::time::{Duration, Instant};
@@ -98,14 +97,10 @@ fn measure(
         let settings = WAYS.get(index).map_or(&OFF[..], |(_, settings)| settings);
         stage.protect(settings)?;
         figure(stage, Stretch::Settling)?;
-        let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
-        let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
-        let began = Instant::now();
+        let daemon = stage.daemon_meter();
         let own = figure(stage, Stretch::Measured)?;
-        let elapsed = began.elapsed().as_secs_f64();
-        let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
-        if let (Some(before), Some(after), Some(percent)) = (before, after, percent.get_mut(index)) {
-            percent.push(after.saturating_sub(before).as_secs_f64() * 100.0 / elapsed);
+        if let Some(percent) = percent.get_mut(index) {
+            percent.extend(daemon.percent());
         }
         Ok(Figures { own, cpu: own, kept_up: own })
     })?;

@@ -5,7 +5,6 @@ use crate::{
     BenchError,
     child::Workload,
     pairing::{Figures, interleave},
-    proc,
     report::{BenchReport, Series},
 };
 use std::{
@@ -60,13 +59,9 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
             stage.protect(if index == 0 { &OFF[..] } else { &DEFAULTS[..] })?;
             // The first second is another.
             build_seconds(&mut builder, &build)?;
-            let daemon = stage.guard.as_ref().and_then(|guard| guard.pid());
-            let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
+            let daemon = stage.daemon_meter();
             let seconds = build_seconds(&mut builder, &build)?;
-            let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
-            if let (1, Some(before), Some(after)) = (index, before, after) {
-                percent.push(after.saturating_sub(before).as_secs_f64() * 100.0 / seconds);
-            }
+            percent.extend(daemon.percent().filter(|_| index == 1));
             Ok(Figures { own: seconds, cpu: seconds, kept_up: seconds })
         })?;
         if let [without, with] = round.as_slice() {

@@ -5,7 +5,6 @@ use super::{Stage, scope::Scope};
 use crate::{
     BenchError,
     child::{STEP, Workload},
-    proc,
 };
 use std::{
     collections::HashSet,
@@ -189,8 +188,7 @@ impl Stage<'_> {
             hogs = Some(threads.spawn(move || hog_until(&hog, &scope, over)));
         }
         let began = Instant::now();
-        let daemon = self.guard.as_ref().and_then(|guard| guard.pid());
-        let before = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
+        let daemon = self.daemon_meter();
         if let Some((after, settings)) = course.later {
             thread::sleep(after);
             self.protect(settings)?;
@@ -204,8 +202,7 @@ impl Stage<'_> {
         over.timing.store(true, Ordering::Relaxed);
         let reads = joined(reader)??;
         let starts = starter.map(joined).transpose()?.transpose()?.unwrap_or_default();
-        let after = daemon.and_then(|pid| proc::read_processor_time(pid).ok());
-        let elapsed = began.elapsed().as_secs_f64();
+        let daemon_percent = daemon.percent();
         let locked_bytes = self.scope.locked_bytes()?;
         over.pressing.store(true, Ordering::Relaxed);
         let hogs = hogs.map(joined).transpose()?.transpose()?.unwrap_or_default();
@@ -220,9 +217,7 @@ impl Stage<'_> {
             starts: since(&starts, began),
             kills: Kills::default(),
             locked_bytes,
-            daemon_percent: before
-                .zip(after)
-                .map(|(before, after)| after.saturating_sub(before).as_secs_f64() * 100.0 / elapsed),
+            daemon_percent,
         };
         Ok((segment, hogs))
     }

@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let mut mapping = memory::map(bytes)?;
     let mut commands = Commands::open();
     become_user(uid)?;
-    memory::touch(&mut mapping, memory::page_length()?);
+    memory::touch(&mut mapping, memory::page_length());
     say("ready")?;
     while commands.next()?.is_some() {}
     Ok(())

@@ -1,10 +1,12 @@
 //! Anonymous memory, touched page by page.
 
-use crate::{error::BenchError, proc};
+use crate::error::BenchError;
 use memmap2::{Advice, MmapMut};
 
 /// No mapping of a workload is larger: 6 GiB.
 const MAPPING_BYTES_MAX: u64 = 6 << 30;
+
+pub(crate) use rustix::param::page_size as page_length;
 
 /// The size of a huge page on the architectures with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -29,16 +31,6 @@ pub(crate) fn map_huge(bytes: u64) -> Result<MmapMut, BenchError> {
     let mapping = map(bytes)?;
     mapping.advise(Advice::HugePage).map_err(BenchError::io("madvise MADV_HUGEPAGE"))?;
     Ok(mapping)
-}
-
-/// The machine's page size as a length.
-///
-/// # Errors
-/// As [`proc::page_size_bytes`].
-pub(crate) fn page_length() -> Result<usize, BenchError> {
-    let size = proc::page_size_bytes()?;
-    usize::try_from(size)
-        .map_err(|error| BenchError::malformed(format!("page size ({error})"), &size.to_string()))
 }
 
 /// Writes one byte to each unit (a page) of the memory; gives the number of units.

@@ -32,7 +32,7 @@ pub(super) fn hog(arguments: &[String]) -> Result<(), BenchError> {
     if bytes > HOG_BYTES_MAX {
         return Err(usage(&arguments.join(" ")));
     }
-    let page_length = memory::page_length()?;
+    let page_length = memory::page_length();
     let mut commands = Commands::open();
     become_user(uid)?;
     fs::write("/proc/self/oom_score_adj", "1000").map_err(BenchError::io("write oom_score_adj"))?;

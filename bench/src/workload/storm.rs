@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
 
 impl Slots {
     fn storm(&mut self, touched: &AtomicU64, pages: u64) -> Result<(), BenchError> {
-        let page_length = memory::page_length()?;
+        let page_length = memory::page_length();
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
         let cpus: Vec<usize> =
             (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();

@@ -7,7 +7,8 @@
 //!   (none where `-`), and answers `done NS STATUS`.
 
 use super::{Commands, become_user, number, press::read_file, say, usage};
-use crate::{clock::monotonic_ns, error::BenchError, proc};
+use crate::{error::BenchError, proc};
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -31,9 +32,9 @@ pub(super) fn read(arguments: &[String]) -> Result<(), BenchError> {
         match (word.as_str(), numbers.as_slice()) {
             ("read", []) => {
                 let before_bytes = fetched_bytes()?;
-                let before_ns = monotonic_ns()?;
+                let before_ns = clock_monotonic_ns();
                 let bytes = read_file(path, &AtomicBool::new(false))?;
-                let took_ns = monotonic_ns()? - before_ns;
+                let took_ns = clock_monotonic_ns() - before_ns;
                 let fetched = fetched_bytes()?.saturating_sub(before_bytes);
                 say(&format!("done {took_ns} {fetched} {bytes}"))?;
             }
@@ -50,12 +51,12 @@ fn read_blocks(path: &str, count: u64) -> Result<u64, BenchError> {
     let length = file.metadata().map_err(BenchError::io(format!("look at {path}")))?.len();
     let blocks = (length / SMALL_BLOCK_BYTES).max(1);
     let mut block = vec![0_u8; usize::try_from(SMALL_BLOCK_BYTES).unwrap_or(4096)];
-    let before_ns = monotonic_ns()?;
+    let before_ns = clock_monotonic_ns();
     for index in 0..count {
         let offset = (index % blocks) * SMALL_BLOCK_BYTES;
         file.read_at(&mut block, offset).map_err(BenchError::io(format!("read {path}")))?;
     }
-    Ok(monotonic_ns()? - before_ns)
+    Ok(clock_monotonic_ns() - before_ns)
 }
 
 /// What this process had fetched from the storage so far.
@@ -80,9 +81,9 @@ pub(super) fn start(arguments: &[String]) -> Result<(), BenchError> {
         if libraries != "-" {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        let before_ns = monotonic_ns()?;
+        let before_ns = clock_monotonic_ns();
         let status = command.status().map_err(BenchError::io(format!("start {program}")))?;
-        let took_ns = monotonic_ns()? - before_ns;
+        let took_ns = clock_monotonic_ns() - before_ns;
         // 128 and the signal, as a shell says it, is of no use here: that it did not end well is.
         say(&format!("done {took_ns} {}", status.code().unwrap_or(255)))?;
     }

@@ -4,15 +4,13 @@
 //! monotonic times of the first map and the last unmap, the processor time between these, and the pages touched.
 
 use super::{Commands, become_user, memory, number, say, usage};
-use crate::{
-    clock::{monotonic_ns, thread_cpu_ns},
-    error::BenchError,
-};
+use crate::error::BenchError;
 use nix::{
     sched::{CpuSet, sched_setaffinity},
     sys::prctl,
     unistd::Pid,
 };
+use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
 
 /// Runs it.
 ///
@@ -25,7 +23,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu).map_err(BenchError::io(format!("processor {cpu}")))?;
     sched_setaffinity(Pid::from_raw(0), &cpus).map_err(BenchError::io(format!("sched_setaffinity {cpu}")))?;
-    let page_length = memory::page_length()?;
+    let page_length = memory::page_length();
     let mut commands = Commands::open();
     become_user(uid)?;
     say("ready")?;
@@ -33,16 +31,16 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
         let ("map", &[bytes, times]) = (word.as_str(), numbers.as_slice()) else {
             return Err(usage(&word));
         };
-        let (start_ns, start_cpu_ns) = (monotonic_ns()?, thread_cpu_ns()?);
+        let (start_ns, start_cpu) = (clock_monotonic_ns(), thread_cpu_time());
         let (mut touch_ns, mut pages) = (0, 0);
         for _ in 0..times {
             let mut mapping = memory::map(bytes)?;
-            let before_ns = monotonic_ns()?;
+            let before_ns = clock_monotonic_ns();
             pages += memory::touch(&mut mapping, page_length);
-            touch_ns += monotonic_ns()? - before_ns;
+            touch_ns += clock_monotonic_ns() - before_ns;
         }
-        let (end_ns, cpu_ns) = (monotonic_ns()?, thread_cpu_ns()? - start_cpu_ns);
-        say(&format!("done {touch_ns} {start_ns} {end_ns} {cpu_ns} {pages}"))?;
+        let (end_ns, cpu) = (clock_monotonic_ns(), thread_cpu_time() - start_cpu);
+        say(&format!("done {touch_ns} {start_ns} {end_ns} {} {pages}", cpu.as_nanos()))?;
     }
     Ok(())
 }

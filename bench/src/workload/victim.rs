@@ -5,11 +5,12 @@
 //! `go UNITS MOMENT_NS` waits for that moment of the monotonic clock first, so that several victims begin as one.
 //! Thread t stamps from index t x [`UNITS_MAX`]. What `go` touches is bounded, so that an unguarded victim ends.
 
-use super::{Commands, become_user, memory, number, say, usage};
-use crate::{clock, error::BenchError, proc, stamps::Stamper};
+use super::{Commands, become_user, memory, number, say, sleep_until_ns, usage};
+use crate::{error::BenchError, proc, stamps::Stamper};
 use memmap2::MmapMut;
 use nix::sys::prctl;
-use std::{sync::Barrier, thread};
+use plimsoll_wire::text::parse_smaps_rollup;
+use std::{fs, sync::Barrier, thread};
 
 /// A thread touches at most this many units over all its `go`.
 pub(crate) const UNITS_MAX: usize = 4096;
@@ -27,7 +28,7 @@ struct Lane {
 
 impl Lane {
     fn new(index: usize, huge: bool) -> Result<Self, BenchError> {
-        let unit_length = if huge { memory::HUGE_PAGE_BYTES } else { memory::page_length()? };
+        let unit_length = if huge { memory::HUGE_PAGE_BYTES } else { memory::page_length() };
         let units = if huge { HUGE_UNITS_MAX + 1 } else { UNITS_MAX };
         let bytes = (unit_length * units) as u64;
         let mapping = if huge { memory::map_huge(bytes)? } else { memory::map(bytes)? };
@@ -84,8 +85,10 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
 
 /// Touches memory until this process's anonymous memory is `bytes`, within a few pages.
 fn approach(bytes: u64) -> Result<Option<MmapMut>, BenchError> {
-    let page_length = memory::page_length()?;
-    let own = proc::read_charged_bytes(std::process::id())?.unwrap_or(bytes);
+    let page_length = memory::page_length();
+    // Read with as little memory as can be: what the reading itself takes is not in it.
+    let text = fs::read("/proc/self/smaps_rollup").map_err(BenchError::io("read /proc/self/smaps_rollup"))?;
+    let own = proc::charged_of(&parse_smaps_rollup(&text)?)?;
     let Some(missing) = bytes.checked_sub(own).filter(|missing| *missing > 0) else { return Ok(None) };
     let mut ballast = memory::map(missing)?;
     ballast.advise(memmap2::Advice::NoHugePage).map_err(BenchError::io("madvise MADV_NOHUGEPAGE"))?;
@@ -98,7 +101,7 @@ fn alone(lane: &mut Lane, stamper: &Stamper, mut commands: Commands) -> Result<(
     while let Some((word, numbers)) = commands.next()? {
         let (units, moment_ns) = go_of(&word, &numbers)?;
         if let Some(moment_ns) = moment_ns {
-            clock::sleep_until_ns(moment_ns)?;
+            sleep_until_ns(moment_ns)?;
         }
         lane.touch(units, stamper)?;
         say("touched")?;

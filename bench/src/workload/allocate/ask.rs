@@ -4,9 +4,8 @@
 
 use super::allocator;
 use crate::{
-    clock,
     error::BenchError,
-    workload::{Commands, become_user, memory, number, say, usage},
+    workload::{Commands, become_user, memory, number, say, sleep_until_ns, usage},
 };
 use nix::sys::prctl;
 
@@ -22,7 +21,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let allocator = allocator(arguments, 1)?;
     let piece_bytes = number(arguments, 2)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
-    let page_length = memory::page_length()?;
+    let page_length = memory::page_length();
     let mut commands = Commands::open();
     become_user(uid)?;
     say("ready")?;
@@ -30,7 +29,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let ("go", &[bytes @ 0..=BYTES_MAX, moment_ns]) = (word.as_str(), numbers.as_slice()) else {
         return Err(usage(&word));
     };
-    clock::sleep_until_ns(moment_ns)?;
+    sleep_until_ns(moment_ns)?;
     let (mut had_bytes, mut refused) = (0_u64, 0);
     while had_bytes < bytes {
         let Some(mut block) = allocator.allocate(piece_bytes) else {

@@ -8,17 +8,18 @@
 
 use super::{allocator, faults, refused};
 use crate::{
-    clock::{monotonic_ns, thread_cpu_ns},
     error::BenchError,
     workload::{Commands, become_user, random::Random, say, usage},
 };
 use plimsoll_sys::allocator::{Allocator, Block};
+use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
 use std::{
     sync::{
         Barrier,
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 /// Blocks alive in a batch, and bytes of them at most: so that eight threads hold 64 MiB.
@@ -58,7 +59,7 @@ enum Kind {
 struct Lap {
     start_ns: u64,
     end_ns: u64,
-    cpu_ns: u64,
+    cpu: Duration,
     operations: u64,
     pages: u64,
 }
@@ -77,10 +78,10 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
         let laps = run_threads(&allocator, load_of(&word, &numbers)?)?;
         let start_ns = laps.iter().map(|lap| lap.start_ns).min().unwrap_or(0);
         let end_ns = laps.iter().map(|lap| lap.end_ns).max().unwrap_or(0);
-        let cpu_ns: u64 = laps.iter().map(|lap| lap.cpu_ns).sum();
+        let cpu: Duration = laps.iter().map(|lap| lap.cpu).sum();
         let operations: u64 = laps.iter().map(|lap| lap.operations).sum();
         let pages: u64 = laps.iter().map(|lap| lap.pages).sum();
-        say(&format!("done {} {cpu_ns} {operations} {pages}", end_ns - start_ns))?;
+        say(&format!("done {} {} {operations} {pages}", end_ns - start_ns, cpu.as_nanos()))?;
     }
     Ok(())
 }
@@ -114,7 +115,7 @@ fn run_threads(allocator: &Allocator, load: Load) -> Result<Vec<Lap>, BenchError
                     let warm = thread.warm_up();
                     // Everybody goes through the barrier, whatever happened, or the others wait for ever.
                     if barrier.wait().is_leader() {
-                        deadline_ns.store(monotonic_ns().unwrap_or(0) + load.duration_ns, Ordering::Relaxed);
+                        deadline_ns.store(clock_monotonic_ns() + load.duration_ns, Ordering::Relaxed);
                     }
                     barrier.wait();
                     warm.and_then(|()| thread.timed(deadline_ns.load(Ordering::Relaxed)))
@@ -156,7 +157,7 @@ impl<'a> Thread<'a> {
     fn warm_up(&mut self) -> Result<(), BenchError> {
         for _ in 0..WARM_QUARTERS_MAX {
             let before = faults()?;
-            self.work_until(monotonic_ns()? + self.load.duration_ns / 4)?;
+            self.work_until(clock_monotonic_ns() + self.load.duration_ns / 4)?;
             if faults()? == before {
                 break;
             }
@@ -165,10 +166,10 @@ impl<'a> Thread<'a> {
     }
 
     fn timed(&mut self, deadline_ns: u64) -> Result<Lap, BenchError> {
-        let (start_ns, start_cpu_ns, start_faults) = (monotonic_ns()?, thread_cpu_ns()?, faults()?);
+        let (start_ns, start_cpu, start_faults) = (clock_monotonic_ns(), thread_cpu_time(), faults()?);
         let operations = self.work_until(deadline_ns)?;
-        let (end_ns, cpu_ns) = (monotonic_ns()?, thread_cpu_ns()? - start_cpu_ns);
-        Ok(Lap { start_ns, end_ns, cpu_ns, operations, pages: faults()?.saturating_sub(start_faults) })
+        let (end_ns, cpu) = (clock_monotonic_ns(), thread_cpu_time() - start_cpu);
+        Ok(Lap { start_ns, end_ns, cpu, operations, pages: faults()?.saturating_sub(start_faults) })
     }
 
     /// Works in whole chunks until that moment, at least one; gives the number of blocks that came and went.
@@ -180,7 +181,7 @@ impl<'a> Thread<'a> {
                 Kind::Batch => self.batch()?,
                 Kind::Mixed => self.mixed()?,
             };
-            if monotonic_ns()? >= deadline_ns {
+            if clock_monotonic_ns() >= deadline_ns {
                 return Ok(operations);
             }
         }

@@ -45,7 +45,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
     let mut grabber = Grabber {
         allocator: &allocator,
-        page_length: memory::page_length()?,
+        page_length: memory::page_length(),
         random: Random::seeded(seed),
         held: (0..SLOTS).map(|_| None).collect(),
         grants: 0,

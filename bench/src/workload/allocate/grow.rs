@@ -8,12 +8,12 @@
 
 use super::{allocator, faults, refused};
 use crate::{
-    clock::monotonic_ns,
     error::BenchError,
     workload::{Commands, become_user, memory, number, say, usage},
 };
 use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
+use plimsoll_sys::process::clock_monotonic_ns;
 
 /// It holds no more.
 const BYTES_MAX: u64 = 256 << 20;
@@ -34,7 +34,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
-    let page_length = memory::page_length()?;
+    let page_length = memory::page_length();
     let mut commands = Commands::open();
     become_user(uid)?;
     say("ready")?;
@@ -63,14 +63,14 @@ fn allocate(
     size_bytes: usize,
     page_length: usize,
 ) -> Result<(Block<'_>, Call), BenchError> {
-    let (before, start_ns) = (faults()?, monotonic_ns()?);
+    let (before, start_ns) = (faults()?, clock_monotonic_ns());
     let mut block = allocator.allocate(size_bytes).ok_or_else(|| refused(size_bytes))?;
-    let called_ns = monotonic_ns()?;
+    let called_ns = clock_monotonic_ns();
     let called = faults()?;
-    let touch_ns = monotonic_ns()?;
+    let touch_ns = clock_monotonic_ns();
     block.touch_all(page_length);
     let call_ns = called_ns - start_ns;
-    let first_touch_ns = call_ns + (monotonic_ns()? - touch_ns);
+    let first_touch_ns = call_ns + (clock_monotonic_ns() - touch_ns);
     let touched_pages = faults()?.saturating_sub(called);
     Ok((block, Call { call_ns, first_touch_ns, pages: called.saturating_sub(before), touched_pages }))
 }
