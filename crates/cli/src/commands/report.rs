@@ -15,9 +15,7 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-mod html;
 mod page;
-mod plot;
 
 /// Which incident, and where to.
 #[derive(Debug, Args)]

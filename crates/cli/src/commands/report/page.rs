@@ -2,10 +2,6 @@
 //!
 //! Made of the incident and nothing else: the same incident gives the same page, byte by byte.
 
-use super::{
-    html::Html,
-    plot::{Plot, Row, Style, Unit},
-};
 use plimsoll_policy::{
     account::Account,
     human::{bytes, span},
@@ -13,10 +9,14 @@ use plimsoll_policy::{
     reason::Reason,
     units::{Bytes, Nanos},
 };
-use plimsoll_report::story::{
-    Reader, Telling,
-    course::{Trend, percent, seconds, trend, usage},
-    tell,
+use plimsoll_report::{
+    html::Html,
+    plot::{self, Plot, Row, Style, Unit},
+    story::{
+        Reader, Telling,
+        course::{Trend, percent, seconds, trend, usage},
+        tell,
+    },
 };
 
 mod tables;
@@ -28,8 +28,6 @@ const HEAD: &str = concat!(
     "base-uri 'none'; form-action 'none'\">\n",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
     "<meta name=\"referrer\" content=\"no-referrer\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<style>\n",
-    include_str!("page.css"),
-    "</style>\n",
 );
 
 /// What is shown before growth began, at least and as a part of how long it lasted.
@@ -43,7 +41,12 @@ pub(super) fn page(incident: &Incident, name: Option<&str>, reader: Reader) -> S
     let told = tell(incident, name, reader);
     let title = title(incident);
     let mut html = Html::default();
-    html.raw(HEAD).raw("<title>").text(&title).raw("</title>\n</head>\n<body>\n<main>\n");
+    html.raw(HEAD)
+        .raw(plot::STYLE)
+        .raw(include_str!("page.css"))
+        .raw("</style>\n<title>")
+        .text(&title)
+        .raw("</title>\n</head>\n<body>\n<main>\n");
     html.raw("<p class=\"over\">Plimsoll incident ").number(incident.id).raw(", ");
     html.text(&incident.time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).raw("</p>\n<h1>");
     html.text(&title).raw("</h1>\n");
@@ -279,8 +282,8 @@ fn usage_plot(incident: &Incident, course: &Course, points: Vec<(i64, u64)>, win
         ),
     };
     let description = format!("{description} The numbers are in a table below.");
-    let mark = mark(incident);
-    Plot { id: "usage", title, description: &description, unit: Unit::Bytes, window, mark, rows: &rows }
+    let marks = &[(0, mark(incident))];
+    Plot { id: "usage", title, description: &description, unit: Unit::Bytes, window, marks, rows: &rows }
         .draw()
 }
 
@@ -298,14 +301,14 @@ fn memory_plot(incident: &Incident, course: &Course, window: (i64, i64)) -> Html
     let of = course.mem_total_bytes.map_or_else(String::new, |total| format!(" of {}", bytes(Bytes(total))));
     let title = format!("The machine's memory available{of}");
     let description = "The machine's available memory over the same time. The numbers are in a table below.";
-    let mark = mark(incident);
+    let marks = &[(0, mark(incident))];
     draw_some(&Plot {
         id: "memory",
         title: &title,
         description,
         unit: Unit::Bytes,
         window,
-        mark,
+        marks,
         rows: &rows,
     })
 }
@@ -332,14 +335,14 @@ fn stall_plot(incident: &Incident, course: &Course, window: (i64, i64)) -> Html 
     let most = percent(u16::try_from(most).unwrap_or(u16::MAX));
     let title = "Time in which programs waited for memory";
     let description = format!("At most {most} of the time. The numbers are in a table below.");
-    let mark = mark(incident);
+    let marks = &[(0, mark(incident))];
     draw_some(&Plot {
         id: "stalls",
         title,
         description: &description,
         unit: Unit::Permille,
         window,
-        mark,
+        marks,
         rows: &rows,
     })
 }

@@ -2,8 +2,8 @@ use super::*;
 
 fn drawn(unit: Unit, window: (i64, i64), points: Vec<(i64, u64)>, style: Style) -> String {
     let rows = [Row { name: "usage".to_owned(), style, points }];
-    let (title, description, mark) = ("T", "D", "killed");
-    Plot { id: "a", title, description, unit, window, mark, rows: &rows }.draw().into_string()
+    let (title, description, marks) = ("T", "D", &[(0, "killed")]);
+    Plot { id: "a", title, description, unit, window, marks, rows: &rows }.draw().into_string()
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn what_lies_outside_of_the_window_does_not_get_in() {
 #[test]
 fn no_numbers_whatever_make_a_plot_that_does_not_end_or_overflows() {
     for window in [(i64::MIN, i64::MAX), (0, 0), (-1, 1), (5, -5), (i64::MAX, i64::MIN)] {
-        for unit in [Unit::Bytes, Unit::Permille] {
-            for style in [Style::Area, Style::Plain, Style::Limit] {
+        for unit in [Unit::Bytes, Unit::Permille, Unit::Micros] {
+            for style in [Style::Area, Style::Plain, Style::Limit, Style::Dots] {
                 let points = vec![(i64::MIN, u64::MAX), (0, 0), (i64::MAX, u64::MAX)];
                 assert!(drawn(unit, window, points, style).len() < 20_000);
                 assert!(drawn(unit, window, vec![], style).len() < 20_000);

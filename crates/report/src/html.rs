@@ -2,18 +2,18 @@
 
 /// A piece of a page.
 #[derive(Debug, Default)]
-pub(super) struct Html(String);
+pub struct Html(String);
 
 impl Html {
     /// Markup as it is written in this program; nothing that was made while it runs can get in.
-    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+    pub fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
     /// Text that somebody else may have chosen: it ends up as text, in an attribute in double quotes too. What would act on
     /// the reader or cannot be seen (control characters, those that turn the direction of writing) is spelled out.
-    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+    pub fn text(&mut self, text: &str) -> &mut Self {
         for character in text.chars() {
             match character {
                 '&' => self.0.push_str("&amp;"),
@@ -29,23 +29,25 @@ impl Html {
     }
 
     /// A number.
-    pub(super) fn number(&mut self, number: impl Into<i128>) -> &mut Self {
+    pub fn number(&mut self, number: impl Into<i128>) -> &mut Self {
         self.text(&number.into().to_string())
     }
 
     /// Another piece.
-    pub(super) fn piece(&mut self, piece: &Self) -> &mut Self {
+    pub fn piece(&mut self, piece: &Self) -> &mut Self {
         self.0.push_str(&piece.0);
         self
     }
 
     /// The markup.
-    pub(super) fn into_string(self) -> String {
+    #[must_use]
+    pub fn into_string(self) -> String {
         self.0
     }
 
     /// Whether there is nothing in it.
-    pub(super) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -2,9 +2,18 @@
 //!
 //! A plot is 720 units wide and as wide as the page; labels become larger on narrow screens (`page.css`).
 
-use super::html::Html;
-use plimsoll_policy::{human, units::Bytes};
-use plimsoll_report::story::course::percent;
+use crate::{html::Html, story::course::percent};
+use plimsoll_policy::{
+    human,
+    units::{Bytes, Nanos},
+};
+
+/// How a plot looks, in the colours that `--card`, `--ink` and so on stand for.
+pub const STYLE: &str = include_str!("plot.css");
+
+/// What they stand for in a picture of its own.
+const COLOURS: &str = "svg{background:#fff;--card:#fff;--ink:#1d2329;--soft:#5a646e;--rule:#dcdfe2;--first:#1b62b5;--second:#8a5a00;\
+                       --limit:#b3261e;--wash:#1b62b524}";
 
 const WIDTH: i64 = 720;
 /// Under the top edge: room for the mark of the decision.
@@ -12,6 +21,8 @@ const TOP: i64 = 34;
 /// Where the plot ends and times begin.
 const BOTTOM: i64 = 250;
 const HEIGHT: i64 = 284;
+/// Above a picture of its own: room for its title.
+const CAPTION: i64 = 24;
 
 /// Seconds from one mark to the next, the first that gives few enough.
 const STEPS_S: [i64; 10] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
@@ -22,9 +33,13 @@ const WINDOW_MAX_MS: i64 = 86_400_000;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
+    /// Bytes.
     Bytes,
+    /// Thousandths of the time.
     Permille,
+    /// Microseconds; each decade is as high as the next.
+    Micros,
 }
 
 impl Unit {
@@ -32,12 +47,32 @@ impl Unit {
         match self {
             Self::Bytes => human::bytes(Bytes(value)),
             Self::Permille => percent(u16::try_from(value).unwrap_or(u16::MAX)),
+            Self::Micros => human::span(Nanos(value.saturating_mul(1000))),
         }
     }
 
-    /// The distance of marks up the side: two or three of them, or four.
-    fn step(self, top: u64) -> u64 {
+    /// The lowest and the highest value that is drawn, with a little air above, and never a scale of nothing.
+    fn ends(self, values: impl Iterator<Item = u64>) -> (u64, u64) {
+        let (low, high) = values.fold((u64::MAX, 0), |(low, high), value| (low.min(value), high.max(value)));
+        let airy = high.saturating_add(high / 8);
+        let decade = |value: u64, up: u32| 10_u64.saturating_pow(value.max(1).ilog10().saturating_add(up));
         match self {
+            Self::Bytes => (0, airy.max(1 << 20)),
+            Self::Permille => (0, airy.clamp(60, 1000)),
+            Self::Micros => {
+                let low = decade(low.min(high), 0);
+                (low, decade(high.saturating_sub(1), 1).max(low.saturating_mul(10)))
+            }
+        }
+    }
+
+    /// The marks up the side between these ends: two or three of them, or four.
+    fn marks(self, low: u64, top: u64) -> Vec<u64> {
+        let step = match self {
+            Self::Micros => {
+                let next = |value: &u64| value.checked_mul(10);
+                return std::iter::successors(Some(low), next).take_while(|value| *value <= top).collect();
+            }
             // The power of two at or under a third, or the next: more than four labels lie on each other on a phone.
             Self::Bytes => {
                 let step = 1_u64 << (top / 3).max(1).ilog2();
@@ -46,52 +81,63 @@ impl Unit {
             Self::Permille if top <= 100 => 25,
             Self::Permille if top <= 400 => 100,
             Self::Permille => 250,
-        }
+        };
+        let next = |value: &u64| value.checked_add(step);
+        std::iter::successors(Some(step), next).take_while(|value| *value <= top).collect()
     }
 }
 
 /// How a row of points is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub enum Style {
     /// A line with the area under it.
     Area,
     /// A line.
     Plain,
     /// A broken line that keeps its height until the next point: a limit.
     Limit,
+    /// A dot each.
+    Dots,
 }
 
 impl Style {
     const fn class(self) -> &'static str {
         match self {
-            Self::Area => "first",
+            Self::Area | Self::Dots => "first",
             Self::Plain => "second",
             Self::Limit => "limit",
         }
     }
 }
 
-/// A row of points: milliseconds from the decision, and how much.
+/// A row of points: milliseconds from the decision (or another moment), and how much.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) style: Style,
-    pub(super) points: Vec<(i64, u64)>,
+pub struct Row {
+    /// What it is.
+    pub name: String,
+    /// How it is drawn.
+    pub style: Style,
+    /// The points, in the order of their times.
+    pub points: Vec<(i64, u64)>,
 }
 
 /// One plot.
 #[derive(Debug)]
-pub(super) struct Plot<'a> {
+pub struct Plot<'a> {
     /// Part of the names by which its title and description are found; one word.
-    pub(super) id: &'static str,
-    pub(super) title: &'a str,
-    pub(super) description: &'a str,
-    pub(super) unit: Unit,
+    pub id: &'static str,
+    /// What stands above it.
+    pub title: &'a str,
+    /// What is said to whom cannot see it.
+    pub description: &'a str,
+    /// What the values are.
+    pub unit: Unit,
     /// What to show, in milliseconds.
-    pub(super) window: (i64, i64),
-    /// What is said where the decision was.
-    pub(super) mark: &'a str,
-    pub(super) rows: &'a [Row],
+    pub window: (i64, i64),
+    /// What is said of some moments, such as that of the decision; milliseconds.
+    pub marks: &'a [(i64, &'a str)],
+    /// What is drawn.
+    pub rows: &'a [Row],
 }
 
 /// Where values come to lie.
@@ -99,6 +145,8 @@ pub(super) struct Plot<'a> {
 struct Scale {
     from_ms: i64,
     to_ms: i64,
+    /// 0 where values rise evenly, else where the lowest decade begins.
+    low: u64,
     top: u64,
 }
 
@@ -111,6 +159,12 @@ impl Scale {
 
     fn y(self, value: u64) -> i64 {
         let height = i128::from(BOTTOM - TOP);
+        if self.low > 0 {
+            let decades = |of: u64| (of as f64 / self.low as f64).log10();
+            let part = decades(value.clamp(self.low, self.top)) / decades(self.top);
+            #[expect(clippy::cast_possible_truncation, reason = "a part of the height")]
+            return BOTTOM - (part * (BOTTOM - TOP) as f64).round() as i64;
+        }
         let part = i128::from(value) * height / i128::from(self.top.max(1));
         BOTTOM - i64::try_from(part.min(height)).unwrap_or(0)
     }
@@ -118,34 +172,49 @@ impl Scale {
 
 impl Plot<'_> {
     /// The figure: the drawing, and what its lines are.
-    pub(super) fn draw(&self) -> Html {
-        let values = self.rows.iter().flat_map(|row| self.visible(row)).map(|(_, value)| value);
-        let highest = values.max().unwrap_or(0);
-        // A little air above, and never a scale of nothing.
-        let top = match self.unit {
-            Unit::Bytes => highest.saturating_add(highest / 8).max(1 << 20),
-            Unit::Permille => highest.saturating_add(highest / 8).clamp(60, 1000),
-        };
-        let (from_ms, to_ms) = self.window();
-        let scale = Scale { from_ms, to_ms, top };
+    #[must_use]
+    pub fn draw(&self) -> Html {
         let mut html = Html::default();
-        html.raw("<figure><figcaption>").text(self.title).raw("</figcaption>");
-        html.raw("<svg class=\"plot\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(HEIGHT);
-        html.raw("\" aria-labelledby=\"").raw(self.id).raw("-title ").raw(self.id).raw("-description\">");
-        html.raw("<title id=\"").raw(self.id).raw("-title\">").text(self.title).raw("</title>");
-        html.raw("<desc id=\"").raw(self.id).raw("-description\">").text(self.description).raw("</desc>");
-        let labels = self.draw_sides(&mut html, scale);
-        for row in self.rows {
-            self.draw_row(&mut html, scale, row);
-        }
-        html.piece(&labels);
-        self.draw_decision(&mut html, scale);
+        html.raw("<figure><figcaption>").text(self.title).raw("</figcaption><svg class=\"plot\"");
+        self.draw_inside(&mut html, 0);
         html.raw("</svg><ul class=\"key\">");
         for row in self.rows {
             html.raw("<li class=\"").raw(row.style.class()).raw("\">").text(&row.name).raw("</li>");
         }
         html.raw("</ul></figure>");
         html
+    }
+
+    /// The drawing as a picture of its own (SVG).
+    #[must_use]
+    pub fn picture(&self) -> String {
+        let mut html = Html::default();
+        html.raw("<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\"");
+        self.draw_inside(&mut html, CAPTION);
+        html.raw("<text class=\"mark\" x=\"4\" y=\"-8\">").text(self.title).raw("</text>");
+        html.raw("<style>").raw(COLOURS).raw(STYLE).raw("</style></svg>\n");
+        html.into_string()
+    }
+
+    /// What is inside of the picture, with so much room above.
+    fn draw_inside(&self, html: &mut Html, above: i64) {
+        let values = self.rows.iter().flat_map(|row| self.visible(row)).map(|(_, value)| value);
+        let (low, top) = self.unit.ends(values);
+        let (from_ms, to_ms) = self.window();
+        let scale = Scale { from_ms, to_ms, low, top };
+        html.raw(" role=\"img\" viewBox=\"0 ").number(-above).raw(" ").number(WIDTH);
+        html.raw(" ").number(HEIGHT + above);
+        html.raw("\" aria-labelledby=\"").raw(self.id).raw("-title ").raw(self.id).raw("-description\">");
+        html.raw("<title id=\"").raw(self.id).raw("-title\">").text(self.title).raw("</title>");
+        html.raw("<desc id=\"").raw(self.id).raw("-description\">").text(self.description).raw("</desc>");
+        let labels = self.draw_sides(html, scale);
+        for row in self.rows {
+            self.draw_row(html, scale, row);
+        }
+        html.piece(&labels);
+        for (at_ms, words) in self.marks {
+            draw_mark(html, scale.x(*at_ms), words);
+        }
     }
 
     /// The window, with the decision in it, and some width.
@@ -170,19 +239,11 @@ impl Plot<'_> {
     /// What is measured against; the labels come back, to be laid over what is drawn.
     fn draw_sides(&self, html: &mut Html, scale: Scale) -> Html {
         let mut labels = Html::default();
-        let step = self.unit.step(scale.top);
-        let mut value = step;
-        while value <= scale.top {
+        for value in self.unit.marks(scale.low, scale.top) {
             let y = scale.y(value);
             html.raw("<path class=\"grid\" d=\"M0 ").number(y).raw("H").number(WIDTH).raw("\"/>");
-            labels
-                .raw("<text x=\"4\" y=\"")
-                .number(y - 5)
-                .raw("\">")
-                .text(&self.unit.words(value))
-                .raw("</text>");
-            let Some(next) = value.checked_add(step) else { break };
-            value = next;
+            let words = self.unit.words(value);
+            labels.raw("<text x=\"4\" y=\"").number(y - 5).raw("\">").text(&words).raw("</text>");
         }
         html.raw("<path class=\"axis\" d=\"M0 ").number(BOTTOM).raw("H").number(WIDTH).raw("\"/>");
         let span_s = (scale.to_ms.saturating_sub(scale.from_ms) / 1000).max(1);
@@ -208,6 +269,11 @@ impl Plot<'_> {
     fn draw_row(&self, html: &mut Html, scale: Scale, row: &Row) {
         let points = self.visible(row);
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return };
+        if row.style == Style::Dots {
+            return points.iter().for_each(|(at_ms, value)| {
+                draw_dot(html, (scale.x(*at_ms), scale.y(*value)), &self.unit.words(*value));
+            });
+        }
         let mut path = Html::default();
         let mut before = None;
         for (at, value) in &points {
@@ -231,28 +297,31 @@ impl Plot<'_> {
         }
         html.raw("\"/>");
         if points.len() == 1 && row.style != Style::Limit {
-            let (x, y) = (scale.x(last.0), scale.y(last.1));
-            html.raw("<circle class=\"dot\" cx=\"").number(x).raw("\" cy=\"").number(y).raw("\" r=\"4\"/>");
+            draw_dot(html, (scale.x(last.0), scale.y(last.1)), &self.unit.words(last.1));
         }
     }
+}
 
-    fn draw_decision(&self, html: &mut Html, scale: Scale) {
-        let x = scale.x(0);
-        html.raw("<path class=\"mark\" d=\"M")
-            .number(x)
-            .raw(" ")
-            .number(TOP - 8)
-            .raw("V")
-            .number(BOTTOM)
-            .raw("\"/>");
-        let (anchor, x) = match x {
-            ..120 => ("start", x + 2),
-            600.. => ("end", x - 2),
-            _ => ("middle", x),
-        };
-        html.raw("<text class=\"mark\" x=\"").number(x).raw("\" y=\"").number(TOP - 14);
-        html.raw("\" text-anchor=\"").raw(anchor).raw("\">").text(self.mark).raw("</text>");
-    }
+fn draw_dot(html: &mut Html, (x, y): (i64, i64), words: &str) {
+    html.raw("<circle class=\"dot\" cx=\"").number(x).raw("\" cy=\"").number(y).raw("\" r=\"4\"><title>");
+    html.text(words).raw("</title></circle>");
+}
+
+fn draw_mark(html: &mut Html, x: i64, words: &str) {
+    html.raw("<path class=\"mark\" d=\"M")
+        .number(x)
+        .raw(" ")
+        .number(TOP - 8)
+        .raw("V")
+        .number(BOTTOM)
+        .raw("\"/>");
+    let (anchor, x) = match x {
+        ..120 => ("start", x + 2),
+        600.. => ("end", x - 2),
+        _ => ("middle", x),
+    };
+    html.raw("<text class=\"mark\" x=\"").number(x).raw("\" y=\"").number(TOP - 14);
+    html.raw("\" text-anchor=\"").raw(anchor).raw("\">").text(words).raw("</text>");
 }
 
 /// A mark of the time axis, in seconds from the decision.
