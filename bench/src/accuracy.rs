@@ -1,9 +1,10 @@
 //! `accuracy`: after a storm of more than a million events, is the guard's usage what the kernel's page tables say?
 
 use crate::{
-    BenchError, Options, Starter, Triggers,
     child::{STEP, Workload},
-    guarded::{Guarded, Line},
+    error::BenchError,
+    guarded::{Guarded, Line, Starter, Triggers},
+    options::Options,
     proc,
     report::{BenchReport, Series},
 };

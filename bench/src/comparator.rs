@@ -1,18 +1,10 @@
-//! What Plimsoll is compared with: the ways in which the seed and its peers watch memory.
-//!
-//! - `timer`: every 200 ms the sum over the user's processes, as a polling daemon does.
-//! - `tracepipe`: each `kmem:rss_stat` event read as text from the trace pipe, sums per user kept in user space.
-//! - `trivial`: the same events, and on each one a scan of all processes of the user.
-//! - `earlyoom`: Debian's own, in its dry run.
-//! - `nohang`: Debian's own, without the right to signal anybody.
+//! Other programs that Plimsoll is compared with: Debian's earlyoom in its dry run, and Debian's nohang without the right to
+//! signal anybody. The ways in which the seed watches memory are workloads (`timer`, `trace`).
 
 use std::path::PathBuf;
 
 pub(crate) mod earlyoom;
-pub(crate) mod event;
 pub(crate) mod nohang;
-pub(crate) mod timer;
-pub(crate) mod trace;
 
 /// The places where distributions put daemons, if not in the search path.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];

@@ -7,8 +7,9 @@ mod idle;
 mod stage;
 
 use crate::{
-    BenchError, Options, Starter, Triggers,
-    guarded::Line,
+    error::BenchError,
+    guarded::{Line, Starter, Triggers},
+    options::Options,
     pairing::{Figures, Rounds, interleave},
     report::{BenchReport, Series},
     statistics::{mean, paired_differences},

@@ -4,9 +4,9 @@
 //! disturbs nor is disturbed by the guard of the machine. Only its command line is used.
 
 use crate::{
-    Options,
     child::{self, STEP},
     error::BenchError,
+    options::Options,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -228,6 +228,9 @@ pub trait Guarded: Debug {
         Err(no_machine_guard("tell how it selects"))
     }
 }
+
+/// Starts a private guard with these triggers; called anew for each daemon that a bench needs.
+pub type Starter<'a> = &'a dyn Fn(Triggers) -> Result<Box<dyn Guarded>, BenchError>;
 
 fn no_machine_guard(what: &str) -> BenchError {
     let problem = "this guard does not guard the machine".to_owned();

@@ -9,9 +9,10 @@ mod arena;
 mod earlyoom;
 
 use crate::{
-    BenchError, Options, Starter,
     crowd::Crowd,
-    guarded::{Guarded, IncidentReading, wait_for_kills},
+    error::BenchError,
+    guarded::{Guarded, IncidentReading, Starter, wait_for_kills},
+    options::Options,
     report::{BenchReport, Series},
     statistics::Summary,
 };

@@ -19,12 +19,14 @@ mod faults;
 pub mod guarded;
 mod latency;
 mod machine;
+mod options;
 mod overshoot;
 mod pairing;
 pub mod plot;
 mod proc;
 mod reap;
 pub mod report;
+mod scope;
 mod select;
 mod stamps;
 pub mod statistics;
@@ -33,71 +35,14 @@ mod workingset;
 mod workload;
 
 pub use error::BenchError;
-pub use guarded::{Guarded, Triggers};
+pub use guarded::{Guarded, Starter, Triggers};
+pub use options::{Options, QUIET};
 pub use report::BenchReport;
 pub use workload::workload_main;
-
-use std::{path::PathBuf, time::Duration};
 
 /// The benches that [`run`] knows, in the order of the documentation.
 pub const NAMES: [&str; 8] =
     ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc", "workingset"];
-
-/// How long `workingset` builds without pressure, unless told otherwise.
-pub const QUIET: Duration = Duration::from_secs(120);
-
-/// How to run a bench.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Few rounds and small sizes: shows that everything works, measures nothing well.
-    pub quick: bool,
-    /// The `plimsoll` binary that is measured.
-    pub plimsoll: PathBuf,
-    /// The binary that carries the workloads (`BINARY bench-workload ...` reaches [`workload_main`]).
-    pub workload: PathBuf,
-    /// A folder whose allocators are taken before those of the machine.
-    pub libraries: Option<PathBuf>,
-    /// Run only cases whose name begins with this; all where `None`.
-    pub only: Option<String>,
-    /// Where `workingset` makes its files; the temporary folder where `None`.
-    pub data: Option<PathBuf>,
-    /// How long `workingset` builds without pressure.
-    pub quiet: Duration,
-    /// What it builds then, as a shell takes it; files of its own where `None`.
-    pub build: Option<String>,
-}
-
-impl Default for Options {
-    /// The full bench; the running binary is both the guard and the workload.
-    fn default() -> Self {
-        let own = PathBuf::from("/proc/self/exe");
-        Self {
-            quick: false,
-            plimsoll: own.clone(),
-            workload: own,
-            libraries: None,
-            only: None,
-            data: None,
-            quiet: QUIET,
-            build: None,
-        }
-    }
-}
-
-impl Options {
-    /// `full`, or `quick` under [`Options::quick`].
-    pub(crate) fn sized(&self, full: usize, quick: usize) -> usize {
-        if self.quick { quick } else { full }
-    }
-
-    /// Whether the case is asked for.
-    pub(crate) fn wants(&self, case: &str) -> bool {
-        self.only.as_deref().is_none_or(|prefix| case.starts_with(prefix))
-    }
-}
-
-/// Starts a private guard with these triggers; called anew for each daemon that a bench needs.
-pub type Starter<'a> = &'a dyn Fn(Triggers) -> Result<Box<dyn Guarded>, BenchError>;
 
 /// Runs the bench called `name` (one of [`NAMES`]) against private daemons of [`Options::plimsoll`].
 ///

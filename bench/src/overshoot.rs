@@ -5,9 +5,10 @@
 mod sleeper;
 
 use crate::{
-    BenchError, Options, Starter, Triggers,
     child::{STEP, Workload},
-    guarded::{Guarded, Line, wait_for_kills},
+    error::BenchError,
+    guarded::{Guarded, Line, Starter, Triggers, wait_for_kills},
+    options::Options,
     proc,
     report::{BenchReport, Series},
     stamps::Stamps,

@@ -8,7 +8,8 @@ mod load;
 mod sleepers;
 
 use crate::{
-    BenchError, Options,
+    error::BenchError,
+    options::Options,
     report::{BenchReport, Series},
 };
 use kills::{Kill, Reapers, kill_all, kill_beside};

@@ -7,8 +7,10 @@
 mod arena;
 
 use crate::{
-    BenchError, Options, Starter,
     crowd::Crowd,
+    error::BenchError,
+    guarded::Starter,
+    options::Options,
     proc,
     report::{BenchReport, Series},
     statistics::Summary,

@@ -14,9 +14,10 @@ mod soak;
 mod storm;
 
 use crate::{
-    BenchError, Options, Starter, Triggers,
     child::Workload,
-    guarded::{Guarded, Line},
+    error::BenchError,
+    guarded::{Guarded, Line, Starter, Triggers},
+    options::Options,
     report::BenchReport,
 };
 use allocators::{Contender, TMALLOC};

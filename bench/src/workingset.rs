@@ -10,22 +10,19 @@ mod cost;
 mod data;
 mod fits;
 mod quiet;
-mod scope;
 mod segment;
 mod timeline;
 
-pub(crate) use data::FOLDER_PREFIX;
-pub(crate) use scope::{PREFIX as SCOPE_PREFIX, path as scope_path, remove_all as remove_scopes};
-
 use crate::{
-    BenchError, Options, Starter, Triggers,
     comparator::find_program,
-    guarded::Guarded,
+    error::BenchError,
+    guarded::{Guarded, Starter, Triggers},
+    options::Options,
     proc::{self, ProcessorMeter},
     report::BenchReport,
+    scope::Scope,
 };
 use data::Data;
-use scope::Scope;
 use std::{
     path::PathBuf,
     sync::Arc,

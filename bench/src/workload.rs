@@ -14,14 +14,16 @@ mod press;
 mod random;
 mod storm;
 mod timed;
+mod timer;
 mod touch;
+mod trace;
 mod victim;
 
 pub(crate) use memory::HUGE_PAGE_BYTES;
 pub(crate) use random::Random;
 pub(crate) use victim::UNITS_MAX;
 
-use crate::{comparator, error::BenchError};
+use crate::error::BenchError;
 use nix::{
     errno::Errno,
     sys::{prctl, signal::Signal},
@@ -67,8 +69,8 @@ pub fn workload_main(arguments: &[String]) -> i32 {
         "grab" => allocate::grab::run(rest),
         "probe" => allocate::probe::run(rest),
         "exit" => Ok(()),
-        "timer" => comparator::timer::run(rest),
-        "trace" => comparator::trace::run(rest),
+        "timer" => timer::run(rest),
+        "trace" => trace::run(rest),
         _ => Err(usage(name)),
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! The processes that fault.
 
-use crate::{BenchError, Options, child::Workload};
+use crate::{child::Workload, error::BenchError, options::Options};
 use nix::{
     sched::{CpuSet, sched_getaffinity},
     unistd::Pid,

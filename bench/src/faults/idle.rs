@@ -2,7 +2,9 @@
 
 use super::FAR;
 use crate::{
-    BenchError, Options, Starter, Triggers,
+    error::BenchError,
+    guarded::{Starter, Triggers},
+    options::Options,
     proc::number_field,
     report::{BenchReport, Series},
 };

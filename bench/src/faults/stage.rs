@@ -2,9 +2,10 @@
 
 use super::{USER, crew::Crew};
 use crate::{
-    BenchError, Options,
     child::Workload,
+    error::BenchError,
     guarded::{Guarded, Line},
+    options::Options,
     report::BenchReport,
 };
 

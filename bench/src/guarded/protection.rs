@@ -1,7 +1,7 @@
 //! The working-set protection of a private daemon, whose 'machine' is the bench's own memory cgroup.
 
 use super::{PrivateDaemon, VictimReading};
-use crate::{error::BenchError, workingset};
+use crate::{error::BenchError, scope};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct FloorReading {
 pub(super) fn configuration() -> String {
     format!(
         "[machine]\nenabled = false\n[workingset]\nworkingset_protection = 0\ncgroup = \"{}\"\n",
-        workingset::scope_path()
+        scope::path()
     )
 }
 

@@ -1,9 +1,10 @@
 //! One kill after the other, each way with its own user.
 
 use crate::{
-    BenchError, Options, Starter,
     child::{STEP, Workload},
-    guarded::{Guarded, Line, Triggers},
+    error::BenchError,
+    guarded::{Guarded, Line, Starter, Triggers},
+    options::Options,
     proc,
     stamps::Stamps,
 };

@@ -4,9 +4,10 @@
 //! SIGKILL', before signal, exit and freeing, and are therefore kinder to it than those of the ways above.
 
 use crate::{
-    BenchError, Options,
     child::Workload,
     comparator::earlyoom::{Earlyoom, find},
+    error::BenchError,
+    options::Options,
     proc::available_bytes,
     report::{BenchReport, Series},
 };

@@ -3,9 +3,10 @@
 //! The eight stop at a size that fits without the sleeper, so that one kill is enough and a second one is a mistake.
 
 use crate::{
-    BenchError, Options,
     child::{STEP, Workload},
+    error::BenchError,
     guarded::{Guarded, IncidentReading, Line, wait_for_kills},
+    options::Options,
     proc,
     report::{BenchReport, Series},
     stamps::Stamps,

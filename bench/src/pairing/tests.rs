@@ -1,5 +1,5 @@
 use super::{Figures, interleave};
-use crate::{BenchError, statistics::paired_ratios};
+use crate::{error::BenchError, statistics::paired_ratios};
 
 #[test]
 fn a_round_goes_forwards_and_backwards() {

@@ -2,8 +2,9 @@
 
 use super::{Throttle, load::Quota, sleepers::Sleepers};
 use crate::{
-    BenchError, Options,
     child::{STEP, Workload},
+    error::BenchError,
+    options::Options,
     proc,
 };
 use plimsoll_policy::{units::Pid, victim::Signal};

@@ -1,7 +1,7 @@
 //! What victims of `reap` are throttled by: busy processes, and a cgroup with a CPU quota.
 
 use super::Throttle;
-use crate::{BenchError, Options, child::Workload};
+use crate::{child::Workload, error::BenchError, options::Options};
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -1,6 +1,6 @@
 //! Somebody else while a victim is freed: a program that sleeps 1 ms at a time on each CPU.
 
-use crate::BenchError;
+use crate::error::BenchError;
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,

@@ -1,13 +1,16 @@
 //! One guard that has the selection programs, one that has not, the comparators, and a victim.
 
 use crate::{
-    BenchError, Options, Starter,
     child::Workload,
     comparator::{
         earlyoom::{self, Earlyoom},
         nohang::Nohang,
     },
-    guarded::{EffortReading, Guarded, IncidentReading, Listing, Memory, SelectionReading, Triggers},
+    error::BenchError,
+    guarded::{
+        EffortReading, Guarded, IncidentReading, Listing, Memory, SelectionReading, Starter, Triggers,
+    },
+    options::Options,
     proc,
     report::BenchReport,
 };

@@ -7,8 +7,8 @@ use super::{
     allocators::{MALLOC, TMALLOC, UNTRIMMED},
 };
 use crate::{
-    BenchError,
     child::Workload,
+    error::BenchError,
     guarded::Line,
     pairing::{Figures, Rounds, interleave},
     report::{BenchReport, Series},

@@ -6,8 +6,8 @@ use super::{
     allocators::{Contender, MALLOC},
 };
 use crate::{
-    BenchError,
     child::{STEP, Workload},
+    error::BenchError,
     guarded::Line,
     report::{BenchReport, Series},
 };

@@ -7,8 +7,8 @@ use super::{
     storm::{self, Crowd, Findings},
 };
 use crate::{
-    BenchError,
     child::{STEP, Workload},
+    error::BenchError,
     guarded::Line,
     report::{BenchReport, Series},
 };

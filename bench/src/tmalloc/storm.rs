@@ -3,8 +3,8 @@
 
 use super::{MIB, Stage, allocators::TMALLOC};
 use crate::{
-    BenchError,
     child::Workload,
+    error::BenchError,
     guarded::{AccountReading, Guarded, Line},
     proc,
     report::{BenchReport, Series},

@@ -6,7 +6,7 @@ use super::{
     segment::{Course, START_PATIENCE, Segment, Taken},
 };
 use crate::{
-    BenchError,
+    error::BenchError,
     report::{BenchReport, Series},
     statistics::{Median, Summary},
 };

@@ -2,8 +2,8 @@
 
 use super::{DEFAULTS, OFF, Stage};
 use crate::{
-    BenchError,
     child::{STEP, Workload},
+    error::BenchError,
     pairing::{Figures, Rounds, interleave},
     report::{BenchReport, Series},
 };

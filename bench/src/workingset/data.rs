@@ -4,6 +4,7 @@ use super::Sizes;
 use crate::{
     child::{self, Workload},
     error::BenchError,
+    scope,
     workload::Random,
 };
 use nix::{
@@ -18,9 +19,6 @@ use std::{
     process::Command,
 };
 use tempfile::TempDir;
-
-/// What a folder of files is called.
-pub(crate) const FOLDER_PREFIX: &str = "plimsoll-bench-data-";
 
 const MIB: u64 = 1 << 20;
 
@@ -75,7 +73,7 @@ impl Data {
         let parent = parent.unwrap_or(&temporary);
         refuse_unfit(parent, sizes)?;
         let folder = tempfile::Builder::new()
-            .prefix(FOLDER_PREFIX)
+            .prefix(scope::FOLDER_PREFIX)
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir_in(parent)
             .map_err(BenchError::io(format!("folder in {}", parent.display())))?;
@@ -117,7 +115,7 @@ impl Data {
 /// In a process group of its own: what ends the bench from a terminal does not end it.
 fn start_broom(binary: &Path, folder: &Path) -> Result<Workload, BenchError> {
     let folder = fs::canonicalize(folder).map_err(BenchError::io(format!("find {}", folder.display())))?;
-    let scope = super::scope_path().trim_start_matches('/').to_owned();
+    let scope = scope::path().trim_start_matches('/').to_owned();
     let mut command = Command::new(binary);
     command.args(["bench-workload", "broom", &scope]).arg(folder).process_group(0);
     let mut broom = Workload::spawn(command, "broom")?;

@@ -2,8 +2,8 @@
 
 use super::{OFF, Stage, segment::STARTER_UID};
 use crate::{
-    BenchError,
     child::{STEP, Workload},
+    error::BenchError,
     report::{BenchReport, Series},
 };
 

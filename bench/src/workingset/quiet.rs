@@ -2,8 +2,8 @@
 
 use super::{DEFAULTS, OFF, Stage, segment::STARTER_UID};
 use crate::{
-    BenchError,
     child::Workload,
+    error::BenchError,
     pairing::{Figures, interleave},
     report::{BenchReport, Series},
 };

@@ -1,10 +1,11 @@
 //! One stretch of the demo: the timed reader (and a program that is started again and again), first without pressure,
 //! then under the hog and the stream.
 
-use super::{Stage, scope::Scope};
+use super::Stage;
 use crate::{
-    BenchError,
     child::{STEP, Workload},
+    error::BenchError,
+    scope::Scope,
 };
 use std::{
     collections::HashSet,

@@ -3,7 +3,7 @@
 use super::segment::Course;
 use super::{DEFAULTS, OFF, SLOW_BYTES_A_SECOND, Stage};
 use crate::{
-    BenchError,
+    error::BenchError,
     report::{BenchReport, Mark, Trace},
 };
 use std::time::Duration;

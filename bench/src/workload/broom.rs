@@ -4,7 +4,7 @@
 //! removes these, and the folder. After a bench that ended in order there is nothing to do.
 
 use super::{say, usage};
-use crate::{error::BenchError, workingset};
+use crate::{error::BenchError, scope};
 use std::{fs, io, path::Path};
 
 /// Runs it.
@@ -15,15 +15,15 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let [name, folder] = arguments else { return Err(usage(&arguments.join(" "))) };
     let folder = Path::new(folder);
     let own = folder.file_name().and_then(|name| name.to_str());
-    let named = own.is_some_and(|own| own.starts_with(workingset::FOLDER_PREFIX));
-    let number = name.strip_prefix(workingset::SCOPE_PREFIX);
+    let named = own.is_some_and(|own| own.starts_with(scope::FOLDER_PREFIX));
+    let number = name.strip_prefix(scope::PREFIX);
     if !named || !folder.is_absolute() || number.is_none_or(|number| number.parse::<u32>().is_err()) {
         return Err(usage(&arguments.join(" ")));
     }
     say("ready")?;
     // No alarm: a bench may last for hours. An input that cannot be read any more has ended, too.
     drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
-    workingset::remove_scopes(name);
+    scope::remove_all(name);
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(BenchError::io(format!("remove {}", folder.display()))(error))

@@ -2,24 +2,24 @@
 
 /// A change of a counter, as the trace pipe tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RssStat {
+pub(super) struct RssStat {
     /// The thread that caused it.
-    pub(crate) tid: u32,
+    pub(super) tid: u32,
     /// The kernel's hash of the address space.
-    pub(crate) mm: u64,
+    pub(super) mm: u64,
     /// Whether the address space is that thread's own.
-    pub(crate) current: bool,
+    pub(super) current: bool,
     /// Anonymous pages or swap entries: what usage is made of.
-    pub(crate) charged: bool,
+    pub(super) charged: bool,
     /// Whether it is the anonymous counter.
-    pub(crate) anonymous: bool,
+    pub(super) anonymous: bool,
     /// The counter after the change, in bytes.
-    pub(crate) size_bytes: u64,
+    pub(super) size_bytes: u64,
 }
 
 /// What a line of the trace pipe is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(super) enum Line {
     /// An event.
     Event(RssStat),
     /// So many events were overwritten before they were read.
@@ -30,7 +30,7 @@ pub(crate) enum Line {
 
 /// Understands one line. A process may put anything into its name, also what looks like an event: the parts are
 /// looked for from the end.
-pub(crate) fn decode(line: &str) -> Line {
+pub(super) fn decode(line: &str) -> Line {
     if let Some(event) = decode_event(line) {
         return Line::Event(event);
     }

@@ -25,12 +25,15 @@ enum Version {
 
 /// The cgroup; what is left in it is killed, and it is removed, when dropped.
 #[derive(Debug)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     version: Version,
     memory: PathBuf,
     /// Where reading is held; `None` where it cannot be.
     io: Option<PathBuf>,
 }
+
+/// What a folder of files of a bench is called.
+pub(crate) const FOLDER_PREFIX: &str = "plimsoll-bench-data-";
 
 /// Before the process number of the bench.
 pub(crate) const PREFIX: &str = "plimsoll-bench-";
@@ -76,7 +79,7 @@ impl Scope {
     ///
     /// # Errors
     /// No memory controller that can be written, or a cgroup of that name.
-    pub(super) fn make(limit_bytes: u64) -> Result<Self, BenchError> {
+    pub(crate) fn make(limit_bytes: u64) -> Result<Self, BenchError> {
         let name = name();
         let (v1, v2) = (Path::new(MEMORY_V1), Path::new(V2));
         let version = if v1.join("memory.limit_in_bytes").exists() { Version::One } else { Version::Two };
@@ -114,7 +117,7 @@ impl Scope {
     ///
     /// # Errors
     /// The process has ended, or the kernel refuses.
-    pub(super) fn hold(&self, pid: u32) -> Result<(), BenchError> {
+    pub(crate) fn hold(&self, pid: u32) -> Result<(), BenchError> {
         let io = self.io.as_deref().filter(|folder| *folder != self.memory);
         for folder in std::iter::once(self.memory.as_path()).chain(io) {
             let file = folder.join("cgroup.procs");
@@ -124,7 +127,7 @@ impl Scope {
     }
 
     /// Holds reading from the disk that `file` lies on to so many bytes a second, `None` for as it is. Whether it could.
-    pub(super) fn hold_reading(&self, file: &Path, bytes_a_second: Option<u64>) -> bool {
+    pub(crate) fn hold_reading(&self, file: &Path, bytes_a_second: Option<u64>) -> bool {
         let (Some(folder), Some(disk)) = (&self.io, disk_of(file)) else { return false };
         let (setting, text) = match (self.version, bytes_a_second) {
             (Version::One, bytes) => {
@@ -140,7 +143,7 @@ impl Scope {
     ///
     /// # Errors
     /// The count cannot be read.
-    pub(super) fn kernel_kills(&self) -> Result<u64, BenchError> {
+    pub(crate) fn kernel_kills(&self) -> Result<u64, BenchError> {
         let file = match self.version {
             Version::One => "memory.oom_control",
             Version::Two => "memory.events",
@@ -152,7 +155,7 @@ impl Scope {
     ///
     /// # Errors
     /// They cannot be read.
-    pub(super) fn locked_bytes(&self) -> Result<u64, BenchError> {
+    pub(crate) fn locked_bytes(&self) -> Result<u64, BenchError> {
         self.number("memory.stat", "unevictable ")
     }
 

@@ -9,11 +9,11 @@
 //! it is therefore not killed with its parent, but ends when its input closes or nothing was heard for five minutes.
 //! Instances of benches that were killed are removed by the next one.
 
-use super::event::{Line, RssStat, decode};
-use crate::{
-    error::BenchError,
-    workload::{SILENCE_SECONDS, number, say, usage},
-};
+mod event;
+
+use super::{SILENCE_SECONDS, number, say, usage};
+use crate::error::BenchError;
+use event::{Line, RssStat, decode};
 use nix::{
     mount::{MsFlags, mount},
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -220,7 +220,7 @@ impl Observer {
 ///
 /// # Errors
 /// Bad arguments, no tracefs, not root.
-pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
+pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let scan = match arguments.first().map(String::as_str) {
         Some("scan") => true,
         Some("sum") => false,

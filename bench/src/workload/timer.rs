@@ -4,12 +4,8 @@
 //! of scans and of kills since `on`. It finds the user's processes by the owner of their /proc folder and reads their
 //! statm: the cheapest scan there is from user space. The victim is held by pidfd from its reading to its signal.
 
-use crate::{
-    child::wait_readable,
-    error::BenchError,
-    proc,
-    workload::{Commands, arm_watchdogs, number, say, usage},
-};
+use super::{Commands, arm_watchdogs, number, say, usage};
+use crate::{child::wait_readable, error::BenchError, proc};
 use plimsoll_wire::text::parse_statm;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
@@ -32,7 +28,7 @@ struct Watch {
 ///
 /// # Errors
 /// Bad arguments; /proc cannot be read.
-pub(crate) fn run(arguments: &[String]) -> Result<(), BenchError> {
+pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let interval = Duration::from_millis(number(arguments, 0)?);
     let page_bytes = proc::page_size_bytes();
     let mut commands = Commands::open();
