@@ -9,7 +9,7 @@ use crate::{
     report::{BenchReport, Series},
 };
 use plimsoll_wire::text::parse_statm;
-use std::{fs, thread, time::Duration};
+use std::{fmt::Display, fs, thread, time::Duration};
 
 /// The users that the storms move between.
 const UIDS: [u32; 3] = [60_010, 60_011, 60_012];
@@ -63,10 +63,12 @@ fn storm(
     differences: &mut Differences,
 ) -> Result<(), BenchError> {
     let start = |seed: usize| {
-        let mut arguments = vec!["storm".to_owned(), THREADS.to_string(), seed.to_string()];
+        let mut words: Vec<&dyn Display> = vec![&"storm", &THREADS, &seed];
         // Each begins as another user.
-        arguments.extend(UIDS.iter().cycle().skip(seed % UIDS.len()).take(UIDS.len()).map(u32::to_string));
-        Workload::start(&options.workload, &arguments)
+        words.extend(
+            UIDS.iter().cycle().skip(seed % UIDS.len()).take(UIDS.len()).map(|uid| uid as &dyn Display),
+        );
+        Workload::start(&options.workload, &words)
     };
     // The first one runs, and holds memory, before there is a line.
     let pages_each = if options.quick { PAGES_QUICK } else { PAGES } / STORMS as u64;
@@ -88,7 +90,7 @@ fn storm(
     thread::sleep(Duration::from_millis(200));
     let page_bytes = proc::page_size_bytes();
     for uid in UIDS {
-        let usage_bytes = known(guard.usage_bytes(uid)?, uid)?;
+        let usage_bytes = guard.account(uid)?.usage_bytes;
         differences.after_exit_pages.push((usage_bytes / page_bytes) as f64);
         guard.clear_line(uid)?;
     }
@@ -126,7 +128,7 @@ fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(),
             let statm = fs::read(&path).map_err(BenchError::io(format!("read {path}")))?;
             statm_pages += parse_statm(&statm)?.anonymous().0;
         }
-        let usage_pages = known(guard.usage_bytes(uid)?, uid)? / page_bytes;
+        let usage_pages = guard.account(uid)?.usage_bytes / page_bytes;
         if usage_pages != exact_pages {
             differences.findings.push(format!(
                 "uid {uid}: plimsoll says {usage_pages} pages, the page tables of its processes {pids:?} {exact_pages}"
@@ -136,8 +138,4 @@ fn compare(guard: &mut dyn Guarded, differences: &mut Differences) -> Result<(),
         differences.statm_pages.push(statm_pages.abs_diff(exact_pages) as f64);
     }
     Ok(())
-}
-
-fn known(usage_bytes: Option<u64>, uid: u32) -> Result<u64, BenchError> {
-    usage_bytes.ok_or_else(|| BenchError::malformed(format!("usage of uid {uid}"), "no such account"))
 }

@@ -2,17 +2,19 @@
 
 use crate::error::BenchError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use plimsoll_sys::process::clock_monotonic_ns;
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use plimsoll_policy::{units::Pid, victim::Signal};
+use plimsoll_sys::process::{PidFd, clock_monotonic_ns};
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
+    fmt::Display,
     io::{Read, Write},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::process::CommandExt,
     },
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -21,60 +23,40 @@ pub(crate) const STEP: Duration = Duration::from_secs(60);
 
 /// A running workload or comparator. It ends when its standard input closes; dropping it makes sure.
 #[derive(Debug)]
-pub(crate) struct Workload {
+pub struct Workload {
     name: String,
     child: Child,
-    pidfd: OwnedFd,
+    pidfd: PidFd,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     heard: Vec<u8>,
 }
 
 impl Workload {
-    /// Starts `BINARY bench-workload ARGUMENTS` and waits for its `ready`.
+    /// Starts `BINARY bench-workload WORD...` and waits for its `ready`.
     ///
     /// # Errors
     /// It does not start, or fails before it is ready.
-    pub(crate) fn start(binary: &Path, arguments: &[String]) -> Result<Self, BenchError> {
-        Self::start_command(Command::new(binary), arguments)
+    pub fn start(binary: &Path, words: &[&dyn Display]) -> Result<Self, BenchError> {
+        Self::start_prepared(Command::new(binary), words)
     }
 
-    /// [`Self::start`] as a user's process from its first page on, with these variables added to its environment.
-    ///
-    /// # Errors
-    /// As [`Self::start`]; the user may not execute the binary.
-    pub(crate) fn start_as(
-        uid: u32,
-        binary: &Path,
-        arguments: &[String],
-        environment: &[(&str, OsString)],
-    ) -> Result<Self, BenchError> {
-        let mut command = Command::new(binary);
-        command.uid(uid).gid(uid).envs(environment.iter().map(|(name, value)| (name, value)));
-        Self::start_command(command, arguments)
-    }
-
-    fn start_command(mut command: Command, arguments: &[String]) -> Result<Self, BenchError> {
-        command.arg("bench-workload").args(arguments);
-        let mut workload = Self::spawn(command, &arguments.join(" "))?;
+    /// [`Self::start`] with a command that has its user or its environment already.
+    pub(crate) fn start_prepared(mut command: Command, words: &[&dyn Display]) -> Result<Self, BenchError> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        command.arg("bench-workload").args(&words);
+        let mut workload = Self::spawn(command, &words.join(" "))?;
         workload.expect("ready")?;
         Ok(workload)
     }
 
     /// Starts any command under the same protocol, without waiting for it.
-    ///
-    /// # Errors
-    /// It does not start.
     pub(crate) fn spawn(mut command: Command, name: &str) -> Result<Self, BenchError> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // What ends the bench from a terminal does not end these as well: they see that it has gone.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
         let mut child =
             command.spawn().map_err(BenchError::io(format!("start {:?}", command.get_program())))?;
-        // Our own child that nobody waited for yet: its number cannot have been given to another process.
-        let pidfd = i32::try_from(child.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-            .ok_or_else(|| BenchError::malformed("a process number", &child.id().to_string()))
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).map_err(BenchError::io("pidfd_open")))?;
+        let pidfd = hold(&mut child)?;
         let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else {
             return Err(BenchError::malformed("standard output of", name));
@@ -83,14 +65,12 @@ impl Workload {
     }
 
     /// Its process number.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends one line.
-    ///
-    /// # Errors
-    /// It has ended.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), BenchError> {
         let problem = match self.stdin.as_mut() {
             None => "its input is closed".to_owned(),
@@ -102,11 +82,8 @@ impl Workload {
         Err(self.failure(problem))
     }
 
-    /// The next line it says.
-    ///
-    /// # Errors
-    /// None within the time, it ended, or the line is its own `error ...`.
-    pub(crate) fn hear(&mut self, within: Duration) -> Result<String, BenchError> {
+    /// The next line it says, `None` where it ends instead.
+    fn hear_if_alive(&mut self, within: Duration) -> Result<Option<String>, BenchError> {
         let until = Instant::now() + within;
         loop {
             if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
@@ -114,7 +91,7 @@ impl Workload {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 return match line.strip_prefix("error ") {
                     Some(problem) => Err(self.failure(problem.to_owned())),
-                    None => Ok(line),
+                    None => Ok(Some(line)),
                 };
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -124,18 +101,25 @@ impl Workload {
             let mut chunk = [0_u8; 4096];
             let count = self.stdout.read(&mut chunk).map_err(BenchError::io("read from a workload"))?;
             if count == 0 {
-                return Err(self.failure("ended before it answered".to_owned()));
+                return Ok(None);
             }
             self.heard.extend(chunk.iter().take(count));
         }
     }
 
+    /// The next line it says; an error is also the end of it, and its own line `error ...`.
+    pub(crate) fn hear(&mut self, within: Duration) -> Result<String, BenchError> {
+        let line = self.hear_if_alive(within)?;
+        line.ok_or_else(|| self.failure("ended before it answered".to_owned()))
+    }
+
     /// Hears one line and wants it to begin with `word`; gives the numbers behind it.
-    ///
-    /// # Errors
-    /// As [`Self::hear`], or another line.
     pub(crate) fn expect(&mut self, word: &str) -> Result<Vec<u64>, BenchError> {
         let line = self.hear(STEP)?;
+        self.numbers_of(&line, word)
+    }
+
+    fn numbers_of(&self, line: &str, word: &str) -> Result<Vec<u64>, BenchError> {
         let mut fields = line.split_ascii_whitespace();
         let first = fields.next();
         let numbers: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
@@ -146,54 +130,59 @@ impl Workload {
     }
 
     /// [`Self::expect`] with exactly `N` numbers.
-    ///
-    /// # Errors
-    /// As [`Self::expect`], or another count.
     pub(crate) fn expect_numbers<const N: usize>(&mut self, word: &str) -> Result<[u64; N], BenchError> {
         let numbers = self.expect(word)?;
         <[u64; N]>::try_from(numbers)
             .map_err(|got| self.failure(format!("said {} numbers instead of {N}", got.len())))
     }
 
+    /// Tells a process of the workload `hold` to take so many bytes more; what it holds then, `None` where it was killed
+    /// over it.
+    ///
+    /// # Errors
+    /// It neither answers nor ends, or fails.
+    pub fn take(&mut self, bytes: u64) -> Result<Option<u64>, BenchError> {
+        let told = self.tell(&format!("take {bytes}"));
+        if told.is_ok()
+            && let Some(line) = self.hear_if_alive(STEP)?
+        {
+            return Ok(self.numbers_of(&line, "holds")?.first().copied());
+        }
+        // Its output closes a little before all of it is gone.
+        self.death_ns(STEP).map(|_died_ns| None)
+    }
+
     /// Waits until the process is dead; the monotonic time at which its pidfd was readable, `None` when it lives on.
     ///
     /// # Errors
     /// The pidfd cannot be polled.
-    pub(crate) fn wait_dead_ns(&self, within: Duration) -> Result<Option<u64>, BenchError> {
-        if wait_readable(self.pidfd.as_fd(), within)? { Ok(Some(clock_monotonic_ns())) } else { Ok(None) }
+    pub fn wait_dead_ns(&self, within: Duration) -> Result<Option<u64>, BenchError> {
+        Ok(wait_readable(self.pidfd.as_fd(), within)?.then(clock_monotonic_ns))
+    }
+
+    /// [`Self::wait_dead_ns`] of a process that has to die.
+    pub(crate) fn death_ns(&self, within: Duration) -> Result<u64, BenchError> {
+        let awaited = || BenchError::Deadline { awaited: format!("end of '{}'", self.name), within };
+        self.wait_dead_ns(within)?.ok_or_else(awaited)
     }
 
     /// Waits until the process has ended by itself; its exit status, `None` where a signal ended it.
-    ///
-    /// # Errors
-    /// It did not end within the time; dropping it then kills it.
     pub(crate) fn exit_status(&mut self, within: Duration) -> Result<Option<i32>, BenchError> {
-        if self.wait_dead_ns(within)?.is_none() {
-            return Err(BenchError::Deadline { awaited: format!("end of '{}'", self.name), within });
-        }
+        self.death_ns(within)?;
         let status = self.child.wait().map_err(BenchError::io(format!("wait for '{}'", self.name)))?;
         Ok(status.code())
     }
 
     /// Kills it and waits until it is dead.
-    ///
-    /// # Errors
-    /// As [`Self::exit_status`].
     pub(crate) fn kill(mut self) -> Result<(), BenchError> {
-        signal_if_alive(&self.pidfd, Signal::KILL);
+        self.pidfd.send_signal(Signal::Kill).ok();
         self.exit_status(STEP).map(drop)
     }
 
     /// Lets the process end by itself (its input closes) and waits for it.
-    ///
-    /// # Errors
-    /// It did not end within the time; dropping it then kills it.
     pub(crate) fn finish(mut self, within: Duration) -> Result<(), BenchError> {
         self.stdin = None;
-        match self.wait_dead_ns(within)? {
-            Some(_) => Ok(()),
-            None => Err(BenchError::Deadline { awaited: format!("end of '{}'", self.name), within }),
-        }
+        self.death_ns(within).map(drop)
     }
 
     fn failure(&self, problem: String) -> BenchError {
@@ -205,27 +194,29 @@ impl Drop for Workload {
     fn drop(&mut self) {
         // A comparator takes its trace instance down when its input closes; a second is plenty for that.
         self.stdin = None;
-        let ended = wait_readable(self.pidfd.as_fd(), Duration::from_secs(1));
-        if !matches!(ended, Ok(true)) {
-            signal_if_alive(&self.pidfd, Signal::KILL);
-        }
-        // Nothing to do about a child that cannot be waited for; it is killed already.
-        drop(self.child.wait());
+        end(&mut self.child, &self.pidfd, Duration::from_secs(1));
     }
 }
 
-/// Sends a signal to a process of ours, if there is still one: that it is dead already is the only way to fail.
-pub(crate) fn signal_if_alive(pidfd: &OwnedFd, signal: Signal) {
-    match pidfd_send_signal(pidfd, signal) {
-        Ok(()) | Err(_) => {}
+/// Holds a child that nobody waited for yet: its number cannot have been given to another process.
+pub(crate) fn hold(child: &mut Child) -> Result<PidFd, BenchError> {
+    PidFd::open(Pid(child.id())).map_err(|error| {
+        drop(child.kill().and_then(|()| child.wait()));
+        error.into()
+    })
+}
+
+/// Waits for the end of a child, which is to come by itself; kills it when it does not.
+pub(crate) fn end(child: &mut Child, pidfd: &PidFd, within: Duration) {
+    if !matches!(wait_readable(pidfd.as_fd(), within), Ok(true)) {
+        pidfd.send_signal(Signal::Kill).ok();
     }
+    // Nothing to do about a child that cannot be waited for; it is killed already.
+    drop(child.wait());
 }
 
 /// Waits until the descriptor is readable (a pidfd: until the process is dead, a pipe: also when it is closed).
-///
-/// # Errors
-/// `poll` fails.
-pub(crate) fn wait_readable(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -242,10 +233,34 @@ pub(crate) fn wait_readable(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -
     }
 }
 
+/// Looks again and again, `every` so often, until there is something; `None` when there is nothing `within` that time.
+pub(crate) fn look_until<T>(
+    within: Duration,
+    every: Duration,
+    mut look: impl FnMut() -> Result<Option<T>, BenchError>,
+) -> Result<Option<T>, BenchError> {
+    let until = Instant::now() + within;
+    loop {
+        let found = look()?;
+        if found.is_some() || Instant::now() > until {
+            return Ok(found);
+        }
+        thread::sleep(every);
+    }
+}
+
+/// [`look_until`] for ten seconds; an error that says what was awaited when there is nothing.
+pub(crate) fn wait_for<T>(
+    awaited: &str,
+    every: Duration,
+    look: impl FnMut() -> Result<Option<T>, BenchError>,
+) -> Result<T, BenchError> {
+    let within = Duration::from_secs(10);
+    look_until(within, every, look)?
+        .ok_or_else(|| BenchError::Deadline { awaited: awaited.to_owned(), within })
+}
+
 /// Runs a command to its end and gives its standard output; a failure carries the last line of its standard error.
-///
-/// # Errors
-/// It does not start, or ends with another status than 0.
 pub(crate) fn run<S: AsRef<OsStr>>(command: &mut Command, arguments: &[S]) -> Result<String, BenchError> {
     let described =
         arguments.iter().map(|argument| argument.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");

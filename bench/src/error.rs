@@ -1,5 +1,6 @@
 //! What can go wrong in a bench.
 
+use plimsoll_api::client::CallError;
 use plimsoll_sys::process::ProcessError;
 use plimsoll_wire::text::WireError;
 use std::{io, time::Duration};
@@ -51,6 +52,9 @@ pub enum BenchError {
         /// Its answer, one line.
         problem: String,
     },
+    /// The guard under test did not do what it was asked.
+    #[error("guard under test: {0}")]
+    Call(#[from] CallError),
     /// A process, or a file of the kernel's about it, could not be had.
     #[error(transparent)]
     Process(#[from] ProcessError),

@@ -7,6 +7,7 @@ mod idle;
 mod stage;
 
 use crate::{
+    child::Workload,
     error::BenchError,
     guarded::{Line, Starter, Triggers},
     options::Options,
@@ -107,10 +108,7 @@ fn one_process(options: &Options, stage: &mut Stage, report: &mut BenchReport) -
     // 131,072 faults, about 200 ms: each segment holds a tick of the timer.
     let load = Load { bytes_each: 16 * MIB, times: if options.quick { 2 } else { 32 } };
     let mut crew = Crew::gather(options, USER, 1)?;
-    let _ballast = crate::child::Workload::start(
-        &options.workload,
-        &["hold".to_owned(), USER.to_string(), BALLAST_BYTES.to_string()],
-    )?;
+    let _ballast = Workload::start(&options.workload, &[&"hold", &USER, &BALLAST_BYTES])?;
     let other = Line { uid: OTHER, ..FAR };
     let lines = [("one-process other-user", other), ("one-process far", FAR), ("one-process near", NEAR)];
     let mut watches = vec![Watch::None];

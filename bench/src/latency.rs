@@ -11,12 +11,13 @@ mod earlyoom;
 use crate::{
     crowd::Crowd,
     error::BenchError,
-    guarded::{Guarded, IncidentReading, Starter, wait_for_kills},
+    guarded::{Guarded, Starter, wait_for_kills},
     options::Options,
     report::{BenchReport, Series},
     statistics::Summary,
 };
 use arena::{Arena, Kill, Way};
+use plimsoll_policy::incident::Incident;
 
 const MIB: u64 = 1 << 20;
 
@@ -153,12 +154,12 @@ fn add_history<const WAYS: usize>(
     for (way, kills) in ways {
         // The newest record of the pid: numbers come round again.
         let record_of = |kill: &Kill| {
-            fresh.iter().rev().find(|incident| incident.victims.iter().any(|victim| victim.pid == kill.pid))
+            fresh.iter().rev().find(|incident| incident.victims.iter().any(|victim| victim.pid.0 == kill.pid))
         };
-        let recorded: Vec<(&Kill, &IncidentReading)> = kills
+        let recorded: Vec<(&Kill, &Incident)> = kills
             .iter()
             .filter_map(|kill| Some((kill, record_of(kill)?)))
-            .filter(|(_, incident)| way.trigger() == Some(incident.trigger.as_str()))
+            .filter(|(_, incident)| way.trigger() == Some(incident.trigger))
             .collect();
         report.note(format!(
             "{case}: {} of {} kills meant to be {} are recorded with that trigger",

@@ -2,7 +2,7 @@
 //!
 //! Everything is paired in one run: variants are interleaved (A B B A ...), each round gives one ratio, and the
 //! ratio's median is printed with its 95 % confidence interval. The guard is driven from outside, as a black box: a
-//! private daemon and the commands that a user has. Workloads and comparators are processes of their own
+//! private daemon and what everybody can ask of it. Workloads and comparators are processes of their own
 //! ([`workload_main`]), of uids 60010 to 60040 and 60400 to 60449, bounded in size and under a watchdog; they are killed
 //! by pidfd only.
 //!
@@ -34,6 +34,7 @@ mod tmalloc;
 mod workingset;
 mod workload;
 
+pub use child::Workload;
 pub use error::BenchError;
 pub use guarded::{Guarded, Starter, Triggers};
 pub use options::{Options, QUIET};
@@ -50,7 +51,7 @@ pub const NAMES: [&str; 8] =
 /// An unknown name, no root, a guard that does not start, a workload that fails or runs over its deadline.
 pub fn run(name: &str, options: &Options) -> Result<BenchReport, BenchError> {
     run_with(name, options, &|triggers| {
-        Ok(Box::new(guarded::PrivateDaemon::start(options, triggers)?) as Box<dyn Guarded>)
+        Ok(Box::new(guarded::PrivateDaemon::start(scope::PREFIX, options, triggers)?) as Box<dyn Guarded>)
     })
 }
 

@@ -14,6 +14,7 @@ use crate::{
     stamps::Stamps,
     workload::{HUGE_PAGE_BYTES, UNITS_MAX},
 };
+use std::fmt::Display;
 
 const MIB: u64 = 1 << 20;
 const UID: u32 = 60_010;
@@ -97,20 +98,12 @@ fn kill_often(
 fn kill_once(options: &Options, stamps: &Stamps, case: &Case) -> Result<f64, BenchError> {
     stamps.clear()?;
     let size = if case.huge { "huge" } else { "small" };
-    let arguments = [
-        "victim".to_owned(),
-        UID.to_string(),
-        stamps.path(),
-        case.approach_bytes.to_string(),
-        case.threads.to_string(),
-        size.to_owned(),
-    ];
-    let mut victim = Workload::start(&options.workload, &arguments)?;
+    let path = stamps.path();
+    let words: [&dyn Display; 6] = [&"victim", &UID, &path, &case.approach_bytes, &case.threads, &size];
+    let mut victim = Workload::start(&options.workload, &words)?;
     let had_bytes = proc::charged_bytes(victim.pid())?;
     victim.tell(&format!("go {UNITS_MAX}"))?;
-    if victim.wait_dead_ns(STEP / 6)?.is_none() {
-        return Err(BenchError::Deadline { awaited: "kill of the victim".to_owned(), within: STEP / 6 });
-    }
+    victim.death_ns(STEP / 6)?;
     let unit_bytes = if case.huge { HUGE_PAGE_BYTES as u64 } else { proc::page_size_bytes() };
     let touched_bytes = stamps.read()?.len() as u64 * unit_bytes;
     Ok((had_bytes + touched_bytes) as f64 - case.hard_bytes as f64)

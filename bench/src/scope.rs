@@ -1,11 +1,8 @@
 //! The memory cgroup that stands for the machine, in either version, with a bound on how fast it reads from the disk.
 
-use crate::{
-    child::{self, STEP},
-    error::BenchError,
-    proc,
-};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use crate::{child::STEP, error::BenchError, proc};
+use plimsoll_policy::{units::Pid, victim::Signal};
+use plimsoll_sys::process::PidFd;
 use std::{
     fs,
     os::linux::fs::MetadataExt,
@@ -67,10 +64,9 @@ pub(crate) fn remove_all(name: &str) {
 /// Kills what is in it; all of it was started by one bench, and by nobody else.
 fn empty(folder: &Path) {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    for pid in text.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
-        if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
-            child::signal_if_alive(&pidfd, Signal::KILL);
-        }
+    for pid in text.lines().filter_map(|line| line.parse().ok()) {
+        // That it is dead already is the only way to fail.
+        PidFd::open(Pid(pid)).and_then(|pidfd| pidfd.send_signal(Signal::Kill)).ok();
     }
 }
 

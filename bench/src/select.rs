@@ -7,6 +7,7 @@
 mod arena;
 
 use crate::{
+    child::{STEP, look_until},
     crowd::Crowd,
     error::BenchError,
     guarded::Starter,
@@ -16,10 +17,7 @@ use crate::{
     statistics::Summary,
 };
 use arena::{Arena, Choice, Named, Way};
-use std::{
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
 
 /// Processes that sleep meanwhile, of a user without any other.
 const CROWD_UID: u32 = 60_021;
@@ -154,13 +152,7 @@ fn micros_of(choices: &[Choice]) -> Vec<f64> {
 
 /// The crowd ends when its pipe closes, one after the other.
 fn wait_until_gone() -> Result<(), BenchError> {
-    let within = Duration::from_secs(60);
-    let until = Instant::now() + within;
-    while !proc::pids_of_user(CROWD_UID)?.is_empty() {
-        if Instant::now() > until {
-            return Err(BenchError::Deadline { awaited: "end of the crowd".to_owned(), within });
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
+    let gone = || Ok(proc::pids_of_user(CROWD_UID)?.is_empty().then_some(()));
+    look_until(STEP, Duration::from_millis(100), gone)?
+        .ok_or_else(|| BenchError::Deadline { awaited: "end of the crowd".to_owned(), within: STEP })
 }

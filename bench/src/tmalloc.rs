@@ -21,7 +21,13 @@ use crate::{
     report::BenchReport,
 };
 use allocators::{Contender, TMALLOC};
-use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt};
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -90,16 +96,27 @@ impl Stage<'_> {
         }
     }
 
-    /// Starts a workload that takes `UID NAMES` and then `more`, with this contender as the allocator of those names.
+    /// Starts the workload `name` as the user, with this contender loaded before all other libraries.
     fn start(
         &self,
         contender: &Contender,
-        workload: &str,
+        name: &str,
         uid: u32,
-        more: &[String],
+        more: &[&dyn Display],
     ) -> Result<Workload, BenchError> {
-        let mut arguments = vec![workload.to_owned(), uid.to_string(), contender.names().to_owned()];
-        arguments.extend_from_slice(more);
-        contender.start(&self.options.workload, uid, &arguments, self.environment())
+        let mut command = self.command(uid);
+        command.envs(contender.environment());
+        let names = contender.names();
+        let words: Vec<&dyn Display> =
+            [&name as &dyn Display, &uid, &names].into_iter().chain(more.iter().copied()).collect();
+        contender.verified(Workload::start_prepared(command, &words)?)
+    }
+
+    /// The workloads' program, as a process of that user that knows where to ask for memory.
+    fn command(&self, uid: u32) -> Command {
+        let (name, value) = self.environment();
+        let mut command = Command::new(&self.options.workload);
+        command.uid(uid).gid(uid).env(name, value);
+        command
     }
 }

@@ -16,18 +16,15 @@ mod timeline;
 use crate::{
     comparator::find_program,
     error::BenchError,
-    guarded::{Guarded, Starter, Triggers},
+    guarded::{Guarded, Starter, Triggers, is_our_kill},
     options::Options,
     proc::{self, ProcessorMeter},
     report::BenchReport,
     scope::Scope,
 };
 use data::Data;
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use plimsoll_policy::incident::Guard;
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;
 
@@ -184,11 +181,10 @@ impl<'a> Stage<'a> {
         ProcessorMeter::start(self.guard.as_ref().and_then(|guard| guard.pid()))
     }
 
-    /// Whom the guard killed since then, but for those of `before`.
-    fn floor_victims(&mut self, since: Instant, before: &[u32]) -> Result<Vec<u32>, BenchError> {
-        let within = since.elapsed();
-        let mut victims = self.guard.as_mut().map_or(Ok(Vec::new()), |guard| guard.floor_victims(within))?;
-        victims.retain(|victim| !before.contains(victim));
-        Ok(victims)
+    /// Whom the working-set protection killed so far: process numbers.
+    fn floor_victims(&mut self) -> Result<Vec<u32>, BenchError> {
+        let mut incidents = self.guard.as_mut().map_or(Ok(Vec::new()), |guard| guard.incidents())?;
+        incidents.retain(|incident| incident.guard == Guard::Workingset && is_our_kill(incident));
+        Ok(incidents.iter().flat_map(|incident| &incident.victims).map(|victim| victim.pid.0).collect())
     }
 }

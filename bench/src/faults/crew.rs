@@ -57,8 +57,7 @@ impl Crew {
             (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
         let mut workers = Vec::new();
         for (_, cpu) in (0..processes).zip(cpus.iter().cycle()) {
-            let arguments = ["touch".to_owned(), uid.to_string(), cpu.to_string()];
-            workers.push(Workload::start(&options.workload, &arguments)?);
+            workers.push(Workload::start(&options.workload, &[&"touch", &uid, cpu])?);
         }
         let width = u32::try_from(workers.len().min(cpus.len())).map_or(1.0, f64::from);
         Ok(Self { workers, width })

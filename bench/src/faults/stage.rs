@@ -45,12 +45,12 @@ impl Stage {
     /// # Errors
     /// One of them does not start; the trace comparators need tracefs with `kmem:rss_stat`.
     pub(super) fn set(options: &Options, guard: Box<dyn Guarded>) -> Result<Self, BenchError> {
-        let start = |arguments: [&str; 2]| Workload::start(&options.workload, &arguments.map(str::to_owned));
+        let binary = &options.workload;
         Ok(Self {
             guard,
-            timer: start(["timer", &TIMER_INTERVAL_MS.to_string()])?,
-            tracepipe: start(["trace", "sum"])?,
-            trivial: start(["trace", "scan"])?,
+            timer: Workload::start(binary, &[&"timer", &TIMER_INTERVAL_MS])?,
+            tracepipe: Workload::start(binary, &[&"trace", &"sum"])?,
+            trivial: Workload::start(binary, &[&"trace", &"scan"])?,
             options: options.clone(),
             events: 0,
             lost: 0,

@@ -8,7 +8,8 @@ use crate::{
     proc,
     stamps::Stamps,
 };
-use std::{thread, time::Duration};
+use plimsoll_policy::incident::Trigger;
+use std::{fmt::Display, thread, time::Duration};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,10 +63,10 @@ impl Way {
     }
 
     /// The trigger that the incident must carry; the timer leaves none.
-    pub(super) const fn trigger(self) -> Option<&'static str> {
+    pub(super) const fn trigger(self) -> Option<Trigger> {
         match self {
-            Self::InKernel | Self::Another => Some("in-kernel"),
-            Self::Daemon => Some("daemon"),
+            Self::InKernel | Self::Another => Some(Trigger::InKernel),
+            Self::Daemon => Some(Trigger::Daemon),
             Self::Timer => None,
         }
     }
@@ -102,7 +103,7 @@ impl Arena {
     /// # Errors
     /// A guard does not start; a helper process or memory is missing.
     pub(super) fn open(options: &Options, start: Starter<'_>) -> Result<Self, BenchError> {
-        let timer = Workload::start(&options.workload, &["timer".to_owned(), TIMER_INTERVAL_MS.to_string()])?;
+        let timer = Workload::start(&options.workload, &[&"timer", &TIMER_INTERVAL_MS])?;
         let stamps = Stamps::create(crate::workload::UNITS_MAX)?;
         Ok(Self {
             options: options.clone(),
@@ -137,8 +138,7 @@ impl Arena {
     /// The guard refuses, or does not know the usage.
     pub(super) fn draw_line_above_usage(&mut self, bytes: u64) -> Result<(), BenchError> {
         self.draw(Way::InKernel, IN_KERNEL_UID, 2 << 30)?;
-        let usage = self.guard.usage_bytes(IN_KERNEL_UID)?;
-        let usage = usage.ok_or_else(|| BenchError::malformed("usage of the crowd's account", "absent"))?;
+        let usage = self.guard.account(IN_KERNEL_UID)?.usage_bytes;
         self.draw(Way::InKernel, IN_KERNEL_UID, usage + bytes)
     }
 
@@ -177,30 +177,22 @@ impl Arena {
     }
 
     fn victim(&self, uid: u32, bytes: u64) -> Result<Workload, BenchError> {
-        let arguments = [
-            "victim".to_owned(),
-            uid.to_string(),
-            self.stamps.path(),
-            bytes.to_string(),
-            "1".to_owned(),
-            "small".to_owned(),
-        ];
-        Workload::start(&self.options.workload, &arguments)
+        let words: [&dyn Display; 6] = [&"victim", &uid, &self.stamps.path(), &bytes, &1, &"small"];
+        Workload::start(&self.options.workload, &words)
     }
 
     /// The victim touches until it dies; its last stamp is the touch that crossed.
     fn kill_in_kernel(&self, bytes: u64) -> Result<Kill, BenchError> {
         let mut victim = self.victim(IN_KERNEL_UID, bytes - LAST_PAGES * self.page_bytes)?;
         victim.tell(&format!("go {}", crate::workload::UNITS_MAX))?;
-        let died_ns = died(&victim)?;
+        let died_ns = victim.death_ns(STEP / 6)?;
         let stamps = self.stamps.read()?;
         kill_at(&victim, stamps.last().copied(), died_ns, 1)
     }
 
     /// The crosser goes to just under the line, then one page at a time until the sleeper dies.
     fn kill_sleeper(&self, uid: u32, bytes: u64) -> Result<Kill, BenchError> {
-        let arguments = ["hold".to_owned(), uid.to_string(), bytes.to_string()];
-        let sleeper = Workload::start(&self.options.workload, &arguments)?;
+        let sleeper = Workload::start(&self.options.workload, &[&"hold", &uid, &bytes])?;
         let mut crosser = self.victim(uid, CROSSER_BYTES)?;
         let patience = PATIENCE + PATIENCE_PER_MIB * u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
         let mut used = 0;
@@ -218,8 +210,7 @@ impl Arena {
         }
         for _ in 0..LAST_PAGES {
             crosser.tell("go 1")?;
-            let died_ns = sleeper.wait_dead_ns(patience)?;
-            if died_ns.is_some() {
+            if let Some(died_ns) = sleeper.wait_dead_ns(patience)? {
                 return kill_at(&sleeper, self.stamps.read()?.last().copied(), died_ns, 1);
             }
             crosser.expect("touched")?;
@@ -236,7 +227,7 @@ impl Arena {
         // The last kill was in step with the timer; 79 ms a kill, modulo its period, goes through all of its phases.
         thread::sleep(Duration::from_millis(self.kills * 79 % TIMER_INTERVAL_MS));
         victim.tell(&format!("go {}", room_pages + TIMER_OVERRUN_PAGES))?;
-        let died_ns = died(&victim)?;
+        let died_ns = victim.death_ns(STEP / 6)?;
         self.timer.tell("off")?;
         self.timer.expect("off")?;
         let stamps = self.stamps.read()?;
@@ -246,25 +237,14 @@ impl Arena {
     }
 }
 
-fn died(victim: &Workload) -> Result<Option<u64>, BenchError> {
-    match victim.wait_dead_ns(STEP / 6)? {
-        Some(died_ns) => Ok(Some(died_ns)),
-        None => Err(BenchError::Deadline { awaited: "kill of the victim".to_owned(), within: STEP / 6 }),
-    }
-}
-
 fn kill_at(
     victim: &Workload,
     crossed_ns: Option<u64>,
-    died_ns: Option<u64>,
+    died_ns: u64,
     touches_after_crossing: usize,
 ) -> Result<Kill, BenchError> {
-    match (crossed_ns, died_ns) {
-        (Some(crossed_ns), Some(died_ns)) => Ok(Kill {
-            pid: victim.pid(),
-            latency_ns: died_ns.saturating_sub(crossed_ns),
-            touches_after_crossing,
-        }),
-        _ => Err(BenchError::malformed("the stamps of a victim", "it died before its first touch")),
-    }
+    let latency_ns = crossed_ns
+        .map(|crossed_ns| died_ns.saturating_sub(crossed_ns))
+        .ok_or_else(|| BenchError::malformed("the stamps of a victim", "it died before its first touch"))?;
+    Ok(Kill { pid: victim.pid(), latency_ns, touches_after_crossing })
 }

@@ -63,10 +63,9 @@ fn reaction_micros(options: &Options, binary: &Path) -> Result<Option<f64>, Benc
     let threshold_kib = available_kib()?.saturating_sub(THRESHOLD_BELOW_KIB);
     let mut earlyoom = Earlyoom::start(binary, threshold_kib)?;
     earlyoom.wait_until_watching()?;
-    let arguments = ["hold".to_owned(), HOG_UID.to_string(), HOG_BYTES.to_string()];
     thread::scope(|scope| {
         let hog = scope.spawn(|| {
-            let hog = Workload::start(&options.workload, &arguments)?;
+            let hog = Workload::start(&options.workload, &[&"hold", &HOG_UID, &HOG_BYTES])?;
             // Holds it until earlyoom, which looks every second at most, has looked.
             thread::sleep(Duration::from_millis(1_200));
             hog.finish(Duration::from_secs(5))

@@ -3,20 +3,18 @@
 //! The eight stop at a size that fits without the sleeper, so that one kill is enough and a second one is a mistake.
 
 use crate::{
-    child::{STEP, Workload},
+    child::{STEP, Workload, look_until},
     error::BenchError,
-    guarded::{Guarded, IncidentReading, Line, wait_for_kills},
+    guarded::{Guarded, Line, wait_for_kills},
     options::Options,
     proc,
     report::{BenchReport, Series},
     stamps::Stamps,
     workload::UNITS_MAX,
 };
+use plimsoll_policy::incident::{Incident, Trigger};
 use plimsoll_sys::process::clock_monotonic_ns;
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt::Display, time::Duration};
 
 const MIB: u64 = 1 << 20;
 const UID: u32 = 60_015;
@@ -72,12 +70,12 @@ pub(super) fn run(
     guard.clear_line(UID)?;
     note_who_died(&rounds, &incidents, report);
     let page_bytes = proc::page_size_bytes() as f64;
-    let told: Vec<(&Round, &IncidentReading)> = rounds
+    let told: Vec<(&Round, &Incident)> = rounds
         .iter()
         .filter_map(|round| Some((round, incidents.iter().find(|incident| takes(incident, round.sleeper))?)))
         .collect();
     let micros = |nanos: Option<u64>| nanos.map(|nanos| nanos as f64 / 1_000.0);
-    let mut add = |variant: &str, unit: &str, figure: &dyn Fn(&Round, &IncidentReading) -> Option<f64>| {
+    let mut add = |variant: &str, unit: &str, figure: &dyn Fn(&Round, &Incident) -> Option<f64>| {
         let figures: Vec<f64> = told.iter().filter_map(|(round, incident)| figure(round, incident)).collect();
         report.add_row(CASE, Series { variant, figures: &figures }, unit);
     };
@@ -110,8 +108,8 @@ impl Round {
     }
 }
 
-fn takes(incident: &IncidentReading, pid: u32) -> bool {
-    incident.victims.iter().any(|victim| victim.pid == pid)
+fn takes(incident: &Incident, pid: u32) -> bool {
+    incident.victims.iter().any(|victim| victim.pid.0 == pid)
 }
 
 /// One sleeper, eight that allocate, one kill.
@@ -122,8 +120,7 @@ fn kill_once(
     hard_bytes: u64,
 ) -> Result<Round, BenchError> {
     let page_bytes = proc::page_size_bytes();
-    let arguments = ["hold".to_owned(), UID.to_string(), sleeper_bytes.to_string()];
-    let sleeper = Workload::start(&options.workload, &arguments)?;
+    let sleeper = Workload::start(&options.workload, &[&"hold", &UID, &sleeper_bytes])?;
     let mut allocators: Vec<Workload> =
         lanes.iter().map(|stamps| allocator(options, stamps)).collect::<Result<_, _>>()?;
     let mut used_bytes = 0;
@@ -135,9 +132,7 @@ fn kill_once(
     for allocator in &mut allocators {
         allocator.tell(&format!("go {} {start_ns}", TOUCHED_BYTES / page_bytes))?;
     }
-    let Some(died_ns) = sleeper.wait_dead_ns(STEP / 6)? else {
-        return Err(BenchError::Deadline { awaited: "kill of the sleeper".to_owned(), within: STEP / 6 });
-    };
+    let died_ns = sleeper.death_ns(STEP / 6)?;
     for allocator in &mut allocators {
         match allocator.expect("touched") {
             // One that died is a finding, not a failure of the bench.
@@ -173,31 +168,22 @@ fn kill_once(
 
 fn allocator(options: &Options, stamps: &Stamps) -> Result<Workload, BenchError> {
     stamps.clear()?;
-    let (uid, approach_bytes) = (UID.to_string(), APPROACH_BYTES.to_string());
-    let arguments = ["victim", &uid, &stamps.path(), &approach_bytes, "1", "small"].map(str::to_owned);
-    Workload::start(&options.workload, &arguments)
+    let words: [&dyn Display; 6] = [&"victim", &UID, &stamps.path(), &APPROACH_BYTES, &1, &"small"];
+    Workload::start(&options.workload, &words)
 }
 
 /// The kills behind the first `before` incidents, once each tells when its memory was back, or a while has passed: a
 /// record and what became known later are written apart.
-fn with_outcomes(
-    guard: &mut dyn Guarded,
-    before: usize,
-    kills: usize,
-) -> Result<Vec<IncidentReading>, BenchError> {
-    let until = Instant::now() + Duration::from_secs(3);
-    loop {
+fn with_outcomes(guard: &mut dyn Guarded, before: usize, kills: usize) -> Result<Vec<Incident>, BenchError> {
+    let complete = look_until(Duration::from_secs(3), Duration::from_millis(50), || {
         let incidents = wait_for_kills(guard, before, kills)?;
-        let complete = incidents.iter().all(|incident| incident.signal_to_freed_ns.is_some());
-        if complete || Instant::now() > until {
-            return Ok(incidents);
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+        Ok(incidents.iter().all(|incident| incident.signal_to_freed_ns.is_some()).then_some(incidents))
+    })?;
+    complete.map_or_else(|| wait_for_kills(guard, before, kills), Ok)
 }
 
 /// Whether the largest was killed, once, and nobody else.
-fn note_who_died(rounds: &[Round], incidents: &[IncidentReading], report: &mut BenchReport) {
+fn note_who_died(rounds: &[Round], incidents: &[Incident], report: &mut BenchReport) {
     let once = |round: &&Round| {
         round.lost == 0 && incidents.iter().filter(|incident| takes(incident, round.sleeper)).count() == 1
     };
@@ -206,7 +192,7 @@ fn note_who_died(rounds: &[Round], incidents: &[IncidentReading], report: &mut B
         rounds.iter().filter(once).count(),
         rounds.len(),
         incidents.len(),
-        incidents.iter().filter(|incident| incident.trigger == "in-kernel").count()
+        incidents.iter().filter(|incident| incident.trigger == Trigger::InKernel).count()
     ));
     let lost: usize = rounds.iter().map(|round| round.lost).sum();
     if lost > 0 {

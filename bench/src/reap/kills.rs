@@ -160,10 +160,7 @@ fn kill_held(
     }
     let mut end_ns = start_ns;
     for victim in &held {
-        let within = STEP * 2;
-        let dead_ns = victim.wait_dead_ns(within)?;
-        let awaited = || BenchError::Deadline { awaited: "end of a victim".to_owned(), within };
-        end_ns = end_ns.max(dead_ns.ok_or_else(awaited)?);
+        end_ns = end_ns.max(victim.death_ns(STEP * 2)?);
     }
     // What the last one left behind is settled before the next begins.
     thread::sleep(Duration::from_millis(20));
@@ -205,8 +202,7 @@ fn victim(
     bytes: u64,
     quota: Option<&Quota>,
 ) -> Result<Workload, BenchError> {
-    let arguments = ["hold".to_owned(), UID.to_string(), bytes.to_string()];
-    let victim = Workload::start(&options.workload, &arguments)?;
+    let victim = Workload::start(&options.workload, &[&"hold", &UID, &bytes])?;
     let pid = victim.pid().to_string();
     match throttle {
         Throttle::None => {}

@@ -22,8 +22,7 @@ pub(super) struct Hogs {
 impl Hogs {
     pub(super) fn start(options: &Options) -> Result<Self, BenchError> {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(32);
-        let arguments = ["busy".to_owned(), HOG_UID.to_string()];
-        let hogs = (0..cpus * HOGS_A_CPU).map(|_| Workload::start(&options.workload, &arguments));
+        let hogs = (0..cpus * HOGS_A_CPU).map(|_| Workload::start(&options.workload, &[&"busy", &HOG_UID]));
         Ok(Self { _hogs: hogs.collect::<Result<_, _>>()? })
     }
 }

@@ -1,28 +1,27 @@
 //! One guard that has the selection programs, one that has not, the comparators, and a victim.
 
 use crate::{
-    child::Workload,
+    child::{Workload, look_until, wait_for},
     comparator::{
         earlyoom::{self, Earlyoom},
         nohang::Nohang,
     },
     error::BenchError,
-    guarded::{
-        EffortReading, Guarded, IncidentReading, Listing, Memory, SelectionReading, Starter, Triggers,
-    },
+    guarded::{Guarded, Listing, Memory, Starter, Triggers},
     options::Options,
     proc,
     report::BenchReport,
 };
-use std::{
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
-};
+use plimsoll_api::status::SelectionEffort;
+use plimsoll_policy::incident::Incident;
+use std::{path::PathBuf, thread, time::Duration};
 
 /// The largest process of the machine, or so it is meant to be.
 const VICTIM_UID: u32 = 60_022;
 const VICTIM_BYTES: u64 = 256 << 20;
+
+/// Between two looks at what a guard says.
+const POLL: Duration = Duration::from_millis(10);
 
 /// The daemon makes its list anew after so long.
 const REFRESH_MS: u64 = 1_000;
@@ -70,7 +69,7 @@ pub(super) enum Named {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) named: Named,
-    pub(super) effort: EffortReading,
+    pub(super) effort: SelectionEffort,
     /// From a list that was ready, or not, and from programs, or not, as the way says.
     pub(super) as_meant: bool,
 }
@@ -126,8 +125,7 @@ impl<'a> Arena<'a> {
     /// # Errors
     /// It does not start.
     pub(super) fn start_victim(&self) -> Result<Workload, BenchError> {
-        let arguments = ["hold".to_owned(), VICTIM_UID.to_string(), VICTIM_BYTES.to_string()];
-        Workload::start(&self.options.workload, &arguments)
+        Workload::start(&self.options.workload, &[&"hold", &VICTIM_UID, &VICTIM_BYTES])
     }
 
     /// Has a victim chosen so often; nothing where this machine does not have what the way needs.
@@ -165,14 +163,16 @@ impl<'a> Arena<'a> {
         let before = guard.incidents()?.len();
         if way == Way::Warm {
             guard.make_memory(Memory::Near)?;
-            wait_for("list that is ready", guard, |selection| selection.ready_ns.is_some())?;
+            wait_for("list that is ready", POLL, || Ok(guard.selection()?.ready_ns))?;
             if !self.options.quick {
                 // The daemon's list is of any age when memory runs short.
                 thread::sleep(Duration::from_millis(phase_ms));
             }
         }
         guard.make_memory(Memory::Short)?;
-        let incident = wait_for_incident(guard, before)?;
+        // It is written by a thread of its own.
+        let fresh = || Ok(guard.incidents()?.into_iter().nth(before));
+        let incident = wait_for("choice of a victim", POLL, fresh)?;
         let selection = guard.selection()?;
         guard.make_memory(Memory::Plenty)?;
         let named = named(&incident, victim)?;
@@ -192,53 +192,19 @@ impl<'a> Arena<'a> {
 /// It lists from `/proc` until its programs are loaded; whether they were within 20 s.
 fn wait_until_equipped(guard: &mut dyn Guarded) -> Result<bool, BenchError> {
     guard.make_memory(Memory::Near)?;
-    let until = Instant::now() + Duration::from_secs(20);
-    let mut equipped = false;
-    while !equipped && Instant::now() < until {
-        thread::sleep(Duration::from_millis(50));
-        equipped = guard.selection()?.from.as_deref() == Some("programs");
-    }
+    let equipped = look_until(Duration::from_secs(20), Duration::from_millis(50), || {
+        Ok((guard.selection()?.from.as_deref() == Some("programs")).then_some(()))
+    })?;
     guard.make_memory(Memory::Plenty)?;
-    Ok(equipped)
+    Ok(equipped.is_some())
 }
 
-fn wait_for(
-    awaited: &str,
-    guard: &mut dyn Guarded,
-    fulfilled: impl Fn(&SelectionReading) -> bool,
-) -> Result<(), BenchError> {
-    let within = Duration::from_secs(10);
-    let until = Instant::now() + within;
-    while !fulfilled(&guard.selection()?) {
-        if Instant::now() > until {
-            return Err(BenchError::Deadline { awaited: awaited.to_owned(), within });
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
-}
-
-/// It is written by a thread of its own.
-fn wait_for_incident(guard: &mut dyn Guarded, before: usize) -> Result<IncidentReading, BenchError> {
-    let within = Duration::from_secs(10);
-    let until = Instant::now() + within;
-    loop {
-        if let Some(incident) = guard.incidents()?.into_iter().nth(before) {
-            return Ok(incident);
-        }
-        if Instant::now() > until {
-            return Err(BenchError::Deadline { awaited: "choice of a victim".to_owned(), within });
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn named(incident: &IncidentReading, victim: u32) -> Result<Named, BenchError> {
+fn named(incident: &Incident, victim: u32) -> Result<Named, BenchError> {
     let Some(first) = incident.victims.first() else { return Ok(Named::Wrong) };
-    if first.pid == victim {
+    if first.pid.0 == victim {
         return Ok(Named::Victim);
     }
-    let larger = proc::charged_bytes_if_alive(first.pid)?.is_some_and(|bytes| bytes > VICTIM_BYTES);
+    let larger = proc::charged_bytes_if_alive(first.pid.0)?.is_some_and(|bytes| bytes > VICTIM_BYTES);
     Ok(if larger { Named::Larger } else { Named::Wrong })
 }
 

@@ -82,29 +82,21 @@ impl Contender {
         if self.name == TMALLOC { TMALLOC } else { MALLOC }
     }
 
-    /// Starts `BINARY bench-workload ARGUMENTS` with the library loaded before all others.
-    ///
-    /// # Errors
-    /// It does not start, or the library was not loaded: the loader only says so and goes on.
-    pub(super) fn start(
-        &self,
-        binary: &Path,
-        uid: u32,
-        arguments: &[String],
-        variable: (&str, OsString),
-    ) -> Result<Workload, BenchError> {
-        let mut environment = vec![variable];
-        if self.name == UNTRIMMED {
-            environment.push((TUNABLES.0, TUNABLES.1.into()));
-        }
-        environment.extend(self.library.iter().map(|library| ("LD_PRELOAD", library.clone().into())));
-        let workload = Workload::start_as(uid, binary, arguments, &environment)?;
+    /// What has its library loaded before all others, and sets it.
+    pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let tunables = (self.name == UNTRIMMED).then(|| (TUNABLES.0, TUNABLES.1.into()));
+        let library = self.library.iter().map(|library| ("LD_PRELOAD", library.clone().into()));
+        tunables.into_iter().chain(library).collect()
+    }
+
+    /// A process that was started with it; an error where the library was not loaded: the loader only says so and goes on.
+    pub(super) fn verified(&self, workload: Workload) -> Result<Workload, BenchError> {
         let Some(library) = &self.library else { return Ok(workload) };
         let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap_or_default();
         if library.to_str().is_some_and(|library| maps.lines().any(|line| line.ends_with(library))) {
             return Ok(workload);
         }
         let problem = format!("{} was not loaded into it", library.display());
-        Err(BenchError::Workload { workload: arguments.join(" "), problem })
+        Err(BenchError::Workload { workload: self.name.to_owned(), problem })
     }
 }

@@ -8,9 +8,10 @@ use super::{
 use crate::{
     child::{STEP, Workload},
     error::BenchError,
-    guarded::Line,
+    guarded::{Line, is_our_kill},
     report::{BenchReport, Series},
 };
+use plimsoll_policy::incident;
 use plimsoll_sys::process::clock_monotonic_ns;
 
 /// Under the line, and under none.
@@ -27,7 +28,7 @@ const PIECE_BYTES: u64 = 4 << 10;
 const START_IN_NS: u64 = 20_000_000;
 
 /// What became of the processes of one run.
-struct Outcome {
+struct Ran {
     /// From the common start to the end of the last one, in nanoseconds.
     wall_ns: u64,
     /// What each one got.
@@ -74,8 +75,7 @@ fn compare(
         // A fresh line: the account's peak is of this round.
         stage.guard.set_line(LINE)?;
         let asked = run_once(stage, &tmalloc, ASKING, &vec![WANTED_BYTES; processes])?;
-        let account = stage.guard.account(ASKING)?;
-        tally.add(processes, &asked, account.and_then(|account| account.peak_bytes));
+        tally.add(processes, &asked, stage.guard.account(ASKING)?.peak_bytes);
         stage.guard.clear_line(ASKING)?;
         let plain = run_once(stage, &malloc, FREE, &asked.got_bytes)?;
         let millis = |ns: u64| ns as f64 / 1e6;
@@ -103,15 +103,14 @@ fn run_once(
     contender: &Contender,
     uid: u32,
     wanted_bytes: &[u64],
-) -> Result<Outcome, BenchError> {
-    let piece = [PIECE_BYTES.to_string()];
-    let mut processes: Vec<Workload> =
-        wanted_bytes.iter().map(|_| stage.start(contender, "ask", uid, &piece)).collect::<Result<_, _>>()?;
+) -> Result<Ran, BenchError> {
+    let start = |_: &u64| stage.start(contender, "ask", uid, &[&PIECE_BYTES]);
+    let mut processes: Vec<Workload> = wanted_bytes.iter().map(start).collect::<Result<_, _>>()?;
     let start_ns = clock_monotonic_ns() + START_IN_NS;
     for (process, bytes) in processes.iter_mut().zip(wanted_bytes) {
         process.tell(&format!("go {bytes} {start_ns}"))?;
     }
-    let mut outcome = Outcome { wall_ns: 0, got_bytes: Vec::new(), refused: 0, exited_well: 0 };
+    let mut outcome = Ran { wall_ns: 0, got_bytes: Vec::new(), refused: 0, exited_well: 0 };
     for process in &mut processes {
         match process.expect_numbers("asked") {
             Ok([bytes, refused]) => {
@@ -129,7 +128,7 @@ fn run_once(
 }
 
 impl Tally {
-    fn add(&mut self, processes: usize, asked: &Outcome, peak_bytes: Option<u64>) {
+    fn add(&mut self, processes: usize, asked: &Ran, peak_bytes: Option<u64>) {
         self.processes += processes;
         self.refused += asked.refused;
         self.exited_well += asked.exited_well;
@@ -145,17 +144,17 @@ impl Tally {
         report: &mut BenchReport,
     ) -> Result<(), BenchError> {
         let fresh = stage.guard.incidents()?.split_off(before);
-        let count = |action: &str| fresh.iter().filter(|incident| incident.action == action).count();
+        let refusals = fresh.iter().filter(|incident| incident.action == incident::Outcome::Refuse).count();
         let above = self.peaks_bytes.iter().filter(|peak| **peak > LINE.hard_bytes as f64).count();
         report.note(format!(
             "{case}: {} of {} processes were refused, {} exited with 0; {} kills; the account was over its line of {} bytes in {above} of {} rounds; {} refusals are recorded",
             self.refused,
             self.processes,
             self.exited_well,
-            fresh.iter().filter(|incident| incident.is_our_kill()).count(),
+            fresh.iter().filter(|incident| is_our_kill(incident)).count(),
             LINE.hard_bytes,
             self.peaks_bytes.len(),
-            count("refuse"),
+            refusals,
         ));
         Ok(())
     }

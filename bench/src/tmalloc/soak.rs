@@ -9,7 +9,7 @@ use super::{
 use crate::{
     child::{STEP, Workload},
     error::BenchError,
-    guarded::Line,
+    guarded::{Line, is_our_kill},
     report::{BenchReport, Series},
 };
 use std::time::{Duration, Instant};
@@ -67,8 +67,8 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         storm::disturb(stage, &mut crowd, &mut findings)?;
         tally.hear(&mut probes)?;
         storm::rest(stage, &mut crowd, &mut findings)?;
-        let account = stage.guard.account(storm::UID)?;
-        tally.peaks_bytes.extend(account.and_then(|account| account.peak_bytes).map(|bytes| bytes as f64));
+        let peak_bytes = stage.guard.account(storm::UID)?.peak_bytes;
+        tally.peaks_bytes.extend(peak_bytes.map(|bytes| bytes as f64));
     }
     drop(crowd);
     for probe in probes {
@@ -77,14 +77,13 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     findings.add_rows(CASE, report);
     report.add_row(CASE, Series { variant: "peak of the account", figures: &tally.peaks_bytes }, "bytes");
     let fresh = stage.guard.incidents()?.split_off(before);
-    let kills = fresh.iter().filter(|incident| incident.is_our_kill()).count();
+    let kills = fresh.iter().filter(|incident| is_our_kill(incident)).count();
     report.note(tally.words(&findings, kills));
     stage.guard.clear_line(storm::UID)
 }
 
 fn probe(stage: &Stage<'_>, seed: usize) -> Result<Workload, BenchError> {
-    let arguments = ["probe".to_owned(), storm::UID.to_string(), (seed + 1).to_string()];
-    Workload::start_as(storm::UID, &stage.options.workload, &arguments, &[stage.environment()])
+    Workload::start_prepared(stage.command(storm::UID), &[&"probe", &storm::UID, &(seed + 1)])
 }
 
 impl Tally {

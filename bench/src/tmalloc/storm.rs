@@ -3,9 +3,9 @@
 
 use super::{MIB, Stage, allocators::TMALLOC};
 use crate::{
-    child::Workload,
+    child::{Workload, look_until},
     error::BenchError,
-    guarded::{AccountReading, Guarded, Line},
+    guarded::{AccountReading, Line, is_our_kill},
     proc,
     report::{BenchReport, Series},
     workload::Random,
@@ -72,7 +72,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     let empty = wait_for_rest(stage, |account| account.usage_bytes == 0)?.0;
     findings.add_rows(CASE, report);
     let fresh = stage.guard.incidents()?.split_off(before);
-    let kills = fresh.iter().filter(|incident| incident.is_our_kill()).count();
+    let kills = fresh.iter().filter(|incident| is_our_kill(incident)).count();
     report.note(format!(
         "{CASE}: {} processes and the daemon {} times were killed by the bench, {kills} processes by the guard, {} ended otherwise; {} grants and {} refusals; with all gone {} bytes are charged and {} reserved",
         findings.killed,
@@ -103,11 +103,10 @@ impl Crowd {
     pub(super) fn fill(&mut self, stage: &Stage<'_>, wanted: usize) -> Result<(), BenchError> {
         while self.members.len() < wanted {
             self.started += 1;
-            let arguments = ["grab".to_owned(), UID.to_string(), self.started.to_string()];
             let Some(tmalloc) = stage.contenders.iter().find(|contender| contender.name == TMALLOC) else {
                 return Ok(());
             };
-            let mut member = tmalloc.start(&stage.options.workload, UID, &arguments, stage.environment())?;
+            let mut member = stage.start(tmalloc, "grab", UID, &[&self.started])?;
             member.tell("go")?;
             self.members.push(member);
         }
@@ -178,7 +177,7 @@ pub(super) fn rest(
     findings: &mut Findings,
 ) -> Result<(), BenchError> {
     crowd.stop(findings)?;
-    let first = account(stage.guard.as_mut())?;
+    let first = stage.guard.account(UID)?;
     let (rest, waited) = wait_for_rest(stage, |account| account.reserved_bytes == 0)?;
     findings.rest_ms.push(waited.as_secs_f64() * 1e3);
     findings.reserved_at_first_bytes.push(first.reserved_bytes as f64);
@@ -191,24 +190,16 @@ pub(super) fn rest(
     crowd.resume()
 }
 
-fn account(guard: &mut dyn Guarded) -> Result<AccountReading, BenchError> {
-    guard.account(UID)?.ok_or_else(|| BenchError::malformed("the storm's account", "it is gone"))
-}
-
 /// Reads the account until it is at rest, or has not come to it in time: what it is then, and how long that took.
 fn wait_for_rest(
     stage: &mut Stage<'_>,
     at_rest: impl Fn(&AccountReading) -> bool,
 ) -> Result<(AccountReading, Duration), BenchError> {
     let within = if stage.options.quick { QUICK_REST_WITHIN } else { REST_WITHIN };
-    let began = Instant::now();
-    loop {
-        let reading = account(stage.guard.as_mut())?;
-        if at_rest(&reading) || began.elapsed() > within {
-            return Ok((reading, began.elapsed()));
-        }
-        thread::sleep(POLL);
-    }
+    let (began, guard) = (Instant::now(), stage.guard.as_mut());
+    let resting = look_until(within, POLL, || Ok(Some(guard.account(UID)?).filter(&at_rest)))?;
+    let elapsed = began.elapsed();
+    Ok((resting.map_or_else(|| guard.account(UID), Ok)?, elapsed))
 }
 
 impl Findings {

@@ -12,9 +12,10 @@ use nix::{
     sys::{statfs, statvfs},
 };
 use std::{
+    fmt::Display,
     fs::{self, File},
     io::Write,
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -77,7 +78,10 @@ impl Data {
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir_in(parent)
             .map_err(BenchError::io(format!("folder in {}", parent.display())))?;
-        let broom = start_broom(binary, folder.path())?;
+        let path = fs::canonicalize(folder.path()).map_err(BenchError::io("find the folder"))?;
+        let name = scope::path();
+        let words: [&dyn Display; 3] = [&"broom", &name.trim_start_matches('/'), &path.display()];
+        let broom = Workload::start(binary, &words)?;
         let file = |name: &str, bytes| write_file(&folder.path().join(name), bytes);
         let (timed, large) = (file("timed", sizes.timed_bytes)?, file("large", sizes.large_bytes)?);
         let stream = file("stream", sizes.stream_bytes)?;
@@ -110,17 +114,6 @@ impl Data {
         }
         Ok(())
     }
-}
-
-/// In a process group of its own: what ends the bench from a terminal does not end it.
-fn start_broom(binary: &Path, folder: &Path) -> Result<Workload, BenchError> {
-    let folder = fs::canonicalize(folder).map_err(BenchError::io(format!("find {}", folder.display())))?;
-    let scope = scope::path().trim_start_matches('/').to_owned();
-    let mut command = Command::new(binary);
-    command.args(["bench-workload", "broom", &scope]).arg(folder).process_group(0);
-    let mut broom = Workload::spawn(command, "broom")?;
-    broom.expect("ready")?;
-    Ok(broom)
 }
 
 fn forget_file(file: &File, path: &Path) -> Result<(), BenchError> {

@@ -2,7 +2,7 @@
 
 use super::{OFF, Stage, segment::STARTER_UID};
 use crate::{
-    child::{STEP, Workload},
+    child::STEP,
     error::BenchError,
     report::{BenchReport, Series},
 };
@@ -78,16 +78,11 @@ fn attempt(stage: &mut Stage<'_>, settings: &[(&str, u64)]) -> Result<(bool, u64
     let locked_bytes = stage.scope.locked_bytes()?;
     // All of the memory but what is locked, and half of that: too much while it is, enough once it is not.
     let bytes = stage.sizes.memory_bytes - stage.sizes.large_bytes / 2;
-    let arguments = ["hog".to_owned(), STARTER_UID.to_string(), bytes.to_string()];
-    let mut task = stage.start_in_scope(&arguments)?;
+    let mut task = stage.start_in_scope(&[&"hog", &STARTER_UID, &bytes])?;
     task.tell("go")?;
     let alive = task.expect("touched").is_ok();
     drop(peer);
-    end(task)?;
+    task.kill()?;
     reader.finish(STEP)?;
     Ok((alive, locked_bytes))
-}
-
-fn end(task: Workload) -> Result<(), BenchError> {
-    task.kill()
 }

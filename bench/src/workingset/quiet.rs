@@ -8,7 +8,7 @@ use crate::{
     report::{BenchReport, Series},
 };
 use std::{
-    fmt::Write,
+    fmt::{Display, Write},
     fs,
     path::Path,
     time::{Duration, Instant},
@@ -39,17 +39,10 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
             return Ok(());
         }
     };
-    let began = Instant::now();
     let kernel_before = stage.scope.kernel_kills()?;
-    let victims_before = stage.floor_victims(began, &[])?;
-    let mut builder = stage.start_in_scope(&[
-        "start".to_owned(),
-        STARTER_UID.to_string(),
-        "-".to_owned(),
-        "/bin/sh".to_owned(),
-        "-c".to_owned(),
-        build.clone(),
-    ])?;
+    let victims_before = stage.floor_victims()?.len();
+    let words: [&dyn Display; 6] = [&"start", &STARTER_UID, &"-", &"/bin/sh", &"-c", &build];
+    let mut builder = stage.start_in_scope(&words)?;
     // Once for the caches.
     build_seconds(&mut builder, &build)?;
     let until = Instant::now() + if stage.options.quick { Duration::ZERO } else { stage.options.quiet };
@@ -81,7 +74,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     report.note(format!(
         "quiet: {} killed by the kernel, {} by the guard",
         stage.scope.kernel_kills()?.saturating_sub(kernel_before),
-        stage.floor_victims(began, &victims_before)?.len(),
+        stage.floor_victims()?.len().saturating_sub(victims_before),
     ));
     Ok(())
 }

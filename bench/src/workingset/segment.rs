@@ -3,13 +3,14 @@
 
 use super::Stage;
 use crate::{
-    child::{STEP, Workload},
+    child::{STEP, Workload, look_until},
     error::BenchError,
     scope::Scope,
 };
 use std::{
     collections::HashSet,
     ffi::OsString,
+    fmt::Display,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -140,9 +141,7 @@ impl Stage<'_> {
     pub(super) fn run_segment(&mut self, course: &Course<'_>) -> Result<Segment, BenchError> {
         self.data.forget()?;
         self.protect(course.settings)?;
-        let began = Instant::now();
-        // Those that a question about this stretch may also be answered with.
-        let victims_before = self.floor_victims(began.checked_sub(START_PAUSE).unwrap_or(began), &[])?;
+        let victims_before = self.floor_victims()?.len();
         let kernel_before = self.scope.kernel_kills()?;
         let over = Over::default();
         let ran = thread::scope(|scope| {
@@ -155,7 +154,7 @@ impl Stage<'_> {
         self.scope.hold_reading(&self.data.timed, None);
         let (mut segment, hogs) = ran?;
         segment.kills.kernel = self.scope.kernel_kills()?.saturating_sub(kernel_before);
-        for victim in self.floor_victims(began, &victims_before)? {
+        for victim in self.floor_victims()?.into_iter().skip(victims_before) {
             let count =
                 if hogs.contains(&victim) { &mut segment.kills.guard } else { &mut segment.kills.others };
             *count += 1;
@@ -224,33 +223,26 @@ impl Stage<'_> {
     }
 
     /// In the cgroup, and ready.
-    pub(super) fn start_in_scope(&self, arguments: &[String]) -> Result<Workload, BenchError> {
-        let workload = Workload::start(&self.options.workload, arguments)?;
+    pub(super) fn start_in_scope(&self, words: &[&dyn Display]) -> Result<Workload, BenchError> {
+        let workload = Workload::start(&self.options.workload, words)?;
         self.scope.hold(workload.pid())?;
         Ok(workload)
     }
 
     pub(super) fn start_reader(&self, file: &Path) -> Result<Workload, BenchError> {
-        self.start_in_scope(&["read".to_owned(), READER_UID.to_string(), shown(file)])
+        self.start_in_scope(&[&"read", &READER_UID, &file.display()])
     }
 
     fn start_stream(&self) -> Result<Workload, BenchError> {
-        let file = shown(&self.data.stream);
-        let mut stream = self.start_in_scope(&["stream".to_owned(), STREAM_UID.to_string(), file])?;
+        let mut stream = self.start_in_scope(&[&"stream", &STREAM_UID, &self.data.stream.display()])?;
         stream.tell("go")?;
         Ok(stream)
     }
 
     fn start_starter(&self) -> Result<Option<Workload>, BenchError> {
         let Some(program) = &self.data.program else { return Ok(None) };
-        let arguments = [
-            "start".to_owned(),
-            STARTER_UID.to_string(),
-            shown(&program.folder),
-            shown(&program.path()),
-            "--version".to_owned(),
-        ];
-        self.start_in_scope(&arguments).map(Some)
+        let (libraries, path) = (program.folder.display(), program.path());
+        self.start_in_scope(&[&"start", &STARTER_UID, &libraries, &path.display(), &"--version"]).map(Some)
     }
 
     /// How to start one that takes all there is.
@@ -281,16 +273,8 @@ impl Stage<'_> {
 
     /// Waits until so many bytes of the cgroup are locked; whether they are.
     pub(super) fn wait_locked(&self, bytes: u64, within: Duration) -> Result<bool, BenchError> {
-        let until = Instant::now() + within;
-        loop {
-            if self.scope.locked_bytes()? >= bytes {
-                return Ok(true);
-            }
-            if Instant::now() > until {
-                return Ok(false);
-            }
-            thread::sleep(POLL);
-        }
+        let locked = || Ok((self.scope.locked_bytes()? >= bytes).then_some(()));
+        look_until(within, POLL, locked).map(|locked| locked.is_some())
     }
 }
 
@@ -303,8 +287,7 @@ struct Hog {
 
 impl Hog {
     fn start(&self, scope: &Scope) -> Result<Workload, BenchError> {
-        let arguments = ["hog".to_owned(), HOG_UID.to_string(), self.bytes.to_string()];
-        let mut hog = Workload::start(&self.binary, &arguments)?;
+        let mut hog = Workload::start(&self.binary, &[&"hog", &HOG_UID, &self.bytes])?;
         scope.hold(hog.pid())?;
         // One that a guard was quicker to kill takes no word any more; it counts as dead like any other.
         drop(hog.tell("go"));
@@ -388,8 +371,4 @@ fn since(timed: &Timed, began: Instant) -> Vec<Taken> {
 
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, BenchError> {
     thread.join().map_err(|_panic| BenchError::malformed("a thread of the bench", "it panicked"))
-}
-
-fn shown(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

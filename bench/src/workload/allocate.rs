@@ -4,7 +4,7 @@
 //! - `churn UID NAMES`: blocks come and go for a given time.
 //! - `grow UID NAMES`: blocks are kept, and those calls that brought memory in are timed.
 //! - `ask UID NAMES PIECE`: the seed's process: it asks piece by piece until it is refused.
-//! - `grab UID SEED`: sizes, moments and order by chance, until told to stop.
+//! - `grab UID NAMES SEED`: sizes, moments and order by chance, until told to stop.
 //! - `probe UID SEED`: asks the coordinator in its own words, and looks whether its refusals are so.
 
 pub(super) mod ask;

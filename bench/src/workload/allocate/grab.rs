@@ -1,4 +1,4 @@
-//! `grab UID SEED`: allocates and frees by chance, by tmalloc, touching all it gets.
+//! `grab UID NAMES SEED`: allocates and frees by chance, touching all it gets.
 //!
 //! `go` begins, `stop` ends it, with what it holds: `stopped GRANTS REFUSALS`. It may be killed at any time.
 
@@ -37,11 +37,11 @@ struct Grabber<'a> {
 /// Runs it.
 ///
 /// # Errors
-/// Bad arguments, not root, no tmalloc.
+/// Bad arguments, not root, no such allocator.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
-    let seed = number(arguments, 1)?;
-    let allocator = allocator(&["tmalloc".to_owned()], 0)?;
+    let allocator = allocator(arguments, 1)?;
+    let seed = number(arguments, 2)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
     let mut grabber = Grabber {
         allocator: &allocator,

@@ -1,33 +1,27 @@
-//! Runs `bench workingset` in its quick form, without a guard and beside guards that only pretend: shows that the workers,
-//! the cgroup and the bookkeeping work, and that a guard is believed in nothing that can be measured.
-#![expect(
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "a file in tests/ is a test module as a whole, its helpers included"
-)]
+//! `bench workingset` without a guard and beside guards that only pretend: a guard is believed in nothing that can be
+//! measured.
 
+use super::{WORKLOADS, incident, kill, lock, measure, processes_of, quick, row};
 use plimsoll_bench::{
-    BenchError, BenchReport, Guarded, Options, Triggers, guarded::IncidentReading, guarded::Line, run_with,
+    BenchError, BenchReport, Guarded, Options, Triggers,
+    guarded::{AccountReading, Line},
 };
+use plimsoll_policy::incident::{Guard, Incident, Outcome};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt,
+    path::Path,
     process::{Command, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tempfile::TempDir;
-
-/// The benches share a cgroup by name, and test users.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// The bench's hogs and streams.
 const HOG_UID: u32 = 60_032;
@@ -40,10 +34,6 @@ const EARLY_BYTES: u64 = 8 << 20;
 struct Shared {
     settings: Vec<String>,
     victims: Vec<u32>,
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes down what it is set to; a thread of it kills, while it is on, one user's process that has too much.
@@ -85,21 +75,12 @@ fn kill_once(shared: &Mutex<Shared>, prey: Prey) {
     let name = format!("plimsoll-bench-{}/cgroup.procs", std::process::id());
     let texts = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"]
         .map(|root| fs::read_to_string(Path::new(root).join(&name)).unwrap_or_default());
-    for pid in texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse::<u32>().ok()) {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let field = |name: &str| -> Option<u64> {
-            status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
-        };
+    let listed: Vec<u32> =
+        texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse().ok()).collect();
+    for (pid, bytes) in processes_of(prey.uid) {
         let known = lock(shared).victims.contains(&pid);
-        let found = field("Uid:") == Some(u64::from(prey.uid))
-            && field("RssAnon:").is_some_and(|kib| kib * 1024 >= prey.bytes);
-        if found && !known {
-            let number = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
-            let sent = pidfd_open(number, PidfdFlags::empty())
-                .is_ok_and(|pidfd| pidfd_send_signal(pidfd, Signal::KILL).is_ok());
-            if sent {
-                lock(shared).victims.push(pid);
-            }
+        if listed.contains(&pid) && bytes >= prey.bytes && !known && kill(pid) {
+            lock(shared).victims.push(pid);
         }
     }
 }
@@ -113,12 +94,13 @@ impl Guarded for PretendingGuard {
         Ok(())
     }
 
-    fn usage_bytes(&mut self, _uid: u32) -> Result<Option<u64>, BenchError> {
-        Ok(None)
+    fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
+        Ok(AccountReading::default())
     }
 
-    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
-        Ok(Vec::new())
+    fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
+        let victims = lock(&self.shared).victims.clone();
+        Ok(victims.into_iter().map(|pid| incident(Guard::Workingset, Outcome::Kill, [pid])).collect())
     }
 
     fn pid(&self) -> Option<u32> {
@@ -131,10 +113,6 @@ impl Guarded for PretendingGuard {
         lock(&self.shared).settings.push(words.join(" "));
         Ok(())
     }
-
-    fn floor_victims(&mut self, _within: Duration) -> Result<Vec<u32>, BenchError> {
-        Ok(lock(&self.shared).victims.clone())
-    }
 }
 
 impl Drop for PretendingGuard {
@@ -146,15 +124,8 @@ impl Drop for PretendingGuard {
     }
 }
 
-fn quick(only: &str, data: &Path) -> Options {
-    Options {
-        quick: true,
-        plimsoll: PathBuf::from("/nonexistent/plimsoll"),
-        workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
-        only: Some(only.to_owned()),
-        data: Some(data.to_owned()),
-        ..Options::default()
-    }
+fn options(only: &str, data: &Path) -> Options {
+    Options { data: Some(data.to_owned()), ..quick(Some(only)) }
 }
 
 /// A folder on a disk that the workers' users find their way to; `None`, and a line, where there is no memory cgroup or the
@@ -167,7 +138,7 @@ fn folder(test: &str) -> Option<TempDir> {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let kind = nix::sys::statfs::statfs(folder.path()).unwrap().filesystem_type();
     if kind == nix::sys::statfs::TMPFS_MAGIC {
         println!("SKIPPED: {test}: the temporary folder is in memory");
@@ -181,20 +152,10 @@ fn measured(
     shared: &Arc<Mutex<Shared>>,
     prey: Option<Prey>,
 ) -> Result<BenchReport, BenchError> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |triggers: Triggers| {
+    measure("workingset", options, |triggers| {
         assert_eq!(triggers, Triggers::WorkingSet);
-        Ok(Box::new(PretendingGuard::start(shared, prey)) as Box<dyn Guarded>)
-    };
-    run_with("workingset", options, &start)
-}
-
-fn largest(report: &BenchReport, variant: &str) -> f64 {
-    report.rows.iter().find(|row| row.variant == variant).unwrap_or_else(|| panic!("{variant}: {report}")).max
-}
-
-fn median(report: &BenchReport, variant: &str) -> f64 {
-    report.rows.iter().find(|row| row.variant == variant).unwrap_or_else(|| panic!("{variant}: {report}")).p50
+        Ok(PretendingGuard::start(shared, prey))
+    })
 }
 
 #[test]
@@ -202,19 +163,18 @@ fn without_a_guard_the_rest_is_measured_and_nothing_is_left_behind() {
     let Some(folder) = folder("without_a_guard_the_rest_is_measured_and_nothing_is_left_behind") else {
         return;
     };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let refuse = |_: Triggers| Err(BenchError::UnknownBench { name: "of lines".to_owned() });
-    let report = run_with("workingset", &quick("demo, disk", folder.path()), &refuse).unwrap();
+    let refuse = |_| Err::<PretendingGuard, _>(BenchError::UnknownBench { name: "of lines".to_owned() });
+    let report = measure("workingset", &options("demo, disk", folder.path()), refuse).unwrap();
     assert!(
         report.notes.iter().any(|note| note.starts_with("all that is protected is left out: ")),
         "{report}"
     );
     assert!(report.rows.iter().all(|row| !row.variant.starts_with("protected")), "{report}");
     // A machine that pages out by itself (DAMON) takes a part now and then.
-    assert_eq!(median(&report, "cached, read from the disk").to_bits(), 0.0_f64.to_bits(), "{report}");
+    assert_eq!(row(&report, "cached, read from the disk").p50.to_bits(), 0.0_f64.to_bits(), "{report}");
     // Each hog throws it out.
-    assert!(largest(&report, "unprotected, read from the disk") > 5.0, "{report}");
-    assert!(largest(&report, "unprotected, killed by the kernel") >= 1.0, "{report}");
+    assert!(row(&report, "unprotected, read from the disk").max > 5.0, "{report}");
+    assert!(row(&report, "unprotected, killed by the kernel").max >= 1.0, "{report}");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "files are left");
     let name = format!("plimsoll-bench-{}", std::process::id());
     for controller in ["", "memory", "blkio"] {
@@ -227,9 +187,9 @@ fn each_kill_is_counted_for_who_sent_it() {
     let Some(folder) = folder("each_kill_is_counted_for_who_sent_it") else { return };
     let shared = Arc::default();
     let prey = Some(Prey { uid: HOG_UID, bytes: EARLY_BYTES });
-    let report = measured(&quick("demo, disk", folder.path()), &shared, prey).unwrap();
-    assert!(largest(&report, "protected, hogs killed by the guard") >= 1.0, "{report}");
-    assert!(largest(&report, "unprotected, killed by the kernel") >= 1.0, "{report}");
+    let report = measured(&options("demo, disk", folder.path()), &shared, prey).unwrap();
+    assert!(row(&report, "protected, hogs killed by the guard").max >= 1.0, "{report}");
+    assert!(row(&report, "unprotected, killed by the kernel").max >= 1.0, "{report}");
     assert!(report.notes.iter().all(|note| !note.contains("that were no hogs")), "{report}");
     // Checked once at the begin; then off, and in its turn each way with its own.
     let settings = lock(&shared).settings.clone();
@@ -243,7 +203,7 @@ fn each_kill_is_counted_for_who_sent_it() {
 fn a_guard_that_kills_another_worker_fails_the_bench() {
     let Some(folder) = folder("a_guard_that_kills_another_worker_fails_the_bench") else { return };
     let prey = Some(Prey { uid: STREAM_UID, bytes: 0 });
-    let error = measured(&quick("demo, disk", folder.path()), &Arc::default(), prey).unwrap_err();
+    let error = measured(&options("demo, disk", folder.path()), &Arc::default(), prey).unwrap_err();
     assert!(error.to_string().contains("stream"), "{error}");
 }
 
@@ -254,21 +214,21 @@ fn protection_that_protects_nothing_never_reaches_its_figure_and_releases_nothin
     else {
         return;
     };
-    let report = measured(&quick("fits", folder.path()), &Arc::default(), None).unwrap();
-    let locked = largest(&report, "protected, clean_low_ratio 40, locked before");
+    let report = measured(&options("fits", folder.path()), &Arc::default(), None).unwrap();
+    let locked = row(&report, "protected, clean_low_ratio 40, locked before").max;
     assert_eq!(locked.to_bits(), 0.0_f64.to_bits(), "{report}");
     let note = "fits once released: protected, clean_low_ratio 40: 2 of 2 tasks lived; \
                 the file was locked before 0 of them";
     assert!(report.notes.iter().any(|found| found == note), "{report}");
     if report.rows.iter().any(|row| row.variant == "vmtouch -l") {
-        assert_eq!(largest(&report, "vmtouch -l").to_bits(), 0.0_f64.to_bits(), "{report}");
+        assert_eq!(row(&report, "vmtouch -l").max.to_bits(), 0.0_f64.to_bits(), "{report}");
     }
 }
 
 #[test]
 fn the_timeline_holds_both_moments() {
     let Some(folder) = folder("the_timeline_holds_both_moments") else { return };
-    let report = measured(&quick("timeline", folder.path()), &Arc::default(), None).unwrap();
+    let report = measured(&options("timeline", folder.path()), &Arc::default(), None).unwrap();
     let [trace] = &report.traces[..] else { panic!("{report}") };
     assert!(trace.points.iter().any(|[at, _]| *at < 0.0), "{trace:?}");
     assert!(trace.points.iter().any(|[at, _]| *at > 0.5), "{trace:?}");
@@ -280,20 +240,20 @@ fn the_timeline_holds_both_moments() {
 #[test]
 fn cost_is_paired_with_protection_on_and_off() {
     let Some(folder) = folder("cost_is_paired_with_protection_on_and_off") else { return };
-    let report = measured(&quick("cost", folder.path()), &Arc::default(), None).unwrap();
+    let report = measured(&options("cost", folder.path()), &Arc::default(), None).unwrap();
     for case in ["cost, cached reads of 4 KiB", "cost, stream"] {
         let ratio = report.ratios.iter().find(|ratio| ratio.case == case);
         assert!(ratio.is_some_and(|ratio| ratio.of == "on" && ratio.to == "off"), "{report}");
     }
     // A system call and a copy are more, a read from a disk is less.
-    let nanoseconds = median(&report, "off");
+    let nanoseconds = row(&report, "off").p50;
     assert!((100.0..100_000.0).contains(&nanoseconds), "{report}");
 }
 
 #[test]
 fn a_build_is_timed_and_one_that_fails_is_an_error() {
     let Some(folder) = folder("a_build_is_timed_and_one_that_fails_is_an_error") else { return };
-    let mut options = quick("quiet", folder.path());
+    let mut options = options("quiet", folder.path());
     options.build = Some("true".to_owned());
     let report = measured(&options, &Arc::default(), None).unwrap();
     assert!(report.ratios.iter().any(|ratio| ratio.case == "quiet" && ratio.of == "on"), "{report}");
@@ -312,14 +272,13 @@ fn files_in_memory_measure_nothing_and_are_refused() {
         return;
     }
     let error =
-        measured(&quick("demo", Path::new("/dev/shm")), &Arc::default(), None).unwrap_err().to_string();
+        measured(&options("demo", Path::new("/dev/shm")), &Arc::default(), None).unwrap_err().to_string();
     assert_eq!(error, "/dev/shm is in memory: choose a folder on a disk with --data");
 }
 
 #[test]
 fn a_bench_that_is_killed_leaves_neither_files_nor_cgroups() {
     let Some(folder) = folder("a_bench_that_is_killed_leaves_neither_files_nor_cgroups") else { return };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let data = folder.path().join("plimsoll-bench-data-x");
     fs::create_dir(&data).unwrap();
     fs::write(data.join("timed"), "x").unwrap();
@@ -332,7 +291,7 @@ fn a_bench_that_is_killed_leaves_neither_files_nor_cgroups() {
         .unwrap();
     let scope = root.join(name);
     fs::create_dir(&scope).unwrap();
-    let binary = env!("CARGO_BIN_EXE_plimsoll-bench-workload");
+    let binary = WORKLOADS;
     let piped = |command: &mut Command| command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut left = piped(Command::new(binary).args(["bench-workload", "busy", "60032"]));
     let mut broom = piped(Command::new(binary).args(["bench-workload", "broom", name]).arg(&data));
@@ -354,7 +313,7 @@ fn a_bench_that_is_killed_leaves_neither_files_nor_cgroups() {
 
 #[test]
 fn what_is_on_a_leash_ends_with_whoever_holds_it() {
-    let binary = env!("CARGO_BIN_EXE_plimsoll-bench-workload");
+    let binary = WORKLOADS;
     let script = "\"$0\" bench-workload leash $$ sleep 60 & echo $!; wait";
     let mut holder =
         Command::new("/bin/sh").args(["-c", script, binary]).stdout(Stdio::piped()).spawn().unwrap();
@@ -393,8 +352,7 @@ fn a_broom_sweeps_nothing_but_what_is_a_benchs() {
         ("plimsoll-bench-../x", Path::new("/nonexistent/plimsoll-bench-data-x")),
         ("plimsoll-bench-1", Path::new("plimsoll-bench-data-x")),
     ] {
-        let binary = env!("CARGO_BIN_EXE_plimsoll-bench-workload");
-        let status = Command::new(binary)
+        let status = Command::new(WORKLOADS)
             .args(["bench-workload", "broom", name])
             .arg(path)
             .stdin(Stdio::null())

@@ -1,36 +1,28 @@
-//! Runs every bench in its quick form, against a guard that polls: shows that workloads, comparators and bookkeeping
-//! work, and that a guard which does not guard is found out.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "a file in tests/ is a test module as a whole, its helpers included"
-)]
+//! The benches of lines, of the reaper and of selection.
 
+use super::{WORKLOADS, has_ratio, incident, kill, lock, measure, processes, processes_of, quick, row, rows};
+use plimsoll_api::status::{Selection, SelectionEffort};
 use plimsoll_bench::{
-    BenchError, BenchReport, Guarded, Options, Triggers,
-    guarded::{EffortReading, IncidentReading, Line, Listing, Memory, SelectionReading, VictimReading},
-    run, run_with,
+    BenchError, BenchReport, Guarded, Triggers,
+    guarded::{AccountReading, Line, Listing, Memory},
+    run,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use plimsoll_policy::incident::{Guard, Incident, Outcome};
 use std::{
     collections::HashMap,
-    fs,
-    path::PathBuf,
+    process::Command,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-/// Benches use the same test users and must not meet.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[derive(Debug, Default)]
 struct Shared {
     lines: HashMap<u32, u64>,
-    incidents: Vec<IncidentReading>,
+    incidents: Vec<Incident>,
 }
 
 /// Whom a [`PollingGuard`] kills.
@@ -47,30 +39,6 @@ struct PollingGuard {
     shared: Arc<Mutex<Shared>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Processes of the user, by real uid, with anonymous plus swapped bytes.
-fn processes(uid: u32) -> Vec<(u32, u64)> {
-    let field = |text: &str, name: &str| -> Option<u64> {
-        text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
-    };
-    fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let status = fs::read_to_string(entry.path().join("status")).ok()?;
-            if field(&status, "Uid:") != Some(u64::from(uid)) {
-                return None;
-            }
-            let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).ok()?;
-            Some((pid, (field(&rollup, "Anonymous:")? + field(&rollup, "Swap:")?) * 1024))
-        })
-        .collect()
 }
 
 impl PollingGuard {
@@ -93,13 +61,8 @@ impl PollingGuard {
     }
 }
 
-fn kill(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
-    pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|fd| pidfd_send_signal(fd, Signal::KILL).is_ok())
-}
-
 fn guard_once(shared: &Mutex<Shared>, uid: u32, line: u64, kills: Kills) {
-    let found = processes(uid);
+    let found = processes_of(uid);
     let usage: u64 = found.iter().map(|(_, bytes)| bytes).sum();
     let Some((pid, _)) = found.iter().max_by_key(|(_, bytes)| *bytes).filter(|_| usage > line) else {
         return;
@@ -110,20 +73,16 @@ fn guard_once(shared: &Mutex<Shared>, uid: u32, line: u64, kills: Kills) {
     }
     if kill(*pid) {
         let signalled = Instant::now();
-        lock(shared).incidents.push(IncidentReading {
-            trigger: "daemon".to_owned(),
-            action: "kill".to_owned(),
-            victims: vec![VictimReading { pid: *pid }],
-            overshoot_bytes: usage - line,
-            cross_to_signal_ns: Some(0),
-            signal_to_freed_ns: None,
-        });
+        let killed = incident(Guard::Limits, Outcome::Kill, [*pid]);
+        lock(shared).incidents.push(Incident { overshoot_bytes: usage - line, ..killed });
         // One victim at a time: wait until its memory is gone.
-        while processes(uid).iter().any(|(other, bytes)| other == pid && *bytes > 0) {
+        while processes_of(uid).iter().any(|(other, bytes)| other == pid && *bytes > 0) {
             thread::sleep(Duration::from_millis(1));
         }
-        if let Some(incident) =
-            lock(shared).incidents.iter_mut().rfind(|one| one.victims.iter().any(|victim| victim.pid == *pid))
+        if let Some(incident) = lock(shared)
+            .incidents
+            .iter_mut()
+            .rfind(|one| one.victims.iter().any(|victim| victim.pid.0 == *pid))
         {
             incident.signal_to_freed_ns = u64::try_from(signalled.elapsed().as_nanos()).ok();
         }
@@ -141,16 +100,13 @@ impl Guarded for PollingGuard {
         Ok(())
     }
 
-    fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError> {
-        Ok(Some(processes(uid).iter().map(|(_, bytes)| bytes).sum()))
+    fn account(&mut self, uid: u32) -> Result<AccountReading, BenchError> {
+        let usage_bytes = processes_of(uid).iter().map(|(_, bytes)| bytes).sum();
+        Ok(AccountReading { usage_bytes, ..AccountReading::default() })
     }
 
-    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+    fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
         Ok(lock(&self.shared).incidents.clone())
-    }
-
-    fn pid(&self) -> Option<u32> {
-        None
     }
 }
 
@@ -176,16 +132,12 @@ impl Guarded for AsleepGuard {
         Ok(())
     }
 
-    fn usage_bytes(&mut self, _uid: u32) -> Result<Option<u64>, BenchError> {
-        Ok(Some(0))
+    fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
+        Ok(AccountReading::default())
     }
 
-    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+    fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
         Ok(Vec::new())
-    }
-
-    fn pid(&self) -> Option<u32> {
-        None
     }
 }
 
@@ -203,15 +155,15 @@ struct SelectingGuard {
     names: Names,
     listing: Listing,
     ready_since: Option<Instant>,
-    last: Option<EffortReading>,
-    incidents: Vec<IncidentReading>,
+    last: Option<SelectionEffort>,
+    incidents: Vec<Incident>,
 }
 
 impl SelectingGuard {
-    fn start(names: Names, triggers: Triggers) -> Result<Box<dyn Guarded>, BenchError> {
+    fn start(names: Names, triggers: Triggers) -> Result<Self, BenchError> {
         match triggers {
             Triggers::MachineDryRun(listing) => {
-                Ok(Box::new(Self { names, listing, ready_since: None, last: None, incidents: Vec::new() }))
+                Ok(Self { names, listing, ready_since: None, last: None, incidents: Vec::new() })
             }
             Triggers::All | Triggers::DaemonOnly | Triggers::WorkingSet => {
                 Err(BenchError::UnknownBench { name: "of lines".to_owned() })
@@ -221,38 +173,21 @@ impl SelectingGuard {
 
     fn select(&mut self) {
         let began = Instant::now();
-        let all = machine_processes();
+        let all = processes(|_| true);
         let named = match self.names {
             Names::Largest => all.iter().max_by_key(|(_, bytes)| *bytes),
             Names::First => all.iter().find(|(_, bytes)| *bytes < 64 << 20),
         };
         let nanoseconds = |since: Instant| u64::try_from(since.elapsed().as_nanos()).unwrap();
         let took = nanoseconds(began);
-        self.last = Some(EffortReading {
+        self.last = Some(SelectionEffort {
             processes: all.len() as u64,
             looks: 1,
             age_ns: self.ready_since.map_or(took / 2, nanoseconds),
         });
-        self.incidents.push(IncidentReading {
-            trigger: "daemon".to_owned(),
-            action: "notify".to_owned(),
-            victims: named.map(|(pid, _)| VictimReading { pid: *pid }).into_iter().collect(),
-            overshoot_bytes: 0,
-            cross_to_signal_ns: Some(took),
-            signal_to_freed_ns: None,
-        });
+        let chosen = incident(Guard::Pressure, Outcome::Notify, named.map(|(pid, _)| *pid));
+        self.incidents.push(Incident { cross_to_signal_ns: Some(took), ..chosen });
     }
-}
-
-/// All processes with their anonymous bytes.
-fn machine_processes() -> Vec<(u32, u64)> {
-    let sized = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).ok()?;
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
-        Some((pid, line.split_whitespace().next()?.parse::<u64>().ok()? * 1024))
-    };
-    fs::read_dir("/proc").unwrap().flatten().filter_map(sized).collect()
 }
 
 impl Guarded for SelectingGuard {
@@ -264,16 +199,12 @@ impl Guarded for SelectingGuard {
         Ok(())
     }
 
-    fn usage_bytes(&mut self, _uid: u32) -> Result<Option<u64>, BenchError> {
-        Ok(None)
+    fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
+        Ok(AccountReading::default())
     }
 
-    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+    fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
         Ok(self.incidents.clone())
-    }
-
-    fn pid(&self) -> Option<u32> {
-        None
     }
 
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
@@ -285,54 +216,38 @@ impl Guarded for SelectingGuard {
         Ok(())
     }
 
-    fn selection(&mut self) -> Result<SelectionReading, BenchError> {
+    fn selection(&mut self) -> Result<Selection, BenchError> {
         let from = if self.listing == Listing::Programs { "programs" } else { "proc" };
         let ready_ns = self.ready_since.and_then(|since| u64::try_from(since.elapsed().as_nanos()).ok());
-        Ok(SelectionReading { from: Some(from.to_owned()), ready_ns, last: self.last })
+        Ok(Selection { from: Some(from.to_owned()), ready_ns, last: self.last })
     }
 }
 
 fn selected(names: Names) -> BenchReport {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    run_with("select", &quick(Some("40")), &|triggers| SelectingGuard::start(names, triggers)).unwrap()
-}
-
-fn quick(only: Option<&str>) -> Options {
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "run as root: these tests start processes of the uids 60010 to 60040"
-    );
-    Options {
-        quick: true,
-        plimsoll: PathBuf::from("/nonexistent/plimsoll"),
-        workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
-        libraries: None,
-        only: only.map(str::to_owned),
-        ..Options::default()
-    }
+    measure("select", &quick(Some("40")), |triggers| SelectingGuard::start(names, triggers)).unwrap()
 }
 
 fn polled(name: &str, only: Option<&str>) -> BenchReport {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |_: Triggers| Ok(Box::new(PollingGuard::start(Kills::Largest)) as Box<dyn Guarded>);
-    run_with(name, &quick(only), &start).unwrap()
+    measure(name, &quick(only), |_| Ok(PollingGuard::start(Kills::Largest))).unwrap()
 }
 
-fn rows<'a>(report: &'a BenchReport, case: &str) -> Vec<&'a str> {
-    report.rows.iter().filter(|row| row.case == case).map(|row| row.variant.as_str()).collect()
+fn asleep(name: &str, only: Option<&str>) -> Result<BenchReport, BenchError> {
+    measure(name, &quick(only), |_| Ok(AsleepGuard))
+}
+
+fn variants<'a>(report: &'a BenchReport, case: &str) -> Vec<&'a str> {
+    rows(report, case).into_iter().map(|row| row.variant.as_str()).collect()
 }
 
 #[test]
 fn faults_measures_all_comparators_and_leaves_no_trace_instance() {
     let report = polled("faults", Some("processes-4"));
-    let variants = rows(&report, "processes-4");
+    let found = variants(&report, "processes-4");
     for variant in ["none", "plimsoll", "plimsoll - none", "timer", "tracepipe", "trivial", "trivial kept up"]
     {
-        assert!(variants.contains(&variant), "{variant} is missing in {report}");
+        assert!(found.contains(&variant), "{variant} is missing in {report}");
     }
-    let kept_up = report.rows.iter().find(|row| row.variant == "trivial kept up").unwrap().p50;
-    let own = report.rows.iter().find(|row| row.variant == "trivial").unwrap().p50;
-    assert!(kept_up >= own, "{report}");
+    assert!(row(&report, "trivial kept up").p50 >= row(&report, "trivial").p50, "{report}");
     // Two tracers, two segments, four processes of two times 4 MiB: each page is an event, and none may be missing.
     let events = 2 * 2 * 4 * 2 * 1024;
     let lines = |note: &String| note.split(' ').nth(4)?.parse::<u64>().ok();
@@ -345,7 +260,7 @@ fn faults_measures_all_comparators_and_leaves_no_trace_instance() {
 fn trace_instances() -> usize {
     let script = "mount --make-rprivate / && mount -t tracefs tracefs /sys/kernel/tracing && \
                   ls /sys/kernel/tracing/instances | grep -c plimsoll-bench- || true";
-    let output = std::process::Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap();
+    let output = Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
@@ -354,7 +269,7 @@ fn trace_instances() -> usize {
 fn one_process_is_measured_under_three_lines_against_the_same_base() {
     let report = polled("faults", Some("one-process"));
     for case in ["one-process other-user", "one-process far", "one-process near"] {
-        assert!(rows(&report, case).starts_with(&["none", "plimsoll", "plimsoll - none"]), "{report}");
+        assert!(variants(&report, case).starts_with(&["none", "plimsoll", "plimsoll - none"]), "{report}");
     }
     let base: Vec<f64> = report.rows.iter().filter(|row| row.variant == "none").map(|row| row.p50).collect();
     assert!(base.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits()) && base[0] > 50.0, "{report}");
@@ -364,19 +279,11 @@ fn one_process_is_measured_under_three_lines_against_the_same_base() {
 fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every_millisecond() {
     let report = polled("latency", Some("4MiB"));
     assert_eq!(
-        rows(&report, "4MiB")[..4],
+        variants(&report, "4MiB")[..4],
         ["in-kernel", "in-kernel, another", "daemon", "timer"],
         "{report}"
     );
-    let p50 = |variant: &str| {
-        report
-            .rows
-            .iter()
-            .find(|row| row.case == "4MiB" && row.variant == variant)
-            .map(|row| row.p50)
-            .unwrap()
-    };
-    assert!(p50("timer") > p50("daemon"), "{report}");
+    assert!(row(&report, "timer").p50 > row(&report, "daemon").p50, "{report}");
     // The polling guard has no trigger in the kernel, and the report must not pretend that it had.
     for note in [
         "4MiB: 0 of 12 kills meant to be in-kernel are",
@@ -385,20 +292,20 @@ fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every
     ] {
         assert!(report.notes.iter().any(|found| found.starts_with(note)), "{note}: {report}");
     }
-    let ratio = |of: &str, to: &str| report.ratios.iter().any(|ratio| ratio.of == of && ratio.to == to);
-    assert!(ratio("timer", "in-kernel, another") && ratio("daemon", "in-kernel, another"), "{report}");
+    for of in ["timer", "daemon"] {
+        assert!(has_ratio(&report, "4MiB", of, "in-kernel, another"), "{of}: {report}");
+    }
 }
 
 #[test]
 fn latency_asks_for_a_guard_whose_kernel_side_may_not_act_for_the_ways_of_the_daemon() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = Mutex::new(Vec::new());
     let start = |triggers: Triggers| {
         asked.lock().unwrap().push(triggers);
-        Ok(Box::new(AsleepGuard) as Box<dyn Guarded>)
+        Ok(AsleepGuard)
     };
     // No such case: guards are started, nobody is killed.
-    run_with("latency", &quick(Some("no such case")), &start).unwrap();
+    measure("latency", &quick(Some("no such case")), start).unwrap();
     assert_eq!(*asked.lock().unwrap(), [Triggers::All, Triggers::DaemonOnly]);
 }
 
@@ -430,7 +337,7 @@ fn overshoot_shows_the_sleeper_killed_and_the_eight_alive() {
     let alone = "sleeper: the largest was killed, once, and nobody else in 2 of 2 rounds; 2 kills are recorded, 0 of them \
                  in-kernel";
     assert_eq!(report.notes, [alone], "{report}");
-    let row = |variant: &str| report.rows.iter().find(|row| row.variant == variant).unwrap();
+    let row = |variant| row(&report, variant);
     for variant in ["plimsoll's record", "signal to memory back", "crossing to sleeper's end"] {
         assert_eq!(row(variant).n, 2, "{report}");
         assert!(row(variant).p50 > 0.0, "{report}");
@@ -443,9 +350,8 @@ fn overshoot_shows_the_sleeper_killed_and_the_eight_alive() {
 
 #[test]
 fn overshoot_finds_a_guard_out_that_kills_more_than_the_sleeper() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |_: Triggers| Ok(Box::new(PollingGuard::start(Kills::SmallestToo)) as Box<dyn Guarded>);
-    let report = run_with("overshoot", &quick(Some("sleeper")), &start).unwrap();
+    let start = |_| Ok(PollingGuard::start(Kills::SmallestToo));
+    let report = measure("overshoot", &quick(Some("sleeper")), start).unwrap();
     assert!(report.notes[0].contains("nobody else in 0 of 2 rounds"), "{report}");
     assert_eq!(report.notes[1], "sleeper: 2 of the processes that allocate died", "{report}");
 }
@@ -453,16 +359,12 @@ fn overshoot_finds_a_guard_out_that_kills_more_than_the_sleeper() {
 #[test]
 fn accuracy_finds_an_exact_guard_exact_and_one_that_knows_nothing_wrong() {
     let exact = polled("accuracy", None);
-    let off = |report: &BenchReport| {
-        report.rows.iter().find(|row| row.case == "stopped" && row.variant == "plimsoll").unwrap().max
-    };
+    let off = |report: &BenchReport| row(report, "plimsoll").max;
     assert!(off(&exact) < 0.5, "{exact}");
     let done = exact.notes.first().unwrap();
     let counts: Vec<u64> = done.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert!(counts.len() == 4 && counts.iter().all(|count| *count > 0) && counts[0] >= 30_000, "{done}");
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
-    let wrong = run_with("accuracy", &quick(None), &start).unwrap();
+    let wrong = asleep("accuracy", None).unwrap();
     assert!(off(&wrong) > 100.0, "{wrong}");
 }
 
@@ -470,45 +372,44 @@ fn accuracy_finds_an_exact_guard_exact_and_one_that_knows_nothing_wrong() {
 fn reap_times_plain_and_expedited_kills_in_turns() {
     let report = polled("reap", Some("unthrottled"));
     for case in ["unthrottled", "unthrottled, loaded"] {
-        assert_eq!(rows(&report, case), ["plain", "expedited"], "{report}");
-        assert!(report.ratios.iter().any(|ratio| ratio.case == case && ratio.of == "expedited"), "{report}");
+        assert_eq!(variants(&report, case), ["plain", "expedited"], "{report}");
+        assert!(has_ratio(&report, case, "expedited", "plain"), "{report}");
     }
-    assert_eq!(report.rows.iter().filter(|row| row.case == "submit").map(|row| row.n).sum::<usize>(), 3);
+    assert_eq!(rows(&report, "submit").iter().map(|row| row.n).sum::<usize>(), 3);
     assert!(report.notes.iter().any(|note| note.contains("lists of single CPUs afterwards")), "{report}");
 }
 
 #[test]
 fn reap_measures_a_throttled_victim_beside_one_that_is_not() {
     let report = polled("reap", Some("SCHED_IDLE"));
-    assert_eq!(rows(&report, "SCHED_IDLE"), ["plain", "expedited", "expedited, unthrottled"], "{report}");
+    assert_eq!(variants(&report, "SCHED_IDLE"), ["plain", "expedited", "expedited, unthrottled"], "{report}");
 }
 
 #[test]
 fn reap_measures_how_long_others_wait() {
     let report = polled("reap", Some("sleepers beside 2.5"));
     let case = "sleepers beside 2.5 GiB";
-    assert_eq!(rows(&report, case), ["plain", "expedited", "plain", "expedited"], "{report}");
+    assert_eq!(variants(&report, case), ["plain", "expedited", "plain", "expedited"], "{report}");
     assert!(report.rows.iter().any(|row| row.unit == "ms" && row.max > 0.0), "{report}");
 }
 
 #[test]
 fn reap_frees_eight_at_once_in_three_ways() {
     let report = polled("reap", Some("eight"));
-    assert_eq!(rows(&report, "eight"), ["plain", "one thread", "pool"], "{report}");
+    assert_eq!(variants(&report, "eight"), ["plain", "one thread", "pool"], "{report}");
     // Eight times two, of victims that run and of those that do not.
-    assert_eq!(report.rows.iter().filter(|row| row.case == "submit").map(|row| row.n).sum::<usize>(), 32);
+    assert_eq!(rows(&report, "submit").iter().map(|row| row.n).sum::<usize>(), 32);
 }
 
 #[test]
 fn select_measures_each_way_and_knows_how_each_choice_was_made() {
     let report = selected(Names::Largest);
-    let variants = rows(&report, "40 processes");
+    let found = variants(&report, "40 processes");
     for variant in ["cold", "warm", "cold, listed from /proc", "warm, age of the list"] {
-        assert!(variants.contains(&variant), "{variant} is missing in {report}");
+        assert!(found.contains(&variant), "{variant} is missing in {report}");
     }
-    let listed = report.rows.iter().find(|row| row.variant == "cold, listed").unwrap();
     // So many were there when the others were started; a few of the machine's own may have ended since.
-    assert!(listed.p50 >= 30.0, "{report}");
+    assert!(row(&report, "cold, listed").p50 >= 30.0, "{report}");
     for way in ["cold", "warm", "cold, listed from /proc"] {
         let right = format!("40 processes: {way}: 1 of 1 choices named the bench's victim, 0 ");
         // Somebody else's process of this machine may be larger.
@@ -530,17 +431,13 @@ fn select_finds_a_guard_out_that_names_the_wrong_one() {
 
 #[test]
 fn select_needs_a_guard_of_the_machine() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
-    let error = run_with("select", &quick(None), &start).unwrap_err().to_string();
+    let error = asleep("select", None).unwrap_err().to_string();
     assert!(error.contains("this guard does not guard the machine"), "{error}");
 }
 
 #[test]
 fn a_guard_that_does_not_kill_is_an_error_and_not_a_figure() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = |_: Triggers| Ok(Box::new(AsleepGuard) as Box<dyn Guarded>);
-    let error = run_with("overshoot", &quick(Some("4KiB")), &start).unwrap_err();
+    let error = asleep("overshoot", Some("4KiB")).unwrap_err();
     assert!(matches!(error, BenchError::Deadline { .. }), "{error}");
 }
 
@@ -558,10 +455,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
 #[test]
 fn a_workload_becomes_no_user_but_a_test_user() {
     for uid in ["0", "1000", "60009", "60041", "x"] {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll-bench-workload"))
-            .args(["bench-workload", "hold", uid, "4096"])
-            .output()
-            .unwrap();
+        let output = Command::new(WORKLOADS).args(["bench-workload", "hold", uid, "4096"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{uid}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("error "), "{uid}: {output:?}");
     }

@@ -1,26 +1,14 @@
-//! Runs `bench tmalloc` in its quick form, with a library that grants by itself and a guard that only counts: shows that
-//! the workloads and the bookkeeping work, and that an allocator which does not keep its word is found out.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "a file in tests/ is a test module as a whole, its helpers included"
-)]
+//! `bench tmalloc` with a library that grants by itself and a guard that only counts: an allocator which does not keep its
+//! word is found out.
 
+use super::{has_ratio, measure, processes_of, quick as options};
 use plimsoll_bench::{
     BenchError, BenchReport, Guarded, Options,
-    guarded::{AccountReading, IncidentReading, Line},
-    run_with,
+    guarded::{AccountReading, Line},
 };
-use std::{
-    fs,
-    path::PathBuf,
-    process::Command,
-    sync::{Mutex, PoisonError},
-};
+use plimsoll_policy::incident::Incident;
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, sync::Mutex};
 use tempfile::TempDir;
-
-/// The cases use the same test users and must not meet.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Grants one process `LIMIT_MIB` in all, in leases of 256 KiB that are populated at once; then does what `AT_THE_END` says.
 const LIBRARY: &str = r#"
@@ -60,7 +48,7 @@ void tfree(void *block)
 /// Compiled, in a folder of its own.
 fn library(limit_mib: u32, at_the_end: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let source = folder.path().join("tmalloc.c");
     fs::write(&source, LIBRARY).unwrap();
     let status = Command::new("cc")
@@ -94,27 +82,14 @@ impl Guarded for CountingGuard {
         Ok(())
     }
 
-    fn usage_bytes(&mut self, uid: u32) -> Result<Option<u64>, BenchError> {
-        Ok(self.account(uid)?.map(|account| account.usage_bytes))
-    }
-
-    fn account(&mut self, uid: u32) -> Result<Option<AccountReading>, BenchError> {
+    fn account(&mut self, uid: u32) -> Result<AccountReading, BenchError> {
         assert_eq!(self.crashes, self.restarts, "asked while it was dead");
-        let usage_bytes = held_bytes(uid);
-        Ok(Some(AccountReading {
-            account: format!("user:{uid}"),
-            usage_bytes,
-            reserved_bytes: self.reserved_bytes,
-            peak_bytes: Some(8 << 20),
-        }))
+        let usage_bytes = processes_of(uid).iter().map(|(_, bytes)| bytes).sum();
+        Ok(AccountReading { usage_bytes, reserved_bytes: self.reserved_bytes, peak_bytes: Some(8 << 20) })
     }
 
-    fn incidents(&mut self) -> Result<Vec<IncidentReading>, BenchError> {
+    fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
         Ok(Vec::new())
-    }
-
-    fn pid(&self) -> Option<u32> {
-        None
     }
 
     fn coordinator(&self) -> Option<PathBuf> {
@@ -132,49 +107,18 @@ impl Guarded for CountingGuard {
     }
 }
 
-/// Anonymous memory of the user's processes, by their page tables.
-fn held_bytes(uid: u32) -> u64 {
-    let of = |entry: fs::DirEntry| {
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let user = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?;
-        if user != uid.to_string() {
-            return None;
-        }
-        let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).ok()?;
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
-        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-    };
-    fs::read_dir("/proc").unwrap().flatten().filter_map(of).sum()
-}
-
 fn quick(only: &str, at_the_end: &str) -> BenchReport {
     quick_with(only, &library(1, at_the_end), 0)
 }
 
 fn quick_with(only: &str, libraries: &TempDir, reserved_bytes: u64) -> BenchReport {
-    measure(only, libraries, CountingGuard { reserved_bytes, ..CountingGuard::default() }).unwrap()
+    run(only, libraries, CountingGuard { reserved_bytes, ..CountingGuard::default() }).unwrap()
 }
 
-fn measure(only: &str, libraries: &TempDir, guard: CountingGuard) -> Result<BenchReport, BenchError> {
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "run as root: these tests start processes of the uids 60400 to 60449"
-    );
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = Options {
-        quick: true,
-        plimsoll: PathBuf::from("/nonexistent/plimsoll"),
-        workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
-        libraries: Some(libraries.path().to_owned()),
-        only: Some(only.to_owned()),
-        ..Options::default()
-    };
+fn run(only: &str, libraries: &TempDir, guard: CountingGuard) -> Result<BenchReport, BenchError> {
+    let options = Options { libraries: Some(libraries.path().to_owned()), ..options(Some(only)) };
     let guard = Mutex::new(Some(guard));
-    run_with(
-        "tmalloc",
-        &options,
-        &|_| Ok(Box::new(guard.lock().unwrap().take().unwrap()) as Box<dyn Guarded>),
-    )
+    measure("tmalloc", &options, |_| Ok(guard.lock().unwrap().take().unwrap()))
 }
 
 fn p50(report: &BenchReport, case: &str, variant: &str) -> Option<f64> {
@@ -194,29 +138,15 @@ fn the_same_calls_are_put_to_each_allocator_that_is_here() {
                 let left_out = format!("{name} is not installed: it is left out");
                 assert!(p50(&report, &case, name).is_some() != report.notes.contains(&left_out), "{report}");
             }
-            let ratio =
-                |of: &str, to: &str| report.ratios.iter().any(|ratio| ratio.of == of && ratio.to == to);
-            assert!(ratio("tmalloc", "malloc"), "{report}");
+            assert!(has_ratio(&report, &case, "tmalloc", "malloc"), "{report}");
         }
     }
 }
 
 #[test]
 fn an_allocator_that_refuses_where_there_is_plenty_is_an_error_and_not_a_figure() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = library(1, "");
-    let options = Options {
-        quick: true,
-        workload: PathBuf::from(env!("CARGO_BIN_EXE_plimsoll-bench-workload")),
-        libraries: Some(folder.path().to_owned()),
-        // A thousand blocks of up to 64 KiB are more than it grants.
-        only: Some("mixed".to_owned()),
-        ..Options::default()
-    };
-    let error =
-        run_with("tmalloc", &options, &|_| Ok(Box::new(CountingGuard::default()) as Box<dyn Guarded>))
-            .unwrap_err()
-            .to_string();
+    // A thousand blocks of up to 64 KiB are more than it grants.
+    let error = run("mixed", &library(1, ""), CountingGuard::default()).unwrap_err().to_string();
     assert!(error.starts_with("workload churn 60400 tmalloc: ") && error.contains("refused"), "{error}");
 }
 
@@ -224,14 +154,14 @@ fn an_allocator_that_refuses_where_there_is_plenty_is_an_error_and_not_a_figure(
 fn a_library_that_the_loader_passes_over_is_not_taken_for_the_one_it_should_be() {
     let folder = library(1, "");
     fs::write(folder.path().join("libjemalloc.so.2"), "no library").unwrap();
-    let error = measure("pairs", &folder, CountingGuard::default()).unwrap_err().to_string();
+    let error = run("pairs", &folder, CountingGuard::default()).unwrap_err().to_string();
     assert!(error.ends_with("jemalloc.so was not loaded into it"), "{error}");
 }
 
 #[test]
 fn without_a_coordinator_only_the_allocators_are_compared_and_that_is_said() {
     let guard = CountingGuard { alone: true, ..CountingGuard::default() };
-    let report = measure("seed", &library(1, ""), guard).unwrap();
+    let report = run("seed", &library(1, ""), guard).unwrap();
     assert!(report.rows.is_empty() && report.notes.last().unwrap().starts_with("nobody answers"), "{report}");
 }
 
