@@ -22,8 +22,9 @@ use plimsoll_policy::{
     units::{Bytes, Uid},
     victim::Signal,
 };
-use plimsoll_sys::process::{BPFFS_PATH, PidFd};
+use plimsoll_sys::process::{BPFFS_PATH, PidFd, clock_monotonic_ns};
 use std::{
+    env,
     ffi::OsString,
     fmt::Debug,
     fs,
@@ -32,7 +33,6 @@ use std::{
     process::{Child, Command, Stdio},
     time::Duration,
 };
-use tempfile::TempDir;
 
 mod machine;
 
@@ -204,7 +204,7 @@ fn no_machine_guard(what: &str) -> BenchError {
 #[derive(Debug)]
 pub struct PrivateDaemon {
     options: Options,
-    folder: TempDir,
+    folder: PathBuf,
     /// Removes the folder, should whoever started it be ended from outside.
     _broom: Workload,
     pin: PathBuf,
@@ -220,26 +220,27 @@ impl PrivateDaemon {
     /// # Errors
     /// It does not start, or does not answer within ten seconds; its last line is in the error.
     pub fn start(prefix: &str, options: &Options, triggers: Triggers) -> Result<Self, BenchError> {
-        let folder = tempfile::Builder::new()
-            .prefix(prefix)
-            // Whoever asks for memory is no root, and finds the socket in here.
-            .permissions(fs::Permissions::from_mode(0o711))
-            .tempdir()
-            .map_err(BenchError::io("temporary folder"))?;
-        let broom = Workload::start(&options.workload, &[&"broom", &"-", &folder.path().display()])?;
+        let name = format!("{prefix}{}-{}", std::process::id(), clock_monotonic_ns());
+        let temporary =
+            env::temp_dir().canonicalize().map_err(BenchError::io("find the temporary folder"))?;
+        let folder = temporary.join(&name);
+        // First the one that removes it: whenever this process is killed, nothing stays.
+        let broom = Workload::start(&options.workload, &[&"broom", &"-", &folder.display()])?;
+        // Whoever asks for memory is no root, and finds the socket in here.
+        fs::create_dir(&folder)
+            .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o711)))
+            .map_err(BenchError::io(format!("make {}", folder.display())))?;
         let pin = match triggers {
             // Nothing can be pinned below a file.
-            Triggers::MachineDryRun(Listing::Proc) => folder.path().join("log").join("pin"),
+            Triggers::MachineDryRun(Listing::Proc) => folder.join("log").join("pin"),
             Triggers::All
             | Triggers::DaemonOnly
             | Triggers::WorkingSet
-            | Triggers::MachineDryRun(Listing::Programs) => {
-                Path::new(BPFFS_PATH).join(folder.path().file_name().unwrap_or_default())
-            }
+            | Triggers::MachineDryRun(Listing::Programs) => Path::new(BPFFS_PATH).join(name),
         };
         let dry_run = matches!(triggers, Triggers::MachineDryRun(_));
-        configure(folder.path(), &triggers.configuration())?;
-        let (child, pidfd) = spawn(options, folder.path(), &pin, dry_run)?;
+        configure(&folder, &triggers.configuration())?;
+        let (child, pidfd) = spawn(options, &folder, &pin, dry_run)?;
         let daemon = Self { options: options.clone(), folder, _broom: broom, pin, dry_run, child, pidfd };
         daemon.wait_until_it_answers()?;
         Ok(daemon)
@@ -254,7 +255,7 @@ impl PrivateDaemon {
         if answered == Some(true) {
             return Ok(());
         }
-        let said = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let said = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let last = said.lines().last().unwrap_or("said nothing and does not answer");
         // It may not have been started at all.
         let problem = last.trim_start_matches("plimsoll: ").trim_start_matches("error ").to_owned();
@@ -266,7 +267,7 @@ impl PrivateDaemon {
     /// # Errors
     /// It has ended.
     pub fn client(&self) -> Result<Client, CallError> {
-        Client::connect(&socket_of(self.folder.path()))
+        Client::connect(&socket_of(&self.folder))
     }
 
     /// Stops it.
@@ -274,7 +275,7 @@ impl PrivateDaemon {
     /// # Errors
     /// Something of it is left.
     pub fn stop(self) -> Result<(), BenchError> {
-        let places = [self.folder.path().to_owned(), self.pin.clone()];
+        let places = [self.folder.clone(), self.pin.clone()];
         drop(self);
         match places.iter().find(|place| place.exists()) {
             Some(place) => {
@@ -362,7 +363,7 @@ impl Guarded for PrivateDaemon {
     }
 
     fn coordinator(&self) -> Option<PathBuf> {
-        Some(coordinator_of(self.folder.path()))
+        Some(coordinator_of(&self.folder))
     }
 
     fn crash(&mut self) -> Result<(), BenchError> {
@@ -371,13 +372,13 @@ impl Guarded for PrivateDaemon {
     }
 
     fn restart(&mut self) -> Result<(), BenchError> {
-        (self.child, self.pidfd) = spawn(&self.options, self.folder.path(), &self.pin, self.dry_run)?;
+        (self.child, self.pidfd) = spawn(&self.options, &self.folder, &self.pin, self.dry_run)?;
         self.wait_until_it_answers()
     }
 
     fn leave_free(&mut self, bytes: u64) -> Result<(), BenchError> {
         let text = format!("{}[tmalloc]\nheadroom = \"{bytes}\"\n", Triggers::All.configuration());
-        configure(self.folder.path(), &text)
+        configure(&self.folder, &text)
     }
 
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
@@ -415,6 +416,8 @@ impl Drop for PrivateDaemon {
                 [OsString::from("daemon"), "--stop-guarding".into(), "--pin".into(), self.pin.clone().into()];
             drop(child::run(&mut Command::new(&self.options.plimsoll), &arguments));
         }
+        // Where that fails, the one that is there for it goes on trying.
+        fs::remove_dir_all(&self.folder).ok();
     }
 }
 

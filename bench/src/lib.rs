@@ -6,7 +6,7 @@
 //! ([`workload_main`]), of uids 60010 to 60040 and 60400 to 60449, bounded in size and under a watchdog; they are killed
 //! by pidfd only.
 //!
-//! Neighbours: the CLI calls [`run`] and [`workload_main`]. This crate never looks inside the guard; `reap` uses the
+//! Neighbours: the CLI calls [`run`] and [`workload_main`]; its demo uses the same guard and the same workloads. This crate never looks inside the guard; `reap` uses the
 //! daemon's reaper by itself, `tmalloc` the allocators' own functions.
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ mod workload;
 
 pub use child::Workload;
 pub use error::BenchError;
-pub use guarded::{Guarded, Starter, Triggers};
+pub use guarded::{Guarded, PrivateDaemon, Starter, Triggers};
 pub use options::{Options, QUIET};
 pub use report::BenchReport;
 pub use workload::workload_main;
@@ -51,7 +51,7 @@ pub const NAMES: [&str; 8] =
 /// An unknown name, no root, a guard that does not start, a workload that fails or runs over its deadline.
 pub fn run(name: &str, options: &Options) -> Result<BenchReport, BenchError> {
     run_with(name, options, &|triggers| {
-        Ok(Box::new(guarded::PrivateDaemon::start(scope::PREFIX, options, triggers)?) as Box<dyn Guarded>)
+        Ok(Box::new(PrivateDaemon::start(scope::PREFIX, options, triggers)?) as Box<dyn Guarded>)
     })
 }
 

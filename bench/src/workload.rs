@@ -7,13 +7,12 @@
 mod allocate;
 mod broom;
 mod busy;
+mod files;
 mod hold;
 mod leash;
 pub(crate) mod memory;
-mod press;
 mod random;
 mod storm;
-mod timed;
 mod timer;
 mod touch;
 mod trace;
@@ -32,6 +31,8 @@ use nix::{
 };
 use std::{
     io::{self, BufRead, StdinLock, Write},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -40,6 +41,9 @@ const UIDS: std::ops::RangeInclusive<u32> = 60_010..=60_040;
 
 /// Those of `tmalloc`, whose many processes stay apart from the users of the other benches.
 const ALLOCATING_UIDS: std::ops::RangeInclusive<u32> = 60_400..=60_449;
+
+/// The demo's.
+const DEMO_UID: u32 = 60_999;
 
 /// A process that hears nothing for this long ends itself: longer than any case lasts.
 pub(crate) const SILENCE_SECONDS: u32 = 300;
@@ -54,15 +58,15 @@ pub fn workload_main(arguments: &[String]) -> i32 {
     let outcome = match name.as_str() {
         "touch" => touch::run(rest),
         "busy" => busy::run(rest),
-        "hold" => hold::run(rest),
+        "hold" => hold::hold(rest),
         "victim" => victim::run(rest),
         "storm" => storm::run(rest),
         "broom" => broom::run(rest),
         "leash" => leash::run(rest),
-        "hog" => press::hog(rest),
-        "stream" => press::stream(rest),
-        "read" => timed::read(rest),
-        "start" => timed::start(rest),
+        "hog" => hold::hog(rest),
+        "stream" => files::stream(rest),
+        "read" => files::read(rest),
+        "start" => files::start(rest),
         "churn" => allocate::churn::run(rest),
         "grow" => allocate::grow::run(rest),
         "ask" => allocate::ask::run(rest),
@@ -148,6 +152,26 @@ impl Commands {
     }
 }
 
+/// Works in a thread of its own until the input closes; the work sees that by its argument.
+fn until_input_ends(
+    work: impl FnOnce(&AtomicBool) -> Result<(), BenchError> + Send,
+) -> Result<(), BenchError> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&over));
+        let mut commands = Commands::open();
+        let heard = loop {
+            match commands.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        over.store(true, Ordering::Relaxed);
+        heard.and(worker.join().unwrap_or_else(|_panic| Err(usage("the work of a thread"))))
+    })
+}
+
 /// Arms the watchdogs of a process that may be killed at any time.
 ///
 /// # Errors
@@ -164,7 +188,7 @@ pub(crate) fn arm_watchdogs() -> Result<(), BenchError> {
 /// # Errors
 /// Not a test uid, or not root.
 pub(crate) fn become_user(uid: u32) -> Result<(), BenchError> {
-    if !UIDS.contains(&uid) && !ALLOCATING_UIDS.contains(&uid) {
+    if !UIDS.contains(&uid) && !ALLOCATING_UIDS.contains(&uid) && uid != DEMO_UID {
         return Err(usage(&format!("uid {uid} is not a test user's")));
     }
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));

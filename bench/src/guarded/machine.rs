@@ -46,7 +46,7 @@ pub(super) fn make(daemon: &PrivateDaemon, memory: Memory) -> Result<(), BenchEr
         }
     };
     let share = format!("term_memory = {}.{}", permille / 10, permille % 10);
-    configure(daemon.folder.path(), &PLENTY.replace("term_memory = 0.1", &share))?;
+    configure(&daemon.folder, &PLENTY.replace("term_memory = 0.1", &share))?;
     pidfd_send_signal(&daemon.pidfd, Signal::HUP).map_err(BenchError::io("signal the daemon"))?;
     wait_for(
         "new threshold",

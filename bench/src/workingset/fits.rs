@@ -78,9 +78,8 @@ fn attempt(stage: &mut Stage<'_>, settings: &[(&str, u64)]) -> Result<(bool, u64
     let locked_bytes = stage.scope.locked_bytes()?;
     // All of the memory but what is locked, and half of that: too much while it is, enough once it is not.
     let bytes = stage.sizes.memory_bytes - stage.sizes.large_bytes / 2;
-    let mut task = stage.start_in_scope(&[&"hog", &STARTER_UID, &bytes])?;
-    task.tell("go")?;
-    let alive = task.expect("touched").is_ok();
+    let mut task = stage.start_in_scope(&[&"hog", &STARTER_UID])?;
+    let alive = task.take(bytes)?.is_some();
     drop(peer);
     task.kill()?;
     reader.finish(STEP)?;

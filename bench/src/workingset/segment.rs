@@ -287,10 +287,10 @@ struct Hog {
 
 impl Hog {
     fn start(&self, scope: &Scope) -> Result<Workload, BenchError> {
-        let mut hog = Workload::start(&self.binary, &[&"hog", &HOG_UID, &self.bytes])?;
+        let mut hog = Workload::start(&self.binary, &[&"hog", &HOG_UID])?;
         scope.hold(hog.pid())?;
         // One that a guard was quicker to kill takes no word any more; it counts as dead like any other.
-        drop(hog.tell("go"));
+        drop(hog.tell(&format!("take {}", self.bytes)));
         Ok(hog)
     }
 }

@@ -1,11 +1,8 @@
 //! `busy UID`: says `ready`, and wants the CPU until its input closes.
 
-use super::{Commands, become_user, number, say};
+use super::{become_user, number, say, until_input_ends};
 use crate::error::BenchError;
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use std::sync::atomic::Ordering;
 
 /// Runs it.
 ///
@@ -13,20 +10,12 @@ use std::{
 /// Bad arguments, or not root.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     become_user(number(arguments, 0)?)?;
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut turns = 0_u64;
-            while !over.load(Ordering::Relaxed) {
-                turns = std::hint::black_box(turns.wrapping_add(1));
-            }
-        });
-        let heard = say("ready").and_then(|()| {
-            let mut commands = Commands::open();
-            while commands.next()?.is_some() {}
-            Ok(())
-        });
-        over.store(true, Ordering::Relaxed);
-        heard
+    say("ready")?;
+    until_input_ends(|over| {
+        let mut turns = 0_u64;
+        while !over.load(Ordering::Relaxed) {
+            turns = std::hint::black_box(turns.wrapping_add(1));
+        }
+        Ok(())
     })
 }

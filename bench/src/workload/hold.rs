@@ -1,22 +1,63 @@
-//! `hold UID BYTES`: touches the bytes, says `ready`, and sleeps until its input closes: a large process that does nothing.
+//! Processes with memory.
+//!
+//! - `hold UID BYTES [NAME]`: touches the bytes, without huge pages, before it says `ready`: a large process that does
+//!   nothing.
+//! - `hog UID`: has nothing yet, and asks to be the first that the kernel takes.
+//!
+//! On `take BYTES` either touches so many more, page by page, and says `holds BYTES`, all of them together.
 
-use super::{Commands, become_user, memory, number, say};
+use super::{Commands, become_user, memory, number, say, usage};
 use crate::error::BenchError;
+use memmap2::MmapMut;
 use nix::sys::prctl;
+use std::{ffi::CString, fs};
 
-/// Runs it.
+/// Runs the one that holds.
+///
+/// # Errors
+/// Bad arguments, not root, no memory.
+pub(super) fn hold(arguments: &[String]) -> Result<(), BenchError> {
+    let bytes = number(arguments, 1)?;
+    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    if let Some(name) = arguments.get(2) {
+        let name = CString::new(name.as_str()).map_err(|error| usage(&error.to_string()))?;
+        prctl::set_name(&name).map_err(BenchError::io("PR_SET_NAME"))?;
+    }
+    become_user(number(arguments, 0)?)?;
+    serve(bytes)
+}
+
+/// Runs the hog.
 ///
 /// # Errors
 /// Bad arguments, or not root.
-pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
-    let uid = number(arguments, 0)?;
-    let bytes = number(arguments, 1)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
-    let mut mapping = memory::map(bytes)?;
+pub(super) fn hog(arguments: &[String]) -> Result<(), BenchError> {
+    become_user(number(arguments, 0)?)?;
+    fs::write("/proc/self/oom_score_adj", "1000").map_err(BenchError::io("write oom_score_adj"))?;
+    serve(0)
+}
+
+fn serve(bytes: u64) -> Result<(), BenchError> {
     let mut commands = Commands::open();
-    become_user(uid)?;
-    memory::touch(&mut mapping, memory::page_length());
+    let (mut held, mut held_bytes) = (Vec::new(), 0_u64);
+    if bytes > 0 {
+        held.push(taken(bytes, &mut held_bytes)?);
+    }
     say("ready")?;
-    while commands.next()?.is_some() {}
+    while let Some((word, numbers)) = commands.next()? {
+        let ("take", &[bytes]) = (word.as_str(), numbers.as_slice()) else { return Err(usage(&word)) };
+        held.push(taken(bytes, &mut held_bytes)?);
+        say(&format!("holds {held_bytes}"))?;
+    }
     Ok(())
+}
+
+fn taken(bytes: u64, held_bytes: &mut u64) -> Result<MmapMut, BenchError> {
+    *held_bytes = held_bytes.saturating_add(bytes);
+    if *held_bytes > memory::BYTES_MAX {
+        return Err(usage(&format!("{held_bytes} bytes")));
+    }
+    let mut mapping = memory::map(bytes)?;
+    memory::touch(&mut mapping, memory::page_length());
+    Ok(mapping)
 }

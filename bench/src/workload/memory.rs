@@ -3,8 +3,8 @@
 use crate::error::BenchError;
 use memmap2::{Advice, MmapMut};
 
-/// No mapping of a workload is larger: 6 GiB.
-const MAPPING_BYTES_MAX: u64 = 6 << 30;
+/// No mapping of a workload is larger, nor all that one is told to hold: 6 GiB.
+pub(super) const BYTES_MAX: u64 = 6 << 30;
 
 pub(crate) use rustix::param::page_size as page_length;
 
@@ -18,7 +18,7 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) fn map(bytes: u64) -> Result<MmapMut, BenchError> {
     let length = usize::try_from(bytes)
         .ok()
-        .filter(|_| bytes > 0 && bytes <= MAPPING_BYTES_MAX)
+        .filter(|_| bytes > 0 && bytes <= BYTES_MAX)
         .ok_or_else(|| BenchError::malformed("the size of a mapping", &bytes.to_string()))?;
     MmapMut::map_anon(length).map_err(BenchError::io(format!("map {bytes} bytes")))
 }

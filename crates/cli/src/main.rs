@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 /// Parts of this program that it starts itself, under names that are no commands of the user's: the loader of the
-/// daemon and its questions to the name services, the workloads of the benches, the guard and the hogs of the demo.
+/// daemon and its questions to the name services, the workloads of the benches and of the demo.
 fn inner_part() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
@@ -61,8 +61,6 @@ fn inner_part() -> Option<ExitCode> {
             let status = plimsoll_bench::workload_main(&arguments.collect::<Vec<_>>());
             Some(ExitCode::from(u8::try_from(status).unwrap_or(1)))
         }
-        demo::GUARD_PART => Some(ended(demo::guard_main(&arguments.collect::<Vec<_>>(), &mut io::stdout()))),
-        demo::HOG_PART => Some(ended(demo::hog_main(&arguments.collect::<Vec<_>>()))),
         _ => None,
     }
 }

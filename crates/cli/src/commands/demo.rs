@@ -5,16 +5,12 @@
 //! hogs by the end of their input).
 
 mod guard;
-mod hog;
 mod stage;
-
-pub(crate) use guard::{GUARD_PART, guard_main};
-pub(crate) use hog::{HOG_PART, hog_main};
 
 use crate::exit::{Ending, Exit, Failure};
 use clap::Args;
 use guard::Guard;
-use hog::{Hog, MIB, Taken};
+use plimsoll_bench::Workload;
 use plimsoll_policy::{
     human,
     incident::Incident,
@@ -29,6 +25,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// One MiB, in bytes.
+const MIB: u64 = 1 << 20;
 /// The user: one that no distribution gives out, and no account of a person's.
 const USER: Uid = Uid(60_999);
 /// The line.
@@ -56,7 +54,7 @@ pub(crate) fn run(Arguments {}: &Arguments, out: &mut dyn Write) -> Ending {
     stage.title(
         "Plimsoll demo: a user of its own (uid 60999), a line of 256 MiB, and a program that wants more.\n",
     )?;
-    let guard = Guard::start(&stage)?;
+    let guard = Guard::start()?;
     one_takes_too_much(&mut stage, &guard)?;
     the_largest_goes(&mut stage, &guard)?;
     guard.stop()?;
@@ -120,14 +118,14 @@ fn one_takes_too_much(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failur
         asked.elapsed().as_millis(),
         human::bytes(Bytes(soft_bytes)),
     ))?;
-    let mut hog = Hog::start(stage, c"demo-hog", USER)?;
+    let mut hog = start_hog("demo-hog")?;
     stage.tell(&format!("Process {} (\"demo-hog\") takes {STEP_MIB} MiB at a time:", hog.pid()))?;
     let mut near = false;
     let told = loop {
         stage.pause(PACE)?;
         let told = Instant::now();
-        match hog.take(stage, STEP_MIB)? {
-            Taken::Now(held_mib) => {
+        match take(&mut hog, STEP_MIB)? {
+            Some(held_mib) => {
                 let account = guard.account(USER)?;
                 if account.near || held_mib % 32 == 0 {
                     let remark = if account.near && !near { "  near: the soft limit is noticed" } else { "" };
@@ -140,7 +138,7 @@ fn one_takes_too_much(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failur
                 }
                 near |= account.near;
             }
-            Taken::Ended => break told,
+            None => break told,
         }
     };
     let waited = told.elapsed();
@@ -149,17 +147,17 @@ fn one_takes_too_much(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failur
         in_words(waited)
     ))?;
     let incident = guard.incident(stage, hog.pid())?;
-    hog.end();
+    drop(hog);
     explain(stage, &incident)
 }
 
 /// Act two: the largest goes, not the one that happens to cross.
 fn the_largest_goes(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failure> {
-    let mut sleeper = Hog::start(stage, c"demo-sleeper", USER)?;
-    if matches!(sleeper.take(stage, SLEEPER_MIB)?, Taken::Ended) {
+    let mut sleeper = start_hog("demo-sleeper")?;
+    if take(&mut sleeper, SLEEPER_MIB)?.is_none() {
         return Err(Failure::failed("the demo's sleeper ended before its part; try again"));
     }
-    let mut crosser = Hog::start(stage, c"demo-crosser", USER)?;
+    let mut crosser = start_hog("demo-crosser")?;
     stage.tell(&format!(
         "Process {} (\"demo-sleeper\") takes {SLEEPER_MIB} MiB and sleeps; process {} (\"demo-crosser\") takes 8 MiB at a \
          time.",
@@ -169,14 +167,14 @@ fn the_largest_goes(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failure>
     let (mut held_mib, told) = loop {
         stage.pause(PACE / 2)?;
         let told = Instant::now();
-        match crosser.take(stage, STEP_MIB / 2)? {
-            Taken::Ended => {
+        match take(&mut crosser, STEP_MIB / 2)? {
+            None => {
                 return Err(Failure::failed(
                     "the small process was killed, and not the largest: this is a fault of plimsoll",
                 ));
             }
-            Taken::Now(mib) if sleeper.ends_within(stage, SOON_AFTER)? => break (mib, told),
-            Taken::Now(_) => {}
+            Some(mib) if ends_within(&sleeper, SOON_AFTER)? => break (mib, told),
+            Some(_) => {}
         }
     };
     stage.tell(&format!(
@@ -185,13 +183,28 @@ fn the_largest_goes(stage: &mut Stage<'_>, guard: &Guard) -> Result<(), Failure>
     ))?;
     let incident = guard.incident(stage, sleeper.pid())?;
     explain(stage, &incident)?;
-    sleeper.end();
-    if let Taken::Now(mib) = crosser.take(stage, STEP_MIB / 2)? {
+    drop(sleeper);
+    if let Some(mib) = take(&mut crosser, STEP_MIB / 2)? {
         held_mib = mib;
     }
     stage.tell(&format!("The crosser has gone on to {held_mib} MiB, and ends now by itself."))?;
-    crosser.end();
+    drop(crosser);
     Ok(())
+}
+
+/// Starts a process of the user's that has nothing yet.
+fn start_hog(name: &str) -> Result<Workload, Failure> {
+    Workload::start(Path::new("/proc/self/exe"), &[&"hold", &USER, &0, &name])
+        .map_err(|error| Failure::failed(format_args!("cannot start the demo's hog: {error}")))
+}
+
+/// Has it take so much more; what it holds then, in MiB, `None` where it was killed over it.
+fn take(hog: &mut Workload, mib: u64) -> Result<Option<u64>, Failure> {
+    Ok(hog.take(mib * MIB).map_err(Failure::failed)?.map(|bytes| bytes / MIB))
+}
+
+fn ends_within(hog: &Workload, within: Duration) -> Result<bool, Failure> {
+    Ok(hog.wait_dead_ns(within).map_err(Failure::failed)?.is_some())
 }
 
 /// Long enough for a kill that a step set off to be seen before the next.

@@ -9,8 +9,8 @@ use nix::{
     },
 };
 use std::{
-    io::{Read, Write},
-    os::fd::{AsFd, BorrowedFd},
+    io::Write,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -66,47 +66,9 @@ impl<'a> Stage<'a> {
         self.tell(&format!("  {held:>4} MiB [{bar}] the guard counts {usage:>9}{remark}"))
     }
 
-    /// Waits.
+    /// Waits so long, unless a signal comes.
     pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
-        self.wait(None, time).map(drop)
-    }
-
-    /// Waits until something can be read there, at most so long; whether it can.
-    pub(super) fn wait_readable(
-        &self,
-        descriptor: BorrowedFd<'_>,
-        within: Duration,
-    ) -> Result<bool, Failure> {
-        self.wait(Some(descriptor), within)
-    }
-
-    /// The next line of a process of the demo's, without its end; `None` when there is no more.
-    pub(super) fn line_of(
-        &self,
-        from: &mut (impl Read + AsFd),
-        within: Duration,
-    ) -> Result<Option<String>, Failure> {
-        let mut line = Vec::new();
-        loop {
-            if !self.wait_readable(from.as_fd(), within)? {
-                return Err(Failure::failed(
-                    "a process of the demo does not answer; is the machine very busy?",
-                ));
-            }
-            let mut byte = [0];
-            match from.read(&mut byte) {
-                Ok(0) => return Ok(None),
-                Ok(_) if byte == *b"\n" => return Ok(Some(String::from_utf8_lossy(&line).into_owned())),
-                Ok(_) => line.extend(byte),
-                Err(error) => {
-                    return Err(Failure::failed(format_args!("cannot hear a process of the demo: {error}")));
-                }
-            }
-        }
-    }
-
-    fn wait(&self, descriptor: Option<BorrowedFd<'_>>, within: Duration) -> Result<bool, Failure> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + time;
         loop {
             if self.began.elapsed() > WATCHDOG {
                 return Err(Failure::failed(
@@ -116,22 +78,14 @@ impl<'a> Stage<'a> {
             let left = until.saturating_duration_since(Instant::now());
             // Rounded up: a wait that ends early would spin.
             let milliseconds = i32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
-            let waited_on = [Some(self.signals.as_fd()), descriptor];
-            let mut polled: Vec<PollFd<'_>> =
-                waited_on.into_iter().flatten().map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
-            match poll(&mut polled, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            let mut signals = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut signals, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
+                Ok(0) if left.is_zero() => return Ok(()),
+                Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) => {
+                    return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
+                }
                 Err(errno) => return Err(Failure::failed(format_args!("cannot wait: {errno}"))),
-            }
-            let ready = |index: usize| polled.get(index).and_then(PollFd::any) == Some(true);
-            if ready(0) {
-                return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
-            }
-            if ready(1) {
-                return Ok(true);
-            }
-            if left.is_zero() {
-                return Ok(false);
             }
         }
     }

@@ -1,22 +1,64 @@
-//! What is timed in `bench workingset`.
+//! What reads files and starts programs in `bench workingset`.
 //!
+//! - `stream UID FILE`: on `go` it reads the file from end to end, again and again, until its input closes.
 //! - `read UID FILE`: `read` reads the file from end to end and answers `done NS DISK_BYTES BYTES`; `blocks COUNT` reads
 //!   so many blocks of 4 KiB of it by pread(2), from its begin on and again, and answers `done NS`. `DISK_BYTES` is what the
 //!   process had fetched from the storage meanwhile (`read_bytes` of its /proc/self/io).
 //! - `start UID LIBRARIES PROGRAM ARGUMENT...`: `start` runs that program to its end, with its libraries from that folder
 //!   (none where `-`), and answers `done NS STATUS`.
 
-use super::{Commands, become_user, number, press::read_file, say, usage};
+use super::{Commands, become_user, number, say, until_input_ends, usage};
 use crate::{error::BenchError, proc};
 use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     fs::{self, File},
+    io::Read,
     os::unix::fs::FileExt,
     process::{Command, Stdio},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+/// What `cat` reads at a time.
+const BLOCK_BYTES: usize = 128 << 10;
+
 const SMALL_BLOCK_BYTES: u64 = 4096;
+
+/// Runs the stream.
+///
+/// # Errors
+/// Bad arguments, not root, or the file cannot be read.
+pub(super) fn stream(arguments: &[String]) -> Result<(), BenchError> {
+    let uid = number(arguments, 0)?;
+    let path = arguments.get(1).ok_or_else(|| usage("stream"))?;
+    let mut commands = Commands::open();
+    become_user(uid)?;
+    say("ready")?;
+    if commands.next()?.is_none() {
+        return Ok(());
+    }
+    drop(commands);
+    until_input_ends(|over| {
+        while !over.load(Ordering::Relaxed) {
+            read_file(path, over)?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads the file from end to end as `cat` does, until it is over; gives the bytes read.
+fn read_file(path: &str, over: &AtomicBool) -> Result<u64, BenchError> {
+    let mut file = File::open(path).map_err(BenchError::io(format!("open {path}")))?;
+    let mut block = vec![0_u8; BLOCK_BYTES];
+    let mut bytes = 0;
+    while !over.load(Ordering::Relaxed) {
+        let count = file.read(&mut block).map_err(BenchError::io(format!("read {path}")))?;
+        if count == 0 {
+            break;
+        }
+        bytes += count as u64;
+    }
+    Ok(bytes)
+}
 
 /// Runs the reader.
 ///
