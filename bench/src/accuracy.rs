@@ -6,7 +6,7 @@ use crate::{
     guarded::{Guarded, Line, Starter, Triggers},
     options::Options,
     proc,
-    report::{BenchReport, Series},
+    report::BenchReport,
 };
 use plimsoll_wire::text::parse_statm;
 use std::{fmt::Display, fs, thread, time::Duration};
@@ -45,9 +45,9 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
         storm(options, guard.as_mut(), round, &mut differences)?;
     }
     let Differences { guard_pages, statm_pages, after_exit_pages, totals, findings } = &differences;
-    report.add_row("stopped", Series { variant: "plimsoll", figures: guard_pages }, "pages off");
-    report.add_row("stopped", Series { variant: "statm", figures: statm_pages }, "pages off");
-    report.add_row("after exit", Series { variant: "plimsoll", figures: after_exit_pages }, "pages off");
+    report.add_row("stopped", ("plimsoll", guard_pages), "pages off");
+    report.add_row("stopped", ("statm", statm_pages), "pages off");
+    report.add_row("after exit", ("plimsoll", after_exit_pages), "pages off");
     let [pages, forks, execs, setuids] = totals;
     report.note(format!(
         "in all {pages} pages touched, {forks} forks without exec, {execs} execs, {setuids} changes of user"

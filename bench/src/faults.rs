@@ -93,10 +93,10 @@ fn no_limit(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> 
         drop(guard);
         none.extend(mean(&[before, crew.run(load)?.touch_ns_per_page]));
     }
-    let base = Series { variant: "none", figures: &none };
+    let base: Series<'_> = ("none", &none);
     report.add_row("no-limit", base, "ns/page");
-    for (variant, figures) in [("plimsoll", &fresh), ("plimsoll after clear", &cleared)] {
-        let series = Series { variant, figures };
+    let guarded: [Series<'_>; 2] = [("plimsoll", &fresh), ("plimsoll after clear", &cleared)];
+    for series in guarded {
         report.add_row("no-limit", series, "ns/page");
         report.add_ratio("no-limit", series, base);
     }
@@ -190,16 +190,16 @@ fn measure(
 }
 
 fn add_guarded(report: &mut BenchReport, case: &str, base: &Rounds, guarded: &Rounds) {
-    let none = Series { variant: "none", figures: &base.own };
-    let plimsoll = Series { variant: "plimsoll", figures: &guarded.own };
+    let none: Series<'_> = ("none", &base.own);
+    let plimsoll: Series<'_> = ("plimsoll", &guarded.own);
     report.add_row(case, none, "ns/page");
     report.add_row(case, plimsoll, "ns/page");
     // A fault is one event: one anonymous page more.
     let added = paired_differences(&guarded.own, &base.own);
-    report.add_row(case, Series { variant: "plimsoll - none", figures: &added }, "ns/event");
+    report.add_row(case, ("plimsoll - none", &added), "ns/event");
     report.add_ratio(case, plimsoll, none);
-    let none = Series { variant: "none, processor time", figures: &base.cpu };
-    let plimsoll = Series { variant: "plimsoll, processor time", figures: &guarded.cpu };
+    let none: Series<'_> = ("none, processor time", &base.cpu);
+    let plimsoll: Series<'_> = ("plimsoll, processor time", &guarded.cpu);
     report.add_row(case, none, "ns/page");
     report.add_row(case, plimsoll, "ns/page");
     report.add_ratio(case, plimsoll, none);
@@ -212,18 +212,18 @@ fn add_comparator(
     (name, watched): (&str, &Rounds),
     (base, guarded): (&Rounds, Option<&Rounds>),
 ) {
-    let none = Series { variant: "none", figures: &base.own };
+    let none: Series<'_> = ("none", &base.own);
     let kept_up_name = format!("{name} kept up");
-    let mut all = vec![Series { variant: name, figures: &watched.own }];
+    let mut all: Vec<Series<'_>> = vec![(name, &watched.own)];
     if watched.kept_up != watched.own {
-        all.push(Series { variant: &kept_up_name, figures: &watched.kept_up });
+        all.push((&kept_up_name, &watched.kept_up));
     }
     for series in all {
         report.add_row(case, series, "ns/page");
         report.add_ratio(case, series, none);
         // The bar of the seed: twice the throughput of scanning at each event.
         if let Some(guarded) = guarded.filter(|_| name == "trivial") {
-            report.add_ratio(case, series, Series { variant: "plimsoll", figures: &guarded.own });
+            report.add_ratio(case, series, ("plimsoll", &guarded.own));
         }
     }
 }

@@ -100,7 +100,7 @@ fn kill_in_turns(
     }
     let [in_kernel, another, daemon, timer] = &kills;
     for ((way, _), kills) in turns.iter().zip(&kills) {
-        report.add_row(case.name, Series { variant: way.name(), figures: &micros_of(kills) }, "us");
+        report.add_row(case.name, (way.name(), &micros_of(kills)), "us");
     }
     add_ratios(case.name, &medians, report);
     let missed = timer.iter().filter(|kill| kill.touches_after_crossing == 0).count();
@@ -116,10 +116,9 @@ fn kill_in_turns(
 /// The timer to each way, and what the detour through the daemon costs.
 fn add_ratios(case: &str, medians: &[Vec<f64>; 4], report: &mut BenchReport) {
     let [in_kernel, another, daemon, timer] = medians;
-    let series = |way: Way, figures| Series { variant: way.name(), figures };
-    let [another, daemon] = [series(Way::Another, another), series(Way::Daemon, daemon)];
-    for way in [series(Way::InKernel, in_kernel), another, daemon] {
-        report.add_ratio(case, series(Way::Timer, timer), way);
+    let [another, daemon]: [Series<'_>; 2] = [(Way::Another.name(), another), (Way::Daemon.name(), daemon)];
+    for way in [(Way::InKernel.name(), in_kernel.as_slice()), another, daemon] {
+        report.add_ratio(case, (Way::Timer.name(), timer), way);
     }
     report.add_ratio(case, daemon, another);
 }
@@ -133,7 +132,7 @@ fn crowded_account(options: &Options, arena: &mut Arena, report: &mut BenchRepor
         .map(|_| arena.kill(Way::InKernel, bytes - MIB))
         .collect::<Result<Vec<_>, _>>()?;
     let case = "4MiB, 1,000 processes in the same account";
-    report.add_row(case, Series { variant: Way::InKernel.name(), figures: &micros_of(&kills) }, "us");
+    report.add_row(case, (Way::InKernel.name(), &micros_of(&kills)), "us");
     add_history(arena.guard(Way::InKernel), before, case, [(Way::InKernel, &kills)], report);
     Ok(())
 }
@@ -187,7 +186,7 @@ fn add_history<const WAYS: usize>(
             .map(|nanos| nanos as f64 / 1_000.0)
             .collect();
         let variant = format!("{}, crossing to signal", way.name());
-        report.add_row(case, Series { variant: &variant, figures: &micros }, "us");
+        report.add_row(case, (&variant, &micros), "us");
     }
 }
 

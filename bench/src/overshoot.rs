@@ -10,7 +10,7 @@ use crate::{
     guarded::{Guarded, Line, Starter, Triggers, wait_for_kills},
     options::Options,
     proc,
-    report::{BenchReport, Series},
+    report::BenchReport,
     stamps::Stamps,
     workload::{HUGE_PAGE_BYTES, UNITS_MAX},
 };
@@ -88,8 +88,8 @@ fn kill_often(
     }
     let incidents = wait_for_kills(guard, before, kills)?;
     let recorded: Vec<f64> = incidents.iter().map(|incident| incident.overshoot_bytes as f64).collect();
-    report.add_row(case.name, Series { variant: "plimsoll's record", figures: &recorded }, "bytes");
-    report.add_row(case.name, Series { variant: "victim's own count", figures: &counted }, "bytes");
+    report.add_row(case.name, ("plimsoll's record", &recorded), "bytes");
+    report.add_row(case.name, ("victim's own count", &counted), "bytes");
     guard.clear_line(UID)
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
     let submits = reapers.submit_micros();
     for (variant, figures) in [("decider", &submits.decider), ("ordinary caller", &submits.ordinary)] {
         if !figures.is_empty() {
-            report.add_row("submit", Series { variant, figures }, "us");
+            report.add_row("submit", (variant, figures), "us");
         }
     }
     Ok(())
@@ -127,14 +127,14 @@ fn run_case(
             one(&free, Kill::Pool, &mut unthrottled)?;
         }
     }
-    let plain = Series { variant: "plain", figures: &plain };
-    let expedited = Series { variant: "expedited", figures: &expedited };
+    let plain: Series<'_> = ("plain", &plain);
+    let expedited: Series<'_> = ("expedited", &expedited);
     for series in [plain, expedited] {
         report.add_row(case.name, series, "MB/s");
     }
     report.add_ratio(case.name, expedited, plain);
     if case.throttle != Throttle::None {
-        let unthrottled = Series { variant: "expedited, unthrottled", figures: &unthrottled };
+        let unthrottled: Series<'_> = ("expedited, unthrottled", &unthrottled);
         report.add_row(case.name, unthrottled, "MB/s");
         report.add_ratio(case.name, expedited, unthrottled);
     }
@@ -162,9 +162,8 @@ fn eight_at_once(
         one.push(kill_all(options, reapers, &victims, Kill::One, None)?);
         pool.push(kill_all(options, reapers, &victims, Kill::Pool, None)?);
     }
-    let series = |variant, figures| Series { variant, figures };
-    let (plain, one, pool) = (series("plain", &plain), series("one thread", &one), series("pool", &pool));
-    for series in [plain, one, pool].into_iter().filter(|series| !series.figures.is_empty()) {
+    let [plain, one, pool]: [Series<'_>; 3] = [("plain", &plain), ("one thread", &one), ("pool", &pool)];
+    for series in [plain, one, pool].into_iter().filter(|(_, figures)| !figures.is_empty()) {
         report.add_row(name, series, "MB/s");
     }
     report.add_ratio(name, pool, one);
@@ -195,8 +194,7 @@ fn beside_sleepers(
     }
     for (figures, unit) in [(&waits, "ms"), (&rates, "MB/s")] {
         let [plain, expedited] = figures;
-        let plain = Series { variant: "plain", figures: plain };
-        let expedited = Series { variant: "expedited", figures: expedited };
+        let (plain, expedited): (Series<'_>, Series<'_>) = (("plain", plain), ("expedited", expedited));
         report.add_row(case, plain, unit);
         report.add_row(case, expedited, unit);
         if unit == "MB/s" {

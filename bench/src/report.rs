@@ -109,14 +109,8 @@ pub struct Ratio {
     pub high: Option<f64>,
 }
 
-/// A named series of one case, as the benches hand it over.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Series<'a> {
-    /// Who guarded.
-    pub(crate) variant: &'a str,
-    /// The figures, in the order of the rounds.
-    pub(crate) figures: &'a [f64],
-}
+/// A named series of one case, as the benches hand it over: who guarded, and the figures in the order of the rounds.
+pub(crate) type Series<'a> = (&'a str, &'a [f64]);
 
 impl BenchReport {
     /// An empty report.
@@ -133,9 +127,8 @@ impl BenchReport {
     }
 
     /// Adds a row; a series without a figure becomes a note, not a row of zeros.
-    pub(crate) fn add_row(&mut self, case: &str, series: Series<'_>, unit: &str) {
-        let variant = series.variant;
-        match Summary::of(series.figures) {
+    pub(crate) fn add_row(&mut self, case: &str, (variant, figures): Series<'_>, unit: &str) {
+        match Summary::of(figures) {
             Some(Summary { n, p50, p99, max }) => self.rows.push(Row {
                 case: case.to_owned(),
                 variant: variant.to_owned(),
@@ -151,11 +144,11 @@ impl BenchReport {
 
     /// Adds the ratio `of / to`, round by round.
     pub(crate) fn add_ratio(&mut self, case: &str, of: Series<'_>, to: Series<'_>) {
-        if let Some(Median { n, median, low, high }) = Median::of(&paired_ratios(of.figures, to.figures)) {
+        if let Some(Median { n, median, low, high }) = Median::of(&paired_ratios(of.1, to.1)) {
             self.ratios.push(Ratio {
                 case: case.to_owned(),
-                of: of.variant.to_owned(),
-                to: to.variant.to_owned(),
+                of: of.0.to_owned(),
+                to: to.0.to_owned(),
                 n,
                 median,
                 low,

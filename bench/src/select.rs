@@ -13,7 +13,7 @@ use crate::{
     guarded::Starter,
     options::Options,
     proc,
-    report::{BenchReport, Series},
+    report::BenchReport,
     statistics::Summary,
 };
 use arena::{Arena, Choice, Named, Way};
@@ -104,12 +104,12 @@ fn choose_in_turns(
     wait_until_gone()?;
     for ((way, _), choices) in TURNS.iter().zip(&choices) {
         if !choices.is_empty() {
-            report.add_row(case.name, Series { variant: way.name(), figures: &micros_of(choices) }, "us");
+            report.add_row(case.name, (way.name(), &micros_of(choices)), "us");
         }
     }
     let series = |index: usize| {
         let ((way, _), figures) = TURNS.iter().zip(&medians).nth(index)?;
-        Some(Series { variant: way.name(), figures })
+        Some((way.name(), figures.as_slice()))
     };
     for (of, to) in [(3, 0), (4, 0), (2, 0), (0, 1), (3, 1), (4, 1)] {
         if let (Some(of), Some(to)) = (series(of), series(to)) {
@@ -130,7 +130,7 @@ fn add_effort(case: &str, way: Way, choices: &[Choice], report: &mut BenchReport
     }
     let mut row = |what: &str, unit: &str, figures: Vec<f64>| {
         let variant = format!("{}, {what}", way.name());
-        report.add_row(case, Series { variant: &variant, figures: &figures }, unit);
+        report.add_row(case, (&variant, &figures), unit);
     };
     row("listed", "processes", made.iter().map(|made| made.effort.processes as f64).collect());
     row("looked at closely", "processes", made.iter().map(|made| made.effort.looks as f64).collect());

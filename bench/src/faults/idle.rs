@@ -6,7 +6,7 @@ use crate::{
     guarded::{Starter, Triggers},
     options::Options,
     proc::number_field,
-    report::{BenchReport, Series},
+    report::BenchReport,
 };
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
@@ -32,7 +32,7 @@ pub(super) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     thread::sleep(window);
     let woken = voluntary_switches(pid)?.saturating_sub(before);
     let single = |variant, figure: u64, unit: &str, report: &mut BenchReport| {
-        report.add_row("idle", Series { variant, figures: &[figure as f64] }, unit);
+        report.add_row("idle", (variant, &[figure as f64]), unit);
     };
     single("plimsoll", woken, &format!("wake-ups in {} s", window.as_secs()), report);
     single("plimsoll resident, one line set", resident_kib * 1024, "bytes", report);

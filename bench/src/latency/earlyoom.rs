@@ -9,7 +9,7 @@ use crate::{
     error::BenchError,
     options::Options,
     proc::available_bytes,
-    report::{BenchReport, Series},
+    report::BenchReport,
 };
 use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
@@ -38,7 +38,7 @@ pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
         return Ok(());
     };
     let choices = choices_micros(&binary, options.sized(100, 3))?;
-    report.add_row(CASE, Series { variant: "'low memory' to 'sending'", figures: &choices }, "us");
+    report.add_row(CASE, ("'low memory' to 'sending'", &choices), "us");
     if available_kib()? < AVAILABLE_KIB_MIN {
         report.note("earlyoom: under 3 GiB available: its reaction to a hog was not measured");
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
     for _ in 0..options.sized(10, 1) {
         reactions.extend(reaction_micros(options, &binary)?);
     }
-    report.add_row(CASE, Series { variant: "memory low to 'sending'", figures: &reactions }, "us");
+    report.add_row(CASE, ("memory low to 'sending'", &reactions), "us");
     Ok(())
 }
 

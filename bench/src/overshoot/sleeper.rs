@@ -8,7 +8,7 @@ use crate::{
     guarded::{Guarded, Line, wait_for_kills},
     options::Options,
     proc,
-    report::{BenchReport, Series},
+    report::BenchReport,
     stamps::Stamps,
     workload::UNITS_MAX,
 };
@@ -77,7 +77,7 @@ pub(super) fn run(
     let micros = |nanos: Option<u64>| nanos.map(|nanos| nanos as f64 / 1_000.0);
     let mut add = |variant: &str, unit: &str, figure: &dyn Fn(&Round, &Incident) -> Option<f64>| {
         let figures: Vec<f64> = told.iter().filter_map(|(round, incident)| figure(round, incident)).collect();
-        report.add_row(CASE, Series { variant, figures: &figures }, unit);
+        report.add_row(CASE, (variant, &figures), unit);
     };
     add("plimsoll's record", "bytes", &|_, incident| Some(incident.overshoot_bytes as f64));
     add("the eight's own count, at the signal", "bytes", &|round, incident| {

@@ -17,8 +17,8 @@ fn machine() -> Machine {
 
 fn report() -> BenchReport {
     let mut report = BenchReport::new("faults", machine());
-    let none = Series { variant: "none", figures: &[100.0, 200.0, 100.0, 100.0, 100.0, 100.0] };
-    let guarded = Series { variant: "plimsoll", figures: &[110.0, 220.0, 110.0, 110.0, 110.0, 110.0] };
+    let none: Series<'_> = ("none", &[100.0, 200.0, 100.0, 100.0, 100.0, 100.0]);
+    let guarded: Series<'_> = ("plimsoll", &[110.0, 220.0, 110.0, 110.0, 110.0, 110.0]);
     report.add_row("far", none, "ns/page");
     report.add_row("far", guarded, "ns/page");
     report.add_ratio("far", guarded, none);
@@ -46,7 +46,7 @@ fn json_carries_the_fields_that_scripts_rely_on() {
 #[test]
 fn too_few_rounds_give_null_and_not_a_false_interval() {
     let mut report = BenchReport::new("faults", machine());
-    let series = Series { variant: "a", figures: &[1.0, 2.0] };
+    let series: Series<'_> = ("a", &[1.0, 2.0]);
     report.add_ratio("far", series, series);
     let json = serde_json::to_value(&report).unwrap();
     assert!(json["ratios"][0]["low"].is_null() && json["ratios"][0]["high"].is_null());
@@ -56,7 +56,7 @@ fn too_few_rounds_give_null_and_not_a_false_interval() {
 #[test]
 fn a_series_without_figures_is_a_note_and_not_a_row() {
     let mut report = BenchReport::new("latency", machine());
-    report.add_row("4 MiB", Series { variant: "earlyoom", figures: &[] }, "ns");
+    report.add_row("4 MiB", ("earlyoom", &[]), "ns");
     assert!(report.rows.is_empty());
     assert_eq!(report.notes, ["4 MiB: earlyoom: nothing measured"]);
 }

@@ -108,28 +108,27 @@ fn measure(
 fn add_pages(report: &mut BenchReport, case: &str, names: &[&str], pages: &[Vec<f64>]) {
     for (name, figures) in names.iter().zip(pages) {
         let variant = format!("{name}, brought in");
-        report.add_row(case, Series { variant: &variant, figures }, "pages/1e6 blocks");
+        report.add_row(case, (&variant, figures), "pages/1e6 blocks");
     }
 }
 
 fn add(report: &mut BenchReport, case: &str, names: &[&str], measured: &[Rounds]) {
     for (name, rounds) in names.iter().zip(measured) {
-        report.add_row(case, Series { variant: name, figures: &rounds.own }, UNIT);
+        report.add_row(case, (name, &rounds.own), UNIT);
         let variant = format!("{name}, processor time");
-        report.add_row(case, Series { variant: &variant, figures: &rounds.cpu }, UNIT);
+        report.add_row(case, (&variant, &rounds.cpu), UNIT);
     }
     let of = |wanted: &str| names.iter().zip(measured).find(|(name, _)| **name == wanted);
     if let Some((tmalloc, rounds)) = of(TMALLOC) {
         for (name, other) in names.iter().zip(measured).filter(|(name, _)| **name != TMALLOC) {
-            let series = |variant, figures| Series { variant, figures };
-            report.add_ratio(case, series(tmalloc, &rounds.own), series(name, &other.own));
+            report.add_ratio(case, (tmalloc, &rounds.own), (name, &other.own));
         }
     }
     for against in [MALLOC, UNTRIMMED] {
         if let (Some((_, tmalloc)), Some((_, malloc))) = (of(TMALLOC), of(against)) {
-            let of = Series { variant: "tmalloc, processor time", figures: &tmalloc.cpu };
+            let of: Series<'_> = ("tmalloc, processor time", &tmalloc.cpu);
             let variant = format!("{against}, processor time");
-            report.add_ratio(case, of, Series { variant: &variant, figures: &malloc.cpu });
+            report.add_ratio(case, of, (&variant, &malloc.cpu));
         }
     }
 }

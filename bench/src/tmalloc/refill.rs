@@ -5,13 +5,7 @@ use super::{
     FAR_BYTES, MIB, Stage, USER,
     allocators::{Contender, MALLOC},
 };
-use crate::{
-    child::STEP,
-    error::BenchError,
-    guarded::Line,
-    report::{BenchReport, Series},
-    statistics::Summary,
-};
+use crate::{child::STEP, error::BenchError, guarded::Line, report::BenchReport, statistics::Summary};
 
 /// What each process allocates, in pieces of so many bytes.
 const GROWN_BYTES: u64 = 32 * MIB;
@@ -59,16 +53,15 @@ fn compare(
         asked.grow(stage, tmalloc, piece_bytes)?;
         plain.grow(stage, malloc, piece_bytes)?;
     }
-    let series = |variant, figures| Series { variant, figures };
-    report.add_row(case, series("tmalloc", &asked.refills_us), "us");
-    report.add_row(case, series("tmalloc, brought in at once", &asked.pages), "pages");
+    report.add_row(case, ("tmalloc", &asked.refills_us), "us");
+    report.add_row(case, ("tmalloc, brought in at once", &asked.pages), "pages");
     // A page at a time is no counterpart of a lease of many.
     if piece_bytes > 4 << 10 {
-        report.add_row(case, series("malloc and first touch", &plain.first_touch_us), "us");
+        report.add_row(case, ("malloc and first touch", &plain.first_touch_us), "us");
         report.add_ratio(
             case,
-            series("tmalloc", &asked.refill_medians_us),
-            series("malloc and first touch", &plain.first_touch_medians_us),
+            ("tmalloc", &asked.refill_medians_us),
+            ("malloc and first touch", &plain.first_touch_medians_us),
         );
     }
     Ok(())

@@ -83,17 +83,12 @@ fn compare(
         plain_ms.push(millis(plain.wall_ns));
         got_mib.push(asked.got_bytes.iter().sum::<u64>() as f64 / MIB as f64);
     }
-    let (asked, plain) =
-        (Series { variant: "tmalloc", figures: &asked_ms }, Series { variant: MALLOC, figures: &plain_ms });
+    let (asked, plain): (Series<'_>, Series<'_>) = (("tmalloc", &asked_ms), (MALLOC, &plain_ms));
     report.add_row(case, asked, "ms");
     report.add_row(case, plain, "ms");
     report.add_ratio(case, asked, plain);
-    report.add_row(case, Series { variant: "tmalloc, granted in all", figures: &got_mib }, "MiB");
-    report.add_row(
-        case,
-        Series { variant: "tmalloc, peak of the account", figures: &tally.peaks_bytes },
-        "bytes",
-    );
+    report.add_row(case, ("tmalloc, granted in all", &got_mib), "MiB");
+    report.add_row(case, ("tmalloc, peak of the account", &tally.peaks_bytes), "bytes");
     tally.note(stage, case, before, report)
 }
 

@@ -10,7 +10,7 @@ use crate::{
     child::{STEP, Workload},
     error::BenchError,
     guarded::{Line, is_our_kill},
-    report::{BenchReport, Series},
+    report::BenchReport,
 };
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         probe.finish(STEP)?;
     }
     findings.add_rows(CASE, report);
-    report.add_row(CASE, Series { variant: "peak of the account", figures: &tally.peaks_bytes }, "bytes");
+    report.add_row(CASE, ("peak of the account", &tally.peaks_bytes), "bytes");
     let fresh = stage.guard.incidents()?.split_off(before);
     let kills = fresh.iter().filter(|incident| is_our_kill(incident)).count();
     report.note(tally.words(&findings, kills));

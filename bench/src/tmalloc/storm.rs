@@ -7,7 +7,7 @@ use crate::{
     error::BenchError,
     guarded::{AccountReading, Line, is_our_kill},
     proc,
-    report::{BenchReport, Series},
+    report::BenchReport,
     workload::Random,
 };
 use std::{
@@ -211,7 +211,7 @@ impl Findings {
             ("tmalloc, until rest", &self.rest_ms, "ms"),
             ("tmalloc, usage minus page tables", &self.off_bytes, "bytes"),
         ] {
-            report.add_row(case, Series { variant, figures }, unit);
+            report.add_row(case, (variant, figures), unit);
         }
     }
 

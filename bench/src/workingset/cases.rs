@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::BenchError,
-    report::{BenchReport, Series},
+    report::BenchReport,
     statistics::{Median, Summary},
 };
 use std::time::Duration;
@@ -158,7 +158,7 @@ fn tell(case: &Case, ran: &[Ran], stage: &Stage<'_>, report: &mut BenchReport) {
     for (way, segments) in ran {
         let mut row = |what: &str, unit: &str, figures: Vec<f64>| {
             let name = if what.is_empty() { way.name.to_owned() } else { format!("{}, {what}", way.name) };
-            report.add_row(case.name, Series { variant: &name, figures: &figures }, unit);
+            report.add_row(case.name, (&name, &figures), unit);
         };
         row("", "s", segments.iter().flat_map(|segment| case.seconds(segment)).collect());
         if case.starting {
@@ -215,11 +215,7 @@ fn ratios(case: &Case, ran: &[Ran], report: &mut BenchReport) {
         let mut add = |of: &Ran, to: &Ran| {
             let (of_name, to_name) = (format!("{}, {word}", of.0.name), format!("{}, {word}", to.0.name));
             let (of, to) = (pick(&of.1, worst), pick(&to.1, worst));
-            report.add_ratio(
-                case.name,
-                Series { variant: &of_name, figures: &of },
-                Series { variant: &to_name, figures: &to },
-            );
+            report.add_ratio(case.name, (&of_name, &of), (&to_name, &to));
         };
         for lane in ran.iter().filter(|(way, _)| way.pressed) {
             if let Some(cached) = find(CACHED.name) {
@@ -284,10 +280,10 @@ fn begun(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchErr
         locked.push(segment.locked_bytes as f64 / f64::from(1 << 20));
     }
     let name = "from its begin to the first read at the protected figure";
-    report.add_row(BEGUN, Series { variant: name, figures: &first }, "s");
+    report.add_row(BEGUN, (name, &first), "s");
     let name = "from its begin to the protected figure for good";
-    report.add_row(BEGUN, Series { variant: name, figures: &settled }, "s");
-    report.add_row(BEGUN, Series { variant: "locked", figures: &locked }, "MiB");
+    report.add_row(BEGUN, (name, &settled), "s");
+    report.add_row(BEGUN, ("locked", &locked), "MiB");
     if never > 0 {
         report.note(format!(
             "{BEGUN}: in {never} of {} rounds it was not reached for good within {} s",

@@ -5,7 +5,7 @@ use crate::{
     child::{STEP, Workload},
     error::BenchError,
     pairing::{Figures, Rounds, interleave},
-    report::{BenchReport, Series},
+    report::BenchReport,
 };
 use std::time::{Duration, Instant};
 
@@ -106,22 +106,18 @@ fn measure(
     })?;
     stage.protect(&OFF)?;
     for ((name, _), Rounds { own, .. }) in WAYS.iter().zip(&all) {
-        report.add_row(case, Series { variant: name, figures: own }, unit);
+        report.add_row(case, (name, own), unit);
     }
     for ((name, _), percent) in WAYS.iter().zip(&percent) {
         if !percent.is_empty() {
             let variant = format!("{name}, daemon");
-            report.add_row(case, Series { variant: &variant, figures: percent }, "% of a CPU");
+            report.add_row(case, (&variant, percent), "% of a CPU");
         }
     }
     let mut ways = WAYS.iter().zip(&all);
     let Some((_, off)) = ways.next() else { return Ok(()) };
     for ((name, _), on) in ways {
-        report.add_ratio(
-            case,
-            Series { variant: name, figures: &on.own },
-            Series { variant: "off", figures: &off.own },
-        );
+        report.add_ratio(case, (name, &on.own), ("off", &off.own));
     }
     Ok(())
 }

@@ -1,11 +1,7 @@
 //! A task that fits once the soft tier is released: does it live?
 
 use super::{OFF, Stage, segment::STARTER_UID};
-use crate::{
-    child::STEP,
-    error::BenchError,
-    report::{BenchReport, Series},
-};
+use crate::{child::STEP, error::BenchError, report::BenchReport};
 
 const CASE: &str = "fits once released";
 
@@ -51,8 +47,8 @@ fn attempts(
     report.note(format!(
         "{CASE}: {variant}: {count} of {rounds} tasks lived; the file was locked before {held} of them"
     ));
-    report.add_row(CASE, Series { variant, figures: &lived }, "lived");
-    report.add_row(CASE, Series { variant: &format!("{variant}, locked before"), figures: &locked }, "MiB");
+    report.add_row(CASE, (variant, &lived), "lived");
+    report.add_row(CASE, (&format!("{variant}, locked before"), &locked), "MiB");
     Ok(())
 }
 

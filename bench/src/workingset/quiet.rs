@@ -66,10 +66,10 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         }
     }
     stage.protect(&OFF)?;
-    let (off, on) = (Series { variant: "off", figures: &off }, Series { variant: "on", figures: &on });
+    let (off, on): (Series<'_>, Series<'_>) = (("off", &off), ("on", &on));
     report.add_row(CASE, off, "s");
     report.add_row(CASE, on, "s");
-    report.add_row(CASE, Series { variant: "on, daemon", figures: &percent }, "% of a CPU");
+    report.add_row(CASE, ("on, daemon", &percent), "% of a CPU");
     report.add_ratio(CASE, on, off);
     report.note(format!(
         "quiet: {} killed by the kernel, {} by the guard",
