@@ -35,9 +35,6 @@ struct Differences {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut guard = start(Triggers::All)?;
     let mut differences = Differences::default();

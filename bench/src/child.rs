@@ -115,7 +115,12 @@ impl Workload {
 
     /// Hears one line and wants it to begin with `word`; gives the numbers behind it.
     pub(crate) fn expect(&mut self, word: &str) -> Result<Vec<u64>, BenchError> {
-        let line = self.hear(STEP)?;
+        self.expect_within(STEP, word)
+    }
+
+    /// [`Self::expect`] with a patience of its own.
+    pub(crate) fn expect_within(&mut self, within: Duration, word: &str) -> Result<Vec<u64>, BenchError> {
+        let line = self.hear(within)?;
         self.numbers_of(&line, word)
     }
 

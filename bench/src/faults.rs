@@ -36,9 +36,6 @@ const COMPARATORS: [(&str, Watch); 3] = [("timer", Watch::Timer), ("tracepipe", 
 const TRIVIAL: (&str, Watch) = ("trivial", Watch::Trivial);
 
 /// Runs all cases.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if options.wants("no-limit") {
         no_limit(options, start, report)?;
@@ -46,9 +43,7 @@ pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchRepor
     if options.wants("idle") {
         idle::run(options, start, report)?;
     }
-    if !["one-process", "processes", "throughput"].iter().any(|case| {
-        options.only.as_deref().is_none_or(|only| case.starts_with(only) || only.starts_with(case))
-    }) {
+    if !["one-process", "processes", "throughput"].iter().any(|cases| options.may_want(cases)) {
         return Ok(());
     }
     let mut stage = Stage::set(options, start(Triggers::All)?)?;

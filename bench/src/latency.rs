@@ -43,9 +43,6 @@ const CASES: [Case; 3] = [
 ];
 
 /// Runs all cases.
-///
-/// # Errors
-/// The guard or a workload fails, or a victim is not killed.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let crowd = Crowd::start(CROWD_UID, options.sized(CROWD, 50))?;
     let mut arena = Arena::open(options, start)?;

@@ -6,8 +6,10 @@
 //! ([`workload_main`]), of uids 60010 to 60040 and 60400 to 60449, bounded in size and under a watchdog; they are killed
 //! by pidfd only.
 //!
-//! Neighbours: the CLI calls [`run`] and [`workload_main`]; its demo uses the same guard and the same workloads. This crate never looks inside the guard; `reap` uses the
-//! daemon's reaper by itself, `tmalloc` the allocators' own functions.
+//! A bench fails where its guard, a workload or a comparator does; that is said here for all of them.
+//!
+//! Neighbours: the CLI calls [`run`] and [`workload_main`]; its demo uses the same guard and the same workloads. This crate
+//! never looks inside the guard; `reap` uses the daemon's reaper by itself, `tmalloc` the allocators' own functions.
 #![forbid(unsafe_code)]
 
 mod accuracy;

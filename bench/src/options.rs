@@ -49,6 +49,11 @@ impl Options {
         if self.quick { quick } else { full }
     }
 
+    /// Whether cases may be asked for whose names begin with that.
+    pub(crate) fn may_want(&self, cases: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| cases.starts_with(only) || only.starts_with(cases))
+    }
+
     /// Whether the case is asked for.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.only.as_deref().is_none_or(|prefix| case.starts_with(prefix))

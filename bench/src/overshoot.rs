@@ -58,9 +58,6 @@ const CASES: [Case; 3] = [
 ];
 
 /// Runs all cases.
-///
-/// # Errors
-/// The guard or a workload fails, or a victim is not killed.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut guard = start(Triggers::All)?;
     for case in CASES.iter().filter(|case| options.wants(case.name)) {

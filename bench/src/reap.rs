@@ -61,9 +61,6 @@ const BESIDE: [(&str, u64); 2] =
 const EIGHT: usize = 8;
 
 /// Runs all cases.
-///
-/// # Errors
-/// A workload or the reaper fails.
 pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
     let reapers = Reapers::start()?;
     report.note(format!(

@@ -46,9 +46,6 @@ const TURNS: [(Way, usize); 5] =
     [(Way::Cold, 5), (Way::Warm, 3), (Way::Proc, 2), (Way::Earlyoom, 4), (Way::Nohang, 1)];
 
 /// Runs all cases.
-///
-/// # Errors
-/// A guard or a workload fails, or nobody is selected.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut arena = Arena::open(options, start, report)?;
     for case in &CASES {

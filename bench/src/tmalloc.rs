@@ -54,9 +54,6 @@ struct Stage<'a> {
 }
 
 /// Runs all cases.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let shelf = tempfile::Builder::new()
         .prefix("plimsoll-bench-")

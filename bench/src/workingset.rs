@@ -94,9 +94,6 @@ struct Stage<'a> {
 }
 
 /// Runs all cases.
-///
-/// # Errors
-/// The machine has no room, the guard or a worker fails.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut stage = Stage::open(options, start, report)?;
     cases::run(&mut stage, report)?;

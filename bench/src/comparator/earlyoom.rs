@@ -37,9 +37,6 @@ pub(crate) struct Earlyoom {
 
 impl Earlyoom {
     /// Starts it so that both thresholds are met while MemAvailable is at or below `memory_kib`.
-    ///
-    /// # Errors
-    /// It does not start.
     pub(crate) fn start(binary: &Path, memory_kib: u64) -> Result<Self, BenchError> {
         let mut command = Command::new("/bin/sh");
         // Its messages go to standard error, and it must not outlive the bench: setpriv sees to that where it is.
@@ -76,17 +73,11 @@ impl Earlyoom {
     }
 
     /// Waits for its next 'sending' and gives its monotonic time.
-    ///
-    /// # Errors
-    /// As [`Self::choice_ns`].
     pub(crate) fn chosen_at_ns(&mut self) -> Result<u64, BenchError> {
         self.wait_for(Said::Chosen)
     }
 
     /// Waits until it has begun to watch (it says what it found at its start).
-    ///
-    /// # Errors
-    /// As [`Self::choice_ns`].
     pub(crate) fn wait_until_watching(&mut self) -> Result<(), BenchError> {
         while !self.process.hear(STEP)?.trim_start().starts_with("SIGKILL when") {}
         // Then it locks its memory and does a selection on trial; no line tells the end of that.

@@ -48,9 +48,6 @@ pub(super) struct Crew {
 impl Crew {
     /// Starts them; process i is pinned to processor i modulo their number, so that the scheduler's choices are no
     /// part of the difference.
-    ///
-    /// # Errors
-    /// A process does not start.
     pub(super) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
         let cpus: Vec<usize> =
@@ -69,9 +66,6 @@ impl Crew {
     }
 
     /// One pass of all of them at once.
-    ///
-    /// # Errors
-    /// One of them fails.
     pub(super) fn run(&mut self, load: Load) -> Result<Pass, BenchError> {
         for worker in &mut self.workers {
             worker.tell(&format!("map {} {}", load.bytes_each, load.times))?;

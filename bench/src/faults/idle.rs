@@ -12,9 +12,6 @@ use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 /// Counts how often the daemon's threads are woken in a minute while no limit is set (after one was set and cleared),
 /// and weighs it with a limit set.
-///
-/// # Errors
-/// The guard fails or cannot be read.
 pub(super) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut guard = start(Triggers::All)?;
     let Some(pid) = guard.pid() else {

@@ -63,9 +63,6 @@ impl Stage {
     }
 
     /// Lets one of them watch.
-    ///
-    /// # Errors
-    /// It refuses.
     pub(super) fn engage(&mut self, watch: Watch, crew: &Crew) -> Result<(), BenchError> {
         let comparator = match watch {
             Watch::None => return Ok(()),
@@ -86,9 +83,6 @@ impl Stage {
     }
 
     /// Ends that; the monotonic time at which it had handled all that happened, where it has a queue.
-    ///
-    /// # Errors
-    /// It fails.
     pub(super) fn disengage(&mut self, watch: Watch) -> Result<Option<u64>, BenchError> {
         match watch {
             Watch::None => Ok(None),

@@ -123,9 +123,6 @@ impl Arena {
     }
 
     /// Draws the lines for victims of this size.
-    ///
-    /// # Errors
-    /// The guard refuses.
     pub(super) fn draw_lines(&mut self, bytes: u64) -> Result<(), BenchError> {
         self.draw(Way::InKernel, IN_KERNEL_UID, bytes)?;
         self.draw(Way::Another, ANOTHER_UID, bytes + CROSSER_ROOM_BYTES)?;
@@ -133,9 +130,6 @@ impl Arena {
     }
 
     /// Draws the line of the kernel's way `bytes` above what its user uses already.
-    ///
-    /// # Errors
-    /// The guard refuses, or does not know the usage.
     pub(super) fn draw_line_above_usage(&mut self, bytes: u64) -> Result<(), BenchError> {
         self.draw(Way::InKernel, IN_KERNEL_UID, 2 << 30)?;
         let usage = self.guard.account(IN_KERNEL_UID)?.usage_bytes;
@@ -143,9 +137,6 @@ impl Arena {
     }
 
     /// Takes away the lines that are drawn.
-    ///
-    /// # Errors
-    /// The guard refuses.
     pub(super) fn clear_lines(&mut self) -> Result<(), BenchError> {
         while let Some((way, uid)) = self.drawn.pop() {
             self.guard(way).clear_line(uid)?;

@@ -50,9 +50,6 @@ struct Round {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// The guard or a workload fails, or the sleeper is not killed.
 pub(super) fn run(
     options: &Options,
     guard: &mut dyn Guarded,

@@ -95,9 +95,6 @@ pub(super) struct Arena<'a> {
 
 impl<'a> Arena<'a> {
     /// Starts both guards.
-    ///
-    /// # Errors
-    /// They do not start.
     pub(super) fn open(
         options: &'a Options,
         start: Starter<'_>,
@@ -121,9 +118,6 @@ impl<'a> Arena<'a> {
     }
 
     /// A new victim.
-    ///
-    /// # Errors
-    /// It does not start.
     pub(super) fn start_victim(&self) -> Result<Workload, BenchError> {
         Workload::start(&self.options.workload, &[&"hold", &VICTIM_UID, &VICTIM_BYTES])
     }

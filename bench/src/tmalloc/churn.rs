@@ -26,15 +26,9 @@ const SEGMENTS_MS: [(usize, u64); 2] = [(1, 20), (8, 60)];
 const UNIT: &str = "ns/block";
 
 /// Runs all cases that are wanted.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let options = stage.options;
-    let wanted = |case: &str| {
-        options.only.as_deref().is_none_or(|only| case.starts_with(only) || only.starts_with(case))
-    };
-    if !["pairs", "batch", "mixed"].into_iter().any(wanted) {
+    if !["pairs", "batch", "mixed"].iter().any(|cases| options.may_want(cases)) {
         return Ok(());
     }
     stage.guard.set_line(Line { uid: USER, hard_bytes: FAR_BYTES, soft_bytes: None })?;
@@ -46,6 +40,15 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     let names: Vec<&str> = stage.contenders.iter().map(|contender| contender.name).collect();
     let rounds = options.sized(10, 1);
     let sizes: &[usize] = if options.quick { &QUICK_SIZES_BYTES } else { &SIZES_BYTES };
+    let mut compare = |report: &mut BenchReport, case: &str, command: &str, threads: usize| {
+        let mut pages = vec![Vec::new(); names.len()];
+        let measured = interleave(names.len(), rounds, |index| {
+            measure(&mut processes, index, command, threads, &mut pages)
+        })?;
+        add(report, case, &names, &measured);
+        add_pages(report, case, &names, &pages);
+        Ok::<_, BenchError>(measured)
+    };
     for (threads, milliseconds) in SEGMENTS_MS {
         for kind in ["pairs", "batch"] {
             let mut all = Vec::new();
@@ -53,13 +56,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
                 let case = format!("{kind} {}, {}", size_name(*size), threads_name(threads));
                 if options.wants(&case) {
                     let command = format!("{kind} {size} {threads} {milliseconds}");
-                    let mut pages = vec![Vec::new(); names.len()];
-                    let measured = interleave(names.len(), rounds, |index| {
-                        measure(&mut processes, index, &command, threads, &mut pages)
-                    })?;
-                    add(report, &case, &names, &measured);
-                    add_pages(report, &case, &names, &pages);
-                    all.push(measured);
+                    all.push(compare(report, &case, &command, threads)?);
                 }
             }
             if all.len() == sizes.len() {
@@ -68,13 +65,7 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
         }
         let case = format!("mixed, {}", threads_name(threads));
         if options.wants(&case) {
-            let command = format!("mixed 16 {threads} {milliseconds}");
-            let mut pages = vec![Vec::new(); names.len()];
-            let measured = interleave(names.len(), rounds, |index| {
-                measure(&mut processes, index, &command, threads, &mut pages)
-            })?;
-            add(report, &case, &names, &measured);
-            add_pages(report, &case, &names, &pages);
+            compare(report, &case, &format!("mixed 16 {threads} {milliseconds}"), threads)?;
         }
     }
     for process in processes {

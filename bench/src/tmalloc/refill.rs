@@ -26,9 +26,6 @@ struct Grown {
 }
 
 /// Runs the cases that are wanted.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     for (case, piece_bytes) in PIECES_BYTES {
         if stage.options.wants(case) {

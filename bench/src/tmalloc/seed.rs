@@ -47,9 +47,6 @@ struct Tally {
 }
 
 /// Runs the cases that are wanted.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     for processes in [1, 4, 8] {
         let case = format!("seed-{processes}");

@@ -42,9 +42,6 @@ struct Tally {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if stage.options.only.as_deref() != Some(CASE) {
         return Ok(());

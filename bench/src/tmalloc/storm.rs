@@ -51,9 +51,6 @@ pub(super) struct Findings {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// The guard or a workload fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if !stage.options.wants(CASE) {
         return Ok(());

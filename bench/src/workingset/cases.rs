@@ -103,9 +103,6 @@ const BEGUN: &str = "begun 3 s in";
 type Ran = (Way, Vec<Segment>);
 
 /// Runs them.
-///
-/// # Errors
-/// The guard or a worker fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     for case in &CASES {
         let possible = (stage.slow || !case.slow) && (stage.data.program.is_some() || !case.starting);
@@ -133,13 +130,11 @@ fn run_case(stage: &mut Stage<'_>, case: &Case) -> Result<Vec<Ran>, BenchError> 
         for (way, segments) in lanes {
             let course = Course {
                 settings: way.settings,
-                later: None,
                 peer: way.peer,
                 pressed: way.pressed,
                 bytes_a_second: case.slow.then_some(SLOW_BYTES_A_SECOND),
-                file: &file,
                 starting: case.starting,
-                lasting: stage.sizes.lasting,
+                ..Course::unprotected(stage, &file)
             };
             segments.push(stage.run_segment(&course)?);
         }
@@ -261,16 +256,8 @@ fn begun(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchErr
     let file = stage.data.timed.clone();
     let (mut first, mut settled, mut never, mut locked) = (Vec::new(), Vec::new(), 0, Vec::new());
     for _ in 0..stage.sizes.rounds {
-        let course = Course {
-            settings: &OFF,
-            later: Some((after, &DEFAULTS)),
-            peer: false,
-            pressed: true,
-            bytes_a_second: stage.slow.then_some(SLOW_BYTES_A_SECOND),
-            file: &file,
-            starting: false,
-            lasting,
-        };
+        let later = Some((after, &DEFAULTS[..]));
+        let course = Course { later, lasting, ..Course::unprotected(stage, &file) };
         let segment = stage.run_segment(&course)?;
         first.extend(first_at(&segment.reads, after.as_secs_f64()).map(|at| at - after.as_secs_f64()));
         match settled_at(&segment.reads) {

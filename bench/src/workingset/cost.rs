@@ -20,9 +20,6 @@ const WAYS: [(&str, &[(&str, u64)]); 3] =
     [("off", &OFF), ("on", &DEFAULTS), ("on, nothing held", &NOTHING_HELD)];
 
 /// Runs both cases.
-///
-/// # Errors
-/// The guard or a worker fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if stage.guard.is_none() {
         return Ok(());

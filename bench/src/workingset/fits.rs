@@ -10,9 +10,6 @@ const SOFT_ONLY: [(&str, u64); 4] =
     [("workingset_protection", 1), ("anon_min_ratio", 0), ("clean_min_ratio", 0), ("clean_low_ratio", 40)];
 
 /// Runs it, and the same with a peer that releases nothing.
-///
-/// # Errors
-/// The guard or a worker fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if !stage.options.wants(CASE) {
         return Ok(());

@@ -20,9 +20,6 @@ const CASE: &str = "quiet";
 const BUILD: Duration = Duration::from_secs(240);
 
 /// Runs it.
-///
-/// # Errors
-/// The guard fails, or the build does.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if !stage.options.wants(CASE) || stage.guard.is_none() {
         return Ok(());
@@ -81,13 +78,10 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
 
 fn build_seconds(builder: &mut Workload, build: &str) -> Result<f64, BenchError> {
     builder.tell("start")?;
-    let line = builder.hear(BUILD)?;
-    match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
-        ["done", took_ns, "0"] => took_ns
-            .parse::<u64>()
-            .map(|ns| ns as f64 / 1e9)
-            .map_err(|_error| BenchError::malformed("the time of a build", &line)),
-        _ => Err(BenchError::malformed(format!("the end of '{build}'"), &line)),
+    let numbers = builder.expect_within(BUILD, "done")?;
+    match numbers.as_slice() {
+        &[took_ns, 0] => Ok(took_ns as f64 / 1e9),
+        _ => Err(BenchError::malformed(format!("the end of '{build}'"), &format!("{numbers:?}"))),
     }
 }
 

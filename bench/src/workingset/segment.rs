@@ -1,7 +1,7 @@
 //! One stretch of the demo: the timed reader (and a program that is started again and again), first without pressure,
 //! then under the hog and the stream.
 
-use super::Stage;
+use super::{OFF, SLOW_BYTES_A_SECOND, Stage};
 use crate::{
     child::{STEP, Workload, look_until},
     error::BenchError,
@@ -58,6 +58,22 @@ pub(super) struct Course<'a> {
     pub(super) starting: bool,
     /// From the begin of the pressure on.
     pub(super) lasting: Duration,
+}
+
+impl<'a> Course<'a> {
+    /// Pressure without protection, from a disk that is held where it can be.
+    pub(super) fn unprotected(stage: &Stage<'_>, file: &'a Path) -> Self {
+        Self {
+            settings: &OFF,
+            later: None,
+            peer: false,
+            pressed: true,
+            bytes_a_second: stage.slow.then_some(SLOW_BYTES_A_SECOND),
+            file,
+            starting: false,
+            lasting: stage.sizes.lasting,
+        }
+    }
 }
 
 /// One read, or start of the program.
@@ -135,9 +151,6 @@ type Timed = Vec<(Instant, f64, u64)>;
 
 impl Stage<'_> {
     /// Runs it, from a cold cache on.
-    ///
-    /// # Errors
-    /// The guard or a worker fails; anybody but the hog dies.
     pub(super) fn run_segment(&mut self, course: &Course<'_>) -> Result<Segment, BenchError> {
         self.data.forget()?;
         self.protect(course.settings)?;
@@ -325,15 +338,16 @@ fn time_until(
     while !over.load(Ordering::Relaxed) {
         let began = Instant::now();
         worker.tell(word)?;
-        let numbers = match worker.hear(patience) {
-            Ok(line) => numbers_of(&line, &worker)?,
+        let numbers = match worker.expect_within(patience, "done") {
             Err(BenchError::Deadline { .. }) => {
                 taken.push((began, patience.as_secs_f64(), 0));
                 return Ok(taken);
             }
-            Err(error) => return Err(error),
+            numbers => numbers?,
         };
-        let (took_ns, second) = numbers;
+        let &[took_ns, second, ..] = numbers.as_slice() else {
+            return Err(BenchError::malformed(format!("the answer to {word}"), &format!("{numbers:?}")));
+        };
         taken.push((began, took_ns as f64 / 1e9, second));
         let until = Instant::now() + pause;
         while Instant::now() < until && !over.load(Ordering::Relaxed) {
@@ -341,17 +355,6 @@ fn time_until(
         }
     }
     Ok(taken)
-}
-
-/// The first two numbers of `done ...`.
-fn numbers_of(line: &str, worker: &Workload) -> Result<(u64, u64), BenchError> {
-    let mut fields = line.split_ascii_whitespace();
-    let done = fields.next() == Some("done");
-    let mut number = || fields.next().and_then(|field| field.parse().ok());
-    match (done, number(), number()) {
-        (true, Some(first), Some(second)) => Ok((first, second)),
-        _ => Err(BenchError::malformed(format!("the answer of process {}", worker.pid()), line)),
-    }
 }
 
 fn since(timed: &Timed, began: Instant) -> Vec<Taken> {

@@ -1,7 +1,7 @@
 //! The timed reads over time, before and after: pressure from 0 s on, protection from half a minute on.
 
 use super::segment::Course;
-use super::{DEFAULTS, OFF, SLOW_BYTES_A_SECOND, Stage};
+use super::{DEFAULTS, Stage};
 use crate::{
     error::BenchError,
     report::{BenchReport, Mark, Trace},
@@ -11,9 +11,6 @@ use std::time::Duration;
 const CASE: &str = "timeline";
 
 /// Runs it, once.
-///
-/// # Errors
-/// The guard or a worker fails.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     if !stage.options.wants(CASE) {
         return Ok(());
@@ -26,14 +23,9 @@ pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(),
     let file = stage.data.timed.clone();
     let guarded = stage.guard.is_some();
     let course = Course {
-        settings: &OFF,
         later: guarded.then_some((after, &DEFAULTS)),
-        peer: false,
-        pressed: true,
-        bytes_a_second: stage.slow.then_some(SLOW_BYTES_A_SECOND),
-        file: &file,
-        starting: false,
         lasting: if guarded { lasting } else { after },
+        ..Course::unprotected(stage, &file)
     };
     let segment = stage.run_segment(&course)?;
     let mut marks = vec![Mark { at_s: 0.0, label: "hog and stream begin".to_owned() }];

@@ -20,9 +20,6 @@ use std::{
 const PREFIXES: [&str; 2] = [scope::PREFIX, "plimsoll-demo-"];
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, or the folder cannot be removed.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let [name, folder] = arguments else { return Err(usage(&arguments.join(" "))) };
     let folder = Path::new(folder);

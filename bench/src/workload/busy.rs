@@ -5,9 +5,6 @@ use crate::error::BenchError;
 use std::sync::atomic::Ordering;
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, or not root.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     become_user(number(arguments, 0)?)?;
     say("ready")?;

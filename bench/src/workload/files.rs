@@ -24,9 +24,6 @@ const BLOCK_BYTES: usize = 128 << 10;
 const SMALL_BLOCK_BYTES: u64 = 4096;
 
 /// Runs the stream.
-///
-/// # Errors
-/// Bad arguments, not root, or the file cannot be read.
 pub(super) fn stream(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let path = arguments.get(1).ok_or_else(|| usage("stream"))?;
@@ -61,9 +58,6 @@ fn read_file(path: &str, over: &AtomicBool) -> Result<u64, BenchError> {
 }
 
 /// Runs the reader.
-///
-/// # Errors
-/// Bad arguments, not root, or the file cannot be read.
 pub(super) fn read(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let path = arguments.get(1).ok_or_else(|| usage("read"))?;
@@ -108,9 +102,6 @@ fn fetched_bytes() -> Result<u64, BenchError> {
 }
 
 /// Runs the one that starts programs.
-///
-/// # Errors
-/// Bad arguments, not root, or the program does not start.
 pub(super) fn start(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let [_, libraries, program, rest @ ..] = arguments else { return Err(usage(&arguments.join(" "))) };

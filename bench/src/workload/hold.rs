@@ -13,9 +13,6 @@ use nix::sys::prctl;
 use std::{ffi::CString, fs};
 
 /// Runs the one that holds.
-///
-/// # Errors
-/// Bad arguments, not root, no memory.
 pub(super) fn hold(arguments: &[String]) -> Result<(), BenchError> {
     let bytes = number(arguments, 1)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
@@ -28,9 +25,6 @@ pub(super) fn hold(arguments: &[String]) -> Result<(), BenchError> {
 }
 
 /// Runs the hog.
-///
-/// # Errors
-/// Bad arguments, or not root.
 pub(super) fn hog(arguments: &[String]) -> Result<(), BenchError> {
     become_user(number(arguments, 0)?)?;
     fs::write("/proc/self/oom_score_adj", "1000").map_err(BenchError::io("write oom_score_adj"))?;

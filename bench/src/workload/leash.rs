@@ -9,9 +9,6 @@ use nix::{
 use std::{os::unix::process::CommandExt as _, process::Command};
 
 /// Runs it: returns only where it fails.
-///
-/// # Errors
-/// Bad arguments, or the program cannot be run.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let parent: i32 = number(arguments, 0)?;
     let Some((program, rest)) = arguments.get(1..).and_then(|rest| rest.split_first()) else {

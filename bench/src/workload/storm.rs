@@ -42,9 +42,6 @@ struct Deeds {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no memory.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let threads: usize = number(arguments, 0)?;
     let seed: u64 = number(arguments, 1)?;

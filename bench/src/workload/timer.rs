@@ -25,9 +25,6 @@ struct Watch {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments; /proc cannot be read.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let interval = Duration::from_millis(number(arguments, 0)?);
     let page_bytes = proc::page_size_bytes();

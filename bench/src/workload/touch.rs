@@ -13,9 +13,6 @@ use nix::{
 use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no memory.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let cpu: usize = number(arguments, 1)?;

@@ -217,9 +217,6 @@ impl Observer {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, no tracefs, not root.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let scan = match arguments.first().map(String::as_str) {
         Some("scan") => true,

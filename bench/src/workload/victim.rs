@@ -53,9 +53,6 @@ impl Lane {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no memory.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let stamper = Stamper::open(arguments.get(1).ok_or_else(|| usage("victim"))?)?;

@@ -124,13 +124,7 @@ impl Drop for PollingGuard {
 struct AsleepGuard;
 
 impl Guarded for AsleepGuard {
-    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
-        Ok(())
-    }
+    heeds_no_line!();
 
     fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
         Ok(AccountReading::default())
@@ -191,13 +185,7 @@ impl SelectingGuard {
 }
 
 impl Guarded for SelectingGuard {
-    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
-        Ok(())
-    }
+    heeds_no_line!();
 
     fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
         Ok(AccountReading::default())

@@ -8,6 +8,19 @@
     reason = "a folder in tests/ is a test module as a whole, its helpers included"
 )]
 
+/// Of a guard: draws lines and takes them away by doing nothing.
+macro_rules! heeds_no_line {
+    () => {
+        fn set_line(&mut self, _line: plimsoll_bench::guarded::Line) -> Result<(), BenchError> {
+            Ok(())
+        }
+
+        fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
+            Ok(())
+        }
+    };
+}
+
 mod lines;
 mod tmalloc;
 mod workingset;

@@ -2,10 +2,7 @@
 //! word is found out.
 
 use super::{has_ratio, measure, processes_of, quick as options};
-use plimsoll_bench::{
-    BenchError, BenchReport, Guarded, Options,
-    guarded::{AccountReading, Line},
-};
+use plimsoll_bench::{BenchError, BenchReport, Guarded, Options, guarded::AccountReading};
 use plimsoll_policy::incident::Incident;
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, sync::Mutex};
 use tempfile::TempDir;
@@ -74,13 +71,7 @@ struct CountingGuard {
 }
 
 impl Guarded for CountingGuard {
-    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
-        Ok(())
-    }
+    heeds_no_line!();
 
     fn account(&mut self, uid: u32) -> Result<AccountReading, BenchError> {
         assert_eq!(self.crashes, self.restarts, "asked while it was dead");

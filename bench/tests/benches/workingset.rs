@@ -2,10 +2,7 @@
 //! measured.
 
 use super::{WORKLOADS, incident, kill, lock, measure, processes_of, quick, row};
-use plimsoll_bench::{
-    BenchError, BenchReport, Guarded, Options, Triggers,
-    guarded::{AccountReading, Line},
-};
+use plimsoll_bench::{BenchError, BenchReport, Guarded, Options, Triggers, guarded::AccountReading};
 use plimsoll_policy::incident::{Guard, Incident, Outcome};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{
@@ -86,13 +83,7 @@ fn kill_once(shared: &Mutex<Shared>, prey: Prey) {
 }
 
 impl Guarded for PretendingGuard {
-    fn set_line(&mut self, _line: Line) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    fn clear_line(&mut self, _uid: u32) -> Result<(), BenchError> {
-        Ok(())
-    }
+    heeds_no_line!();
 
     fn account(&mut self, _uid: u32) -> Result<AccountReading, BenchError> {
         Ok(AccountReading::default())

@@ -13,9 +13,6 @@ use nix::sys::prctl;
 const BYTES_MAX: u64 = 1_000_000_000;
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no such allocator.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;

@@ -65,9 +65,6 @@ struct Lap {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no such allocator, or it refuses.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = crate::workload::number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;

@@ -35,9 +35,6 @@ struct Grabber<'a> {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no such allocator.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;

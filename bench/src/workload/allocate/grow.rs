@@ -27,9 +27,6 @@ struct Call {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no such allocator, or it refuses.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;

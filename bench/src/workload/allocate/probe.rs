@@ -16,6 +16,9 @@ use nix::sys::{
     },
     time::{TimeVal, TimeValLike},
 };
+use plimsoll_policy::units::Pages;
+use plimsoll_sys::process::page_size;
+use plimsoll_wire::tmalloc::{MESSAGE_BYTES, Patience, Refusal, Reply, Request};
 use std::{
     env,
     os::fd::{AsRawFd, OwnedFd},
@@ -25,16 +28,6 @@ use std::{
 };
 
 const SOCKET_VARIABLE: &str = "PLIMSOLL_TMALLOC_SOCKET";
-const MESSAGE_BYTES: usize = 32;
-const PAGE_BYTES: u64 = 4096;
-
-const HELLO: u32 = 1;
-const RESERVE: u32 = 2;
-const SETTLED: u32 = 3;
-const GRANTED: u32 = 130;
-const REFUSED: u32 = 131;
-/// Refusals that say how much there was: over the line, and time is over.
-const WITH_NUMBERS: [u64; 2] = [1, 2];
 
 /// What it asks for at most.
 const PAGES_MAX: usize = 1024;
@@ -55,9 +48,6 @@ struct Tally {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Bad arguments, not root, no socket named.
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let (uid, seed) = (number(arguments, 0)?, number(arguments, 1)?);
     let path = env::var_os(SOCKET_VARIABLE).map(PathBuf::from).ok_or_else(|| usage(SOCKET_VARIABLE))?;
@@ -70,7 +60,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     while let Some((word, numbers)) = commands.next()? {
         let ("probe", &[requests]) = (word.as_str(), numbers.as_slice()) else { return Err(usage(&word)) };
         let mut tally = Tally::default();
-        for seq in 0..requests {
+        for seq in 0..u32::try_from(requests).unwrap_or(u32::MAX) {
             thread::sleep(REST);
             let Some(open) = connection.take().or_else(|| greet(&address)) else { continue };
             // The end of a connection is told by dropping it.
@@ -90,48 +80,48 @@ fn greet(address: &UnixAddr) -> Option<OwnedFd> {
     let open = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
     setsockopt(&open, sockopt::ReceiveTimeout, &TimeVal::seconds(SILENCE_SECONDS)).ok()?;
     connect(open.as_raw_fd(), address).ok()?;
-    tell(&open, HELLO, 0, [1, 0])?;
+    tell(&open, Request::Hello { watch: false })?;
     hear(&open).map(|_welcome| open)
 }
 
 /// One request and its answer. `None`: the connection ended.
-fn ask(open: &OwnedFd, seq: u64, random: &mut Random, tally: &mut Tally) -> Option<()> {
-    let bytes = (1 + random.below(PAGES_MAX) as u64) * PAGE_BYTES;
+fn ask(open: &OwnedFd, seq: u32, random: &mut Random, tally: &mut Tally) -> Option<()> {
+    let bytes = page_size().to_bytes(Pages(1 + random.below(PAGES_MAX) as u64));
     let waits = random.below(PATIENT_ONE_IN) == 0;
-    let patience_ms = if waits { 1 + random.below(PATIENCE_MS_MAX) as u64 } else { 0 };
-    tell(open, RESERVE, seq, [bytes, patience_ms])?;
-    let (kind, [reason, used_bytes, line_bytes]) = hear(open)?;
-    match kind {
-        GRANTED => {
+    let patience = match waits {
+        true => Patience::Milliseconds(1 + random.below(PATIENCE_MS_MAX) as u64),
+        false => Patience::None,
+    };
+    tell(open, Request::Reserve { seq, bytes, patience })?;
+    match hear(open)? {
+        Reply::Granted { .. } => {
             tally.granted += 1;
-            tell(open, SETTLED, 0, [0, 0])?;
+            tell(open, Request::Settled)?;
         }
-        REFUSED => {
+        Reply::Refused { refusal, usage, line, .. } => {
             tally.refused += 1;
-            let room = WITH_NUMBERS.contains(&reason) && used_bytes.saturating_add(bytes) <= line_bytes;
+            // Only these say how much there was.
+            let room = matches!(refusal, Refusal::OverLine | Refusal::TimedOut)
+                && usage.0.saturating_add(bytes.0) <= line.0;
             tally.false_refusals += u64::from(room);
         }
-        _ => return None,
+        Reply::Welcome { .. }
+        | Reply::Recall { .. }
+        | Reply::Soft { .. }
+        | Reply::HeadroomIs { .. }
+        | Reply::Fault { .. } => return None,
     }
     Some(())
 }
 
-fn tell(open: &OwnedFd, kind: u32, seq: u64, [a, b]: [u64; 2]) -> Option<()> {
-    let first = u64::from(kind) | seq << 32;
-    let mut message = Vec::with_capacity(MESSAGE_BYTES);
-    for word in [first, a, b, 0] {
-        message.extend(word.to_le_bytes());
-    }
+fn tell(open: &OwnedFd, request: Request) -> Option<()> {
+    let message = request.encode();
     let sent = send(open.as_raw_fd(), &message, MsgFlags::MSG_NOSIGNAL).ok()?;
-    (sent == MESSAGE_BYTES).then_some(())
+    (sent == message.len()).then_some(())
 }
 
-/// The kind of the next message, and its values.
-fn hear(open: &OwnedFd) -> Option<(u32, [u64; 3])> {
+fn hear(open: &OwnedFd) -> Option<Reply> {
     let mut message = [0; MESSAGE_BYTES];
     let length = recv(open.as_raw_fd(), &mut message, MsgFlags::empty()).ok()?;
-    let (words, rest) = message.as_chunks::<8>();
-    let &[first, a, b, c] = words else { return None };
-    let kind = u32::try_from(u64::from_le_bytes(first) & u64::from(u32::MAX)).ok()?;
-    (length == MESSAGE_BYTES && rest.is_empty()).then(|| (kind, [a, b, c].map(u64::from_le_bytes)))
+    Reply::decode(message.get(..length)?).ok()
 }
