@@ -113,6 +113,17 @@ impl Workload {
         line.ok_or_else(|| self.failure("ended before it answered".to_owned()))
     }
 
+    /// Hears lines until it says what is wanted; the monotonic time at which that was heard.
+    pub(crate) fn hear_until(&mut self, wanted: impl Fn(&str) -> bool) -> Result<u64, BenchError> {
+        loop {
+            let line = self.hear(STEP)?;
+            let now_ns = clock_monotonic_ns();
+            if wanted(&line) {
+                return Ok(now_ns);
+            }
+        }
+    }
+
     /// Hears one line and wants it to begin with `word`; gives the numbers behind it.
     pub(crate) fn expect(&mut self, word: &str) -> Result<Vec<u64>, BenchError> {
         self.expect_within(STEP, word)

@@ -1,9 +1,12 @@
 //! The processes that a bench starts: small programs inside the same binary, behind a hidden subcommand.
 //!
 //! Each speaks lines on its standard input and output, says `ready` first, and ends when its input closes. Each fails where
-//! its arguments are bad, where it is not root, and where the kernel refuses what it asks for. Each is
-//! bounded in size and under two watchdogs: an alarm, renewed with each command, and the death of its parent. Only `leash`
-//! becomes another program.
+//! its arguments are bad, where it is not root, and where the kernel refuses what it asks for. Each is bounded in size and
+//! under two watchdogs: an alarm, renewed with each command, and the death of its parent. Only `leash` becomes another
+//! program.
+//!
+//! The benches and the demo use these, for they have to be in `plimsoll` itself. The workloads of the tests are in
+//! `lab/workloads`, in C.
 
 mod allocate;
 mod broom;

@@ -5,6 +5,10 @@
  * Every workload dies with its parent (the kernel means the very thread that started it), ends by itself when its
  * watchdog's time is over, and takes no more memory than it was told. It tells its stages on standard output, one line
  * each, so that a test can wait for them.
+ *
+ * They are C, and not the workloads of bench/src/workload: they fork among threads, share memory by clone(2), change the
+ * user of one thread and run in images whose every page is known, and all of that is unsafe in Rust, whose unsafe code is
+ * elsewhere. What `plimsoll bench` and `plimsoll demo` start has to be in that program, which a C program is not.
  */
 #ifndef PLIMSOLL_WORKLOAD_H
 #define PLIMSOLL_WORKLOAD_H

@@ -2,12 +2,7 @@
 //!
 //! It runs with the real machine's processes and thresholds of the bench's choosing, and sends nothing.
 
-use crate::{
-    child::{STEP, Workload},
-    error::BenchError,
-    proc,
-};
-use plimsoll_sys::process::clock_monotonic_ns;
+use crate::{child::Workload, error::BenchError, proc};
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -19,14 +14,6 @@ const WRAPPER: &str = "command -v setpriv >/dev/null && exec setpriv --pdeathsig
 /// Where it is, if it is installed.
 pub(crate) fn find() -> Option<PathBuf> {
     super::find_program("earlyoom")
-}
-
-/// What a line of its output means to the bench.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    Low,
-    Chosen,
-    Other,
 }
 
 /// A running dry run.
@@ -64,46 +51,31 @@ impl Earlyoom {
     }
 
     /// Waits for its next 'low memory' and then its 'sending': nanoseconds between the two lines.
-    ///
-    /// # Errors
-    /// It ends, or says neither for a minute.
     pub(crate) fn choice_ns(&mut self) -> Result<u64, BenchError> {
-        let low_ns = self.wait_for(Said::Low)?;
-        Ok(self.wait_for(Said::Chosen)?.saturating_sub(low_ns))
+        let low_ns = self.process.hear_until(is_low)?;
+        Ok(self.chosen_at_ns()?.saturating_sub(low_ns))
     }
 
     /// Waits for its next 'sending' and gives its monotonic time.
     pub(crate) fn chosen_at_ns(&mut self) -> Result<u64, BenchError> {
-        self.wait_for(Said::Chosen)
+        self.process.hear_until(is_choice)
     }
 
     /// Waits until it has begun to watch (it says what it found at its start).
     pub(crate) fn wait_until_watching(&mut self) -> Result<(), BenchError> {
-        while !self.process.hear(STEP)?.trim_start().starts_with("SIGKILL when") {}
+        self.process.hear_until(|line| line.trim_start().starts_with("SIGKILL when"))?;
         // Then it locks its memory and does a selection on trial; no line tells the end of that.
         std::thread::sleep(Duration::from_millis(300));
         Ok(())
     }
-
-    fn wait_for(&mut self, wanted: Said) -> Result<u64, BenchError> {
-        loop {
-            let line = self.process.hear(STEP)?;
-            let now_ns = clock_monotonic_ns();
-            if meaning(&line) == wanted {
-                return Ok(now_ns);
-            }
-        }
-    }
 }
 
-fn meaning(line: &str) -> Said {
-    if line.starts_with("low memory!") {
-        Said::Low
-    } else if line.starts_with("sending SIG") && line.contains(" to process ") {
-        Said::Chosen
-    } else {
-        Said::Other
-    }
+fn is_low(line: &str) -> bool {
+    line.starts_with("low memory!")
+}
+
+fn is_choice(line: &str) -> bool {
+    line.starts_with("sending SIG") && line.contains(" to process ")
 }
 
 #[cfg(test)]

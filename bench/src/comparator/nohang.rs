@@ -5,12 +5,7 @@
 //! refuses the signal. It sees the machine's processes, and a `/proc/meminfo` of its own that tells of a shortage.
 
 use super::find_program;
-use crate::{
-    child::{STEP, Workload},
-    error::BenchError,
-    proc,
-};
-use plimsoll_sys::process::clock_monotonic_ns;
+use crate::{child::Workload, error::BenchError, proc};
 use plimsoll_wire::text::parse_meminfo;
 use std::{
     fs,
@@ -69,14 +64,10 @@ impl Nohang {
         command.arg(self.folder.path().join("meminfo")).arg(UID.to_string());
         command.arg(&self.program).arg(&self.configuration);
         let mut process = Workload::spawn(command, "nohang --monitor")?;
-        let low_ns = hear(&mut process, "Memory status that requires corrective actions")?;
-        Ok(hear(&mut process, "Sending SIG")?.saturating_sub(low_ns))
+        let mut hear = |beginning: &str| process.hear_until(|line| line.trim_start().starts_with(beginning));
+        let low_ns = hear("Memory status that requires corrective actions")?;
+        Ok(hear("Sending SIG")?.saturating_sub(low_ns))
     }
-}
-
-fn hear(process: &mut Workload, beginning: &str) -> Result<u64, BenchError> {
-    while !process.hear(STEP)?.trim_start().starts_with(beginning) {}
-    Ok(clock_monotonic_ns())
 }
 
 /// The machine's meminfo with little memory available and no swap: under nohang's own threshold for SIGTERM (5 % of

@@ -1,5 +1,5 @@
-//! What people read: the story of an incident, and the kernel's own OOM reports in plain words; what draws and marks them up. It
-//! decides nothing.
+//! What people read: the story of an incident, the kernel's own OOM reports in plain words, and what marks up and draws
+//! both. It decides nothing.
 
 pub mod html;
 pub mod oom;

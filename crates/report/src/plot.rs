@@ -12,8 +12,8 @@ use plimsoll_policy::{
 pub const STYLE: &str = include_str!("plot.css");
 
 /// What they stand for in a picture of its own.
-const COLOURS: &str = "svg{background:#fff;--card:#fff;--ink:#1d2329;--soft:#5a646e;--rule:#dcdfe2;--first:#1b62b5;--second:#8a5a00;\
-                       --limit:#b3261e;--wash:#1b62b524}";
+const COLOURS: &str = "svg{background:#fff;--card:#fff;--ink:#1d2329;--soft:#5a646e;--rule:#dcdfe2;--first:#1b62b5;\
+                       --second:#8a5a00;--limit:#b3261e;--wash:#1b62b524}";
 
 const WIDTH: i64 = 720;
 /// Under the top edge: room for the mark of the decision.
