@@ -138,6 +138,14 @@ impl Commands {
         Self { input: io::stdin().lock(), line: String::with_capacity(4096) }
     }
 
+    /// [`Self::open`] for a process that becomes that user, and says that it is ready.
+    fn open_as(uid: u32) -> Result<Self, BenchError> {
+        let commands = Self::open();
+        become_user(uid)?;
+        say("ready")?;
+        Ok(commands)
+    }
+
     /// The next command as its word and its numbers; `None` when the bench has closed the input. Renews the alarm.
     ///
     /// # Errors

@@ -73,8 +73,7 @@ impl Stage {
             }
             Watch::Tracepipe | Watch::Trivial => {
                 let pids: Vec<String> = crew.pids().map(|pid| pid.to_string()).collect();
-                let tracer =
-                    if matches!(watch, Watch::Trivial) { &mut self.trivial } else { &mut self.tracepipe };
+                let tracer = self.tracer(watch);
                 tracer.tell(&format!("on {USER} {}", pids.join(" ")))?;
                 tracer
             }
@@ -92,8 +91,7 @@ impl Stage {
                 self.timer.expect_numbers::<2>("off").map(|_| None)
             }
             Watch::Tracepipe | Watch::Trivial => {
-                let tracer =
-                    if matches!(watch, Watch::Trivial) { &mut self.trivial } else { &mut self.tracepipe };
+                let tracer = self.tracer(watch);
                 tracer.tell("off")?;
                 let [events, lost, finished_ns] = tracer.expect_numbers("off")?;
                 self.events += events;
@@ -101,6 +99,10 @@ impl Stage {
                 Ok(Some(finished_ns))
             }
         }
+    }
+
+    fn tracer(&mut self, watch: Watch) -> &mut Workload {
+        if matches!(watch, Watch::Trivial) { &mut self.trivial } else { &mut self.tracepipe }
     }
 
     /// Says what the trace comparators missed.

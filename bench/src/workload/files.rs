@@ -7,7 +7,7 @@
 //! - `start UID LIBRARIES PROGRAM ARGUMENT...`: `start` runs that program to its end, with its libraries from that folder
 //!   (none where `-`), and answers `done NS STATUS`.
 
-use super::{Commands, become_user, number, say, until_input_ends, usage};
+use super::{Commands, number, say, until_input_ends, usage};
 use crate::{error::BenchError, proc};
 use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
@@ -27,9 +27,7 @@ const SMALL_BLOCK_BYTES: u64 = 4096;
 pub(super) fn stream(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let path = arguments.get(1).ok_or_else(|| usage("stream"))?;
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     if commands.next()?.is_none() {
         return Ok(());
     }
@@ -61,9 +59,7 @@ fn read_file(path: &str, over: &AtomicBool) -> Result<u64, BenchError> {
 pub(super) fn read(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let path = arguments.get(1).ok_or_else(|| usage("read"))?;
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     while let Some((word, numbers)) = commands.next()? {
         match (word.as_str(), numbers.as_slice()) {
             ("read", []) => {
@@ -105,9 +101,7 @@ fn fetched_bytes() -> Result<u64, BenchError> {
 pub(super) fn start(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let [_, libraries, program, rest @ ..] = arguments else { return Err(usage(&arguments.join(" "))) };
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     while commands.next()?.is_some() {
         let mut command = Command::new(program);
         command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

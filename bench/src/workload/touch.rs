@@ -3,7 +3,7 @@
 //! `map BYTES TIMES` answers `done TOUCH_NS START_NS END_NS CPU_NS PAGES`: nanoseconds inside the touching alone, the
 //! monotonic times of the first map and the last unmap, the processor time between these, and the pages touched.
 
-use super::{Commands, become_user, memory, number, say, usage};
+use super::{Commands, memory, number, say, usage};
 use crate::error::BenchError;
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -21,9 +21,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     cpus.set(cpu).map_err(BenchError::io(format!("processor {cpu}")))?;
     sched_setaffinity(Pid::from_raw(0), &cpus).map_err(BenchError::io(format!("sched_setaffinity {cpu}")))?;
     let page_length = memory::page_length();
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     while let Some((word, numbers)) = commands.next()? {
         let ("map", &[bytes, times]) = (word.as_str(), numbers.as_slice()) else {
             return Err(usage(&word));

@@ -5,7 +5,7 @@
 use super::allocator;
 use crate::{
     error::BenchError,
-    workload::{Commands, become_user, memory, number, say, sleep_until_ns, usage},
+    workload::{Commands, memory, number, say, sleep_until_ns, usage},
 };
 use nix::sys::prctl;
 
@@ -19,9 +19,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let piece_bytes = number(arguments, 2)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
     let page_length = memory::page_length();
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     let Some((word, numbers)) = commands.next()? else { return Ok(()) };
     let ("go", &[bytes @ 0..=BYTES_MAX, moment_ns]) = (word.as_str(), numbers.as_slice()) else {
         return Err(usage(&word));

@@ -9,7 +9,7 @@
 use super::{allocator, faults, refused};
 use crate::{
     error::BenchError,
-    workload::{Commands, become_user, random::Random, say, usage},
+    workload::{Commands, random::Random, say, usage},
 };
 use plimsoll_sys::allocator::{Allocator, Block};
 use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
@@ -68,9 +68,7 @@ struct Lap {
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = crate::workload::number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     while let Some((word, numbers)) = commands.next()? {
         let laps = run_threads(&allocator, load_of(&word, &numbers)?)?;
         let start_ns = laps.iter().map(|lap| lap.start_ns).min().unwrap_or(0);

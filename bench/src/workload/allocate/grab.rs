@@ -5,7 +5,7 @@
 use super::{allocator, churn::any_size};
 use crate::{
     error::BenchError,
-    workload::{Commands, become_user, memory, number, random::Random, say, usage},
+    workload::{Commands, memory, number, random::Random, say, usage},
 };
 use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
@@ -48,9 +48,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
         grants: 0,
         refusals: 0,
     };
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     while let Some((word, _)) = commands.next()? {
         if word != "go" {
             return Err(usage(&word));

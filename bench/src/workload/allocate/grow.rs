@@ -9,7 +9,7 @@
 use super::{allocator, faults, refused};
 use crate::{
     error::BenchError,
-    workload::{Commands, become_user, memory, number, say, usage},
+    workload::{Commands, memory, number, say, usage},
 };
 use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
@@ -32,9 +32,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let allocator = allocator(arguments, 1)?;
     prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
     let page_length = memory::page_length();
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     let mut kept = Vec::new();
     while let Some((word, numbers)) = commands.next()? {
         let ("grow", &[bytes @ 1..=BYTES_MAX, step @ 1..=BYTES_MAX]) = (word.as_str(), numbers.as_slice())

@@ -7,7 +7,7 @@
 
 use crate::{
     error::BenchError,
-    workload::{Commands, become_user, number, random::Random, say, usage},
+    workload::{Commands, number, random::Random, say, usage},
 };
 use nix::sys::{
     socket::{
@@ -53,9 +53,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let path = env::var_os(SOCKET_VARIABLE).map(PathBuf::from).ok_or_else(|| usage(SOCKET_VARIABLE))?;
     let address = UnixAddr::new(&path).map_err(BenchError::io("the coordinator's address"))?;
     let mut random = Random::seeded(seed);
-    let mut commands = Commands::open();
-    become_user(uid)?;
-    say("ready")?;
+    let mut commands = Commands::open_as(uid)?;
     let mut connection = None;
     while let Some((word, numbers)) = commands.next()? {
         let ("probe", &[requests]) = (word.as_str(), numbers.as_slice()) else { return Err(usage(&word)) };
