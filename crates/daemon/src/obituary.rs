@@ -1,8 +1,8 @@
-//! Kills that are not ours come into the history here: a thread of its own puts together what the kernel told at
-//! `oom/mark_victim`, what its log says, what the last defence knows and what other killers write to the journal. It may wait
-//! for all of them; the guard thread only writes down what comes out, and is asked for nothing else.
+//! Kills that are not ours come into the history here: a lane puts together what the kernel told at `oom/mark_victim`, what
+//! its log says, what the last defence knows and what other killers write to the journal. It may wait for all of them; the
+//! guard thread only writes down what comes out, and is asked for nothing else.
 //!
-//! With nobody killed nothing here runs: the thread sleeps until the ring of victims, or a word, wakes it.
+//! With nobody killed nothing here runs: only the ring of victims, or a word, gives it work.
 
 mod batch;
 mod death;
@@ -14,7 +14,10 @@ pub(crate) use death::{Death, Deceased};
 pub(crate) use followed::Sources;
 pub(crate) use worker::Ground;
 
-use crate::guard::LastDefenceDeed;
+use crate::{
+    guard::LastDefenceDeed,
+    offload::{Lane, Offload},
+};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_sys::bpf::OomKills;
 use std::{
@@ -27,13 +30,13 @@ use std::{
     time::Duration,
 };
 
-/// Words waiting for the thread.
+/// Words waiting for the worker.
 const QUEUE_MAX: usize = 64;
 
-/// How long a clean stop waits for the thread: longer than it gathers facts of a kill.
+/// How long a clean stop waits for the worker: longer than it gathers facts of a kill.
 const STOP_MAX: Duration = Duration::from_secs(6);
 
-/// What the thread is told.
+/// What the worker is told.
 #[derive(Debug)]
 enum Word {
     /// The program is there.
@@ -66,7 +69,7 @@ impl Shared {
     }
 }
 
-/// How to reach the thread; clone it for each place that has something to tell it.
+/// How to reach the worker; clone it for each place that has something to tell it.
 #[derive(Debug, Clone)]
 pub(crate) struct Teller {
     words: SyncSender<Word>,
@@ -111,13 +114,20 @@ impl Teller {
 #[derive(Debug)]
 pub(crate) struct Obituary {
     teller: Teller,
-    /// What the thread had not brought to the guard when it was stopped.
-    rest: Option<Receiver<Vec<Deceased>>>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// What the worker had not brought to the guard when it was stopped.
+    rest: Receiver<Vec<Deceased>>,
+    /// Works for as long as it is there.
+    _lane: Lane<()>,
 }
 
 impl Obituary {
-    /// Starts the thread.
-    pub(crate) fn start(ground: Ground) -> io::Result<Self> {
+    /// Starts it, on one of these threads whenever there is something to do.
+    pub(crate) fn start(ground: Ground, offload: &Offload) -> io::Result<Self> {
         let (words, queue) = sync_channel(QUEUE_MAX);
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
@@ -129,8 +139,14 @@ impl Obituary {
             Ok(sources) => followed::start(sources, teller.clone(), ground.journal.clone())?,
             Err(why) => teller.say_programs(why),
         }
-        worker::spawn(ground, queue, Arc::clone(&teller.bell), Arc::clone(&teller.shared), sender)?;
-        Ok(Self { teller, rest: Some(rest) })
+        let inbox = worker::Inbox {
+            queue,
+            bell: Arc::clone(&teller.bell),
+            shared: Arc::clone(&teller.shared),
+            rest: sender,
+        };
+        let running = Some(Running { rest, _lane: worker::start(ground, inbox, offload)? });
+        Ok(Self { teller, running })
     }
 
     /// One that hears of nothing.
@@ -138,7 +154,7 @@ impl Obituary {
     pub(crate) fn absent() -> Self {
         let bell = Arc::new(EventFd::new().expect("an event descriptor can be made"));
         let teller = Teller { words: sync_channel(0).0, bell, shared: Arc::default() };
-        Self { teller, rest: None }
+        Self { teller, running: None }
     }
 
     pub(crate) fn teller(&self) -> Teller {
@@ -146,7 +162,7 @@ impl Obituary {
     }
 
     /// Has the last defence's deed told together with what the kernel tells of it. Never waits. It comes back where
-    /// the kernel tells nothing, or the thread is behind: then it is all that is known.
+    /// the kernel tells nothing, or the worker is behind: then it is all that is known.
     pub(crate) fn hear(&self, deed: LastDefenceDeed) -> Option<LastDefenceDeed> {
         if !self.teller.shared.told.load(Ordering::Relaxed) {
             return Some(deed);
@@ -163,9 +179,9 @@ impl Obituary {
         (Shared::get(&self.teller.shared.kernel), Shared::get(&self.teller.shared.programs))
     }
 
-    /// Ends the thread. What it was told and had not brought to the guard comes back, to be written down.
+    /// Ends the worker. What it was told and had not brought to the guard comes back, to be written down.
     pub(crate) fn stop(&mut self) -> Vec<Deceased> {
-        let Some(rest) = self.rest.take() else {
+        let Some(Running { rest, _lane }) = self.running.take() else {
             return Vec::new();
         };
         self.teller.shared.stopping.store(true, Ordering::Relaxed);

@@ -4,12 +4,27 @@
 //! takes up work and leaves too few others waiting starts one first: ordinary work leaves two, so that urgent work, which
 //! leaves one, has to start none as a rule. So work that does not come back holds up its own lane and no other, however many
 //! do so, and nobody has to watch for that. At rest three threads sleep.
+//!
+//! One of those that wait does so in `epoll`, for all of them: a lane can also have work when a descriptor can be read
+//! ([`Offload::attend`]), so that whoever waits for events needs no thread of their own.
 
+mod waits;
+
+pub(crate) use waits::Waits;
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        eventfd::{EfdFlags, EventFd},
+    },
+};
 use plimsoll_sys::process::{not_real_time, own_nice, raise_decider, set_own_nice};
 use std::{
     fmt, io,
+    os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
@@ -49,25 +64,32 @@ impl Haste {
 /// The threads. Clones share them; they end when the last clone and the last lane are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Offload {
-    ready: SyncSender<Arc<dyn Work>>,
+    ready: Arc<Ready>,
     /// Each thread has it.
     #[cfg(test)]
-    crew: std::sync::Weak<Crew>,
+    crew: Weak<Crew>,
 }
 
 impl Offload {
     /// Starts as many threads as sleep at rest.
     ///
     /// # Errors
-    /// When the kernel cannot start a thread.
+    /// When the kernel cannot start a thread, or has no descriptor left.
     pub(crate) fn start() -> io::Result<Self> {
-        let (ready, next) = sync_channel(LANES_MAX);
-        let crew = Arc::new(Crew { next: Mutex::new(next), idle: AtomicUsize::new(0), nice: own_nice() });
+        let (ready, next) = Ready::new()?;
+        let crew = Arc::new(Crew {
+            next: Mutex::new(next),
+            wake: Arc::clone(&ready.wake),
+            idle: AtomicUsize::new(0),
+            nice: own_nice(),
+            #[cfg(test)]
+            is_full: false.into(),
+        });
         for _ in 0..IDLE_MAX {
             start_thread(&crew)?;
         }
         Ok(Self {
-            ready,
+            ready: Arc::new(ready),
             #[cfg(test)]
             crew: Arc::downgrade(&crew),
         })
@@ -76,7 +98,7 @@ impl Offload {
     /// One without a thread.
     #[cfg(test)]
     pub(crate) fn closed() -> Self {
-        Self { ready: sync_channel(0).0, crew: std::sync::Weak::new() }
+        Self { ready: Arc::new(Ready::new().unwrap().0), crew: Weak::new() }
     }
 
     /// Opens a lane in which `room` entries can wait while `work` is at one.
@@ -91,9 +113,38 @@ impl Offload {
             haste,
             left: AtomicUsize::new(0),
             queue: Mutex::new((queue, Box::new(work))),
-            ready: self.ready.clone(),
+            ready: Arc::clone(&self.ready),
         };
         Lane { entries, worked: Some(Arc::new(worked)) }
+    }
+
+    /// Has `work` done each time that `readable` can be read, and when an entry is handed to the lane; for as long as the lane
+    /// is there. It is not done again before what it left to be read is more.
+    ///
+    /// # Errors
+    /// What the kernel said: of an `epoll` that has no room.
+    pub(crate) fn attend(
+        &self,
+        haste: Haste,
+        readable: OwnedFd,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> io::Result<Lane<()>> {
+        let wake = Arc::clone(&self.ready.wake);
+        // Held until the lane is in the list: it may be readable already.
+        let mut alarms = wake.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = u64::try_from(alarms.len()).unwrap_or(BELL);
+        let once = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, number);
+        wake.epoll.add(&readable, once)?;
+        let again = Arc::clone(&wake);
+        let lane = self.lane(haste, 1, move |()| {
+            work();
+            // It was added, and is open: nothing can be wrong with it.
+            again.epoll.modify(&readable, &mut once.clone()).ok();
+        });
+        alarms
+            .push(Alarm { entries: lane.entries.clone(), worked: lane.worked.as_ref().map(Arc::downgrade) });
+        drop(alarms);
+        Ok(lane)
     }
 
     /// Has `work` done once, beside all other work. Never waits.
@@ -154,6 +205,18 @@ impl<T> Clone for Lane<T> {
     }
 }
 
+impl<T> fmt::Debug for Worked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worked").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for dyn Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").finish_non_exhaustive()
+    }
+}
+
 impl<T> fmt::Debug for Lane<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane").finish_non_exhaustive()
@@ -169,7 +232,7 @@ struct Worked<T> {
     /// is at it.
     left: AtomicUsize,
     queue: Mutex<Queue<T>>,
-    ready: SyncSender<Arc<dyn Work>>,
+    ready: Arc<Ready>,
 }
 
 /// A lane, whatever its entries are.
@@ -187,9 +250,11 @@ impl<T: Send + 'static> Work for Worked<T> {
     }
 
     fn is_ready(self: Arc<Self>) {
-        let ready = self.ready.clone();
+        let ready = Arc::clone(&self.ready);
         // There is a place for each lane; all threads are gone where nobody listens.
-        ready.try_send(self).ok();
+        if ready.lanes.try_send(self).is_ok() {
+            ready.wake.ring(1);
+        }
     }
 
     fn work_one_off(&self) -> bool {
@@ -204,17 +269,104 @@ impl<T: Send + 'static> Work for Worked<T> {
     }
 }
 
+/// The lanes that have work, for those who have it done.
+#[derive(Debug)]
+struct Ready {
+    lanes: SyncSender<Arc<dyn Work>>,
+    wake: Arc<Wake>,
+}
+
+impl Ready {
+    fn new() -> io::Result<(Self, Receiver<Arc<dyn Work>>)> {
+        let (lanes, next) = sync_channel(LANES_MAX);
+        let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let bell = EventFd::from_value_and_flags(0, flags)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
+        Ok((Self { lanes, wake: Arc::new(Wake { epoll, bell, alarms: Mutex::default() }) }, next))
+    }
+}
+
+/// No more work comes: whoever is woken and finds none ends.
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.wake.ring(u32::MAX);
+    }
+}
+
+/// What the thread that waits for all of them is woken by.
+#[derive(Debug)]
+struct Wake {
+    epoll: Epoll,
+    /// A token for each lane that has work.
+    bell: EventFd,
+    /// By what `epoll` keeps with their descriptors.
+    alarms: Mutex<Vec<Alarm>>,
+}
+
+/// What `epoll` keeps with the bell.
+const BELL: u64 = u64::MAX;
+
+/// A lane that has work when its descriptor can be read; for as long as it is there.
+#[derive(Debug)]
+struct Alarm {
+    entries: SyncSender<()>,
+    worked: Option<Weak<Worked<()>>>,
+}
+
+impl Wake {
+    /// The counter holds 2^64 tokens: it cannot be full.
+    fn ring(&self, tokens: u32) {
+        self.bell.write(tokens.into()).ok();
+    }
+
+    /// Waits until a lane has work, or all of them are gone.
+    fn wait(&self) {
+        let mut event = [EpollEvent::empty()];
+        loop {
+            match self.epoll.wait(&mut event, EpollTimeout::NONE) {
+                Ok(_) if event.iter().any(|event| event.data() == BELL) => break,
+                Ok(_) => event.iter().for_each(|event| self.go_off(event.data())),
+                Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+        self.bell.read().ok();
+    }
+
+    fn go_off(&self, number: u64) {
+        let alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let alarm = usize::try_from(number).ok().and_then(|number| alarms.get(number));
+        if let Some(Alarm { entries, worked }) = alarm
+            && let Some(worked) = worked.as_ref().and_then(Weak::upgrade)
+        {
+            let lane = Lane { entries: entries.clone(), worked: Some(worked) };
+            drop(alarms);
+            // Where one waits already it is as good.
+            lane.hand(());
+        }
+    }
+}
+
 /// What the threads share.
 struct Crew {
     /// Whoever has the lock waits for work, the others for the lock.
     next: Mutex<Receiver<Arc<dyn Work>>>,
+    wake: Arc<Wake>,
     /// How many wait for either.
     idle: AtomicUsize,
     /// The daemon's.
     nice: i32,
+    /// No thread can be started.
+    #[cfg(test)]
+    is_full: std::sync::atomic::AtomicBool,
 }
 
 fn start_thread(crew: &Arc<Crew>) -> io::Result<()> {
+    #[cfg(test)]
+    if crew.is_full.load(Ordering::Acquire) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     let own = Arc::clone(crew);
     let work = move || {
         // Started by one that is real-time it would be another.
@@ -243,10 +395,16 @@ impl Crew {
         self.idle.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
+    fn wait_for_work(&self) -> Option<Arc<dyn Work>> {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wake.wait();
+        next.try_recv().ok()
+    }
+
     /// The next lane that has work; `None` when no more comes.
     fn take_up(self: &Arc<Self>) -> Option<Arc<dyn Work>> {
         loop {
-            let lane = self.next.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()?;
+            let lane = self.wait_for_work()?;
             let found = self.idle.fetch_sub(1, Ordering::AcqRel);
             let is_missed = found <= lane.haste().leaves() && start_thread(self).is_err();
             if !(is_missed && found == 1 && lane.haste() == Haste::Ordinary) {

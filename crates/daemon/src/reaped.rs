@@ -1,7 +1,12 @@
 //! What became of the victims' memory, told where there is something to tell; and the rates at which it came back, kept
 //! across restarts.
 
-use crate::{guard::Journal, owners::Owners, state};
+use crate::{
+    guard::Journal,
+    offload::{Haste, Lane, Offload},
+    owners::Owners,
+    state,
+};
 use plimsoll_policy::{
     human::{bytes, span},
     reap::{Hindrance, Hindrances, Rates},
@@ -10,17 +15,19 @@ use plimsoll_policy::{
 use plimsoll_sys::process::{OwnerOf, ReapReport, Reaper, ReaperOptions};
 use std::{
     io,
+    os::fd::AsFd as _,
     path::Path,
     sync::{Mutex, PoisonError},
 };
 
 const FILE_NAME: &str = "reap-rates.json";
 
-/// Starts the reaper with the rates that were seen before, and has it tell what stood in the way of a victim's end.
+/// Starts the reaper with the rates that were seen before, and has it tell what stood in the way of a victim's end. Its threads
+/// are looked after for as long as the lane is there.
 ///
 /// # Errors
 /// As [`Reaper::spawn_with`].
-pub(crate) fn start(folder: &Path, journal: Journal) -> io::Result<Reaper> {
+pub(crate) fn start(folder: &Path, journal: Journal, offload: &Offload) -> io::Result<(Reaper, Lane<()>)> {
     let rates = read(folder).unwrap_or_else(|why| {
         journal.line(format!("how fast memory came back before is not known: {why}"));
         Rates::new()
@@ -28,11 +35,15 @@ pub(crate) fn start(folder: &Path, journal: Journal) -> io::Result<Reaper> {
     let owners = Mutex::new(Owners::of_machine());
     let owner = OwnerOf::new(move |uid| owners.lock().unwrap_or_else(PoisonError::into_inner).owner_now(uid));
     let options = ReaperOptions { rates, owner, ..ReaperOptions::default() };
-    Reaper::spawn_with(options, move |report| {
+    let reaper = Reaper::spawn_with(options, move |report| {
         if let Some(line) = told(&report) {
             journal.line(line);
         }
-    })
+    })?;
+    let mut watch = reaper.watch()?;
+    let readable = watch.as_fd().try_clone_to_owned()?;
+    let lane = offload.attend(Haste::Urgent, readable, move || watch.look())?;
+    Ok((reaper, lane))
 }
 
 /// Keeps the rates for the next daemon.

@@ -15,7 +15,7 @@ use crate::{
     history::{Caps, History, Inheritance, Journal as Notebook, Writer},
     loader::{self, Loader},
     obituary::{Ground as ObituaryGround, Obituary, Sources},
-    offload::{Haste, Offload},
+    offload::{Haste, Lane, Offload},
     options::{CONFIG_FILE, DaemonOptions},
     privileges, reaped,
     sampler::{Book, Sampler},
@@ -47,7 +47,7 @@ use plimsoll_sys::{
 };
 use std::{
     fs::File,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -100,17 +100,25 @@ struct Ground {
     kernel_log: Result<KernelLog, String>,
 }
 
+/// What everything beside the guard has: threads for its work, the way to the guard, and the way to the journal.
+#[derive(Debug, Clone)]
+struct Links {
+    offload: Offload,
+    caller: Caller,
+    journal: Journal,
+}
+
 /// What runs besides the guard thread.
 #[derive(Debug)]
 struct Staff {
     /// Loads the selection programs, and ends.
     equipper: Option<JoinHandle<()>>,
-    caller: Caller,
+    links: Links,
+    /// Replaces reapers that do not come back.
+    _reaper_watch: Lane<()>,
     /// Between the guard and whoever answers those that ask for memory.
     grants: Exchange,
     desk: Arc<Desk>,
-    offload: Offload,
-    journal: Journal,
     writer: Writer,
     lock: Option<PinLock>,
 }
@@ -237,8 +245,8 @@ fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
 
 /// Begins to protect the working set once guarding has begun: programs are loaded for it.
 fn protect_working_set(staff: &Staff) {
-    let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
-    staff.offload.once(move || {
+    let (desk, journal) = (Arc::clone(&staff.desk), staff.links.journal.clone());
+    staff.links.offload.once(move || {
         if let Err(refusal) = desk.begin_protection() {
             journal.line(refusal.to_string());
         }
@@ -247,8 +255,8 @@ fn protect_working_set(staff: &Staff) {
 
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
 fn look_up_members(staff: &Staff) {
-    let (desk, journal) = (Arc::clone(&staff.desk), staff.journal.clone());
-    staff.offload.once(move || {
+    let (desk, journal) = (Arc::clone(&staff.desk), staff.links.journal.clone());
+    staff.links.offload.once(move || {
         if let Err(refusal) = desk.look_up_members() {
             journal.line(format!("the lines of groups stay as they were: {refusal}"));
         }
@@ -261,21 +269,28 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     let (mem_total, guards) = (ground.mem_total, settings.guards);
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let (mailbox, caller) = mailbox().map_err(failed)?;
-    let reaper = reaped::start(&options.state, journal.clone()).map_err(failed)?;
+    let links = Links { offload: offload.clone(), caller: caller.clone(), journal: journal.clone() };
+    let (reaper, watch) = reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle()).map_err(failed)?;
-    let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     let book = Book::new(mem_total);
-    let sources = (workers.biographer.clone(), book.clone(), journal.clone());
+    let complete = completer(proc()?, workers.biographer.clone(), book.clone(), journal.clone());
+    let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
-    let history = open_history(options, &config, sources, notebook).inspect_err(|_| forget())?;
+    let (caps, says) = (Caps::from(&config.history), journal.clone());
+    let say = move |line| {
+        let _was_taken = says.line(line);
+    };
+    let history = History::open_with_journal(&options.state, caps, notebook, complete, say)
+        .inspect_err(|_| forget())
+        .map_err(failed)?;
     let grants = Exchange::new().map_err(failed)?;
     let desk = Arc::new(Desk::new(Parts {
         caller: caller.clone(),
         book: ground.book,
         file: ground.file,
         tunables: ground.tunables,
-        working_set: working_set(options, &loader, (&offload, &caller, &journal), mem_total),
+        working_set: working_set(options, &loader, &links, mem_total),
         loader: loader.clone(),
         directory: ground.directory,
         journal: journal.clone(),
@@ -286,14 +301,9 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         dry_run: options.dry_run,
     }));
     let originals = Originals::default();
-    let last_defence = start_last_defence(
-        (guards.last_defence, options.state.clone()),
-        mem_total,
-        (&caller, &journal),
-        originals.clone(),
-    )?;
-    let obituary =
-        start_obituary(ground.kernel_log, (&caller, &journal), &history, last_defence.arrangements())?;
+    let last_defence =
+        start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
+    let obituary = start_obituary(ground.kernel_log, &links, &history, last_defence.arrangements())?;
     let teller = obituary.teller();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
     let hands = Hands {
@@ -325,67 +335,65 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
-    let equipper = lock.as_ref().and_then(|_| loader.equip(caller.clone(), teller, journal.clone()));
-    Ok((guard, Staff { equipper, caller, grants, desk, offload, journal, writer: history.writer, lock }))
+    let equipper = lock.as_ref().and_then(|_| loader.equip(caller, teller, journal));
+    Ok((guard, Staff { equipper, links, _reaper_watch: watch, grants, desk, writer: history.writer, lock }))
 }
 
-fn working_set(
-    options: &DaemonOptions,
-    loader: &Loader,
-    (offload, caller, journal): (&Offload, &Caller, &Journal),
-    mem_total: Bytes,
-) -> WorkingSet {
+fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_total: Bytes) -> WorkingSet {
+    let Links { offload, caller, journal } = links.clone();
     WorkingSet::new(WorkingSetGround {
         pin: options.pin.clone(),
         state: options.state.clone(),
         loader: loader.clone(),
-        caller: caller.clone(),
-        offload: offload.clone(),
-        journal: journal.clone(),
+        caller,
+        offload,
+        journal,
         mem_total,
         page_size: page_size(),
     })
 }
 
 fn start_last_defence(
-    (config, state): (LastDefenceConfig, PathBuf),
+    config: LastDefenceConfig,
+    state: &Path,
     mem_total: Bytes,
-    (caller, journal): (&Caller, &Journal),
+    links: &Links,
     originals: Originals,
 ) -> Result<LastDefence, RunError> {
-    LastDefence::start(LastDefenceGround {
+    let Links { offload, caller, journal } = links.clone();
+    let ground = LastDefenceGround {
         config,
-        state,
+        state: state.to_owned(),
         systemd: Systemd::of_machine(),
         mem_total,
-        journal: journal.clone(),
-        caller: caller.clone(),
+        journal,
+        caller,
         originals,
-    })
-    .map_err(failed)
+    };
+    LastDefence::start(ground, &offload).map_err(failed)
 }
 
 fn start_obituary(
     log: Result<KernelLog, String>,
-    (caller, journal): (&Caller, &Journal),
+    links: &Links,
     history: &History,
     arrangements: Arrangements,
 ) -> Result<Obituary, RunError> {
-    Obituary::start(ObituaryGround {
+    let Links { offload, caller, journal } = links.clone();
+    let ground = ObituaryGround {
         log,
         proc: ProcRoot::open(Path::new("/proc")).map_err(failed)?,
         page_size: page_size(),
-        caller: caller.clone(),
+        caller,
         writer: history.writer.clone(),
         reader: history.reader.clone(),
-        journal: journal.clone(),
+        journal,
         arrangements,
         sources: Sources::of_machine(),
-    })
-    .map_err(failed)
+    };
+    Obituary::start(ground, &offload).map_err(failed)
 }
 
-/// What is noted there survives this daemon; where there can be no pins, nothing does.
 /// Starts whoever answers those that ask for memory. Lines are guarded without it, too.
 fn start_coordinator(
     guard: &mut Guard,
@@ -394,13 +402,15 @@ fn start_coordinator(
     staff: &mut Staff,
 ) -> Option<coordinator::Running> {
     let socket = options.tmalloc_socket();
+    let Links { offload, caller, journal } = staff.links.clone();
     let setup = coordinator::Setup {
         socket: &socket,
         pins: Pins::new(&options.pin),
         headroom,
-        caller: staff.caller.clone(),
+        caller,
         exchange: &mut staff.grants,
-        journal: staff.journal.clone(),
+        offload: &offload,
+        journal,
     };
     match coordinator::start(setup) {
         Ok(running) => Some(running),
@@ -412,6 +422,7 @@ fn start_coordinator(
     }
 }
 
+/// What is noted there survives this daemon; where there can be no pins, nothing does.
 fn open_notebook(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<Notebook>, Vec<Found>) {
     if !pinnable {
         return (None, Vec::new());
@@ -466,7 +477,7 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
 
 /// Ends guarding, then writes what there is to write, then removes what would have survived a crash until then.
 fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Result<(), RunError> {
-    let Staff { equipper, caller, desk, journal, writer, lock, .. } = staff;
+    let Staff { equipper, links: Links { journal, .. }, desk, writer, lock, .. } = staff;
     let rates = guard.rates();
     if rates.count() > 0
         && let Err(why) = reaped::keep(&options.state, &rates)
@@ -489,7 +500,7 @@ fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Resul
     } else {
         remove_pins(&options.pin).map(|_| remove_empty(&options.pin)).map_err(failed)
     };
-    drop((caller, journal, lock));
+    drop(lock);
     ended.and(written).and(removed)
 }
 
@@ -570,19 +581,14 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
     Ok(Some(PinLock { _lock: lock, adopted: matches!(state, PinState::Ours(_) | PinState::Foreign(_)) }))
 }
 
-/// An incident is completed from the first two before it is written, and told to the third, as is what the history says.
-fn open_history(
-    options: &DaemonOptions,
-    config: &config::Config,
-    (biographer, book, journal): (Biographer, Book, Journal),
-    notebook: Option<Notebook>,
-) -> Result<History, RunError> {
-    let mut proc = ProcRoot::open(Path::new("/proc")).map_err(failed)?;
-    let says = journal.clone();
-    let say = move |line| {
-        let _was_taken = says.line(line);
-    };
-    let enrich = move |incident: &mut Incident| {
+/// Completes an incident before it is written, and tells the journal of it.
+fn completer(
+    mut proc: ProcRoot,
+    biographer: Biographer,
+    book: Book,
+    journal: Journal,
+) -> impl FnMut(&mut Incident) + Send + 'static {
+    move |incident| {
         biographer.complete(&mut proc, incident);
         book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
@@ -590,9 +596,7 @@ fn open_history(
             let line = story::line(incident);
             journal.line(line.strip_prefix("plimsoll: ").unwrap_or(&line).to_owned());
         }
-    };
-    History::open_with_journal(&options.state, Caps::from(&config.history), notebook, enrich, say)
-        .map_err(failed)
+    }
 }
 
 /// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.

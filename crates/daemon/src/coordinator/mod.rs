@@ -5,7 +5,8 @@
 //! with the line. Everything that has to outlive this process is there, so a daemon that is killed loses nothing. Here is
 //! the rest: who may ask ([`state`]), what they hold ([`holdings`]), who waits and for whom idle memory is called back
 //! ([`asks`], [`desk`]), who hears that the soft limit was reached ([`soft`]), which refusals are recorded ([`refusals`]).
-//! None of that touches a socket: the thread that does ([`service`]) hands in what happened and carries out what comes of it.
+//! None of that touches a socket: who does ([`service`]) hands in what happened and carries out what comes of it. It has a
+//! thread of the offload pool for as long as somebody is connected.
 //!
 //! It asks the guard for two things, and waits for neither: to have all tasks walked when an account is not known exactly,
 //! and to write a refusal down.
@@ -30,6 +31,7 @@ pub(crate) use words::{Exchange, Shown, Teller, Word};
 use crate::{
     api::listener::{Purpose, ServedSocket},
     guard::{Caller, Journal, Notices},
+    offload::{Haste, Lane, Offload},
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
@@ -40,11 +42,12 @@ use service::{Ground, Service};
 use state::Terms;
 use std::{
     path::Path,
-    thread::{self, JoinHandle},
+    sync::mpsc::{Receiver, sync_channel},
+    time::Duration,
 };
 
-/// Stack of the thread in bytes. What it holds is on the heap.
-const STACK_BYTES: usize = 256 * 1024;
+/// How long a stop waits for the service, which waits for nobody.
+const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// What it starts with.
 #[derive(Debug)]
@@ -59,23 +62,26 @@ pub(crate) struct Setup<'a> {
     pub(crate) caller: Caller,
     /// Between the guard and this, not used before.
     pub(crate) exchange: &'a mut Exchange,
+    /// Whose threads it is served by.
+    pub(crate) offload: &'a Offload,
     /// For what there is to say.
     pub(crate) journal: Journal,
 }
 
-/// The running thread.
+/// The service, for as long as this is there.
 #[derive(Debug)]
 pub(crate) struct Running {
     teller: Teller,
-    thread: JoinHandle<()>,
+    ended: Receiver<()>,
+    _lane: Lane<()>,
 }
 
-/// Opens the socket and starts the thread.
+/// Opens the socket and serves it.
 ///
 /// # Errors
-/// One line: the socket cannot be opened, or there is no thread or descriptor to be had.
+/// One line: the socket cannot be opened, or there is no descriptor to be had.
 pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
-    let Setup { socket, pins, headroom, caller, exchange, journal } = setup;
+    let Setup { socket, pins, headroom, caller, exchange, offload, journal } = setup;
     let words = exchange.take_words().ok_or("it was started before")?;
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     let service = Service::new(Ground {
@@ -88,19 +94,28 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
         terms: Terms { headroom, page_size: page_size() },
     })
     .map_err(|error| failed(&error))?;
-    let thread = thread::Builder::new()
-        .name("tmalloc".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(move || service.run())
-        .map_err(|error| failed(&error))?;
-    Ok(Running { teller: exchange.teller(), thread })
+    let readable = service.readable().map_err(|error| failed(&error))?;
+    let (ending, ended) = sync_channel(0);
+    let mut running = Some((service, ending));
+    let serve = move || {
+        if let Some((service, _ending)) = &mut running
+            && !service.serve()
+        {
+            running = None;
+        }
+    };
+    let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
+    let teller = exchange.teller();
+    // It takes over what is pinned.
+    teller.tell(Word::Lines);
+    Ok(Running { teller, ended, _lane: lane })
 }
 
 impl Running {
     /// Closes every connection and removes the socket. What was granted stays so.
     pub(crate) fn stop(self) {
         self.teller.stop();
-        // It fails only if the thread panicked, which has been reported by then.
-        drop(self.thread.join());
+        // It ends with its end of the channel, and says nothing before.
+        self.ended.recv_timeout(STOP_MAX).ok();
     }
 }

@@ -1,4 +1,5 @@
-//! The coordinator's thread: sockets and pidfds in one `epoll`, everything decided by [`Coordinator`].
+//! The coordinator's service: sockets and pidfds in one `epoll`, everything decided by [`Coordinator`]. While somebody is
+//! connected or something is due a thread waits there; otherwise none is needed but to be woken by it.
 //!
 //! Nothing here waits for a client: what a socket does not take at once closes it. Users take turns, and so do the connections
 //! of each ([`Turns`]); a turn is a few messages. So a user who talks without end holds the others up by a turn at most.
@@ -29,7 +30,7 @@ use nix::{
 use plimsoll_policy::units::{Nanos, Pid, Uid};
 use plimsoll_sys::{
     bpf::{Grants, PinState, Pins},
-    process::{ProcRoot, clock_monotonic_ns, thread_cpu_time},
+    process::{ProcRoot, clock_monotonic_ns, own_nice, set_own_nice, thread_cpu_time},
 };
 use plimsoll_wire::tmalloc::{MESSAGE_BYTES, MessageError, Reply, Request};
 use std::{
@@ -61,7 +62,10 @@ const BELL: u64 = u64::MAX - 1;
 /// The rest is the number of a process.
 const PROCESS: u64 = 1 << 63;
 
-/// What the thread is given.
+/// How long the thread stays when nobody is connected any more, in milliseconds: whoever comes again and again finds it there.
+const STAYS_MS: u16 = 1000;
+
+/// What it is given.
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) socket: ServedSocket,
@@ -91,7 +95,7 @@ pub(super) struct Service {
     turns: Turns,
     /// Of all connections that were taken.
     knocks: Debt,
-    /// The time of a CPU that this thread had had when somebody was charged last.
+    /// The time of a CPU that the thread had had when somebody was charged last.
     had: Duration,
     /// The processes that have said HELLO, held.
     held: BTreeMap<Pid, OwnedFd>,
@@ -131,28 +135,44 @@ impl Service {
         })
     }
 
-    /// Serves until it is told to stop.
-    pub(super) fn run(mut self) {
+    /// Can be read when there is something to serve.
+    pub(super) fn readable(&self) -> io::Result<OwnedFd> {
+        self.epoll.0.try_clone()
+    }
+
+    /// Serves for as long as somebody is connected or something is due; whether it is to be called again.
+    pub(super) fn serve(&mut self) -> bool {
+        let nice = own_nice();
         // Of this thread alone. Whoever asks stands still until the answer: behind two busy programs on two CPUs that was
         // 3 ms for one request in a hundred, and is 0.1 ms like this. No user gets more of it than its part. Without the
         // right to it others wait longer.
-        rustix::process::setpriority_process(None, URGENT_NICE).ok();
-        self.adopt();
+        set_own_nice(URGENT_NICE);
         self.charge_nobody();
-        while !self.stopping {
-            self.ground.words.show(Shown::On(self.coordinator.tally()));
-            if let Err(errno) = self.look() {
-                let why = format!("epoll: {errno}");
-                self.ground.notices.say(format_args!("grants of memory are answered no more: {why}"));
-                return self.ground.words.show(Shown::Off(why));
+        let goes_on = loop {
+            match self.look() {
+                Ok(_) if self.stopping => break false,
+                Ok(true) => {}
+                Ok(false) => break true,
+                Err(errno) => {
+                    let why = format!("epoll: {errno}");
+                    self.ground.notices.say(format_args!("grants of memory are answered no more: {why}"));
+                    self.ground.words.show(Shown::Off(why));
+                    break false;
+                }
             }
-        }
+        };
+        set_own_nice(nice);
+        goes_on
     }
 
-    /// Looks once what has happened, and sees to it.
-    fn look(&mut self) -> nix::Result<()> {
+    /// Looks once what has happened, and sees to it; whether more is expected.
+    fn look(&mut self) -> nix::Result<bool> {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
-        let count = match self.epoll.wait(&mut events, self.timeout()) {
+        let timeout = self.timeout();
+        let is_quiet = self.lines.is_empty() && timeout.is_none();
+        let timeout = if is_quiet { EpollTimeout::from(STAYS_MS) } else { timeout };
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Ok(0) if is_quiet => return Ok(false),
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno),
@@ -189,7 +209,8 @@ impl Service {
             self.carry_out();
             self.charge_nobody();
         }
-        Ok(())
+        self.ground.words.show(Shown::On(self.coordinator.tally()));
+        Ok(true)
     }
 
     /// Reads whose turn it is.

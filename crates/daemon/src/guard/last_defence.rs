@@ -1,5 +1,5 @@
 //! The last defence, as the guard thread sees it: who is near and which lines there are go into a bounded queue, and a
-//! thread of its own does the rest. That thread may wait for systemd, for a disk, for `/proc`; the guard never does.
+//! lane does the rest, which may wait for systemd, for a disk, for `/proc`; the guard never does.
 //!
 //! What was set is written down before it is set ([`record`]), so that the next daemon, or `--stop-guarding`, can put it
 //! back. Decisions are policy's ([`plimsoll_policy::last_defence`]).
@@ -15,6 +15,7 @@ pub(crate) use systemctl::Systemd;
 pub(crate) use worker::{Leftovers, undo_leftovers};
 
 use super::{report::Journal, request::Caller};
+use crate::offload::{Lane, Offload};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use plimsoll_policy::{
     account::Action,
@@ -37,7 +38,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Words waiting for the thread. One that does not fit is said again at the guard's next turn.
+/// Words waiting for the worker. One that does not fit is said again at the guard's next turn.
 const QUEUE_MAX: usize = 64;
 
 /// How long a clean stop waits for everything to be put back: some systemctl calls, each bounded by itself.
@@ -96,7 +97,7 @@ impl NearFacts {
     }
 }
 
-/// What the guard tells the thread.
+/// What the guard tells the worker.
 #[derive(Debug)]
 enum Word {
     /// These are all lines there are.
@@ -110,7 +111,7 @@ enum Word {
     },
 }
 
-/// What the thread tells the guard: the kernel's own OOM killer took somebody of an account.
+/// What the worker tells the guard: the kernel's own OOM killer took somebody of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deed {
     pub(crate) uid: Uid,
@@ -119,7 +120,7 @@ pub(crate) struct Deed {
     pub(crate) victim: Option<(VictimId, Pages)>,
 }
 
-/// What is in force, for `status`: written by the thread, read by the guard, without a lock.
+/// What is in force, for `status`: written by the worker, read by the guard, without a lock.
 #[derive(Debug)]
 struct Shared {
     memory_max: AtomicU8,
@@ -157,7 +158,7 @@ impl Arrangements {
     }
 }
 
-/// What the thread starts with.
+/// What the worker starts with.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) config: LastDefenceConfig,
@@ -188,11 +189,13 @@ struct Link {
     words: SyncSender<Word>,
     bell: Arc<EventFd>,
     ended: Receiver<()>,
+    /// Works for as long as it is there.
+    _lane: Lane<()>,
 }
 
 impl LastDefence {
-    /// Starts the thread.
-    pub(crate) fn start(ground: Ground) -> io::Result<Self> {
+    /// Starts it, on one of these threads whenever there is something to do.
+    pub(crate) fn start(ground: Ground, offload: &Offload) -> io::Result<Self> {
         let (words, queue) = sync_channel(QUEUE_MAX);
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
@@ -204,8 +207,9 @@ impl LastDefence {
             raised: AtomicU32::new(0),
         });
         shared.set_memory_max(ground.systemd.probe());
-        worker::spawn(ground, queue, Arc::clone(&bell), Arc::clone(&shared), ending)?;
-        let link = Some(Link { words, bell, ended });
+        let inbox = worker::Inbox { queue, bell: Arc::clone(&bell), _ending: ending };
+        let lane = worker::start(ground, inbox, Arc::clone(&shared), offload)?;
+        let link = Some(Link { words, bell, ended, _lane: lane });
         Ok(Self { link, config, shared, told: BTreeSet::new(), owed: None })
     }
 
@@ -298,7 +302,7 @@ impl LastDefence {
         .words()
     }
 
-    /// Ends the thread. With `undo`, everything that it set is put back first where nobody else changed it since.
+    /// Ends it. With `undo`, everything that it set is put back first where nobody else changed it since.
     ///
     /// # Errors
     /// One line, when that took too long.

@@ -1,4 +1,4 @@
-//! The thread: takes victims from the ring a batch at a time, waits a moment for what else is told of them, has them written
+//! The worker: takes victims from the ring a batch at a time, waits a moment for what else is told of them, has them written
 //! down, and only then gives their records back to the ring, so that none is lost if the daemon dies meanwhile.
 
 use super::{
@@ -11,10 +11,11 @@ use super::{
 use crate::{
     guard::{Arrangements, Caller, Journal, LastDefenceDeed, Notices, Request},
     history::{HistoryError, Reader, Writer},
+    offload::{Haste, Lane, Offload, Waits},
 };
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::EventFd,
+    sys::{epoll::EpollFlags, eventfd::EventFd},
 };
 use plimsoll_policy::{
     units::{PageSize, Pid, Uid},
@@ -29,13 +30,11 @@ use plimsoll_wire::marked::Marked;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::AsFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SyncSender, TryRecvError},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -61,7 +60,7 @@ const BATCH_MAX: usize = 256;
 /// Kills remembered, for what is told of them late.
 const REMEMBERED_MAX: usize = 64;
 
-/// What the thread starts with.
+/// What the worker starts with.
 #[derive(Debug)]
 pub(crate) struct Ground {
     /// Opened while there was the right to.
@@ -100,8 +99,21 @@ impl Delivery {
     }
 }
 
+/// How words come to the worker, and what is left of them goes.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) queue: Receiver<Word>,
+    pub(super) bell: Arc<EventFd>,
+    pub(super) shared: Arc<Shared>,
+    /// What could not be delivered, at the end.
+    pub(super) rest: SyncSender<Vec<Deceased>>,
+}
+
 #[derive(Debug)]
 struct Worker {
+    inbox: Inbox,
+    /// For the bell and the ring.
+    waits: Waits,
     kills: Option<OomKills>,
     /// The first victims are of the time before this daemon.
     first: bool,
@@ -120,25 +132,23 @@ struct Worker {
     reader: Reader,
     notices: Notices,
     arrangements: Arrangements,
-    shared: Arc<Shared>,
     stopping: bool,
 }
 
-/// Starts the thread. What it could not deliver goes to `rest` at its end.
-pub(super) fn spawn(
-    ground: Ground,
-    queue: Receiver<Word>,
-    bell: Arc<EventFd>,
-    shared: Arc<Shared>,
-    rest: SyncSender<Vec<Deceased>>,
-) -> io::Result<()> {
+/// Has it work from now on, for as long as the lane is there.
+pub(super) fn start(ground: Ground, inbox: Inbox, offload: &Offload) -> io::Result<Lane<()>> {
     let Ground { log, proc, page_size, caller, writer, reader, journal, arrangements, sources: _ } = ground;
     let mut notices = Notices::new(journal);
     let log = log
         .map(LogWindow::new)
         .inspect_err(|error| notices.say(format_args!("kills are told without the kernel's log: {error}")))
         .ok();
-    let mut worker = Worker {
+    let waits = Waits::new()?;
+    waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
+    let readable = waits.readable()?;
+    let mut worker = Some(Worker {
+        inbox,
+        waits,
         kills: None,
         first: true,
         log,
@@ -154,51 +164,56 @@ pub(super) fn spawn(
         reader,
         notices,
         arrangements,
-        shared,
         stopping: false,
-    };
-    thread::Builder::new().name("obituary".into()).spawn(move || {
-        worker.run(&queue, &bell);
-        if rest.send(worker.rest()).is_err() {
-            // Whoever stopped it waits no longer.
+    });
+    offload.attend(Haste::Ordinary, readable, move || {
+        if let Some(one) = &mut worker
+            && !one.turn()
+        {
+            worker = None;
         }
-    })?;
-    Ok(())
+    })
 }
 
 impl Worker {
-    fn run(&mut self, queue: &Receiver<Word>, bell: &EventFd) {
-        while !self.stopping {
-            if let Err(error) = self.wait(bell) {
-                self.shared.told.store(false, Ordering::Relaxed);
-                return self.notices.say(format_args!("kills of others are not heard of any more: {error}"));
-            }
-            // Silenced before the queue is looked at, so that no word is missed.
-            if bell.read().is_err() {
-                // It did not ring.
-            }
-            self.take_words(queue);
-            if let Err(error) = self.take_victims(queue) {
-                self.notices.once("kills of the kernel", &error);
-                // Without its ring it would be readable for ever.
-                self.unequip(&error.to_string());
-            }
-            self.settle_deeds(false);
-            self.try_again();
+    /// Sees to all that has happened; whether it goes on.
+    fn turn(&mut self) -> bool {
+        // Silenced before the queue is looked at, so that no word is missed. It may not have rung.
+        self.inbox.bell.read().ok();
+        self.take_words();
+        if let Err(error) = self.take_victims() {
+            self.notices.once("kills of the kernel", &error);
+            // Without its ring it would be readable for ever.
+            self.unequip(&error.to_string());
         }
-        self.settle_deeds(true);
+        self.settle_deeds(self.stopping);
+        self.try_again();
+        if let Err(errno) = self.listen() {
+            self.inbox.shared.told.store(false, Ordering::Relaxed);
+            self.notices.say(format_args!("kills of others are not heard of any more: {errno}"));
+            self.stopping = true;
+        }
+        if self.stopping {
+            let rest = self.rest();
+            // Whoever stopped it may wait no longer.
+            self.inbox.rest.send(rest).ok();
+        }
+        !self.stopping
     }
 
-    fn wait(&self, bell: &EventFd) -> io::Result<()> {
-        let mut descriptors = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
-        descriptors.extend(self.kills.iter().map(|kills| PollFd::new(kills.fd(), PollFlags::POLLIN)));
+    /// Has it woken by the ring, and when deeds are due or the guard is to be tried again.
+    fn listen(&mut self) -> nix::Result<()> {
+        let now = Instant::now();
         let due = self.deeds.iter().map(|one| one.since + DEED_PATIENCE).min();
-        let again = (!self.undelivered.is_empty()).then(|| Instant::now() + AGAIN);
-        if again.is_some() {
-            // What waits in the ring for that would be told again and again.
-            descriptors.truncate(1);
+        let again = (!self.undelivered.is_empty()).then(|| now + AGAIN);
+        // What waits in the ring for that would be told again and again.
+        let ring = if again.is_some() { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+        if let Some(kills) = &self.kills {
+            self.waits.change(kills.fd(), ring)?;
         }
-        poll_until(&mut descriptors, due.into_iter().chain(again).min())
+        let due = due.into_iter().chain(again).min();
+        // Later rather than too early, when nothing would be due.
+        self.waits.set(due.map(|due| due.saturating_duration_since(now) + Duration::from_millis(1)))
     }
 
     /// What the guard had no room for.
@@ -223,9 +238,9 @@ impl Worker {
         rest.into_iter().map(|delivery| delivery.deceased).collect()
     }
 
-    fn take_words(&mut self, queue: &Receiver<Word>) {
+    fn take_words(&mut self) {
         loop {
-            match queue.try_recv() {
+            match self.inbox.queue.try_recv() {
                 Ok(Word::Equip(kills)) => self.equip(*kills),
                 Ok(Word::Deed(deed)) => self.deeds.push(Unmatched { deed, since: Instant::now() }),
                 Ok(Word::Foreign(death)) => self.deliver(Deceased::Known(death)),
@@ -248,19 +263,24 @@ impl Worker {
                 "on: told by oom/mark_victim, which has but a number here; the kernel's log cannot be read"
             }
         };
-        Shared::set(&self.shared.kernel, words.to_owned());
+        if let Err(errno) = self.waits.add(kills.fd(), EpollFlags::EPOLLIN) {
+            return self.unequip(&errno.to_string());
+        }
+        Shared::set(&self.inbox.shared.kernel, words.to_owned());
         self.kills = Some(kills);
-        self.shared.told.store(true, Ordering::Relaxed);
+        self.inbox.shared.told.store(true, Ordering::Relaxed);
     }
 
     fn unequip(&mut self, why: &str) {
-        self.shared.told.store(false, Ordering::Relaxed);
-        Shared::set(&self.shared.kernel, format!("not heard of any more: {why}"));
-        self.kills = None;
+        self.inbox.shared.told.store(false, Ordering::Relaxed);
+        Shared::set(&self.inbox.shared.kernel, format!("not heard of any more: {why}"));
+        if let Some(kills) = self.kills.take() {
+            self.waits.remove(kills.fd());
+        }
     }
 
     /// One batch after the other, until the ring is empty.
-    fn take_victims(&mut self, queue: &Receiver<Word>) -> Result<(), BpfError> {
+    fn take_victims(&mut self) -> Result<(), BpfError> {
         let first = std::mem::take(&mut self.first) && self.kills.is_some();
         self.first |= self.kills.is_none();
         loop {
@@ -282,8 +302,8 @@ impl Worker {
                 }
                 return self.kills.as_ref().map_or(Ok(()), OomKills::give_back);
             }
-            self.gather(queue, &batch, first);
-            self.publish(queue, &batch, first);
+            self.gather(&batch, first);
+            self.publish(&batch, first);
             self.give_back()?;
             if self.stopping {
                 return Ok(());
@@ -325,7 +345,7 @@ impl Worker {
     }
 
     /// Waits until the log names each of them, and where something was arranged, for what the last defence says.
-    fn gather(&mut self, queue: &Receiver<Word>, batch: &[Marked], first: bool) {
+    fn gather(&mut self, batch: &[Marked], first: bool) {
         let deadline = Instant::now() + GATHER;
         if first
             && let Some(log) = &mut self.log
@@ -335,7 +355,7 @@ impl Worker {
         }
         loop {
             self.read_log();
-            self.take_words(queue);
+            self.take_words();
             let named = self
                 .log
                 .as_ref()
@@ -364,7 +384,7 @@ impl Worker {
         }
     }
 
-    fn publish(&mut self, queue: &Receiver<Word>, batch: &[Marked], first: bool) {
+    fn publish(&mut self, batch: &[Marked], first: bool) {
         let names = |marked: &Marked| self.log.as_ref().is_some_and(|log| log.names(marked.thread));
         let marks = candidates(batch.iter().map(|marked| (marked, names(marked))));
         let named: Vec<bool> = marks.iter().map(|(_, named)| *named).collect();
@@ -379,7 +399,7 @@ impl Worker {
             if marked.victim.is_none() {
                 self.look_up(&mut dead);
             }
-            if first && self.is_told(queue, dead.pid, dead.start_ns) {
+            if first && self.is_told(dead.pid, dead.start_ns) {
                 continue;
             }
             let id = Some(VictimId { pid: dead.pid, start_ns: dead.start_ns });
@@ -414,14 +434,14 @@ impl Worker {
     }
 
     /// Whether an earlier daemon wrote this one down, and died before it gave its record back.
-    fn is_told(&mut self, queue: &Receiver<Word>, pid: Pid, start_ns: u64) -> bool {
+    fn is_told(&mut self, pid: Pid, start_ns: u64) -> bool {
         let deadline = Instant::now() + READER_PATIENCE;
         let found = loop {
             match self.reader.by_pid(pid) {
                 Ok(found) => break found,
                 // After a crash it is built anew from the log. Each question waits for it a while.
                 Err(HistoryError::Building) if Instant::now() < deadline && !self.stopping => {
-                    self.take_words(queue);
+                    self.take_words();
                 }
                 // Told twice is better than not at all.
                 Err(error) => {

@@ -1,9 +1,11 @@
 use super::{Haste, IDLE_MAX, Lane, Offload};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::{
+    os::fd::AsFd as _,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     },
     time::{Duration, Instant},
 };
@@ -91,6 +93,62 @@ fn as_many_threads_as_were_needed_end_when_they_are_not() {
     }
     assert!(lane.hand(1));
     assert_eq!(said.recv_timeout(SOON), Ok(1));
+}
+
+#[test]
+fn with_no_thread_to_be_had_the_last_one_does_urgent_work_until_one_can_be_started() {
+    let offload = Offload::start().unwrap();
+    let crew = offload.crew.upgrade().unwrap();
+    crew.is_full.store(true, Ordering::Release);
+    // All but one are at something that does not come back.
+    let stuck: Vec<_> = (1..IDLE_MAX).map(|_| sticks(&offload, 1)).collect();
+    for (lane, _, said) in &stuck {
+        assert!(lane.hand(1));
+        assert_eq!(said.recv_timeout(SOON), Ok(1));
+    }
+    let (ordinary, put_off) = says(&offload, Haste::Ordinary, 1);
+    let (urgent, said) = says(&offload, Haste::Urgent, 1);
+    assert!(ordinary.hand(1));
+    for entry in 1..=5 {
+        assert!(urgent.hand(entry));
+        assert_eq!(said.recv_timeout(SOON), Ok(entry));
+    }
+    assert_eq!(put_off.try_recv(), Err(TryRecvError::Empty));
+    crew.is_full.store(false, Ordering::Release);
+    assert_eq!(put_off.recv_timeout(SOON), Ok(1));
+}
+
+#[test]
+fn work_is_done_whenever_its_descriptor_can_be_read_and_not_beside_itself() {
+    let offload = Offload::start().unwrap();
+    let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
+    let readable = bell.as_fd().try_clone_to_owned().unwrap();
+    let (say, said) = channel();
+    let (free, freed) = channel::<()>();
+    let rung = Arc::clone(&bell);
+    let lane = offload.attend(Haste::Ordinary, readable, move || {
+        say.send(rung.read().ok()).unwrap();
+        freed.recv().ok();
+    });
+    for times in 1..=3 {
+        bell.write(times).unwrap();
+        assert_eq!(said.recv_timeout(SOON), Ok(Some(times)));
+        // While it is at it nobody else is; what comes meanwhile is for the next time.
+        bell.write(10).unwrap();
+        assert_eq!(said.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+        free.send(()).unwrap();
+        assert_eq!(said.recv_timeout(SOON), Ok(Some(10)));
+        free.send(()).unwrap();
+    }
+    // Without the lane nobody attends, and what it worked with is gone.
+    drop(lane);
+    let began = Instant::now();
+    while Arc::strong_count(&bell) > 1 {
+        assert!(began.elapsed() < SOON);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bell.write(1).unwrap();
+    assert_eq!(said.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
 }
 
 #[test]

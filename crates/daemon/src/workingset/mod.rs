@@ -1,7 +1,7 @@
 //! Working-set protection: the files in use stay in memory when it runs short.
 //!
-//! Three threads while it is on, none while it is off. The worker counts use, plans, maps and locks; files are opened in a
-//! lane, where that may wait for a disk; the setter changes settings of the kernel. The lookout waits for nobody: it lets the
+//! Two threads while it is on, none while it is off. The worker counts use, plans, maps and locks; files are opened in a
+//! lane, where that may wait for a disk, and settings of the kernel are changed in another one, by the setter. The lookout waits for nobody: it lets the
 //! soft tier go as soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What
 //! they know together is in [`Shared`]; none holds it while it waits.
 
@@ -23,7 +23,7 @@ use crate::{
     api::control::Refusal,
     guard::{Caller, Journal},
     loader::Loader,
-    offload::Offload,
+    offload::{Lane, Offload},
 };
 pub(crate) use kept::Kept;
 use knobs::Knobs;
@@ -78,6 +78,8 @@ struct Running {
     shared: Arc<Shared>,
     /// Never waits for long, and is waited for; the others may be waiting for a disk or a lock of the kernel's, and are not.
     lookout: JoinHandle<()>,
+    /// Settings are changed for as long as it is there.
+    _setter: Option<Lane<()>>,
 }
 
 /// What takes a while.
@@ -175,7 +177,7 @@ impl WorkingSet {
     }
 
     fn end(&self) {
-        let Some(Running { shared, lookout }) = self.state().take_running() else { return };
+        let Some(Running { shared, lookout, _setter }) = self.state().take_running() else { return };
         if let Err(error) = shared.stop() {
             self.ground.journal.line(format!("working set: {error}"));
         }
@@ -215,7 +217,7 @@ impl WorkingSet {
         let sets = terms.cgroup.is_none() && !terms.dry_run;
         let setter = || {
             let (shared, knobs) = (Arc::clone(&shared), Arc::clone(&self.knobs));
-            setter::Setter::new(shared, readings.clone(), knobs, journal.clone())
+            setter::Setter::new(shared, readings.clone(), knobs)
         };
         let setter = sets.then(setter).transpose()?;
         let means = worker::Means {
@@ -227,13 +229,15 @@ impl WorkingSet {
         let worker = worker::Worker::new(Arc::clone(&shared), means)?;
         let lookout = spawn("floor", move || lookout.run())?;
         let worker = spawn("workingset", move || worker.run());
-        let setter = || setter.map_or(Ok(()), |setter| spawn("settings", move || setter.run()).map(drop));
-        if let Err(error) = worker.and_then(|_worker| setter()) {
-            drop(shared.stop());
-            drop(lookout.join());
-            return Err(error);
+        let setter = setter.map(|setter| setter.start(offload)).transpose();
+        match worker.and(setter) {
+            Ok(setter) => Ok(Running { shared, lookout, _setter: setter }),
+            Err(error) => {
+                drop(shared.stop());
+                drop(lookout.join());
+                Err(error)
+            }
         }
-        Ok(Running { shared, lookout })
     }
 
     /// How much of files is locked.

@@ -1,19 +1,15 @@
-//! The thread that changes settings of the kernel: the floor of anonymous memory, and what the multi-generational LRU keeps.
-//! On its own, as swap into memory takes what the floor has in some tenths of a second, and who locks is busy for longer.
+//! Who changes settings of the kernel: the floor of anonymous memory, and what the multi-generational LRU keeps. In a lane of
+//! its own, as swap into memory takes what the floor has in some tenths of a second, and who locks is busy for longer.
 
 use super::{
     knobs::Knobs,
     now,
     readings::Readings,
     shared::{Shared, Thread},
-    timeout_until,
     view::Settings,
 };
-use crate::guard::{Journal, Notices};
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, poll},
-};
+use crate::offload::{Haste, Lane, Offload, Waits};
+use nix::sys::epoll::EpollFlags;
 use plimsoll_policy::{
     reading::Reading,
     units::{Nanos, Pages},
@@ -22,8 +18,11 @@ use plimsoll_policy::{
         anon::{self, AnonState},
     },
 };
-use plimsoll_sys::process::{Priority, ProcRoot, raise_decider};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use plimsoll_sys::process::ProcRoot;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 /// How often settings of the kernel are looked at again: cgroups come that swap, too.
 const SETTINGS_EVERY: Nanos = Nanos(5_000_000_000);
@@ -34,7 +33,6 @@ pub(super) struct Setter {
     readings: Readings,
     knobs: Arc<Mutex<Knobs>>,
     proc: ProcRoot,
-    notices: Notices,
     anon: AnonState,
     due: Nanos,
     settings_due: Nanos,
@@ -49,14 +47,12 @@ impl Setter {
         shared: Arc<Shared>,
         readings: Readings,
         knobs: Arc<Mutex<Knobs>>,
-        journal: Journal,
     ) -> Result<Self, String> {
         Ok(Self {
             shared,
             readings,
             knobs,
             proc: Readings::proc().map_err(|error| error.to_string())?,
-            notices: Notices::new(journal),
             anon: AnonState::default(),
             due: Nanos(0),
             settings_due: Nanos(0),
@@ -64,38 +60,40 @@ impl Setter {
         })
     }
 
-    /// Sets until it is told to stop.
-    pub(super) fn run(mut self) {
-        if raise_decider() == Priority::Unchanged {
-            // Then it takes its turn.
-        }
-        while !self.shared.is_stopping() {
-            if let Err(errno) = self.wait() {
-                self.notices
-                    .say(format_args!("the floor of anonymous memory is not kept any more: poll: {errno}"));
-                if let Some(mut knobs) = unless_stopping(&self.knobs, &self.shared) {
-                    knobs.let_swap();
-                    self.shared.set_settings(Settings::default());
-                }
-                return;
+    /// Sets until it is told to stop, for as long as the lane is there. Urgent: it is what everybody waits for when memory runs
+    /// out.
+    ///
+    /// # Errors
+    /// One line: there is no descriptor to be had.
+    pub(super) fn start(mut self, offload: &Offload) -> Result<Lane<()>, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let waits = Waits::new().map_err(failed)?;
+        let bell = self.shared.bell_of(Thread::Setter);
+        waits.add(bell, EpollFlags::EPOLLIN).map_err(|errno| errno.to_string())?;
+        let readable = waits.readable().map_err(failed)?;
+        let lane = offload.attend(Haste::Urgent, readable, move || {
+            if !self.shared.is_stopping() {
+                let wait = self.turn();
+                // It fails with a time that cannot be, and this one can.
+                waits.set(Some(wait)).ok();
             }
-            if self.shared.hush(Thread::Setter) {
-                // Other tunables, or more is held back than is to be.
-                self.due = Nanos(0);
-            }
-            let moment = now();
-            if self.due <= moment {
-                self.look(moment);
-            }
-        }
+        });
+        let lane = lane.map_err(failed)?;
+        lane.hand(());
+        Ok(lane)
     }
 
-    fn wait(&self) -> nix::Result<()> {
-        let bell = self.shared.bell_of(Thread::Setter);
-        match poll(&mut [PollFd::new(bell, PollFlags::POLLIN)], timeout_until(self.due)) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno),
+    /// Looks if it is time to; when to look again.
+    fn turn(&mut self) -> Duration {
+        if self.shared.hush(Thread::Setter) {
+            // Other tunables, or more is held back than is to be.
+            self.due = Nanos(0);
         }
+        let moment = now();
+        if self.due <= moment {
+            self.look(moment);
+        }
+        Duration::from_nanos(self.due.0.saturating_sub(moment.0))
     }
 
     /// Keeps to the floor of anonymous memory, and looks at the other settings when it is time.

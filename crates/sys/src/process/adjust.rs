@@ -4,7 +4,7 @@
 //! What the kernel does with a write (`__set_oom_adj`, fs/proc/base.c; seen on 6.1, 6.12 and 6.18): raising needs no
 //! capability; lowering does, below `oom_score_adj_min` of the process. That is moved by every write of whoever has
 //! `CAP_SYS_RESOURCE`, up as well: a process that such a writer raised could not lower itself any more, even to where it
-//! was. So [`without_sys_resource`] is for threads that raise others: what they put back is what was there, and the
+//! was. So [`without_sys_resource`] is for whoever raises others: what they put back is what was there, and the
 //! process's own freedom stays as it was.
 
 use super::{
@@ -109,15 +109,19 @@ impl HeldFolder {
     }
 }
 
-/// Gives up `CAP_SYS_RESOURCE` for the calling thread, and only for it.
-///
-/// # Errors
-/// What the kernel said.
-pub fn without_sys_resource() -> Result<(), Errno> {
-    let now = capabilities(None)?;
-    let rest = now.effective.difference(CapabilitySet::SYS_RESOURCE);
-    set_capabilities(None, CapabilitySets { effective: rest, ..now })?;
-    Ok(())
+/// Does `work` without `CAP_SYS_RESOURCE` in the calling thread; it is told why the thread has kept it, where it has.
+pub fn without_sys_resource<T>(work: impl FnOnce(Result<(), Errno>) -> T) -> T {
+    let given_up = capabilities(None).and_then(|had| {
+        let rest = had.effective.difference(CapabilitySet::SYS_RESOURCE);
+        set_capabilities(None, CapabilitySets { effective: rest, ..had })?;
+        Ok(had)
+    });
+    let done = work(given_up.map(|_had| ()).map_err(Errno::from));
+    if let Ok(had) = given_up {
+        // What is permitted can be had back.
+        set_capabilities(None, had).ok();
+    }
+    done
 }
 
 #[cfg(test)]

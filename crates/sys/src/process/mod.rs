@@ -39,7 +39,10 @@ pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score
 pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
 pub use portrait::Portrait;
-pub use reaper::{Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions};
+pub use reaper::{
+    Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions,
+    Watch as ReaperWatch,
+};
 pub use root::{ExeIdentity, ProcRoot, mem_total};
 pub use scan::{Memory, Process, ScanCounts};
 pub(crate) use urgency::walk;

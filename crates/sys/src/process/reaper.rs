@@ -4,7 +4,7 @@
 //! it has not let go of its address space, it can be freed from outside, beside its own exit. Then what holds the victim
 //! itself is lifted, so that the rest of its exit takes no longer than it must ([`super::expedite`]). With a large one an
 //! idle thread helps: two free one address space nearly twice as fast as one. While a victim is on its way out, its
-//! thread takes the next. A thread that does not come back from a victim is replaced ([`calls`]).
+//! thread takes the next. A thread that does not come back from a victim is replaced ([`Watch`]).
 //!
 //! Nothing here is part of the decision: [`Reaper::submit`] takes no lock and waits for nothing. No thread has a timer
 //! while there is no victim.
@@ -15,7 +15,7 @@ mod queue;
 mod report;
 mod worker;
 
-pub use calls::OwnerOf;
+pub use calls::{OwnerOf, Watch};
 pub use report::{Holdings, ReapReport};
 
 use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
@@ -85,6 +85,8 @@ impl Default for ReaperOptions {
 pub struct Reaper {
     queue: Arc<Queue>,
     threads: usize,
+    calls: Arc<Calls>,
+    crew: Weak<Crew>,
     rates: Arc<SharedRates>,
     /// In a lock only so that the handle can be shared.
     ended: Mutex<Receiver<()>>,
@@ -150,12 +152,6 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
-    fn drop(&mut self) {
-        self.calls.end();
-    }
-}
-
 impl Reaper {
     /// Starts the threads with [`ReaperOptions::default`].
     ///
@@ -185,7 +181,7 @@ impl Reaper {
         let (queue, taker) = Queue::new(REAPER_QUEUE_MAX, threads)?;
         let rates = Arc::new(SharedRates::new(options.rates));
         let (end, ended) = channel();
-        let calls = Arc::new(Calls::new(options.owner));
+        let calls = Arc::new(Calls::new(options.owner)?);
         let crew = Arc::new(Crew {
             taker,
             calls: Arc::clone(&calls),
@@ -199,8 +195,16 @@ impl Reaper {
         for _ in 0..threads {
             start(&crew)?;
         }
-        start_watch(&crew)?;
-        Ok(Self { queue: Arc::new(queue), threads, rates, ended: Mutex::new(ended) })
+        let (queue, crew) = (Arc::new(queue), Arc::downgrade(&crew));
+        Ok(Self { queue, threads, calls, crew, rates, ended: Mutex::new(ended) })
+    }
+
+    /// For whoever replaces threads that do not come back from a victim.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn watch(&self) -> io::Result<Watch> {
+        Ok(Watch::new(Arc::clone(&self.calls), Weak::clone(&self.crew), proc_root()?))
     }
 
     /// Announces a process that the caller is about to send SIGKILL to, and will hand over with [`Reaper::submit`] then: a
@@ -273,42 +277,22 @@ impl Reaper {
     }
 }
 
-/// Starts one thread for victims, with the work of one that did not come back where there is such.
+/// Starts one thread for victims, with the work of one that did not come back where there is such. Back when it is fit for the
+/// work.
 fn start(crew: &Arc<Crew>) -> io::Result<()> {
-    let root = proc_root()?;
-    start_thread("reaper", crew, |crew| {
+    let (root, crew) = (proc_root()?, Arc::clone(crew));
+    let (tell, told) = channel();
+    // Not joined: one that waits for its victim's lock would keep the daemon from stopping.
+    Builder::new().name("reaper".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        Worker::settle_in(&crew);
+        if tell.send(()).is_err() {
+            return;
+        }
         let duties = crew.calls.take_over().unwrap_or_else(Duties::new);
         // Who comes back late was replaced, and is not the one that is waited for. Nobody listens when the handle was dropped
         // rather than stopped.
         if Worker::new(Arc::clone(&crew), root, duties).run().is_some() {
             crew.end.send(()).ok();
-        }
-    })
-}
-
-/// Starts the thread that looks after the others. It ends with the last of them.
-fn start_watch(crew: &Arc<Crew>) -> io::Result<()> {
-    let mut root = proc_root()?;
-    start_thread("reaper-watch", crew, move |crew| {
-        let (calls, others) = (Arc::clone(&crew.calls), Arc::downgrade(&crew));
-        drop(crew);
-        calls::look_after(&calls, &others, &mut root);
-    })
-}
-
-/// Back when the thread is fit for the work.
-fn start_thread(
-    name: &str,
-    crew: &Arc<Crew>,
-    work: impl FnOnce(Arc<Crew>) + Send + 'static,
-) -> io::Result<()> {
-    let crew = Arc::clone(crew);
-    let (tell, told) = channel();
-    // Not joined: one that waits for its victim's lock would keep the daemon from stopping.
-    Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        Worker::settle_in(&crew);
-        if tell.send(()).is_ok() {
-            work(crew);
         }
     })?;
     told.recv().map_err(io::Error::other)

@@ -1,7 +1,10 @@
-//! The thread with a systemctl and a cgroup tree made for the test, and with processes of its own.
+//! The worker with a systemctl and a cgroup tree made for the test, and with processes of its own.
 
 use super::{Ground, Large, LastDefence, LineFacts, NearFacts, Originals, Systemd, worker::Leftovers};
-use crate::guard::{Journal, Mailbox, Request, mailbox};
+use crate::{
+    guard::{Journal, Mailbox, Request, mailbox},
+    offload::Offload,
+};
 use plimsoll_policy::{
     account::Action,
     last_defence::{Headroom, LastDefenceConfig},
@@ -105,7 +108,7 @@ impl Machine {
         let (mailbox, caller) = mailbox().unwrap();
         let (journal, said) = Journal::gather();
         let originals = Originals::default();
-        let defence = LastDefence::start(Ground {
+        let ground = Ground {
             config: LastDefenceConfig {
                 headroom: Headroom::Bytes(Bytes(100 * MIB)),
                 ..LastDefenceConfig::default()
@@ -116,7 +119,8 @@ impl Machine {
             journal,
             caller,
             originals: originals.clone(),
-        });
+        };
+        let defence = LastDefence::start(ground, &Offload::start().unwrap());
         Defence { defence: defence.unwrap(), mailbox, said, originals }
     }
 }
@@ -268,7 +272,7 @@ fn a_kill_at_memory_max_is_told_and_one_of_an_inner_limit_is_not_ours() {
     one.defence.lines(vec![line(400, Action::Kill)]);
     until("memory.max is set", || machine.memory_max() == mib(500));
     let mut told = |oom: u64, oom_kill: u64| {
-        // A plain file has no exceptional condition: a word wakes the thread in its place.
+        // A plain file has no exceptional condition: a word wakes the worker in its place.
         write_over(&machine.slice("memory.events.local"), &events(oom, 0));
         write_over(&machine.slice("memory.events"), &events(oom, oom_kill));
         let mut deeds = Vec::new();
@@ -342,7 +346,7 @@ fn near(largest: &[Large]) -> NearFacts {
     facts
 }
 
-/// Waits until the thread has taken every word.
+/// Waits until the worker has taken every word.
 fn settled(one: &mut Defence, far: bool) {
     if far {
         one.defence.settle(None);

@@ -1,4 +1,4 @@
-//! The thread: takes words from its queue, listens to slices and to those that are raised, and is idle otherwise.
+//! The worker: takes words from its queue, listens to slices and to those that are raised, and has no thread otherwise.
 
 use super::{
     Deed, Ground, LineFacts, Shared, Word, raised::RaisedProcesses, record::Record, slices::Slices,
@@ -9,28 +9,29 @@ use crate::{
         report::{Journal, Notices},
         request::{Caller, Request},
     },
+    offload::{Haste, Lane, Offload, Waits},
     pace::Pace,
 };
 use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::EventFd,
+    errno::Errno,
+    sys::{epoll::EpollFlags, eventfd::EventFd},
 };
 use plimsoll_policy::{
     last_defence::LastDefenceConfig,
     units::{Bytes, Nanos, Uid},
 };
-use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns, thread_cpu_time, without_sys_resource};
+use plimsoll_sys::process::{
+    Errno as SysErrno, ProcRoot, clock_monotonic_ns, thread_cpu_time, without_sys_resource,
+};
 use std::{
     collections::BTreeMap,
     io,
-    os::fd::AsFd as _,
     path::Path,
     sync::{
         Arc,
         atomic::Ordering,
         mpsc::{Receiver, SyncSender, TryRecvError},
     },
-    thread,
 };
 
 /// One part of so many of a CPU may be spent on one account: the largest of a storm is another each time.
@@ -40,9 +41,21 @@ const NOTED_MAX_MS: u64 = 50;
 /// What may be spent at once, in milliseconds: some changes.
 const CREDIT_MS: u64 = 20;
 
-/// Everything the thread works with.
+/// How words come to the worker.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) queue: Receiver<Word>,
+    pub(super) bell: Arc<EventFd>,
+    /// Dropped at its end.
+    pub(super) _ending: SyncSender<()>,
+}
+
+/// Everything it works with.
 #[derive(Debug)]
 struct Worker {
+    inbox: Inbox,
+    /// For the bell, those that are raised, and slices.
+    waits: Waits,
     config: LastDefenceConfig,
     /// All lines, for when the configuration changes.
     lines: BTreeMap<Uid, LineFacts>,
@@ -55,43 +68,57 @@ struct Worker {
     shared: Arc<Shared>,
 }
 
-/// Starts the thread. `ending` is dropped at its end.
-pub(super) fn spawn(
+/// Has it work from now on, for as long as the lane is there.
+pub(super) fn start(
     ground: Ground,
-    queue: Receiver<Word>,
-    bell: Arc<EventFd>,
+    inbox: Inbox,
     shared: Arc<Shared>,
-    ending: SyncSender<()>,
-) -> io::Result<()> {
+    offload: &Offload,
+) -> io::Result<Lane<()>> {
+    let Ground { config, state, systemd, mem_total, journal, caller, originals } = ground;
     let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
-    thread::Builder::new().name("last-defence".into()).spawn(move || {
-        let Ground { config, state, systemd, mem_total, journal, caller, originals } = ground;
-        let mut notices = Notices::new(journal);
-        let mut record = open(&state, &mut notices);
-        record.tell(originals);
-        let mut worker = Worker {
-            config,
-            lines: BTreeMap::new(),
-            raised: RaisedProcesses::new(proc, mem_total),
-            pace: Pace::default(),
-            slices: Slices::new(systemd, mem_total),
-            record,
-            notices,
-            caller,
-            shared,
-        };
-        worker.run(&queue, &bell);
-        drop(ending);
+    let waits = Waits::new()?;
+    waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
+    let readable = waits.readable()?;
+    let mut notices = Notices::new(journal);
+    let mut record = open(&state, &mut notices);
+    record.tell(originals);
+    let mut worker = Some(Worker {
+        inbox,
+        waits,
+        config,
+        lines: BTreeMap::new(),
+        raised: RaisedProcesses::new(proc, mem_total),
+        pace: Pace::default(),
+        slices: Slices::new(systemd, mem_total),
+        record,
+        notices,
+        caller,
+        shared,
+    });
+    let mut begun = false;
+    let lane = offload.attend(Haste::Ordinary, readable, move || {
+        let goes_on = worker.as_mut().is_some_and(|worker| {
+            without_sys_resource(|given_up| {
+                say_kept(given_up, &mut worker.notices);
+                if !begun {
+                    begun = true;
+                    // Whoever is near is told again by the first scan.
+                    worker.raised.put_all_back(&mut worker.record, &mut worker.notices);
+                }
+                worker.turn()
+            })
+        });
+        if !goes_on {
+            worker = None;
+        }
     })?;
-    Ok(())
+    lane.hand(());
+    Ok(lane)
 }
 
-/// Reads what an earlier daemon left, as a thread that puts it back must: without the right that would move more than
-/// the value.
+/// Reads what an earlier daemon left.
 fn open(state: &Path, notices: &mut Notices) -> Record {
-    if let Err(errno) = without_sys_resource() {
-        notices.say(format_args!("raised processes cannot lower themselves meanwhile: capset: {errno}"));
-    }
     let (record, read) = Record::load(state);
     if let Err(error) = read {
         notices.say(format_args!("what the last defence had set before is not known: {error}"));
@@ -99,46 +126,53 @@ fn open(state: &Path, notices: &mut Notices) -> Record {
     record
 }
 
+/// Whoever has that right would move more than the value.
+fn say_kept(given_up: Result<(), SysErrno>, notices: &mut Notices) {
+    if let Err(errno) = given_up {
+        notices.once(
+            "last defence",
+            &format_args!("raised processes cannot lower themselves meanwhile: capset: {errno}"),
+        );
+    }
+}
+
 impl Worker {
-    fn run(&mut self, queue: &Receiver<Word>, bell: &EventFd) {
-        // Whoever is near is told again by the first scan.
-        self.raised.put_all_back(&mut self.record, &mut self.notices);
+    /// Sees to all that has happened; whether it goes on.
+    fn turn(&mut self) -> bool {
+        // Silenced before the queue is looked at, so that no word is missed. It may not have rung.
+        self.inbox.bell.read().ok();
+        self.look();
         loop {
-            self.publish();
-            if let Err(error) = self.wait(bell) {
-                return self.notices.say(format_args!("the last defence has ended: {error}"));
-            }
-            // Silenced before the queue is looked at, so that no word is missed.
-            if bell.read().is_err() {
-                // It did not ring: something else woke this thread.
-            }
-            self.look();
-            loop {
-                match queue.try_recv() {
-                    Ok(Word::Stop { undo }) => {
-                        if undo {
-                            self.undo();
-                        }
-                        return;
+            match self.inbox.queue.try_recv() {
+                Ok(Word::Stop { undo }) => {
+                    if undo {
+                        self.undo();
                     }
-                    Ok(word) => self.take(word),
-                    Err(TryRecvError::Empty) => break,
-                    // The guard has gone without a word, as in a crash: everything stays for the next daemon.
-                    Err(TryRecvError::Disconnected) => return,
+                    return false;
                 }
+                Ok(word) => self.take(word),
+                Err(TryRecvError::Empty) => break,
+                // The guard has gone without a word, as in a crash: everything stays for the next daemon.
+                Err(TryRecvError::Disconnected) => return false,
             }
-            // What was listened to just now may have things to tell of the time when no daemon ran.
-            self.look();
         }
+        // What was listened to just now may have things to tell of the time when no daemon ran.
+        self.look();
+        self.publish();
+        self.listen();
+        true
     }
 
-    fn wait(&self, bell: &EventFd) -> io::Result<()> {
-        let mut descriptors = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
-        descriptors.extend(self.raised.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        descriptors.extend(self.slices.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLPRI)));
-        match poll(&mut descriptors, PollTimeout::NONE) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+    /// Has it woken by all that there is to listen to by now; what is closed is listened to no more.
+    fn listen(&mut self) {
+        let raised = self.raised.descriptors().map(|fd| (fd, EpollFlags::EPOLLIN));
+        let slices = self.slices.descriptors().map(|fd| (fd, EpollFlags::EPOLLPRI));
+        for (fd, flags) in raised.chain(slices) {
+            match self.waits.add(fd, flags) {
+                // A file that has nothing to wait for.
+                Ok(()) | Err(Errno::EPERM) => {}
+                Err(errno) => self.notices.once("last defence", &errno),
+            }
         }
     }
 
@@ -252,7 +286,10 @@ pub(crate) fn undo_leftovers(state: &Path, mem_total: Bytes) -> io::Result<Lefto
     if record.is_empty() {
         return Ok(Leftovers::Nothing);
     }
-    RaisedProcesses::new(proc, mem_total).put_all_back(&mut record, &mut notices);
+    without_sys_resource(|given_up| {
+        say_kept(given_up, &mut notices);
+        RaisedProcesses::new(proc, mem_total).put_all_back(&mut record, &mut notices);
+    });
     Slices::new(Systemd::of_machine(), mem_total).put_all_back(&mut record, &mut notices);
     if record.is_empty() {
         return Ok(Leftovers::PutBack);

@@ -13,8 +13,8 @@ fn id(guest: &Guest) -> VictimId {
 #[test]
 fn a_child_is_raised_and_put_back_without_any_capability() {
     let guest = Guest::asleep();
-    std::thread::spawn(move || {
-        without_sys_resource().unwrap();
+    without_sys_resource(|given_up| {
+        given_up.unwrap();
         let held = HeldFolder::open(&proc_root(), id(&guest)).unwrap();
         let before = held.oom_score_adj().unwrap();
         held.set_oom_score_adj(before + 300).unwrap();
@@ -23,9 +23,7 @@ fn a_child_is_raised_and_put_back_without_any_capability() {
         assert_eq!(held.oom_score_adj().unwrap(), before);
         let lower = held.set_oom_score_adj(before - 1);
         assert!(matches!(lower, Err(ProcessError::Denied { .. })), "{lower:?}");
-    })
-    .join()
-    .unwrap();
+    });
 }
 
 #[test]
@@ -46,13 +44,16 @@ fn a_folder_that_is_held_reaches_no_later_process_of_the_same_number() {
 }
 
 #[test]
-fn only_the_calling_thread_goes_without() {
+fn only_the_calling_thread_goes_without_and_has_it_back() {
+    let has_it = || capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_RESOURCE);
     let had = capabilities(None).unwrap();
-    std::thread::spawn(|| {
-        without_sys_resource().unwrap();
-        assert!(!capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_RESOURCE));
-    })
-    .join()
-    .unwrap();
+    let (ask, asked) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || asked.recv().map(|()| capabilities(None).unwrap()).unwrap());
+    without_sys_resource(|given_up| {
+        given_up.unwrap();
+        assert!(!has_it());
+        ask.send(()).unwrap();
+        assert_eq!(other.join().unwrap(), had);
+    });
     assert_eq!(capabilities(None).unwrap(), had);
 }

@@ -2,9 +2,9 @@
 //!
 //! `process_mrelease` waits for the lock of the victim's address space, which the victim can hold for ever; nothing but the
 //! end of this process ends that wait, and nothing tells beforehand whether there will be one. So a thread puts all that it
-//! has to do here before it makes the call, and takes it back after. A thread of its own, which never makes that call, looks
-//! after those that are inside. One that sleeps there is left to its victim: another thread takes its place and its work.
-//! Each owner has a share of the threads that are left.
+//! has to do here before it makes the call, and takes it back after. Somebody else, who never makes that call, looks after
+//! those that are inside when a timer says so ([`Watch`]). One that sleeps there is left to its victim: another thread takes
+//! its place and its work. Each owner has a share of the threads that are left.
 
 use super::{
     super::{ProcRoot, clock_monotonic_ns, root::EntryPath},
@@ -13,17 +13,22 @@ use super::{
 };
 use plimsoll_policy::units::{Pid, Uid};
 use plimsoll_wire::text::{ProcessState, Status};
+use rustix::{
+    io::read,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
 use std::{
-    fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
-    thread,
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
-/// How long a call may take before its thread is looked at. One that frees is left in peace, however long it takes.
-const LOOK_AFTER: Duration = Duration::from_millis(10);
-
-/// The same in nanoseconds.
+/// How long a call may take before its thread is looked at, in nanoseconds. One that frees is left in peace, however long it
+/// takes.
 const LOOK_AFTER_NS: u64 = 10_000_000;
 
 /// Threads that are left to victims of one owner; with so many, no call is made for another of them.
@@ -59,8 +64,8 @@ impl fmt::Debug for OwnerOf {
 /// Who is inside, and who was left there.
 pub(super) struct Calls {
     list: Mutex<List>,
-    /// For the thread that looks after them.
-    changed: Condvar,
+    /// Goes off when it is time to look after them.
+    timer: OwnedFd,
     owner: OwnerOf,
 }
 
@@ -71,8 +76,8 @@ struct List {
     left: Vec<Left>,
     /// What nobody has taken over yet.
     open: Vec<Duties>,
-    /// No thread will make a call any more.
-    over: bool,
+    /// The timer will go off, or has.
+    timed: bool,
 }
 
 /// One that has not come back.
@@ -92,15 +97,19 @@ struct Left {
 }
 
 impl Calls {
-    pub(super) fn new(owner: OwnerOf) -> Self {
+    /// # Errors
+    /// There is no descriptor to be had.
+    pub(super) fn new(owner: OwnerOf) -> io::Result<Self> {
         let list = List {
             newest: 0,
             inside: Vec::with_capacity(LEFT_MAX),
             left: Vec::with_capacity(LEFT_MAX * 2),
             open: Vec::with_capacity(LEFT_MAX),
-            over: false,
+            timed: false,
         };
-        Self { list: Mutex::new(list), changed: Condvar::new(), owner }
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self { list: Mutex::new(list), timer, owner })
     }
 
     /// The calling thread is about to make one.
@@ -110,13 +119,19 @@ impl Calls {
         let mut list = self.list();
         list.newest = list.newest.wrapping_add(1);
         let number = list.newest;
-        let first = list.inside.is_empty();
         list.inside.push(Call { number, thread, victim, look_ns, duties });
-        drop(list);
-        if first {
-            self.changed.notify_one();
+        if !list.timed {
+            self.look_in(&mut list, LOOK_AFTER_NS);
         }
         number
+    }
+
+    /// Has the timer go off then.
+    fn look_in(&self, list: &mut List, wait_ns: u64) {
+        // 0 would be never.
+        let wait = Timespec::try_from(Duration::from_nanos(wait_ns.max(1))).unwrap_or_default();
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: wait };
+        list.timed = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_ok();
     }
 
     /// It came back. `None`: it was left, and another thread has what it had to do.
@@ -144,34 +159,21 @@ impl Calls {
         self.list().open.pop()
     }
 
-    /// There are no threads any more.
-    pub(super) fn end(&self) {
-        self.list().over = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits until somebody has been inside for long: their calls' numbers, threads and victims. `None`: it is over.
-    fn overdue(&self) -> Option<Vec<(u64, Pid, Pid)>> {
+    /// Who has been inside for long: their calls' numbers, threads and victims. Sets the timer for the others.
+    fn overdue(&self) -> Vec<(u64, Pid, Pid)> {
         let mut list = self.list();
-        while !list.over {
-            let now_ns = clock_monotonic_ns();
-            let due = list.inside.iter_mut().filter(|call| call.look_ns <= now_ns);
-            let due: Vec<_> = due
-                .map(|call| {
-                    call.look_ns = now_ns.saturating_add(LOOK_AFTER_NS);
-                    (call.number, call.thread, call.victim)
-                })
-                .collect();
-            if !due.is_empty() {
-                return Some(due);
-            }
-            let next_ns = list.inside.iter().map(|call| call.look_ns).min();
-            list = match next_ns.map(|next_ns| Duration::from_nanos(next_ns.saturating_sub(now_ns))) {
-                None => self.changed.wait(list).unwrap_or_else(PoisonError::into_inner),
-                Some(time) => self.changed.wait_timeout(list, time).unwrap_or_else(PoisonError::into_inner).0,
-            };
+        let now_ns = clock_monotonic_ns();
+        let due = list.inside.iter_mut().filter(|call| call.look_ns <= now_ns);
+        let due = due.map(|call| {
+            call.look_ns = now_ns.saturating_add(LOOK_AFTER_NS);
+            (call.number, call.thread, call.victim)
+        });
+        let due = due.collect();
+        list.timed = false;
+        if let Some(next_ns) = list.inside.iter().map(|call| call.look_ns).min() {
+            self.look_in(&mut list, next_ns.saturating_sub(now_ns));
         }
-        None
+        due
     }
 
     /// Leaves a thread to its victim, unless it came back meanwhile.
@@ -195,10 +197,25 @@ impl Calls {
     }
 }
 
-/// Looks after the calls until there are no threads any more.
-pub(super) fn look_after(calls: &Calls, crew: &Weak<Crew>, root: &mut ProcRoot) {
-    while let Some(overdue) = calls.overdue() {
-        for (number, thread, victim) in overdue {
+/// Looks after the threads of a [`Reaper`](super::Reaper). Whoever has it calls [`Watch::look`] whenever its descriptor can be
+/// read, and never makes the call that may not come back. Without one, no thread is replaced.
+pub struct Watch {
+    calls: Arc<Calls>,
+    crew: Weak<Crew>,
+    root: ProcRoot,
+}
+
+impl Watch {
+    pub(super) const fn new(calls: Arc<Calls>, crew: Weak<Crew>, root: ProcRoot) -> Self {
+        Self { calls, crew, root }
+    }
+
+    /// Replaces who does not come back.
+    pub fn look(&mut self) {
+        let Self { calls, crew, root } = self;
+        // Before they are looked at: whoever enters then sets it anew.
+        read(&calls.timer, &mut [0; 8]).ok();
+        for (number, thread, victim) in calls.overdue() {
             // One that frees runs, or waits for a CPU.
             let sleeps = status(root, thread)
                 .is_some_and(|status| status.state == Some(ProcessState::Uninterruptible));
@@ -206,14 +223,26 @@ pub(super) fn look_after(calls: &Calls, crew: &Weak<Crew>, root: &mut ProcRoot) 
                 calls.give_up(number, status(root, victim).and_then(|status| status.real_uid));
             }
         }
-        while calls.is_open() {
-            let Some(crew) = crew.upgrade() else { return };
+        while calls.is_open()
+            && let Some(crew) = crew.upgrade()
+        {
             if start(&crew).is_err() {
                 // No memory for a thread: there may be some soon.
-                drop(crew);
-                thread::sleep(LOOK_AFTER);
+                return calls.look_in(&mut calls.list(), LOOK_AFTER_NS);
             }
         }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.calls.timer.as_fd()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
     }
 }
 

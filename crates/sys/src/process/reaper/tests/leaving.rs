@@ -1,16 +1,16 @@
 //! Calls that do not come back. How a thread gets into one is in the integration test `stuck_memory`.
 
-use super::{
-    super::{
-        calls::{Calls, LEFT_MAX, LEFT_OF_OWNER_MAX, OwnerOf, look_after},
-        worker::Duties,
-    },
-    with_threads,
+use super::super::{
+    Watch,
+    calls::{Calls, LEFT_MAX, LEFT_OF_OWNER_MAX, OwnerOf},
+    worker::Duties,
 };
-use crate::process::{Reaper, testing::proc_root};
+use crate::process::testing::proc_root;
 use plimsoll_policy::units::{Pid, Uid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     hint::spin_loop,
+    os::fd::AsFd as _,
     sync::{Arc, Weak},
     thread::{self, sleep},
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ const VICTIM: Pid = Pid(1);
 
 /// All from 100 on are the subordinate uids of 7.
 fn calls() -> Calls {
-    Calls::new(OwnerOf::new(|uid| if uid.0 >= 100 { Uid(7) } else { uid }))
+    Calls::new(OwnerOf::new(|uid| if uid.0 >= 100 { Uid(7) } else { uid })).unwrap()
 }
 
 /// One that does not come back.
@@ -81,41 +81,48 @@ fn with_all_threads_left_that_may_be_nobodys_victim_takes_another() {
     assert!(is_passed_over(&calls, 99));
 }
 
+/// Looks as often as the timer says until it is quiet; how often that was.
+fn look_after(calls: &Arc<Calls>) -> u32 {
+    let mut watch = Watch::new(Arc::clone(calls), Weak::new(), proc_root());
+    let mut looks = 0;
+    let quiet = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    while poll(&mut [PollFd::new(&watch.as_fd(), PollFlags::IN)], Some(&quiet)).unwrap() > 0 {
+        watch.look();
+        looks += 1;
+    }
+    looks
+}
+
 #[test]
 fn one_that_frees_for_long_is_left_in_peace() {
     let calls = Arc::new(calls());
-    let watch = {
-        let calls = Arc::clone(&calls);
-        thread::spawn(move || look_after(&calls, &Weak::new(), &mut proc_root()))
-    };
     for works in [|| while_busy(Duration::from_millis(60)), || sleep(Duration::from_millis(60))] {
+        let watch = {
+            let calls = Arc::clone(&calls);
+            thread::spawn(move || look_after(&calls))
+        };
         let number = calls.enter(VICTIM, Duties::default());
         works();
         assert!(calls.leave(number).is_some(), "a thread that does not wait for its victim was left to it");
+        assert!(watch.join().unwrap() >= 2, "nobody looked after it");
     }
-    calls.end();
-    watch.join().unwrap();
+}
+
+#[test]
+fn nobody_has_to_look_while_nobody_is_inside() {
+    let calls = Arc::new(calls());
+    assert_eq!(look_after(&calls), 0);
+    for _ in 0..100 {
+        let number = calls.enter(VICTIM, Duties::default());
+        assert!(calls.leave(number).is_some());
+    }
+    // The timer of the first is that of all, and is set anew for nobody.
+    assert_eq!(look_after(&calls), 1);
 }
 
 fn while_busy(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
         spin_loop();
-    }
-}
-
-#[test]
-fn the_thread_that_looks_after_the_others_ends_with_them() {
-    let is_there = |number: &Pid| std::path::Path::new(&format!("/proc/self/task/{number}")).exists();
-    let before = super::named("reaper-watch");
-    let reaper = Reaper::spawn_with(with_threads(2), |_| ()).unwrap();
-    let own: Vec<Pid> =
-        super::named("reaper-watch").into_iter().filter(|one| !before.contains(one)).collect();
-    assert!(!own.is_empty());
-    reaper.stop().unwrap();
-    let start = Instant::now();
-    while own.iter().any(is_there) {
-        assert!(start.elapsed() < super::PATIENCE, "it is still there");
-        sleep(Duration::from_millis(2));
     }
 }
