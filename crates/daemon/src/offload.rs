@@ -119,7 +119,7 @@ impl Offload {
     }
 
     /// Has `work` done each time that `readable` can be read, and when an entry is handed to the lane; for as long as the lane
-    /// is there. It is not done again before what it left to be read is more.
+    /// is there. It is done again at once when it leaves something to be read.
     ///
     /// # Errors
     /// What the kernel said: of an `epoll` that has no room.
@@ -132,7 +132,8 @@ impl Offload {
         let wake = Arc::clone(&self.ready.wake);
         // Held until the lane is in the list: it may be readable already.
         let mut alarms = wake.alarms.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = u64::try_from(alarms.len()).unwrap_or(BELL);
+        let place = alarms.iter().position(Alarm::is_over).unwrap_or(alarms.len());
+        let number = u64::try_from(place).unwrap_or(BELL);
         let once = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, number);
         wake.epoll.add(&readable, once)?;
         let again = Arc::clone(&wake);
@@ -141,8 +142,11 @@ impl Offload {
             // It was added, and is open: nothing can be wrong with it.
             again.epoll.modify(&readable, &mut once.clone()).ok();
         });
-        alarms
-            .push(Alarm { entries: lane.entries.clone(), worked: lane.worked.as_ref().map(Arc::downgrade) });
+        let alarm = Alarm { entries: lane.entries.clone(), worked: lane.worked.as_ref().map(Arc::downgrade) };
+        match alarms.get_mut(place) {
+            Some(over) => *over = alarm,
+            None => alarms.push(alarm),
+        }
         drop(alarms);
         Ok(lane)
     }
@@ -312,6 +316,12 @@ const BELL: u64 = u64::MAX;
 struct Alarm {
     entries: SyncSender<()>,
     worked: Option<Weak<Worked<()>>>,
+}
+
+impl Alarm {
+    fn is_over(&self) -> bool {
+        self.worked.as_ref().is_none_or(|worked| worked.strong_count() == 0)
+    }
 }
 
 impl Wake {

@@ -1,5 +1,5 @@
 //! The coordinator's service: sockets and pidfds in one `epoll`, everything decided by [`Coordinator`]. While somebody is
-//! connected or something is due a thread waits there; otherwise none is needed but to be woken by it.
+//! connected or something is due a thread waits there; otherwise the offload threads wait for that `epoll`.
 //!
 //! Nothing here waits for a client: what a socket does not take at once closes it. Users take turns, and so do the connections
 //! of each ([`Turns`]); a turn is a few messages. So a user who talks without end holds the others up by a turn at most.
@@ -62,7 +62,7 @@ const BELL: u64 = u64::MAX - 1;
 /// The rest is the number of a process.
 const PROCESS: u64 = 1 << 63;
 
-/// How long the thread stays when nobody is connected any more, in milliseconds: whoever comes again and again finds it there.
+/// How long it stays when nobody is connected any more, in milliseconds: whoever comes again and again finds it there.
 const STAYS_MS: u16 = 1000;
 
 /// What it is given.

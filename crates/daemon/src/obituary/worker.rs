@@ -39,7 +39,7 @@ use std::{
 };
 
 /// How long the kernel's log and the last defence may take to tell of a kill. The log follows within microseconds; the last
-/// defence is woken at the same time, and is a thread like this one.
+/// defence is woken at the same time, and is a lane like this one.
 const GATHER: Duration = Duration::from_millis(250);
 
 /// How long a deed of the last defence waits for the kernel's own word of it.

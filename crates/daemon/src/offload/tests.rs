@@ -126,10 +126,11 @@ fn work_is_done_whenever_its_descriptor_can_be_read_and_not_beside_itself() {
     let (say, said) = channel();
     let (free, freed) = channel::<()>();
     let rung = Arc::clone(&bell);
-    let lane = offload.attend(Haste::Ordinary, readable, move || {
+    let work = move || {
         say.send(rung.read().ok()).unwrap();
         freed.recv().ok();
-    });
+    };
+    let lane = offload.attend(Haste::Ordinary, readable, work).unwrap();
     for times in 1..=3 {
         bell.write(times).unwrap();
         assert_eq!(said.recv_timeout(SOON), Ok(Some(times)));
@@ -149,6 +150,10 @@ fn work_is_done_whenever_its_descriptor_can_be_read_and_not_beside_itself() {
     }
     bell.write(1).unwrap();
     assert_eq!(said.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+    // The next one has its place.
+    bell.read().unwrap();
+    let _next = offload.attend(Haste::Ordinary, bell.as_fd().try_clone_to_owned().unwrap(), || ()).unwrap();
+    assert_eq!(offload.ready.wake.alarms.lock().unwrap().len(), 1);
 }
 
 #[test]

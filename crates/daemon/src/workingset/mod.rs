@@ -1,9 +1,9 @@
 //! Working-set protection: the files in use stay in memory when it runs short.
 //!
-//! Two threads while it is on, none while it is off. The worker counts use, plans, maps and locks; files are opened in a
-//! lane, where that may wait for a disk, and settings of the kernel are changed in another one, by the setter. The lookout waits for nobody: it lets the
-//! soft tier go as soon as reclaim makes no progress, and keeps the table of whom the programs may end at the floor. What
-//! they know together is in [`Shared`]; none holds it while it waits.
+//! Two threads while it is on, none while it is off. The worker counts use, plans, maps and locks. The lookout waits for
+//! nobody: it lets the soft tier go as soon as reclaim makes no progress, and keeps the table of whom the programs may end at
+//! the floor. Two lanes beside them: files are opened in one, where that may wait for a disk; the setter changes settings of
+//! the kernel in the other. What they know together is in [`Shared`]; none holds it while it waits.
 
 mod charges;
 mod duty;

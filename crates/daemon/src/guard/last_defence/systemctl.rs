@@ -1,4 +1,4 @@
-//! systemd, asked through `systemctl`: a child of this thread's, bounded in time and in what it may say.
+//! systemd, asked through `systemctl`: a child of the daemon's, bounded in time and in what it may say.
 //!
 //! `systemctl` rather than D-Bus spoken here: see docs/adr/0005.
 
