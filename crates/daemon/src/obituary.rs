@@ -8,10 +8,13 @@ mod batch;
 mod death;
 mod followed;
 mod log_window;
+mod words;
 mod worker;
 
 pub(crate) use death::{Death, Deceased};
 pub(crate) use followed::Sources;
+pub(crate) use words::Teller;
+use words::{Shared, Word};
 pub(crate) use worker::Ground;
 
 use crate::{
@@ -19,13 +22,12 @@ use crate::{
     offload::{Lane, Offload},
 };
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use plimsoll_sys::bpf::OomKills;
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, sync_channel},
     },
     time::Duration,
 };
@@ -35,80 +37,6 @@ const QUEUE_MAX: usize = 64;
 
 /// How long a clean stop waits for the worker: longer than it gathers facts of a kill.
 const STOP_MAX: Duration = Duration::from_secs(6);
-
-/// What the worker is told.
-#[derive(Debug)]
-enum Word {
-    /// The program is there.
-    Equip(Box<OomKills>),
-    /// The last defence has seen that the kernel took somebody.
-    Deed(LastDefenceDeed),
-    /// Another killer took somebody.
-    Foreign(Box<Death>),
-    Stop,
-}
-
-/// What is in force, in words, for `status`.
-#[derive(Debug, Default)]
-struct Shared {
-    /// Victims are told by the kernel.
-    told: AtomicBool,
-    kernel: Mutex<String>,
-    programs: Mutex<String>,
-    /// The guard ends.
-    stopping: AtomicBool,
-}
-
-impl Shared {
-    fn set(place: &Mutex<String>, words: String) {
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = words;
-    }
-
-    fn get(place: &Mutex<String>) -> String {
-        place.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// How to reach the worker; clone it for each place that has something to tell it.
-#[derive(Debug, Clone)]
-pub(crate) struct Teller {
-    words: SyncSender<Word>,
-    bell: Arc<EventFd>,
-    shared: Arc<Shared>,
-}
-
-impl Teller {
-    /// Hands over the program, once it is loaded.
-    pub(crate) fn equip(&self, kills: OomKills) {
-        self.send_waiting(Word::Equip(Box::new(kills)));
-    }
-
-    /// Says why there is no program.
-    pub(crate) fn cannot(&self, why: &str) {
-        Shared::set(&self.shared.kernel, format!("not heard of: {why}"));
-    }
-
-    /// Tells of what another killer did. Waits for room.
-    fn foreign(&self, death: Death) {
-        self.send_waiting(Word::Foreign(Box::new(death)));
-    }
-
-    fn say_programs(&self, words: String) {
-        Shared::set(&self.shared.programs, words);
-    }
-
-    fn send_waiting(&self, word: Word) {
-        if self.words.send(word).is_ok() {
-            self.ring();
-        }
-    }
-
-    fn ring(&self) {
-        if self.bell.write(1).is_err() {
-            // It rings already, and is readable until it is read: a second ring adds nothing.
-        }
-    }
-}
 
 /// The guard's end.
 #[derive(Debug)]

@@ -6,118 +6,34 @@
 //! counted. What the disk refuses is tried again each second, and waits in the queue meanwhile. With nothing to record, the
 //! thread sleeps without waking up.
 
-use self::store::StoreError;
-use crate::{config, state::StateError};
+use self::{shared::Shared, store::StoreError};
+use crate::state::StateError;
 use plimsoll_policy::incident::Incident;
 use std::{
-    fmt,
     fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicU64, mpsc},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    path::Path,
+    sync::{Arc, mpsc},
+    time::{SystemTime, UNIX_EPOCH},
 };
-use thiserror::Error;
 
 mod entry;
+mod error;
 mod import;
 mod journal;
 mod reader;
+mod shared;
 mod store;
 mod writer;
 
 pub use entry::Outcome;
+pub use error::HistoryError;
 pub use journal::Journal;
 pub(crate) use journal::{Draft, Inheritance};
 pub use reader::{PAGE_MAX, Pages, Query, Reader};
+pub use shared::Caps;
 #[cfg(test)]
 pub(crate) use writer::Recorded;
 pub use writer::{Counts, QUEUE_MAX, Writer};
-
-/// How much is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
-    /// The file of the store; its write-ahead log beside it takes some MiB more at most.
-    pub max_bytes: u64,
-    /// Older incidents are forgotten when the next one is recorded, or at the next start.
-    pub max_age: Duration,
-    /// Of more than this the oldest of the account that has most are forgotten.
-    pub max_incidents: u64,
-}
-
-impl From<&config::History> for Caps {
-    fn from(configured: &config::History) -> Self {
-        Self {
-            max_bytes: configured.max_bytes.0,
-            max_age: Duration::from_secs(u64::from(configured.max_age_days).saturating_mul(86_400)),
-            max_incidents: configured.max_incidents,
-        }
-    }
-}
-
-/// What is wrong with the history, as one line.
-#[derive(Debug, Error)]
-pub enum HistoryError {
-    /// The state folder, or who owns a file in it.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// A system call failed.
-    #[error("cannot {operation} {}: {source}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// Another daemon writes it.
-    #[error("{} is being written by another plimsoll daemon: stop it, or give this one a folder of its own with --state", path.display())]
-    InUse {
-        /// The state folder.
-        path: PathBuf,
-    },
-    /// A newer Plimsoll wrote it.
-    #[error("{} holds records of version {version}, this plimsoll knows {known}, and was left as it is: install the newer plimsoll, or move the file away", path.display())]
-    Future {
-        /// The file.
-        path: PathBuf,
-        /// The newer version.
-        version: u64,
-        /// The newest that this build reads.
-        known: u64,
-    },
-    /// The store is being opened, or what could be read of a damaged one taken over.
-    #[error("the history is being made ready: ask again in a moment")]
-    Building,
-    /// The store could not be read or written.
-    #[error("cannot use the history: {0}")]
-    Database(#[source] rusqlite::Error),
-    /// An incident that can never be stored.
-    #[error("incident {id} cannot be stored: {reason}")]
-    Refused {
-        /// Its number.
-        id: u64,
-        /// Why.
-        reason: &'static str,
-    },
-    /// The disk refuses what is to be written. It waits, and is tried again.
-    #[error("{0} records are not written: {1}")]
-    Unwritten(u64, String),
-    /// [`Writer::flush`] or [`Writer::close`] ran out of time.
-    #[error("the history was not written within {} ms", .0.as_millis())]
-    TooSlow(Duration),
-    /// The thread that writes has ended.
-    #[error("the history is closed")]
-    Closed,
-}
-
-impl HistoryError {
-    fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_path_buf();
-        move |source| Self::Io { operation, path, source }
-    }
-}
 
 /// The opened history.
 #[derive(Debug)]
@@ -214,58 +130,6 @@ fn lock(folder: &Path) -> Result<File, HistoryError> {
         Err(fs::TryLockError::WouldBlock) => Err(HistoryError::InUse { path: folder.to_path_buf() }),
         Err(fs::TryLockError::Error(source)) => Err(HistoryError::io("lock", folder)(source)),
     }
-}
-
-/// What the reader may do now.
-#[derive(Debug, Default)]
-enum Gate {
-    /// Nothing: the file is being made or replaced.
-    #[default]
-    Building,
-    /// Query, with the connection that is open, if one is.
-    Open(Option<rusqlite::Connection>),
-    /// Nothing any more.
-    Closed,
-}
-
-/// What the writing thread, the writers and the readers have in common.
-#[derive(Debug, Default)]
-struct Shared {
-    gate: Mutex<Gate>,
-    gate_moved: Condvar,
-    counters: Counters,
-    last_error: Mutex<Option<String>>,
-}
-
-impl Shared {
-    /// A panic elsewhere leaves the gate in one of its states, each of which is sound.
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a query that is running, closes the reader's connection, and changes the gate.
-    fn move_gate(&self, to: Gate) {
-        *self.gate() = to;
-        self.gate_moved.notify_all();
-    }
-
-    fn remember(&self, error: &dyn fmt::Display) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
-    }
-}
-
-/// See [`Counts`].
-#[derive(Debug, Default)]
-struct Counters {
-    dropped: AtomicU64,
-    unwritten: AtomicU64,
-    waiting: AtomicU64,
-    unmatched: AtomicU64,
-    errors: AtomicU64,
-    set_aside: AtomicU64,
-    /// 0: none yet.
-    commit_last_ns: AtomicU64,
-    commit_longest_ns: AtomicU64,
 }
 
 #[cfg(test)]

@@ -3,7 +3,12 @@
 //! They take turns at one connection, and none keeps a transaction open when it has its page: the write-ahead log is never
 //! held.
 
-use super::{Gate, HistoryError, Shared, store, writer::Message};
+use super::{
+    HistoryError,
+    shared::{Gate, Shared},
+    store,
+    writer::Message,
+};
 use jiff::Timestamp;
 use plimsoll_policy::{incident::Incident, units::Pid};
 use rusqlite::Connection;

@@ -8,7 +8,7 @@ use plimsoll_policy::{
     incident::{Guard, Outcome as Action, Trigger, Victim},
     units::{Pid, Uid},
 };
-use std::{fs, time::SystemTime};
+use std::{path::PathBuf, time::Duration};
 
 /// Names as processes may give themselves, after what is not UTF-8 was replaced.
 pub(super) const HOSTILE: &[&str] = &[

@@ -1,9 +1,10 @@
 //! The thread that writes, and the handle that feeds it.
 
 use super::{
-    Caps, Gate, HistoryError, Journal, Shared,
+    Caps, HistoryError, Journal,
     entry::{ENTRY_MAX_BYTES, Outcome, Row},
     import,
+    shared::{Gate, Shared},
     store::{self, Store, StoreError, Write},
 };
 use jiff::Timestamp;

@@ -8,7 +8,7 @@
 
 mod written;
 
-use super::{Death, Teller};
+use super::{death::Death, words::Teller};
 use crate::guard::{Journal, Notices};
 use plimsoll_policy::{
     account::Account,

@@ -2,11 +2,11 @@
 //! down, and only then gives their records back to the ring, so that none is lost if the daemon dies meanwhile.
 
 use super::{
-    Deceased, Shared, Word,
     batch::{Credit, arranged, candidates},
-    death::{of_kernel, victim},
+    death::{Deceased, of_kernel, victim},
     followed::Sources,
     log_window::{LogWindow, Told},
+    words::{Shared, Word},
 };
 use crate::{
     guard::{Arrangements, Caller, Journal, LastDefenceDeed, Notices, Request},

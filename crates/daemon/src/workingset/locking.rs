@@ -1,8 +1,8 @@
 //! One go at locking: for how long, and what is told of it meanwhile.
 
 use super::{
-    now,
     shared::{Shared, Thread},
+    times::now,
 };
 use plimsoll_policy::{
     units::{Nanos, Pages},

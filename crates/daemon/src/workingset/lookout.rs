@@ -2,10 +2,9 @@
 //! may end at the floor.
 
 use super::{
-    now,
     readings::{Now, Readings},
     shared::{Floor, Shared, Thread},
-    timeout_until,
+    times::{now, timeout_until},
 };
 use crate::guard::{BelowFloor, Caller, Journal, Notices, Ranked, Request};
 use nix::{

@@ -16,6 +16,8 @@ mod readings;
 mod setter;
 mod shared;
 mod stock;
+mod terms;
+mod times;
 mod view;
 mod worker;
 
@@ -28,16 +30,11 @@ use crate::{
 pub(crate) use kept::Kept;
 use knobs::Knobs;
 pub(crate) use knobs::{Leftovers, undo_leftovers};
-use nix::poll::PollTimeout;
 use plimsoll_api::protect::ProtectView;
-use plimsoll_policy::{
-    units::{Bytes, Nanos, PageSize, Pages},
-    workingset::Tunables,
-};
+use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_sys::{
     bpf::WorkingSet as Programs,
     cgroup::MemoryCgroup,
-    process::clock_monotonic_ns,
     workingset::{Locks, Mounts},
 };
 use readings::Readings;
@@ -47,16 +44,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
-
-/// What is to be protected, and how much of it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Terms {
-    pub(crate) tunables: Tunables,
-    /// The memory cgroup; `None`: the machine.
-    pub(crate) cgroup: Option<String>,
-    /// Nobody is ended.
-    pub(crate) dry_run: bool,
-}
+pub(crate) use terms::Terms;
 
 /// What it is made with.
 #[derive(Debug)]
@@ -278,16 +266,6 @@ fn words(state: &State) -> String {
         (None, None, Some(why)) => format!("off: {why}"),
         (None, None, None) => "off".to_owned(),
     }
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
-}
-
-/// As long as one may sleep who is due then.
-fn timeout_until(due: Nanos) -> PollTimeout {
-    let left = due.0.saturating_sub(now().0).div_ceil(1_000_000);
-    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {

@@ -3,9 +3,9 @@
 
 use super::{
     knobs::Knobs,
-    now,
     readings::Readings,
     shared::{Shared, Thread},
+    times::now,
     view::Settings,
 };
 use crate::offload::{Haste, Lane, Offload, Waits};

@@ -1,7 +1,7 @@
 //! What the threads and the control API know together. Locks here are held for as long as it takes to copy.
 
 use super::{
-    Terms,
+    terms::Terms,
     view::{Held, Settings},
 };
 use nix::sys::eventfd::{EfdFlags, EventFd};

@@ -5,12 +5,11 @@ mod holding;
 use super::{
     charges::Charges,
     duty::{Duty, GLANCE},
-    now,
     opener::Opener,
     readings::Readings,
     shared::{Shared, Thread},
     stock::Stock,
-    timeout_until,
+    times::{now, timeout_until},
 };
 use crate::guard::{Journal, Notices};
 use nix::{

@@ -1,8 +1,8 @@
 //! `oom_score_adj` of the largest process of each account that is near: raised, watched, put back.
 
 use super::{
-    Deed, Large, LineFacts, NearFacts,
     record::{RaisedEntry, Record},
+    words::{Deed, Large, LineFacts, NearFacts},
 };
 use crate::{guard::report::Notices, state::StateError};
 use plimsoll_policy::{

@@ -1,10 +1,10 @@
 //! `memory.max` of the slices of users with a line: set through systemd, watched, put back.
 
 use super::{
-    Deed, LineFacts,
     raised::save,
     record::{Record, Seen, SliceEntry},
     systemctl::Systemd,
+    words::{Deed, LineFacts},
 };
 use crate::guard::report::Notices;
 use plimsoll_policy::{

@@ -1,8 +1,11 @@
 //! The worker: takes words from its queue, listens to slices and to those that are raised, and has no thread otherwise.
 
 use super::{
-    Deed, Ground, LineFacts, Shared, Word, raised::RaisedProcesses, record::Record, slices::Slices,
+    raised::RaisedProcesses,
+    record::{Originals, Record},
+    slices::Slices,
     systemctl::Systemd,
+    words::{Deed, LineFacts, Shared, Word},
 };
 use crate::{
     guard::{
@@ -26,13 +29,27 @@ use plimsoll_sys::process::{
 use std::{
     collections::BTreeMap,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::Ordering,
         mpsc::{Receiver, SyncSender, TryRecvError},
     },
 };
+
+/// What the worker starts with.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) config: LastDefenceConfig,
+    /// The folder that what was set is written down in.
+    pub(crate) state: PathBuf,
+    pub(crate) systemd: Systemd,
+    pub(crate) mem_total: Bytes,
+    pub(crate) journal: Journal,
+    pub(crate) caller: Caller,
+    /// Where to tell what is raised.
+    pub(crate) originals: Originals,
+}
 
 /// One part of so many of a CPU may be spent on one account: the largest of a storm is another each time.
 const PARTS: u32 = 128;

@@ -1,0 +1,81 @@
+//! What the thread that writes, those who record and those who ask have in common.
+
+use crate::config;
+use std::{
+    fmt,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// The file of the store; its write-ahead log beside it takes some MiB more at most.
+    pub max_bytes: u64,
+    /// Older incidents are forgotten when the next one is recorded, or at the next start.
+    pub max_age: Duration,
+    /// Of more than this the oldest of the account that has most are forgotten.
+    pub max_incidents: u64,
+}
+
+impl From<&config::History> for Caps {
+    fn from(configured: &config::History) -> Self {
+        Self {
+            max_bytes: configured.max_bytes.0,
+            max_age: Duration::from_secs(u64::from(configured.max_age_days).saturating_mul(86_400)),
+            max_incidents: configured.max_incidents,
+        }
+    }
+}
+
+/// What the reader may do now.
+#[derive(Debug, Default)]
+pub(super) enum Gate {
+    /// Nothing: the file is being made or replaced.
+    #[default]
+    Building,
+    /// Query, with the connection that is open, if one is.
+    Open(Option<rusqlite::Connection>),
+    /// Nothing any more.
+    Closed,
+}
+
+/// What the writing thread, the writers and the readers have in common.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) gate: Mutex<Gate>,
+    pub(super) gate_moved: Condvar,
+    pub(super) counters: Counters,
+    pub(super) last_error: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// A panic elsewhere leaves the gate in one of its states, each of which is sound.
+    pub(super) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a query that is running, closes the reader's connection, and changes the gate.
+    pub(super) fn move_gate(&self, to: Gate) {
+        *self.gate() = to;
+        self.gate_moved.notify_all();
+    }
+
+    pub(super) fn remember(&self, error: &dyn fmt::Display) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+}
+
+/// See [`super::Counts`].
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) dropped: AtomicU64,
+    pub(super) unwritten: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    pub(super) unmatched: AtomicU64,
+    pub(super) errors: AtomicU64,
+    pub(super) set_aside: AtomicU64,
+    /// 0: none yet.
+    pub(super) commit_last_ns: AtomicU64,
+    pub(super) commit_longest_ns: AtomicU64,
+}
