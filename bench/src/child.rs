@@ -44,7 +44,8 @@ impl Workload {
     /// [`Self::start`] with a command that has its user or its environment already.
     pub(crate) fn start_prepared(mut command: Command, words: &[&dyn Display]) -> Result<Self, BenchError> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        command.arg("bench-workload").args(&words);
+        // A Ctrl-C is for the bench alone: its workloads see that it has gone. Other programs may not.
+        command.arg("bench-workload").args(&words).process_group(0);
         let mut workload = Self::spawn(command, &words.join(" "))?;
         workload.expect("ready")?;
         Ok(workload)
@@ -52,8 +53,7 @@ impl Workload {
 
     /// Starts any command under the same protocol, without waiting for it.
     pub(crate) fn spawn(mut command: Command, name: &str) -> Result<Self, BenchError> {
-        // What ends the bench from a terminal does not end these as well: they see that it has gone.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child =
             command.spawn().map_err(BenchError::io(format!("start {:?}", command.get_program())))?;
         let pidfd = hold(&mut child)?;
@@ -107,7 +107,7 @@ impl Workload {
         }
     }
 
-    /// The next line it says; an error is also the end of it, and its own line `error ...`.
+    /// The next line it says. Fails where it ends instead, and where it says `error ...`.
     pub(crate) fn hear(&mut self, within: Duration) -> Result<String, BenchError> {
         let line = self.hear_if_alive(within)?;
         line.ok_or_else(|| self.failure("ended before it answered".to_owned()))

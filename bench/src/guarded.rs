@@ -312,7 +312,7 @@ fn spawn(options: &Options, folder: &Path, pin: &Path, dry_run: bool) -> Result<
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
-        // What ends whoever started it from a terminal does not end it as well: it is told.
+        // A Ctrl-C is for whoever started it, whose end it is told of.
         .process_group(0)
         .spawn()
         .map_err(BenchError::io(format!("start {} daemon", options.plimsoll.display())))?;

@@ -128,7 +128,7 @@ pub struct Plot<'a> {
     pub id: &'static str,
     /// What stands above it.
     pub title: &'a str,
-    /// What is said to whom cannot see it.
+    /// What a screen reader says of it.
     pub description: &'a str,
     /// What the values are.
     pub unit: Unit,

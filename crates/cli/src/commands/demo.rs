@@ -1,8 +1,8 @@
 //! `plimsoll demo`: the whole story in ten seconds, with a guard and a user of its own.
 //!
 //! Everything it starts is its own, held by pidfd, and ended whatever happens: at the end, at a failure, at Ctrl-C (each
-//! value here cleans up when it is dropped), and when the demo itself is killed (the guard is told by the kernel, the
-//! hogs by the end of their input).
+//! value here cleans up when it is dropped), and when the demo itself is killed (the guard is told by the kernel; the hogs,
+//! and the process that then removes the guard's folder, by the end of their input).
 
 mod guard;
 mod stage;
