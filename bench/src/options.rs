@@ -12,7 +12,7 @@ pub struct Options {
     pub quick: bool,
     /// The `plimsoll` binary that is measured.
     pub plimsoll: PathBuf,
-    /// The binary that carries the workloads (`BINARY bench-workload ...` reaches [`workload_main`]).
+    /// The binary that carries the workloads (`BINARY bench-workload ...` reaches [`crate::workload_main`]).
     pub workload: PathBuf,
     /// A folder whose allocators are taken before those of the machine.
     pub libraries: Option<PathBuf>,
