@@ -1,6 +1,7 @@
 //! The rules, one module each; [`all`] runs every one.
 
 mod changelog;
+mod circles;
 mod directions;
 mod generated;
 mod licences;
@@ -14,7 +15,7 @@ use crate::{Finding, tree::Tree};
 /// Every breach of every rule, in the order of the rules.
 #[must_use]
 pub fn all(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 8] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
         sizes::check,
         words::check,
         names::check,
@@ -22,6 +23,7 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
         links::check,
         changelog::check,
         directions::check,
+        circles::check,
         generated::check,
     ];
     rules.iter().flat_map(|rule| rule(tree)).collect()

@@ -1,5 +1,5 @@
-//! What the history promises while things go wrong: the process is killed, the disk is full or read-only. Each test has a process
-//! of its own for that, and what it mounts is seen by nobody else.
+//! What the history promises while things go wrong: the process is killed, the disk is full or read-only. Each test has a
+//! process of its own for that, and what it mounts is seen by nobody else.
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
-//! One kill, from its victims to its incident, whichever guard decided it: each victim is noted, held by pidfd, checked to be the
-//! one selected, and signalled; then all of it is written down as one incident, and each is followed until its memory is back.
+//! One kill, from its victims to its incident, whichever guard decided it: each victim is noted, held by pidfd, checked to be
+//! the one selected, and signalled; then all of it is written down as one incident, and each is followed until its memory is
+//! back.
 
 use super::{
     flights::{Flight, Owner},
@@ -69,8 +70,8 @@ impl<K: Kernel> Kill<K> {
         self.signalled.push(Signalled { candidate: *candidate, pidfd, moment });
     }
 
-    /// Sends SIGKILL to one that was asked to end and is held since; [`super::flights::Flights::escalated`] is the caller's to call, once the
-    /// programs know. `candidate`: as it is known now.
+    /// Sends SIGKILL to one that was asked to end and is held since. The caller tells [`super::flights::Flights::escalated`],
+    /// once the programs know. `candidate`: as it is known now.
     pub(super) fn escalate(
         &mut self,
         victim: VictimId,
