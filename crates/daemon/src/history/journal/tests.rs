@@ -74,7 +74,7 @@ fn what_was_done_is_known_and_so_is_an_intention_that_was_carried_out() {
 }
 
 #[test]
-fn what_was_let_go_of_counts_where_the_log_has_it() {
+fn what_was_let_go_of_counts_where_the_store_has_it() {
     let notes = vec![found(Standing::LetGo, &incident(4, 1)), found(Standing::LetGo, &incident(5, 2))];
     let inherited = Inheritance::of(notes, 5, |_| true);
     assert_eq!(inherited.incident(victim(1), Outcome::Kill), Some(4));
