@@ -31,7 +31,7 @@ mkdir -p /run/kept && mount -t ext4 "\$disk" /run/kept || exit 90
 alias plimsoll='$PWD/target/debug/plimsoll --socket /run/plimsoll.sock'
 plimsoll daemon --state /run/kept/plimsoll --pin /sys/fs/bpf/plimsoll 2>/run/daemon.log &
 for _ in {1..300}; do plimsoll status >/run/status 2>&1 && break; sleep 0.2; done
-grep -q . /run/status || { cat /run/daemon.log; exit 91; }
+plimsoll status >/run/status || { cat /run/daemon.log; exit 91; }
 victims() { plimsoll history --json | tr -d ' \n' | grep -o '"victims":\[{"pid":[0-9]*' | grep -o '[0-9]*\$'; }
 END
 }
