@@ -136,11 +136,10 @@ impl Offload {
         let number = u64::try_from(place).unwrap_or(BELL);
         let once = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, number);
         wake.epoll.add(&readable, once)?;
-        let again = Arc::clone(&wake);
+        let attended = Attended { readable, once, wake: Arc::clone(&wake) };
         let lane = self.lane(haste, 1, move |()| {
             work();
-            // It was added, and is open: nothing can be wrong with it.
-            again.epoll.modify(&readable, &mut once.clone()).ok();
+            attended.ask_again();
         });
         let alarm = Alarm { entries: lane.entries.clone(), worked: lane.worked.as_ref().map(Arc::downgrade) };
         match alarms.get_mut(place) {
@@ -316,6 +315,27 @@ const BELL: u64 = u64::MAX;
 struct Alarm {
     entries: SyncSender<()>,
     worked: Option<Weak<Worked<()>>>,
+}
+
+/// A descriptor that a lane attends to, in the `epoll`.
+struct Attended {
+    readable: OwnedFd,
+    once: EpollEvent,
+    wake: Arc<Wake>,
+}
+
+impl Attended {
+    fn ask_again(&self) {
+        // It was added, and is open: nothing can be wrong with it.
+        self.wake.epoll.modify(&self.readable, &mut self.once.clone()).ok();
+    }
+}
+
+/// Others may have what it is of: to close it does not take it out.
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.wake.epoll.delete(&self.readable).ok();
+    }
 }
 
 impl Alarm {
