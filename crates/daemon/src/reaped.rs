@@ -42,7 +42,10 @@ pub(crate) fn start(folder: &Path, journal: Journal, offload: &Offload) -> io::R
     })?;
     let mut watch = reaper.watch()?;
     let readable = watch.as_fd().try_clone_to_owned()?;
-    let lane = offload.attend(Haste::Urgent, readable, move || watch.look())?;
+    let lane = offload.attend(Haste::Urgent, readable, move || {
+        watch.look();
+        true
+    })?;
     Ok((reaper, lane))
 }
 

@@ -162,7 +162,8 @@ fn begin(at: &Names, path: &Names, modules: &BTreeMap<Names, Module>) -> Option<
         }
         _ => {
             let below = [at.as_slice(), std::slice::from_ref(first)].concat();
-            modules.contains_key(&below).then(|| (at.clone(), path.clone()))
+            let imports = || modules.get(at).is_some_and(|module| module.exports.contains_key(first));
+            (modules.contains_key(&below) || imports()).then(|| (at.clone(), path.clone()))
         }
     }
 }

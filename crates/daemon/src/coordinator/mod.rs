@@ -98,16 +98,16 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
     let (ending, ended) = sync_channel(0);
     let mut running = Some((service, ending));
     let serve = move || {
-        if let Some((service, _ending)) = &mut running
-            && !service.serve()
-        {
+        let goes_on = running.as_mut().is_some_and(|(service, _ending)| service.serve());
+        if !goes_on {
             running = None;
         }
+        goes_on
     };
-    let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
     let teller = exchange.teller();
-    // It takes over what is pinned.
+    // Before anybody is served it takes over what is pinned.
     teller.tell(Word::Lines);
+    let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
     Ok(Running { teller, ended, _lane: lane })
 }
 

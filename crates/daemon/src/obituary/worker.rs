@@ -167,11 +167,11 @@ pub(super) fn start(ground: Ground, inbox: Inbox, offload: &Offload) -> io::Resu
         stopping: false,
     });
     offload.attend(Haste::Ordinary, readable, move || {
-        if let Some(one) = &mut worker
-            && !one.turn()
-        {
+        let goes_on = worker.as_mut().is_some_and(Worker::turn);
+        if !goes_on {
             worker = None;
         }
+        goes_on
     })
 }
 

@@ -129,6 +129,7 @@ fn work_is_done_whenever_its_descriptor_can_be_read_and_not_beside_itself() {
     let work = move || {
         say.send(rung.read().ok()).unwrap();
         freed.recv().ok();
+        true
     };
     let lane = offload.attend(Haste::Ordinary, readable, work).unwrap();
     for times in 1..=3 {
@@ -152,8 +153,27 @@ fn work_is_done_whenever_its_descriptor_can_be_read_and_not_beside_itself() {
     assert_eq!(said.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
     // The next one has its place.
     bell.read().unwrap();
-    let _next = offload.attend(Haste::Ordinary, bell.as_fd().try_clone_to_owned().unwrap(), || ()).unwrap();
+    let _next = offload.attend(Haste::Ordinary, bell.as_fd().try_clone_to_owned().unwrap(), || true).unwrap();
     assert_eq!(offload.ready.wake.alarms.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn work_that_is_over_is_not_asked_again_by_what_it_left_unread() {
+    let offload = Offload::start().unwrap();
+    let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+    let (say, said) = channel();
+    // It reads nothing: whoever goes on is asked without end.
+    let mut left = 3;
+    let work = move || {
+        say.send(()).unwrap();
+        left = i32::max(left - 1, 0);
+        left > 0
+    };
+    let lane = offload.attend(Haste::Ordinary, bell.as_fd().try_clone_to_owned().unwrap(), work).unwrap();
+    bell.write(1).unwrap();
+    assert!((0..3).all(|_| said.recv_timeout(SOON).is_ok()));
+    assert_eq!(said.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
+    drop(lane);
 }
 
 #[test]

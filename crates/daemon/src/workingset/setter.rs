@@ -72,11 +72,13 @@ impl Setter {
         waits.add(bell, EpollFlags::EPOLLIN).map_err(|errno| errno.to_string())?;
         let readable = waits.readable().map_err(failed)?;
         let lane = offload.attend(Haste::Urgent, readable, move || {
-            if !self.shared.is_stopping() {
+            let goes_on = !self.shared.is_stopping();
+            if goes_on {
                 let wait = self.turn();
                 // It fails with a time that cannot be, and this one can.
                 waits.set(Some(wait)).ok();
             }
+            goes_on
         });
         let lane = lane.map_err(failed)?;
         lane.hand(());
@@ -93,7 +95,7 @@ impl Setter {
         if self.due <= moment {
             self.look(moment);
         }
-        Duration::from_nanos(self.due.0.saturating_sub(moment.0))
+        Duration::from_nanos(self.due.0.saturating_sub(now().0))
     }
 
     /// Keeps to the floor of anonymous memory, and looks at the other settings when it is time.

@@ -129,6 +129,7 @@ pub(super) fn start(
         if !goes_on {
             worker = None;
         }
+        goes_on
     })?;
     lane.hand(());
     Ok(lane)
