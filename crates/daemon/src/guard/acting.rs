@@ -45,26 +45,39 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<bool, BpfError> {
         let entry = Entry::of_decision(account.uid, decision);
         let mut kill = Kill::new(Owner::User(account.uid), signal, entry);
+        let sent = self.send_each(account, decision, &mut kill, hands);
+        // Whoever was signalled is followed, whatever went wrong with the next.
+        kill.conclude(hands.ledger.peers(decision), hands);
+        sent.map(|()| true)
+    }
+
+    fn send_each(
+        &mut self,
+        account: &AccountFacts,
+        decision: &Decision,
+        kill: &mut Kill<K>,
+        hands: &mut Hands<K>,
+    ) -> Result<(), BpfError> {
         for candidate in decision.together() {
             // First, so that the kernel side does not take another meanwhile; it may just have.
             let (claimed, claim) = (hands.now(), VictimMark::Dying { account: account.index });
             if !self.limits.mark(candidate.mm, candidate.pid, claim)? {
                 continue;
             }
-            kill.intend(candidate, hands);
+            let note = kill.intend(candidate, hands);
             if !self.claim_holds(candidate, claim, claimed, hands)? {
                 continue;
             }
             let held = self.early.take(account.uid, candidate.id());
-            let (outcome, moment) = kill.send(candidate, held, hands);
-            self.watch(account.uid, Action::of(Some(signal))).state.outcome(candidate.id(), outcome, moment);
+            let (outcome, moment) = kill.send(candidate, note, held, hands);
+            let action = Action::of(Some(kill.signal));
+            self.watch(account.uid, action).state.outcome(candidate.id(), outcome, moment);
             if !matches!(outcome, SignalOutcome::Sent(_)) {
                 // Nothing is dying that was not signalled; one that is not tracked any more has gone.
                 self.limits.mark(candidate.mm, candidate.pid, VictimMark::Spared)?;
             }
         }
-        kill.conclude(hands.ledger.peers(decision), hands);
-        Ok(true)
+        Ok(())
     }
 
     /// Whether a claim made at this moment is good for a signal. Where the daemon got no CPU for long, it is made anew: the
@@ -131,14 +144,15 @@ impl<K: Kernel> Attached<K> {
         let mut kill = Kill::new(Owner::User(account.uid), Signal::Kill, entry);
         let (outcome, moment) = kill.escalate(victim, candidate, hands);
         self.watch(account.uid, Action::Term).state.outcome(victim, outcome, moment);
+        let mut marked = Ok(true);
         if matches!(outcome, SignalOutcome::Sent(_)) {
             if let Some(candidate) = candidate {
-                self.limits.mark(candidate.mm, candidate.pid, VictimMark::Condemned)?;
+                marked = self.limits.mark(candidate.mm, candidate.pid, VictimMark::Condemned);
             }
             hands.flights.escalated(victim, moment);
         }
         kill.conclude(Vec::new(), hands);
-        Ok(true)
+        marked.map(|_is_tracked| true)
     }
 
     /// The kernel side took a victim, or could not.
@@ -294,14 +308,15 @@ impl<K: Kernel> Attached<K> {
             ..Entry::of_line(space.user, Trigger::Daemon, Reason::TermDeadlinePassed)
         };
         let mut kill = Kill::new(Owner::User(space.user), Signal::Kill, entry);
-        kill.intend(&candidate, hands);
-        let (outcome, moment) = kill.send(&candidate, None, hands);
+        let note = kill.intend(&candidate, hands);
+        let (outcome, moment) = kill.send(&candidate, note, None, hands);
+        let mut marked = Ok(true);
         if matches!(outcome, SignalOutcome::Sent(_)) {
-            self.limits.mark(space.mm, space.pid, VictimMark::Condemned)?;
+            marked = self.limits.mark(space.mm, space.pid, VictimMark::Condemned);
             self.watch(space.user, Action::Term).state.outcome(victim, outcome, moment);
         }
         kill.conclude(Vec::new(), hands);
-        Ok(())
+        marked.map(drop)
     }
 
     /// An address space goes when the last process that uses it goes: the others of a victim's are ended with it.

@@ -25,33 +25,41 @@ pub(super) struct Kill<K: Kernel> {
     entry: Entry,
     signalled: Vec<Signalled<K>>,
     /// Who was sent SIGTERM by an earlier one; first among the victims.
-    escalated: Option<(VictimId, Option<Candidate>)>,
-    /// Until the incident is recorded.
-    notes: Vec<Note>,
+    escalated: Option<Escalated>,
+}
+
+struct Escalated {
+    victim: VictimId,
+    candidate: Option<Candidate>,
+    /// As that of [`Signalled`].
+    _note: Option<Note>,
 }
 
 struct Signalled<K: Kernel> {
     candidate: Candidate,
     pidfd: Option<K::Held>,
     moment: Nanos,
+    /// Until the incident is recorded.
+    _note: Option<Note>,
 }
 
 impl<K: Kernel> Kill<K> {
     /// Nobody is signalled yet.
     pub(super) const fn new(owner: Owner, signal: Signal, mut entry: Entry) -> Self {
         entry.signal = Some(signal);
-        Self { owner, signal, entry, signalled: Vec::new(), escalated: None, notes: Vec::new() }
+        Self { owner, signal, entry, signalled: Vec::new(), escalated: None }
     }
 
-    /// Notes that a candidate is about to be signalled.
-    pub(super) fn intend(&mut self, candidate: &Candidate, hands: &Hands<K>) {
-        self.notes.extend(hands.ledger.intend(&self.entry, &hands.ledger.victim(candidate)));
+    /// Notes that a candidate is about to be signalled, for [`Kill::send`]; a note that is dropped says that nothing was done.
+    pub(super) fn intend(&self, candidate: &Candidate, hands: &Hands<K>) -> Option<Note> {
+        hands.ledger.intend(&self.entry, &hands.ledger.victim(candidate))
     }
 
-    /// Signals a candidate that was noted; `held`: by this, where it is held already.
+    /// Signals a candidate; `held`: by this, where it is held already.
     pub(super) fn send(
         &mut self,
         candidate: &Candidate,
+        note: Option<Note>,
         held: Option<K::Held>,
         hands: &mut Hands<K>,
     ) -> (SignalOutcome, Nanos) {
@@ -60,14 +68,14 @@ impl<K: Kernel> Kill<K> {
             if self.is_empty() {
                 self.entry.signalled = Some(moment);
             }
-            self.add(candidate, pidfd, moment);
+            self.signalled.push(Signalled { candidate: *candidate, pidfd, moment, _note: note });
         }
         (outcome, moment)
     }
 
     /// Takes a candidate in that the programs sent SIGKILL at this moment.
     pub(super) fn add(&mut self, candidate: &Candidate, pidfd: Option<K::Held>, moment: Nanos) {
-        self.signalled.push(Signalled { candidate: *candidate, pidfd, moment });
+        self.signalled.push(Signalled { candidate: *candidate, pidfd, moment, _note: None });
     }
 
     /// Sends SIGKILL to one that was asked to end and is held since. The caller tells [`super::flights::Flights::escalated`],
@@ -78,22 +86,20 @@ impl<K: Kernel> Kill<K> {
         candidate: Option<Candidate>,
         hands: &mut Hands<K>,
     ) -> (SignalOutcome, Nanos) {
-        if let Some(candidate) = &candidate {
-            self.intend(candidate, hands);
-        }
+        let note = candidate.as_ref().and_then(|candidate| self.intend(candidate, hands));
         let killed = hands.flights.kill(victim);
         let outcome = killed.map_or(SignalOutcome::Vanished, |result| outcome_of(&result, Signal::Kill));
         let moment = hands.now();
         if matches!(outcome, SignalOutcome::Sent(_)) {
             self.entry.signalled = Some(moment);
-            self.escalated = Some((victim, candidate));
+            self.escalated = Some(Escalated { victim, candidate, _note: note });
         }
         (outcome, moment)
     }
 
     /// Those who were sent its signal, in that order.
     pub(super) fn victims(&self) -> impl Iterator<Item = &Candidate> {
-        let escalated = self.escalated.iter().filter_map(|(_, candidate)| candidate.as_ref());
+        let escalated = self.escalated.iter().filter_map(|one| one.candidate.as_ref());
         escalated.chain(self.signalled.iter().map(|one| &one.candidate))
     }
 
@@ -108,13 +114,12 @@ impl<K: Kernel> Kill<K> {
             return;
         }
         let victims = self.victims().map(|one| hands.ledger.victim(one)).collect();
-        let Self { owner, signal, entry, signalled, escalated, notes } = self;
+        let Self { owner, signal, entry, signalled, escalated } = self;
         let incident = hands.ledger.record(Entry { victims, peers, ..entry });
-        drop(notes);
-        if let Some((victim, _)) = escalated {
+        if let Some(Escalated { victim, .. }) = escalated {
             hands.flights.told(victim, signal, incident);
         }
-        for Signalled { candidate, pidfd, moment } in signalled {
+        for Signalled { candidate, pidfd, moment, .. } in signalled {
             hands.flights.add(Flight {
                 // The machine guard's keys are not the accounting's.
                 mm: if matches!(owner, Owner::User(_)) { candidate.mm } else { 0 },
@@ -136,19 +141,22 @@ pub(super) fn signal<K: Kernel>(
     hands: &mut Hands<K>,
 ) -> (Option<K::Held>, SignalOutcome, Nanos) {
     let held = held.map_or_else(|| hands.kernel.hold(candidate.pid, candidate.start_ns), Ok);
-    let pidfd = match held {
-        Ok(pidfd) => pidfd,
-        Err(error) => return (None, outcome_of(&Err(error), signal), hands.now()),
-    };
-    if signal == Signal::Kill {
-        hands.flights.expect(&pidfd, candidate.usage);
+    if let (Ok(pidfd), Signal::Kill) = (&held, signal) {
+        hands.flights.expect(pidfd, candidate.usage);
     }
     let moment = hands.now();
-    let outcome = outcome_of(&pidfd.send_signal(signal), signal);
+    let (pidfd, sent) = match held {
+        Ok(pidfd) => {
+            let sent = pidfd.send_signal(signal);
+            (Some(pidfd), sent)
+        }
+        Err(error) => (None, Err(error)),
+    };
+    let outcome = outcome_of(&sent, signal);
     if matches!(outcome, SignalOutcome::Failed(_)) {
         hands.notices.signal_failed(candidate.pid, signal);
     }
-    (Some(pidfd), outcome, moment)
+    (pidfd, outcome, moment)
 }
 
 fn outcome_of(result: &Result<(), ProcessError>, signal: Signal) -> SignalOutcome {

@@ -351,8 +351,8 @@ impl MachineGuard {
             announce(belonging, hands);
         }
         for candidate in decision.together() {
-            kill.intend(candidate, hands);
-            let (outcome, moment) = kill.send(candidate, None, hands);
+            let note = kill.intend(candidate, hands);
+            let (outcome, moment) = kill.send(candidate, note, None, hands);
             self.note(candidate.id(), outcome);
             if kill.victims().count() <= 1 || !matches!(outcome, SignalOutcome::Sent(_)) {
                 self.state.outcome(candidate.id(), outcome, &self.config, moment);

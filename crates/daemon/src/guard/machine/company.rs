@@ -117,7 +117,7 @@ impl MachineGuard {
         };
         // The victim itself, and those of its memory: they were signalled first.
         if hands.flights.find(id).is_none() && !self.state.skipped(id) {
-            kill.send(&candidate, None, hands);
+            kill.send(&candidate, None, None, hands);
         }
     }
 

@@ -199,8 +199,8 @@ impl MachineGuard {
                     kill.add(&candidate, hands.kernel.hold(id.pid, id.start_ns).ok(), moment);
                 }
                 Some(_) | None => {
-                    kill.intend(&candidate, hands);
-                    kill.send(&candidate, None, hands);
+                    let note = kill.intend(&candidate, hands);
+                    kill.send(&candidate, note, None, hands);
                 }
             }
             if kill.is_empty() {
