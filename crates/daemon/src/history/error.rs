@@ -57,7 +57,7 @@ pub enum HistoryError {
     /// The disk refuses what is to be written. It waits, and is tried again.
     #[error("{0} records are not written: {1}")]
     Unwritten(u64, String),
-    /// [`Writer::flush`] or [`Writer::close`] ran out of time.
+    /// [`super::Writer::flush`] or [`super::Writer::close`] ran out of time.
     #[error("the history was not written within {} ms", .0.as_millis())]
     TooSlow(Duration),
     /// The thread that writes has ended.

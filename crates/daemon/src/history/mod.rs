@@ -90,6 +90,8 @@ impl History {
         };
         let path = store::path(folder);
         let next = store::connect_to_read(&path).and_then(|connection| store::next_id(&connection)).ok();
+        // An empty one beside one that was set aside was not filled from it: a daemon died in between.
+        let next = next.filter(|next| *next > 1 || !store::was_set_aside(&path));
         let known = next.zip(older).map(|(next, older)| next.max(older.saturating_add(1)));
         // Ids go on rising where nobody can say which the last one was.
         let next_id = known.unwrap_or_else(|| {

@@ -135,10 +135,19 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Whether a file of this name was given another.
+pub(super) fn was_set_aside(path: &Path) -> bool {
+    (1..=ASIDE_MAX).any(|number| aside_of(path, number).exists())
+}
+
+fn aside_of(path: &Path, number: u32) -> PathBuf {
+    beside(path, &format!(".damaged-{number}"))
+}
+
 /// Gives a file another name; a database takes its write-ahead log along. No connection may be open.
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf, HistoryError> {
-    let name = |number| beside(path, &format!(".damaged-{number}"));
-    let aside = name((1..ASIDE_MAX).find(|number| !name(*number).exists()).unwrap_or(ASIDE_MAX));
+    let free = (1..ASIDE_MAX).find(|number| !aside_of(path, *number).exists());
+    let aside = aside_of(path, free.unwrap_or(ASIDE_MAX));
     remove(&aside)?;
     fs::rename(path, &aside).map_err(HistoryError::io("set aside", path))?;
     match fs::rename(beside(path, "-wal"), beside(&aside, "-wal")) {

@@ -394,10 +394,10 @@ impl Work {
                 add(&counters.unmatched, unmatched);
                 counters.waiting.store(0, Ordering::Relaxed);
                 (batch.bytes, batch.writes) = (0, Vec::new());
-                if mem::take(&mut self.failing) {
+                self.thin_out();
+                if self.store.is_some() && mem::take(&mut self.failing) {
                     (self.say)("the history is written again".to_owned());
                 }
-                self.thin_out();
                 true
             }
             Err(error) => {
@@ -409,7 +409,12 @@ impl Work {
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<u64, StoreError> {
-        self.ready()?.write(writes)
+        let opens = self.store.is_none();
+        let written = self.ready()?.write(writes);
+        if opens && written.is_ok() {
+            self.shared.move_gate(Gate::Open(None));
+        }
+        written
     }
 
     /// Opens the store where it is not open.
@@ -417,6 +422,9 @@ impl Work {
         let store = match self.store.take() {
             Some(store) => store,
             None => {
+                // Whoever opens the file and closes it lets go of all locks that this process has on it (fcntl(2)), a query's
+                // too: there is none meanwhile.
+                self.shared.move_gate(Gate::Building);
                 let store = Store::open(&self.folder)?;
                 store.count_from(self.last_id)?;
                 store
