@@ -3,7 +3,7 @@
 use plimsoll_api::CONTROL_SOCKET;
 use std::path::PathBuf;
 
-/// The configuration file; `conf.d/*.toml` beside it is read as well.
+/// The configuration file; where no other is named, `/etc/plimsoll/conf.d/*.toml` is read as well.
 pub const CONFIG_FILE: &str = "/etc/plimsoll/plimsoll.toml";
 /// The state folder.
 pub const STATE_FOLDER: &str = "/var/lib/plimsoll";

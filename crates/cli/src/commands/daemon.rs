@@ -11,7 +11,8 @@ use std::path::PathBuf;
 /// What the daemon is started with.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The configuration; the files of 'conf.d' beside it are read as well.
+    /// The configuration file. With the default the files of /etc/plimsoll/conf.d are read as well; any other file is read
+    /// alone.
     #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     config: PathBuf,
     /// The folder of lines that were set, and of incidents.

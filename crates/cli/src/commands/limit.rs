@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Draw a line. You may lower your own; only root raises lines or touches another's.
+    /// Draw a line. Below the administrator's you may set your own as you like; all others are root's.
     Set(SetArguments),
     /// Show lines, and where each comes from.
     Show(ShowArguments),
@@ -41,9 +41,12 @@ enum Command {
     Clear(ClearArguments),
 }
 
+/// What a line can do here.
+const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
+
 #[derive(Debug, Args)]
 struct SetArguments {
-    /// A user name, a uid, @GROUP for each of its members, or 'default' for every user without a line.
+    /// A user name, a uid, @GROUP for each of its members, or 'default' for every user from UID_MIN to UID_MAX without a line.
     who: String,
     /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
     hard: String,
@@ -51,7 +54,7 @@ struct SetArguments {
     #[arg(long, value_name = "SIZE|PCT")]
     soft: Option<String>,
     /// What crossing the line does [default: kill].
-    #[arg(long, value_parser = PossibleValuesParser::new(Action::ALL.map(Action::text)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(AVAILABLE.map(Action::text)))]
     action: Option<String>,
     /// Enforce it at once. Without this a line below present usage takes hold as usage falls.
     #[arg(long)]

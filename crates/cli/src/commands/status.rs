@@ -298,7 +298,10 @@ fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {
 fn lost(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     let kernel = &status.kernel;
     for (count, what) in [
-        (status.guards.own.incidents_lost, "incidents were not written down (queue full)"),
+        (
+            status.guards.own.incidents_lost,
+            "incidents were not written down (the queue was full, or they could not be stored)",
+        ),
         (status.guards.own.incidents_waiting, "records of incidents wait for a disk that refuses them"),
         (kernel.records_dropped, "records from the kernel were dropped (ring full)"),
         (kernel.signals_failed, "signals were refused by the kernel"),

@@ -88,7 +88,7 @@ pub const KEYS: &[Key] = keys! {
         "Whether the largest process of each user near the line is put before the user's others for the kernel's own OOM killer, by raising its `oom_score_adj`. Put back where nobody else changed it since.";
 
     protect.exe: "list of absolute paths", "-", Some("[]"), "[\"/usr/lib/postgresql/17/bin/postgres\"]",
-        "Executables that are never selected, if root owns them, besides the login path below, which is always protected. A later file's list replaces an earlier one.";
+        "Executables that are never selected, if root owns them, besides the login path below, which is protected where a system user (below `uid_min`) runs it. A later file's list replaces an earlier one.";
     protect.cgroup: "list of absolute paths", "-", Some("[]"), "[\"/system.slice/postgresql.service\"]",
         "Cgroups whose processes, and those of all cgroups below, are never selected; paths are from the root of the cgroup v2 tree. A later file's list replaces an earlier one.";
 
@@ -112,7 +112,7 @@ pub const KEYS: &[Key] = keys! {
     workingset.anon_min_ratio: "0 to 100", "percent of RAM", Some("15"), "10",
         "Anonymous memory is not swapped out while no more than this is in RAM.";
     workingset.clean_min_ratio: "0 to 100", "percent of RAM", Some("15"), "25",
-        "Hard protection: the files that are used most stay in memory, up to this much. When clean file memory falls below it and nothing can be swapped, the process that selection names is ended before the rest is lost.";
+        "Hard protection: the files that are used most stay in memory, up to seven eighths of this. When clean file memory falls below it and nothing can be swapped, the process that selection names is ended before the rest is lost.";
     workingset.clean_low_ratio: "0 to 100", "percent of RAM", Some("0"), "10",
         "Soft protection: so much of the files that come next stays in memory, unless a program needs the memory to go on.";
     workingset.cgroup: "absolute path", "-", None, "\"/machine.slice\"",
@@ -162,8 +162,9 @@ term_memory = 7.5
 ```
 The daemon reads that file first, then `/etc/plimsoll/conf.d/*.toml` in the order of their names; it leaves out hidden
 files. The value of a later file wins. Missing files mean the defaults. `plimsoll daemon --config F` reads F and nothing
-else. At SIGHUP, which a reload sends, the daemon reads everything again. When anything is wrong, the old configuration
-stays in force. `[protect]`, `[history]`, `[maps]` and `limits.charge` take effect at the next start.
+else, unless F is that first file itself. At SIGHUP, which a reload sends, the daemon reads everything again. When
+anything is wrong, the old configuration stays in force. `[protect]`, `[history]`, `[maps]` and `limits.charge` take
+effect at the next start.
 
 An unknown key, a value of the wrong type or out of its range is an error that names file and line. No file may be
 larger than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and win over the ones here.
@@ -201,7 +202,7 @@ What a rule names must all match, each by any of its patterns. One thing decides
 2. The mark of the cgroup (`user.oomd_omit`, `user.oomd_avoid`, which `ManagedOOMPreference=` sets): root's as it says;
    a user's own makes their own processes count half.
 3. `oom_score_adj`, as a factor from 25 percent at -1000 over 100 at 0 to 200 at 1000. -1000 protects what the service
-   manager itself started as root. It counts as 0 for users' processes, who can only have inherited it.
+   manager itself started as root. For a process of any other user -1000 counts as 0: it can only have inherited it.
 
 Both the machine guard and users' lines go by that (docs/selection.md, docs/limits.md). `scope` is for the machine guard
 alone: at a user's line one process goes at a time. A reload has everybody judged anew.
@@ -237,7 +238,7 @@ pub fn reference() -> String {
     }
     page.push_str(RULES);
     RULE_KEYS.iter().for_each(|key| page.push_str(&described(key)));
-    page.push_str("\n## The login path\nThese are always protected, wherever a distribution put them:\n\n");
+    page.push_str("\n## The login path\nThese are protected, wherever a distribution put them, when a system user (below `limits.uid_min`) runs them. An ordinary user can load anything into a program of their own, so theirs are like any other:\n\n");
     LOGIN_PATH.iter().for_each(|path| page.push_str(&format!("- `{path}`\n")));
     page.push_str(SESSION);
     let listed = |paths: &[&str]| paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
