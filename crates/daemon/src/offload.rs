@@ -119,8 +119,8 @@ impl Offload {
     }
 
     /// Has `work` done each time that `readable` can be read, and when an entry is handed to the lane; for as long as the lane
-    /// is there. It is done again at once when it leaves something to be read, and says whether it goes on: it is not asked by
-    /// the descriptor again where not.
+    /// is there. It is done again at once when it leaves something to be read, and says whether it goes on: where not, it is
+    /// dropped, and not asked again.
     ///
     /// # Errors
     /// What the kernel said: of an `epoll` that has no room.
@@ -128,7 +128,7 @@ impl Offload {
         &self,
         haste: Haste,
         readable: OwnedFd,
-        mut work: impl FnMut() -> bool + Send + 'static,
+        work: impl FnMut() -> bool + Send + 'static,
     ) -> io::Result<Lane<()>> {
         let wake = Arc::clone(&self.ready.wake);
         // Held until the lane is in the list: it may be readable already.
@@ -138,10 +138,14 @@ impl Offload {
         let once = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, number);
         wake.epoll.add(&readable, once)?;
         let attended = Attended { readable, once, wake: Arc::clone(&wake) };
+        let mut going_on = Some((attended, work));
         let lane = self.lane(haste, 1, move |()| {
-            if work() {
-                attended.ask_again();
-            }
+            going_on = going_on.take().and_then(|(attended, mut work)| {
+                work().then(|| {
+                    attended.ask_again();
+                    (attended, work)
+                })
+            });
         });
         let alarm = Alarm { entries: lane.entries.clone(), worked: lane.worked.as_ref().map(Arc::downgrade) };
         match alarms.get_mut(place) {

@@ -96,13 +96,11 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
     .map_err(|error| failed(&error))?;
     let readable = service.readable().map_err(|error| failed(&error))?;
     let (ending, ended) = sync_channel(0);
-    let mut running = Some((service, ending));
+    // Dropped in this order: whoever waits for the end finds the socket gone.
+    let mut running = (service, ending);
     let serve = move || {
-        let goes_on = running.as_mut().is_some_and(|(service, _ending)| service.serve());
-        if !goes_on {
-            running = None;
-        }
-        goes_on
+        let (service, _ending) = &mut running;
+        service.serve()
     };
     let teller = exchange.teller();
     // Before anybody is served it takes over what is pinned.

@@ -72,7 +72,7 @@ impl<K: Kernel> Guard<K> {
             origin: Some(origin),
             ..Entry::new(guard, trigger, reason.text())
         };
-        self.hands.ledger.record_foreign(entry, followed);
+        self.hands.ledger.record_followed(entry, followed);
     }
 
     /// Writes down whom the kernel's own OOM killer took of an account that has a line.

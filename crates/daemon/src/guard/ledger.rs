@@ -227,23 +227,12 @@ impl Ledger {
 
     /// Writes an incident down; its number.
     pub(crate) fn record(&mut self, entry: Entry) -> u64 {
-        self.write(entry, true)
+        self.record_followed(entry, true)
     }
 
-    /// Likewise, of a kill that was not ours. Unless its account is `followed`, the machine's course alone goes on: anybody
-    /// can have the kernel kill again and again, and looking at all accounts each second must not come of that.
-    pub(crate) fn record_foreign(&mut self, entry: Entry, followed: bool) -> u64 {
-        self.write(entry, followed)
-    }
-
-    /// Writes an incident down that stands for many; whether there was room.
-    pub(crate) fn record_number(&mut self, entry: Entry, count: u64) -> bool {
-        let dropped = self.writer.dropped();
-        self.record(Entry { unrecorded: Some(count), ..entry });
-        self.writer.dropped() == dropped
-    }
-
-    fn write(&mut self, entry: Entry, followed: bool) -> u64 {
+    /// Likewise. Unless its account is `followed`, the machine's course alone goes on: anybody can have the kernel kill again
+    /// and again, and looking at all accounts each second must not come of that.
+    pub(crate) fn record_followed(&mut self, entry: Entry, followed: bool) -> u64 {
         let account = entry.account.filter(|_| followed);
         let (decided, is_one) = (entry.crossed.or(entry.signalled), entry.unrecorded.is_none());
         let incident = self.incident(entry);
@@ -253,6 +242,13 @@ impl Ledger {
             self.trails.begin(id, account, decided);
         }
         id
+    }
+
+    /// Writes an incident down that stands for many; whether there was room.
+    pub(crate) fn record_number(&mut self, entry: Entry, count: u64) -> bool {
+        let dropped = self.writer.dropped();
+        self.record(Entry { unrecorded: Some(count), ..entry });
+        self.writer.dropped() == dropped
     }
 
     fn incident(&mut self, entry: Entry) -> Incident {

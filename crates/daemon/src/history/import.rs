@@ -128,10 +128,13 @@ pub(super) fn database(intake: &mut Intake<'_>, path: &Path) -> Result<u64, Stor
         loop {
             match rows.next() {
                 Ok(None) => return Ok(left),
-                Ok(Some(row)) => match store::whole(row) {
-                    Ok(incident) if intake.incident(incident.clone())? => {}
-                    Ok(_) | Err(_) => left = left.saturating_add(1),
-                },
+                Ok(Some(row)) => {
+                    let taken = match store::whole(row) {
+                        Ok(incident) => intake.incident(incident)?,
+                        Err(_unreadable) => false,
+                    };
+                    left = left.saturating_add(u64::from(!taken));
+                }
                 Err(_ends_early) => break,
             }
         }

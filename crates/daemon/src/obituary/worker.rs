@@ -146,7 +146,7 @@ pub(super) fn start(ground: Ground, inbox: Inbox, offload: &Offload) -> io::Resu
     let waits = Waits::new()?;
     waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
     let readable = waits.readable()?;
-    let mut worker = Some(Worker {
+    let mut worker = Worker {
         inbox,
         waits,
         kills: None,
@@ -165,14 +165,8 @@ pub(super) fn start(ground: Ground, inbox: Inbox, offload: &Offload) -> io::Resu
         notices,
         arrangements,
         stopping: false,
-    });
-    offload.attend(Haste::Ordinary, readable, move || {
-        let goes_on = worker.as_mut().is_some_and(Worker::turn);
-        if !goes_on {
-            worker = None;
-        }
-        goes_on
-    })
+    };
+    offload.attend(Haste::Ordinary, readable, move || worker.turn())
 }
 
 impl Worker {

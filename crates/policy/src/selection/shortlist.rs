@@ -1,25 +1,16 @@
 //! The best few of many, in order, without allocating: selection runs when memory is short.
 
-use super::{Candidate, Doubt, Standing, Weight, order};
+use super::{Candidate, Standing, order};
 use crate::{
-    reading::Reading,
-    reservation::Tier,
-    units::{Pages, Pid, Uid},
+    units::{Pid, Uid},
+    victim::VictimId,
 };
 use core::{cmp::Ordering, fmt, ops::Deref};
 
 /// What fills the unused places; never seen from outside.
 const NOBODY: Candidate = Candidate {
-    pid: Pid(0),
-    start_ns: 0,
-    uid: Uid(0),
-    mm: 0,
-    usage: Reading::Absent,
-    gives_back: Pages(u64::MAX),
-    weight: Weight::NEUTRAL,
-    tier: Tier::Upper,
-    doubt: Doubt::NONE,
     standing: Standing::Dying,
+    ..Candidate::of(VictimId { pid: Pid(0), start_ns: 0 }, Uid::ROOT)
 };
 
 /// Up to `N` candidates, best first. Reads like a slice.

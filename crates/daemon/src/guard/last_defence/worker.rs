@@ -100,7 +100,7 @@ pub(super) fn start(
     let mut notices = Notices::new(journal);
     let mut record = open(&state, &mut notices);
     record.tell(originals);
-    let mut worker = Some(Worker {
+    let mut worker = Worker {
         inbox,
         waits,
         config,
@@ -112,24 +112,18 @@ pub(super) fn start(
         notices,
         caller,
         shared,
-    });
+    };
     let mut begun = false;
     let lane = offload.attend(Haste::Ordinary, readable, move || {
-        let goes_on = worker.as_mut().is_some_and(|worker| {
-            without_sys_resource(|given_up| {
-                say_kept(given_up, &mut worker.notices);
-                if !begun {
-                    begun = true;
-                    // Whoever is near is told again by the first scan.
-                    worker.raised.put_all_back(&mut worker.record, &mut worker.notices);
-                }
-                worker.turn()
-            })
-        });
-        if !goes_on {
-            worker = None;
-        }
-        goes_on
+        without_sys_resource(|given_up| {
+            say_kept(given_up, &mut worker.notices);
+            if !begun {
+                begun = true;
+                // Whoever is near is told again by the first scan.
+                worker.raised.put_all_back(&mut worker.record, &mut worker.notices);
+            }
+            worker.turn()
+        })
     })?;
     lane.hand(());
     Ok(lane)
