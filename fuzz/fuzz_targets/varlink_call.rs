@@ -1,6 +1,6 @@
 #![no_main]
 
-use plimsoll_daemon::api::nobody::answer;
+use plimsoll_daemon::api::unattended::answer;
 
 // A message of the control socket, as the framing hands it on. Whatever it is, the answer is one JSON object, or nothing
 // where nothing is wanted.

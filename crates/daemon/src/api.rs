@@ -8,11 +8,11 @@
 pub mod control;
 mod dialogue;
 pub mod listener;
-pub mod nobody;
 pub mod peer;
 pub mod plimsoll;
-pub mod seats;
 pub mod server;
+pub mod slots;
+pub mod unattended;
 
 #[cfg(test)]
 mod described;

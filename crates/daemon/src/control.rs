@@ -15,7 +15,7 @@ use crate::{
     owners::Owners,
     settings::{self, Settings},
     state::StateFile,
-    workingset::{Kept as Tunables, WorkingSet},
+    workingset::{SavedTunables as Tunables, WorkingSet},
 };
 use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
@@ -39,7 +39,7 @@ const CHANGE_EVERY: Duration = Duration::from_millis(100);
 
 /// The lines and where they are kept. Whoever changes them holds the lock until all of it has happened.
 #[derive(Debug)]
-struct Kept {
+struct SavedLines {
     book: Arc<LineBook>,
     file: StateFile,
     loader: Loader,
@@ -48,7 +48,7 @@ struct Kept {
 
 /// What the desk is made of.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct Setup {
     pub(crate) caller: Caller,
     pub(crate) book: Arc<LineBook>,
     pub(crate) file: StateFile,
@@ -66,11 +66,11 @@ pub(crate) struct Parts {
 
 /// Answers the API, and reloads the configuration.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ControlService {
     caller: Caller,
     /// Locked before `kept`, from a question about groups until its answer is drawn.
     directory: Mutex<Directory>,
-    kept: Mutex<Kept>,
+    kept: Mutex<SavedLines>,
     /// Held until a change is in force.
     tunables: Mutex<Tunables>,
     working_set: WorkingSet,
@@ -85,14 +85,14 @@ pub(crate) struct Desk {
     started: Instant,
 }
 
-impl Desk {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { caller, book, file, loader, directory, journal, reader, places, .. } = parts;
+impl ControlService {
+    pub(crate) fn new(parts: Setup) -> Self {
+        let Setup { caller, book, file, loader, directory, journal, reader, places, .. } = parts;
         let (tunables, working_set) = (Mutex::new(parts.tunables), parts.working_set);
         Self {
             caller,
             directory: Mutex::new(directory),
-            kept: Mutex::new(Kept { book, file, loader, closed: false }),
+            kept: Mutex::new(SavedLines { book, file, loader, closed: false }),
             tunables,
             working_set,
             journal,
@@ -106,7 +106,7 @@ impl Desk {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, SavedLines> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Desk {
     }
 
     /// Loads what is needed, saves, draws; on a failure everything is as before.
-    fn commit(&self, kept: &mut Kept, book: LineBook, change: Change) -> Result<(), Refusal> {
+    fn commit(&self, kept: &mut SavedLines, book: LineBook, change: Change) -> Result<(), Refusal> {
         if kept.closed {
             return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
         }
@@ -287,7 +287,7 @@ fn unread(error: &HistoryError) -> Refusal {
     }
 }
 
-impl Control for Desk {
+impl Control for ControlService {
     fn standing(&self) -> Result<Standing, Refusal> {
         Ok(Standing {
             book: Arc::clone(&self.kept().book),

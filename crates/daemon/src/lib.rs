@@ -3,30 +3,27 @@
 //! [`run()`] is `plimsoll daemon`. The guard thread decides and acts; the history, the control API and the
 //! reaper have threads of their own, which sleep when there is nothing to do; what else can wait is offloaded.
 
-mod biography;
-mod cmdlines;
+pub mod api;
+pub mod config;
 mod control;
-mod coordinator;
 pub mod directory;
+mod facts;
+mod foreign_kills;
 mod guard;
-mod obituary;
+pub mod history;
+mod journal;
+pub mod loader;
 mod offload;
+pub mod options;
 mod owners;
 mod pace;
-mod patient;
 pub mod privileges;
 mod reaped;
 mod run;
 mod sampler;
 mod settings;
-mod workingset;
-
-pub mod api;
-pub mod config;
-pub mod history;
-pub mod loader;
-pub mod options;
 pub mod state;
-mod survey;
+mod tmalloc;
+mod workingset;
 
 pub use run::{Removed, RunError, run, stop_guarding};

@@ -3,8 +3,8 @@
 
 use crate::{
     config::{Charge, Config},
+    foreign_kills::Teller,
     guard::{Caller, Journal, Request},
-    obituary::Teller,
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
@@ -37,7 +37,7 @@ fn processes_for(mem_total: Bytes) -> u32 {
 
 /// Where the programs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Way {
+enum Placement {
     /// Where nothing is in force.
     InPlace,
     /// Beside those in force, with maps of their own.
@@ -54,9 +54,9 @@ enum Way {
 
 /// What the child is told, on its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Job {
+struct LoadRequest {
     pin: PathBuf,
-    way: Way,
+    placement: Placement,
     /// Whom it is for.
     daemon: u32,
     processes_max: u32,
@@ -68,7 +68,7 @@ struct Job {
 /// How the programs are to be loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Loader {
-    job: Job,
+    job: LoadRequest,
 }
 
 impl Loader {
@@ -78,9 +78,9 @@ impl Loader {
             some => some,
         };
         Self {
-            job: Job {
+            job: LoadRequest {
                 pin: pins.root().to_path_buf(),
-                way: Way::InPlace,
+                placement: Placement::InPlace,
                 daemon: std::process::id(),
                 processes_max,
                 // Account 0 is nobody's.
@@ -110,28 +110,33 @@ impl Loader {
                     return Ok(None);
                 }
                 let replaced = self
-                    .spawn(Way::BesideWithTheirMaps)
+                    .spawn(Placement::BesideWithTheirMaps)
                     .and_then(|()| pins.replace().map_err(|error| error.to_string()));
                 Ok(Some(replaced.map_or_else(
                     |error| format!("the programs of the version before go on: {error}"),
                     |()| "the programs of the version before were replaced".to_owned(),
                 )))
             }
-            PinState::Ours(_) => self.spawn(Way::Beside).map(|()| None),
-            PinState::Foreign(schema) => self.spawn(Way::Beside).map(|()| {
+            PinState::Ours(_) => self.spawn(Placement::Beside).map(|()| None),
+            PinState::Foreign(schema) => self.spawn(Placement::Beside).map(|()| {
                 Some(format!(
                     "replacing the programs of another version (schema {schema}); \
                      what they did while no daemon ran is not in the history"
                 ))
             }),
-            PinState::Absent | PinState::Partial => self.spawn(Way::InPlace).map(|()| None),
+            PinState::Absent | PinState::Partial => self.spawn(Placement::InPlace).map(|()| None),
         }
     }
 
     /// Has the selection programs, and the one that tells of the kernel's own kills, loaded while guarding has begun: until
     /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: the thread for it could not be
     /// started, and that was said.
-    pub(crate) fn equip(self, caller: Caller, obituary: Teller, journal: Journal) -> Option<JoinHandle<()>> {
+    pub(crate) fn equip(
+        self,
+        caller: Caller,
+        foreign_kills: Teller,
+        journal: Journal,
+    ) -> Option<JoinHandle<()>> {
         let told = journal.clone();
         let work = move || {
             match self.selector() {
@@ -144,28 +149,28 @@ impl Loader {
                 }
             }
             match self.kills() {
-                Ok(kills) => obituary.equip(kills),
+                Ok(kills) => foreign_kills.equip(kills),
                 Err(error) => {
-                    obituary.cannot(&error);
+                    foreign_kills.cannot(&error);
                     journal.line(format!("kills of the kernel are not heard of: {error}"));
                 }
             }
         };
-        let started = thread::Builder::new().name("selection".into()).spawn(work);
+        let started = thread::Builder::new().name("loader".into()).spawn(work);
         started.map_err(|error| told.line(format!("the selection programs were not loaded: {error}"))).ok()
     }
 
     /// Loads the selection programs, unless they are there, and opens them.
     fn selector(&self) -> Result<Selector, String> {
         may_draw()?;
-        self.spawn(Way::Selection)?;
+        self.spawn(Placement::Selection)?;
         Selector::open(&self.job.pin).map_err(|error| error.to_string())
     }
 
     /// Loads the program that tells of the kernel's own kills, unless it is there, and opens it.
     fn kills(&self) -> Result<OomKills, String> {
         may_draw()?;
-        self.spawn(Way::Kills)?;
+        self.spawn(Placement::Kills)?;
         OomKills::open(&self.job.pin).map_err(|error| error.to_string())
     }
 
@@ -175,7 +180,7 @@ impl Loader {
     /// As [`Loader::ensure`].
     pub(crate) fn prepare_working_set(&self) -> Result<(), String> {
         may_draw()?;
-        self.spawn(Way::WorkingSet)
+        self.spawn(Placement::WorkingSet)
     }
 
     fn is_made_for_this(&self, meta: &Meta) -> bool {
@@ -185,8 +190,9 @@ impl Loader {
             && meta.accounts_max == self.job.accounts_max
     }
 
-    fn spawn(&self, way: Way) -> Result<(), String> {
-        let told = serde_json::to_vec(&Job { way, ..self.job.clone() }).map_err(|error| error.to_string())?;
+    fn spawn(&self, placement: Placement) -> Result<(), String> {
+        let told = serde_json::to_vec(&LoadRequest { placement, ..self.job.clone() })
+            .map_err(|error| error.to_string())?;
         let failed = |error: std::io::Error| format!("cannot start the loader: {error}");
         let mut child = Command::new("/proc/self/exe")
             .arg(SUBCOMMAND)
@@ -229,7 +235,7 @@ pub(crate) fn may_draw() -> Result<(), String> {
 /// # Errors
 /// What was wrong with the job or with loading.
 pub fn main() -> Result<(), String> {
-    let job: Job = serde_json::from_reader(std::io::stdin().lock())
+    let job: LoadRequest = serde_json::from_reader(std::io::stdin().lock())
         .map_err(|error| format!("loader: bad job: {error}"))?;
     // What it loads for a daemon that has died would be in the next one's way.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -242,25 +248,29 @@ pub fn main() -> Result<(), String> {
         // Then it takes its turn.
     }
     let cpus = possible_cpus().map_err(|error: ProcessError| error.to_string())?;
-    match job.way {
-        Way::Selection => return Selector::load(&job.pin, cpus).map(drop).map_err(|error| error.to_string()),
-        Way::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
-        Way::WorkingSet => return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string()),
-        Way::InPlace | Way::Beside | Way::BesideWithTheirMaps => {}
+    match job.placement {
+        Placement::Selection => {
+            return Selector::load(&job.pin, cpus).map(drop).map_err(|error| error.to_string());
+        }
+        Placement::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
+        Placement::WorkingSet => {
+            return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string());
+        }
+        Placement::InPlace | Placement::Beside | Placement::BesideWithTheirMaps => {}
     }
     let pins = Pins::new(&job.pin);
     let options = LoadOptions {
-        pins: if job.way == Way::Beside { pins.beside() } else { pins },
+        pins: if job.placement == Placement::Beside { pins.beside() } else { pins },
         cpus,
         processes_max: job.processes_max,
         accounts_max: job.accounts_max,
         members: if job.rss { Members::Rss } else { Members::Anon },
         first_user_uid: job.first_user_uid,
     };
-    let loaded = match job.way {
-        Way::InPlace | Way::Beside => load(&options),
-        Way::BesideWithTheirMaps => load_beside(&options),
-        Way::Selection | Way::Kills | Way::WorkingSet => Ok(()),
+    let loaded = match job.placement {
+        Placement::InPlace | Placement::Beside => load(&options),
+        Placement::BesideWithTheirMaps => load_beside(&options),
+        Placement::Selection | Placement::Kills | Placement::WorkingSet => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
 }

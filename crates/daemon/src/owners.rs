@@ -1,5 +1,5 @@
 //! For whom a connection counts: all the subordinate uids of a user are that user, or rootless containers could take every
-//! seat there is.
+//! slot there is.
 
 use crate::directory::Mark;
 use plimsoll_policy::units::Uid;

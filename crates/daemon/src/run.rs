@@ -2,26 +2,26 @@
 
 use crate::{
     api::server::Server,
-    biography::Biographer,
     config::{self, Config, Places},
-    control::{Desk, Parts},
-    coordinator::{self, Exchange},
+    control::{self, ControlService},
     directory::{Directory, Known, Wanted},
+    facts::names::NameReader,
+    foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
-        Arrangements, Caller, Change, Eligibility, Flights, Guard, Hands, Host, Journal, LastDefence,
-        LastDefenceGround, Ledger, Leftovers, Notices, Originals, Reload, Setup, Shield, Systemd, Workers,
-        mailbox, undo_leftovers,
+        Arrangements, Caller, Change, Context, Eligibility, Guard, Host, Journal, LastDefence,
+        LastDefenceSetup, Ledger, Leftovers, Notices, Originals, PendingKills, Reload, Setup, Shield,
+        Systemd, Workers, mailbox, undo_leftovers,
     },
-    history::{Caps, History, Inheritance, Journal as Notebook, Writer},
+    history::{Caps, History, Inheritance, PinnedNotes, Writer},
     loader::{self, Loader},
-    obituary::{Ground as ObituaryGround, Obituary, Sources},
     offload::{Haste, Lane, Offload},
     options::{CONFIG_FILE, DaemonOptions},
     privileges, reaped,
-    sampler::{Book, Sampler},
+    sampler::{Sampler, SharedRecorder},
     settings::{self, Settings},
     state::{LINES, StateFile},
-    workingset::{self, Ground as WorkingSetGround, Kept, WorkingSet},
+    tmalloc::{self, Exchange},
+    workingset::{self, SavedTunables, Setup as WorkingSetSetup, WorkingSet},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -82,7 +82,7 @@ struct PinLock {
 
 /// Everything that can be refused, checked before anything is started.
 #[derive(Debug)]
-struct Ground {
+struct Inputs {
     places: Places,
     config: Config,
     settings: Settings,
@@ -94,7 +94,7 @@ struct Ground {
     notices: Notices,
     mem_total: Bytes,
     file: StateFile,
-    tunables: Kept,
+    tunables: SavedTunables,
     book: Arc<LineBook>,
     directory: Directory,
     kernel_log: Result<KernelLog, String>,
@@ -110,15 +110,15 @@ struct Links {
 
 /// What runs besides the guard thread.
 #[derive(Debug)]
-struct Staff {
+struct Services {
     /// Loads the selection programs, and ends.
-    equipper: Option<JoinHandle<()>>,
+    loading: Option<JoinHandle<()>>,
     links: Links,
     /// Replaces reapers that do not come back.
     _reaper_watch: Lane<()>,
     /// Between the guard and whoever answers those that ask for memory.
     grants: Exchange,
-    desk: Arc<Desk>,
+    control: Arc<ControlService>,
     writer: Writer,
     lock: Option<PinLock>,
 }
@@ -131,26 +131,26 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(RunError::NotPermitted);
     }
-    let ground = lay_ground(options)?;
-    let book = Arc::clone(&ground.book);
-    let loader = Loader::new(&ground.pins, &ground.config, ground.mem_total);
-    let headroom = ground.settings.guards.headroom;
-    let (mut guard, mut staff) =
-        start(options, ground, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;
-    begin(&mut guard, &book, &loader, staff.lock.is_some());
-    let server = match Server::start(&options.socket, Arc::<Desk>::clone(&staff.desk)) {
+    let inputs = prepare(options)?;
+    let book = Arc::clone(&inputs.book);
+    let loader = Loader::new(&inputs.pins, &inputs.config, inputs.mem_total);
+    let headroom = inputs.settings.guards.headroom;
+    let (mut guard, mut services) =
+        start(options, inputs, loader.clone()).inspect_err(|_| remove_empty(&options.pin))?;
+    begin(&mut guard, &book, &loader, services.lock.is_some());
+    let server = match Server::start(&options.socket, Arc::<ControlService>::clone(&services.control)) {
         Ok(server) => server,
         Err(error) => {
             // What an earlier daemon left in force stays so: this one has never run.
-            let keep = options.keep || staff.lock.as_ref().is_some_and(|lock| lock.adopted);
-            end(guard, options, keep, staff)?;
+            let keep = options.keep || services.lock.as_ref().is_some_and(|lock| lock.adopted);
+            end(guard, options, keep, services)?;
             return Err(failed(error));
         }
     };
     harden(&mut guard);
-    let grants = start_coordinator(&mut guard, options, headroom, &mut staff);
-    look_up_members(&staff);
-    protect_working_set(&staff);
+    let grants = start_tmalloc(&mut guard, options, headroom, &mut services);
+    look_up_members(&services);
+    protect_working_set(&services);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
         options.socket.display(),
@@ -161,10 +161,10 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     if let Some(grants) = grants {
         grants.stop();
     }
-    outcome.and(end(guard, options, options.keep, staff))
+    outcome.and(end(guard, options, options.keep, services))
 }
 
-fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
+fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
     let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
     let places = Places::new(named);
     let config = config::load(&places).map_err(failed)?;
@@ -173,7 +173,8 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
     let known = numbers(&mut directory, &settings::wanted(&config, []));
     let settings = Settings::of(&config, options.dry_run, mem_total, &known).map_err(RunError::Failed)?;
     let (file, stored) = StateFile::load::<Vec<StoredLine>>(&options.state, LINES).map_err(failed)?;
-    let (tunables, unknown) = Kept::load(&options.state, settings.working_set.clone()).map_err(failed)?;
+    let (tunables, unknown) =
+        SavedTunables::load(&options.state, settings.working_set.clone()).map_err(failed)?;
     let not_kept = directory.keep_numbers(&known).err();
     let mut book = LineBook::new(config.limits.uids);
     book.replace_config(config.limits.uids, settings.lines.clone());
@@ -217,7 +218,7 @@ fn lay_ground(options: &DaemonOptions) -> Result<Ground, RunError> {
             None
         }
     };
-    Ok(Ground {
+    Ok(Inputs {
         places,
         config,
         settings,
@@ -244,55 +245,55 @@ fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
 }
 
 /// Begins to protect the working set once guarding has begun: programs are loaded for it.
-fn protect_working_set(staff: &Staff) {
-    let (desk, journal) = (Arc::clone(&staff.desk), staff.links.journal.clone());
-    staff.links.offload.once(move || {
-        if let Err(refusal) = desk.begin_protection() {
+fn protect_working_set(services: &Services) {
+    let (control, journal) = (Arc::clone(&services.control), services.links.journal.clone());
+    services.links.offload.once(move || {
+        if let Err(refusal) = control.begin_protection() {
             journal.line(refusal.to_string());
         }
     });
 }
 
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
-fn look_up_members(staff: &Staff) {
-    let (desk, journal) = (Arc::clone(&staff.desk), staff.links.journal.clone());
-    staff.links.offload.once(move || {
-        if let Err(refusal) = desk.look_up_members() {
+fn look_up_members(services: &Services) {
+    let (control, journal) = (Arc::clone(&services.control), services.links.journal.clone());
+    services.links.offload.once(move || {
+        if let Err(refusal) = control.look_up_members() {
             journal.line(format!("the lines of groups stay as they were: {refusal}"));
         }
     });
 }
 
 /// Starts every thread but the guard's own, which is this one.
-fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Guard, Staff), RunError> {
-    let Ground { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = ground;
-    let (mem_total, guards) = (ground.mem_total, settings.guards);
+fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Guard, Services), RunError> {
+    let Inputs { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = inputs;
+    let (mem_total, guards) = (inputs.mem_total, settings.guards);
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let (mailbox, caller) = mailbox().map_err(failed)?;
     let links = Links { offload: offload.clone(), caller: caller.clone(), journal: journal.clone() };
-    let (reaper, watch) = reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
+    let (reaper, _reaper_watch) = reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle()).map_err(failed)?;
-    let book = Book::new(mem_total);
-    let complete = completer(proc()?, workers.biographer.clone(), book.clone(), journal.clone());
-    let (notebook, found) = open_notebook(&pins, lock.is_some(), &mut notices);
+    let book = SharedRecorder::new(mem_total);
+    let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
+    let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
     let (caps, says) = (Caps::from(&config.history), journal.clone());
     let say = move |line| {
         let _was_taken = says.line(line);
     };
-    let history = History::open_with_journal(&options.state, caps, notebook, complete, say)
+    let history = History::open_with_journal(&options.state, caps, notes, complete, say)
         .inspect_err(|_| forget())
         .map_err(failed)?;
     let grants = Exchange::new().map_err(failed)?;
-    let desk = Arc::new(Desk::new(Parts {
+    let control = Arc::new(ControlService::new(control::Setup {
         caller: caller.clone(),
-        book: ground.book,
-        file: ground.file,
-        tunables: ground.tunables,
+        book: inputs.book,
+        file: inputs.file,
+        tunables: inputs.tunables,
         working_set: working_set(options, &loader, &links, mem_total),
         loader: loader.clone(),
-        directory: ground.directory,
+        directory: inputs.directory,
         journal: journal.clone(),
         reader: history.reader.clone(),
         places,
@@ -303,12 +304,12 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
     let originals = Originals::default();
     let last_defence =
         start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
-    let obituary = start_obituary(ground.kernel_log, &links, &history, last_defence.arrangements())?;
-    let teller = obituary.teller();
+    let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
+    let teller = foreign_kills.teller();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
-    let hands = Hands {
+    let context = Context {
         kernel: Host::new(&offload, proc()?, proc()?),
-        flights: Flights::new(reaper),
+        pending: PendingKills::new(reaper),
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
         eligibility: Eligibility {
@@ -318,30 +319,30 @@ fn start(options: &DaemonOptions, ground: Ground, loader: Loader) -> Result<(Gua
         },
         workers,
         last_defence,
-        coordinator: grants.teller(),
+        tmalloc: grants.teller(),
         config: guards.limits,
     };
     let mut guard = Guard::new(Setup {
-        hands,
+        context,
         pins,
         book: Arc::new(LineBook::new(config.limits.uids)),
         machine: guards.machine,
-        obituary,
+        foreign_kills,
         mem_total,
         mailbox,
         signals,
-        reload: Reload(Box::new(reloader(&offload, Arc::clone(&desk), journal.clone()))),
+        reload: Reload(Box::new(reloader(&offload, Arc::clone(&control), journal.clone()))),
         sampler,
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
-    let equipper = lock.as_ref().and_then(|_| loader.equip(caller, teller, journal));
-    Ok((guard, Staff { equipper, links, _reaper_watch: watch, grants, desk, writer: history.writer, lock }))
+    let loading = lock.as_ref().and_then(|_| loader.equip(caller, teller, journal));
+    Ok((guard, Services { loading, links, _reaper_watch, grants, control, writer: history.writer, lock }))
 }
 
 fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_total: Bytes) -> WorkingSet {
     let Links { offload, caller, journal } = links.clone();
-    WorkingSet::new(WorkingSetGround {
+    WorkingSet::new(WorkingSetSetup {
         pin: options.pin.clone(),
         state: options.state.clone(),
         loader: loader.clone(),
@@ -361,7 +362,7 @@ fn start_last_defence(
     originals: Originals,
 ) -> Result<LastDefence, RunError> {
     let Links { offload, caller, journal } = links.clone();
-    let ground = LastDefenceGround {
+    let inputs = LastDefenceSetup {
         config,
         state: state.to_owned(),
         systemd: Systemd::of_machine(),
@@ -370,17 +371,17 @@ fn start_last_defence(
         caller,
         originals,
     };
-    LastDefence::start(ground, &offload).map_err(failed)
+    LastDefence::start(inputs, &offload).map_err(failed)
 }
 
-fn start_obituary(
+fn start_foreign(
     log: Result<KernelLog, String>,
     links: &Links,
     history: &History,
     arrangements: Arrangements,
-) -> Result<Obituary, RunError> {
+) -> Result<ForeignKills, RunError> {
     let Links { offload, caller, journal } = links.clone();
-    let ground = ObituaryGround {
+    let inputs = ForeignKillsSetup {
         log,
         proc: ProcRoot::open(Path::new("/proc")).map_err(failed)?,
         page_size: page_size(),
@@ -391,44 +392,44 @@ fn start_obituary(
         arrangements,
         sources: Sources::of_machine(),
     };
-    Obituary::start(ground, &offload).map_err(failed)
+    ForeignKills::start(inputs, &offload).map_err(failed)
 }
 
 /// Starts whoever answers those that ask for memory. Lines are guarded without it, too.
-fn start_coordinator(
+fn start_tmalloc(
     guard: &mut Guard,
     options: &DaemonOptions,
     headroom: Bytes,
-    staff: &mut Staff,
-) -> Option<coordinator::Running> {
+    services: &mut Services,
+) -> Option<tmalloc::Running> {
     let socket = options.tmalloc_socket();
-    let Links { offload, caller, journal } = staff.links.clone();
-    let setup = coordinator::Setup {
+    let Links { offload, caller, journal } = services.links.clone();
+    let setup = tmalloc::Setup {
         socket: &socket,
         pins: Pins::new(&options.pin),
         headroom,
         caller,
-        exchange: &mut staff.grants,
+        exchange: &mut services.grants,
         offload: &offload,
         journal,
     };
-    match coordinator::start(setup) {
+    match tmalloc::start(setup) {
         Ok(running) => Some(running),
         Err(why) => {
             guard.say(&format!("no memory is granted ahead (tmalloc): {why}"));
-            staff.grants.teller().give_up(why);
+            services.grants.teller().give_up(why);
             None
         }
     }
 }
 
 /// What is noted there survives this daemon; where there can be no pins, nothing does.
-fn open_notebook(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<Notebook>, Vec<Found>) {
+fn open_notes(pins: &Pins, pinnable: bool, notices: &mut Notices) -> (Option<PinnedNotes>, Vec<Found>) {
     if !pinnable {
         return (None, Vec::new());
     }
-    match Notebook::open(pins) {
-        Ok((notebook, found)) => (Some(notebook), found),
+    match PinnedNotes::open(pins) {
+        Ok((notes, found)) => (Some(notes), found),
         Err(error) => {
             notices.say(format_args!("incidents that are not written yet are lost if it is killed: {error}"));
             (None, Vec::new())
@@ -476,8 +477,8 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
 }
 
 /// Ends guarding, then writes what there is to write, then removes what would have survived a crash until then.
-fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Result<(), RunError> {
-    let Staff { equipper, links: Links { journal, .. }, desk, writer, lock, .. } = staff;
+fn end(guard: Guard, options: &DaemonOptions, keep: bool, services: Services) -> Result<(), RunError> {
+    let Services { loading, links: Links { journal, .. }, control, writer, lock, .. } = services;
     let rates = guard.rates();
     if rates.count() > 0
         && let Err(why) = reaped::keep(&options.state, &rates)
@@ -488,9 +489,9 @@ fn end(guard: Guard, options: &DaemonOptions, keep: bool, staff: Staff) -> Resul
     let keep = keep || lock.is_none();
     let ended = guard
         .finish(keep, || {
-            desk.close();
+            control.close();
             // What it is loading would be left behind.
-            drop(equipper.map(JoinHandle::join));
+            drop(loading.map(JoinHandle::join));
         })
         .map_err(failed);
     let written = writer.close(LAST_WORDS).map_err(failed);
@@ -584,12 +585,12 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
 /// Completes an incident before it is written, and tells the journal of it.
 fn completer(
     mut proc: ProcRoot,
-    biographer: Biographer,
-    book: Book,
+    names: NameReader,
+    book: SharedRecorder,
     journal: Journal,
 ) -> impl FnMut(&mut Incident) + Send + 'static {
     move |incident| {
-        biographer.complete(&mut proc, incident);
+        names.complete(&mut proc, incident);
         book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
         if incident.action != Outcome::Refuse {
@@ -600,9 +601,9 @@ fn completer(
 }
 
 /// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.
-fn reloader(offload: &Offload, desk: Arc<Desk>, journal: Journal) -> impl Fn() + Send + use<> {
+fn reloader(offload: &Offload, control: Arc<ControlService>, journal: Journal) -> impl Fn() + Send + use<> {
     let reload = offload.lane(Haste::Ordinary, 1, move |()| {
-        let said = desk
+        let said = control
             .reload()
             .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
         journal.line(said);

@@ -24,9 +24,9 @@ const QUEUE_MAX: usize = plimsoll_policy::recorder::TRAILS_MAX + 1;
 
 /// The recorder, shared.
 #[derive(Debug, Clone)]
-pub(crate) struct Book(Arc<Mutex<Recorder>>);
+pub(crate) struct SharedRecorder(Arc<Mutex<Recorder>>);
 
-impl Book {
+impl SharedRecorder {
     pub(crate) fn new(mem_total: Bytes) -> Self {
         Self(Arc::new(Mutex::new(Recorder::new(mem_total))))
     }
@@ -71,14 +71,14 @@ enum Ask {
 /// The guard thread's end.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    book: Book,
+    book: SharedRecorder,
     /// `None`: nothing is sampled.
     asks: Option<Lane<Ask>>,
     pace: Pace,
 }
 
 impl Sampler {
-    pub(crate) fn new(offload: &Offload, book: Book, mut proc: ProcRoot, writer: Writer) -> Self {
+    pub(crate) fn new(offload: &Offload, book: SharedRecorder, mut proc: ProcRoot, writer: Writer) -> Self {
         let shared = book.clone();
         let asks =
             offload.lane(Haste::Ordinary, QUEUE_MAX, move |ask| attend(ask, &shared, &mut proc, &writer));
@@ -88,7 +88,7 @@ impl Sampler {
     /// One that samples nothing, ever.
     #[cfg(test)]
     pub(crate) fn absent() -> Self {
-        Self { book: Book::new(Bytes(1 << 30)), asks: None, pace: Pace::default() }
+        Self { book: SharedRecorder::new(Bytes(1 << 30)), asks: None, pace: Pace::default() }
     }
 
     /// Whether another sample is wanted.
@@ -156,7 +156,7 @@ fn of_reading(reading: &MachineReading) -> MachineNow {
     }
 }
 
-fn attend(ask: Ask, book: &Book, proc: &mut ProcRoot, writer: &Writer) {
+fn attend(ask: Ask, book: &SharedRecorder, proc: &mut ProcRoot, writer: &Writer) {
     match ask {
         Ask::Machine => {
             let now = look(proc);

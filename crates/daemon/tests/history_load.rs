@@ -93,7 +93,7 @@ mod tests {
         let found: Vec<u64> = fs::read_dir("/proc/self/task")
             .unwrap()
             .map(|task| task.unwrap().path())
-            .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "plimsoll-hist\n"))
+            .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "history\n"))
             .map(|task| field(&fs::read_to_string(task.join("status")).unwrap(), "voluntary_ctxt_switches:"))
             .collect();
         let [switches] = found[..] else { panic!("threads: {found:?}") };

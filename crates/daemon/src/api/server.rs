@@ -6,7 +6,7 @@ use super::{
     dialogue::{self, Next},
     listener::{ListenError, Purpose, ServedSocket},
     peer::Peer,
-    seats::{Seat, SeatLimits, Seats},
+    slots::{Slot, SlotLimits, Slots},
 };
 use crate::{owners::Owners, pace};
 use nix::{
@@ -30,7 +30,7 @@ use std::{
 };
 
 /// Stack of a connection's thread in bytes: enough for `serde_json`'s 128 levels of nesting, little enough that all
-/// seats taken at once stay small.
+/// slots taken at once stay small.
 const STACK_BYTES: usize = 256 * 1024;
 /// The most urgent that an ordinary thread can be.
 const URGENT_NICE: i32 = -20;
@@ -57,23 +57,23 @@ type Pace = pace::Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>;
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance {
     /// Connections at once.
-    pub seats: SeatLimits,
+    pub slots: SlotLimits,
     /// Time for each step.
     pub patience: Patience,
 }
 
 impl Allowance {
     /// The daemon's own.
-    pub const SERVER: Self = Self { seats: SeatLimits::SERVER, patience: Patience::SERVER };
+    pub const SERVER: Self = Self { slots: SlotLimits::SERVER, patience: Patience::SERVER };
 }
 
 /// What became of connections since the start. Nothing that goes wrong with a client is silent, and nothing of it is
 /// worth a log line each that a client could flood the log with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections that got a seat.
+    /// Connections that got a slot.
     pub served: u64,
-    /// Connections turned away: no seat left, or no thread to be had.
+    /// Connections turned away: no slot left, or no thread to be had.
     pub turned_away: u64,
     /// Connections cut: too slow, too long a message, not JSON, broken.
     pub cut: u64,
@@ -109,7 +109,7 @@ pub enum StartError {
 pub struct Server {
     stop: Arc<EventFd>,
     acceptor: Option<JoinHandle<()>>,
-    seats: Arc<Seats>,
+    slots: Arc<Slots>,
     tally: Arc<Tally>,
 }
 
@@ -134,12 +134,12 @@ impl Server {
         let socket = ServedSocket::open(socket, Purpose::Control)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?);
-        let seats = Seats::new(allowance.seats);
+        let slots = Slots::new(allowance.slots);
         let tally = Arc::<Tally>::default();
         let acceptor = Acceptor {
             socket,
             stop: Arc::clone(&stop),
-            seats: Arc::clone(&seats),
+            slots: Arc::clone(&slots),
             tally: Arc::clone(&tally),
             control,
             owners: Owners::default(),
@@ -150,7 +150,7 @@ impl Server {
             .name("control".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || acceptor.run())?;
-        Ok(Self { stop, acceptor: Some(thread), seats, tally })
+        Ok(Self { stop, acceptor: Some(thread), slots, tally })
     }
 
     /// What became of connections so far.
@@ -167,7 +167,7 @@ impl Server {
     /// Connections open now.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.seats.taken()
+        self.slots.taken()
     }
 
     /// Stops accepting, removes the socket, and lets each conversation end after the answer it waits for. Does not
@@ -185,14 +185,14 @@ impl Drop for Server {
             // It fails only if the thread panicked, which has been reported by then and leaves nothing to do here.
             drop(acceptor.join());
         }
-        self.seats.end_all();
+        self.slots.end_all();
     }
 }
 
 struct Acceptor {
     socket: ServedSocket,
     stop: Arc<EventFd>,
-    seats: Arc<Seats>,
+    slots: Arc<Slots>,
     tally: Arc<Tally>,
     control: Arc<dyn Control>,
     owners: Owners,
@@ -247,15 +247,15 @@ impl Acceptor {
             }
         };
         match Peer::of(&stream, &mut self.owners) {
-            Ok(peer) => self.seat(peer, Arc::new(stream)),
+            Ok(peer) => self.converse_with(peer, Arc::new(stream)),
             Err(_) => count(&self.tally.accept_failures),
         }
         true
     }
 
-    fn seat(&self, peer: Peer, stream: Arc<UnixStream>) {
+    fn converse_with(&self, peer: Peer, stream: Arc<UnixStream>) {
         let paced = Paced { pace: Arc::clone(&self.pace), owner: peer.owner };
-        let Some(seat) = self.seats.take(peer.owner, &stream) else {
+        let Some(slot) = self.slots.take(peer.owner, &stream) else {
             // Whoever knocks without end is not worth the words.
             if !paced.left().is_zero() {
                 return count(&self.tally.turned_away);
@@ -269,7 +269,7 @@ impl Acceptor {
         let patience = self.patience;
         let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
             move || {
-                converse(&stream, control.as_ref(), peer, patience, Holding { _seat: seat, tally, paced })
+                converse(&stream, control.as_ref(), peer, patience, Holding { _seat: slot, tally, paced })
             },
         );
         match started {
@@ -295,7 +295,7 @@ impl Acceptor {
 
 /// What a conversation gives back when it ends.
 struct Holding {
-    _seat: Seat,
+    _seat: Slot,
     tally: Arc<Tally>,
     paced: Paced,
 }

@@ -1,11 +1,13 @@
 //! The machine's own kernel, behind what the guard asks of one.
 
 use super::{
-    folders::{Folders, Found, Key, cgroup_not_known},
     kernel::{Held, Kernel, Programs, Reaps, Records},
-    population::{Group, Growth, NotKnown, Population, Seen, Source},
+    selection::population::{Growth, Population, Seen, Source},
 };
-use crate::offload::Offload;
+use crate::{
+    facts::cgroups::{Cgroups, Found, Group, Key, NotKnown, cgroup_not_known},
+    offload::Offload,
+};
 use plimsoll_policy::{
     preference::{Mark, Scope},
     reading::Reading,
@@ -33,7 +35,7 @@ use std::io;
 pub(crate) struct Host {
     proc: ProcRoot,
     selector: Option<Selector>,
-    folders: Folders,
+    folders: Cgroups,
     /// Reading where a process is waits for whoever makes a cgroup: up to Linux 6.10.
     cgroup_file_waits: bool,
 }
@@ -46,7 +48,7 @@ impl Host {
     pub(crate) fn new(offload: &Offload, proc: ProcRoot, other: ProcRoot) -> Self {
         let free =
             kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
-        let folders = Folders::new(offload, CgroupRoot::open().ok(), other);
+        let folders = Cgroups::new(offload, CgroupRoot::open().ok(), other);
         Self { proc, selector: None, folders, cgroup_file_waits: !free }
     }
 
@@ -62,7 +64,7 @@ impl Host {
         }
         match self.folders.find(&Key::Process(id)) {
             Some(Found::Path(path)) => held.portray(Some(path), into),
-            Some(Found::Folder(_) | Found::Nothing) => held.portray(Some(b""), into),
+            Some(Found::Cgroup(_) | Found::Nothing) => held.portray(Some(b""), into),
             None => Err(cgroup_not_known(id.pid)),
         }
     }
@@ -133,7 +135,7 @@ impl Population for Host {
     ) -> Result<bool, ProcessError> {
         let held = HeldFolder::open(&self.proc, id)?;
         match cgroup_id.map(|cgroup| self.folders.find(&Key::Id(cgroup))) {
-            Some(Some(Found::Folder(folder))) if folder.own.path != b"/" => {
+            Some(Some(Found::Cgroup(folder))) if folder.own.path != b"/" => {
                 held.portray(Some(&folder.own.path), into).map(|()| true)
             }
             Some(None) => Err(cgroup_not_known(id.pid)),

@@ -3,7 +3,7 @@
 //! The machine's own kernel is one implementation; the simulator of the tests is the other, so that what is proven
 //! there is the code that guards. All of it is resolved when the program is compiled: the kill path pays nothing.
 
-use super::population::Population;
+use super::selection::population::Population;
 use plimsoll_policy::{
     reading::Reading,
     reap::Rates,

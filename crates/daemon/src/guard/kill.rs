@@ -2,12 +2,17 @@
 //! the one selected, and signalled; then all of it is written down as one incident, and each is followed until its memory is
 //! back.
 
+pub(super) mod cgroups;
+pub(super) mod ledger;
+pub(super) mod pending;
+pub(super) mod unit_marks;
+
 use super::{
-    flights::{Flight, Owner},
-    hands::Hands,
+    context::Context,
     kernel::{Held as _, Kernel},
-    ledger::Entry,
 };
+use ledger::Entry;
+use pending::{Owner, PendingKill};
 use plimsoll_policy::{
     incident::Victim,
     selection::Candidate,
@@ -51,8 +56,8 @@ impl<K: Kernel> Kill<K> {
     }
 
     /// Notes that a candidate is about to be signalled, for [`Kill::send`]; a note that is dropped says that nothing was done.
-    pub(super) fn intend(&self, candidate: &Candidate, hands: &Hands<K>) -> Option<Note> {
-        hands.ledger.intend(&self.entry, &hands.ledger.victim(candidate))
+    pub(super) fn intend(&self, candidate: &Candidate, context: &Context<K>) -> Option<Note> {
+        context.ledger.intend(&self.entry, &context.ledger.victim(candidate))
     }
 
     /// Signals a candidate; `held`: by this, where it is held already.
@@ -61,9 +66,9 @@ impl<K: Kernel> Kill<K> {
         candidate: &Candidate,
         note: Option<Note>,
         held: Option<K::Held>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> (SignalOutcome, Nanos) {
-        let (pidfd, outcome, moment) = signal(candidate, held, self.signal, hands);
+        let (pidfd, outcome, moment) = signal(candidate, held, self.signal, context);
         if matches!(outcome, SignalOutcome::Sent(_)) {
             if self.is_empty() {
                 self.entry.signalled = Some(moment);
@@ -78,18 +83,18 @@ impl<K: Kernel> Kill<K> {
         self.signalled.push(Signalled { candidate: *candidate, pidfd, moment, _note: None });
     }
 
-    /// Sends SIGKILL to one that was asked to end and is held since. The caller tells [`super::flights::Flights::escalated`],
+    /// Sends SIGKILL to one that was asked to end and is held since. The caller tells [`pending::PendingKills::escalated`],
     /// once the programs know. `candidate`: as it is known now.
     pub(super) fn escalate(
         &mut self,
         victim: VictimId,
         candidate: Option<Candidate>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> (SignalOutcome, Nanos) {
-        let note = candidate.as_ref().and_then(|candidate| self.intend(candidate, hands));
-        let killed = hands.flights.kill(victim);
+        let note = candidate.as_ref().and_then(|candidate| self.intend(candidate, context));
+        let killed = context.pending.kill(victim);
         let outcome = killed.map_or(SignalOutcome::Vanished, |result| outcome_of(&result, Signal::Kill));
-        let moment = hands.now();
+        let moment = context.now();
         if matches!(outcome, SignalOutcome::Sent(_)) {
             self.entry.signalled = Some(moment);
             self.escalated = Some(Escalated { victim, candidate, _note: note });
@@ -109,24 +114,24 @@ impl<K: Kernel> Kill<K> {
     }
 
     /// Writes it down, with whom its victims were compared, and has them followed; nothing, where there is none.
-    pub(super) fn conclude(self, peers: Vec<Victim>, hands: &mut Hands<K>) {
+    pub(super) fn conclude(self, peers: Vec<Victim>, context: &mut Context<K>) {
         if self.is_empty() {
             return;
         }
-        let victims = self.victims().map(|one| hands.ledger.victim(one)).collect();
+        let victims = self.victims().map(|one| context.ledger.victim(one)).collect();
         let Self { owner, signal, entry, signalled, escalated } = self;
-        let incident = hands.ledger.record(Entry { victims, peers, ..entry });
+        let incident = context.ledger.record(Entry { victims, peers, ..entry });
         if let Some(Escalated { victim, .. }) = escalated {
-            hands.flights.told(victim, signal, incident);
+            context.pending.told(victim, signal, incident);
         }
         for Signalled { candidate, pidfd, moment, .. } in signalled {
-            hands.flights.add(Flight {
+            context.pending.add(PendingKill {
                 // The machine guard's keys are not the accounting's.
                 mm: if matches!(owner, Owner::User(_)) { candidate.mm } else { 0 },
                 pidfd,
                 incident,
                 pages: candidate.usage.latest().unwrap_or_default(),
-                ..Flight::new(candidate.id(), owner, signal, moment)
+                ..PendingKill::new(candidate.id(), owner, signal, moment)
             });
         }
     }
@@ -138,13 +143,13 @@ pub(super) fn signal<K: Kernel>(
     candidate: &Candidate,
     held: Option<K::Held>,
     signal: Signal,
-    hands: &mut Hands<K>,
+    context: &mut Context<K>,
 ) -> (Option<K::Held>, SignalOutcome, Nanos) {
-    let held = held.map_or_else(|| hands.kernel.hold(candidate.pid, candidate.start_ns), Ok);
+    let held = held.map_or_else(|| context.kernel.hold(candidate.pid, candidate.start_ns), Ok);
     if let (Ok(pidfd), Signal::Kill) = (&held, signal) {
-        hands.flights.expect(pidfd, candidate.usage);
+        context.pending.expect(pidfd, candidate.usage);
     }
-    let moment = hands.now();
+    let moment = context.now();
     let (pidfd, sent) = match held {
         Ok(pidfd) => {
             let sent = pidfd.send_signal(signal);
@@ -154,7 +159,7 @@ pub(super) fn signal<K: Kernel>(
     };
     let outcome = outcome_of(&sent, signal);
     if matches!(outcome, SignalOutcome::Failed(_)) {
-        hands.notices.signal_failed(candidate.pid, signal);
+        context.notices.signal_failed(candidate.pid, signal);
     }
     (pidfd, outcome, moment)
 }

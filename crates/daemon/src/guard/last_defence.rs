@@ -15,9 +15,9 @@ pub(crate) use record::Originals;
 pub(crate) use systemctl::Systemd;
 #[cfg(test)]
 use words::Large;
-pub(crate) use words::{Arrangements, Deed, LineFacts, NearFacts};
-use words::{Shared, Word};
-pub(crate) use worker::{Ground, Leftovers, undo_leftovers};
+pub(crate) use words::{ArrangedKill, Arrangements, LineFacts, NearFacts};
+use words::{Message, Shared};
+pub(crate) use worker::{Leftovers, Setup, undo_leftovers};
 
 use crate::offload::{Lane, Offload};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -36,7 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Words waiting for the worker. One that does not fit is said again at the guard's next turn.
+/// Messages waiting for the worker. One that does not fit is said again at the guard's next turn.
 const QUEUE_MAX: usize = 64;
 
 /// How long a clean stop waits for everything to be put back: some systemctl calls, each bounded by itself.
@@ -56,7 +56,7 @@ pub(crate) struct LastDefence {
 
 #[derive(Debug)]
 struct Link {
-    words: SyncSender<Word>,
+    words: SyncSender<Message>,
     bell: Arc<EventFd>,
     ended: Receiver<()>,
     /// Works for as long as it is there.
@@ -65,20 +65,20 @@ struct Link {
 
 impl LastDefence {
     /// Starts it, on one of these threads whenever there is something to do.
-    pub(crate) fn start(ground: Ground, offload: &Offload) -> io::Result<Self> {
+    pub(crate) fn start(setup: Setup, offload: &Offload) -> io::Result<Self> {
         let (words, queue) = sync_channel(QUEUE_MAX);
         let bell =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let (ending, ended) = sync_channel(1);
-        let config = ground.config;
+        let config = setup.config;
         let shared = Arc::new(Shared {
             memory_max: AtomicU8::new(0),
             slices: AtomicU32::new(0),
             raised: AtomicU32::new(0),
         });
-        shared.set_memory_max(ground.systemd.probe());
+        shared.set_memory_max(setup.systemd.probe());
         let inbox = worker::Inbox { queue, bell: Arc::clone(&bell), _ending: ending };
-        let lane = worker::start(ground, inbox, Arc::clone(&shared), offload)?;
+        let lane = worker::start(setup, inbox, Arc::clone(&shared), offload)?;
         let link = Some(Link { words, bell, ended, _lane: lane });
         Ok(Self { link, config, shared, told: BTreeSet::new(), owed: None })
     }
@@ -102,7 +102,7 @@ impl LastDefence {
     }
 
     /// Whether the word was taken; one that nobody takes any more is as good.
-    fn say(&self, word: Word) -> Result<(), Word> {
+    fn say(&self, word: Message) -> Result<(), Message> {
         let Some(link) = &self.link else {
             return Ok(());
         };
@@ -120,8 +120,8 @@ impl LastDefence {
 
     /// These are all lines now.
     pub(crate) fn lines(&mut self, lines: Vec<LineFacts>) {
-        self.owed = match self.say(Word::Lines(lines)) {
-            Err(Word::Lines(lines)) => Some(lines),
+        self.owed = match self.say(Message::Lines(lines)) {
+            Err(Message::Lines(lines)) => Some(lines),
             Ok(()) | Err(_) => None,
         };
     }
@@ -131,7 +131,7 @@ impl LastDefence {
         if self.config == LastDefenceConfig::OFF {
             return;
         }
-        if self.say(Word::Near(Box::new(facts))).is_ok() {
+        if self.say(Message::Near(Box::new(facts))).is_ok() {
             self.told.insert(facts.line.uid);
         }
     }
@@ -147,14 +147,14 @@ impl LastDefence {
         let far: Vec<Uid> =
             self.told.iter().filter(|uid| near.is_none_or(|near| !near.contains(uid))).copied().collect();
         for uid in far {
-            if self.say(Word::Far(uid)).is_ok() {
+            if self.say(Message::Far(uid)).is_ok() {
                 self.told.remove(&uid);
             }
         }
     }
 
     pub(crate) fn configure(&mut self, config: LastDefenceConfig) {
-        if config != self.config && self.say(Word::Configure(config)).is_ok() {
+        if config != self.config && self.say(Message::Configure(config)).is_ok() {
             self.config = config;
         }
     }
@@ -184,7 +184,7 @@ impl LastDefence {
             )
         };
         let deadline = Instant::now().checked_add(STOP_MAX);
-        let mut word = Word::Stop { undo };
+        let mut word = Message::Stop { undo };
         while let Err(full) = self.say(word) {
             if deadline.is_none_or(|deadline| Instant::now() > deadline) {
                 return Err(late());

@@ -1,14 +1,26 @@
 //! The limits guard's user-space half: lines into the programs, their records into decisions, decisions into signals.
 
+pub(super) mod attached;
+mod copies;
+mod early;
+mod folds;
+mod judging;
+mod kills;
+mod lines;
+mod surveys;
+pub(super) mod undrawn;
+mod wanted;
+mod weights;
+
 use super::{
-    attached::{Attached, Watch},
-    copies::may_copy,
-    hands::Hands,
+    context::Context,
     kernel::{Kernel, Programs as _, Records as _},
+    kill::ledger::Entry,
     last_defence::{LineFacts, NearFacts},
-    ledger::Entry,
 };
-use crate::coordinator::Word;
+use crate::tmalloc::Message;
+use attached::{Attached, Watch};
+use copies::may_copy;
 use plimsoll_policy::{
     account::Action,
     incident::{Guard, Trigger},
@@ -43,20 +55,20 @@ const RECORDS_AT_ONCE: u32 = 1024;
 impl<K: Kernel> Attached<K> {
     /// Takes in what the kernel side has to say: what somebody waits for first, then what can wait. Whoever makes it say more
     /// and more meanwhile does not keep this from all else: the rest is for the next turn, which comes at once.
-    pub(crate) fn take_records(&mut self, hands: &mut Hands<K>) {
+    pub(crate) fn take_records(&mut self, context: &mut Context<K>) {
         let (mut unsettled, mut any) = (false, false);
         for _ in 0..RECORDS_AT_ONCE {
             match self.events.next_record() {
                 Ok(Some(record)) => {
                     any = true;
                     unsettled |= matches!(record.kind, RecordKind::Exact | RecordKind::Near);
-                    if let Err(error) = self.take(&record, hands) {
-                        hands.notices.once("limits", &error);
+                    if let Err(error) = self.take(&record, context) {
+                        context.notices.once("limits", &error);
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    hands.notices.once("records", &error);
+                    context.notices.once("records", &error);
                     break;
                 }
             }
@@ -65,26 +77,26 @@ impl<K: Kernel> Attached<K> {
             self.want_scan();
         }
         if any {
-            self.make_good_losses(hands);
+            self.make_good_losses(context);
         }
     }
 
     /// Records that found the ring buffer full told of accounts that are near, or over, and are not known to be: the maps
     /// are looked at instead. Whoever fills it wakes this thread, so none is lost without a look here afterwards.
-    fn make_good_losses(&mut self, hands: &mut Hands<K>) {
+    fn make_good_losses(&mut self, context: &mut Context<K>) {
         match self.limits.counters() {
             Ok(counters) => {
                 let lost = counters.records_dropped.saturating_add(self.events.undecodable());
                 if core::mem::replace(&mut self.lost, lost) != lost {
                     self.hasten_scan();
-                    hands.coordinator.lose();
+                    context.tmalloc.lose();
                 }
             }
-            Err(error) => hands.notices.once("records", &error),
+            Err(error) => context.notices.once("records", &error),
         }
     }
 
-    fn take(&mut self, record: &Record, hands: &mut Hands<K>) -> Result<(), BpfError> {
+    fn take(&mut self, record: &Record, context: &mut Context<K>) -> Result<(), BpfError> {
         match record.kind {
             RecordKind::Exact => Ok(()),
             RecordKind::Copies => {
@@ -96,11 +108,11 @@ impl<K: Kernel> Attached<K> {
                 Ok(())
             }
             RecordKind::Near => {
-                hands.coordinator.tell(Word::Moved(record.uid));
-                self.on_near(record.uid, hands)
+                context.tmalloc.tell(Message::Moved(record.uid));
+                self.on_near(record.uid, context)
             }
             RecordKind::Far => {
-                hands.coordinator.tell(Word::Moved(record.uid));
+                context.tmalloc.tell(Message::Moved(record.uid));
                 // Another CPU may have brought it near again, and have told so before.
                 let account = self.limits.account(record.uid)?;
                 if account.is_some_and(|account| account.folded > 0) {
@@ -112,34 +124,34 @@ impl<K: Kernel> Attached<K> {
                     self.weights.forget_all_but(&self.near);
                 }
                 // The crossing is over: the next one is told again.
-                self.judge(record.uid, None, hands)
+                self.judge(record.uid, None, context)
             }
             // Left unanswered, as if nobody lived.
-            RecordKind::Crossed if !hands.config.triggers.daemon => Ok(()),
-            RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), hands),
-            RecordKind::Acted => self.on_acted(record, hands),
+            RecordKind::Crossed if !context.config.triggers.daemon => Ok(()),
+            RecordKind::Crossed | RecordKind::Notify => self.judge(record.uid, Some(record), context),
+            RecordKind::Acted => self.on_acted(record, context),
             RecordKind::Freed => {
-                hands.flights.freed(record.process.mm, record.time);
+                context.pending.freed(record.process.mm, record.time);
                 Ok(())
             }
         }
     }
 
     /// An account came near: whoever may be a victim is introduced while there is something to read.
-    fn on_near(&mut self, uid: Uid, hands: &mut Hands<K>) -> Result<(), BpfError> {
+    fn on_near(&mut self, uid: Uid, context: &mut Context<K>) -> Result<(), BpfError> {
         self.near.insert(uid);
         self.introduced.remove(&uid);
         if let Some(account) = self.limits.account(uid)? {
-            self.list_candidates(&account, hands)?;
-            self.introduce(uid, hands);
+            self.list_candidates(&account, context)?;
+            self.introduce(uid, context);
         }
         Ok(())
     }
 
     /// Where the daemon may not judge, nobody has listed the account's processes.
-    fn list_unjudged(&mut self, uid: Uid, hands: &mut Hands<K>) -> Result<(), BpfError> {
+    fn list_unjudged(&mut self, uid: Uid, context: &mut Context<K>) -> Result<(), BpfError> {
         match self.limits.account(uid)? {
-            Some(account) if !hands.config.triggers.daemon => self.list_candidates(&account, hands),
+            Some(account) if !context.config.triggers.daemon => self.list_candidates(&account, context),
             Some(_) | None => Ok(()),
         }
     }
@@ -147,7 +159,7 @@ impl<K: Kernel> Attached<K> {
     /// Finds the accounts at their soft limit, and has those decided about that are past their line since. Records may be
     /// lost, and a scan that follows a process to its new user raises that user's usage without any event: what the
     /// maps say is so.
-    fn find_near(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
+    fn find_near(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
         let remaining = |one: &AccountFacts| one.usage.saturating_sub(one.dying);
         let past = accounts.iter().filter(|one| one.effective.is_some_and(|line| remaining(one) > line));
@@ -158,11 +170,11 @@ impl<K: Kernel> Attached<K> {
             accounts.iter().filter(|one| one.near || one.usage >= one.soft).map(|one| one.uid).collect();
         for uid in core::mem::replace(&mut self.near, near).difference(&self.near) {
             // As where a record says so.
-            hands.coordinator.tell(Word::Moved(*uid));
+            context.tmalloc.tell(Message::Moved(*uid));
             self.unfinished.insert(*uid);
         }
         self.near_is_old = false;
-        self.take_in_folded(&accounts, hands)?;
+        self.take_in_folded(&accounts, context)?;
         self.introduced.retain(|uid, _| self.near.contains(uid));
         self.early.forget_all_but(&self.near);
         self.weights.forget_all_but(&self.near);
@@ -172,27 +184,27 @@ impl<K: Kernel> Attached<K> {
 
     /// Has the largest processes' names read while there is something to read, has judged who could come first, and tells
     /// the last defence who they are.
-    fn introduce(&mut self, uid: Uid, hands: &mut Hands<K>) {
-        let now = hands.now();
+    fn introduce(&mut self, uid: Uid, context: &mut Context<K>) {
+        let now = context.now();
         if self.introduced.get(&uid).is_some_and(|since| now.0.saturating_sub(since.0) < INTRODUCED_APART.0) {
             return;
         }
         self.introduced.insert(uid, now);
         self.candidates.sort_unstable_by(order);
-        hands.workers.biographer.read(self.candidates.iter().map(Candidate::id));
+        context.workers.names.read(self.candidates.iter().map(Candidate::id));
         if !self.near.contains(&uid) {
             return;
         }
-        self.early.hold(uid, &self.candidates, &hands.kernel);
-        self.examine(uid, true, hands);
+        self.early.hold(uid, &self.candidates, &context.kernel);
+        self.examine(uid, true, context);
         if self.weights.are_uneven() {
             // The kernel's own OOM killer knows sizes only.
             self.candidates.sort_unstable_by_key(|one| core::cmp::Reverse(one.usage.latest()));
         }
         // Without its line, an account is told by the next scan.
         if let Ok(Some(account)) = self.limits.account(uid) {
-            let line = LineFacts::new(&account, hands.ledger.page_size());
-            hands.last_defence.near(NearFacts::new(line, &self.candidates));
+            let line = LineFacts::new(&account, context.ledger.page_size());
+            context.last_defence.near(NearFacts::new(line, &self.candidates));
         }
     }
 
@@ -201,10 +213,10 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         uid: Uid,
         asked: Option<&Record>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Result<(), BpfError> {
         let waiting = self.watched.get(&uid).is_some_and(Watch::is_waiting);
-        if !hands.config.triggers.daemon && !waiting {
+        if !context.config.triggers.daemon && !waiting {
             return Ok(());
         }
         let (mut sweeps, mut verified) = (0, false);
@@ -213,23 +225,23 @@ impl<K: Kernel> Attached<K> {
                 self.watched.remove(&uid);
                 return Ok(());
             };
-            let selects = self.may_select(&account, hands);
-            if selects && !self.is_walked(hands.now()) {
-                self.walk(&hands.kernel)?;
+            let selects = self.may_select(&account, context);
+            if selects && !self.is_walked(context.now()) {
+                self.walk(&context.kernel)?;
                 continue;
             }
             if selects && !core::mem::replace(&mut verified, true) {
                 self.limits.verify(account.index)?;
                 continue;
             }
-            self.list_candidates(&account, hands)?;
+            self.list_candidates(&account, context)?;
             // What exits just now is seen by no walk, and swept by the next.
             if selects && self.unseen && sweeps < SWEEPS_MAX {
-                self.scan(&hands.kernel)?;
+                self.scan(&context.kernel)?;
                 sweeps += 1;
                 continue;
             }
-            let action = self.line_action(&account, hands.config.dry_run);
+            let action = self.line_action(&account, context.config.dry_run);
             let snapshot = Snapshot {
                 usage: Reading::Known(account.usage),
                 effective_hard: account.effective.unwrap_or(Pages(u64::MAX)),
@@ -243,10 +255,10 @@ impl<K: Kernel> Attached<K> {
             };
             let watch = self.watched.entry(uid).or_insert_with(|| Watch::new(action));
             let (state, next) =
-                decide(&snapshot, &hands.config, core::mem::take(&mut watch.state), hands.now());
+                decide(&snapshot, &context.config, core::mem::take(&mut watch.state), context.now());
             watch.state = state;
             self.expire(uid)?;
-            if !self.carry_out(&account, next, hands)? {
+            if !self.carry_out(&account, next, context)? {
                 return Ok(());
             }
         }
@@ -258,10 +270,11 @@ impl<K: Kernel> Attached<K> {
     /// Whether the account is over its line, so that deciding may take a victim. Then it is made sure of first that all
     /// that is charged is there: what an exit that no event told of left behind kills nobody, and whose number an entry
     /// has is who runs in it now.
-    fn may_select(&self, account: &AccountFacts, hands: &Hands<K>) -> bool {
+    fn may_select(&self, account: &AccountFacts, context: &Context<K>) -> bool {
         let over = account.effective.is_some_and(|line| account.usage.saturating_sub(account.dying) > line);
-        let deadline = self.watched.get(&account.uid).and_then(|one| one.state.next_deadline(&hands.config));
-        over || deadline.is_some_and(|due| due <= hands.now())
+        let deadline =
+            self.watched.get(&account.uid).and_then(|one| one.state.next_deadline(&context.config));
+        over || deadline.is_some_and(|due| due <= context.now())
     }
 
     /// In a dry run the kernel side is told to notify only; what would be done is decided here.
@@ -277,7 +290,7 @@ impl<K: Kernel> Attached<K> {
         &mut self,
         account: &AccountFacts,
         action: LimitAction,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Result<bool, BpfError> {
         match action {
             LimitAction::None => {
@@ -286,43 +299,43 @@ impl<K: Kernel> Attached<K> {
             }
             LimitAction::Near { .. } | LimitAction::Far { .. } | LimitAction::UsageUnknown => Ok(true),
             LimitAction::Kill(decision) if !decision.dry_run => {
-                self.send(account, &decision, Signal::Kill, hands)
+                self.send(account, &decision, Signal::Kill, context)
             }
             LimitAction::Term(decision) if !decision.dry_run => {
-                self.send(account, &decision, Signal::Term, hands)
+                self.send(account, &decision, Signal::Term, context)
             }
             LimitAction::Kill(decision)
             | LimitAction::Term(decision)
             | LimitAction::Notify(decision)
             | LimitAction::NothingKillable(decision) => {
-                self.only_tell(account, &decision, hands);
-                let until = hands.now().saturating_add(HOLD);
+                self.only_tell(account, &decision, context);
+                let until = context.now().saturating_add(HOLD);
                 self.limits.answer(account.index, until.0)?;
                 Ok(false)
             }
-            LimitAction::Escalate { victim, reason, .. } => self.escalate(account, victim, reason, hands),
+            LimitAction::Escalate { victim, reason, .. } => self.escalate(account, victim, reason, context),
         }
     }
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
-    pub(crate) fn tend(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
-        let moment = hands.now();
+    pub(crate) fn tend(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        let moment = context.now();
         let scan_due = self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {
             // First the next time, so that what fails is not tried again at once.
             self.postpone_scan(moment);
-            self.scan(&hands.kernel)?;
-            hands.eligibility.shield.protect_cgroups(&self.limits)?;
-            self.miss_records_of_ends(hands)?;
+            self.scan(&context.kernel)?;
+            context.eligibility.shield.protect_cgroups(&self.limits)?;
+            self.miss_records_of_ends(context)?;
             if core::mem::take(&mut self.inherited) {
-                self.finish_inherited(hands)?;
+                self.finish_inherited(context)?;
             }
-            self.end_holders(hands);
-            self.own_up(hands)?;
-            self.find_near(hands)?;
+            self.end_holders(context);
+            self.own_up(context)?;
+            self.find_near(context)?;
         }
         let is_due =
-            |watch: &Watch| watch.state.next_deadline(&hands.config).is_some_and(|due| due <= moment);
+            |watch: &Watch| watch.state.next_deadline(&context.config).is_some_and(|due| due <= moment);
         let late = self.watched.iter().filter(|(_, watch)| is_due(watch)).map(|(uid, _)| *uid);
         let mut uids: BTreeSet<Uid> = late.collect();
         uids.append(&mut self.unfinished);
@@ -332,26 +345,26 @@ impl<K: Kernel> Attached<K> {
         }
         for uid in uids {
             // One account's trouble is not the others'.
-            let judged = self.judge(uid, None, hands);
-            match judged.and_then(|()| self.list_unjudged(uid, hands)) {
-                Ok(()) => self.introduce(uid, hands),
-                Err(error) => hands.notices.once("limits", &error),
+            let judged = self.judge(uid, None, context);
+            match judged.and_then(|()| self.list_unjudged(uid, context)) {
+                Ok(()) => self.introduce(uid, context),
+                Err(error) => context.notices.once("limits", &error),
             }
         }
         if self.near_is_old {
-            self.find_near(hands)?;
+            self.find_near(context)?;
         }
         self.plan_scan(moment);
-        self.judge_wanted(hands)?;
-        self.survey(hands)
+        self.judge_wanted(context)?;
+        self.survey(context)
     }
 
     /// Records that there were actions which have no record. Whom they took is found among those who are dying: somebody has
     /// to wait for them.
-    fn own_up(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
+    fn own_up(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let count = self.limits.counters()?.actions_dropped;
         let entry = Entry::new(Guard::Limits, Trigger::InKernel, Reason::ActionsNotRecorded.text());
-        if count > 0 && hands.ledger.record_number(entry, count) {
+        if count > 0 && context.ledger.record_number(entry, count) {
             self.limits.actions_told(count)?;
             let accounts = self.limits.accounts()?;
             self.unfinished.extend(accounts.iter().filter(|one| one.dying.0 > 0).map(|one| one.uid));
@@ -361,8 +374,8 @@ impl<K: Kernel> Attached<K> {
 
     /// A victim that has exited, and whose address space is tracked no more, has ended also where no record said so. An
     /// address may be in use again.
-    fn miss_records_of_ends(&mut self, hands: &mut Hands<K>) -> Result<(), BpfError> {
-        for flight in hands.flights.unheard_of() {
+    fn miss_records_of_ends(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        for flight in context.pending.unheard_of() {
             let mut tracked = false;
             self.limits.address_spaces(|space| {
                 tracked |= space.mm == flight.mm && space.tracked_ns <= flight.signalled.0;

@@ -1,19 +1,21 @@
-//! The machine guard's hands: reads `/proc/meminfo`, lists processes when memory is short, signals.
+//! The machine guard: reads `/proc/meminfo`, lists processes when memory is short, signals.
+
+pub(super) mod reclaimer;
 
 mod company;
 mod floor;
 mod patience;
 
 use super::{
-    census::{Belonging, Census, Effort, LOOKS_MAX},
-    flights::Owner,
-    hands::Hands,
+    context::Context,
     kernel::Kernel,
-    kill::Kill,
-    ledger::Entry,
-    population::Source,
+    kill::{Kill, ledger::Entry, pending::Owner},
+    selection::{
+        census::{Belonging, Census, Effort, LOOKS_MAX},
+        population::Source,
+    },
 };
-use crate::cmdlines::Found;
+use crate::facts::cmdlines::Found;
 use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
     human,
@@ -144,48 +146,48 @@ impl MachineGuard {
     }
 
     /// Looks and acts, if it is time.
-    pub(crate) fn tend<K: Kernel>(&mut self, hands: &mut Hands<K>) {
-        let moment = hands.now();
-        self.look_for_others(moment, hands);
+    pub(crate) fn tend<K: Kernel>(&mut self, context: &mut Context<K>) {
+        let moment = context.now();
+        self.look_for_others(moment, context);
         if moment < self.due {
             return;
         }
-        hands.kernel.begin_decision();
-        let reading = self.read(moment, hands);
+        context.kernel.begin_decision();
+        let reading = self.read(moment, context);
         self.last = Some(reading);
         let state = core::mem::take(&mut self.state);
         let (state, action, sleep) = decide(&reading, &self.config, state, moment);
         self.state = state;
         self.due = moment.saturating_add(sleep);
         match action {
-            MachineAction::Rest => self.prepare(&reading, moment, hands),
-            MachineAction::Notice { in_use, line } => self.announce((in_use, line), moment, hands),
+            MachineAction::Rest => self.prepare(&reading, moment, context),
+            MachineAction::Notice { in_use, line } => self.announce((in_use, line), moment, context),
             MachineAction::Reclaim { bytes } if self.config.dry_run => {
                 let amount = human::bytes(bytes);
-                hands.notices.once("dry run", &format_args!("would reclaim {amount}, and more every 2 s"));
+                context.notices.once("dry run", &format_args!("would reclaim {amount}, and more every 2 s"));
             }
             MachineAction::Reclaim { bytes } => {
                 // One that is still at it will be asked again.
-                hands.workers.reclaimer.ask(bytes);
+                context.workers.reclaimer.ask(bytes);
             }
-            MachineAction::Select(shortage) => self.relieve(&shortage, moment, hands),
-            MachineAction::Escalate { victim, reason } => self.escalate(victim, reason, hands),
+            MachineAction::Select(shortage) => self.relieve(&shortage, moment, context),
+            MachineAction::Escalate { victim, reason } => self.escalate(victim, reason, context),
             MachineAction::Report(fault) => {
-                hands
+                context
                     .notices
                     .once("machine guard", &format_args!("cannot decide: {fault:?} in /proc/meminfo"));
             }
         }
     }
 
-    fn read<K: Kernel>(&self, moment: Nanos, hands: &mut Hands<K>) -> MachineReading {
+    fn read<K: Kernel>(&self, moment: Nanos, context: &mut Context<K>) -> MachineReading {
         let waiting = if self.state.counts_waiting(moment) {
-            let pages = hands.kernel.waiting_pages();
-            pages.map(|pages| hands.ledger.page_size().to_bytes(pages))
+            let pages = context.kernel.waiting_pages();
+            pages.map(|pages| context.ledger.page_size().to_bytes(pages))
         } else {
             Reading::Absent
         };
-        match hands.kernel.read_meminfo() {
+        match context.kernel.read_meminfo() {
             Ok(info) => MachineReading {
                 mem_available: reading(info.mem_available),
                 anon: reading(info.anonymous),
@@ -195,7 +197,7 @@ impl MachineGuard {
                 waiting,
             },
             Err(error) => {
-                hands.notices.once("machine guard", &error);
+                context.notices.once("machine guard", &error);
                 let unread = Reading::Unreadable;
                 MachineReading {
                     mem_available: unread,
@@ -210,65 +212,66 @@ impl MachineGuard {
     }
 
     /// Has the list of processes ready while memory is about to run short, so that a victim is named at once.
-    fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, hands: &mut Hands<K>) {
+    fn prepare<K: Kernel>(&mut self, reading: &MachineReading, moment: Nanos, context: &mut Context<K>) {
         if is_near(reading, &self.config) || moment < self.wanted_until {
-            self.keep_ready(moment, hands);
+            self.keep_ready(moment, context);
         } else {
-            self.census.cool(&mut hands.kernel);
+            self.census.cool(&mut context.kernel);
         }
     }
 
     /// Makes the list anew once it is old.
-    fn keep_ready<K: Kernel>(&mut self, moment: Nanos, hands: &mut Hands<K>) {
+    fn keep_ready<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) {
         if moment < self.refresh {
             return;
         }
-        hands.renew_shield();
-        self.census.begin_warm(&mut hands.kernel);
-        let listed = self.look_at_all(hands);
+        context.renew_shield();
+        self.census.begin_warm(&mut context.kernel);
+        let listed = self.look_at_all(context);
         // At most a fiftieth of the time goes into it.
-        let cost = hands.now().0.saturating_sub(moment.0);
+        let cost = context.now().0.saturating_sub(moment.0);
         self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
         match listed {
             Ok(_) => {
                 let state = &self.state;
-                self.census.keep_warm(&mut hands.kernel, &hands.eligibility, |victim| state.skipped(victim));
-                if hands.eligibility.rules.ask_for_command_lines() {
+                self.census
+                    .keep_warm(&mut context.kernel, &context.eligibility, |victim| state.skipped(victim));
+                if context.eligibility.rules.ask_for_command_lines() {
                     // While it is still at others, these are asked for the next time.
-                    hands.workers.cmdlines.ask(self.census.wanted_command_lines());
+                    context.workers.cmdlines.ask(self.census.wanted_command_lines());
                 }
             }
-            Err(error) => hands.notices.once("machine guard", &error),
+            Err(error) => context.notices.once("machine guard", &error),
         }
     }
 
     /// Says that memory runs short, and who would be next.
-    fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, hands: &mut Hands<K>) {
-        if let Err(error) = self.look(hands) {
-            hands.notices.once("machine guard", &error);
+    fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, context: &mut Context<K>) {
+        if let Err(error) = self.look(context) {
+            context.notices.once("machine guard", &error);
             return;
         }
-        let decision = notice(self.census.candidates(), amounts, &self.state, hands.ledger.page_size());
-        hands.ledger.record(Entry {
+        let decision = notice(self.census.candidates(), amounts, &self.state, context.ledger.page_size());
+        context.ledger.record(Entry {
             crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
-            peers: hands.ledger.peers(&decision),
+            peers: context.ledger.peers(&decision),
             ..entry(decision.reason)
         });
     }
 
-    fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, hands: &mut Hands<K>) {
-        if let Err(error) = self.look(hands) {
-            hands.notices.once("machine guard", &error);
+    fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, context: &mut Context<K>) {
+        if let Err(error) = self.look(context) {
+            context.notices.once("machine guard", &error);
             return;
         }
-        let decision = self.decide_surely(shortage, hands);
-        if self.waits(decision.victims.first(), noticed, hands) {
+        let decision = self.decide_surely(shortage, context);
+        if self.waits(decision.victims.first(), noticed, context) {
             self.due = noticed.saturating_add(LOOK_AGAIN);
             return;
         }
-        let belonging = self.belonging(&decision, hands);
+        let belonging = self.belonging(&decision, context);
         let entry = Entry {
             crossed: Some(noticed),
             usage: decision.usage,
@@ -278,23 +281,28 @@ impl MachineGuard {
         if decision.dry_run || decision.victims.is_empty() {
             self.state.hold(shortage.signal, noticed);
             // How long it took to come to where a signal would have been sent.
-            let signalled = Some(hands.now());
-            let victims = self.rehearse(&decision, shortage.signal, &belonging, hands);
-            let peers = hands.ledger.peers(&decision);
-            hands.ledger.record(Entry { signalled, victims, peers, ..entry });
+            let signalled = Some(context.now());
+            let victims = self.rehearse(&decision, shortage.signal, &belonging, context);
+            let peers = context.ledger.peers(&decision);
+            context.ledger.record(Entry { signalled, victims, peers, ..entry });
             return;
         }
         let mut kill = Kill::new(Owner::Machine, shortage.signal, entry);
-        self.send(&decision, belonging, &mut kill, hands);
+        self.send(&decision, belonging, &mut kill, context);
         if kill.is_empty() {
             // Decide again at once: the next one is selected.
-            self.due = hands.now();
+            self.due = context.now();
         }
-        kill.conclude(hands.ledger.peers(&decision), hands);
+        kill.conclude(context.ledger.peers(&decision), context);
     }
 
     /// Whether somebody is waited for before this one is ended.
-    fn waits<K: Kernel>(&mut self, first: Option<&Candidate>, noticed: Nanos, hands: &mut Hands<K>) -> bool {
+    fn waits<K: Kernel>(
+        &mut self,
+        first: Option<&Candidate>,
+        noticed: Nanos,
+        context: &mut Context<K>,
+    ) -> bool {
         let state = &self.state;
         let skip = |victim| state.skipped(victim);
         // That only the protected are left is not known yet, or whether the largest is one of them: whoever grows in a
@@ -303,38 +311,38 @@ impl MachineGuard {
             return true;
         }
         first.is_some_and(|first| {
-            self.patience.waits_for_dying(first, (&self.census, &hands.flights), &mut hands.kernel, skip)
+            self.patience.waits_for_dying(first, (&self.census, &context.pending), &mut context.kernel, skip)
         })
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes
     /// another program in the same instant.
-    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, hands: &mut Hands<K>) -> Decision {
-        let page_size = hands.ledger.page_size();
+    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, context: &mut Context<K>) -> Decision {
+        let page_size = context.ledger.page_size();
         for _ in 0..CONFIRM_TRIES {
             let decision = select(self.census.candidates(), shortage, &self.state, &self.config, page_size);
             let Some(first) = decision.victims.first().map(Candidate::id) else {
                 return decision;
             };
-            if self.stands(first, hands) {
+            if self.stands(first, context) {
                 break;
             }
-            self.resolve(hands);
+            self.resolve(context);
         }
         select(self.census.candidates(), shortage, &self.state, &self.config, page_size)
     }
 
     /// Whether one who is selected still is, looked at once more.
-    fn stands<K: Kernel>(&mut self, first: VictimId, hands: &mut Hands<K>) -> bool {
+    fn stands<K: Kernel>(&mut self, first: VictimId, context: &mut Context<K>) -> bool {
         let before = self.census.judgement(first);
-        self.census.confirm(first, &mut hands.kernel, &hands.eligibility)
+        self.census.confirm(first, &mut context.kernel, &context.eligibility)
             && self.census.judgement(first) == before
     }
 
     /// Where the first victim belongs, and who goes with it.
-    fn belonging<K: Kernel>(&mut self, decision: &Decision, hands: &mut Hands<K>) -> Option<Belonging> {
+    fn belonging<K: Kernel>(&mut self, decision: &Decision, context: &mut Context<K>) -> Option<Belonging> {
         let victim = decision.victims.first()?.id();
-        Some(self.census.belonging(victim, &mut hands.kernel, &hands.eligibility))
+        Some(self.census.belonging(victim, &mut context.kernel, &context.eligibility))
     }
 
     /// Signals the first victim, and those that share its memory: it comes back when the last of them has gone. With
@@ -344,15 +352,15 @@ impl MachineGuard {
         decision: &Decision,
         belonging: Option<Belonging>,
         kill: &mut Kill<K>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) {
         let kills = belonging.as_ref().filter(|_| kill.signal == Signal::Kill);
         if let Some(belonging) = kills {
-            announce(belonging, hands);
+            announce(belonging, context);
         }
         for candidate in decision.together() {
-            let note = kill.intend(candidate, hands);
-            let (outcome, moment) = kill.send(candidate, note, None, hands);
+            let note = kill.intend(candidate, context);
+            let (outcome, moment) = kill.send(candidate, note, None, context);
             self.note(candidate.id(), outcome);
             if kill.victims().count() <= 1 || !matches!(outcome, SignalOutcome::Sent(_)) {
                 self.state.outcome(candidate.id(), outcome, &self.config, moment);
@@ -362,7 +370,7 @@ impl MachineGuard {
             return;
         }
         match kills {
-            Some(belonging) => self.end_together(belonging, kill, hands),
+            Some(belonging) => self.end_together(belonging, kill, context),
             None => self.asked = decision.victims.first().map(Candidate::id).zip(belonging),
         }
     }
@@ -377,25 +385,25 @@ impl MachineGuard {
         }
     }
 
-    fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, hands: &mut Hands<K>) {
+    fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, context: &mut Context<K>) {
         // As it was when it was asked to end: since then it may have become small, and the list another.
         let asked = self.asked.take().filter(|(asked, _)| *asked == victim);
         let belonging = asked
             .map(|(_, belonging)| belonging)
-            .unwrap_or_else(|| self.census.belonging(victim, &mut hands.kernel, &hands.eligibility));
-        announce(&belonging, hands);
-        let pages = hands.flights.find(victim).map_or(Pages(0), |flight| flight.pages);
+            .unwrap_or_else(|| self.census.belonging(victim, &mut context.kernel, &context.eligibility));
+        announce(&belonging, context);
+        let pages = context.pending.find(victim).map_or(Pages(0), |flight| flight.pages);
         let candidate = self.census.candidates().iter().find(|one| one.id() == victim).copied();
         let mut kill = Kill::new(Owner::Machine, Signal::Kill, Entry { usage: pages, ..entry(reason) });
-        let (outcome, moment) = kill.escalate(victim, candidate, hands);
+        let (outcome, moment) = kill.escalate(victim, candidate, context);
         self.state.outcome(victim, outcome, &self.config, moment);
         if matches!(outcome, SignalOutcome::Sent(_)) {
-            hands.flights.escalated(victim, moment);
+            context.pending.escalated(victim, moment);
             self.note(victim, outcome);
-            self.end_together(&belonging, &mut kill, hands);
+            self.end_together(&belonging, &mut kill, context);
             self.census.strike(victim);
         }
-        kill.conclude(Vec::new(), hands);
+        kill.conclude(Vec::new(), context);
     }
 
     /// Command lines were read.
@@ -413,14 +421,14 @@ impl MachineGuard {
         }
     }
 
-    fn look_for_others<K: Kernel>(&mut self, moment: Nanos, hands: &Hands<K>) {
+    fn look_for_others<K: Kernel>(&mut self, moment: Nanos, context: &Context<K>) {
         let Some((victim, _)) = self.others.filter(|(_, due)| *due <= moment) else {
             return;
         };
         self.others = None;
-        if hands.flights.count_of(|owner| owner == Owner::Machine) > 0 {
+        if context.pending.count_of(|owner| owner == Owner::Machine) > 0 {
             // Another was killed since; its end is told.
-        } else if hands.workers.groups.busy() {
+        } else if context.workers.groups.busy() {
             self.others = Some((victim, moment.saturating_add(OTHERS_AGAIN)));
         } else {
             self.all_freed(victim, moment);
@@ -443,40 +451,40 @@ impl MachineGuard {
     }
 
     /// Who comes first now: by the list that is ready, or by another look at all.
-    fn look<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<(), ProcessError> {
-        let mut effort = if self.census.catch_up(&mut hands.kernel) {
-            self.resolve(hands)
+    fn look<K: Kernel>(&mut self, context: &mut Context<K>) -> Result<(), ProcessError> {
+        let mut effort = if self.census.catch_up(&mut context.kernel) {
+            self.resolve(context)
         } else {
-            self.look_at_all(hands)?
+            self.look_at_all(context)?
         };
-        if effort.looks >= LOOKS_MAX && self.census.ready_since(hands.now()).is_some() {
+        if effort.looks >= LOOKS_MAX && self.census.ready_since(context.now()).is_some() {
             // So many have grown that a list of this moment says more.
-            effort = self.look_at_all(hands)?;
+            effort = self.look_at_all(context)?;
         }
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let taken = self.census.taken().unwrap_or_default();
         self.effort = Some(SelectionEffort {
             processes: count(effort.processes),
             looks: count(effort.looks),
-            age_ns: hands.now().0.saturating_sub(taken.0),
+            age_ns: context.now().0.saturating_sub(taken.0),
         });
         Ok(())
     }
 
-    fn look_at_all<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<Effort, ProcessError> {
-        self.list(hands)?;
-        Ok(self.resolve(hands))
+    fn look_at_all<K: Kernel>(&mut self, context: &mut Context<K>) -> Result<Effort, ProcessError> {
+        self.list(context)?;
+        Ok(self.resolve(context))
     }
 
     /// Makes the list anew.
-    fn list<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Result<(), ProcessError> {
+    fn list<K: Kernel>(&mut self, context: &mut Context<K>) -> Result<(), ProcessError> {
         let shared = self.last.map_or(Reading::Absent, |reading| reading.shared);
-        self.census.take(&mut hands.kernel, shared.map(|bytes| hands.ledger.page_size().to_pages(bytes)))
+        self.census.take(&mut context.kernel, shared.map(|bytes| context.ledger.page_size().to_pages(bytes)))
     }
 
-    fn resolve<K: Kernel>(&mut self, hands: &mut Hands<K>) -> Effort {
+    fn resolve<K: Kernel>(&mut self, context: &mut Context<K>) -> Effort {
         let state = &self.state;
-        self.census.resolve(&mut hands.kernel, &hands.eligibility, |victim| state.skipped(victim))
+        self.census.resolve(&mut context.kernel, &context.eligibility, |victim| state.skipped(victim))
     }
 }
 

@@ -4,63 +4,41 @@
 //! incidents leave on another, journal lines on a third. With no line set and the machine guard off, the loop sleeps
 //! without a timer.
 
-mod acting;
-mod attached;
-mod census;
-mod copies;
-mod early;
-mod eligibility;
-mod examiner;
-mod flights;
-mod folders;
-mod folds;
-mod foreign;
-mod grants;
-mod groups;
-mod hands;
+mod context;
+mod foreign_kills;
 mod host;
-mod judging;
 mod kernel;
 mod kill;
 mod last_defence;
-mod ledger;
 mod limits;
-mod lines;
 mod machine;
-mod population;
-mod reclaimer;
-mod report;
+mod minutes;
 mod request;
-mod sampling;
-mod shield;
+mod selection;
 #[cfg(test)]
 mod simulator;
-mod surveys;
-mod undrawn;
+mod tmalloc;
 mod views;
-mod wanted;
-mod weights;
 mod workers;
 
-pub(crate) use eligibility::Eligibility;
+pub(crate) use crate::journal::{Journal, Notices};
+pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
-    Arrangements, Deed as LastDefenceDeed, Ground as LastDefenceGround, LastDefence, Leftovers, Originals,
-    Systemd, undo_leftovers,
+    ArrangedKill, Arrangements, LastDefence, Leftovers, Originals, Setup as LastDefenceSetup, Systemd,
+    undo_leftovers,
 };
-pub(crate) use ledger::Ledger;
-pub(crate) use report::{Journal, Notices};
+use limits::undrawn::Undrawn;
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
-pub(crate) use shield::Shield;
-use undrawn::Undrawn;
+pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
 pub(crate) use workers::Workers;
 
-use crate::{coordinator::Word, history::Inheritance, obituary::Obituary, sampler::Sampler};
-use attached::Attached;
-pub(crate) use flights::Flights;
-use flights::Owner;
-pub(crate) use hands::Hands;
+use crate::{foreign_kills::ForeignKills, history::Inheritance, sampler::Sampler, tmalloc::Message};
+pub(crate) use context::Context;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
+use kill::pending::Owner;
+pub(crate) use kill::pending::PendingKills;
+use limits::attached::Attached;
 use machine::MachineGuard;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -82,8 +60,8 @@ use plimsoll_sys::{
     bpf::{BpfError, Pins},
     process::{Priority, raise_decider},
 };
-use population::Population as _;
-pub(crate) use population::Program;
+use selection::population::Population as _;
+pub(crate) use selection::population::Program;
 use std::{
     collections::BTreeSet,
     io,
@@ -94,11 +72,11 @@ use std::{
 /// What the guard starts with.
 #[derive(Debug)]
 pub(crate) struct Setup<K: Kernel = Host> {
-    pub(crate) hands: Hands<K>,
+    pub(crate) context: Context<K>,
     pub(crate) pins: Pins,
     pub(crate) book: Arc<LineBook>,
     pub(crate) machine: Option<MachineConfig>,
-    pub(crate) obituary: Obituary,
+    pub(crate) foreign_kills: ForeignKills,
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
     pub(crate) signals: SignalFd,
@@ -110,13 +88,13 @@ pub(crate) struct Setup<K: Kernel = Host> {
 /// The guard and everything it holds.
 #[derive(Debug)]
 pub(crate) struct Guard<K: Kernel = Host> {
-    hands: Hands<K>,
+    context: Context<K>,
     pins: Pins,
     book: Arc<LineBook>,
     machine: Option<MachineGuard>,
     /// Who comes first, where the machine is not guarded and somebody wants to know.
     ranker: Option<MachineGuard>,
-    obituary: Obituary,
+    foreign_kills: ForeignKills,
     mem_total: Bytes,
     attached: Option<Attached<K>>,
     undrawn: Undrawn,
@@ -147,7 +125,7 @@ impl Guard {
         // was 3 times what it is with it (48 processes on 2 CPUs).
         // Above the reapers, which would otherwise push it off the CPU that it wakes them on.
         if raise_decider() == Priority::Unchanged {
-            self.hands
+            self.context
                 .notices
                 .say(format_args!("it competes for the CPU like any program: CAP_SYS_NICE is missing"));
         }
@@ -165,7 +143,7 @@ impl Guard {
         let mut descriptors: Vec<PollFd<'_>> =
             self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
         let timeout = self.next_deadline().map(|due| {
-            let nanoseconds = due.0.saturating_sub(self.hands.kernel.now().0);
+            let nanoseconds = due.0.saturating_sub(self.context.kernel.now().0);
             TimeSpec::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
         });
         match ppoll(&mut descriptors, timeout, None) {
@@ -178,7 +156,7 @@ impl Guard {
         [self.signals.as_fd(), self.mailbox.as_fd()]
             .into_iter()
             .chain(self.attached.as_ref().map(|attached| attached.events.fd()))
-            .chain(self.hands.flights.descriptors())
+            .chain(self.context.pending.descriptors())
             .chain(self.upgrades.as_ref().map(AsFd::as_fd))
     }
 
@@ -200,23 +178,33 @@ impl Guard {
             any = true;
         }
         if any {
-            self.hands.renew_shield();
+            self.context.renew_shield();
         }
     }
 }
 
 impl<K: Kernel> Guard<K> {
     pub(crate) fn new(setup: Setup<K>) -> Self {
-        let Setup { hands, pins, book, machine, obituary, mem_total, mailbox, signals, reload, sampler } =
-            setup;
+        let Setup {
+            context,
+            pins,
+            book,
+            machine,
+            foreign_kills,
+            mem_total,
+            mailbox,
+            signals,
+            reload,
+            sampler,
+        } = setup;
         Self {
-            upgrades: hands.eligibility.shield.watch(),
-            hands,
+            upgrades: context.eligibility.shield.watch(),
+            context,
             pins,
             book,
             machine: machine.map(MachineGuard::new),
             ranker: None,
-            obituary,
+            foreign_kills,
             mem_total,
             attached: None,
             undrawn: Undrawn::default(),
@@ -232,7 +220,7 @@ impl<K: Kernel> Guard<K> {
     /// Takes in what the programs have told before they go: whom they killed has to be written down.
     fn take_records(&mut self) {
         if let Some(attached) = &mut self.attached {
-            attached.take_records(&mut self.hands);
+            attached.take_records(&mut self.context);
         }
     }
 
@@ -245,7 +233,7 @@ impl<K: Kernel> Guard<K> {
     /// Writes down what the programs only counted, of users whose line goes.
     fn tell_folded_of(&mut self, goes: impl Fn(Uid) -> bool) {
         if let Some(attached) = &mut self.attached {
-            attached.tell_folded_of(goes, &mut self.hands);
+            attached.tell_folded_of(goes, &mut self.context);
         }
     }
 
@@ -256,16 +244,17 @@ impl<K: Kernel> Guard<K> {
         self.settle_flights();
         self.tend();
         self.take_request();
-        self.hands.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
+        self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
         self.sample();
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
         let machine = self.machine.as_ref().map(MachineGuard::due);
-        let flights = if self.hands.flights.is_empty() { None } else { self.hands.flights.next_deadline() };
+        let pending =
+            if self.context.pending.is_empty() { None } else { self.context.pending.next_deadline() };
         let limits = self.attached.as_ref().and_then(|attached| {
             let ladders =
-                attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.hands.config));
+                attached.watched.values().filter_map(|watch| watch.state.next_deadline(&self.context.config));
             let at_once = (!attached.unfinished.is_empty() || attached.near_is_old).then_some(Nanos(0));
             ladders
                 .chain(attached.next_scan())
@@ -274,26 +263,28 @@ impl<K: Kernel> Guard<K> {
                 .chain(at_once)
                 .min()
         });
-        let samples = self.sampler.due(self.hands.ledger.trails());
-        [machine, flights, limits, samples].into_iter().flatten().min()
+        let samples = self.sampler.due(self.context.ledger.trails());
+        [machine, pending, limits, samples].into_iter().flatten().min()
     }
 
     fn tend(&mut self) {
         if let Some(attached) = &mut self.attached
-            && let Err(error) = attached.tend(&mut self.hands)
+            && let Err(error) = attached.tend(&mut self.context)
         {
-            self.hands.notices.once("limits", &error);
+            self.context.notices.once("limits", &error);
         }
         if let Some(machine) = &mut self.machine {
-            machine.tend(&mut self.hands);
+            machine.tend(&mut self.context);
         }
     }
 
     /// Tells the guards which of their victims are gone.
     fn settle_flights(&mut self) {
         let mut gone = Vec::new();
-        let now = self.hands.kernel.now();
-        self.hands.flights.settle(&self.hands.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
+        let now = self.context.kernel.now();
+        self.context
+            .pending
+            .settle(&self.context.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
         for (owner, victim) in gone {
             match (owner, &mut self.attached, &mut self.machine) {
                 (Owner::User(uid), Some(attached), _) => {
@@ -304,8 +295,8 @@ impl<K: Kernel> Guard<K> {
                     }
                 }
                 (Owner::Machine, _, Some(machine)) => {
-                    let others = self.hands.flights.count_of(|owner| owner == Owner::Machine) > 0;
-                    machine.freed(victim, others, self.hands.workers.groups.busy(), now);
+                    let others = self.context.pending.count_of(|owner| owner == Owner::Machine) > 0;
+                    machine.freed(victim, others, self.context.workers.groups.busy(), now);
                 }
                 (Owner::User(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}
             }
@@ -322,8 +313,8 @@ impl<K: Kernel> Guard<K> {
     /// Records what programs that are being replaced have done.
     fn hear_out(&mut self, replaced: Option<&mut Attached<K>>) {
         if let Some(replaced) = replaced {
-            replaced.take_records(&mut self.hands);
-            replaced.tell_folded_of(|_| true, &mut self.hands);
+            replaced.take_records(&mut self.context);
+            replaced.tell_folded_of(|_| true, &mut self.context);
         }
     }
 
@@ -335,9 +326,9 @@ impl<K: Kernel> Guard<K> {
         let accounts = attached.limits.accounts()?;
         let over = accounts.iter().filter(|one| one.effective.is_some_and(|effective| one.usage > effective));
         for account in over {
-            attached.judge(account.uid, None, &mut self.hands)?;
+            attached.judge(account.uid, None, &mut self.context)?;
         }
-        attached.plan_scan(self.hands.kernel.now());
+        attached.plan_scan(self.context.kernel.now());
         Ok(())
     }
 
@@ -347,24 +338,24 @@ impl<K: Kernel> Guard<K> {
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
             Request::Surveyed(survey) => {
                 if let Some(attached) = &mut self.attached
-                    && let Err(error) = attached.take_survey(&survey, &mut self.hands)
+                    && let Err(error) = attached.take_survey(&survey, &mut self.context)
                 {
-                    self.hands.notices.once("copies", &error);
+                    self.context.notices.once("copies", &error);
                 }
             }
             Request::Configure { configured, reply } => {
                 self.configure(configured);
                 reply.send(Ok(()));
             }
-            Request::Examined(findings) => {
+            Request::Judged(findings) => {
                 if let Some(renewed) = &findings.renewed {
-                    self.hands.eligibility.shield = Arc::clone(renewed);
+                    self.context.eligibility.shield = Arc::clone(renewed);
                     self.protect_anew();
                 }
                 if let Some(attached) = &mut self.attached
-                    && let Err(error) = attached.take_findings(findings, &mut self.hands)
+                    && let Err(error) = attached.take_findings(findings, &mut self.context)
                 {
-                    self.hands.notices.once("limits", &error);
+                    self.context.notices.once("limits", &error);
                 }
             }
             Request::CommandLines(found) => {
@@ -375,13 +366,13 @@ impl<K: Kernel> Guard<K> {
                     machine.learn(found);
                 }
             }
-            Request::Equip(selector) => self.hands.kernel.equip(*selector),
+            Request::Equip(selector) => self.context.kernel.equip(*selector),
             Request::LastDefence(deed) => {
-                if let Some(deed) = self.obituary.hear(deed) {
+                if let Some(deed) = self.foreign_kills.hear(deed) {
                     self.record_last_defence(&deed);
                 }
             }
-            Request::Obituary { deceased, written, reply } => {
+            Request::ForeignKills { deceased, written, reply } => {
                 self.record_once(deceased, &written);
                 reply.send(Ok(()));
             }
@@ -389,7 +380,7 @@ impl<K: Kernel> Guard<K> {
             Request::Walk => self.walk_for_grants(),
             Request::Foremost { among, told } => self.tell_foremost(among.as_ref(), told),
             Request::BelowFloor(below) => {
-                self.ranker_mut(|ranker, hands| ranker.act_below_floor(&below, hands));
+                self.ranker_mut(|ranker, context| ranker.act_below_floor(&below, context));
             }
             Request::FloorFar => self.rest_ranker(),
             Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
@@ -400,23 +391,23 @@ impl<K: Kernel> Guard<K> {
     /// The configuration changed.
     fn configure(&mut self, configured: Configured) {
         let Configured { limits, machine, last_defence, rules, headroom } = configured;
-        self.hands.coordinator.tell(Word::Headroom(headroom));
-        self.hands.config = limits;
-        if let Some(machine) = self.machine.as_mut().filter(|_| *self.hands.eligibility.rules != rules) {
+        self.context.tmalloc.tell(Message::Headroom(headroom));
+        self.context.config = limits;
+        if let Some(machine) = self.machine.as_mut().filter(|_| *self.context.eligibility.rules != rules) {
             machine.judge_anew();
         }
-        self.hands.eligibility.rules = Arc::new(rules);
+        self.context.eligibility.rules = Arc::new(rules);
         if let Some(attached) = &mut self.attached {
             attached.weights.doubt_all(&attached.near);
         }
-        self.hands.last_defence.configure(last_defence);
+        self.context.last_defence.configure(last_defence);
         if let Some(attached) = &self.attached
             && let Err(error) = attached.limits.attend(limits.triggers.kernel)
         {
-            self.hands.notices.once("limits", &error);
+            self.context.notices.once("limits", &error);
         }
         self.configure_machine(machine);
-        self.hands.renew_shield();
+        self.context.renew_shield();
     }
 
     /// Other files are in the place of protected ones: both sides go by them, of what runs already too.
@@ -425,29 +416,29 @@ impl<K: Kernel> Guard<K> {
             machine.judge_anew();
         }
         if let Some(attached) = &mut self.attached {
-            match attached.limits.protect_exes(self.hands.eligibility.shield.executables()) {
+            match attached.limits.protect_exes(self.context.eligibility.shield.executables()) {
                 Ok(()) => attached.hasten_scan(),
-                Err(error) => self.hands.notices.once("protected executables", &error),
+                Err(error) => self.context.notices.once("protected executables", &error),
             }
         }
     }
 
     /// Whoever selects for the machine; where the machine is not guarded, one that does nothing else.
-    fn ranker_mut<T>(&mut self, with: impl FnOnce(&mut MachineGuard, &mut Hands<K>) -> T) -> T {
+    fn ranker_mut<T>(&mut self, with: impl FnOnce(&mut MachineGuard, &mut Context<K>) -> T) -> T {
         match &mut self.machine {
-            Some(machine) => with(machine, &mut self.hands),
+            Some(machine) => with(machine, &mut self.context),
             None => {
                 let ranker = self.ranker.get_or_insert_with(|| MachineGuard::new(MachineConfig::default()));
-                with(ranker, &mut self.hands)
+                with(ranker, &mut self.context)
             }
         }
     }
 
     fn tell_foremost(&mut self, among: Option<&BTreeSet<Pid>>, told: Ranked) {
-        match self.ranker_mut(|ranker, hands| ranker.foremost(among, hands)) {
+        match self.ranker_mut(|ranker, context| ranker.foremost(among, context)) {
             Ok(order) => told.tell(order.iter().map(Candidate::id).collect()),
             Err(error) => {
-                self.hands.notices.once("working set", &error);
+                self.context.notices.once("working set", &error);
                 told.tell(Vec::new());
             }
         }
@@ -456,7 +447,7 @@ impl<K: Kernel> Guard<K> {
     /// Nobody wants to know any more who comes first.
     fn rest_ranker(&mut self) {
         if let Some(mut ranker) = self.ranker.take() {
-            ranker.cool(&mut self.hands.kernel);
+            ranker.cool(&mut self.context.kernel);
         }
     }
 
@@ -469,7 +460,7 @@ impl<K: Kernel> Guard<K> {
             }
             (None, _) => {
                 if let Some(mut machine) = self.machine.take() {
-                    machine.cool(&mut self.hands.kernel);
+                    machine.cool(&mut self.context.kernel);
                 }
             }
         }
@@ -477,17 +468,17 @@ impl<K: Kernel> Guard<K> {
 
     /// Records what an earlier daemon did and did not come to write.
     pub(crate) fn inherit(&mut self, inheritance: Inheritance) {
-        self.hands.ledger.inherit(inheritance);
+        self.context.ledger.inherit(inheritance);
     }
 
     /// How fast memory came back from killed processes.
     pub(crate) fn rates(&self) -> Rates {
-        self.hands.flights.rates()
+        self.context.pending.rates()
     }
 
     /// Says something in the journal.
     pub(crate) fn say(&mut self, text: &str) {
-        self.hands.notices.say(text);
+        self.context.notices.say(text);
     }
 
     /// Ends guarding: everything that is pinned goes, unless it is to be kept for the next daemon.
@@ -506,17 +497,17 @@ impl<K: Kernel> Guard<K> {
         // Whoever waits for an answer learns that there is none.
         self.mailbox.close();
         settle();
-        for deceased in self.obituary.stop() {
+        for deceased in self.foreign_kills.stop() {
             self.record_deceased(deceased);
         }
-        if let Err(error) = self.hands.flights.stop() {
-            self.hands.notices.say(format_args!("the reaper did not end well: {error}"));
+        if let Err(error) = self.context.pending.stop() {
+            self.context.notices.say(format_args!("the reaper did not end well: {error}"));
         }
-        if let Err(error) = self.hands.last_defence.stop(!keep) {
-            self.hands.notices.say(error);
+        if let Err(error) = self.context.last_defence.stop(!keep) {
+            self.context.notices.say(error);
         }
         if !keep {
-            self.hands.kernel.remove(&self.pins)?;
+            self.context.kernel.remove(&self.pins)?;
         }
         Ok(())
     }

@@ -1,9 +1,12 @@
 //! What other threads ask of the guard thread, and how it is woken for it.
 
-use super::{examiner::Findings, last_defence::Deed};
-use crate::cmdlines::Found;
-use crate::coordinator::Refused;
-use crate::{api::control::Refusal, obituary::Deceased, survey::Survey};
+use super::{last_defence::ArrangedKill, selection::judge::JudgeAnswer};
+use crate::{
+    api::control::Refusal,
+    facts::{cmdlines::Found, copied::Survey},
+    foreign_kills::ForeignKill,
+    tmalloc::Refused,
+};
 use nix::{
     errno::Errno,
     sys::eventfd::{EfdFlags, EventFd},
@@ -125,14 +128,14 @@ pub(crate) enum Request {
     /// Accounts with a line.
     Accounts { user: Option<Uid>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
     /// The kernel's own OOM killer took somebody.
-    LastDefence(Deed),
+    LastDefence(ArrangedKill),
     /// Somebody else took somebody. Answered when it is written down; `written` is then set, and a second request with the
     /// same one, made because the answer to the first was late, is only answered.
-    Obituary { deceased: Deceased, written: Arc<AtomicBool>, reply: Reply<Result<(), Refusal>> },
+    ForeignKills { deceased: ForeignKill, written: Arc<AtomicBool>, reply: Reply<Result<(), Refusal>> },
     /// Command lines that rules ask for.
     CommandLines(Found),
     /// What processes of an account near its line count.
-    Examined(Findings),
+    Judged(JudgeAnswer),
     /// The selection programs are there.
     Equip(Box<Selector>),
     /// What forked processes were found to have copied.

@@ -2,13 +2,13 @@
 
 use super::{
     Guard,
-    flights::Owner,
     kernel::{Kernel as TheKernel, Programs as _, Records as _},
+    kill::pending::Owner,
     machine::MachineGuard,
 };
 use crate::{
     api::control::Refusal,
-    coordinator::{Shown, Tally},
+    tmalloc::{Shown, Tally},
 };
 use plimsoll_api::{
     accounts::AccountView,
@@ -17,8 +17,8 @@ use plimsoll_api::{
         Triggers,
     },
 };
-use plimsoll_policy::incident::Guard as Side;
 use plimsoll_policy::{
+    incident::Guard as Side,
     machine::MachineReading,
     units::{Bytes, Nanos, Uid},
 };
@@ -55,8 +55,8 @@ impl<K: TheKernel> Guard<K> {
         let Some(attached) = &mut self.attached else {
             return Ok(Vec::new());
         };
-        if asker == Uid::ROOT || attached.last_scan_ago(self.hands.kernel.now()) > SCAN_FOR_USERS_EVERY {
-            attached.scan(&self.hands.kernel)?;
+        if asker == Uid::ROOT || attached.last_scan_ago(self.context.kernel.now()) > SCAN_FOR_USERS_EVERY {
+            attached.scan(&self.context.kernel)?;
         }
         attached.limits.accounts()
     }
@@ -66,7 +66,7 @@ impl<K: TheKernel> Guard<K> {
         let line = self.book.resolve(facts.uid, self.mem_total, page_size)?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         Some(AccountView {
-            account: super::ledger::user(facts.uid),
+            account: crate::guard::kill::ledger::user(facts.uid),
             name: None,
             usage_bytes: bytes(facts.usage),
             reserved_bytes: bytes(facts.reserved),
@@ -90,9 +90,9 @@ impl<K: TheKernel> Guard<K> {
             daemon: true,
             triggers: Triggers {
                 kernel: self.kernel_trigger(),
-                daemon: if !self.hands.config.triggers.daemon {
+                daemon: if !self.context.config.triggers.daemon {
                     "switched off in the configuration"
-                } else if self.hands.config.dry_run {
+                } else if self.context.config.dry_run {
                     "dry run: decisions are recorded, nothing is sent"
                 } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
@@ -106,7 +106,7 @@ impl<K: TheKernel> Guard<K> {
                     "idle: no line is set and the machine guard is off"
                 }
                 .into(),
-                last_defence: self.hands.last_defence.words(limits_on, self.hands.config.dry_run),
+                last_defence: self.context.last_defence.words(limits_on, self.context.config.dry_run),
             },
             guards: self.guards(limits_on),
             accounts,
@@ -123,10 +123,10 @@ impl<K: TheKernel> Guard<K> {
         let Some(attached) = self.attached.as_ref().filter(|_| !self.undrawn.is_all()) else {
             return undrawn.unwrap_or_else(|| "not attached: no line is set".into());
         };
-        if !self.hands.config.triggers.kernel {
+        if !self.context.config.triggers.kernel {
             return "switched off in the configuration: crossings are only reported".into();
         }
-        if self.hands.config.dry_run {
+        if self.context.config.dry_run {
             return "dry run: crossings are recorded, nothing is sent".into();
         }
         let meta = attached.limits.meta();
@@ -152,20 +152,20 @@ impl<K: TheKernel> Guard<K> {
     }
 
     fn guards(&self, limits_on: bool) -> Guards {
-        let dying_lines = self.hands.flights.count_of(|owner| matches!(owner, Owner::User(_)));
-        let dying_machine = self.hands.flights.count_of(|owner| owner == Owner::Machine);
-        let dying_floor = self.hands.flights.count_of(|owner| owner == Owner::WorkingSet);
+        let dying_lines = self.context.pending.count_of(|owner| matches!(owner, Owner::User(_)));
+        let dying_machine = self.context.pending.count_of(|owner| owner == Owner::Machine);
+        let dying_floor = self.context.pending.count_of(|owner| owner == Owner::WorkingSet);
         let view = |on: bool, dying, guard| GuardView {
             state: if on { "on" } else { "off" }.into(),
-            dry_run: self.hands.config.dry_run,
+            dry_run: self.context.config.dry_run,
             dying,
-            incidents: self.hands.ledger.recorded(guard),
-            last_incident: self.hands.ledger.last_id(guard),
+            incidents: self.context.ledger.recorded(guard),
+            last_incident: self.context.ledger.last_id(guard),
         };
-        let (history, commit) = self.hands.ledger.written();
-        let (kernel, programs) = self.obituary.words();
+        let (history, commit) = self.context.ledger.written();
+        let (kernel, programs) = self.foreign_kills.words();
         let (incidents, last) =
-            (self.hands.ledger.recorded(Side::Kernel), self.hands.ledger.last_id(Side::Kernel));
+            (self.context.ledger.recorded(Side::Kernel), self.context.ledger.last_id(Side::Kernel));
         Guards {
             others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
             tmalloc: Some(self.tmalloc()),
@@ -181,14 +181,14 @@ impl<K: TheKernel> Guard<K> {
                 incidents_waiting: Some(history.waiting),
                 commit_last_ns: commit.map(|(last, _)| last),
                 commit_longest_ns: commit.map(|(_, longest)| longest),
-                protected: u64::try_from(self.hands.eligibility.shield.len()).ok(),
-                reap_lowest_bytes_per_second: self.hands.flights.rates().lowest(),
+                protected: u64::try_from(self.context.eligibility.shield.len()).ok(),
+                reap_lowest_bytes_per_second: self.context.pending.rates().lowest(),
             },
         }
     }
 
     fn tmalloc(&self) -> TmallocView {
-        let (state, tally) = match self.hands.coordinator.shown() {
+        let (state, tally) = match self.context.tmalloc.shown() {
             Shown::On(tally) => (String::from("on"), tally),
             Shown::Starting => (String::from("starting"), Tally::default()),
             Shown::Off(why) => (format!("off: {why}"), Tally::default()),
@@ -199,8 +199,8 @@ impl<K: TheKernel> Guard<K> {
             waiting: tally.waiting,
             granted: tally.granted,
             refused: tally.refused,
-            incidents: self.hands.ledger.recorded(Side::Tmalloc),
-            last_incident: self.hands.ledger.last_id(Side::Tmalloc),
+            incidents: self.context.ledger.recorded(Side::Tmalloc),
+            last_incident: self.context.ledger.last_id(Side::Tmalloc),
         }
     }
 
@@ -230,7 +230,7 @@ impl<K: TheKernel> Guard<K> {
     }
 
     fn selection(&self, machine: &MachineGuard) -> Selection {
-        let now = self.hands.kernel.now();
+        let now = self.context.kernel.now();
         let ready = machine.ready_since(now).map(|taken| now.0.saturating_sub(taken.0));
         Selection { from: machine.source().map(String::from), ready_ns: ready, last: machine.effort() }
     }

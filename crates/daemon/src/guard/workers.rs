@@ -1,15 +1,15 @@
 //! Who looks things up and acts off the guard thread, for both guards.
 
 use super::{
-    examiner::Examiner,
-    groups::Groups,
-    reclaimer::Reclaimer,
-    report::Journal,
+    kill::cgroups::CgroupKiller,
+    machine::reclaimer::Reclaimer,
     request::{Caller, Request},
+    selection::judge::Judge,
 };
 use crate::{
-    biography::Biographer, cmdlines::CommandLines, offload::Offload, patient::PatientReaders,
-    survey::Surveyor,
+    facts::{cmdlines::CommandLines, copied::CopiedReader, names::NameReader, patient::PatientReaders},
+    journal::Journal,
+    offload::Offload,
 };
 use plimsoll_sys::process::{ProcRoot, ProcessError, ReaperHandle, page_size};
 use std::path::Path;
@@ -17,12 +17,12 @@ use std::path::Path;
 /// All of them. Asking one never waits.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    pub(crate) biographer: Biographer,
+    pub(crate) names: NameReader,
     pub(crate) cmdlines: CommandLines,
-    pub(crate) examiner: Examiner,
-    pub(crate) groups: Groups,
+    pub(crate) judge: Judge,
+    pub(crate) groups: CgroupKiller,
     pub(crate) reclaimer: Reclaimer,
-    pub(crate) surveyor: Surveyor,
+    pub(crate) copied: CopiedReader,
 }
 
 impl Workers {
@@ -44,14 +44,14 @@ impl Workers {
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
-            biographer: Biographer::new(offload, proc()?, readers.clone()),
+            names: NameReader::new(offload, proc()?, readers.clone()),
             cmdlines: CommandLines::new(offload, proc()?, readers.clone(), move |found| {
                 lines(Request::CommandLines(found))
             }),
-            examiner: Examiner::new(offload, proc()?, move |findings| cases(Request::Examined(findings))),
-            groups: Groups::new(offload, journal, reaper)?,
+            judge: Judge::new(offload, proc()?, move |findings| cases(Request::Judged(findings))),
+            groups: CgroupKiller::new(offload, journal, reaper)?,
             reclaimer: Reclaimer::new(offload, proc()?, readers.clone(), journal.clone()),
-            surveyor: Surveyor::new(offload, readers, page_size(), move |part| {
+            copied: CopiedReader::new(offload, readers, page_size(), move |part| {
                 survey(Request::Surveyed(part))
             }),
         })
@@ -61,12 +61,12 @@ impl Workers {
     #[cfg(test)]
     pub(super) fn mute() -> Self {
         Self {
-            biographer: Biographer::mute(),
+            names: NameReader::mute(),
             cmdlines: CommandLines::mute(),
-            examiner: Examiner::by_another().0,
-            groups: Groups::mute(),
+            judge: Judge::by_another().0,
+            groups: CgroupKiller::mute(),
             reclaimer: Reclaimer::mute(),
-            surveyor: Surveyor::mute(),
+            copied: CopiedReader::mute(),
         }
     }
 }

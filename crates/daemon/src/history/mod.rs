@@ -1,6 +1,6 @@
 //! The history: one store of incidents, which a thread of its own writes and everybody's queries read.
 //!
-//! An incident is on the disk before its note in the pinned [`Journal`] is let go of: what a daemon that dies has not written
+//! An incident is on the disk before its note in [`PinnedNotes`] is let go of: what a daemon that dies has not written
 //! the next one does. Each account has a share of the store, and one that has more gives up its own oldest. Everything slow
 //! happens on the thread, behind a bounded queue: whoever records an incident never waits, and what finds the queue full is
 //! counted. What the disk refuses is tried again each second, and waits in the queue meanwhile. With nothing to record, the
@@ -19,7 +19,7 @@ use std::{
 mod entry;
 mod error;
 mod import;
-mod journal;
+mod notes;
 mod reader;
 mod shared;
 mod store;
@@ -27,8 +27,8 @@ mod writer;
 
 pub use entry::Outcome;
 pub use error::HistoryError;
-pub use journal::Journal;
-pub(crate) use journal::{Draft, Inheritance};
+pub use notes::PinnedNotes;
+pub(crate) use notes::{Draft, Inheritance};
 pub use reader::{PAGE_MAX, Pages, Query, Reader};
 pub use shared::Caps;
 #[cfg(test)]
@@ -74,7 +74,7 @@ impl History {
     pub fn open_with_journal(
         folder: &Path,
         caps: Caps,
-        journal: Option<Journal>,
+        journal: Option<PinnedNotes>,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
         say: impl FnMut(String) + Send + 'static,
     ) -> Result<Self, HistoryError> {

@@ -1,7 +1,7 @@
 //! The thread that writes, and the handle that feeds it.
 
 use super::{
-    Caps, HistoryError, Journal,
+    Caps, HistoryError, PinnedNotes,
     entry::{ENTRY_MAX_BYTES, Outcome, Row},
     import,
     shared::{Gate, Shared},
@@ -72,14 +72,14 @@ pub struct Counts {
 pub struct Writer {
     sender: SyncSender<Message>,
     shared: Arc<Shared>,
-    journal: Option<Journal>,
+    journal: Option<PinnedNotes>,
 }
 
 impl Writer {
     pub(super) const fn new(
         sender: SyncSender<Message>,
         shared: Arc<Shared>,
-        journal: Option<Journal>,
+        journal: Option<PinnedNotes>,
     ) -> Self {
         Self { sender, shared, journal }
     }
@@ -97,7 +97,7 @@ impl Writer {
     }
 
     /// Where intentions are noted.
-    pub(crate) const fn journal(&self) -> Option<&Journal> {
+    pub(crate) const fn journal(&self) -> Option<&PinnedNotes> {
         self.journal.as_ref()
     }
 
@@ -250,7 +250,7 @@ impl fmt::Debug for Work {
 
 /// Starts the thread.
 pub(super) fn spawn(work: Work) -> io::Result<()> {
-    let thread = thread::Builder::new().name("plimsoll-hist".to_owned()).stack_size(STACK_BYTES);
+    let thread = thread::Builder::new().name("history".to_owned()).stack_size(STACK_BYTES);
     // Not joined: `close` waits for its last word.
     drop(thread.spawn(move || run(work))?);
     Ok(())

@@ -83,7 +83,7 @@ fn the_guard_does_not_wait_for_a_book_that_is_in_use() {
 fn the_thread_reads_the_machine_with_its_stalls() {
     let proc = ProcRoot::open(Path::new("/proc")).unwrap();
     let (writer, _recorded) = crate::history::Recorded::by_a_writer(4);
-    let book = Book::new(Bytes(1 << 30));
+    let book = SharedRecorder::new(Bytes(1 << 30));
     let sampler = Sampler::new(&Offload::start().unwrap(), book.clone(), proc, writer);
     sampler.look_at_machine();
     let end = Instant::now() + Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! Whose memory is locked: each chunk that is held, by the memory cgroup that it is charged to, and what of it has to be
 //! let go for that cgroup's sake. Decisions are policy's ([`plimsoll_policy::workingset::share`]).
 
-use super::stock::Stock;
+use super::locked_files::LockedFiles;
 use plimsoll_policy::{
     units::{Nanos, PageSize, Pages},
     workingset::{
@@ -64,7 +64,7 @@ impl Charges {
     /// [`Refusal`]: the kernel does not tell, and is not asked again.
     pub(super) fn look(
         &mut self,
-        stock: &Stock,
+        stock: &LockedFiles,
         tunables: &Tunables,
         protected: Option<u64>,
         moment: Nanos,

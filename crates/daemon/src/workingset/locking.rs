@@ -42,7 +42,7 @@ impl Locking {
     pub(super) fn lock<T>(&self, tier: Tier, most: Pages, done: impl FnOnce() -> (Pages, T)) -> T {
         let before = self.shared.add_locked(tier, most);
         if before.0 / TELL_EVERY != before.0.saturating_add(most.0) / TELL_EVERY {
-            self.shared.ring(Thread::Lookout);
+            self.shared.ring(Thread::Floor);
         }
         let (locked, result) = done();
         self.shared.take_locked(tier, Pages(most.0.saturating_sub(locked.0)));

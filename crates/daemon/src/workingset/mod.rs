@@ -1,23 +1,23 @@
 //! Working-set protection: the files in use stay in memory when it runs short.
 //!
-//! Two threads while it is on, none while it is off. The worker counts use, plans, maps and locks. The lookout waits for
+//! Two threads while it is on, none while it is off. The worker counts use, plans, maps and locks. The floor thread waits for
 //! nobody: it lets the soft tier go as soon as reclaim makes no progress, and keeps the table of whom the programs may end at
 //! the floor. Two lanes beside them: files are opened in one, where that may wait for a disk; the setter changes settings of
 //! the kernel in the other. What they know together is in [`Shared`]; none holds it while it waits.
 
 mod charges;
-mod duty;
-mod kept;
+mod duty_cycle;
+mod floor;
 mod knobs;
+mod locked_files;
 mod locking;
-mod lookout;
 mod opener;
 mod readings;
 mod setter;
 mod shared;
-mod stock;
 mod terms;
 mod times;
+mod tunables;
 mod view;
 mod worker;
 
@@ -27,7 +27,6 @@ use crate::{
     loader::Loader,
     offload::{Lane, Offload},
 };
-pub(crate) use kept::Kept;
 use knobs::Knobs;
 pub(crate) use knobs::{Leftovers, undo_leftovers};
 use plimsoll_api::protect::ProtectView;
@@ -45,10 +44,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 pub(crate) use terms::Terms;
+pub(crate) use tunables::SavedTunables;
 
 /// What it is made with.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Setup {
     pub(crate) pin: PathBuf,
     /// The folder that what was set is written down in.
     pub(crate) state: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) struct Ground {
 struct Running {
     shared: Arc<Shared>,
     /// Never waits for long, and is waited for; the others may be waiting for a disk or a lock of the kernel's, and are not.
-    lookout: JoinHandle<()>,
+    floor: JoinHandle<()>,
     /// Settings are changed for as long as it is there.
     _setter: Option<Lane<()>>,
 }
@@ -90,7 +90,7 @@ struct State {
 /// Turns protection on and off, and tells about it.
 #[derive(Debug)]
 pub(crate) struct WorkingSet {
-    ground: Ground,
+    setup: Setup,
     /// Held by who turns it on or off, which takes a while.
     turn: Mutex<()>,
     /// Held for as long as it takes to look.
@@ -100,9 +100,9 @@ pub(crate) struct WorkingSet {
 
 impl WorkingSet {
     /// Off; what an earlier daemon had set is put back.
-    pub(crate) fn new(ground: Ground) -> Self {
-        let knobs = Arc::new(Mutex::new(Knobs::open(&ground.state, ground.journal.clone())));
-        Self { ground, turn: Mutex::default(), state: Mutex::default(), knobs }
+    pub(crate) fn new(setup: Setup) -> Self {
+        let knobs = Arc::new(Mutex::new(Knobs::open(&setup.state, setup.journal.clone())));
+        Self { setup, turn: Mutex::default(), state: Mutex::default(), knobs }
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -165,20 +165,20 @@ impl WorkingSet {
     }
 
     fn end(&self) {
-        let Some(Running { shared, lookout, _setter }) = self.state().take_running() else { return };
+        let Some(Running { shared, floor, _setter }) = self.state().take_running() else { return };
         if let Err(error) = shared.stop() {
-            self.ground.journal.line(format!("working set: {error}"));
+            self.setup.journal.line(format!("working set: {error}"));
         }
         // The setter looks whether it is to stop once it has them, so that nothing is set after this.
         self.knobs.lock().unwrap_or_else(PoisonError::into_inner).put_all_back();
-        if lookout.join().is_err() {
-            self.ground.journal.line("working set: the lookout ended badly".to_owned());
+        if floor.join().is_err() {
+            self.setup.journal.line("working set: the floor thread ended badly".to_owned());
         }
         self.state().changing = None;
     }
 
     fn begin(&self, terms: &Terms) -> Result<Running, String> {
-        let Ground { pin, state: _, loader, caller, offload, journal, mem_total, page_size } = &self.ground;
+        let Setup { pin, state: _, loader, caller, offload, journal, mem_total, page_size } = &self.setup;
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let cgroup = terms.cgroup.as_deref().map(MemoryCgroup::open).transpose();
         let cgroup = cgroup.map_err(|error| {
@@ -194,7 +194,7 @@ impl WorkingSet {
         let locks = Locks::reserve(memory).map_err(|error| said(&error))?;
         let mounts = Mounts::new().map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
         let shared = Arc::new(Shared::new(terms, locks, counts).map_err(|error| said(&error))?);
-        let lookout = lookout::Lookout::new(
+        let floor = floor::FloorThread::new(
             Arc::clone(&shared),
             floor,
             readings.clone(),
@@ -215,14 +215,14 @@ impl WorkingSet {
             journal: journal.clone(),
         };
         let worker = worker::Worker::new(Arc::clone(&shared), means)?;
-        let lookout = spawn("floor", move || lookout.run())?;
+        let floor = spawn("floor", move || floor.run())?;
         let worker = spawn("workingset", move || worker.run());
         let setter = setter.map(|setter| setter.start(offload)).transpose();
         match worker.and(setter) {
-            Ok(setter) => Ok(Running { shared, lookout, _setter: setter }),
+            Ok(setter) => Ok(Running { shared, floor, _setter: setter }),
             Err(error) => {
                 drop(shared.stop());
-                drop(lookout.join());
+                drop(floor.join());
                 Err(error)
             }
         }
@@ -231,14 +231,14 @@ impl WorkingSet {
     /// How much of files is locked.
     pub(crate) fn locked_bytes(&self) -> u64 {
         let locked = |running: &Running| running.shared.locked_in_all().0;
-        self.ground.page_size.to_bytes(Pages(self.state().running.as_ref().map_or(0, locked))).0
+        self.setup.page_size.to_bytes(Pages(self.state().running.as_ref().map_or(0, locked))).0
     }
 
     /// What is kept in memory, and why.
     pub(crate) fn view(&self) -> ProtectView {
         let state = self.state();
         let mut view = match &state.running {
-            Some(running) => running.shared.view(self.ground.page_size),
+            Some(running) => running.shared.view(self.setup.page_size),
             None => ProtectView::default(),
         };
         view.tunables = state.terms.tunables;

@@ -54,7 +54,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Thread {
     Worker,
-    Lookout,
+    Floor,
     Setter,
 }
 
@@ -124,16 +124,16 @@ impl Shared {
     }
 
     const fn bell(&self, whose: Thread) -> &EventFd {
-        let [worker, lookout, setter] = &self.bells;
+        let [worker, floor, setter] = &self.bells;
         match whose {
             Thread::Worker => worker,
-            Thread::Lookout => lookout,
+            Thread::Floor => floor,
             Thread::Setter => setter,
         }
     }
 
     fn ring_all(&self) {
-        [Thread::Worker, Thread::Lookout, Thread::Setter].into_iter().for_each(|whose| self.ring(whose));
+        [Thread::Worker, Thread::Floor, Thread::Setter].into_iter().for_each(|whose| self.ring(whose));
     }
 
     pub(super) fn ring(&self, whose: Thread) {
@@ -169,7 +169,7 @@ impl Shared {
     /// Once there is a soft tier the programs are to say when it has to go.
     fn ring_at_first(&self, tier: Tier, before: Pages, now: Pages) {
         if tier == Tier::Soft && before == Pages(0) && now > Pages(0) {
-            self.ring(Thread::Lookout);
+            self.ring(Thread::Floor);
         }
     }
 

@@ -4,11 +4,11 @@ mod holding;
 
 use super::{
     charges::Charges,
-    duty::{Duty, GLANCE},
+    duty_cycle::{DutyCycle, GLANCE},
+    locked_files::LockedFiles,
     opener::Opener,
     readings::Readings,
     shared::{Shared, Thread},
-    stock::Stock,
     times::{now, timeout_until},
 };
 use crate::guard::{Journal, Notices};
@@ -74,8 +74,8 @@ pub(super) struct Worker {
     /// What that was made for.
     budget: Budget,
     heat: Heat,
-    stock: Stock,
-    duty: Duty,
+    stock: LockedFiles,
+    duty: DutyCycle,
     uses: Vec<Use>,
     due: Nanos,
     hurries_until: Nanos,
@@ -104,8 +104,8 @@ impl Worker {
         }
         Ok(Self {
             heat: Heat::new(readings.page_size()),
-            stock: Stock::new(shared.locks().clone()),
-            duty: Duty::new(0, now()),
+            stock: LockedFiles::new(shared.locks().clone()),
+            duty: DutyCycle::new(0, now()),
             proc: Readings::proc().map_err(|error| error.to_string())?,
             charges,
             plan: Plan::default(),
@@ -182,7 +182,7 @@ impl Worker {
     fn begin_to_watch(&mut self) {
         let mut counts = self.shared.counts();
         let counted = counts.accesses().unwrap_or(0);
-        self.duty = Duty::new(counted, now());
+        self.duty = DutyCycle::new(counted, now());
         if counts.offers().accesses == Accesses::Nowhere {
             self.notices.say("working set: reads from the page cache cannot be seen here: files are ranked by what comes into it");
         } else if let Err(error) = counts.attach_reads() {

@@ -7,10 +7,10 @@ use super::{Allowance, Server, StartError};
 use crate::api::{
     fake::{BOB, Fake},
     listener::ListenError,
-    seats::SeatLimits,
+    slots::SlotLimits,
 };
-use plimsoll_api::client::{CallError, Client};
 use plimsoll_api::{
+    client::{CallError, Client},
     frame::Patience,
     message::{ClearResult, GetIncident, HistoryCall, SetLimitCall},
 };
@@ -53,7 +53,7 @@ fn daemon(allowance: Allowance) -> Daemon {
 
 fn patient(total: usize) -> Allowance {
     Allowance {
-        seats: SeatLimits { total, per_user: total, kept_for_root: 0 },
+        slots: SlotLimits { total, per_user: total, kept_for_root: 0 },
         patience: Patience { idle: DEADLINE, message: DEADLINE },
     }
 }
@@ -201,7 +201,7 @@ fn a_request_that_is_too_long_is_refused_without_being_kept() {
     assert_eq!(refused["error"], "io.plimsoll.Invalid");
     assert!(refused["parameters"]["message"].as_str().unwrap().contains("65536"));
     writing.join().unwrap();
-    daemon.until("the seat to be free", |server| server.connections() == 0);
+    daemon.until("the slot to be free", |server| server.connections() == 0);
     daemon.client().status().unwrap();
 }
 
@@ -224,7 +224,7 @@ fn the_deepest_nesting_that_is_parsed_fits_a_connections_stack() {
         write!(stream, "{{\"method\":\"io.plimsoll.Status\",\"parameters\":{{\"x\":{nested}}}}}\0").unwrap();
         assert_eq!(reply(&mut stream)["error"], "io.plimsoll.Invalid", "{depth}");
         drop(stream);
-        daemon.until("the seat to be free", |server| server.connections() == 0);
+        daemon.until("the slot to be free", |server| server.connections() == 0);
     }
 }
 
@@ -246,7 +246,7 @@ fn clients_that_say_nothing_or_half_lose_their_seats() {
 fn one_connection_too_many_is_told_so_and_gets_in_when_another_ends() {
     let daemon = daemon(patient(3));
     let held: Vec<_> = (0..3).map(|_| daemon.client()).collect();
-    daemon.until("three seats", |server| server.connections() == 3);
+    daemon.until("three slots", |server| server.connections() == 3);
     for _ in 0..50 {
         let refused = daemon.client().status().unwrap_err();
         assert!(
@@ -256,7 +256,7 @@ fn one_connection_too_many_is_told_so_and_gets_in_when_another_ends() {
     }
     assert_eq!(daemon.server().counts().turned_away, 50);
     drop(held);
-    daemon.until("free seats", |server| server.connections() == 0);
+    daemon.until("free slots", |server| server.connections() == 0);
     daemon.client().status().unwrap();
 }
 

@@ -2,9 +2,9 @@
 
 use super::{
     record::{RaisedEntry, Record},
-    words::{Deed, Large, LineFacts, NearFacts},
+    words::{ArrangedKill, Large, LineFacts, NearFacts},
 };
-use crate::{guard::report::Notices, state::StateError};
+use crate::{journal::Notices, state::StateError};
 use plimsoll_policy::{
     last_defence::ranking::{Compared, RAISED_MAX, Raised, choose, put_back, share},
     reason::Reason,
@@ -193,7 +193,7 @@ impl RaisedProcesses {
 
     /// Who of the raised has ended, and did so while the kernel's own OOM killer was at work. `watched`: the slice's own
     /// counts tell of this account.
-    pub(super) fn ended(&mut self, watched: impl Fn(Uid) -> bool) -> Vec<Deed> {
+    pub(super) fn ended(&mut self, watched: impl Fn(Uid) -> bool) -> Vec<ArrangedKill> {
         let mut deeds = Vec::new();
         for (uid, holder) in &mut self.holders {
             let gone = holder.pidfd.as_ref().is_some_and(|pidfd| pidfd.has_exited().unwrap_or(true));
@@ -204,7 +204,7 @@ impl RaisedProcesses {
             let now = oom_kills().ok().flatten();
             if now > holder.oom_kills && holder.oom_kills.is_some() && !watched(*uid) {
                 let victim = Some((holder.id, holder.usage));
-                deeds.push(Deed { uid: *uid, reason: Reason::LastDefenceOutOfMemory, victim });
+                deeds.push(ArrangedKill { uid: *uid, reason: Reason::LastDefenceOutOfMemory, victim });
             }
             holder.oom_kills = now;
         }

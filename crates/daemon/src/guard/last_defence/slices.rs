@@ -4,9 +4,9 @@ use super::{
     raised::save,
     record::{Record, Seen, SliceEntry},
     systemctl::Systemd,
-    words::{Deed, LineFacts},
+    words::{ArrangedKill, LineFacts},
 };
-use crate::guard::report::Notices;
+use crate::journal::Notices;
 use plimsoll_policy::{
     account::Action,
     last_defence::{
@@ -270,7 +270,7 @@ impl Slices {
         &mut self,
         (record, notices): (&mut Record, &mut Notices),
         mut dying: impl FnMut(Uid) -> Option<(VictimId, Pages)>,
-    ) -> Vec<Deed> {
+    ) -> Vec<ArrangedKill> {
         let mut deeds = Vec::new();
         self.watched.retain(|uid, watched| {
             let Ok(now) = watched.events.read() else {
@@ -282,7 +282,7 @@ impl Slices {
                 let ours = now.own_oom > watched.seen.own_oom;
                 let reason = if ours { Reason::LastDefenceMemoryMax } else { Reason::LastDefenceOutOfMemory };
                 for _ in 0..kills.min(DEEDS_MAX) {
-                    deeds.push(Deed { uid: *uid, reason, victim: dying(*uid) });
+                    deeds.push(ArrangedKill { uid: *uid, reason, victim: dying(*uid) });
                 }
                 // The limit is at fault first, and kills then: what it was at fault for counts until the kill is seen.
                 watched.seen = now.into();

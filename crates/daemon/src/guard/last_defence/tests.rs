@@ -1,6 +1,6 @@
 //! The worker with a systemctl and a cgroup tree made for the test, and with processes of its own.
 
-use super::{Ground, Large, LastDefence, LineFacts, NearFacts, Originals, Systemd, worker::Leftovers};
+use super::{Large, LastDefence, LineFacts, NearFacts, Originals, Setup, Systemd, worker::Leftovers};
 use crate::{
     guard::{Journal, Mailbox, Request, mailbox},
     offload::Offload,
@@ -108,7 +108,7 @@ impl Machine {
         let (mailbox, caller) = mailbox().unwrap();
         let (journal, said) = Journal::gather();
         let originals = Originals::default();
-        let ground = Ground {
+        let setup = Setup {
             config: LastDefenceConfig {
                 headroom: Headroom::Bytes(Bytes(100 * MIB)),
                 ..LastDefenceConfig::default()
@@ -120,7 +120,7 @@ impl Machine {
             caller,
             originals: originals.clone(),
         };
-        let defence = LastDefence::start(ground, &Offload::start().unwrap());
+        let defence = LastDefence::start(setup, &Offload::start().unwrap());
         Defence { defence: defence.unwrap(), mailbox, said, originals }
     }
 }

@@ -69,7 +69,7 @@ impl NearFacts {
 
 /// What the guard tells the worker.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum Message {
     /// These are all lines there are.
     Lines(Vec<LineFacts>),
     Near(Box<NearFacts>),
@@ -83,7 +83,7 @@ pub(super) enum Word {
 
 /// What the worker tells the guard: the kernel's own OOM killer took somebody of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deed {
+pub(crate) struct ArrangedKill {
     pub(crate) uid: Uid,
     pub(crate) reason: Reason,
     /// Who, and what it was charged when last looked at; `None`: the kernel's counters do not tell.

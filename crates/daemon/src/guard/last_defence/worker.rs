@@ -5,13 +5,11 @@ use super::{
     record::{Originals, Record},
     slices::Slices,
     systemctl::Systemd,
-    words::{Deed, LineFacts, Shared, Word},
+    words::{ArrangedKill, LineFacts, Message, Shared},
 };
 use crate::{
-    guard::{
-        report::{Journal, Notices},
-        request::{Caller, Request},
-    },
+    guard::request::{Caller, Request},
+    journal::{Journal, Notices},
     offload::{Haste, Lane, Offload, Waits},
     pace::Pace,
 };
@@ -39,7 +37,7 @@ use std::{
 
 /// What the worker starts with.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Setup {
     pub(crate) config: LastDefenceConfig,
     /// The folder that what was set is written down in.
     pub(crate) state: PathBuf,
@@ -61,7 +59,7 @@ const CREDIT_MS: u64 = 20;
 /// How words come to the worker.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    pub(super) queue: Receiver<Word>,
+    pub(super) queue: Receiver<Message>,
     pub(super) bell: Arc<EventFd>,
     /// Dropped at its end.
     pub(super) _ending: SyncSender<()>,
@@ -87,12 +85,12 @@ struct Worker {
 
 /// Has it work from now on, for as long as the lane is there.
 pub(super) fn start(
-    ground: Ground,
+    setup: Setup,
     inbox: Inbox,
     shared: Arc<Shared>,
     offload: &Offload,
 ) -> io::Result<Lane<()>> {
-    let Ground { config, state, systemd, mem_total, journal, caller, originals } = ground;
+    let Setup { config, state, systemd, mem_total, journal, caller, originals } = setup;
     let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
     let waits = Waits::new()?;
     waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
@@ -156,7 +154,7 @@ impl Worker {
         self.look();
         loop {
             match self.inbox.queue.try_recv() {
-                Ok(Word::Stop { undo }) => {
+                Ok(Message::Stop { undo }) => {
                     if undo {
                         self.undo();
                     }
@@ -198,7 +196,7 @@ impl Worker {
         }
     }
 
-    fn tell(&mut self, deed: Deed) {
+    fn tell(&mut self, deed: ArrangedKill) {
         if let Err(refusal) = self.caller.send(Request::LastDefence(deed)) {
             self.notices.say(format_args!(
                 "the kernel's OOM killer took a process of uid {}, which is not in the history: {refusal}",
@@ -207,15 +205,15 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, word: Word) {
+    fn take(&mut self, word: Message) {
         match word {
-            Word::Lines(lines) => {
+            Message::Lines(lines) => {
                 self.lines = lines.into_iter().map(|line| (line.uid, line)).collect();
                 self.apply_all();
             }
             // Told again by the next scan, as what found no room in the queue is.
-            Word::Near(facts) if self.pace.until(facts.line.uid) > now() => {}
-            Word::Near(facts) => {
+            Message::Near(facts) if self.pace.until(facts.line.uid) > now() => {}
+            Message::Near(facts) => {
                 let (uid, began) = (facts.line.uid, thread_cpu_time());
                 // First whom the kernel takes, which is quick, then what systemd is asked for.
                 if self.config.oom_score_adj {
@@ -227,19 +225,19 @@ impl Worker {
                 }
                 self.pace.spent(uid, thread_cpu_time().saturating_sub(began), now());
             }
-            Word::Far(uid) => {
+            Message::Far(uid) => {
                 let began = thread_cpu_time();
                 self.raised.put_back(uid, &mut self.record, &mut self.notices);
                 self.pace.spent(uid, thread_cpu_time().saturating_sub(began), now());
             }
-            Word::Configure(config) => {
+            Message::Configure(config) => {
                 self.config = config;
                 if !config.oom_score_adj {
                     self.raised.put_all_back(&mut self.record, &mut self.notices);
                 }
                 self.apply_all();
             }
-            Word::Stop { .. } => {}
+            Message::Stop { .. } => {}
         }
     }
 

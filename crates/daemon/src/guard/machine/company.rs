@@ -1,13 +1,17 @@
 //! Those who go with a victim: told to the service manager, signalled after it, or in a dry run only named.
 
 use super::MachineGuard;
-use crate::guard::{
-    census::{Belonging, Company, TREE_MAX, Tree},
-    groups::{Order, UnitMark},
-    hands::Hands,
-    kernel::Kernel,
-    kill::Kill,
-    population::Group,
+use crate::{
+    facts::cgroups::Group,
+    guard::{
+        context::Context,
+        kernel::Kernel,
+        kill::{
+            Kill,
+            cgroups::{Order, UnitMark},
+        },
+        selection::census::{Belonging, Company, TREE_MAX, Tree},
+    },
 };
 use plimsoll_policy::{
     human::escaped,
@@ -31,21 +35,21 @@ fn beginning(belonging: &Belonging) -> Option<UnitMark> {
     }
 }
 
-fn order<K: Kernel>(group: &Group, dry_run: bool, hands: &mut Hands<K>) {
-    let (cgroup, eligibility) = (group.clone(), hands.eligibility.clone());
-    let order = Order { cgroup, ordered: hands.now(), eligibility, dry_run };
-    if !hands.workers.groups.order(order) {
-        hands.notices.say("a cgroup was not killed with its victim: too many wait their turn");
+fn order<K: Kernel>(group: &Group, dry_run: bool, context: &mut Context<K>) {
+    let (cgroup, eligibility) = (group.clone(), context.eligibility.clone());
+    let order = Order { cgroup, ordered: context.now(), eligibility, dry_run };
+    if !context.workers.groups.order(order) {
+        context.notices.say("a cgroup was not killed with its victim: too many wait their turn");
     }
 }
 
 /// Before the first signal: the service manager is told.
-pub(super) fn announce<K: Kernel>(belonging: &Belonging, hands: &mut Hands<K>) {
+pub(super) fn announce<K: Kernel>(belonging: &Belonging, context: &mut Context<K>) {
     if let Some(unit) = beginning(belonging)
-        && !hands.workers.groups.mark(unit.clone())
+        && !context.workers.groups.mark(unit.clone())
     {
         let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
-        hands.notices.say(format_args!(
+        context.notices.say(format_args!(
             "systemd may hear too late why a process of {unit} was killed: the result of the unit may be signal"
         ));
     }
@@ -58,32 +62,32 @@ impl MachineGuard {
         &mut self,
         belonging: &Belonging,
         kill: &mut Kill<K>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) {
         let together = kill.victims().count();
         match &belonging.company {
             Company::Nobody => {}
             Company::Tree(tree) => {
-                let tree = self.of_this_moment(tree, hands);
+                let tree = self.of_this_moment(tree, context);
                 let before = self.census.unlooked();
                 for id in tree.members {
-                    self.end_one(id, kill, hands);
+                    self.end_one(id, kill, context);
                 }
                 let missed = self.census.unlooked().saturating_sub(before);
                 if missed > 0 {
-                    hands.notices.say(format_args!(
+                    context.notices.say(format_args!(
                         "of a victim's tree {missed} processes could not be looked at and were not ended"
                     ));
                 }
                 if tree.left > 0 {
-                    hands.notices.say(format_args!(
+                    context.notices.say(format_args!(
                         "of a victim's tree {TREE_MAX} processes were ended and {} more were not",
                         tree.left
                     ));
                 }
             }
             Company::Cgroup(group) => {
-                order(group, false, hands);
+                order(group, false, context);
                 // Who is in it is known to the thread that ends it.
                 self.census.spoil();
             }
@@ -91,7 +95,7 @@ impl MachineGuard {
         if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
             let others = kill.victims().count().saturating_sub(together);
             let killed = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
-            if !hands.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
+            if !context.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
                 // The number is for systemd's log alone.
             }
         }
@@ -99,11 +103,11 @@ impl MachineGuard {
     }
 
     /// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
-    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, hands: &mut Hands<K>) -> Tree {
+    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, context: &mut Context<K>) -> Tree {
         let mut tree = tree.clone();
-        if let Err(error) = self.list(hands) {
-            hands.notices.once("machine guard", &error);
-            hands.notices.say("of a victim's tree nobody else was ended: processes could not be listed");
+        if let Err(error) = self.list(context) {
+            context.notices.once("machine guard", &error);
+            context.notices.say("of a victim's tree nobody else was ended: processes could not be listed");
             return Tree::default();
         }
         tree.left = 0;
@@ -111,13 +115,13 @@ impl MachineGuard {
         tree
     }
 
-    fn end_one<K: Kernel>(&mut self, id: VictimId, kill: &mut Kill<K>, hands: &mut Hands<K>) {
-        let Some(candidate) = self.census.endable(id, &mut hands.kernel, &hands.eligibility) else {
+    fn end_one<K: Kernel>(&mut self, id: VictimId, kill: &mut Kill<K>, context: &mut Context<K>) {
+        let Some(candidate) = self.census.endable(id, &mut context.kernel, &context.eligibility) else {
             return;
         };
         // The victim itself, and those of its memory: they were signalled first.
-        if hands.flights.find(id).is_none() && !self.state.skipped(id) {
-            kill.send(&candidate, None, None, hands);
+        if context.pending.find(id).is_none() && !self.state.skipped(id) {
+            kill.send(&candidate, None, None, context);
         }
     }
 
@@ -127,28 +131,32 @@ impl MachineGuard {
         decision: &Decision,
         signal: Signal,
         belonging: &Option<Belonging>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Vec<Victim> {
         let mut ends: Vec<Candidate> = decision.together().copied().collect();
         if let (true, Signal::Kill, Some(belonging)) = (decision.dry_run, signal, belonging) {
             if let Some(unit) = beginning(belonging) {
                 let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
-                hands.notices.say(format_args!("dry run: would have marked the unit of {unit} for systemd"));
+                context
+                    .notices
+                    .say(format_args!("dry run: would have marked the unit of {unit} for systemd"));
             }
             match &belonging.company {
                 Company::Nobody => {}
                 Company::Tree(tree) => {
-                    let tree = self.of_this_moment(tree, hands);
+                    let tree = self.of_this_moment(tree, context);
                     for id in tree.members {
                         let known = ends.iter().any(|one| one.id() == id);
                         ends.extend(
-                            self.census.endable(id, &mut hands.kernel, &hands.eligibility).filter(|_| !known),
+                            self.census
+                                .endable(id, &mut context.kernel, &context.eligibility)
+                                .filter(|_| !known),
                         );
                     }
                 }
-                Company::Cgroup(group) => order(group, true, hands),
+                Company::Cgroup(group) => order(group, true, context),
             }
         }
-        ends.iter().map(|candidate| hands.ledger.victim(candidate)).collect()
+        ends.iter().map(|candidate| context.ledger.victim(candidate)).collect()
     }
 }

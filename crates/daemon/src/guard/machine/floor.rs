@@ -3,7 +3,10 @@
 
 use super::{CONFIRM_TRIES, MachineGuard, company::announce};
 use crate::guard::{
-    flights::Owner, hands::Hands, kernel::Kernel, kill::Kill, ledger::Entry, request::BelowFloor,
+    context::Context,
+    kernel::Kernel,
+    kill::{Kill, ledger::Entry, pending::Owner},
+    request::BelowFloor,
 };
 use plimsoll_policy::{
     incident::{Guard, Trigger, Victim},
@@ -48,16 +51,16 @@ impl MachineGuard {
     pub(crate) fn foremost<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
-        hands.kernel.begin_decision();
-        let mut found = self.in_order(among, hands)?;
+        context.kernel.begin_decision();
+        let mut found = self.in_order(among, context)?;
         let first = found.first();
-        if self.waits_for_looks(first, among, hands.now()) || self.waits_for_dying(first, among, hands) {
+        if self.waits_for_looks(first, among, context.now()) || self.waits_for_dying(first, among, context) {
             found.clear();
         }
         // Whoever is ended in the kernel may be gone before its incident is written.
-        hands.workers.biographer.read(found.iter().map(Candidate::id));
+        context.workers.names.read(found.iter().map(Candidate::id));
         Ok(found)
     }
 
@@ -65,12 +68,12 @@ impl MachineGuard {
     fn in_order<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Result<Vec<Candidate>, ProcessError> {
-        let moment = hands.now();
+        let moment = context.now();
         self.wanted_until = moment.saturating_add(WANTED);
-        self.keep_ready(moment, hands);
-        self.look(hands)?;
+        self.keep_ready(moment, context);
+        self.look(context)?;
         let mut found: Vec<Candidate> = Vec::with_capacity(FOREMOST_MAX);
         while found.len() < FOREMOST_MAX {
             let state = &self.state;
@@ -78,7 +81,7 @@ impl MachineGuard {
                 let is_found = || found.iter().any(|one| one.id() == victim);
                 is_passed_over(victim, state, among) || is_found()
             };
-            self.census.resolve(&mut hands.kernel, &hands.eligibility, skip);
+            self.census.resolve(&mut context.kernel, &context.eligibility, skip);
             let Some(next) = selection::rank_without(self.census.candidates(), skip).first().copied() else {
                 break;
             };
@@ -91,18 +94,18 @@ impl MachineGuard {
     fn surely_first<K: Kernel>(
         &mut self,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> Result<Option<Candidate>, ProcessError> {
-        hands.kernel.begin_decision();
+        context.kernel.begin_decision();
         for _ in 0..CONFIRM_TRIES {
-            let Some(first) = self.in_order(among, hands)?.first().copied() else {
+            let Some(first) = self.in_order(among, context)?.first().copied() else {
                 return Ok(None);
             };
-            if self.stands(first.id(), hands) {
+            if self.stands(first.id(), context) {
                 return Ok(Some(first));
             }
         }
-        Ok(self.in_order(among, hands)?.first().copied())
+        Ok(self.in_order(among, context)?.first().copied())
     }
 
     /// Whether one who could not be looked at may come before this one, and is waited for.
@@ -122,15 +125,15 @@ impl MachineGuard {
         &mut self,
         first: Option<&Candidate>,
         among: Option<&BTreeSet<Pid>>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) -> bool {
         let state = &self.state;
         let skip = |victim| is_passed_over(victim, state, among);
         first.is_some_and(|first| {
             self.floor_patience.waits_for_dying(
                 first,
-                (&self.census, &hands.flights),
-                &mut hands.kernel,
+                (&self.census, &context.pending),
+                &mut context.kernel,
                 skip,
             )
         })
@@ -138,44 +141,44 @@ impl MachineGuard {
 
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.
     /// The programs ask for it once, and count on its being done: while there is anybody, it waits only for who is being ended.
-    pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, hands: &mut Hands<K>) {
+    pub(crate) fn act_below_floor<K: Kernel>(&mut self, below: &BelowFloor, context: &mut Context<K>) {
         let among = below.among.as_ref();
         let first = match below.taken {
             // It was ended, and told, before: the programs may have asked for it first, and not waited for the answer.
-            Some((id, _)) if hands.flights.was_killed(id) => return,
+            Some((id, _)) if context.pending.was_killed(id) => return,
             Some((id, _)) => {
-                hands.kernel.begin_decision();
-                Some(self.known(id, hands))
+                context.kernel.begin_decision();
+                Some(self.known(id, context))
             }
-            None => match self.surely_first(among, hands) {
+            None => match self.surely_first(among, context) {
                 Ok(first) => first,
-                Err(error) => return hands.notices.once("working set", &error),
+                Err(error) => return context.notices.once("working set", &error),
             },
         };
         let Some(first) = first else {
-            if self.waits_for_looks(None, among, hands.now()) {
+            if self.waits_for_looks(None, among, context.now()) {
                 // That only the protected are left is not known yet: the next list will say.
                 return;
             }
             let entry = below.entry(Reason::WorkingsetFloorOnlyProtectedLeft);
-            let peers = self.peers(|_| true, hands);
-            hands.ledger.record(Entry { peers, ..entry });
+            let peers = self.peers(|_| true, context);
+            context.ledger.record(Entry { peers, ..entry });
             return;
         };
-        if below.taken.is_none() && self.waits_for_dying(Some(&first), among, hands) {
+        if below.taken.is_none() && self.waits_for_dying(Some(&first), among, context) {
             return;
         }
-        let belonging = self.census.belonging(first.id(), &mut hands.kernel, &hands.eligibility);
-        announce(&belonging, hands);
+        let belonging = self.census.belonging(first.id(), &mut context.kernel, &context.eligibility);
+        announce(&belonging, context);
         let mut kill = Kill::new(Owner::WorkingSet, Signal::Kill, below.entry(below.reason()));
-        self.end_memory_of(first, below.taken, &mut kill, hands);
+        self.end_memory_of(first, below.taken, &mut kill, context);
         if kill.is_empty() {
             // Gone by itself, and its memory with it: the next event finds out whether that is enough.
             return;
         }
-        self.end_together(&belonging, &mut kill, hands);
-        let peers = self.peers(|one| kill.victims().all(|victim| victim.id() != one.id()), hands);
-        kill.conclude(peers, hands);
+        self.end_together(&belonging, &mut kill, context);
+        let peers = self.peers(|one| kill.victims().all(|victim| victim.id() != one.id()), context);
+        kill.conclude(peers, context);
     }
 
     /// Signals a victim that was not yet, and in any case those who share its memory.
@@ -184,7 +187,7 @@ impl MachineGuard {
         first: Candidate,
         taken: Option<(VictimId, Nanos)>,
         kill: &mut Kill<K>,
-        hands: &mut Hands<K>,
+        context: &mut Context<K>,
     ) {
         let together: Vec<Candidate> = self
             .census
@@ -196,11 +199,11 @@ impl MachineGuard {
         for candidate in std::iter::once(first).chain(together) {
             match taken {
                 Some((id, moment)) if id == candidate.id() => {
-                    kill.add(&candidate, hands.kernel.hold(id.pid, id.start_ns).ok(), moment);
+                    kill.add(&candidate, context.kernel.hold(id.pid, id.start_ns).ok(), moment);
                 }
                 Some(_) | None => {
-                    let note = kill.intend(&candidate, hands);
-                    kill.send(&candidate, note, None, hands);
+                    let note = kill.intend(&candidate, context);
+                    kill.send(&candidate, note, None, context);
                 }
             }
             if kill.is_empty() {
@@ -210,16 +213,17 @@ impl MachineGuard {
     }
 
     /// Whom those who went were compared with.
-    fn peers<K: Kernel>(&self, stays: impl Fn(&Candidate) -> bool, hands: &Hands<K>) -> Vec<Victim> {
+    fn peers<K: Kernel>(&self, stays: impl Fn(&Candidate) -> bool, context: &Context<K>) -> Vec<Victim> {
         let peers = selection::select(self.census.candidates(), |_| true).peers;
-        peers.iter().filter(|one| stays(one)).map(|one| hands.ledger.victim(one)).collect()
+        peers.iter().filter(|one| stays(one)).map(|one| context.ledger.victim(one)).collect()
     }
 
     /// As the list has it that the programs were given a moment ago.
-    fn known<K: Kernel>(&self, id: VictimId, hands: &mut Hands<K>) -> Candidate {
+    fn known<K: Kernel>(&self, id: VictimId, context: &mut Context<K>) -> Candidate {
         let listed = self.census.candidates().iter().find(|one| one.id() == id).copied();
         listed.unwrap_or_else(|| {
-            let process = hands.kernel.process(id.pid).ok().filter(|process| process.start_ns == id.start_ns);
+            let process =
+                context.kernel.process(id.pid).ok().filter(|process| process.start_ns == id.start_ns);
             Candidate {
                 usage: process.map_or(Reading::Unreadable, |process| process.usage()),
                 standing: Standing::Dying,

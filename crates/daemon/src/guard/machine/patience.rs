@@ -1,7 +1,7 @@
 //! What is waited for before somebody is selected: those who could not be looked at, and the memory of those who are on their
 //! way out. Neither for long: memory runs out meanwhile.
 
-use crate::guard::{census::Census, flights::Flights, kernel::Kernel};
+use crate::guard::{kernel::Kernel, kill::pending::PendingKills, selection::census::Census};
 use plimsoll_policy::{
     selection::Candidate,
     units::{Nanos, Pages},
@@ -67,13 +67,13 @@ impl Patience {
     pub(super) fn waits_for_dying<K: Kernel>(
         &mut self,
         first: &Candidate,
-        (census, flights): (&Census, &Flights<K>),
+        (census, pending): (&Census, &PendingKills<K>),
         kernel: &mut K,
         skip: impl Fn(VictimId) -> bool,
     ) -> bool {
         let now = kernel.now();
         let half = Pages((first.usage.latest().unwrap_or_default().0 >> 1).max(1));
-        let killed = flights.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
+        let killed = pending.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
         let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, kernel)).collect();
         dying.retain(|id| !skip(*id) && self.is_in_time(*id, now));
         if dying.is_empty() {

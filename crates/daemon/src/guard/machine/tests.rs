@@ -1,6 +1,6 @@
 mod town;
 
-use crate::guard::census::TREE_MAX;
+use crate::guard::selection::census::TREE_MAX;
 use plimsoll_policy::{
     machine::MachineConfig,
     preference::{Effect, Pattern, Rule, Rules, Scope},

@@ -15,15 +15,15 @@ mod seam;
 mod world;
 
 use super::{
-    Change, Guard, Hands, Journal, Ledger, Notices, Reload, Request, Setup, Workers,
-    examiner::{Docket, Examiner, Findings},
+    Change, Context, Guard, Journal, Ledger, Notices, Reload, Request, Setup, Workers,
     kernel::Held as _,
     mailbox,
+    selection::judge::{Judge, JudgeAnswer, JudgeRequest},
 };
 use crate::{
     api::control::Refusal,
+    foreign_kills::ForeignKills,
     history::{Inheritance, Recorded},
-    obituary::Obituary,
     sampler::Sampler,
 };
 use entries::Maps;
@@ -75,7 +75,7 @@ struct Simulation {
     /// What was recorded: the notes that outlive a daemon tell the next one.
     deeds: Vec<(VictimId, Outcome, u64)>,
     /// What the daemon wants judged.
-    dockets: Option<Receiver<Docket>>,
+    judge_requests: Option<Receiver<JudgeRequest>>,
     /// The driver's own numbers: the machine's are drawn as the daemon calls.
     random: Random,
     stalled_until: u64,
@@ -147,7 +147,7 @@ impl Simulation {
             book: Arc::new(book),
             next_incident: 1,
             deeds: Vec::new(),
-            dockets: None,
+            judge_requests: None,
             random,
             stalled_until: 0,
             crashes: 0,
@@ -168,15 +168,15 @@ impl Simulation {
         let (writer, recorded) = Recorded::by_a_writer(100_000);
         self.recorded = recorded;
         let (mailbox, _) = mailbox().unwrap();
-        let (examiner, dockets) = Examiner::by_another();
-        self.dockets = Some(dockets);
+        let (judge, judge_requests) = Judge::by_another();
+        self.judge_requests = Some(judge_requests);
         let page_size = PageSize::from_bytes(PAGE_BYTES).unwrap();
         let ledger = Ledger::new(writer, self.next_incident, page_size);
         let (kernel, reaper) = (self.machine.clone(), self.machine.clone());
         let mut guard = Guard::new(Setup {
-            hands: Hands {
-                workers: Workers { examiner, ..Workers::mute() },
-                ..Hands::mute(kernel, reaper, ledger, Notices::new(Journal::mute()))
+            context: Context {
+                workers: Workers { judge, ..Workers::mute() },
+                ..Context::mute(kernel, reaper, ledger, Notices::new(Journal::mute()))
             },
             pins: Pins::new(Path::new("/nonexistent")),
             book: Arc::new(LineBook::new(UidRange::default())),
@@ -188,7 +188,7 @@ impl Simulation {
             reload: Reload(Box::new(|| {})),
             // What it does is at most one more wake-up, of which there are enough.
             sampler: Sampler::absent(),
-            obituary: Obituary::absent(),
+            foreign_kills: ForeignKills::absent(),
         });
         self.machine.daemon_begins();
         self.world().load_if_absent();
@@ -238,7 +238,7 @@ impl Simulation {
     /// Whether the daemon's `ppoll` would return.
     fn is_ready(&self, guard: &Guard<Machine>) -> bool {
         let due = guard.next_deadline().is_some_and(|due| due.0 <= self.now());
-        let gone = guard.hands.flights.awaited().any(|held| held.has_exited().unwrap());
+        let gone = guard.context.pending.awaited().any(|held| held.has_exited().unwrap());
         due || gone || SimRecords::any(&self.machine)
     }
 
@@ -268,12 +268,12 @@ impl Simulation {
     /// Somebody judges what the daemon wants judged, later or never.
     fn judge(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
-        let docket = self.dockets.as_ref().and_then(|dockets| dockets.try_recv().ok());
-        let lives = docket.is_none_or(|Docket { user, cases, eligibility }| {
+        let request = self.judge_requests.as_ref().and_then(|judge_requests| judge_requests.try_recv().ok());
+        let lives = request.is_none_or(|JudgeRequest { user, cases, eligibility }| {
             let judged = cases.into_iter().filter_map(|case| self.world().verdict(case));
             let verdicts = judged.collect();
             self.guarded(&mut guard, |guard| {
-                guard.answer(Request::Examined(Findings {
+                guard.answer(Request::Judged(JudgeAnswer {
                     user,
                     verdicts,
                     rules: eligibility.rules,
@@ -456,10 +456,13 @@ impl Simulation {
         let Some(guard) = &self.guard else { return };
         let due = guard.next_deadline();
         let waiting = guard.attached.as_ref().map(|attached| {
-            (attached.near.clone(), attached.watched.values().any(super::attached::Watch::is_waiting))
+            (
+                attached.near.clone(),
+                attached.watched.values().any(crate::guard::limits::attached::Watch::is_waiting),
+            )
         });
         let idle = due.is_none()
-            && guard.hands.flights.is_empty()
+            && guard.context.pending.is_empty()
             && waiting.is_none_or(|(near, any)| near.is_empty() && !any);
         assert!(idle, "{}", self.fail("the daemon waits for something when everybody has gone"));
         // Far from every line a lost exit stays charged, because nothing is done for nobody; a look at it puts it right.

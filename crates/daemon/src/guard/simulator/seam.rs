@@ -4,9 +4,12 @@ use super::{
     entries::{Entry, Maps},
     world::{DAEMON, World},
 };
-use crate::guard::{
-    kernel::{Held, Kernel, Programs, Reaps, Records},
-    population::{Group, Growth, NotKnown, Population, Seen, Source},
+use crate::{
+    facts::cgroups::{Group, NotKnown},
+    guard::{
+        kernel::{Held, Kernel, Programs, Reaps, Records},
+        selection::population::{Growth, Population, Seen, Source},
+    },
 };
 use plimsoll_policy::{
     preference::{Mark, Scope},

@@ -6,7 +6,7 @@ use super::{
     oracle::Oracle,
     random::Random,
 };
-use crate::guard::examiner::{Case, Verdict};
+use crate::guard::selection::judge::{Judged, Unjudged};
 use plimsoll_policy::{
     preference::{Judge, Judgement, Scope},
     selection::{Protection, Weight},
@@ -313,10 +313,10 @@ impl World {
     }
 
     /// What comes of a case, as `/proc` shows the process now.
-    pub(super) fn verdict(&self, case: Case) -> Option<Verdict> {
+    pub(super) fn verdict(&self, case: Unjudged) -> Option<Judged> {
         let process = self.processes.get(&case.id.pid.0).filter(|one| one.start_ns == case.id.start_ns)?;
         let judgement = self.memories[&process.mm?].judgement;
-        Some(Verdict { case, uid: Uid(process.uid), judgement })
+        Some(Judged { case, uid: Uid(process.uid), judgement })
     }
 
     /// Used by a process that is not told of it yet.

@@ -1,11 +1,7 @@
 //! What the worker holds: what the plan says, as far as it can be opened and no cgroup loses more than its share by it.
 
 use super::{LASTING, Worker};
-use crate::workingset::{
-    locking::Locking,
-    stock::Refused,
-    view::{self, Held},
-};
+use crate::workingset::{locked_files::Refused, locking::Locking, view, view::Held};
 use plimsoll_policy::{
     units::{Bytes, Nanos},
     workingset::{Barred, Budget, plan},

@@ -1,16 +1,17 @@
 //! A machine that is a list of processes, for the machine guard alone: what it sees, whom it signals, and how often it looked.
 
 use super::super::MachineGuard;
-use crate::offload::Offload;
 use crate::{
+    facts::cgroups::{Group, NotKnown},
     guard::{
         BelowFloor, Eligibility, Journal, Ledger, Notices, Workers,
-        groups::Groups,
-        hands::Hands,
+        context::Context,
         kernel::{Held, Kernel, Reaps},
-        population::{Group, Growth, NotKnown, Population, Seen, Source},
+        kill::cgroups::CgroupKiller,
+        selection::population::{Growth, Population, Seen, Source},
     },
     history::Recorded,
+    offload::Offload,
 };
 use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
@@ -31,7 +32,14 @@ use plimsoll_sys::{
     },
 };
 use plimsoll_wire::text::{Comm, Meminfo};
-use std::{cell::RefCell, collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, sync::mpsc::Receiver};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    io,
+    path::Path,
+    rc::Rc,
+    sync::{Arc, mpsc::Receiver},
+};
 
 /// The first process of this number.
 pub(super) const fn id(pid: u32) -> VictimId {
@@ -382,7 +390,7 @@ impl Reaps for Town {
 /// A machine guard of a town, with what it works with.
 pub(super) struct Guarded {
     guard: MachineGuard,
-    hands: Hands<Town>,
+    context: Context<Town>,
     recorded: Recorded,
     lines: Receiver<String>,
     told: RefCell<(Vec<String>, Incidents)>,
@@ -392,13 +400,14 @@ impl Guarded {
     pub(super) fn new(town: &Town, config: MachineConfig, rules: Rules) -> Self {
         let (writer, recorded) = Recorded::by_a_writer(1000);
         let (journal, lines) = Journal::gather();
-        let groups = Groups::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
+        let groups =
+            CgroupKiller::new(&Offload::start().unwrap(), &journal, &ReaperHandle::default()).unwrap();
         let ledger = Ledger::new(writer, 1, page_size());
         let eligibility = Eligibility { rules: Arc::new(rules), ..Eligibility::default() };
-        let mute = Hands::mute(town.clone(), town.clone(), ledger, Notices::new(journal));
+        let mute = Context::mute(town.clone(), town.clone(), ledger, Notices::new(journal));
         Self {
             guard: MachineGuard::new(config),
-            hands: Hands { workers: Workers { groups, ..Workers::mute() }, eligibility, ..mute },
+            context: Context { workers: Workers { groups, ..Workers::mute() }, eligibility, ..mute },
             recorded,
             lines,
             told: RefCell::default(),
@@ -408,9 +417,9 @@ impl Guarded {
     /// It is time to look.
     pub(super) fn tend(&mut self) {
         let due = self.guard.due().0;
-        let now = self.hands.kernel.now();
-        self.hands.kernel.passes(due.saturating_sub(now));
-        self.guard.tend(&mut self.hands);
+        let now = self.context.kernel.now();
+        self.context.kernel.passes(due.saturating_sub(now));
+        self.guard.tend(&mut self.context);
     }
 
     /// Clean file memory is below its floor, and the programs could take nobody.
@@ -420,44 +429,44 @@ impl Guarded {
 
     /// They took this one.
     pub(super) fn programs_take(&mut self, pid: u32) {
-        self.hands.kernel.dies(pid);
-        self.below_floor(Some((id(pid), Nanos(self.hands.kernel.now()))));
+        self.context.kernel.dies(pid);
+        self.below_floor(Some((id(pid), Nanos(self.context.kernel.now()))));
     }
 
     fn below_floor(&mut self, taken: Option<(VictimId, Nanos)>) {
         let below = BelowFloor {
-            noticed: Nanos(self.hands.kernel.now()),
+            noticed: Nanos(self.context.kernel.now()),
             clean: Pages(10),
             line: Pages(100),
             taken,
             among: None,
         };
-        self.guard.act_below_floor(&below, &mut self.hands);
+        self.guard.act_below_floor(&below, &mut self.context);
     }
 
     /// Whom the programs are to be told.
     pub(super) fn foremost(&mut self) -> Vec<u32> {
-        let order = self.guard.foremost(None, &mut self.hands).unwrap();
+        let order = self.guard.foremost(None, &mut self.context).unwrap();
         order.iter().map(|one| one.pid.0).collect()
     }
 
     /// Somebody else's victim is gone.
     pub(super) fn settle(&mut self) -> Nanos {
-        let now = Nanos(self.hands.kernel.now());
-        self.hands.flights.settle(&self.hands.ledger, now, |_| ());
+        let now = Nanos(self.context.kernel.now());
+        self.context.pending.settle(&self.context.ledger, now, |_| ());
         now
     }
 
     /// A victim is gone, and its memory back.
     pub(super) fn freed(&mut self, pid: u32) {
         let now = self.settle();
-        let others = self.hands.flights.count_of(|_| true) > 0;
-        self.guard.freed(id(pid), others, self.hands.workers.groups.busy(), now);
+        let others = self.context.pending.count_of(|_| true) > 0;
+        self.guard.freed(id(pid), others, self.context.workers.groups.busy(), now);
     }
 
     /// A cgroup is being ended, or is not any more.
     pub(super) fn is_ending(&self, ending: bool) {
-        self.hands.workers.groups.occupy(ending);
+        self.context.workers.groups.occupy(ending);
     }
 
     pub(super) fn configure(&mut self, config: MachineConfig) {
@@ -479,7 +488,7 @@ impl Guarded {
     /// All that was said in the journal, once the other threads have nothing more to say.
     pub(super) fn said(&self) -> Vec<String> {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while self.hands.workers.groups.busy() && std::time::Instant::now() < end {
+        while self.context.workers.groups.busy() && std::time::Instant::now() < end {
             std::thread::yield_now();
         }
         let mut told = self.told.borrow_mut();

@@ -1,0 +1,77 @@
+//! The API with no daemon behind it: what comes in is taken apart as ever, and every call is refused. For fuzzers.
+
+use super::{
+    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    dialogue,
+    peer::Peer,
+};
+use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
+use plimsoll_policy::{
+    incident::Incident,
+    lines::{Cleared, Target},
+    units::Uid,
+    workingset::TunableChange,
+};
+
+#[derive(Debug)]
+struct Unattended;
+
+fn refuse<T>() -> Result<T, Refusal> {
+    Err(Refusal::Unavailable("nobody is here".to_owned()))
+}
+
+impl Control for Unattended {
+    fn standing(&self) -> Result<Standing, Refusal> {
+        refuse()
+    }
+
+    fn status(&self, _: Peer) -> Result<Status, Refusal> {
+        refuse()
+    }
+
+    fn limits(&self, _: Peer, _: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+        refuse()
+    }
+
+    fn running(&self) -> Vec<Uid> {
+        Vec::new()
+    }
+
+    fn set_limit(&self, _: Peer, _: SetLimit) -> Result<(), Refusal> {
+        refuse()
+    }
+
+    fn clear_limit(&self, _: Peer, _: Target) -> Result<Cleared, Refusal> {
+        refuse()
+    }
+
+    fn protection(&self, _: Peer) -> Result<ProtectView, Refusal> {
+        refuse()
+    }
+
+    fn set_protection(&self, _: Peer, _: &[TunableChange]) -> Result<(), Refusal> {
+        refuse()
+    }
+
+    fn history(&self, _: Peer, _: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
+        refuse()
+    }
+
+    fn incident(&self, _: Peer, _: Pick) -> Result<Incident, Refusal> {
+        refuse()
+    }
+}
+
+/// The answer to one request, both without the NUL that ends a message; empty where none is wanted.
+#[must_use]
+pub fn answer(request: &[u8]) -> Vec<u8> {
+    let peer = Peer { uid: Uid(60_000), owner: Uid(60_000), pid: None };
+    let (mut answer, _) = dialogue::answer(&Unattended, peer, request);
+    if answer.last() == Some(&0) {
+        answer.pop();
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! What has to be read of processes and cgroups, off the guard thread: whoever reads it may have to wait.
+
+pub(crate) mod cgroups;
+pub(crate) mod cmdlines;
+pub(crate) mod copied;
+pub(crate) mod names;
+pub(crate) mod patient;

@@ -1,0 +1,81 @@
+//! What the worker is told, and what it shows.
+
+use super::kill::KillFacts;
+use crate::guard::ArrangedKill;
+use nix::sys::eventfd::EventFd;
+use plimsoll_sys::bpf::OomKills;
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, mpsc::SyncSender};
+
+/// What the worker is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// The program is there.
+    Equip(Box<OomKills>),
+    /// The last defence has seen that the kernel took somebody.
+    ArrangedKill(ArrangedKill),
+    /// Another killer took somebody.
+    Foreign(Box<KillFacts>),
+    Stop,
+}
+
+/// What is in force, in words, for `status`.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Victims are told by the kernel.
+    pub(super) told: AtomicBool,
+    pub(super) kernel: Mutex<String>,
+    pub(super) programs: Mutex<String>,
+    /// The guard ends.
+    pub(super) stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn set(place: &Mutex<String>, words: String) {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    pub(super) fn get(place: &Mutex<String>) -> String {
+        place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How to reach the worker; clone it for each place that has something to tell it.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller {
+    pub(super) words: SyncSender<Message>,
+    pub(super) bell: Arc<EventFd>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Teller {
+    /// Hands over the program, once it is loaded.
+    pub(crate) fn equip(&self, kills: OomKills) {
+        self.send_waiting(Message::Equip(Box::new(kills)));
+    }
+
+    /// Says why there is no program.
+    pub(crate) fn cannot(&self, why: &str) {
+        Shared::set(&self.shared.kernel, format!("not heard of: {why}"));
+    }
+
+    /// Tells of what another killer did. Waits for room.
+    pub(super) fn foreign(&self, death: KillFacts) {
+        self.send_waiting(Message::Foreign(Box::new(death)));
+    }
+
+    pub(super) fn say_programs(&self, words: String) {
+        Shared::set(&self.shared.programs, words);
+    }
+
+    fn send_waiting(&self, word: Message) {
+        if self.words.send(word).is_ok() {
+            self.ring();
+        }
+    }
+
+    pub(super) fn ring(&self) {
+        if self.bell.write(1).is_err() {
+            // It rings already, and is readable until it is read: a second ring adds nothing.
+        }
+    }
+}

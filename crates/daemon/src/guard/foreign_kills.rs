@@ -1,0 +1,106 @@
+//! Kills that were not ours, written down: the guard numbers incidents, and adds what it alone knows of an account.
+
+use super::{
+    Guard,
+    kernel::{Kernel, Programs as _},
+    kill::ledger::Entry,
+    last_defence::ArrangedKill,
+};
+use crate::foreign_kills::{ForeignKill, KillFacts};
+use plimsoll_policy::{
+    account::Account,
+    incident::{Guard as Side, Outcome, Trigger, Victim},
+    reason::Reason,
+    units::{Bytes, Pages},
+    victim::Signal,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+impl<K: Kernel> Guard<K> {
+    /// Unless it was written down before.
+    pub(super) fn record_once(&mut self, deceased: ForeignKill, written: &AtomicBool) {
+        // Only this thread sets it.
+        if !written.swap(true, Ordering::Relaxed) {
+            self.record_deceased(deceased);
+        }
+    }
+
+    pub(super) fn record_deceased(&mut self, deceased: ForeignKill) {
+        match deceased {
+            ForeignKill::Known(death) => self.record_death(*death),
+            ForeignKill::Arranged(deed) => self.record_last_defence(&deed),
+            ForeignKill::Unrecorded(count) => {
+                let reason = Reason::KernelKillsNotRecorded.text();
+                let entry =
+                    Entry { signal: Some(Signal::Kill), ..Entry::new(Side::Kernel, Trigger::Kernel, reason) };
+                self.context.ledger.record_number(entry, count);
+            }
+        }
+    }
+
+    fn record_death(&mut self, death: KillFacts) {
+        let signal = match death.action {
+            Outcome::Term => Signal::Term,
+            Outcome::Kill | Outcome::Deny | Outcome::Notify | Outcome::Refuse => Signal::Kill,
+        };
+        // An earlier daemon wrote it down, and died before it gave the kernel's record back.
+        if death.id().is_some_and(|id| self.context.ledger.inherited(id, signal).is_some()) {
+            return;
+        }
+        let KillFacts { time, account, reason, victims, origin, arranged, .. } = death;
+        let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
+        let held = self.context.ledger.page_size().to_pages(Bytes(held));
+        let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
+        let line = account.and_then(|Account::User(uid)| {
+            self.attached.as_mut().and_then(|attached| attached.limits.account(uid).ok().flatten())
+        });
+        let followed = line.is_some();
+        let line = line.filter(|_| arranged.is_some());
+        let (guard, trigger) = if arranged.is_some() {
+            (Side::Limits, Trigger::LastDefence)
+        } else {
+            (Side::Kernel, Trigger::Kernel)
+        };
+        let entry = Entry {
+            account,
+            signal: Some(signal),
+            crossed: Some(time),
+            // The account's may be back by now: then what its victim held says more.
+            usage: line.map_or(Pages(0), |line| line.usage).max(held),
+            hard: line.map(|line| line.effective.unwrap_or(line.hard)),
+            victims,
+            origin: Some(origin),
+            ..Entry::new(guard, trigger, reason.text())
+        };
+        self.context.ledger.record_followed(entry, followed);
+    }
+
+    /// Writes down whom the kernel's own OOM killer took of an account that has a line.
+    pub(super) fn record_last_defence(&mut self, deed: &ArrangedKill) {
+        let account =
+            self.attached.as_mut().and_then(|attached| attached.limits.account(deed.uid).ok().flatten());
+        let victims = deed.victim.iter().map(|(id, usage)| Victim {
+            pid: id.pid,
+            start_ns: id.start_ns,
+            uid: deed.uid,
+            comm: String::new(),
+            cmdline: None,
+            cgroup: None,
+            usage_bytes: self.context.ledger.page_size().to_bytes(*usage).0,
+            weight_permille: None,
+            session: false,
+        });
+        let entry = Entry {
+            signal: Some(Signal::Kill),
+            // Its memory may be back by now: then what it was charged says more.
+            usage: account
+                .map(|account| account.usage)
+                .max(deed.victim.map(|(_, usage)| usage))
+                .unwrap_or_default(),
+            hard: account.map(|account| account.effective.unwrap_or(account.hard)),
+            victims: victims.collect(),
+            ..Entry::of_line(deed.uid, Trigger::LastDefence, deed.reason)
+        };
+        self.context.ledger.record(entry);
+    }
+}

@@ -1,0 +1,164 @@
+//! Lines into the programs: what is drawn is what the book says, and nothing is attached when it says nothing.
+
+use super::{
+    attached::Attached,
+    undrawn::{MORE_ACCOUNTS, named},
+    wanted::Wanted,
+};
+use crate::{
+    api::control::Refusal,
+    guard::{
+        Guard,
+        kernel::{Kernel, Programs as _},
+        last_defence::LineFacts,
+        request::Change,
+    },
+    tmalloc::Message,
+};
+use plimsoll_policy::{
+    lines::LineBook,
+    units::{PageSize, Uid},
+};
+use plimsoll_sys::bpf::BpfError;
+use std::{collections::BTreeSet, sync::Arc};
+
+impl From<BpfError> for Refusal {
+    fn from(error: BpfError) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+impl<K: Kernel> Guard<K> {
+    /// Brings the programs to what the book says.
+    pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: Change) -> Result<(), Refusal> {
+        let before = core::mem::replace(&mut self.book, Arc::clone(book));
+        let drawn = self.draw_book(change);
+        if let Err(refusal) = &drawn {
+            self.book = before;
+            self.take_back(change, refusal);
+        } else {
+            self.undrawn.failed = None;
+        }
+        self.context.tmalloc.tell(Message::Lines);
+        drawn
+    }
+
+    /// A change failed: what there was before it is in force again, or is known not to be.
+    fn take_back(&mut self, change: Change, refusal: &Refusal) {
+        self.undrawn.failed = match change {
+            Change::All => Some(refusal.to_string()),
+            // Loaded for the first line, which was not drawn: nothing stays attached for nobody. What a daemon before this
+            // one left in force stays in force.
+            Change::One { .. } if self.book.is_empty() => {
+                self.attached = None;
+                self.context.kernel.remove(&self.pins).err().map(|error| error.to_string())
+            }
+            // Nothing was left half drawn.
+            Change::One { .. } if matches!(refusal, Refusal::Unavailable(_)) => return,
+            Change::One { .. } => self.draw_book(Change::All).err().map(|refusal| refusal.to_string()),
+        };
+        if let Some(why) = &self.undrawn.failed {
+            self.context.notices.say(format_args!("lines are NOT in force: {why}"));
+        }
+    }
+
+    /// There are lines, and the programs for them cannot be had.
+    pub(crate) fn leave_undrawn(&mut self, why: String) {
+        self.context
+            .notices
+            .say(format_args!("lines are NOT in force, unless an earlier daemon left some: {why}"));
+        self.undrawn.failed = Some(why);
+    }
+
+    fn draw_book(&mut self, change: Change) -> Result<(), Refusal> {
+        if self.book.is_empty() {
+            self.take_last_records();
+            self.attached = None;
+            self.undrawn.without_account.clear();
+            self.tell_lines()?;
+            return Ok(self.context.kernel.remove(&self.pins).map(|_| ())?);
+        }
+        let (book, mem_total, page_size) =
+            (Arc::clone(&self.book), self.mem_total, self.context.ledger.page_size());
+        self.tell_folded_of(|uid| book.resolve(uid, mem_total, page_size).is_none());
+        let mut replaced = match self.attached {
+            Some(_) => None,
+            None => Attached::adopt_replaced(&self.context.kernel, &self.pins),
+        };
+        self.hear_out(replaced.as_mut());
+        let attached = match self.attached.take() {
+            Some(attached) => attached,
+            None => Attached::adopt(&self.context.kernel, &self.pins)?,
+        };
+        let attached = self.attached.insert(attached);
+        attached.limits.attend(self.context.config.triggers.kernel)?;
+        attached.limits.protect_exes(self.context.eligibility.shield.executables())?;
+        self.context.eligibility.shield.protect_cgroups(&attached.limits)?;
+        let mut wanted =
+            Wanted::of(&self.book, change, (self.mem_total, page_size), self.context.config.dry_run);
+        let drawn = wanted.draw(attached, &mut self.context.kernel);
+        let Wanted { without, gave_way, refused, .. } = wanted;
+        self.tell_without(without, &gave_way);
+        drawn?;
+        // Both are in force until the switch, so that there is no gap. What the old ones did is heard before it, because
+        // it is gone with a daemon that dies behind it, and what they did last, after it.
+        self.hear_out(replaced.as_mut());
+        if let Some(attached) = &mut self.attached {
+            attached.limits.take_place()?;
+        }
+        self.hear_out(replaced.as_mut());
+        self.enforce_now()?;
+        self.tell_lines()?;
+        match refused {
+            Some(uid) => {
+                Err(Refusal::Unavailable(format!("no line can be drawn for user:{uid}: {MORE_ACCOUNTS}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the last defence which lines there are.
+    pub(crate) fn tell_lines(&mut self) -> Result<(), BpfError> {
+        let page_size = self.page_size();
+        let accounts = match &mut self.attached {
+            Some(attached) => attached.limits.accounts()?,
+            None => Vec::new(),
+        };
+        self.context
+            .last_defence
+            .lines(accounts.iter().map(|account| LineFacts::new(account, page_size)).collect());
+        Ok(())
+    }
+
+    /// Says whom no account was left for: users of whom the administrator drew a line, and those who run something and had to
+    /// give theirs up for one. Once, however often lines are drawn.
+    fn tell_without(&mut self, without: BTreeSet<Uid>, gave_way: &BTreeSet<Uid>) {
+        if without == self.undrawn.without_account && gave_way.is_empty() {
+            return;
+        }
+        let numbered = self.book.numbered_uids();
+        let (by_number, members): (BTreeSet<Uid>, BTreeSet<Uid>) =
+            without.iter().copied().partition(|uid| numbered.contains(uid));
+        if !members.is_empty() {
+            let count = members.len();
+            self.context.notices.say(format_args!("{count} members of groups have no line: {MORE_ACCOUNTS}"));
+        }
+        if !by_number.is_empty() {
+            self.context
+                .notices
+                .say(format_args!("no line is in force for {}: {MORE_ACCOUNTS}", named(&by_number)));
+        }
+        if !gave_way.is_empty() {
+            self.context.notices.say(format_args!(
+                "{} gave way to lines that the administrator drew by number, and have none: {MORE_ACCOUNTS}",
+                named(gave_way)
+            ));
+        }
+        self.undrawn.without_account = without;
+    }
+
+    /// Pages and bytes, for those who show them.
+    pub(crate) fn page_size(&self) -> PageSize {
+        self.context.ledger.page_size()
+    }
+}

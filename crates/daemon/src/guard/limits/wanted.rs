@@ -1,0 +1,331 @@
+//! The lines as they should be, and the order in which they are drawn: when accounts run out, the administrator's lines by
+//! number come first.
+
+use super::attached::Attached;
+use crate::guard::{
+    kernel::{Kernel, Programs as _},
+    request::Change,
+};
+use plimsoll_policy::{
+    account::Action,
+    lines::{LineBook, Place, Resolved, Target},
+    units::{Bytes, PageSize, Uid},
+};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, DefaultLine, Enforce, LineSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the kernel side sends for an action; in a dry run it only tells.
+const fn signal_of(action: Action, dry_run: bool) -> u32 {
+    match action {
+        _ if dry_run => 0,
+        Action::Kill => 9,
+        Action::Term => 15,
+        Action::Notify | Action::Deny => 0,
+    }
+}
+
+/// Draws a line that was drawn just now. That of `default` for a user who runs nothing may have given way to another's since:
+/// the programs draw it again when that user next allocates.
+fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), BpfError> {
+    match attached.limits.set_line(drawn) {
+        Err(error) if error.is_full() && drawn.from_default => Ok(()),
+        done => done,
+    }
+}
+
+/// The lines as they should be.
+pub(crate) struct Wanted<'a> {
+    book: &'a LineBook,
+    mem_total: Bytes,
+    page_size: PageSize,
+    default: Option<Resolved>,
+    dry_run: bool,
+    change: Change,
+    /// Whoever changes the own line.
+    own: Option<Uid>,
+    /// Users that the administrator drew a line for by number.
+    numbered: BTreeSet<Uid>,
+    /// These, and users with a line of their own.
+    explicit: BTreeSet<Uid>,
+    /// Members of groups with a line.
+    members: BTreeSet<Uid>,
+    /// Users whose account was needed for another.
+    cleared: BTreeSet<Uid>,
+    /// Of these, who run something.
+    pub(crate) gave_way: BTreeSet<Uid>,
+    /// Those with a line by number, and members, that no account was left for.
+    pub(crate) without: BTreeSet<Uid>,
+    /// The one user whom the change is about, where no account was left for them.
+    pub(crate) refused: Option<Uid>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn of(
+        book: &'a LineBook,
+        change: Change,
+        (mem_total, page_size): (Bytes, PageSize),
+        dry_run: bool,
+    ) -> Self {
+        Self {
+            book,
+            mem_total,
+            page_size,
+            default: book.resolve_default(mem_total, page_size),
+            dry_run,
+            change,
+            own: match change {
+                Change::One { place: Place::Own(uid), .. } => Some(uid),
+                Change::One { .. } | Change::All => None,
+            },
+            numbered: book.numbered_uids(),
+            explicit: book.explicit_uids(),
+            members: book.member_uids(),
+            cleared: BTreeSet::new(),
+            gave_way: BTreeSet::new(),
+            without: BTreeSet::new(),
+            refused: None,
+        }
+    }
+
+    fn resolve(&self, uid: Uid) -> Option<Resolved> {
+        self.book.resolve(uid, self.mem_total, self.page_size)
+    }
+
+    fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
+        LineSet {
+            uid,
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            enforce,
+            from_default: self.is_default(uid),
+        }
+    }
+
+    /// Whether nobody drew a line for this user or for a group they are in.
+    fn is_default(&self, uid: Uid) -> bool {
+        !self.explicit.contains(&uid) && !self.members.contains(&uid)
+    }
+
+    /// Users that may have a line, with it. When accounts run out, it shall be for those who run nothing now: they come last,
+    /// and the administrator's lines by number first.
+    fn lines(&self, standing: &BTreeMap<Uid, AccountFacts>, present: &BTreeSet<Uid>) -> Vec<(Uid, Resolved)> {
+        let mut seen = BTreeSet::new();
+        let here = self.numbered.iter().chain(&self.own).chain(standing.keys()).chain(present);
+        let users = here.chain(&self.members).chain(&self.explicit);
+        let once = users.copied().filter(|uid| seen.insert(*uid));
+        once.filter_map(|uid| Some((uid, self.resolve(uid)?))).collect()
+    }
+
+    /// Takes away the lines of those who have none any more, which makes room.
+    fn clear_others<K: Kernel>(
+        &self,
+        attached: &mut Attached<K>,
+        standing: &BTreeMap<Uid, AccountFacts>,
+    ) -> Result<(), BpfError> {
+        for uid in standing.keys().filter(|uid| self.resolve(**uid).is_none()) {
+            attached.limits.clear_line(*uid)?;
+            attached.watched.remove(uid);
+        }
+        Ok(())
+    }
+
+    /// The one user whom the change is about.
+    fn one(&self) -> Option<Uid> {
+        match self.change {
+            Change::One { place, .. } => match place.target() {
+                Target::User(uid) => Some(uid),
+                Target::Default | Target::Group(_) => None,
+            },
+            Change::All => None,
+        }
+    }
+
+    /// Draws what changed. Lines that stand already, unchanged, keep the line in force that they have. One that no account is
+    /// left for costs no other.
+    pub(crate) fn draw<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        kernel: &mut K,
+    ) -> Result<(), BpfError> {
+        let accounts = attached.limits.accounts()?;
+        let standing: BTreeMap<Uid, AccountFacts> = accounts.into_iter().map(|one| (one.uid, one)).collect();
+        // A user's own change concerns that user; walking all processes is for the lines of many.
+        let present = if self.one().is_some() { BTreeSet::new() } else { self.present(kernel) };
+        if self.default.is_none() {
+            attached.limits.set_default(None)?;
+        }
+        self.clear_others(attached, &standing)?;
+        let mut changed = Vec::new();
+        for (uid, line) in self.lines(&standing, &present) {
+            if self.cleared.contains(&uid) {
+                continue;
+            }
+            let line_set = self.line(uid, &line, self.enforce(uid, &line));
+            match self.draw_first(attached, &line_set, (&standing, &present))? {
+                Some(true) => changed.push((line_set, line.action)),
+                Some(false) => drop(attached.watch(uid, line.action)),
+                // One of `default` is counted by the programs when that user next allocates.
+                None if self.one() == Some(uid) => self.refused = Some(uid),
+                None => drop(self.has_none(uid)),
+            }
+        }
+        changed.retain(|(line_set, _)| !self.cleared.contains(&line_set.uid));
+        self.draw_default(attached)?;
+        // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
+        // was there before the line. Twice, because only from the first time on is every event settled: the second
+        // time, a line below present usage is drawn at the very usage.
+        attached.scan(kernel)?;
+        for (line_set, action) in &changed {
+            draw_again(attached, line_set)?;
+            attached.watch(line_set.uid, *action);
+        }
+        // One that was never open was exact where that mattered before the first time.
+        changed.retain(|(line_set, _)| self.own != Some(line_set.uid));
+        if !changed.is_empty() {
+            attached.scan(kernel)?;
+        }
+        for (line_set, _) in &changed {
+            draw_again(attached, line_set)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Wanted::draw_one`], by another's account where none is left; `None` where there is no such account either.
+    fn draw_first<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        drawn: &LineSet,
+        (standing, present): (&BTreeMap<Uid, AccountFacts>, &BTreeSet<Uid>),
+    ) -> Result<Option<bool>, BpfError> {
+        let uid = drawn.uid;
+        let comes_first = self.numbered.contains(&uid) || self.own == Some(uid) || present.contains(&uid);
+        let mut done = self.draw_one(attached, drawn, standing.get(&uid));
+        if comes_first
+            && done.as_ref().is_err_and(BpfError::is_full)
+            && self.make_room(attached, standing, uid)?
+        {
+            done = self.draw_one(attached, drawn, None);
+        }
+        match done {
+            Err(error) if error.is_full() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    /// Notes that no account is left for somebody whom the administrator drew a line for.
+    fn has_none(&mut self, uid: Uid) -> bool {
+        (self.numbered.contains(&uid) || self.members.contains(&uid)) && self.without.insert(uid)
+    }
+
+    /// Takes the account of somebody without a line by number, for `uid`; false where there is none. Who runs something gives
+    /// way to the administrator's lines by number only: whoever has the least, and members last.
+    fn make_room<K: Kernel>(
+        &mut self,
+        attached: &mut Attached<K>,
+        standing: &BTreeMap<Uid, AccountFacts>,
+        uid: Uid,
+    ) -> Result<bool, BpfError> {
+        let may_go = |one: &&AccountFacts| {
+            let idle = one.processes == 0;
+            let has_it = !self.cleared.contains(&one.uid) && self.resolve(one.uid).is_some();
+            has_it && !self.numbered.contains(&one.uid) && (idle || self.numbered.contains(&uid))
+        };
+        let cost = |one: &&AccountFacts| (one.processes > 0, self.members.contains(&one.uid), one.usage);
+        let Some(one) = standing.values().filter(may_go).min_by_key(cost) else {
+            return Ok(false);
+        };
+        if one.processes > 0 {
+            // Until all is drawn: their next event would have the account back before it is another's.
+            attached.limits.set_default(None)?;
+            self.gave_way.insert(one.uid);
+        }
+        attached.limits.clear_line(one.uid)?;
+        attached.watched.remove(&one.uid);
+        self.cleared.insert(one.uid);
+        self.has_none(one.uid);
+        Ok(true)
+    }
+
+    /// Draws one line; true when it is to be drawn again after the scan: because it was left open, or because usage
+    /// was not settled. An account keeps all that it is charged, wherever its line comes from.
+    fn draw_one<K: Kernel>(
+        &self,
+        attached: &Attached<K>,
+        drawn: &LineSet,
+        known: Option<&AccountFacts>,
+    ) -> Result<bool, BpfError> {
+        let Some(known) = known else {
+            attached.limits.set_line(&self.first(drawn))?;
+            return Ok(true);
+        };
+        let unchanged = known.hard == drawn.hard
+            && known.soft == drawn.soft
+            && known.signal == drawn.signal
+            && known.from_default == drawn.from_default
+            && known.effective.is_some();
+        if unchanged && drawn.enforce != Enforce::Now {
+            return Ok(false);
+        }
+        attached.limits.set_line(drawn)?;
+        Ok(true)
+    }
+
+    /// What is in force while what a user runs is still being entered: nothing, or where they draw it themselves what the
+    /// programs would have drawn for them at their next event.
+    fn first(&self, drawn: &LineSet) -> LineSet {
+        let theirs = |_: &Uid| self.book.resolve_administrators(drawn.uid, self.mem_total, self.page_size);
+        match self.own.filter(|own| *own == drawn.uid).as_ref().and_then(theirs) {
+            Some(line) => self.line(drawn.uid, &line, Enforce::Now),
+            None => LineSet { enforce: Enforce::Open, ..*drawn },
+        }
+    }
+
+    fn draw_default<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
+        let Some(line) = &self.default else {
+            return Ok(());
+        };
+        let range = self.book.range();
+        attached.limits.set_default(Some(&DefaultLine {
+            hard: line.hard,
+            soft: line.soft,
+            signal: signal_of(line.action, self.dry_run),
+            uid_min: range.min,
+            uid_max: range.max,
+        }))
+    }
+
+    /// What a user says of the own line never raises what is in force for them above the administrator's.
+    fn enforce(&self, uid: Uid, line: &Resolved) -> Enforce {
+        match self.change {
+            Change::One { place, now: true } if self.concerns(place.target(), uid, line) => Enforce::Now,
+            // Nor for others, where their lines are drawn with it.
+            Change::One { .. } if self.own.is_some() => Enforce::Within,
+            Change::One { .. } | Change::All => Enforce::Ratchet,
+        }
+    }
+
+    fn concerns(&self, target: Target, uid: Uid, line: &Resolved) -> bool {
+        match target {
+            Target::User(user) => user == uid,
+            Target::Group(_) => line.set_as == Place::Administrator(target),
+            Target::Default => self.is_default(uid),
+        }
+    }
+
+    /// Users that run something now: under the default line theirs are drawn before the programs may draw them, so that
+    /// what they use already kills nobody.
+    fn present(&self, kernel: &mut impl Kernel) -> BTreeSet<Uid> {
+        let mut present = BTreeSet::new();
+        if self.default.is_some() || !self.members.is_empty() {
+            let listed = kernel.processes(|process| {
+                present.insert(process.uid);
+            });
+            // Without the list, a user's first event draws the line: right, but not open for what runs already.
+            if listed.is_err() {
+                present.clear();
+            }
+        }
+        present
+    }
+}
