@@ -46,19 +46,25 @@ struct SavedLines {
     closed: bool,
 }
 
-/// What the desk is made of.
+/// What was configured, and set at run time, as it was read at the start.
 #[derive(Debug)]
-pub(crate) struct Setup {
-    pub(crate) caller: Caller,
+pub(crate) struct Saved {
+    pub(crate) places: Places,
     pub(crate) book: Arc<LineBook>,
     pub(crate) file: StateFile,
     pub(crate) tunables: Tunables,
+    pub(crate) directory: Directory,
+}
+
+/// What it starts with.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) saved: Saved,
+    pub(crate) caller: Caller,
     pub(crate) working_set: WorkingSet,
     pub(crate) loader: Loader,
-    pub(crate) directory: Directory,
     pub(crate) journal: Journal,
     pub(crate) reader: Reader,
-    pub(crate) places: Places,
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
     pub(crate) dry_run: bool,
@@ -86,22 +92,21 @@ pub(crate) struct ControlService {
 }
 
 impl ControlService {
-    pub(crate) fn new(parts: Setup) -> Self {
-        let Setup { caller, book, file, loader, directory, journal, reader, places, .. } = parts;
-        let (tunables, working_set) = (Mutex::new(parts.tunables), parts.working_set);
+    pub(crate) fn new(setup: Setup) -> Self {
+        let Saved { places, book, file, tunables, directory } = setup.saved;
         Self {
-            caller,
+            caller: setup.caller,
             directory: Mutex::new(directory),
-            kept: Mutex::new(SavedLines { book, file, loader, closed: false }),
-            tunables,
-            working_set,
-            journal,
+            kept: Mutex::new(SavedLines { book, file, loader: setup.loader, closed: false }),
+            tunables: Mutex::new(tunables),
+            working_set: setup.working_set,
+            journal: setup.journal,
             paces: Mutex::default(),
-            reader,
+            reader: setup.reader,
             places,
-            mem_total: parts.mem_total,
-            page_size: parts.page_size,
-            dry_run: parts.dry_run,
+            mem_total: setup.mem_total,
+            page_size: setup.page_size,
+            dry_run: setup.dry_run,
             started: Instant::now(),
         }
     }

@@ -13,6 +13,7 @@ mod guard;
 pub mod history;
 mod journal;
 pub mod loader;
+mod message;
 mod offload;
 pub mod options;
 mod owners;

@@ -3,7 +3,7 @@
 
 use crate::{
     config::{Charge, Config},
-    foreign_kills::Teller,
+    foreign_kills::Link,
     guard::{Caller, Journal, Request},
 };
 use plimsoll_policy::units::Bytes;
@@ -134,7 +134,7 @@ impl Loader {
     pub(crate) fn equip(
         self,
         caller: Caller,
-        foreign_kills: Teller,
+        foreign_kills: Link,
         journal: Journal,
     ) -> Option<JoinHandle<()>> {
         let told = journal.clone();

@@ -3,7 +3,7 @@
 use crate::{
     api::server::Server,
     config::{self, Config, Places},
-    control::{self, ControlService},
+    control::{self, ControlService, Saved},
     directory::{Directory, Known, Wanted},
     facts::names::NameReader,
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
@@ -20,7 +20,7 @@ use crate::{
     sampler::{Sampler, SharedRecorder},
     settings::{self, Settings},
     state::{LINES, StateFile},
-    tmalloc::{self, Exchange},
+    tmalloc,
     workingset::{self, SavedTunables, Setup as WorkingSetSetup, WorkingSet},
 };
 use nix::{
@@ -83,7 +83,7 @@ struct PinLock {
 /// Everything that can be refused, checked before anything is started.
 #[derive(Debug)]
 struct Inputs {
-    places: Places,
+    saved: Saved,
     config: Config,
     settings: Settings,
     pins: Pins,
@@ -93,10 +93,6 @@ struct Inputs {
     journal: Journal,
     notices: Notices,
     mem_total: Bytes,
-    file: StateFile,
-    tunables: SavedTunables,
-    book: Arc<LineBook>,
-    directory: Directory,
     kernel_log: Result<KernelLog, String>,
 }
 
@@ -117,7 +113,7 @@ struct Services {
     /// Replaces reapers that do not come back.
     _reaper_watch: Lane<()>,
     /// Between the guard and whoever answers those that ask for memory.
-    grants: Exchange,
+    tmalloc: Option<(tmalloc::Link, tmalloc::Inbox)>,
     control: Arc<ControlService>,
     writer: Writer,
     lock: Option<PinLock>,
@@ -132,7 +128,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         return Err(RunError::NotPermitted);
     }
     let inputs = prepare(options)?;
-    let book = Arc::clone(&inputs.book);
+    let book = Arc::clone(&inputs.saved.book);
     let loader = Loader::new(&inputs.pins, &inputs.config, inputs.mem_total);
     let headroom = inputs.settings.guards.headroom;
     let (mut guard, mut services) =
@@ -219,7 +215,7 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
         }
     };
     Ok(Inputs {
-        places,
+        saved: Saved { places, book: Arc::new(book), file, tunables, directory },
         config,
         settings,
         pins,
@@ -229,10 +225,6 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
         journal,
         notices,
         mem_total,
-        file,
-        tunables,
-        book: Arc::new(book),
-        directory,
         kernel_log,
     })
 }
@@ -266,7 +258,7 @@ fn look_up_members(services: &Services) {
 
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Guard, Services), RunError> {
-    let Inputs { places, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = inputs;
+    let Inputs { saved, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = inputs;
     let (mem_total, guards) = (inputs.mem_total, settings.guards);
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let (mailbox, caller) = mailbox().map_err(failed)?;
@@ -285,18 +277,14 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let history = History::open_with_journal(&options.state, caps, notes, complete, say)
         .inspect_err(|_| forget())
         .map_err(failed)?;
-    let grants = Exchange::new().map_err(failed)?;
+    let tmalloc = tmalloc::link().map_err(failed)?;
     let control = Arc::new(ControlService::new(control::Setup {
+        saved,
         caller: caller.clone(),
-        book: inputs.book,
-        file: inputs.file,
-        tunables: inputs.tunables,
         working_set: working_set(options, &loader, &links, mem_total),
         loader: loader.clone(),
-        directory: inputs.directory,
         journal: journal.clone(),
         reader: history.reader.clone(),
-        places,
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
@@ -305,7 +293,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let last_defence =
         start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
     let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
-    let teller = foreign_kills.teller();
+    let to_foreign = foreign_kills.link();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
     let context = Context {
         kernel: Host::new(&offload, proc()?, proc()?),
@@ -319,7 +307,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         },
         workers,
         last_defence,
-        tmalloc: grants.teller(),
+        tmalloc: tmalloc.0.clone(),
         config: guards.limits,
     };
     let mut guard = Guard::new(Setup {
@@ -336,8 +324,9 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
-    let loading = lock.as_ref().and_then(|_| loader.equip(caller, teller, journal));
-    Ok((guard, Services { loading, links, _reaper_watch, grants, control, writer: history.writer, lock }))
+    let loading = lock.as_ref().and_then(|_| loader.equip(caller, to_foreign, journal));
+    let (tmalloc, writer) = (Some(tmalloc), history.writer);
+    Ok((guard, Services { loading, links, _reaper_watch, tmalloc, control, writer, lock }))
 }
 
 fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_total: Bytes) -> WorkingSet {
@@ -402,6 +391,7 @@ fn start_tmalloc(
     headroom: Bytes,
     services: &mut Services,
 ) -> Option<tmalloc::Running> {
+    let (link, inbox) = services.tmalloc.take()?;
     let socket = options.tmalloc_socket();
     let Links { offload, caller, journal } = services.links.clone();
     let setup = tmalloc::Setup {
@@ -409,7 +399,8 @@ fn start_tmalloc(
         pins: Pins::new(&options.pin),
         headroom,
         caller,
-        exchange: &mut services.grants,
+        inbox,
+        link: link.clone(),
         offload: &offload,
         journal,
     };
@@ -417,7 +408,7 @@ fn start_tmalloc(
         Ok(running) => Some(running),
         Err(why) => {
             guard.say(&format!("no memory is granted ahead (tmalloc): {why}"));
-            services.grants.teller().give_up(why);
+            link.give_up(why);
             None
         }
     }

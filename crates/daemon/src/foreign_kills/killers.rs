@@ -8,7 +8,7 @@
 
 mod written;
 
-use super::{kill::KillFacts, messages::Teller};
+use super::{kill::KillFacts, messages::Link};
 use crate::guard::{Journal, Notices};
 use plimsoll_policy::{
     account::Account,
@@ -156,13 +156,13 @@ fn may_run(below: &impl Fn(&str) -> PathBuf, unit: &str) -> bool {
 }
 
 /// Starts the thread that follows them.
-pub(super) fn start(sources: Sources, teller: Teller, journal: Journal) -> io::Result<()> {
-    thread::Builder::new().name("killers".into()).spawn(move || follow(&sources, &teller, journal))?;
+pub(super) fn start(sources: Sources, link: Link, journal: Journal) -> io::Result<()> {
+    thread::Builder::new().name("killers".into()).spawn(move || follow(&sources, &link, journal))?;
     Ok(())
 }
 
 /// For as long as the daemon runs: the child is bound to this thread.
-fn follow(sources: &Sources, teller: &Teller, journal: Journal) {
+fn follow(sources: &Sources, link: &Link, journal: Journal) {
     let mut notices = Notices::new(journal);
     let mut pause = PAUSE_MIN;
     let names = sources.units.join(" and ");
@@ -172,13 +172,13 @@ fn follow(sources: &Sources, teller: &Teller, journal: Journal) {
         let started = Instant::now();
         match spawn_bound(&mut sources.command(since), NEEDED) {
             Ok(child) => {
-                teller.say_programs(format!("on: the journal of {names} is followed"));
-                let (ended, last) = listen(child, teller);
+                link.say_programs(format!("on: the journal of {names} is followed"));
+                let (ended, last) = listen(child, link);
                 // One that has just come to its end is not shown the same entry again, in case that was why.
                 since = last.filter(|_| started.elapsed() > LIVED).map_or_else(Written::now, Written::next);
                 // A stop of the whole service ends the child, too, and before us: then there is nobody to be told.
                 thread::sleep(PAUSE_MIN);
-                if teller.shared.stopping.load(Ordering::Relaxed) {
+                if link.shared.stopping.load(Ordering::Relaxed) {
                     return;
                 }
                 notices.once("other killers", &format_args!("journalctl has ended: {ended}"));
@@ -188,7 +188,7 @@ fn follow(sources: &Sources, teller: &Teller, journal: Journal) {
         if started.elapsed() > LIVED {
             pause = PAUSE_MIN;
         }
-        teller.say_programs(format!(
+        link.say_programs(format!(
             "not heard of for now: journalctl ended; tried again in {} s",
             pause.as_secs()
         ));
@@ -198,7 +198,7 @@ fn follow(sources: &Sources, teller: &Teller, journal: Journal) {
 }
 
 /// Until the child has no more to say: how it ended, and when the last of its entries was written.
-fn listen(mut child: Child, teller: &Teller) -> (String, Option<Written>) {
+fn listen(mut child: Child, link: &Link) -> (String, Option<Written>) {
     let mut listener = Listener { proc: ProcRoot::open(Path::new("/proc")).ok(), ..Listener::default() };
     let witnesses = Arc::new(());
     if let Some(output) = child.stdout.take() {
@@ -213,7 +213,7 @@ fn listen(mut child: Child, teller: &Teller) -> (String, Option<Written>) {
                 }
                 Ok(_) => {
                     if let Some(heard) = listener.hear(&entry) {
-                        tell(heard, teller, &witnesses);
+                        tell(heard, link, &witnesses);
                     }
                 }
             }
@@ -356,13 +356,13 @@ impl From<KillFacts> for Heard {
 }
 
 /// Tells of it, where need be by a thread that waits for the process to go first.
-fn tell(heard: Heard, teller: &Teller, witnesses: &Arc<()>) {
+fn tell(heard: Heard, link: &Link, witnesses: &Arc<()>) {
     let Heard { death, goes } = heard;
     // One is held here, and one by each thread.
     let Some(goes) = goes.filter(|_| Arc::strong_count(witnesses) <= WITNESSES_MAX) else {
-        return teller.foreign(death);
+        return link.foreign(death);
     };
-    let (theirs, mark) = (teller.clone(), Arc::clone(witnesses));
+    let (theirs, mark) = (link.clone(), Arc::clone(witnesses));
     let started = thread::Builder::new().name("witness".into()).spawn(move || {
         // What cannot be waited for is told.
         if goes.wait_exit(GOES_WITHIN).unwrap_or(true) {
@@ -371,7 +371,7 @@ fn tell(heard: Heard, teller: &Teller, witnesses: &Arc<()>) {
         drop(mark);
     });
     if let Err(error) = started {
-        teller.say_programs(format!("a kill is not told: no thread for it: {error}"));
+        link.say_programs(format!("a kill is not told: no thread for it: {error}"));
     }
 }
 

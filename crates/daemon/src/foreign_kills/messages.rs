@@ -1,10 +1,9 @@
 //! What the worker is told, and what it shows.
 
 use super::kill::KillFacts;
-use crate::guard::ArrangedKill;
-use nix::sys::eventfd::EventFd;
+use crate::{guard::ArrangedKill, message::Sender};
 use plimsoll_sys::bpf::OomKills;
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, mpsc::SyncSender};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 /// What the worker is told.
 #[derive(Debug)]
@@ -41,16 +40,15 @@ impl Shared {
 
 /// How to reach the worker; clone it for each place that has something to tell it.
 #[derive(Debug, Clone)]
-pub(crate) struct Teller {
-    pub(super) words: SyncSender<Message>,
-    pub(super) bell: Arc<EventFd>,
+pub(crate) struct Link {
+    pub(super) messages: Sender<Message>,
     pub(super) shared: Arc<Shared>,
 }
 
-impl Teller {
+impl Link {
     /// Hands over the program, once it is loaded.
     pub(crate) fn equip(&self, kills: OomKills) {
-        self.send_waiting(Message::Equip(Box::new(kills)));
+        self.messages.send(Message::Equip(Box::new(kills))).ok();
     }
 
     /// Says why there is no program.
@@ -60,22 +58,10 @@ impl Teller {
 
     /// Tells of what another killer did. Waits for room.
     pub(super) fn foreign(&self, death: KillFacts) {
-        self.send_waiting(Message::Foreign(Box::new(death)));
+        self.messages.send(Message::Foreign(Box::new(death))).ok();
     }
 
     pub(super) fn say_programs(&self, words: String) {
         Shared::set(&self.shared.programs, words);
-    }
-
-    fn send_waiting(&self, word: Message) {
-        if self.words.send(word).is_ok() {
-            self.ring();
-        }
-    }
-
-    pub(super) fn ring(&self) {
-        if self.bell.write(1).is_err() {
-            // It rings already, and is readable until it is read: a second ring adds nothing.
-        }
     }
 }

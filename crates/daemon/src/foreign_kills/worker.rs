@@ -11,11 +11,12 @@ use super::{
 use crate::{
     guard::{ArrangedKill, Arrangements, Caller, Journal, Notices, Request},
     history::{HistoryError, Reader, Writer},
+    message::Receiver,
     offload::{Haste, Lane, Offload, Waits},
 };
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{epoll::EpollFlags, eventfd::EventFd},
+    sys::epoll::EpollFlags,
 };
 use plimsoll_policy::{
     units::{PageSize, Pid, Uid},
@@ -33,7 +34,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, TryRecvError},
+        mpsc::{SyncSender, TryRecvError},
     },
     time::{Duration, Instant},
 };
@@ -99,11 +100,10 @@ impl Delivery {
     }
 }
 
-/// How words come to the worker, and what is left of them goes.
+/// How messages come to the worker, and what is left of them goes.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) queue: Receiver<Message>,
-    pub(super) bell: Arc<EventFd>,
     pub(super) shared: Arc<Shared>,
     /// What could not be delivered, at the end.
     pub(super) rest: SyncSender<Vec<ForeignKill>>,
@@ -112,7 +112,7 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 struct Worker {
     inbox: Inbox,
-    /// For the bell and the ring.
+    /// For the queue and the ring.
     waits: Waits,
     kills: Option<OomKills>,
     /// The first victims are of the time before this daemon.
@@ -144,7 +144,7 @@ pub(super) fn start(setup: Setup, inbox: Inbox, offload: &Offload) -> io::Result
         .inspect_err(|error| notices.say(format_args!("kills are told without the kernel's log: {error}")))
         .ok();
     let waits = Waits::new()?;
-    waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
+    waits.add(&inbox.queue, EpollFlags::EPOLLIN)?;
     let readable = waits.readable()?;
     let mut worker = Worker {
         inbox,
@@ -172,9 +172,7 @@ pub(super) fn start(setup: Setup, inbox: Inbox, offload: &Offload) -> io::Result
 impl Worker {
     /// Sees to all that has happened; whether it goes on.
     fn turn(&mut self) -> bool {
-        // Silenced before the queue is looked at, so that no word is missed. It may not have rung.
-        self.inbox.bell.read().ok();
-        self.take_words();
+        self.take_messages();
         if let Err(error) = self.take_victims() {
             self.notices.once("kills of the kernel", &error);
             // Without its ring it would be readable for ever.
@@ -232,9 +230,9 @@ impl Worker {
         rest.into_iter().map(|delivery| delivery.deceased).collect()
     }
 
-    fn take_words(&mut self) {
+    fn take_messages(&mut self) {
         loop {
-            match self.inbox.queue.try_recv() {
+            match self.inbox.queue.next() {
                 Ok(Message::Equip(kills)) => self.equip(*kills),
                 Ok(Message::ArrangedKill(deed)) => self.deeds.push(Unmatched { deed, since: Instant::now() }),
                 Ok(Message::Foreign(death)) => self.deliver(ForeignKill::Known(death)),
@@ -349,7 +347,7 @@ impl Worker {
         }
         loop {
             self.read_log();
-            self.take_words();
+            self.take_messages();
             let named = self
                 .log
                 .as_ref()
@@ -435,7 +433,7 @@ impl Worker {
                 Ok(found) => break found,
                 // After a crash it is built anew from the log. Each question waits for it a while.
                 Err(HistoryError::Building) if Instant::now() < deadline && !self.stopping => {
-                    self.take_words();
+                    self.take_messages();
                 }
                 // Told twice is better than not at all.
                 Err(error) => {

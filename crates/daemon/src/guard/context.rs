@@ -7,7 +7,7 @@ use super::{
     selection::{eligibility::Eligibility, judge::JudgeRequest},
     workers::Workers,
 };
-use crate::{journal::Notices, tmalloc::Teller};
+use crate::{journal::Notices, tmalloc::Link};
 use plimsoll_policy::{
     limits::LimitConfig,
     units::{Nanos, Uid},
@@ -24,7 +24,7 @@ pub(crate) struct Context<K: Kernel> {
     pub(crate) eligibility: Eligibility,
     pub(crate) workers: Workers,
     pub(crate) last_defence: LastDefence,
-    pub(crate) tmalloc: Teller,
+    pub(crate) tmalloc: Link,
     pub(crate) config: LimitConfig,
 }
 
@@ -40,7 +40,7 @@ impl<K: Kernel> Context<K> {
             eligibility: Eligibility::default(),
             workers: Workers::mute(),
             last_defence: LastDefence::absent(),
-            tmalloc: Teller::mute(),
+            tmalloc: Link::mute(),
             config: LimitConfig::default(),
         }
     }

@@ -4,23 +4,25 @@
 //! What was set is written down before it is set ([`record`]), so that the next daemon, or `--stop-guarding`, can put it
 //! back. Decisions are policy's ([`plimsoll_policy::last_defence`]).
 
+mod messages;
 mod raised;
 mod record;
 mod slices;
 mod systemctl;
-mod words;
 mod worker;
 
+#[cfg(test)]
+use messages::Large;
+pub(crate) use messages::{ArrangedKill, Arrangements, LineFacts, NearFacts};
+use messages::{Message, Shared};
 pub(crate) use record::Originals;
 pub(crate) use systemctl::Systemd;
-#[cfg(test)]
-use words::Large;
-pub(crate) use words::{ArrangedKill, Arrangements, LineFacts, NearFacts};
-use words::{Message, Shared};
 pub(crate) use worker::{Leftovers, Setup, undo_leftovers};
 
-use crate::offload::{Lane, Offload};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use crate::{
+    message::{Sender, queue},
+    offload::{Lane, Offload},
+};
 use plimsoll_policy::{
     last_defence::{LastDefenceConfig, Standing},
     units::Uid,
@@ -31,12 +33,12 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU32, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, TrySendError, sync_channel},
     },
     time::{Duration, Instant},
 };
 
-/// Messages waiting for the worker. One that does not fit is said again at the guard's next turn.
+/// Messages waiting for the worker. One that does not fit is sent again at the guard's next turn.
 const QUEUE_MAX: usize = 64;
 
 /// How long a clean stop waits for everything to be put back: some systemctl calls, each bounded by itself.
@@ -56,8 +58,7 @@ pub(crate) struct LastDefence {
 
 #[derive(Debug)]
 struct Link {
-    words: SyncSender<Message>,
-    bell: Arc<EventFd>,
+    messages: Sender<Message>,
     ended: Receiver<()>,
     /// Works for as long as it is there.
     _lane: Lane<()>,
@@ -66,9 +67,7 @@ struct Link {
 impl LastDefence {
     /// Starts it, on one of these threads whenever there is something to do.
     pub(crate) fn start(setup: Setup, offload: &Offload) -> io::Result<Self> {
-        let (words, queue) = sync_channel(QUEUE_MAX);
-        let bell =
-            Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (messages, queue) = queue(QUEUE_MAX)?;
         let (ending, ended) = sync_channel(1);
         let config = setup.config;
         let shared = Arc::new(Shared {
@@ -77,9 +76,9 @@ impl LastDefence {
             raised: AtomicU32::new(0),
         });
         shared.set_memory_max(setup.systemd.probe());
-        let inbox = worker::Inbox { queue, bell: Arc::clone(&bell), _ending: ending };
+        let inbox = worker::Inbox { queue, _ending: ending };
         let lane = worker::start(setup, inbox, Arc::clone(&shared), offload)?;
-        let link = Some(Link { words, bell, ended, _lane: lane });
+        let link = Some(Link { messages, ended, _lane: lane });
         Ok(Self { link, config, shared, told: BTreeSet::new(), owed: None })
     }
 
@@ -101,20 +100,14 @@ impl LastDefence {
         }
     }
 
-    /// Whether the word was taken; one that nobody takes any more is as good.
-    fn say(&self, word: Message) -> Result<(), Message> {
+    /// Whether the message was taken; one that nobody takes any more is as good.
+    fn say(&self, message: Message) -> Result<(), Message> {
         let Some(link) = &self.link else {
             return Ok(());
         };
-        match link.words.try_send(word) {
-            Ok(()) => {
-                if link.bell.write(1).is_err() {
-                    // It rings already, and is readable until it is read: a second ring adds nothing.
-                }
-                Ok(())
-            }
-            Err(TrySendError::Full(word)) => Err(word),
-            Err(TrySendError::Disconnected(_)) => Ok(()),
+        match link.messages.try_send(message) {
+            Err(TrySendError::Full(message)) => Err(message),
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
         }
     }
 
@@ -184,12 +177,12 @@ impl LastDefence {
             )
         };
         let deadline = Instant::now().checked_add(STOP_MAX);
-        let mut word = Message::Stop { undo };
-        while let Err(full) = self.say(word) {
+        let mut stop = Message::Stop { undo };
+        while let Err(full) = self.say(stop) {
             if deadline.is_none_or(|deadline| Instant::now() > deadline) {
                 return Err(late());
             }
-            word = full;
+            stop = full;
             std::thread::sleep(Duration::from_millis(10));
         }
         let Some(link) = self.link.take() else {

@@ -305,7 +305,7 @@ impl<K: Kernel> Guard<K> {
 
     /// One a turn: whoever asks without end does not keep the guard from what the programs report.
     fn take_request(&mut self) {
-        if let Some(request) = self.mailbox.next() {
+        if let Ok(request) = self.mailbox.next() {
             self.answer(request);
         }
     }

@@ -5,11 +5,8 @@ use crate::{
     api::control::Refusal,
     facts::{cmdlines::Found, copied::Survey},
     foreign_kills::ForeignKill,
+    message::{Receiver, Sender, queue},
     tmalloc::Refused,
-};
-use nix::{
-    errno::Errno,
-    sys::eventfd::{EfdFlags, EventFd},
 };
 use plimsoll_api::{accounts::AccountView, status::Status};
 use plimsoll_policy::{
@@ -25,11 +22,10 @@ use plimsoll_sys::bpf::Selector;
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
     },
     time::Duration,
 };
@@ -155,56 +151,15 @@ pub(crate) enum Request {
 }
 
 /// The guard's end.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    queue: Receiver<Request>,
-    bell: Arc<EventFd>,
-}
+pub(crate) type Mailbox = Receiver<Request>;
 
 /// The callers' end.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
-    queue: SyncSender<Request>,
-    bell: Arc<EventFd>,
-}
+pub(crate) struct Caller(Sender<Request>);
 
 /// Both ends.
 pub(crate) fn mailbox() -> io::Result<(Mailbox, Caller)> {
-    let (sender, receiver) = sync_channel(QUEUE_MAX);
-    let bell = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
-    Ok((Mailbox { queue: receiver, bell: Arc::clone(&bell) }, Caller { queue: sender, bell }))
-}
-
-impl Mailbox {
-    /// The next request. The bell goes on ringing while there may be another: whoever takes one and comes back later
-    /// misses none.
-    pub(crate) fn next(&self) -> Option<Request> {
-        if let Ok(request) = self.queue.try_recv() {
-            return Some(request);
-        }
-        if self.bell.read().is_err() {
-            // It does not ring, or an event descriptor failed, which it does not; the queue is looked at all the same.
-        }
-        let late = self.queue.try_recv().ok()?;
-        if self.bell.write(1).is_err() {
-            // Full, and so it rings.
-        }
-        Some(late)
-    }
-}
-
-impl Mailbox {
-    /// Takes nothing any more: whoever waits for an answer, or asks later, learns that there is none.
-    pub(crate) fn close(&mut self) {
-        let (_nobody, closed) = sync_channel(0);
-        self.queue = closed;
-    }
-}
-
-impl AsFd for Mailbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
+    queue(QUEUE_MAX).map(|(sender, mailbox)| (mailbox, Caller(sender)))
 }
 
 impl Caller {
@@ -235,20 +190,12 @@ impl Caller {
     /// Tells without an answer.
     pub(crate) fn send(&self, request: Request) -> Result<(), Refusal> {
         let busy = |_| Refusal::Unavailable("the guard is busy or stopping; try again".into());
-        self.queue.try_send(request).map_err(busy)?;
-        self.ring().map_err(|errno| Refusal::Internal(format!("cannot wake the guard: {errno}")))
+        self.0.try_send(request).map_err(busy)
     }
 
     /// Tells without an answer, and waits while the guard is busy: for its own threads. One that stops needs none of it.
     pub(crate) fn deliver(&self, request: Request) {
-        if self.queue.send(request).is_ok() {
-            // Without a bell it is taken with the next one's.
-            self.ring().unwrap_or_default();
-        }
-    }
-
-    fn ring(&self) -> Result<(), Errno> {
-        self.bell.write(1).map(|_| ())
+        self.0.send(request).ok();
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) struct AccountQueue {
     tried: Option<Nanos>,
     try_at: Option<Nanos>,
     try_pause: Nanos,
-    /// When this desk is looked at next, as the timers have it.
+    /// When this queue is looked at next, as the timers have it.
     pub(super) timer: Option<Nanos>,
 }
 

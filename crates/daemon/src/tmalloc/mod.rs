@@ -24,7 +24,7 @@ mod state;
 mod tests;
 mod turns;
 
-pub(crate) use messages::{Exchange, Message, Shown, Teller};
+pub(crate) use messages::{Inbox, Link, Message, Shown, link};
 pub(crate) use refusals::Refused;
 pub(crate) use state::Tally;
 
@@ -60,8 +60,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) headroom: Bytes,
     /// The way to the guard.
     pub(crate) caller: Caller,
-    /// Between the guard and this, not used before.
-    pub(crate) exchange: &'a mut Exchange,
+    /// From the guard.
+    pub(crate) inbox: Inbox,
+    /// For whoever stops it.
+    pub(crate) link: Link,
     /// Whose threads it is served by.
     pub(crate) offload: &'a Offload,
     /// For what there is to say.
@@ -71,7 +73,7 @@ pub(crate) struct Setup<'a> {
 /// The service, for as long as this is there.
 #[derive(Debug)]
 pub(crate) struct Running {
-    teller: Teller,
+    link: Link,
     ended: Receiver<()>,
     _lane: Lane<()>,
 }
@@ -81,8 +83,7 @@ pub(crate) struct Running {
 /// # Errors
 /// One line: the socket cannot be opened, or there is no descriptor to be had.
 pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
-    let Setup { socket, pins, headroom, caller, exchange, offload, journal } = setup;
-    let words = exchange.take_words().ok_or("it was started before")?;
+    let Setup { socket, pins, headroom, caller, inbox, link, offload, journal } = setup;
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     let service = Service::new(ServiceSetup {
         socket: ServedSocket::open(socket, Purpose::Tmalloc).map_err(|error| failed(&error))?,
@@ -90,7 +91,7 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
         proc: ProcRoot::open(Path::new("/proc")).map_err(|error| failed(&error))?,
         caller,
         notices: Notices::new(journal),
-        words,
+        inbox,
         terms: Terms { headroom, page_size: page_size() },
     })
     .map_err(|error| failed(&error))?;
@@ -102,17 +103,16 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
         let (service, _ending) = &mut running;
         service.serve()
     };
-    let teller = exchange.teller();
     // Before anybody is served it takes over what is pinned.
-    teller.tell(Message::Lines);
+    link.tell(Message::Lines);
     let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
-    Ok(Running { teller, ended, _lane: lane })
+    Ok(Running { link, ended, _lane: lane })
 }
 
 impl Running {
     /// Closes every connection and removes the socket. What was granted stays so.
     pub(crate) fn stop(self) {
-        self.teller.stop();
+        self.link.stop();
         // It ends with its end of the channel, and says nothing before.
         self.ended.recv_timeout(STOP_MAX).ok();
     }

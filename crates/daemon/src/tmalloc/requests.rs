@@ -58,18 +58,18 @@ impl<G: Grantor> Coordinator<G> {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.asks = process.asks.saturating_add(1);
         }
-        let desk = self.desks.entry(user).or_default();
-        if desk.is_full() {
+        let queue = self.queues.entry(user).or_default();
+        if queue.is_full() {
             self.finish(&ask);
             return self.refuse(&ask, Refusal::Busy, (Pages(0), Pages(0)));
         }
         if !ask.patient {
-            desk.urgent.push(ask);
-        } else if desk.waiting.is_empty() {
-            desk.waiting.push_back(ask);
+            queue.urgent.push(ask);
+        } else if queue.waiting.is_empty() {
+            queue.waiting.push_back(ask);
         } else {
             // Not its turn: there is nothing to look at.
-            desk.waiting.push_back(ask);
+            queue.waiting.push_back(ask);
             return self.plan(user);
         }
         self.work(user, now);
@@ -98,7 +98,7 @@ impl<G: Grantor> Coordinator<G> {
     fn over(&self, pid: Pid) -> (Bytes, Bytes) {
         let user = self.processes.get(&pid).and_then(|process| process.space).map(|space| space.user);
         let (usage, line) =
-            user.and_then(|user| self.desks.get(&user)).map_or_else(Default::default, |desk| desk.over);
+            user.and_then(|user| self.queues.get(&user)).map_or_else(Default::default, |queue| queue.over);
         (self.bytes(usage), self.bytes(line))
     }
 
@@ -114,13 +114,13 @@ impl<G: Grantor> Coordinator<G> {
         if asks == 0 {
             return all;
         }
-        let users: Vec<Uid> = self.desks.keys().copied().collect();
+        let users: Vec<Uid> = self.queues.keys().copied().collect();
         for user in users {
-            let Some(desk) = self.desks.get_mut(&user) else { continue };
-            let taken = desk.withdraw(|ask| ask.pid == pid && which(ask));
+            let Some(queue) = self.queues.get_mut(&user) else { continue };
+            let taken = queue.withdraw(|ask| ask.pid == pid && which(ask));
             if !taken.is_empty() {
                 // Who came behind it may have its turn.
-                desk.wake(now);
+                queue.wake(now);
                 self.plan(user);
             }
             all.extend(taken);
@@ -152,18 +152,18 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Something has become free in this account.
     pub(super) fn wake(&mut self, user: Uid, now: Nanos) {
-        let Some(desk) = self.desks.get_mut(&user) else { return };
-        desk.wake(now);
+        let Some(queue) = self.queues.get_mut(&user) else { return };
+        queue.wake(now);
         self.plan(user);
     }
 
-    /// What is due on one desk.
+    /// What is due on one queue.
     pub(super) fn look_after(&mut self, user: Uid, now: Nanos) {
-        let Some(desk) = self.desks.get_mut(&user) else { return };
-        if let Some(refused) = desk.pace.due(now) {
+        let Some(queue) = self.queues.get_mut(&user) else { return };
+        if let Some(refused) = queue.pace.due(now) {
             self.effect(Effect::Record(refused));
         }
-        if self.desks.get(&user).and_then(|desk| desk.soft.due()).is_some_and(|due| due <= now) {
+        if self.queues.get(&user).and_then(|queue| queue.soft.due()).is_some_and(|due| due <= now) {
             self.look_at_soft(user, now);
         }
         self.work(user, now);
@@ -171,36 +171,36 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Serves who waits, then who does not; recalls what that may take, and refuses whom nothing helps.
     pub(super) fn work(&mut self, user: Uid, now: Nanos) {
-        let Some(mut desk) = self.desks.remove(&user) else { return };
-        if desk.round.as_ref().is_some_and(|round| round.ends <= now || round.asked.is_empty()) {
-            self.end_round(&mut desk, now);
+        let Some(mut queue) = self.queues.remove(&user) else { return };
+        if queue.round.as_ref().is_some_and(|round| round.ends <= now || round.asked.is_empty()) {
+            self.end_round(&mut queue, now);
         }
         loop {
-            self.serve_waiting(&mut desk, now);
-            self.serve_urgent(&mut desk, now);
-            if !desk.round_wanted() || !self.begin_round(&mut desk, now) {
+            self.serve_waiting(&mut queue, now);
+            self.serve_urgent(&mut queue, now);
+            if !queue.round_wanted() || !self.begin_round(&mut queue, now) {
                 break;
             }
         }
-        self.desks.insert(user, desk);
+        self.queues.insert(user, queue);
         self.plan(user);
         self.follow_users(now);
     }
 
-    fn serve_waiting(&mut self, desk: &mut AccountQueue, now: Nanos) {
+    fn serve_waiting(&mut self, queue: &mut AccountQueue, now: Nanos) {
         let mut progress = false;
-        while let Some(head) = desk.waiting.front_mut() {
+        while let Some(head) = queue.waiting.front_mut() {
             let ask = *head;
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
                 Attempt::Over { usage, hard } => {
                     let line = self.line(hard);
-                    desk.over = (usage, line);
+                    queue.over = (usage, line);
                     head.exact_by = None;
                     if ask.pages <= line {
                         break;
                     }
-                    self.dismiss(desk, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
+                    self.dismiss(queue, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
                 }
                 Attempt::Inexact => {
                     head.exact_by = Some(Nanos(u64::MAX));
@@ -209,64 +209,64 @@ impl<G: Grantor> Coordinator<G> {
                 }
             }
             progress = true;
-            desk.waiting.pop_front();
+            queue.waiting.pop_front();
         }
-        self.expire(desk, now);
-        desk.plan_try(progress, now);
+        self.expire(queue, now);
+        queue.plan_try(progress, now);
     }
 
     /// Whose time is over gets what there is, or a refusal: nobody before them can use it.
-    fn expire(&mut self, desk: &mut AccountQueue, now: Nanos) {
+    fn expire(&mut self, queue: &mut AccountQueue, now: Nanos) {
         let late = |ask: &PendingRequest| ask.until.is_some_and(|until| until <= now);
-        if !desk.waiting.iter().any(late) {
+        if !queue.waiting.iter().any(late) {
             return;
         }
-        let all = core::mem::take(&mut desk.waiting);
+        let all = core::mem::take(&mut queue.waiting);
         for ask in all {
             if !late(&ask) {
-                desk.waiting.push_back(ask);
+                queue.waiting.push_back(ask);
                 continue;
             }
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
                 Attempt::Over { usage, hard } => {
-                    desk.over = (usage, self.line(hard));
-                    self.dismiss(desk, &ask, Verdict { refusal: Refusal::TimedOut, usage, hard }, now);
+                    queue.over = (usage, self.line(hard));
+                    self.dismiss(queue, &ask, Verdict { refusal: Refusal::TimedOut, usage, hard }, now);
                 }
                 Attempt::Inexact => {
                     self.finish(&ask);
-                    self.refuse(&ask, Refusal::TimedOut, desk.over);
+                    self.refuse(&ask, Refusal::TimedOut, queue.over);
                 }
             }
         }
     }
 
-    fn serve_urgent(&mut self, desk: &mut AccountQueue, now: Nanos) {
-        for mut ask in core::mem::take(&mut desk.urgent) {
+    fn serve_urgent(&mut self, queue: &mut AccountQueue, now: Nanos) {
+        for mut ask in core::mem::take(&mut queue.urgent) {
             if ask.tried && ask.recalled != Recalled::Yes {
-                desk.urgent.push(ask);
+                queue.urgent.push(ask);
                 continue;
             }
             match self.attempt(&ask, now) {
                 Attempt::Answered => {}
                 Attempt::Over { usage, hard } => {
                     let line = self.line(hard);
-                    desk.over = (usage, line);
+                    queue.over = (usage, line);
                     if ask.recalled == Recalled::Yes || ask.pages > line {
-                        self.dismiss(desk, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
+                        self.dismiss(queue, &ask, Verdict { refusal: Refusal::OverLine, usage, hard }, now);
                     } else {
                         (ask.exact_by, ask.tried) = (None, true);
-                        desk.urgent.push(ask);
+                        queue.urgent.push(ask);
                     }
                 }
                 Attempt::Inexact => {
                     let by = *ask.exact_by.get_or_insert(now.saturating_add(RECALL_PATIENCE));
                     if by <= now {
                         self.finish(&ask);
-                        self.refuse(&ask, Refusal::Busy, desk.over);
+                        self.refuse(&ask, Refusal::Busy, queue.over);
                     } else {
                         self.want_walk(now);
-                        desk.urgent.push(ask);
+                        queue.urgent.push(ask);
                     }
                 }
             }
@@ -274,31 +274,31 @@ impl<G: Grantor> Coordinator<G> {
     }
 
     /// Asks for idle memory back; whether all that this can bring is there already.
-    fn begin_round(&mut self, desk: &mut AccountQueue, now: Nanos) -> bool {
-        if desk.watchers.is_empty() {
-            desk.skip_round(now);
+    fn begin_round(&mut self, queue: &mut AccountQueue, now: Nanos) -> bool {
+        if queue.watchers.is_empty() {
+            queue.skip_round(now);
             return true;
         }
-        if !desk.may_recall(now) {
+        if !queue.may_recall(now) {
             return false;
         }
         let heeds = |pid: &Pid| self.processes.get(pid).is_some_and(|process| !process.mute);
-        let asked: BTreeSet<Pid> = desk.watchers.values().copied().filter(heeds).collect();
+        let asked: BTreeSet<Pid> = queue.watchers.values().copied().filter(heeds).collect();
         let nobody = asked.is_empty();
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
-        let bytes = self.bytes(desk.begin_round(seq, asked, now));
-        for id in desk.watchers.keys() {
+        let bytes = self.bytes(queue.begin_round(seq, asked, now));
+        for id in queue.watchers.keys() {
             self.effect(Effect::Send(*id, Reply::Recall { seq, bytes }));
         }
         if nobody {
-            self.end_round(desk, now);
+            self.end_round(queue, now);
         }
         nobody
     }
 
-    fn end_round(&mut self, desk: &mut AccountQueue, now: Nanos) {
-        for pid in desk.end_round(now) {
+    fn end_round(&mut self, queue: &mut AccountQueue, now: Nanos) {
+        for pid in queue.end_round(now) {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.mute = true;
             }
@@ -309,7 +309,7 @@ impl<G: Grantor> Coordinator<G> {
     pub(super) fn recalled(&mut self, pid: Pid, seq: u32, now: Nanos) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(user) = process.space.map(|space| space.user) else { return };
-        if self.desks.get(&user).is_some_and(|desk| desk.has_asked(seq)) {
+        if self.queues.get(&user).is_some_and(|queue| queue.has_asked(seq)) {
             process.mute = false;
         }
         self.wake(user, now);
@@ -318,7 +318,7 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Nothing is waited for from this process any more: in the recall of this number, or in any.
     fn expect_no_more(&mut self, user: Uid, pid: Pid, seq: Option<u32>, now: Nanos) {
-        let Some(round) = self.desks.get_mut(&user).and_then(|desk| desk.round.as_mut()) else { return };
+        let Some(round) = self.queues.get_mut(&user).and_then(|queue| queue.round.as_mut()) else { return };
         if seq.is_none_or(|seq| seq == round.seq) && round.asked.remove(&pid) && round.asked.is_empty() {
             self.work(user, now);
         }
@@ -326,11 +326,11 @@ impl<G: Grantor> Coordinator<G> {
 
     /// A connection hears of an account from now on.
     pub(super) fn watch(&mut self, id: ConnectionId, user: Uid, pid: Pid, now: Nanos) {
-        let desk = self.desks.entry(user).or_default();
-        desk.watchers.insert(id, pid);
-        let knew = desk.soft.reached();
+        let queue = self.queues.entry(user).or_default();
+        queue.watchers.insert(id, pid);
+        let knew = queue.soft.reached();
         self.look_at_soft(user, now);
-        let reached = self.desks.get(&user).is_some_and(|desk| desk.soft.reached());
+        let reached = self.queues.get(&user).is_some_and(|queue| queue.soft.reached());
         if knew && reached {
             self.tell_soft(user, &[id]);
         }
@@ -338,9 +338,9 @@ impl<G: Grantor> Coordinator<G> {
 
     /// It hears of it no more.
     pub(super) fn unwatch(&mut self, id: ConnectionId, user: Uid, pid: Pid, now: Nanos) {
-        let Some(desk) = self.desks.get_mut(&user) else { return };
-        desk.watchers.remove(&id);
-        if !desk.watchers.values().any(|watcher| *watcher == pid) {
+        let Some(queue) = self.queues.get_mut(&user) else { return };
+        queue.watchers.remove(&id);
+        if !queue.watchers.values().any(|watcher| *watcher == pid) {
             self.expect_no_more(user, pid, None, now);
         }
         self.plan(user);
@@ -348,29 +348,29 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Looks whether the account is at its soft limit, and tells its watchers what changed.
     pub(super) fn look_at_soft(&mut self, user: Uid, now: Nanos) {
-        let Some(desk) = self.desks.get_mut(&user) else { return };
-        if desk.watchers.is_empty() {
-            desk.soft = Soft::default();
+        let Some(queue) = self.queues.get_mut(&user) else { return };
+        if queue.watchers.is_empty() {
+            queue.soft = Soft::default();
             return self.plan(user);
         }
         let account = match self.grantor.as_mut().map(|grantor| grantor.account(user)) {
             None => None,
             Some(Ok(account)) => account,
             Some(Err(error)) => {
-                desk.soft.look_later(now);
+                queue.soft.look_later(now);
                 self.plan(user);
                 return self.effect(Effect::Trouble(error));
             }
         };
-        if desk.soft.look(account.as_ref(), now).is_some() {
-            let watchers: Vec<ConnectionId> = desk.watchers.keys().copied().collect();
+        if queue.soft.look(account.as_ref(), now).is_some() {
+            let watchers: Vec<ConnectionId> = queue.watchers.keys().copied().collect();
             self.tell_soft(user, &watchers);
         }
         self.plan(user);
     }
 
     fn tell_soft(&mut self, user: Uid, watchers: &[ConnectionId]) {
-        let Some(reached) = self.desks.get(&user).map(|desk| desk.soft.reached()) else { return };
+        let Some(reached) = self.queues.get(&user).map(|queue| queue.soft.reached()) else { return };
         let account = self.grantor.as_mut().and_then(|grantor| grantor.account(user).ok().flatten());
         let (usage, soft) = account.map_or_else(Default::default, |account| (account.usage, account.soft));
         let (usage, soft) = (self.bytes(usage), self.bytes(soft));
@@ -445,7 +445,7 @@ impl<G: Grantor> Coordinator<G> {
     }
 
     /// Refuses, and has it recorded.
-    fn dismiss(&mut self, desk: &mut AccountQueue, ask: &PendingRequest, verdict: Verdict, now: Nanos) {
+    fn dismiss(&mut self, queue: &mut AccountQueue, ask: &PendingRequest, verdict: Verdict, now: Nanos) {
         let Verdict { refusal, usage, hard } = verdict;
         let line = self.line(hard);
         self.finish(ask);
@@ -464,7 +464,7 @@ impl<G: Grantor> Coordinator<G> {
             line,
             suppressed: 0,
         };
-        if let Some(refused) = desk.pace.take(refused, now) {
+        if let Some(refused) = queue.pace.take(refused, now) {
             self.effect(Effect::Record(refused));
         }
     }

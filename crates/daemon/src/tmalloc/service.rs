@@ -11,7 +11,7 @@
 
 use super::{
     account::ConnectionId,
-    messages::{Message, Messages, Shown},
+    messages::{Inbox, Message, Shown},
     state::{Coordinator, Effect, Fault, Hello, Terms},
     turns::{Debt, Turns},
 };
@@ -73,7 +73,7 @@ pub(super) struct ServiceSetup {
     pub(super) proc: ProcRoot,
     pub(super) caller: Caller,
     pub(super) notices: Notices,
-    pub(super) words: Messages,
+    pub(super) inbox: Inbox,
     pub(super) terms: Terms,
 }
 
@@ -118,7 +118,7 @@ impl Service {
     pub(super) fn new(setup: ServiceSetup) -> io::Result<Self> {
         let epoll = Epoll::new(nix::sys::epoll::EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(setup.socket.listener(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-        epoll.add(&setup.words, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
+        epoll.add(&setup.inbox.queue, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         Ok(Self {
             epoll,
             coordinator: Coordinator::new(setup.terms),
@@ -156,7 +156,7 @@ impl Service {
                 Err(errno) => {
                     let why = format!("epoll: {errno}");
                     self.setup.notices.say(format_args!("grants of memory are answered no more: {why}"));
-                    self.setup.words.show(Shown::Off(why));
+                    self.setup.inbox.show(Shown::Off(why));
                     break false;
                 }
             }
@@ -209,7 +209,7 @@ impl Service {
             self.carry_out();
             self.charge_nobody();
         }
-        self.setup.words.show(Shown::On(self.coordinator.tally()));
+        self.setup.inbox.show(Shown::On(self.coordinator.tally()));
         Ok(true)
     }
 
@@ -259,9 +259,8 @@ impl Service {
 
     /// What the guard has to say.
     fn listen(&mut self) {
-        self.setup.words.hush();
-        while let Some(word) = self.setup.words.next() {
-            match word {
+        while let Ok(message) = self.setup.inbox.queue.next() {
+            match message {
                 Message::Lines => self.adopt(),
                 Message::Moved(user) => self.coordinator.moved(user, now()),
                 Message::Walked => self.coordinator.walked(now()),
@@ -269,10 +268,10 @@ impl Service {
                     self.setup.terms.headroom = headroom;
                     self.coordinator.configure(self.setup.terms, now());
                 }
+                Message::Stop => self.stopping = true,
             }
         }
-        self.stopping |= self.setup.words.stopped();
-        if self.setup.words.lost() {
+        if self.setup.inbox.lost() {
             self.adopt();
             self.coordinator.walked(now());
         }

@@ -157,7 +157,7 @@ pub(crate) struct Coordinator<G> {
     pub(super) terms: Terms,
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) processes: BTreeMap<Pid, Process>,
-    pub(super) desks: BTreeMap<Uid, AccountQueue>,
+    pub(super) queues: BTreeMap<Uid, AccountQueue>,
     owners: BTreeMap<Uid, Owned>,
     /// Reservations from before this daemon.
     inherited: BTreeMap<Pid, Space>,
@@ -180,7 +180,7 @@ impl<G: Grantor> Coordinator<G> {
             terms,
             connections: BTreeMap::new(),
             processes: BTreeMap::new(),
-            desks: BTreeMap::new(),
+            queues: BTreeMap::new(),
             owners: BTreeMap::new(),
             inherited: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -208,7 +208,7 @@ impl<G: Grantor> Coordinator<G> {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         Tally {
             connections: count(self.connections.len()),
-            waiting: self.desks.values().map(|desk| count(desk.waiting.len())).sum(),
+            waiting: self.queues.values().map(|queue| count(queue.waiting.len())).sum(),
             ..self.tally
         }
     }
@@ -230,7 +230,7 @@ impl<G: Grantor> Coordinator<G> {
         for pid in pids {
             self.find(pid, now);
         }
-        let users: Vec<Uid> = self.desks.keys().copied().collect();
+        let users: Vec<Uid> = self.queues.keys().copied().collect();
         for user in users {
             self.look_at_soft(user, now);
         }
@@ -409,9 +409,9 @@ impl<G: Grantor> Coordinator<G> {
         self.walking = false;
         self.walked = Some(now);
         let users: Vec<Uid> = self
-            .desks
+            .queues
             .iter()
-            .filter(|(_, desk)| desk.urgent.iter().chain(&desk.waiting).any(|ask| ask.exact_by.is_some()))
+            .filter(|(_, queue)| queue.urgent.iter().chain(&queue.waiting).any(|ask| ask.exact_by.is_some()))
             .map(|(user, _)| *user)
             .collect();
         for user in users {
@@ -421,8 +421,8 @@ impl<G: Grantor> Coordinator<G> {
 
     /// A refusal could not be recorded.
     pub(crate) fn unrecorded(&mut self, refused: Refused, now: Nanos) {
-        let desk = self.desks.entry(refused.user).or_default();
-        desk.pace.put_back(refused, now);
+        let queue = self.queues.entry(refused.user).or_default();
+        queue.pace.put_back(refused, now);
         self.plan(refused.user);
     }
 
@@ -448,8 +448,8 @@ impl<G: Grantor> Coordinator<G> {
                     }
                 }
                 Timer::AccountQueue(user) => {
-                    if let Some(desk) = self.desks.get_mut(&user) {
-                        desk.timer = None;
+                    if let Some(queue) = self.queues.get_mut(&user) {
+                        queue.timer = None;
                     }
                     self.look_after(user, now);
                 }
@@ -467,12 +467,12 @@ impl<G: Grantor> Coordinator<G> {
         self.timers.insert((when, timer));
     }
 
-    /// Plans when the desk is looked at next; one with nothing on it goes.
+    /// Plans when the queue is looked at next; one with nothing on it goes.
     pub(super) fn plan(&mut self, user: Uid) {
-        let Some(desk) = self.desks.get_mut(&user) else { return };
-        let (before, due) = (desk.timer, desk.due());
-        desk.timer = due;
-        let idle = desk.is_idle();
+        let Some(queue) = self.queues.get_mut(&user) else { return };
+        let (before, due) = (queue.timer, queue.due());
+        queue.timer = due;
+        let idle = queue.is_idle();
         if before != due {
             if let Some(before) = before {
                 self.timers.remove(&(before, Timer::AccountQueue(user)));
@@ -482,7 +482,7 @@ impl<G: Grantor> Coordinator<G> {
             }
         }
         if idle {
-            self.desks.remove(&user);
+            self.queues.remove(&user);
         }
     }
 
@@ -526,7 +526,7 @@ impl<G: Grantor> Coordinator<G> {
     }
 
     fn wake_all(&mut self, now: Nanos) {
-        let users: Vec<Uid> = self.desks.keys().copied().collect();
+        let users: Vec<Uid> = self.queues.keys().copied().collect();
         for user in users {
             self.wake(user, now);
         }

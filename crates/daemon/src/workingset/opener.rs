@@ -1,8 +1,10 @@
 //! Opens files. That may wait for a disk that does not answer, or for a scanner that has to permit it; what is held already is
 //! captured and let go meanwhile.
 
-use crate::offload::{Haste, Lane, Offload};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use crate::{
+    message::{Receiver, queue},
+    offload::{Haste, Lane, Offload},
+};
 use plimsoll_policy::workingset::FileId;
 use plimsoll_sys::workingset::{HotFile, Refusal, Way};
 use std::{
@@ -10,10 +12,6 @@ use std::{
     fs,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd},
     path::PathBuf,
-    sync::{
-        Arc,
-        mpsc::{Receiver, sync_channel},
-    },
 };
 
 /// Files that wait to be opened. One that does not fit is asked for again by the next plan.
@@ -41,7 +39,6 @@ type Work = Box<dyn FnOnce() -> Result<Opened, Refusal> + Send>;
 pub(super) struct Opener {
     requests: Lane<Request>,
     outcomes: Receiver<Outcome>,
-    bell: Arc<EventFd>,
     /// What is waited for, by number of the request: a file that was forgotten and asked for again is another one.
     asked: BTreeMap<FileId, u64>,
     tickets: u64,
@@ -59,21 +56,16 @@ impl Opener {
     /// # Errors
     /// One line: why there can be no bell.
     pub(super) fn new(offload: &Offload) -> Result<Self, String> {
-        let bell = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| format!("cannot make an eventfd: {errno}"))?;
-        let bell = Arc::new(bell);
         // Never full: nobody asks while so many are out.
-        let (sender, outcomes) = sync_channel(QUEUE_MAX);
-        let rung = Arc::downgrade(&bell);
+        let (sender, outcomes) =
+            queue(QUEUE_MAX).map_err(|error| format!("cannot make an eventfd: {error}"))?;
         let open = move |Request { file, ticket, work }| {
-            // Nobody is there any more to hear of it.
-            let Some(bell) = rung.upgrade() else { return };
-            sender.send(Outcome { file, ticket, opened: work() }).ok();
-            // It may ring already.
-            bell.write(1).ok();
+            if sender.is_heard() {
+                sender.send(Outcome { file, ticket, opened: work() }).ok();
+            }
         };
         let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, open);
-        Ok(Self { requests, outcomes, bell, asked: BTreeMap::new(), tickets: 0, out: 0 })
+        Ok(Self { requests, outcomes, asked: BTreeMap::new(), tickets: 0, out: 0 })
     }
 
     /// Whether a file is being opened.
@@ -107,16 +99,13 @@ impl Opener {
 
     /// Rings when something was opened or refused.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.outcomes.as_fd()
     }
 
     /// What was opened or refused since, of what is still wanted.
     pub(super) fn take(&mut self) -> Vec<(FileId, Result<Opened, Refusal>)> {
-        if self.bell.read().is_err() {
-            // It did not ring.
-        }
         let mut taken = Vec::new();
-        while let Ok(Outcome { file, ticket, opened }) = self.outcomes.try_recv() {
+        while let Ok(Outcome { file, ticket, opened }) = self.outcomes.next() {
             self.out = self.out.saturating_sub(1);
             if self.asked.get(&file) == Some(&ticket) {
                 self.asked.remove(&file);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::message::{Receiver, queue};
 use plimsoll_policy::units::{Bytes, Pid};
 use std::{fs, os::unix::fs::symlink};
 
@@ -64,10 +65,9 @@ fn line_of(pid: u32, uid: u32, comm: &str) -> Vec<u8> {
     )
 }
 
-fn teller() -> (Teller, std::sync::mpsc::Receiver<super::super::Message>) {
-    let (words, queue) = std::sync::mpsc::sync_channel(4);
-    let bell = Arc::new(nix::sys::eventfd::EventFd::new().unwrap());
-    (Teller { words, bell, shared: Arc::default() }, queue)
+fn link() -> (Link, Receiver<super::super::Message>) {
+    let (messages, queue) = queue(4).unwrap();
+    (Link { messages, shared: Arc::default() }, queue)
 }
 
 #[test]
@@ -79,11 +79,15 @@ fn a_process_that_lives_must_be_what_earlyoom_says_and_is_told_when_it_has_gone(
     assert!(listener.hear(&line_of(pid, own + 777, "sleep")).is_none());
     let heard = listener.hear(&line_of(pid, own, "sleep")).unwrap();
     assert!(heard.goes.is_some() && heard.death.victims[0].start_ns > 0);
-    let ((teller, queue), witnesses) = (teller(), Arc::new(()));
-    tell(heard, &teller, &witnesses);
-    assert!(queue.try_recv().is_err(), "it lives");
+    let ((link, queue), witnesses) = (link(), Arc::new(()));
+    tell(heard, &link, &witnesses);
+    assert!(queue.next().is_err(), "it lives");
     child.kill().unwrap();
-    queue.recv_timeout(Duration::from_secs(20)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while queue.next().is_err() {
+        assert!(Instant::now() < deadline, "it is not told");
+        thread::sleep(Duration::from_millis(5));
+    }
     child.wait().unwrap();
     // Gone before it was looked at: the line is all that there is.
     let heard = listener.hear(&line_of(pid, own, "sleep")).unwrap();
@@ -167,11 +171,9 @@ fn what_a_follower_writes_is_heard_until_it_ends() {
     entries.push(b'\n');
     fs::write(&file, entries).unwrap();
     let child = Command::new("cat").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
-    let (words, queue) = std::sync::mpsc::sync_channel(4);
-    let bell = std::sync::Arc::new(nix::sys::eventfd::EventFd::new().unwrap());
-    let teller = Teller { words, bell, shared: std::sync::Arc::default() };
-    let (ended, read) = listen(child, &teller);
+    let (link, queue) = link();
+    let (ended, read) = listen(child, &link);
     assert_eq!((ended.as_str(), read), ("exit status: 0", Some(Written(1_795_237_152_000_000))));
-    let heard: Vec<super::super::Message> = queue.try_iter().collect();
+    let heard: Vec<super::super::Message> = std::iter::from_fn(|| queue.next().ok()).collect();
     assert!(matches!(heard.as_slice(), [super::super::Message::Foreign(_)]), "{heard:?}");
 }

@@ -1,8 +1,8 @@
 //! `oom_score_adj` of the largest process of each account that is near: raised, watched, put back.
 
 use super::{
+    messages::{ArrangedKill, Large, LineFacts, NearFacts},
     record::{RaisedEntry, Record},
-    words::{ArrangedKill, Large, LineFacts, NearFacts},
 };
 use crate::{journal::Notices, state::StateError};
 use plimsoll_policy::{

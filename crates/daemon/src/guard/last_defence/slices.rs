@@ -1,10 +1,10 @@
 //! `memory.max` of the slices of users with a line: set through systemd, watched, put back.
 
 use super::{
+    messages::{ArrangedKill, LineFacts},
     raised::save,
     record::{Record, Seen, SliceEntry},
     systemctl::Systemd,
-    words::{ArrangedKill, LineFacts},
 };
 use crate::journal::Notices;
 use plimsoll_policy::{

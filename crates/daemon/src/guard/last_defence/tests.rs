@@ -231,7 +231,7 @@ fn the_next_one_tells_what_happened_meanwhile_and_puts_back_what_a_dead_one_had_
     next.defence.lines(vec![line(400, Action::Kill)]);
     until(
         "what happened meanwhile is told",
-        || matches!(next.mailbox.next(), Some(Request::LastDefence(deed)) if deed.reason == Reason::LastDefenceMemoryMax),
+        || matches!(next.mailbox.next(), Ok(Request::LastDefence(deed)) if deed.reason == Reason::LastDefenceMemoryMax),
     );
     next.defence.lines(vec![]);
     until("memory.max is put back", || machine.memory_max() == "max");
@@ -272,13 +272,13 @@ fn a_kill_at_memory_max_is_told_and_one_of_an_inner_limit_is_not_ours() {
     one.defence.lines(vec![line(400, Action::Kill)]);
     until("memory.max is set", || machine.memory_max() == mib(500));
     let mut told = |oom: u64, oom_kill: u64| {
-        // A plain file has no exceptional condition: a word wakes the worker in its place.
+        // A plain file has no exceptional condition: a message wakes the worker in its place.
         write_over(&machine.slice("memory.events.local"), &events(oom, 0));
         write_over(&machine.slice("memory.events"), &events(oom, oom_kill));
         let mut deeds = Vec::new();
         until("the guard is told", || {
             one.defence.lines(vec![line(400, Action::Kill)]);
-            while let Some(request) = one.mailbox.next() {
+            while let Ok(request) = one.mailbox.next() {
                 let Request::LastDefence(deed) = request else { panic!("{request:?}") };
                 deeds.push(deed.reason);
             }
@@ -346,7 +346,7 @@ fn near(largest: &[Large]) -> NearFacts {
     facts
 }
 
-/// Waits until the worker has taken every word.
+/// Waits until the worker has taken every message.
 fn settled(one: &mut Defence, far: bool) {
     if far {
         one.defence.settle(None);

@@ -1,22 +1,20 @@
-//! The worker: takes words from its queue, listens to slices and to those that are raised, and has no thread otherwise.
+//! The worker: takes messages from its queue, listens to slices and to those that are raised, and has no thread otherwise.
 
 use super::{
+    messages::{ArrangedKill, LineFacts, Message, Shared},
     raised::RaisedProcesses,
     record::{Originals, Record},
     slices::Slices,
     systemctl::Systemd,
-    words::{ArrangedKill, LineFacts, Message, Shared},
 };
 use crate::{
     guard::request::{Caller, Request},
     journal::{Journal, Notices},
+    message::Receiver,
     offload::{Haste, Lane, Offload, Waits},
     pace::Pace,
 };
-use nix::{
-    errno::Errno,
-    sys::{epoll::EpollFlags, eventfd::EventFd},
-};
+use nix::{errno::Errno, sys::epoll::EpollFlags};
 use plimsoll_policy::{
     last_defence::LastDefenceConfig,
     units::{Bytes, Nanos, Uid},
@@ -31,7 +29,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering,
-        mpsc::{Receiver, SyncSender, TryRecvError},
+        mpsc::{SyncSender, TryRecvError},
     },
 };
 
@@ -56,11 +54,10 @@ const NOTED_MAX_MS: u64 = 50;
 /// What may be spent at once, in milliseconds: some changes.
 const CREDIT_MS: u64 = 20;
 
-/// How words come to the worker.
+/// How messages come to the worker.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) queue: Receiver<Message>,
-    pub(super) bell: Arc<EventFd>,
     /// Dropped at its end.
     pub(super) _ending: SyncSender<()>,
 }
@@ -69,7 +66,7 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 struct Worker {
     inbox: Inbox,
-    /// For the bell, those that are raised, and slices.
+    /// For the queue, those that are raised, and slices.
     waits: Waits,
     config: LastDefenceConfig,
     /// All lines, for when the configuration changes.
@@ -93,7 +90,7 @@ pub(super) fn start(
     let Setup { config, state, systemd, mem_total, journal, caller, originals } = setup;
     let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
     let waits = Waits::new()?;
-    waits.add(&inbox.bell, EpollFlags::EPOLLIN)?;
+    waits.add(&inbox.queue, EpollFlags::EPOLLIN)?;
     let readable = waits.readable()?;
     let mut notices = Notices::new(journal);
     let mut record = open(&state, &mut notices);
@@ -149,18 +146,16 @@ fn say_kept(given_up: Result<(), SysErrno>, notices: &mut Notices) {
 impl Worker {
     /// Sees to all that has happened; whether it goes on.
     fn turn(&mut self) -> bool {
-        // Silenced before the queue is looked at, so that no word is missed. It may not have rung.
-        self.inbox.bell.read().ok();
         self.look();
         loop {
-            match self.inbox.queue.try_recv() {
+            match self.inbox.queue.next() {
                 Ok(Message::Stop { undo }) => {
                     if undo {
                         self.undo();
                     }
                     return false;
                 }
-                Ok(word) => self.take(word),
+                Ok(message) => self.take(message),
                 Err(TryRecvError::Empty) => break,
                 // The guard has gone without a word, as in a crash: everything stays for the next daemon.
                 Err(TryRecvError::Disconnected) => return false,
@@ -205,8 +200,8 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, word: Message) {
-        match word {
+    fn take(&mut self, message: Message) {
+        match message {
             Message::Lines(lines) => {
                 self.lines = lines.into_iter().map(|line| (line.uid, line)).collect();
                 self.apply_all();
