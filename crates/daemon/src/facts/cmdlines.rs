@@ -1,12 +1,28 @@
 //! Command lines for rules that ask for them: whoever reads one may have to wait, so the guard does not.
 
 use super::patient::PatientReaders;
-use crate::{
-    guard::Program,
-    offload::{Haste, Lane, Offload},
-};
+use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::victim::VictimId;
 use plimsoll_sys::process::ProcRoot;
+use plimsoll_wire::text::Comm;
+
+/// Which program a process runs: what was read of another holds no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// As far as a look at it shows. From `/proc` only the name tells it.
+    Seen {
+        mm: u64,
+        /// As [`plimsoll_wire::task::TaskFacts::execs`].
+        execs: Option<u32>,
+        comm: Comm,
+    },
+    /// As the programs of a user's line know it.
+    Tracked {
+        mm: u64,
+        /// As [`plimsoll_sys::bpf::AddressSpace::tracked_ns`].
+        tracked_ns: u64,
+    },
+}
 
 /// Whose line is asked for, and what it ran then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,7 +61,6 @@ use plimsoll_sys::{
     process::{Priority, raise_decider},
 };
 use selection::population::Population as _;
-pub(crate) use selection::population::Program;
 use std::{
     collections::BTreeSet,
     io,

@@ -2,8 +2,8 @@
 //! it, written into the programs. The programs' entry is the one truth: both sides choose by it, and it outlives the daemon.
 
 use crate::{
-    facts::cmdlines::{Line, Wanted},
-    guard::selection::{judge::CASES_MAX, population::Program},
+    facts::cmdlines::{Line, Program, Wanted},
+    guard::selection::judge::CASES_MAX,
     pace::Pace,
 };
 use plimsoll_policy::{

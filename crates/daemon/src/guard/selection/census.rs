@@ -3,9 +3,9 @@
 
 use super::{
     eligibility::{Eligibility, Subject},
-    population::{Population, Program, Seen, Source},
+    population::{Population, Seen, Source},
 };
-use crate::facts::cmdlines::{Line, Wanted};
+use crate::facts::cmdlines::{Line, Program, Wanted};
 use plimsoll_policy::{
     preference::{Judgement, Rules, adj_weight},
     reading::Reading,

@@ -1,7 +1,10 @@
 //! The machine's processes as selection sees them: all roughly, a few closely. Apart from the rest of the kernel, so that
 //! selection can be tried on populations that no machine has.
 
-use crate::facts::cgroups::{Group, NotKnown};
+use crate::facts::{
+    cgroups::{Group, NotKnown},
+    cmdlines::Program,
+};
 use plimsoll_policy::{
     preference::{Mark, Scope},
     reading::Reading,
@@ -45,24 +48,6 @@ pub(crate) struct Seen {
     pub(crate) execs: Option<u32>,
     /// Its name.
     pub(crate) comm: Comm,
-}
-
-/// Which program a process runs: what was read of another holds no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// As far as a look at it shows. From `/proc` only the name tells it.
-    Seen {
-        mm: u64,
-        /// As [`plimsoll_wire::task::TaskFacts::execs`].
-        execs: Option<u32>,
-        comm: Comm,
-    },
-    /// As the programs of a user's line know it.
-    Tracked {
-        mm: u64,
-        /// As [`plimsoll_sys::bpf::AddressSpace::tracked_ns`].
-        tracked_ns: u64,
-    },
 }
 
 impl From<&Process> for Seen {
