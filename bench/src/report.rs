@@ -1,4 +1,4 @@
-//! The result of a bench: JSON for scripts (DESIGN section 6), a table for people.
+//! The result of a bench: JSON for scripts, a table for people.
 
 use crate::statistics::{Median, Summary, paired_ratios};
 use serde::Serialize;

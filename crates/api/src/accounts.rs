@@ -1,4 +1,4 @@
-//! What `limit show --json` prints and `status --json` has of accounts (DESIGN section 6), and what the clients read back.
+//! What `limit show --json` prints and `status --json` has of accounts, and what the clients read back.
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
@@ -10,7 +10,7 @@ use plimsoll_policy::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One account as `status` and `limit show` tell it (DESIGN section 6).
+/// One account as `status` and `limit show` tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountView {
     /// The account.

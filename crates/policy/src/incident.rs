@@ -86,7 +86,7 @@ pub struct Victim {
     pub session: bool,
 }
 
-/// One incident (DESIGN section 6). `None` is 'not known', never 0.
+/// One incident. `None` is 'not known', never 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
     /// Counts up from 1 within one state folder.

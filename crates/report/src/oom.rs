@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word in JSON (DESIGN section 6).
+    /// The word in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     pub(crate) json: bool,
 }
 
-/// What `--json` prints (DESIGN section 6).
+/// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     kernel: Option<String>,

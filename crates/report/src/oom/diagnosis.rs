@@ -29,7 +29,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The word in JSON (DESIGN section 6).
+    /// The word in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

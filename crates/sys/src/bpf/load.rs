@@ -42,7 +42,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/limits.skel.rs"));
 }
 
-/// Which counters are usage (DESIGN section 1, `charge`).
+/// Which counters are usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Members {
     /// Anonymous and swapped pages.

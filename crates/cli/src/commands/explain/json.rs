@@ -1,4 +1,4 @@
-//! What `--json` prints (DESIGN section 6): null where the report does not say.
+//! What `--json` prints: null where the report does not say.
 
 use plimsoll_policy::units::Bytes;
 use plimsoll_report::oom::{Diagnosis, Memcg, Report, Task, Victim, Zone};

@@ -84,7 +84,7 @@ ID  TIME                 WHOSE LINE   DONE  PROCESS                        USAGE
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
-/// DESIGN section 6: fields may be added, not renamed.
+/// Scripts rely on it: fields may be added, not renamed.
 #[test]
 fn the_json_has_the_fields_scripts_rely_on() {
     let json = serde_json::to_value([incident(1, vec![victim(4001, "hog")])]).unwrap();

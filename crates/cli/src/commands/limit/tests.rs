@@ -145,7 +145,7 @@ default     uids 1000-60000         -    1.0 GiB  2.0 GiB         -  term       
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
-/// DESIGN section 6: fields may be added, not renamed.
+/// Scripts rely on it: fields may be added, not renamed.
 #[test]
 fn every_entry_of_the_json_list_has_the_fields_scripts_rely_on() {
     let fields = [

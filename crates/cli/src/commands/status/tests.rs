@@ -135,7 +135,7 @@ fn no_account_says_what_to_do_and_a_full_map_is_told() {
     assert!(text.contains("Note: map 'accounts' was full 2 times (it holds 1024)."), "{text}");
 }
 
-/// DESIGN section 6: fields may be added, not renamed.
+/// Scripts rely on it: fields may be added, not renamed.
 #[test]
 fn the_json_has_the_same_fields_with_and_without_a_daemon() {
     fn paths(at: &str, value: &Value, found: &mut Vec<String>) {
