@@ -266,14 +266,14 @@ impl ControlService {
 /// The users that run something now: a group that lists no members may still have them.
 fn running() -> BTreeSet<Uid> {
     let mut uids = BTreeSet::new();
-    let listed = ProcRoot::open(Path::new("/proc")).and_then(|mut proc| {
-        proc.processes(|process| {
-            uids.insert(process.uid);
+    // Where not all can be listed, those seen until then are asked for; the others' lines are drawn at the next look.
+    ProcRoot::open(Path::new("/proc"))
+        .and_then(|mut proc| {
+            proc.processes(|process| {
+                uids.insert(process.uid);
+            })
         })
-    });
-    if listed.is_err() {
-        // Those seen until then are asked for; the others' lines are drawn at the next look.
-    }
+        .ok();
     uids
 }
 

@@ -244,9 +244,8 @@ pub fn main() -> Result<(), String> {
         return Err("loader: the daemon has gone".to_owned());
     }
     // Before what it is to guard against: half a second of work became ten in a storm of hogs.
-    if rustix::process::setpriority_process(None, -20).is_err() {
-        // Then it takes its turn.
-    }
+    // Without the right to it, it takes its turn.
+    rustix::process::setpriority_process(None, -20).ok();
     let cpus = possible_cpus().map_err(|error: ProcessError| error.to_string())?;
     match job.placement {
         Placement::Selection => {

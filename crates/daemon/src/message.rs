@@ -1,4 +1,4 @@
-//! A bounded queue from other threads to one that waits for more than messages: its end can be waited for in `poll` and `epoll`.
+//! A bounded queue from other threads to one that waits for more than messages: `poll` and `epoll` can wait for its end.
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::{

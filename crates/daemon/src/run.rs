@@ -459,9 +459,8 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
             if let Some(remark) = remark {
                 guard.say(&remark);
             }
-            if guard.draw(book, Change::All).is_err() {
-                // It was said, and `status` tells it.
-            }
+            // What cannot be drawn was said, and `status` tells it.
+            guard.draw(book, Change::All).ok();
         }
         Err(why) => guard.leave_undrawn(why),
     }

@@ -222,8 +222,9 @@ fn listen(mut child: Child, link: &Link) -> (String, Option<Written>) {
     // Killed at once it would never be told how it ended.
     let by_itself =
         PidFd::open(Pid(child.id())).and_then(|held| held.wait_exit(ENDS_WITHIN)).unwrap_or(false);
-    if !by_itself && child.kill().is_err() {
-        // It has ended.
+    if !by_itself {
+        // It may have ended.
+        child.kill().ok();
     }
     (child.wait().map_or_else(|error| error.to_string(), |status| status.to_string()), listener.read)
 }

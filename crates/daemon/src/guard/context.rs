@@ -48,9 +48,8 @@ impl<K: Kernel> Context<K> {
     /// Has it found out whether what is protected was replaced, with nobody to judge.
     pub(super) fn renew_shield(&self) {
         let eligibility = self.eligibility.clone();
-        if !self.workers.judge.ask(JudgeRequest { user: Uid(0), cases: Vec::new(), eligibility }) {
-            // Whoever it is busy with is judged by what is there now, which is told as well.
-        }
+        // Where it is busy, whoever it is busy with is judged by what is there now, which is told as well.
+        self.workers.judge.ask(JudgeRequest { user: Uid(0), cases: Vec::new(), eligibility });
     }
 
     /// The guard's clock, which is the kernel records'.

@@ -29,12 +29,12 @@ pub(super) enum Recalled {
     No,
     /// The recall of this number is for it, too.
     In(u64),
-    /// It was.
+    /// It was asked back.
     Yes,
 }
 
 /// Requests of one account that are not answered yet.
-const DESK_MAX: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 
 /// A request that is not answered yet.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,7 @@ impl AccountQueue {
 
     /// Whether no more requests are taken: each of them is looked at with every recall.
     pub(super) fn is_full(&self) -> bool {
-        self.urgent.len().saturating_add(self.waiting.len()) >= DESK_MAX
+        self.urgent.len().saturating_add(self.waiting.len()) >= QUEUE_MAX
     }
 
     /// Nobody is there to give anything back.

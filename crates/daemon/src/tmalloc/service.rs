@@ -84,7 +84,7 @@ struct Line {
     peer: Peer,
 }
 
-/// See the module.
+/// The sockets, the processes that are held, and the coordinator that decides for them.
 #[derive(Debug)]
 pub(super) struct Service {
     setup: ServiceSetup,

@@ -150,7 +150,7 @@ pub(crate) struct Terms {
     pub(crate) page_size: PageSize,
 }
 
-/// See the module.
+/// Who is connected, what they hold, and what is due.
 #[derive(Debug)]
 pub(crate) struct Coordinator<G> {
     pub(super) grantor: Option<G>,

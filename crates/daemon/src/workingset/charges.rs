@@ -31,7 +31,7 @@ struct Known {
     looked: Nanos,
 }
 
-/// See the module.
+/// Which memory cgroup each chunk that is held is charged to.
 #[derive(Debug)]
 pub(super) struct Charges {
     /// `None`: the kernel does not tell.

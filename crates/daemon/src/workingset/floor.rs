@@ -52,7 +52,7 @@ const SOFT_RESTS: Nanos = Nanos(10_000_000_000);
 /// How long the guard is given to end somebody before it is asked again.
 const ASKED: Nanos = Nanos(200_000_000);
 
-/// See the module.
+/// What the floor thread works with.
 pub(super) struct FloorThread {
     shared: Arc<Shared>,
     programs: Programs,

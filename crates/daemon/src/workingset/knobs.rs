@@ -30,7 +30,7 @@ impl Places {
     }
 }
 
-/// See the module.
+/// The settings, and the record of what was changed.
 #[derive(Debug)]
 pub(super) struct Knobs {
     places: Places,

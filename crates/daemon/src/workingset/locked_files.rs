@@ -61,7 +61,7 @@ pub(super) struct Refused {
     pub(super) why: Refusal,
 }
 
-/// See the module.
+/// The files that are held, by file.
 #[derive(Debug)]
 pub(super) struct LockedFiles {
     locks: Locks,

@@ -17,7 +17,7 @@ const LOCKING_MAX: Nanos = Nanos(300_000_000);
 /// them for pages that are gone.
 const TELL_EVERY: u64 = 2048;
 
-/// See the module.
+/// One go at locking.
 #[derive(Debug)]
 pub(super) struct Locking {
     shared: Arc<Shared>,

@@ -27,7 +27,7 @@ use std::{
 /// How often settings of the kernel are looked at again: cgroups come that swap, too.
 const SETTINGS_EVERY: Nanos = Nanos(5_000_000_000);
 
-/// See the module.
+/// What the setter works with.
 pub(super) struct Setter {
     shared: Arc<Shared>,
     readings: Readings,

@@ -27,7 +27,7 @@ pub(super) struct Floor {
     pub(super) clean: Option<Pages>,
 }
 
-/// See the module.
+/// What the threads and the control API share.
 #[derive(Debug)]
 pub(super) struct Shared {
     dry_run: bool,
@@ -137,9 +137,8 @@ impl Shared {
     }
 
     pub(super) fn ring(&self, whose: Thread) {
-        if self.bell(whose).write(1).is_err() {
-            // Full, and so it rings.
-        }
+        // A bell that cannot be written to is full, and so it rings.
+        self.bell(whose).write(1).ok();
     }
 
     pub(super) fn bell_of(&self, whose: Thread) -> BorrowedFd<'_> {

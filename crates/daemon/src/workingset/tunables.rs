@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 /// By name, so that a file of another version says which it means.
 type Saved = BTreeMap<String, u8>;
 
-/// See the module.
+/// The tunables in force, and the file that keeps those set at run time.
 #[derive(Debug)]
 pub(crate) struct SavedTunables {
     file: StateFile,

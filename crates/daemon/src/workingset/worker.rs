@@ -61,7 +61,7 @@ pub(super) struct Means {
     pub(super) journal: Journal,
 }
 
-/// See the module.
+/// What the worker thread works with.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     mounts: Mounts,

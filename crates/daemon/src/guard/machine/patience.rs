@@ -38,7 +38,7 @@ impl Wait {
     }
 }
 
-/// See the module.
+/// How long has been waited, and for what.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     unlooked: Wait,
