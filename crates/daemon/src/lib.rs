@@ -25,6 +25,7 @@ mod sampler;
 mod settings;
 pub mod state;
 mod tmalloc;
+mod undo;
 mod workingset;
 
 pub use run::{Removed, RunError, run, stop_guarding};

@@ -9,8 +9,8 @@ use crate::{
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, Journal, LastDefence,
-        LastDefenceSetup, Ledger, Leftovers, Notices, Originals, PendingKills, Reload, Setup, Shield,
-        Systemd, Workers, mailbox, undo_leftovers,
+        LastDefenceSetup, Ledger, Notices, Originals, PendingKills, Reload, Setup, Shield, Systemd, Workers,
+        mailbox, undo_leftovers,
     },
     history::{Caps, History, Inheritance, PinnedNotes, Writer},
     loader::{self, Loader},
@@ -21,6 +21,7 @@ use crate::{
     settings::{self, Settings},
     state::{LINES, StateFile},
     tmalloc,
+    undo::Leftovers,
     workingset::{self, SavedTunables, Setup as WorkingSetSetup, WorkingSet},
 };
 use nix::{
@@ -625,11 +626,11 @@ pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
     let removed = remove_pinned(pin)?;
     let working_set = workingset::undo_leftovers(state);
     let last_defence = undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)?;
-    if let workingset::Leftovers::Some(why) = working_set {
+    if let Leftovers::Some(why) = working_set {
         return Err(RunError::Failed(format!("not all that protected the working set was put back: {why}")));
     }
     match last_defence {
-        Leftovers::Nothing if working_set == workingset::Leftovers::PutBack => Ok(Removed::Programs),
+        Leftovers::Nothing if working_set == Leftovers::PutBack => Ok(Removed::Programs),
         Leftovers::Nothing => Ok(removed),
         Leftovers::PutBack => Ok(Removed::Programs),
         Leftovers::Some(why) => Err(RunError::Failed(format!(

@@ -17,7 +17,7 @@ pub(crate) use messages::{ArrangedKill, Arrangements, LineFacts, NearFacts};
 use messages::{Message, Shared};
 pub(crate) use record::Originals;
 pub(crate) use systemctl::Systemd;
-pub(crate) use worker::{Leftovers, Setup, undo_leftovers};
+pub(crate) use worker::{Setup, undo_leftovers};
 
 use crate::{
     message::{Sender, queue},

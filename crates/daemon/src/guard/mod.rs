@@ -24,8 +24,7 @@ mod workers;
 pub(crate) use crate::journal::{Journal, Notices};
 pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
-    ArrangedKill, Arrangements, LastDefence, Leftovers, Originals, Setup as LastDefenceSetup, Systemd,
-    undo_leftovers,
+    ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,
 };
 use limits::undrawn::Undrawn;
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};

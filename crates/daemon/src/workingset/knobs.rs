@@ -3,7 +3,10 @@
 
 mod record;
 
-use crate::guard::{Journal, Notices};
+use crate::{
+    guard::{Journal, Notices},
+    undo::Leftovers,
+};
 use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo};
 use record::Record;
 use std::{ffi::OsStr, path::Path};
@@ -39,17 +42,6 @@ pub(super) struct Knobs {
     /// Protection set it once, and does not again: who changes it after that means it.
     lru_gen_done: bool,
     means: Option<SwapHold>,
-}
-
-/// What became of the settings that a daemon that is gone had made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Leftovers {
-    /// There were none.
-    Nothing,
-    /// All were put back that nobody else had changed.
-    PutBack,
-    /// Some are still as they were set, and why.
-    Some(String),
 }
 
 /// Puts back what a daemon with this state folder had set.

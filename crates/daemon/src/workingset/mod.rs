@@ -28,7 +28,7 @@ use crate::{
     offload::{Lane, Offload},
 };
 use knobs::Knobs;
-pub(crate) use knobs::{Leftovers, undo_leftovers};
+pub(crate) use knobs::undo_leftovers;
 use plimsoll_api::protect::ProtectView;
 use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_sys::{

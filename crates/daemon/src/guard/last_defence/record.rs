@@ -1,9 +1,6 @@
-//! What was set, written down before it is set: `<state>/last-defence.json`.
-//!
-//! It outlives the daemon and not the boot: process numbers mean nothing after it, and what systemd was told at run time is
-//! gone. So nothing is forced to the disk.
+//! What the last defence has set: `<state>/last-defence.json`.
 
-use crate::state::{StateError, put_file, read_ours};
+use crate::{state::StateError, undo::UndoFile};
 use plimsoll_policy::{
     last_defence::{ranking::Raised, slice::Ours},
     units::Uid,
@@ -12,8 +9,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{process::tick_ns, slice::SliceCounts};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -108,8 +104,7 @@ struct Content {
 /// The file, and what is in it.
 #[derive(Debug)]
 pub(crate) struct Record {
-    folder: PathBuf,
-    boot_id: String,
+    file: UndoFile,
     pub(crate) raised: Vec<RaisedEntry>,
     pub(crate) slices: Vec<SliceEntry>,
     originals: Originals,
@@ -121,10 +116,8 @@ impl Record {
     /// # Errors
     /// [`StateError`] when there is one that cannot be used: nothing is known of what it held then.
     pub(crate) fn load(folder: &Path) -> (Self, Result<(), StateError>) {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut record = Self {
-            folder: folder.to_path_buf(),
-            boot_id: boot_id.trim().to_owned(),
+            file: UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES),
             raised: Vec::new(),
             slices: Vec::new(),
             originals: Originals::default(),
@@ -134,16 +127,14 @@ impl Record {
     }
 
     fn read(&mut self) -> Result<(), StateError> {
-        let path = self.folder.join(NAME);
-        let Some(bytes) = read_ours(&path, FILE_MAX_BYTES)? else {
+        let Some(bytes) = self.file.read()? else {
             return Ok(());
         };
-        let content: Content = serde_json::from_slice(&bytes)
-            .map_err(|error| StateError::Corrupt { path: path.clone(), reason: error.to_string() })?;
+        let content: Content = serde_json::from_slice(&bytes).map_err(|error| self.file.corrupt(error))?;
         if content.version != VERSION {
-            return Err(StateError::Future { path, version: u64::from(content.version) });
+            return Err(StateError::Future { path: self.file.path(), version: content.version.into() });
         }
-        if content.boot_id == self.boot_id {
+        if content.boot_id == self.file.boot_id {
             (self.raised, self.slices) = (content.raised, content.slices);
         }
         Ok(())
@@ -167,19 +158,16 @@ impl Record {
     pub(crate) fn save(&self) -> Result<(), StateError> {
         self.originals.publish(&self.raised);
         if self.is_empty() {
-            return put_file(&self.folder, NAME, None);
+            return self.file.write(None);
         }
         let content = Content {
             version: VERSION,
-            boot_id: self.boot_id.clone(),
+            boot_id: self.file.boot_id.clone(),
             raised: self.raised.clone(),
             slices: self.slices.clone(),
         };
-        let bytes = serde_json::to_vec(&content).map_err(|error| StateError::Corrupt {
-            path: self.folder.join(NAME),
-            reason: error.to_string(),
-        })?;
-        put_file(&self.folder, NAME, Some(&bytes))
+        let bytes = serde_json::to_vec(&content).map_err(|error| self.file.corrupt(error))?;
+        self.file.write(Some(&bytes))
     }
 
     pub(crate) fn slice(&self, uid: Uid) -> Option<&SliceEntry> {

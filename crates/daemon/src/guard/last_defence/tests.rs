@@ -1,9 +1,10 @@
 //! The worker with a systemctl and a cgroup tree made for the test, and with processes of its own.
 
-use super::{Large, LastDefence, LineFacts, NearFacts, Originals, Setup, Systemd, worker::Leftovers};
+use super::{Large, LastDefence, LineFacts, NearFacts, Originals, Setup, Systemd};
 use crate::{
     guard::{Journal, Mailbox, Request, mailbox},
     offload::Offload,
+    undo::Leftovers,
 };
 use plimsoll_policy::{
     account::Action,

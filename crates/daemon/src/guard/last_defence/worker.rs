@@ -13,6 +13,7 @@ use crate::{
     message::Receiver,
     offload::{Haste, Lane, Offload, Waits},
     pace::Pace,
+    undo::Leftovers,
 };
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 use plimsoll_policy::{
@@ -266,17 +267,6 @@ impl Worker {
 
 fn now() -> Nanos {
     Nanos(clock_monotonic_ns())
-}
-
-/// What `--stop-guarding` found of the last defence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Leftovers {
-    /// Nothing was set.
-    Nothing,
-    /// Everything was put back where nobody else had changed it.
-    PutBack,
-    /// Something is still as it was set, and why.
-    Some(String),
 }
 
 /// Puts back what a daemon that is gone had set.

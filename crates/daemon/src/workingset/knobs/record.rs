@@ -1,14 +1,9 @@
-//! What was set, written down before it is set: `<state>/workingset-undo`.
-//!
-//! It outlives the daemon and not the boot, after which the kernel has its own settings again. So nothing is forced to the
-//! disk. Text, a line for each setting: names of cgroups can be any bytes.
+//! What protection of the working set has set: `<state>/workingset-undo`. Text, a line for each setting: names of cgroups can
+//! be any bytes.
 
-use crate::state::{StateError, put_file, read_ours};
+use crate::{state::StateError, undo::UndoFile};
 use plimsoll_sys::workingset::Undo;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 /// Its name.
 pub(crate) const NAME: &str = "workingset-undo";
@@ -22,8 +17,7 @@ const FILE_MAX_BYTES: u64 = 8 << 20;
 /// The file, and what is in it.
 #[derive(Debug)]
 pub(super) struct Record {
-    folder: PathBuf,
-    boot_id: String,
+    file: UndoFile,
     undos: Vec<Undo>,
 }
 
@@ -33,25 +27,22 @@ impl Record {
     /// # Errors
     /// [`StateError`] when there is one that cannot be used, or not all of it.
     pub(super) fn load(folder: &Path) -> (Self, Result<(), StateError>) {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let mut record =
-            Self { folder: folder.to_path_buf(), boot_id: boot_id.trim().to_owned(), undos: Vec::new() };
+        let file = UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
+        let mut record = Self { file, undos: Vec::new() };
         let outcome = record.read();
         (record, outcome)
     }
 
     fn read(&mut self) -> Result<(), StateError> {
-        let path = self.folder.join(NAME);
-        let Some(bytes) = read_ours(&path, FILE_MAX_BYTES)? else {
+        let Some(bytes) = self.file.read()? else {
             return Ok(());
         };
-        let damaged = |reason: &str| StateError::Corrupt { path: path.clone(), reason: reason.to_owned() };
         let mut lines = bytes.split(|byte| *byte == b'\n');
         let boot_id = lines
             .next()
             .and_then(|line| line.strip_prefix(HEAD.as_bytes()))
-            .ok_or_else(|| damaged("it does not begin as such a file does"))?;
-        if boot_id != self.boot_id.as_bytes() {
+            .ok_or_else(|| self.file.corrupt("it does not begin as such a file does"))?;
+        if boot_id != self.file.boot_id.as_bytes() {
             return Ok(());
         }
         let mut strange = false;
@@ -61,7 +52,7 @@ impl Record {
                 None => strange = true,
             }
         }
-        if strange { Err(damaged("a line of it is no setting")) } else { Ok(()) }
+        if strange { Err(self.file.corrupt("a line of it is no setting")) } else { Ok(()) }
     }
 
     /// What is set, in the order of setting.
@@ -96,10 +87,10 @@ impl Record {
     /// [`StateError`]
     pub(super) fn save(&self) -> Result<(), StateError> {
         if self.is_empty() {
-            return put_file(&self.folder, NAME, None);
+            return self.file.write(None);
         }
-        let mut bytes = format!("{HEAD}{}\n", self.boot_id).into_bytes();
+        let mut bytes = format!("{HEAD}{}\n", self.file.boot_id).into_bytes();
         self.undos.iter().for_each(|undo| bytes.extend(undo.line()));
-        put_file(&self.folder, NAME, Some(&bytes))
+        self.file.write(Some(&bytes))
     }
 }
