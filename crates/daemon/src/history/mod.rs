@@ -105,6 +105,7 @@ impl History {
             store,
             last_id: next_id.saturating_sub(1),
             failing: false,
+            dropped: 0,
             caps,
             shared: Arc::clone(&shared),
             receiver,

@@ -235,6 +235,8 @@ pub(super) struct Work {
     pub(super) last_id: u64,
     /// It was said that something is wrong, and not yet that it is well again.
     pub(super) failing: bool,
+    /// Records that found no room, as far as that was said.
+    pub(super) dropped: u64,
     pub(super) caps: Caps,
     pub(super) shared: Arc<Shared>,
     pub(super) receiver: Receiver<Message>,
@@ -398,6 +400,7 @@ impl Work {
                 if self.store.is_some() && mem::take(&mut self.failing) {
                     (self.say)("the history is written again".to_owned());
                 }
+                self.say_dropped();
                 true
             }
             Err(error) => {
@@ -405,6 +408,15 @@ impl Work {
                 self.mend(&error);
                 false
             }
+        }
+    }
+
+    /// Says how many records found no room since that was said last.
+    fn say_dropped(&mut self) {
+        let dropped = self.shared.counters.dropped.load(Ordering::Relaxed);
+        let lost = dropped.saturating_sub(mem::replace(&mut self.dropped, dropped));
+        if lost > 0 {
+            (self.say)(format!("{lost} records are not in the history: its queue was full"));
         }
     }
 
@@ -472,10 +484,17 @@ impl Work {
         let told = format!("{} is damaged ({reason}): it is {} now", path.display(), aside.display());
         self.shared.remember(&told);
         (self.say)(told);
-        let left = self.ready()?.intake(|intake| import::database(intake, &aside))?;
-        if left == 0 {
-            (self.say)("all incidents of the damaged file were taken over".to_owned());
-        }
+        let store = self.ready()?;
+        let taken_over = match store.intake(|intake| import::database(intake, &aside)) {
+            Ok(0) => "all incidents of the damaged file were taken over".to_owned(),
+            Ok(_) => {
+                "not all incidents of the damaged file could be read: those that could be were taken over"
+                    .to_owned()
+            }
+            // As when the disk is full. They stay in that file.
+            Err(error) => format!("no incident of the damaged file was taken over: {error}"),
+        };
+        (self.say)(taken_over);
         Ok(())
     }
 }

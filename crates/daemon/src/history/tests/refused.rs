@@ -3,6 +3,9 @@
 use super::*;
 use std::{sync::mpsc::channel, time::Instant};
 
+/// What follows the number of those that found no room.
+const LOST: &str = " records are not in the history: its queue was full";
+
 /// A history, and what it says.
 fn listened_to(folder: &Path) -> (History, mpsc::Receiver<String>) {
     let (say, said) = channel();
@@ -51,9 +54,9 @@ fn what_cannot_be_written_waits_is_told_and_is_written_when_it_can_be() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_the_rest_is_counted() {
+fn what_waits_is_bounded_and_the_rest_is_counted_and_told() {
     let folder = tempfile::tempdir().unwrap();
-    let (history, _said) = listened_to(folder.path());
+    let (history, said) = listened_to(folder.path());
     let occupied = occupy(folder.path());
     let many = 4 * QUEUE_MAX as u64;
     // The thread takes some meanwhile: which ones find room is by chance.
@@ -72,6 +75,8 @@ fn what_waits_is_bounded_and_the_rest_is_counted() {
     }
     assert_eq!(kept.len() as u64, many - dropped);
     assert_eq!(all_ids(&history), kept);
+    let lost = said.try_iter().filter_map(|line| line.strip_suffix(LOST)?.parse::<u64>().ok()).sum::<u64>();
+    assert_eq!(lost, dropped);
 }
 
 #[test]
