@@ -1,5 +1,5 @@
-//! What is set on the machine and has to be put back. Each file of it is written before what it tells of is set, so that the next
-//! daemon, or `--stop-guarding`, can put that back.
+//! What is set on the machine and has to be put back. It is written to a file before it is set, so that the next daemon, or
+//! `--stop-guarding`, can put it back.
 //!
 //! Such a file outlives the daemon and not the boot: process numbers mean nothing after it, and the kernel and systemd have
 //! their own settings again. So nothing is forced to the disk.
