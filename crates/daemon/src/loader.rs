@@ -4,7 +4,8 @@
 use crate::{
     config::{Charge, Config},
     foreign_kills::Link,
-    guard::{Caller, Journal, Request},
+    guard::{Caller, Request},
+    journal::Journal,
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{

@@ -2,7 +2,7 @@
 //! across restarts.
 
 use crate::{
-    guard::Journal,
+    journal::Journal,
     offload::{Haste, Lane, Offload},
     owners::Owners,
     state,

@@ -9,7 +9,7 @@
 mod written;
 
 use super::{kill::KillFacts, messages::Link};
-use crate::guard::{Journal, Notices};
+use crate::journal::{Journal, Notices};
 use plimsoll_policy::{
     account::Account,
     container::container_of,

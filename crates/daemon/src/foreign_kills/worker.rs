@@ -9,8 +9,9 @@ use super::{
     messages::{Message, Shared},
 };
 use crate::{
-    guard::{ArrangedKill, Arrangements, Caller, Journal, Notices, Request},
+    guard::{ArrangedKill, Arrangements, Caller, Request},
     history::{HistoryError, Reader, Writer},
+    journal::{Journal, Notices},
     message::Receiver,
     offload::{Haste, Lane, Offload, Waits},
 };

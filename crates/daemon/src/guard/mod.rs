@@ -21,7 +21,6 @@ mod tmalloc;
 mod views;
 mod workers;
 
-pub(crate) use crate::journal::{Journal, Notices};
 pub(crate) use kill::ledger::Ledger;
 pub(crate) use last_defence::{
     ArrangedKill, Arrangements, LastDefence, Originals, Setup as LastDefenceSetup, Systemd, undo_leftovers,

@@ -30,7 +30,8 @@ pub(crate) use state::Tally;
 
 use crate::{
     api::listener::{Purpose, ServedSocket},
-    guard::{Caller, Journal, Notices},
+    guard::Caller,
+    journal::{Journal, Notices},
     offload::{Haste, Lane, Offload},
 };
 use plimsoll_policy::units::Bytes;

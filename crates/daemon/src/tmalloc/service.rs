@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     api::{listener::ServedSocket, peer::Peer},
-    guard::{Caller, Notices, Request as GuardRequest},
+    guard::{Caller, Request as GuardRequest},
+    journal::Notices,
     owners::Owners,
 };
 use nix::{

@@ -6,7 +6,10 @@ use super::{
     shared::{Floor, Shared, Thread},
     times::{now, timeout_until},
 };
-use crate::guard::{BelowFloor, Caller, Journal, Notices, Ranked, Request};
+use crate::{
+    guard::{BelowFloor, Caller, Ranked, Request},
+    journal::{Journal, Notices},
+};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, poll},

@@ -4,7 +4,7 @@
 mod record;
 
 use crate::{
-    guard::{Journal, Notices},
+    journal::{Journal, Notices},
     undo::Leftovers,
 };
 use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo};

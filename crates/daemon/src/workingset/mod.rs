@@ -23,7 +23,8 @@ mod worker;
 
 use crate::{
     api::control::Refusal,
-    guard::{Caller, Journal},
+    guard::Caller,
+    journal::Journal,
     loader::Loader,
     offload::{Lane, Offload},
 };

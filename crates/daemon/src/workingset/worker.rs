@@ -11,7 +11,7 @@ use super::{
     shared::{Shared, Thread},
     times::{now, timeout_until},
 };
-use crate::guard::{Journal, Notices};
+use crate::journal::{Journal, Notices};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, poll},

@@ -4,7 +4,6 @@ use super::{
     messages::{ArrangedKill, Large, LineFacts, NearFacts},
     record::{RaisedEntry, Record},
 };
-use crate::{journal::Notices, state::StateError};
 use plimsoll_policy::{
     last_defence::ranking::{Compared, RAISED_MAX, Raised, choose, put_back, share},
     reason::Reason,
@@ -53,7 +52,7 @@ impl RaisedProcesses {
     }
 
     /// An account is near: its largest process is raised, and one that was before and is not any more is put back.
-    pub(super) fn near(&mut self, facts: &NearFacts, record: &mut Record, notices: &mut Notices) {
+    pub(super) fn near(&mut self, facts: &NearFacts, record: &mut Record) {
         let LineFacts { uid, hard, .. } = facts.line;
         let entry = record.raised.iter().find(|one| one.uid == uid).copied();
         let compared = self.compare(facts, entry.as_ref());
@@ -68,11 +67,11 @@ impl RaisedProcesses {
             return;
         }
         if entry.is_some() {
-            self.put_back(uid, record, notices);
+            self.put_back(uid, record);
         }
         if let Some(chosen) = chosen.filter(|_| record.raised.len() < RAISED_MAX) {
             let entry = RaisedEntry { uid, raised: chosen, since_ns: clock_boottime_ns() };
-            self.raise(entry, facts, record, notices);
+            self.raise(entry, facts, record);
         }
     }
 
@@ -108,27 +107,27 @@ impl RaisedProcesses {
         }
     }
 
-    fn raise(&mut self, entry: RaisedEntry, facts: &NearFacts, record: &mut Record, notices: &mut Notices) {
+    fn raise(&mut self, entry: RaisedEntry, facts: &NearFacts, record: &mut Record) {
         let (uid, Raised { id, set, .. }) = (entry.uid, entry.raised);
         let large = facts.largest.iter().flatten().find(|large| large.id == id);
         let pidfd = match PidFd::open_verified(&self.proc, id.pid, id.start_ns) {
             Ok(pidfd) => pidfd,
             Err(ProcessError::Vanished(_)) => return,
-            Err(error) => return notices.once("last defence", &error),
+            Err(error) => return record.notices.once("last defence", &error),
         };
         record.raised.push(entry);
-        let written = save(record, notices)
+        let written = record.save()
             && match HeldFolder::open(&self.proc, id).and_then(|held| held.set_oom_score_adj(set)) {
                 Ok(()) => true,
                 Err(ProcessError::Vanished(_)) => false,
                 Err(error) => {
-                    notices.once("last defence", &error);
+                    record.notices.once("last defence", &error);
                     false
                 }
             };
         if !written {
             record.raised.retain(|one| one.uid != uid);
-            save(record, notices);
+            record.save();
             return;
         }
         let holder = Holder {
@@ -141,37 +140,37 @@ impl RaisedProcesses {
     }
 
     /// Puts the account's raised process back where nobody else changed it since, and those that it has forked meanwhile.
-    pub(super) fn put_back(&mut self, uid: Uid, record: &mut Record, notices: &mut Notices) {
+    pub(super) fn put_back(&mut self, uid: Uid, record: &mut Record) {
         self.holders.remove(&uid);
         let entries: Vec<RaisedEntry> = record.raised.iter().filter(|one| one.uid == uid).copied().collect();
         for entry in &entries {
-            self.restore(entry.raised.id, entry, notices);
+            self.restore(entry.raised.id, entry, record);
             for heir in self.heirs(entry) {
-                self.restore(heir, entry, notices);
+                self.restore(heir, entry, record);
             }
         }
         if !entries.is_empty() {
             record.raised.retain(|one| one.uid != uid);
-            save(record, notices);
+            record.save();
         }
     }
 
     /// Puts everything back that is written down: an earlier daemon's, too.
-    pub(super) fn put_all_back(&mut self, record: &mut Record, notices: &mut Notices) {
+    pub(super) fn put_all_back(&mut self, record: &mut Record) {
         let users: Vec<Uid> = record.raised.iter().map(|one| one.uid).collect();
         for uid in users {
-            self.put_back(uid, record, notices);
+            self.put_back(uid, record);
         }
     }
 
-    fn restore(&self, id: VictimId, entry: &RaisedEntry, notices: &mut Notices) {
+    fn restore(&self, id: VictimId, entry: &RaisedEntry, record: &mut Record) {
         let Raised { before, set, .. } = entry.raised;
         let restored = HeldFolder::open(&self.proc, id).and_then(|held| {
             put_back(held.oom_score_adj()?, before, set).map_or(Ok(()), |own| held.set_oom_score_adj(own))
         });
         match restored {
             Ok(()) | Err(ProcessError::Vanished(_)) => {}
-            Err(error) => notices.once("last defence", &error),
+            Err(error) => record.notices.once("last defence", &error),
         }
     }
 
@@ -232,10 +231,4 @@ impl RaisedProcesses {
     pub(super) fn count(&self) -> usize {
         self.holders.values().filter(|holder| holder.pidfd.is_some()).count()
     }
-}
-
-/// Whether it is written down; where it is not, nothing may be set.
-pub(super) fn save(record: &Record, notices: &mut Notices) -> bool {
-    let saved: Result<(), StateError> = record.save();
-    saved.inspect_err(|error| notices.once("last defence", error)).is_ok()
 }

@@ -1,6 +1,10 @@
 //! What the last defence has set: `<state>/last-defence.json`.
 
-use crate::{state::StateError, undo::UndoFile};
+use crate::{
+    journal::{Journal, Notices},
+    state::StateError,
+    undo::UndoFile,
+};
 use plimsoll_policy::{
     last_defence::{ranking::Raised, slice::Ours},
     units::Uid,
@@ -108,22 +112,25 @@ pub(crate) struct Record {
     pub(crate) raised: Vec<RaisedEntry>,
     pub(crate) slices: Vec<SliceEntry>,
     originals: Originals,
+    /// For what goes wrong with any of it.
+    pub(super) notices: Notices,
 }
 
 impl Record {
-    /// Reads what an earlier daemon of this boot left; nothing where there is no such file.
-    ///
-    /// # Errors
-    /// [`StateError`] when there is one that cannot be used: nothing is known of what it held then.
-    pub(crate) fn load(folder: &Path) -> (Self, Result<(), StateError>) {
+    /// Reads what an earlier daemon of this boot left. Where there is something that cannot be used, that is said, and nothing is
+    /// known of what it held.
+    pub(super) fn load(folder: &Path, journal: Journal) -> Self {
         let mut record = Self {
             file: UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES),
             raised: Vec::new(),
             slices: Vec::new(),
             originals: Originals::default(),
+            notices: Notices::new(journal),
         };
-        let outcome = record.read();
-        (record, outcome)
+        if let Err(error) = record.read() {
+            record.notices.say(format_args!("what the last defence had set before is not known: {error}"));
+        }
+        record
     }
 
     fn read(&mut self) -> Result<(), StateError> {
@@ -151,12 +158,15 @@ impl Record {
         self.raised.is_empty() && self.slices.is_empty()
     }
 
-    /// Writes it; the file goes when there is nothing to write.
-    ///
-    /// # Errors
-    /// [`StateError`]: what is to be set next must not be set then.
-    pub(crate) fn save(&self) -> Result<(), StateError> {
+    /// Writes it; the file goes when there is nothing to write. Whether it is written: where not, that is said, and what is to be
+    /// set next must not be set.
+    pub(super) fn save(&mut self) -> bool {
         self.originals.publish(&self.raised);
+        let written = self.write();
+        written.inspect_err(|error| self.notices.once("last defence", error)).is_ok()
+    }
+
+    fn write(&self) -> Result<(), StateError> {
         if self.is_empty() {
             return self.file.write(None);
         }

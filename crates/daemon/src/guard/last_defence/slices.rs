@@ -2,11 +2,9 @@
 
 use super::{
     messages::{ArrangedKill, LineFacts},
-    raised::save,
     record::{Record, Seen, SliceEntry},
     systemctl::Systemd,
 };
-use crate::journal::Notices;
 use plimsoll_policy::{
     account::Action,
     last_defence::{
@@ -78,20 +76,14 @@ impl Slices {
     }
 
     /// Brings one user's slice to what the line asks for; `None`: there is no line (any more).
-    pub(super) fn apply(
-        &mut self,
-        uid: Uid,
-        line: Option<(&LineFacts, Headroom)>,
-        record: &mut Record,
-        notices: &mut Notices,
-    ) {
+    pub(super) fn apply(&mut self, uid: Uid, line: Option<(&LineFacts, Headroom)>, record: &mut Record) {
         let known = record.slice(uid).copied();
         if (line.is_none() && known.is_none()) || self.state() != MemoryMaxState::Possible {
             return;
         }
-        if let Err(error) = self.try_apply(uid, line, known, (record, notices)) {
+        if let Err(error) = self.try_apply(uid, line, known, record) {
             self.paused = Instant::now().checked_add(PAUSE);
-            notices.once("last defence", &error);
+            record.notices.once("last defence", &error);
         }
     }
 
@@ -100,7 +92,7 @@ impl Slices {
         uid: Uid,
         line: Option<(&LineFacts, Headroom)>,
         known: Option<SliceEntry>,
-        (record, notices): (&mut Record, &mut Notices),
+        record: &mut Record,
     ) -> Result<(), String> {
         let slice = self.systemd.slices().and_then(|slices| slices.slice(uid));
         // Without a slice there is nothing to defend; what was set stays until it comes back, or the line goes.
@@ -111,11 +103,11 @@ impl Slices {
         let in_force =
             slice.as_ref().map(UserSlice::memory_max).transpose().map_err(|error| error.to_string())?;
         let wanted = match line {
-            Some(line) => self.wanted(line, known, slice.as_ref(), notices)?,
+            Some(line) => self.wanted(line, known, slice.as_ref(), record)?,
             None => None,
         };
         if is_as_wanted(known, in_force, wanted) {
-            self.watch(uid, slice.as_ref(), record, notices);
+            self.watch(uid, slice.as_ref(), record);
             return Ok(());
         }
         let present = Present { property: self.systemd.memory_max(uid)?, in_force };
@@ -125,34 +117,34 @@ impl Slices {
                 let had_drop_in =
                     known.map_or_else(|| self.systemd.has_drop_in(uid), |entry| entry.had_drop_in);
                 // First, so that no kill is missed that setting it leads to.
-                self.watch(uid, slice.as_ref(), record, notices);
+                self.watch(uid, slice.as_ref(), record);
                 let seen = self.watched.get(&uid).map(|watched| watched.seen);
                 let entry = SliceEntry { uid, ours: Ours::Set { before, set: value }, had_drop_in, seen };
-                self.set(entry, value, slice.as_ref(), (record, notices))?;
+                self.set(entry, value, slice.as_ref(), record)?;
             }
-            Step::PutBack(before) => self.put_back(uid, before, (record, notices))?,
+            Step::PutBack(before) => self.put_back(uid, before, record)?,
             Step::Yield => {
-                notices.say(format_args!(
+                record.notices.say(format_args!(
                     "MemoryMax of the slice of uid {uid} was changed by somebody else: it is left as it is until the \
                      user's line is drawn anew"
                 ));
                 let line = wanted.map_or(Bytes(0), |wanted| wanted.line);
                 record
                     .put_slice(uid, known.map(|entry| SliceEntry { ours: Ours::Yielded { line }, ..entry }));
-                save(record, notices);
+                record.save();
                 self.watched.remove(&uid);
             }
             Step::Forget => {
                 if let Some(Ours::Set { .. }) = known.map(|entry| entry.ours) {
-                    notices.say(format_args!("MemoryMax of the slice of uid {uid} was changed by somebody else: it is left as it is"));
+                    record.notices.say(format_args!("MemoryMax of the slice of uid {uid} was changed by somebody else: it is left as it is"));
                 }
                 record.put_slice(uid, None);
-                save(record, notices);
+                record.save();
                 self.watched.remove(&uid);
             }
         }
         if record.slice(uid).is_some_and(|entry| matches!(entry.ours, Ours::Set { .. })) {
-            self.watch(uid, slice.as_ref(), record, notices);
+            self.watch(uid, slice.as_ref(), record);
         }
         Ok(())
     }
@@ -163,7 +155,7 @@ impl Slices {
         (line, headroom): (&LineFacts, Headroom),
         known: Option<SliceEntry>,
         slice: Option<&UserSlice>,
-        notices: &mut Notices,
+        record: &mut Record,
     ) -> Result<Option<Wanted>, String> {
         let kills = matches!(line.action, Action::Kill | Action::Term);
         let Some(effective) = line.effective.filter(|_| kills && line.uid != Uid(0)) else {
@@ -171,7 +163,7 @@ impl Slices {
         };
         let held = match slice.map(UserSlice::held).transpose().map_err(|error| error.to_string())? {
             Some(None) => {
-                notices.once(
+                record.notices.once(
                     "last defence",
                     &"this kernel does not tell what a slice holds: memory.max is not set",
                 );
@@ -193,26 +185,25 @@ impl Slices {
         entry: SliceEntry,
         value: Bytes,
         slice: Option<&UserSlice>,
-        (record, notices): (&mut Record, &mut Notices),
+        record: &mut Record,
     ) -> Result<(), String> {
         let uid = entry.uid;
         let before = record.slice(uid).copied();
         record.put_slice(uid, Some(entry));
-        let done =
-            if save(record, notices) { self.systemd.set_memory_max(uid, Max::At(value)) } else { Ok(()) };
+        let done = if record.save() { self.systemd.set_memory_max(uid, Max::At(value)) } else { Ok(()) };
         if let Err(error) = done {
             // It may have been set all the same, by a systemd that was late: then it is as we wrote down, and put back.
             let unchanged = self.systemd.memory_max(uid).is_ok_and(|now| now != Max::At(value));
             if unchanged {
                 record.put_slice(uid, before);
-                save(record, notices);
+                record.save();
             }
             return Err(error);
         }
         if let Some(slice) = slice
             && !is_in_force(slice, value)
         {
-            notices.once(
+            record.notices.once(
                 "last defence",
                 &format_args!("systemd has not made memory.max of the slice of uid {uid} what it was told"),
             );
@@ -220,35 +211,30 @@ impl Slices {
         Ok(())
     }
 
-    fn put_back(
-        &mut self,
-        uid: Uid,
-        before: Max,
-        (record, notices): (&mut Record, &mut Notices),
-    ) -> Result<(), String> {
+    fn put_back(&mut self, uid: Uid, before: Max, record: &mut Record) -> Result<(), String> {
         self.systemd.set_memory_max(uid, before)?;
         if record.slice(uid).is_some_and(|entry| !entry.had_drop_in)
             && let Err(error) = self.systemd.remove_drop_in(uid)
         {
-            notices.once("last defence", &error);
+            record.notices.once("last defence", &error);
         }
         record.put_slice(uid, None);
-        save(record, notices);
+        record.save();
         self.watched.remove(&uid);
         Ok(())
     }
 
     /// Puts everything back that is written down and that nobody else changed since.
-    pub(super) fn put_all_back(&mut self, record: &mut Record, notices: &mut Notices) {
+    pub(super) fn put_all_back(&mut self, record: &mut Record) {
         self.paused = None;
         let users: Vec<Uid> = record.slices.iter().map(|one| one.uid).collect();
         for uid in users {
-            self.apply(uid, None, record, notices);
+            self.apply(uid, None, record);
         }
     }
 
     /// Listens to a slice, from where an earlier daemon left off.
-    fn watch(&mut self, uid: Uid, slice: Option<&UserSlice>, record: &Record, notices: &mut Notices) {
+    fn watch(&mut self, uid: Uid, slice: Option<&UserSlice>, record: &mut Record) {
         let Some(slice) = slice.filter(|_| !self.watched.contains_key(&uid)) else {
             return;
         };
@@ -261,14 +247,14 @@ impl Slices {
         match opened {
             Ok(watched) => _ = self.watched.insert(uid, watched),
             Err(error) if error.is_gone() => {}
-            Err(error) => notices.once("last defence", &error),
+            Err(error) => record.notices.once("last defence", &error),
         }
     }
 
     /// What happened to the slices since the last look. `dying` tells which raised process is on its way out.
     pub(super) fn look(
         &mut self,
-        (record, notices): (&mut Record, &mut Notices),
+        record: &mut Record,
         mut dying: impl FnMut(Uid) -> Option<(VictimId, Pages)>,
     ) -> Vec<ArrangedKill> {
         let mut deeds = Vec::new();
@@ -293,7 +279,7 @@ impl Slices {
             true
         });
         if !deeds.is_empty() {
-            save(record, notices);
+            record.save();
         }
         deeds
     }

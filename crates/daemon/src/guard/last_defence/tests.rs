@@ -2,7 +2,8 @@
 
 use super::{Large, LastDefence, LineFacts, NearFacts, Originals, Setup, Systemd};
 use crate::{
-    guard::{Journal, Mailbox, Request, mailbox},
+    guard::{Mailbox, Request, mailbox},
+    journal::Journal,
     offload::Offload,
     undo::Leftovers,
 };

@@ -76,7 +76,6 @@ struct Worker {
     pace: Pace<PARTS, NOTED_MAX_MS, CREDIT_MS>,
     slices: Slices,
     record: Record,
-    notices: Notices,
     caller: Caller,
     shared: Arc<Shared>,
 }
@@ -93,8 +92,7 @@ pub(super) fn start(
     let waits = Waits::new()?;
     waits.add(&inbox.queue, EpollFlags::EPOLLIN)?;
     let readable = waits.readable()?;
-    let mut notices = Notices::new(journal);
-    let mut record = open(&state, &mut notices);
+    let mut record = Record::load(&state, journal);
     record.tell(originals);
     let mut worker = Worker {
         inbox,
@@ -105,33 +103,23 @@ pub(super) fn start(
         pace: Pace::default(),
         slices: Slices::new(systemd, mem_total),
         record,
-        notices,
         caller,
         shared,
     };
     let mut begun = false;
     let lane = offload.attend(Haste::Ordinary, readable, move || {
         without_sys_resource(|given_up| {
-            say_kept(given_up, &mut worker.notices);
+            say_kept(given_up, &mut worker.record.notices);
             if !begun {
                 begun = true;
                 // Whoever is near is told again by the first scan.
-                worker.raised.put_all_back(&mut worker.record, &mut worker.notices);
+                worker.raised.put_all_back(&mut worker.record);
             }
             worker.turn()
         })
     })?;
     lane.hand(());
     Ok(lane)
-}
-
-/// Reads what an earlier daemon left.
-fn open(state: &Path, notices: &mut Notices) -> Record {
-    let (record, read) = Record::load(state);
-    if let Err(error) = read {
-        notices.say(format_args!("what the last defence had set before is not known: {error}"));
-    }
-    record
 }
 
 /// Whoever has that right would move more than the value.
@@ -177,15 +165,15 @@ impl Worker {
             match self.waits.add(fd, flags) {
                 // A file that has nothing to wait for.
                 Ok(()) | Err(Errno::EPERM) => {}
-                Err(errno) => self.notices.once("last defence", &errno),
+                Err(errno) => self.record.notices.once("last defence", &errno),
             }
         }
     }
 
     /// Tells the guard whom the kernel's own OOM killer took.
     fn look(&mut self) {
-        let Self { raised, slices, record, notices, .. } = self;
-        let mut deeds = slices.look((record, notices), |uid| raised.take_dying(uid));
+        let Self { raised, slices, record, .. } = self;
+        let mut deeds = slices.look(record, |uid| raised.take_dying(uid));
         deeds.extend(raised.ended(|uid| slices.is_watched(uid)));
         for deed in deeds {
             self.tell(deed);
@@ -194,7 +182,7 @@ impl Worker {
 
     fn tell(&mut self, deed: ArrangedKill) {
         if let Err(refusal) = self.caller.send(Request::LastDefence(deed)) {
-            self.notices.say(format_args!(
+            self.record.notices.say(format_args!(
                 "the kernel's OOM killer took a process of uid {}, which is not in the history: {refusal}",
                 deed.uid
             ));
@@ -213,7 +201,7 @@ impl Worker {
                 let (uid, began) = (facts.line.uid, thread_cpu_time());
                 // First whom the kernel takes, which is quick, then what systemd is asked for.
                 if self.config.oom_score_adj {
-                    self.raised.near(&facts, &mut self.record, &mut self.notices);
+                    self.raised.near(&facts, &mut self.record);
                 }
                 self.lines.insert(uid, facts.line);
                 if self.config.memory_max {
@@ -223,13 +211,13 @@ impl Worker {
             }
             Message::Far(uid) => {
                 let began = thread_cpu_time();
-                self.raised.put_back(uid, &mut self.record, &mut self.notices);
+                self.raised.put_back(uid, &mut self.record);
                 self.pace.spent(uid, thread_cpu_time().saturating_sub(began), now());
             }
             Message::Configure(config) => {
                 self.config = config;
                 if !config.oom_score_adj {
-                    self.raised.put_all_back(&mut self.record, &mut self.notices);
+                    self.raised.put_all_back(&mut self.record);
                 }
                 self.apply_all();
             }
@@ -248,12 +236,12 @@ impl Worker {
     fn apply(&mut self, uid: Uid) {
         let headroom = self.config.headroom;
         let line = self.lines.get(&uid).filter(|_| self.config.memory_max).map(|line| (line, headroom));
-        self.slices.apply(uid, line, &mut self.record, &mut self.notices);
+        self.slices.apply(uid, line, &mut self.record);
     }
 
     fn undo(&mut self) {
-        self.raised.put_all_back(&mut self.record, &mut self.notices);
-        self.slices.put_all_back(&mut self.record, &mut self.notices);
+        self.raised.put_all_back(&mut self.record);
+        self.slices.put_all_back(&mut self.record);
         self.publish();
     }
 
@@ -275,17 +263,16 @@ fn now() -> Nanos {
 /// `/proc` cannot be read.
 pub(crate) fn undo_leftovers(state: &Path, mem_total: Bytes) -> io::Result<Leftovers> {
     let (journal, said) = Journal::gather();
-    let mut notices = Notices::new(journal);
     let proc = ProcRoot::open(Path::new("/proc")).map_err(io::Error::other)?;
-    let mut record = open(state, &mut notices);
+    let mut record = Record::load(state, journal);
     if record.is_empty() {
         return Ok(Leftovers::Nothing);
     }
     without_sys_resource(|given_up| {
-        say_kept(given_up, &mut notices);
-        RaisedProcesses::new(proc, mem_total).put_all_back(&mut record, &mut notices);
+        say_kept(given_up, &mut record.notices);
+        RaisedProcesses::new(proc, mem_total).put_all_back(&mut record);
     });
-    Slices::new(Systemd::of_machine(), mem_total).put_all_back(&mut record, &mut notices);
+    Slices::new(Systemd::of_machine(), mem_total).put_all_back(&mut record);
     if record.is_empty() {
         return Ok(Leftovers::PutBack);
     }

@@ -15,7 +15,7 @@ mod seam;
 mod world;
 
 use super::{
-    Change, Context, Guard, Journal, Ledger, Notices, Reload, Request, Setup, Workers,
+    Change, Context, Guard, Ledger, Reload, Request, Setup, Workers,
     kernel::Held as _,
     mailbox,
     selection::judge::{Judge, JudgeAnswer, JudgeRequest},
@@ -24,6 +24,7 @@ use crate::{
     api::control::Refusal,
     foreign_kills::ForeignKills,
     history::{Inheritance, Recorded},
+    journal::{Journal, Notices},
     sampler::Sampler,
 };
 use entries::Maps;

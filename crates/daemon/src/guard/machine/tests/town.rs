@@ -4,13 +4,14 @@ use super::super::MachineGuard;
 use crate::{
     facts::cgroups::{Group, NotKnown},
     guard::{
-        BelowFloor, Eligibility, Journal, Ledger, Notices, Workers,
+        BelowFloor, Eligibility, Ledger, Workers,
         context::Context,
         kernel::{Held, Kernel, Reaps},
         kill::cgroups::CgroupKiller,
         selection::population::{Growth, Population, Seen, Source},
     },
     history::Recorded,
+    journal::{Journal, Notices},
     offload::Offload,
 };
 use plimsoll_api::status::SelectionEffort;
