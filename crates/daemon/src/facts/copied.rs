@@ -126,7 +126,7 @@ fn read(
         let id = member.id();
         let read = move |proc: &mut ProcRoot| Some(proportional(proc, page_size, id));
         let patience = if member.is_slow { patient::PATIENCE } else { PATIENCE };
-        let found = readers.read_whoever((id, member.user), patience, read);
+        let found = readers.read_whoever(id, member.user, patience, read);
         let took = Nanos(clock_monotonic_ns().saturating_sub(began));
         match found {
             Ok(found) => {

@@ -57,6 +57,15 @@ pub(crate) struct PatientReaders {
     pool: Arc<Mutex<Pool>>,
 }
 
+/// Whose memory is read.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    process: VictimId,
+    user: Uid,
+    /// Its owner is passed over for a while when it does not answer.
+    is_noted: bool,
+}
+
 /// What all readings share.
 #[derive(Debug)]
 struct Pool {
@@ -92,34 +101,36 @@ impl PatientReaders {
     /// `patience`, or the process or its owner is passed over. Not for the kill path.
     pub(crate) fn read<T: Send + 'static>(
         &self,
-        (process, user): (VictimId, Uid),
+        process: VictimId,
+        user: Uid,
         patience: Duration,
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Option<T> {
         if self.pool().passes_over(user) {
             return None;
         }
-        self.wait_for((process, user), (patience, true), read).ok()
+        self.wait_for(Target { process, user, is_noted: true }, patience, read).ok()
     }
 
     /// As [`PatientReaders::read`], also when another process of the owner's got stuck just now, and nobody else is passed over
     /// for this one: for those who see to it themselves that one owner does not cost others their time.
     pub(crate) fn read_whoever<T: Send + 'static>(
         &self,
-        process: (VictimId, Uid),
+        process: VictimId,
+        user: Uid,
         patience: Duration,
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Result<T, Unread> {
-        self.wait_for(process, (patience, false), read)
+        self.wait_for(Target { process, user, is_noted: false }, patience, read)
     }
 
     fn wait_for<T: Send + 'static>(
         &self,
-        (process, user): (VictimId, Uid),
-        (patience, is_noted): (Duration, bool),
+        target: Target,
+        patience: Duration,
         read: impl FnOnce(&mut ProcRoot) -> Option<T> + Send + 'static,
     ) -> Result<T, Unread> {
-        let mut proc = self.pool().proc_for(process, user)?;
+        let mut proc = self.pool().proc_for(target)?;
         let (answer, answered) = sync_channel(1);
         // Who reads has the other for as long as that takes.
         let turn = Arc::new(AtomicU8::new(ASKED));
@@ -140,13 +151,13 @@ impl PatientReaders {
         if turn.compare_exchange(ASKED, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return Err(Unread::Crowded);
         }
-        self.pool().leave(Arc::downgrade(&turn), (process, user), is_noted);
+        self.pool().leave(Arc::downgrade(&turn), target);
         Err(Unread::Hindered)
     }
 
     /// The command line of a process of `user`'s; `None` also where it has none.
     pub(crate) fn command_line(&self, process: VictimId, user: Uid) -> Option<String> {
-        self.read((process, user), PATIENCE, move |proc| command_line(proc, process))
+        self.read(process, user, PATIENCE, move |proc| command_line(proc, process))
     }
 
     /// A panic elsewhere leaves the lists as they were before or after a change, each of which is sound.
@@ -163,7 +174,7 @@ impl Pool {
     }
 
     /// What to read with, unless this process is stuck, or too many are.
-    fn proc_for(&mut self, process: VictimId, user: Uid) -> Result<ProcRoot, Unread> {
+    fn proc_for(&mut self, Target { process, user, .. }: Target) -> Result<ProcRoot, Unread> {
         self.left.retain(|left| left.is_alive() || left.is_recent());
         let owner = self.owners.owner(user);
         let alive = || self.left.iter().filter(|left| left.is_alive());
@@ -178,12 +189,12 @@ impl Pool {
         self.proc.take().or_else(open_proc).ok_or(Unread::Crowded)
     }
 
-    fn leave(&mut self, alive: Weak<AtomicU8>, (process, user): (VictimId, Uid), is_noted: bool) {
+    fn leave(&mut self, alive: Weak<AtomicU8>, target: Target) {
         // Ranges of subordinate uids may have been given out since.
         self.owners = (self.find_owners)();
-        let owner = self.owners.owner(user);
-        let noted = is_noted.then(Instant::now);
-        self.left.push(Left { process, owner, noted, alive });
+        let owner = self.owners.owner(target.user);
+        let noted = target.is_noted.then(Instant::now);
+        self.left.push(Left { process: target.process, owner, noted, alive });
     }
 }
 

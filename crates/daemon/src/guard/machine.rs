@@ -310,9 +310,7 @@ impl MachineGuard {
         if self.patience.waits_for_looks(&self.census, first, skip, noticed) {
             return true;
         }
-        first.is_some_and(|first| {
-            self.patience.waits_for_dying(first, (&self.census, &context.pending), &mut context.kernel, skip)
-        })
+        first.is_some_and(|first| self.patience.waits_for_dying(first, &self.census, context, skip))
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes

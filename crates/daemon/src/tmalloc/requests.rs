@@ -47,10 +47,10 @@ impl<G: Grantor> Coordinator<G> {
     pub(super) fn reserve(&mut self, ask: PendingRequest, now: Nanos) {
         let pid = ask.pid;
         if self.processes.get(&pid).is_none_or(|process| process.doubtful) {
-            return self.refuse(&ask, Refusal::NotPermitted, (Pages(0), Pages(0)));
+            return self.refuse(&ask, Refusal::NotPermitted, Pages(0), Pages(0));
         }
         if !self.may_ask(pid) {
-            return self.refuse(&ask, Refusal::Busy, (Pages(0), Pages(0)));
+            return self.refuse(&ask, Refusal::Busy, Pages(0), Pages(0));
         }
         let Some(user) = self.space(pid, now).map(|space| space.user).or_else(|| self.unseen(&ask)) else {
             return self.grant(&ask, now);
@@ -61,7 +61,7 @@ impl<G: Grantor> Coordinator<G> {
         let queue = self.queues.entry(user).or_default();
         if queue.is_full() {
             self.finish(&ask);
-            return self.refuse(&ask, Refusal::Busy, (Pages(0), Pages(0)));
+            return self.refuse(&ask, Refusal::Busy, Pages(0), Pages(0));
         }
         if !ask.patient {
             queue.urgent.push(ask);
@@ -235,7 +235,7 @@ impl<G: Grantor> Coordinator<G> {
                 }
                 Attempt::Inexact => {
                     self.finish(&ask);
-                    self.refuse(&ask, Refusal::TimedOut, queue.over);
+                    self.refuse(&ask, Refusal::TimedOut, queue.over.0, queue.over.1);
                 }
             }
         }
@@ -263,7 +263,7 @@ impl<G: Grantor> Coordinator<G> {
                     let by = *ask.exact_by.get_or_insert(now.saturating_add(RECALL_PATIENCE));
                     if by <= now {
                         self.finish(&ask);
-                        self.refuse(&ask, Refusal::Busy, queue.over);
+                        self.refuse(&ask, Refusal::Busy, queue.over.0, queue.over.1);
                     } else {
                         self.want_walk(now);
                         queue.urgent.push(ask);
@@ -407,14 +407,14 @@ impl<G: Grantor> Coordinator<G> {
                     if space == Some(found) {
                         // It is dying: nothing is promised to it any more.
                         self.finish(ask);
-                        self.refuse(ask, Refusal::NotPermitted, (Pages(0), Pages(0)));
+                        self.refuse(ask, Refusal::NotPermitted, Pages(0), Pages(0));
                         return Attempt::Answered;
                     }
                 }
                 Err(error) => {
                     self.effect(Effect::Trouble(error));
                     self.finish(ask);
-                    self.refuse(ask, Refusal::Busy, (Pages(0), Pages(0)));
+                    self.refuse(ask, Refusal::Busy, Pages(0), Pages(0));
                     return Attempt::Answered;
                 }
             }
@@ -449,7 +449,7 @@ impl<G: Grantor> Coordinator<G> {
         let Verdict { refusal, usage, hard } = verdict;
         let line = self.line(hard);
         self.finish(ask);
-        self.refuse(ask, refusal, (usage, line));
+        self.refuse(ask, refusal, usage, line);
         // It may be another user's since it was looked for.
         let known = self.processes.get(&ask.pid).and_then(|process| process.space);
         let Some(space) = self.look_up(ask.pid, now).or(known) else { return };
@@ -469,7 +469,7 @@ impl<G: Grantor> Coordinator<G> {
         }
     }
 
-    fn refuse(&mut self, ask: &PendingRequest, refusal: Refusal, (usage, line): (Pages, Pages)) {
+    fn refuse(&mut self, ask: &PendingRequest, refusal: Refusal, usage: Pages, line: Pages) {
         self.tally.refused = self.tally.refused.saturating_add(1);
         let (usage, line) = (self.bytes(usage), self.bytes(line));
         self.answer(ask, Reply::Refused { seq: ask.seq, refusal, usage, line });

@@ -73,7 +73,7 @@ impl Charges {
         let mut charges = Vec::new();
         let mut again = AGAIN_MAX;
         for file in stock.files() {
-            self.look_at(&owners, file, (moment, &mut again))?;
+            self.look_at(&owners, file, moment, &mut again)?;
             for (chunk, _, pages) in file.chunks() {
                 let chunk = ChunkId { file: file.id(), chunk };
                 if let Some(known) = self.known.get(&chunk) {
@@ -97,7 +97,8 @@ impl Charges {
         &mut self,
         owners: &Owners,
         file: &HotFile,
-        (moment, again): (Nanos, &mut usize),
+        moment: Nanos,
+        again: &mut usize,
     ) -> Result<(), Refusal> {
         let (mut fresh, mut old) = (BTreeSet::new(), BTreeSet::new());
         for (chunk, _, pages) in file.chunks() {

@@ -44,7 +44,7 @@ impl Stuck {
         // On a busy machine no thread may come to it in so short a time.
         (0..3).find_map(|_| {
             let held = Arc::clone(&self.held);
-            self.readers.read((id(pid), Uid(user)), SHORT, move |_| {
+            self.readers.read(id(pid), Uid(user), SHORT, move |_| {
                 let _released = held.lock().unwrap().recv();
                 Some(pid)
             })
@@ -52,7 +52,7 @@ impl Stuck {
     }
 
     fn ask(&self, pid: u32, user: u32) -> Option<u32> {
-        self.readers.read((id(pid), Uid(user)), PATIENCE * 20, move |_| Some(pid))
+        self.readers.read(id(pid), Uid(user), PATIENCE * 20, move |_| Some(pid))
     }
 
     /// As if what happened had happened earlier.
@@ -100,7 +100,7 @@ fn who_sees_to_the_time_itself_is_told_why_and_has_nobody_else_passed_over() {
         let held = Arc::clone(&stuck.held);
         let is_stuck = pid < 10;
         let patience = if is_stuck { PATIENCE / 5 } else { PATIENCE * 20 };
-        stuck.readers.read_whoever((id(pid), Uid(user)), patience, move |_| {
+        stuck.readers.read_whoever(id(pid), Uid(user), patience, move |_| {
             let _released = is_stuck.then(|| held.lock().unwrap().recv());
             Some(pid)
         })

@@ -165,7 +165,7 @@ impl<K: Kernel> Attached<K> {
             if let Some(signalled) = record.signal_time
                 && context.ledger.inherited(victim, Signal::Kill).is_none()
             {
-                self.record_acted(record, (Signal::Kill, signalled), context);
+                self.record_acted(record, Signal::Kill, signalled, context);
             }
             // Not for its line: nothing of that waits for it.
             return Ok(());
@@ -199,7 +199,7 @@ impl<K: Kernel> Attached<K> {
         }
         // An earlier daemon died with the record in its hands.
         let inherited = context.ledger.inherited(victim, signal);
-        let incident = inherited.unwrap_or_else(|| self.record_acted(record, (signal, signalled), context));
+        let incident = inherited.unwrap_or_else(|| self.record_acted(record, signal, signalled, context));
         context.pending.told(victim, signal, incident);
         Ok(())
     }
@@ -208,7 +208,8 @@ impl<K: Kernel> Attached<K> {
     fn record_acted(
         &mut self,
         record: &Record,
-        (signal, signalled): (Signal, Nanos),
+        signal: Signal,
+        signalled: Nanos,
         context: &mut Context<K>,
     ) -> u64 {
         let process = &record.process;

@@ -95,7 +95,7 @@ impl<K: Kernel> Guard<K> {
         attached.limits.protect_exes(self.context.eligibility.shield.executables())?;
         self.context.eligibility.shield.protect_cgroups(&attached.limits)?;
         let mut wanted =
-            Wanted::of(&self.book, change, (self.mem_total, page_size), self.context.config.dry_run);
+            Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
         let drawn = wanted.draw(attached, &mut self.context.kernel);
         let Wanted { without, gave_way, refused, .. } = wanted;
         self.tell_without(without, &gave_way);

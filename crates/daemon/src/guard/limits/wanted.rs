@@ -63,7 +63,8 @@ impl<'a> Wanted<'a> {
     pub(crate) fn of(
         book: &'a LineBook,
         change: Change,
-        (mem_total, page_size): (Bytes, PageSize),
+        mem_total: Bytes,
+        page_size: PageSize,
         dry_run: bool,
     ) -> Self {
         Self {

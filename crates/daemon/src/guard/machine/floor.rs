@@ -129,14 +129,7 @@ impl MachineGuard {
     ) -> bool {
         let state = &self.state;
         let skip = |victim| is_passed_over(victim, state, among);
-        first.is_some_and(|first| {
-            self.floor_patience.waits_for_dying(
-                first,
-                (&self.census, &context.pending),
-                &mut context.kernel,
-                skip,
-            )
-        })
+        first.is_some_and(|first| self.floor_patience.waits_for_dying(first, &self.census, context, skip))
     }
 
     /// Ends whoever is selected, unless the programs have ended somebody; those that go with the victim; and writes it down.

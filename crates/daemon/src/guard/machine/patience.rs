@@ -1,7 +1,7 @@
 //! What is waited for before somebody is selected: those who could not be looked at, and the memory of those who are on their
 //! way out. Neither for long: memory runs out meanwhile.
 
-use crate::guard::{kernel::Kernel, kill::pending::PendingKills, selection::census::Census};
+use crate::guard::{context::Context, kernel::Kernel, selection::census::Census};
 use plimsoll_policy::{
     selection::Candidate,
     units::{Nanos, Pages},
@@ -67,14 +67,14 @@ impl Patience {
     pub(super) fn waits_for_dying<K: Kernel>(
         &mut self,
         first: &Candidate,
-        (census, pending): (&Census, &PendingKills<K>),
-        kernel: &mut K,
+        census: &Census,
+        context: &mut Context<K>,
         skip: impl Fn(VictimId) -> bool,
     ) -> bool {
-        let now = kernel.now();
+        let now = context.now();
         let half = Pages((first.usage.latest().unwrap_or_default().0 >> 1).max(1));
-        let killed = pending.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
-        let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, kernel)).collect();
+        let killed = context.pending.killed_with(half, Nanos(now.0.saturating_sub(DYING_MAX.0)));
+        let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, &mut context.kernel)).collect();
         dying.retain(|id| !skip(*id) && self.is_in_time(*id, now));
         if dying.is_empty() {
             self.dying = Wait::default();

@@ -106,12 +106,12 @@ impl Idle {
     fn page_out(&mut self, proc: &mut ProcRoot, asked: Bytes) -> Option<(usize, Bytes)> {
         let mut left = asked;
         let mut count = 0_usize;
-        for process in self.largest(proc)? {
+        for (process, user) in self.largest(proc)? {
             if left == Bytes(0) || count == PROCESSES_MAX {
                 break;
             }
             // One that cannot be paged out leaves it to the next.
-            let Some(done) = self.page_out_one(process, left) else {
+            let Some(done) = self.page_out_one(process, user, left) else {
                 continue;
             };
             let before = done.before.latest().map(|memory| memory.anonymous).unwrap_or_default();
@@ -123,12 +123,12 @@ impl Idle {
         Some((count, asked.saturating_sub(left)))
     }
 
-    fn page_out_one(&self, (id, user): (VictimId, Uid), bytes: Bytes) -> Option<PageOut> {
+    fn page_out_one(&self, id: VictimId, user: Uid, bytes: Bytes) -> Option<PageOut> {
         let page_out = move |proc: &mut ProcRoot| {
             let pidfd = PidFd::open_verified(proc, id.pid, id.start_ns).ok()?;
             proc.page_out(&pidfd, &PageOutOrder { bytes, budget: BUDGET / 8 }).ok()
         };
-        self.readers.read((id, user), PROCESS_PATIENCE, page_out)
+        self.readers.read(id, user, PROCESS_PATIENCE, page_out)
     }
 
     /// Those who were there at the last asking and have not run since, the largest first.
