@@ -117,8 +117,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads what an earlier daemon of this boot left. Where there is something that cannot be used, that is said, and nothing is
-    /// known of what it held.
+    /// Reads what an earlier daemon of this boot left. What cannot be used is said, and nothing is known of what it held.
     pub(super) fn load(folder: &Path, journal: Journal) -> Self {
         let mut record = Self {
             file: UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES),
@@ -158,8 +157,8 @@ impl Record {
         self.raised.is_empty() && self.slices.is_empty()
     }
 
-    /// Writes it; the file goes when there is nothing to write. Whether it is written: where not, that is said, and what is to be
-    /// set next must not be set.
+    /// Writes it; the file goes when there is nothing to write. Whether it is written: where not, that is said, and what is
+    /// to be set next must not be set.
     pub(super) fn save(&mut self) -> bool {
         self.originals.publish(&self.raised);
         let written = self.write();
