@@ -36,24 +36,25 @@ impl<'de> Deserialize<'de> for Account {
     }
 }
 
-/// What crossing a line does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// Record it, do nothing.
-    Notify,
-    /// Refuse the allocation with ENOMEM.
-    Deny,
-    /// SIGTERM, then SIGKILL after a grace period.
-    Term,
-    /// SIGKILL.
-    Kill,
+texts! {
+    /// What crossing a line does.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Action {
+        /// Record it, do nothing.
+        Notify = "notify",
+        /// Refuse the allocation with ENOMEM.
+        Deny = "deny",
+        /// SIGTERM, then SIGKILL after a grace period.
+        Term = "term",
+        /// SIGKILL.
+        Kill = "kill",
+    }
+    /// The word, as in the configuration and on the command line. The mildest comes first.
+    fn text, Display
 }
 
 impl Action {
-    /// All of them, from the mildest to the strictest.
-    pub const ALL: [Self; 4] = [Self::Notify, Self::Deny, Self::Term, Self::Kill];
-
     /// The one that sends this signal at first.
     #[must_use]
     pub const fn of(signal: Option<Signal>) -> Self {
@@ -64,32 +65,10 @@ impl Action {
         }
     }
 
-    /// The word, as in the configuration and on the command line.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Notify => "notify",
-            Self::Deny => "deny",
-            Self::Term => "term",
-            Self::Kill => "kill",
-        }
-    }
-
     /// Where it stands from mild (0) to strict: a user's own line must not weaken the administrator's action.
     #[must_use]
     pub const fn strictness(self) -> u8 {
-        match self {
-            Self::Notify => 0,
-            Self::Deny => 1,
-            Self::Term => 2,
-            Self::Kill => 3,
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        self as u8
     }
 }
 

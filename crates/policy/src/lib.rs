@@ -12,6 +12,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+mod texts;
+
 pub mod account;
 pub mod container;
 pub mod copies;

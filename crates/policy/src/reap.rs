@@ -7,93 +7,52 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Something that slows the end of a killed process down, or keeps memory of it from coming back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Hindrance {
-    /// A thread ran in the class `SCHED_IDLE`: only when nobody else wants the CPU.
-    IdleClass,
-    /// A thread had a nice value above 0.
-    Nice,
-    /// A thread may run on fewer CPUs than the one that frees.
-    Affinity,
-    /// Its cgroup of the cpu controller lets nobody be real-time, so that the group's quota and shares hold it.
-    CpuGroup,
-    /// It did not get the CPU: not gone when an unhindered one would have been. It is given turns before all others.
-    Starved,
-    /// Stopped, or held by a tracer; SIGKILL wakes it.
-    Stopped,
-    /// Frozen by the freezer of cgroup v1, which SIGKILL does not pass.
-    Frozen,
-    /// In a sleep that SIGKILL does not end, when it should have been gone.
-    Uninterruptible,
-    /// Its core is being written: it ends when that is done.
-    CoreDump,
-    /// A process that is not dying uses the same address space, which stays as it is.
-    SharedSpace,
-    /// Its address space, or those of other victims of its owner's, are held for so long that nobody waits for them any more:
-    /// it was left to free its memory itself.
-    HeldSpace,
-    /// It mapped shared memory (`memfd`, tmpfs, `MAP_SHARED`): comes back only when nobody else has it.
-    SharedMemory,
-    /// It had huge pages of hugetlbfs: they go back to their pool, not to everybody.
-    Hugetlb,
-    /// It had locked memory: freed like any other on the kernels that Plimsoll runs on.
-    Locked,
-    /// No SIGKILL had reached it.
-    NotKilled,
-    /// More threads than are looked after: the others were left as they were.
-    ManyThreads,
-    /// A right to lift one of the others was missing.
-    Denied,
+texts! {
+    /// Something that slows the end of a killed process down, or keeps memory of it from coming back.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Hindrance {
+        /// A thread ran in the class `SCHED_IDLE`: only when nobody else wants the CPU.
+        IdleClass = "ran only when the CPU was idle",
+        /// A thread had a nice value above 0.
+        Nice = "was nice to others",
+        /// A thread may run on fewer CPUs than the one that frees.
+        Affinity = "was bound to few CPUs",
+        /// Its cgroup of the cpu controller lets nobody be real-time, so that the group's quota and shares hold it.
+        CpuGroup = "was held by its CPU cgroup",
+        /// It did not get the CPU: not gone when an unhindered one would have been. It is given turns before all others.
+        Starved = "did not get the CPU in time",
+        /// Stopped, or held by a tracer; SIGKILL wakes it.
+        Stopped = "was stopped",
+        /// Frozen by the freezer of cgroup v1, which SIGKILL does not pass.
+        Frozen = "was frozen",
+        /// In a sleep that SIGKILL does not end, when it should have been gone.
+        Uninterruptible = "sleeps uninterruptibly",
+        /// Its core is being written: it ends when that is done.
+        CoreDump = "is writing its core",
+        /// A process that is not dying uses the same address space, which stays as it is.
+        SharedSpace = "shares its address space with a living process",
+        /// Its address space, or those of other victims of its owner's, are held for so long that nobody waits for them any
+        /// more: it was left to free its memory itself.
+        HeldSpace = "its user holds its address space, or those of other victims",
+        /// It mapped shared memory (`memfd`, tmpfs, `MAP_SHARED`): comes back only when nobody else has it.
+        SharedMemory = "held shared memory",
+        /// It had huge pages of hugetlbfs: they go back to their pool, not to everybody.
+        Hugetlb = "held huge pages of a pool",
+        /// It had locked memory: freed like any other on the kernels that Plimsoll runs on.
+        Locked = "held locked memory",
+        /// No SIGKILL had reached it.
+        NotKilled = "was not killed",
+        /// More threads than are looked after: the others were left as they were.
+        ManyThreads = "had more threads than are looked after",
+        /// A right to lift one of the others was missing.
+        Denied = "may not be helped: CAP_SYS_NICE is missing",
+    }
+    /// It in a few words, to be put in a list.
+    fn words
 }
 
 impl Hindrance {
-    /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 17] = [
-        Self::IdleClass,
-        Self::Nice,
-        Self::Affinity,
-        Self::CpuGroup,
-        Self::Starved,
-        Self::Stopped,
-        Self::Frozen,
-        Self::Uninterruptible,
-        Self::CoreDump,
-        Self::SharedSpace,
-        Self::HeldSpace,
-        Self::SharedMemory,
-        Self::Hugetlb,
-        Self::Locked,
-        Self::NotKilled,
-        Self::ManyThreads,
-        Self::Denied,
-    ];
-
-    /// It in a few words, to be put in a list.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::IdleClass => "ran only when the CPU was idle",
-            Self::Nice => "was nice to others",
-            Self::Affinity => "was bound to few CPUs",
-            Self::CpuGroup => "was held by its CPU cgroup",
-            Self::Starved => "did not get the CPU in time",
-            Self::Stopped => "was stopped",
-            Self::Frozen => "was frozen",
-            Self::Uninterruptible => "sleeps uninterruptibly",
-            Self::CoreDump => "is writing its core",
-            Self::SharedSpace => "shares its address space with a living process",
-            Self::HeldSpace => "its user holds its address space, or those of other victims",
-            Self::SharedMemory => "held shared memory",
-            Self::Hugetlb => "held huge pages of a pool",
-            Self::Locked => "held locked memory",
-            Self::NotKilled => "was not killed",
-            Self::ManyThreads => "had more threads than are looked after",
-            Self::Denied => "may not be helped: CAP_SYS_NICE is missing",
-        }
-    }
-
     const fn bit(self) -> u32 {
         1 << self as u16
     }

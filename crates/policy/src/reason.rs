@@ -2,29 +2,22 @@
 
 use crate::human;
 use alloc::string::{String, ToString};
-use core::{fmt, str::FromStr};
+use core::str::FromStr;
 use serde::{Deserialize, Serialize, de};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal: $sentence:literal;)*) => {
-        /// Why something was done, or was not.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
-            $($(#[$doc])* $name,)*
+        texts! {
+            /// Why something was done, or was not.
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            pub enum Reason {
+                $($(#[$doc])* $name = $text,)*
+            }
+            /// The stable text, as in incidents, metrics and the journal.
+            fn text, Display
         }
 
         impl Reason {
-            /// All of them, in a stable order.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The stable text, as in incidents, metrics and the journal.
-            #[must_use]
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-
             /// What it means, as one sentence.
             #[must_use]
             pub const fn sentence(self) -> &'static str {
@@ -165,16 +158,9 @@ impl FromStr for Reason {
 
     fn from_str(text: &str) -> Result<Self, UnknownReason> {
         Self::ALL
-            .iter()
-            .copied()
+            .into_iter()
             .find(|reason| reason.text() == text)
             .ok_or_else(|| UnknownReason(text.to_string()))
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
     }
 }
 

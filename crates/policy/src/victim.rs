@@ -19,14 +19,18 @@ pub struct VictimId {
     pub start_ns: u64,
 }
 
-/// A signal of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Signal {
-    /// SIGTERM.
-    Term,
-    /// SIGKILL.
-    Kill,
+texts! {
+    /// A signal of ours.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Signal {
+        /// SIGTERM.
+        Term = "SIGTERM",
+        /// SIGKILL.
+        Kill = "SIGKILL",
+    }
+    /// The name as `kill -l` has it, with `SIG`.
+    fn name
 }
 
 impl Signal {
@@ -37,15 +41,6 @@ impl Signal {
             9 => Some(Self::Kill),
             15 => Some(Self::Term),
             _ => None,
-        }
-    }
-
-    /// The name as `kill -l` has it, with `SIG`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Term => "SIGTERM",
-            Self::Kill => "SIGKILL",
         }
     }
 }

@@ -8,28 +8,20 @@ use crate::{
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
-/// Who ended the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Killer {
-    /// The kernel's own OOM killer.
-    Kernel,
-    /// systemd-oomd, which takes whole cgroups.
-    SystemdOomd,
-    /// earlyoom.
-    Earlyoom,
-}
-
-impl Killer {
-    /// As in the journal.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "the kernel's OOM killer",
-            Self::SystemdOomd => "systemd-oomd",
-            Self::Earlyoom => "earlyoom",
-        }
+texts! {
+    /// Who ended the process.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Killer {
+        /// The kernel's own OOM killer.
+        Kernel = "the kernel's OOM killer",
+        /// systemd-oomd, which takes whole cgroups.
+        SystemdOomd = "systemd-oomd",
+        /// earlyoom.
+        Earlyoom = "earlyoom",
     }
+    /// As in the journal.
+    fn name
 }
 
 /// What had no memory left: the constraint that the kernel names (`enum oom_constraint`, include/linux/oom.h).

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, string::ToString};
 #[test]
 fn every_reason_reads_back_from_its_text() {
     for reason in Reason::ALL {
-        assert_eq!(reason.text().parse(), Ok(*reason));
-        let json = serde_json::to_string(reason).unwrap();
-        assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), *reason);
+        assert_eq!(reason.text().parse(), Ok(reason));
+        let json = serde_json::to_string(&reason).unwrap();
+        assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
     }
 }
 

@@ -5,23 +5,15 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! bars {
     ($($(#[$doc:meta])* $name:ident = $text:literal: $words:literal;)*) => {
-        /// Why a file must not be held in memory. The texts never change their meaning.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Barred {
-            $($(#[$doc])* #[serde(rename = $text)] $name,)*
-        }
-
-        impl Barred {
-            /// All of them, in a stable order.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The stable text, as in `protect show --json`.
-            #[must_use]
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
+        texts! {
+            /// Why a file must not be held in memory. The texts never change their meaning.
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+            #[serde(rename_all = "kebab-case")]
+            pub enum Barred {
+                $($(#[$doc])* $name = $text,)*
             }
+            /// The stable text, as in `protect show --json`.
+            fn text
         }
 
         impl fmt::Display for Barred {

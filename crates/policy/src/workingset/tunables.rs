@@ -133,35 +133,24 @@ impl Tunables {
     }
 }
 
-/// Which of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tunable {
-    /// `workingset_protection`
-    WorkingsetProtection,
-    /// `anon_min_ratio`
-    AnonMinRatio,
-    /// `clean_min_ratio`
-    CleanMinRatio,
-    /// `clean_low_ratio`
-    CleanLowRatio,
+texts! {
+    /// Which of them, in le9uo's order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Tunable {
+        /// `workingset_protection`
+        WorkingsetProtection = "workingset_protection",
+        /// `anon_min_ratio`
+        AnonMinRatio = "anon_min_ratio",
+        /// `clean_min_ratio`
+        CleanMinRatio = "clean_min_ratio",
+        /// `clean_low_ratio`
+        CleanLowRatio = "clean_low_ratio",
+    }
+    /// Its name.
+    fn name, Display
 }
 
 impl Tunable {
-    /// All of them, in le9uo's order.
-    pub const ALL: [Self; 4] =
-        [Self::WorkingsetProtection, Self::AnonMinRatio, Self::CleanMinRatio, Self::CleanLowRatio];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WorkingsetProtection => "workingset_protection",
-            Self::AnonMinRatio => "anon_min_ratio",
-            Self::CleanMinRatio => "clean_min_ratio",
-            Self::CleanLowRatio => "clean_low_ratio",
-        }
-    }
-
     /// The largest value; the smallest is 0.
     #[must_use]
     pub const fn largest(self) -> u8 {
@@ -169,12 +158,6 @@ impl Tunable {
             Self::WorkingsetProtection => 1,
             Self::AnonMinRatio | Self::CleanMinRatio | Self::CleanLowRatio => 100,
         }
-    }
-}
-
-impl fmt::Display for Tunable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -189,7 +189,7 @@ fn an_incident_of_a_later_version_is_still_told() {
 fn no_story_gives_more_than_two_pieces_of_advice() {
     for reason in Reason::ALL {
         for reader in [Reader::User, Reader::Administrator] {
-            let text = story(&because(*reason), None, reader);
+            let text = story(&because(reason), None, reader);
             let advice =
                 text.lines().filter(|l| l.starts_with("What to do:") || l.starts_with("Or:")).count();
             assert!((1..=2).contains(&advice), "{reason}: {text}");
