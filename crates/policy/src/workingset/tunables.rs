@@ -113,11 +113,12 @@ impl Tunables {
 
     /// Changes one of them.
     pub const fn apply(&mut self, setting: Setting) {
-        match setting {
-            Setting::Switch(on) => self.workingset_protection = on,
-            Setting::AnonMin(ratio) => self.anon_min_ratio = ratio,
-            Setting::CleanMin(ratio) => self.clean_min_ratio = ratio,
-            Setting::CleanLow(ratio) => self.clean_low_ratio = ratio,
+        let ratio = Ratio(setting.value);
+        match setting.tunable {
+            Tunable::WorkingsetProtection => self.workingset_protection = setting.value == 1,
+            Tunable::AnonMinRatio => self.anon_min_ratio = ratio,
+            Tunable::CleanMinRatio => self.clean_min_ratio = ratio,
+            Tunable::CleanLowRatio => self.clean_low_ratio = ratio,
         }
     }
 
@@ -163,54 +164,35 @@ impl Tunable {
 
 /// One tunable and its new value, as in `plimsoll protect set K=V`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Setting {
-    /// `workingset_protection`
-    Switch(bool),
-    /// `anon_min_ratio`
-    AnonMin(Ratio),
-    /// `clean_min_ratio`
-    CleanMin(Ratio),
-    /// `clean_low_ratio`
-    CleanLow(Ratio),
+pub struct Setting {
+    tunable: Tunable,
+    value: u8,
 }
 
 impl Setting {
     /// `None` where the value is out of the tunable's range.
     #[must_use]
-    pub fn new(tunable: Tunable, value: u8) -> Option<Self> {
-        match tunable {
-            Tunable::WorkingsetProtection => (value <= 1).then_some(Self::Switch(value == 1)),
-            Tunable::AnonMinRatio => Ratio::new(value).map(Self::AnonMin),
-            Tunable::CleanMinRatio => Ratio::new(value).map(Self::CleanMin),
-            Tunable::CleanLowRatio => Ratio::new(value).map(Self::CleanLow),
-        }
+    pub const fn new(tunable: Tunable, value: u8) -> Option<Self> {
+        if value <= tunable.largest() { Some(Self { tunable, value }) } else { None }
     }
 
     /// Which tunable.
     #[must_use]
     pub const fn tunable(self) -> Tunable {
-        match self {
-            Self::Switch(_) => Tunable::WorkingsetProtection,
-            Self::AnonMin(_) => Tunable::AnonMinRatio,
-            Self::CleanMin(_) => Tunable::CleanMinRatio,
-            Self::CleanLow(_) => Tunable::CleanLowRatio,
-        }
+        self.tunable
     }
 
     /// Its value.
     #[must_use]
     pub const fn value(self) -> u8 {
-        match self {
-            Self::Switch(on) => on as u8,
-            Self::AnonMin(ratio) | Self::CleanMin(ratio) | Self::CleanLow(ratio) => ratio.get(),
-        }
+        self.value
     }
 }
 
 impl fmt::Display for Setting {
     /// `clean_min_ratio=15`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.tunable(), self.value())
+        write!(f, "{}={}", self.tunable, self.value)
     }
 }
 

@@ -27,7 +27,7 @@ fn a_setting_is_read_as_it_is_written() {
         }
         assert_eq!(Setting::new(tunable, most + 1), None);
     }
-    assert_eq!(" vm.clean_low_ratio = 7 ".parse(), Ok(Setting::CleanLow(Ratio(7))));
+    assert_eq!(" vm.clean_low_ratio = 7 ".parse(), Ok(Setting::new(Tunable::CleanLowRatio, 7).unwrap()));
 }
 
 #[test]
