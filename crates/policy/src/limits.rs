@@ -82,6 +82,13 @@ pub struct Snapshot<'a> {
     pub kernel_asked_at: Option<Nanos>,
 }
 
+impl Snapshot<'_> {
+    /// How far past the line in force `usage` is without what is on its way out.
+    fn past(&self, usage: Pages, leaving: Pages) -> Pages {
+        usage.saturating_sub(leaving).saturating_sub(self.effective_hard)
+    }
+}
+
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitAction {
@@ -154,7 +161,7 @@ pub fn decide(
         state.told = None;
     }
     let action = match state.dying(snapshot) {
-        Some(dying) if usage.saturating_sub(dying) > snapshot.effective_hard => {
+        Some(dying) if snapshot.past(usage, dying) > Pages(0) => {
             over(snapshot, config, &mut state, (usage, dying))
         }
         // How much is on its way out may not be known: wait for it, its deadline is running.
@@ -171,7 +178,7 @@ fn over(
     state: &mut LimitState,
     (usage, dying): (Pages, Pages),
 ) -> LimitAction {
-    let needed = usage.saturating_sub(dying).saturating_sub(snapshot.effective_hard);
+    let needed = snapshot.past(usage, dying);
     let selection = select_for(snapshot.candidates, needed, |victim| state.skipped(victim));
     let has_grace =
         snapshot.action == Action::Term && is_left_alone(&selection.victims, dying, snapshot.dying_most);
@@ -187,7 +194,7 @@ fn over(
     // Nobody goes for what was killed because it held too much, while that is on its way.
     if snapshot.action == Action::Term
         && let Some((leaving, _overdue)) = state.leaving_and_overdue(snapshot)
-        && usage.saturating_sub(leaving) <= snapshot.effective_hard
+        && snapshot.past(usage, leaving) == Pages(0)
     {
         return LimitAction::None;
     }
