@@ -49,11 +49,8 @@ impl Member {
 /// everything. Members that are left out make it less, never more.
 #[must_use]
 pub fn copied(charged: Pages, shares: Pages, members: &[Member]) -> Pages {
-    let sum = |pick: fn(&Member) -> Pages| {
-        members.iter().fold(Pages(0), |sum, member| Pages(sum.0.saturating_add(pick(member).0)))
-    };
-    let held = sum(|member| member.proportional);
-    let own = sum(|member| member.own);
+    let held: Pages = members.iter().map(|member| member.proportional).sum();
+    let own = members.iter().map(|member| member.own).sum();
     held.saturating_sub(own).saturating_sub(charged).min(shares.saturating_sub(charged))
 }
 

@@ -204,7 +204,7 @@ pub fn decide(
     let shortage = facts.as_ref().ok().and_then(|facts| shortage(facts, config));
     let action = match state.stage() {
         MachineStage::Termed { victim, since } => {
-            if now.0 >= since.0.saturating_add(config.term_grace.0) {
+            if now >= since.saturating_add(config.term_grace) {
                 MachineAction::Escalate { victim, reason: Reason::MachineTermDeadlinePassed }
             } else if shortage.is_some_and(|shortage| shortage.signal == Signal::Kill) {
                 MachineAction::Escalate { victim, reason: Reason::MachineLowMemoryKill }
@@ -307,8 +307,7 @@ pub fn notice(
 fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
     let known = |name, value: Reading<Bytes>| value.known().ok_or(MachineFault::Missing(name));
     let mem_available = known("MemAvailable", reading.mem_available)?;
-    let waiting = reading.waiting.known().unwrap_or_default();
-    let mem_available = Bytes(mem_available.0.saturating_add(waiting.0));
+    let mem_available = mem_available.saturating_add(reading.waiting.known().unwrap_or_default());
     let anon = known("AnonPages", reading.anon)?;
     let swap_total = known("SwapTotal", reading.swap_total)?;
     // Without swap there is nothing free of it, and nothing to ask.
@@ -343,7 +342,7 @@ fn low(facts: &Facts, thresholds: &Thresholds) -> bool {
 impl Facts {
     /// earlyoom's 'user memory': what programs have and could have.
     fn total(&self) -> Bytes {
-        Bytes(self.mem_available.0.saturating_add(self.anon.0))
+        self.mem_available.saturating_add(self.anon)
     }
 }
 

@@ -216,13 +216,13 @@ impl Recorder {
     fn shares(&mut self, at: Nanos, stall: Option<Stall>) -> (Option<u16>, Option<u16>) {
         let Some(now) = stall else { return (None, None) };
         let before = self.stall.replace((at, now)).filter(|(then, _)| {
-            let span = at.0.saturating_sub(then.0);
-            span > 0 && span <= STALL_OLDEST.0
+            let span = at.saturating_sub(*then);
+            span > Nanos(0) && span <= STALL_OLDEST
         });
         let Some((then, before)) = before else {
             return (Some(now.some_avg10_permille), now.full_avg10_permille);
         };
-        let span_us = at.0.saturating_sub(then.0).checked_div(1000).unwrap_or(0);
+        let span_us = at.saturating_sub(then).0.checked_div(1000).unwrap_or(0);
         let share = |now: u64, then: u64| {
             let permille = now.saturating_sub(then).saturating_mul(1000).checked_div(span_us)?;
             // The two clocks are read one after the other: a little more than all of the time is all of it.
@@ -236,10 +236,10 @@ impl Recorder {
     /// is one, and of the machine.
     #[must_use]
     pub fn course(&self, account: Option<Account>, decided: Nanos, from: Nanos) -> Course {
-        let from = from.0.max(decided.0.saturating_sub(BEFORE.0));
+        let from = from.max(decided.saturating_sub(BEFORE));
         let at_ms = |at: Nanos| {
             let span = |later: Nanos, earlier: Nanos| {
-                let ms = later.0.saturating_sub(earlier.0).checked_div(1_000_000);
+                let ms = later.saturating_sub(earlier).0.checked_div(1_000_000);
                 ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(i64::MAX)
             };
             if at >= decided { span(at, decided) } else { span(decided, at).saturating_neg() }
@@ -247,7 +247,7 @@ impl Recorder {
         let uid = account.map(|Account::User(uid)| uid);
         let waiting = self.followed.iter().filter_map(|slot| slot.pending.as_ref());
         let of_account = self.usage.iter().chain(waiting);
-        let of_account = of_account.filter(|entry| Some(entry.uid) == uid && entry.at.0 >= from);
+        let of_account = of_account.filter(|entry| Some(entry.uid) == uid && entry.at >= from);
         let of_machine = self.machine.iter().chain(self.last.as_ref().and_then(|slot| slot.pending.as_ref()));
         Course {
             account: of_account
@@ -258,7 +258,7 @@ impl Recorder {
                 })
                 .collect(),
             machine: of_machine
-                .filter(|entry| entry.at.0 >= from)
+                .filter(|entry| entry.at >= from)
                 .map(|entry| MachineSample { at_ms: at_ms(entry.at), ..entry.sample })
                 .collect(),
             mem_total_bytes: Some(self.mem_total.0),

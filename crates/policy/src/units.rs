@@ -32,29 +32,31 @@ impl Uid {
 
 unit!(/** A group number in the initial user namespace (the kernel's `kgid`). */ Gid, u32);
 
-impl Pages {
-    /// `self - other`, 0 where `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
+macro_rules! measure {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// Both together, and never more than the largest number there is.
+            #[must_use]
+            pub const fn saturating_add(self, other: Self) -> Self {
+                Self(self.0.saturating_add(other.0))
+            }
+
+            /// `self - other`, 0 where `other` is larger.
+            #[must_use]
+            pub const fn saturating_sub(self, other: Self) -> Self {
+                Self(self.0.saturating_sub(other.0))
+            }
+        }
+
+        impl core::iter::Sum for $name {
+            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+                all.fold(Self(0), Self::saturating_add)
+            }
+        }
+    )*};
 }
 
-impl Bytes {
-    /// `self - other`, 0 where `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-impl Nanos {
-    /// The moment `span` after this one, or the longer span; never past the end of the clock.
-    #[must_use]
-    pub const fn saturating_add(self, span: Self) -> Self {
-        Self(self.0.saturating_add(span.0))
-    }
-}
+measure!(Pages Bytes Nanos);
 
 /// The machine's page size, as a shift (12 for 4 KiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

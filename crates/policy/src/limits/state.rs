@@ -187,10 +187,10 @@ impl LimitState {
     pub(super) fn grace_ends(&self, snapshot: &Snapshot<'_>) -> Option<InFlight> {
         let held = |flight: &InFlight| {
             let its = snapshot.candidates.iter().find(|one| one.id() == flight.victim);
-            its.and_then(|one| one.usage.latest()).unwrap_or_default().0
+            its.and_then(|one| one.usage.latest()).unwrap_or_default()
         };
         let asked = || self.in_flight.iter().filter(|flight| flight.stage == Stage::Term);
-        if asked().map(held).fold(0, u64::saturating_add) > snapshot.dying_most.0 {
+        if asked().map(held).sum::<Pages>() > snapshot.dying_most {
             return asked().max_by_key(|flight| held(flight)).copied();
         }
         asked().min_by_key(|flight| flight.since).filter(|_| self.has_no_place()).copied()
@@ -208,15 +208,15 @@ impl LimitState {
     /// What victims hold that may still die before their deadline, and what those hold that did not; `None` where one's share
     /// cannot be read.
     pub(super) fn leaving_and_overdue(&self, snapshot: &Snapshot<'_>) -> Option<(Pages, Pages)> {
-        let (mut leaving, mut overdue) = (0_u64, 0_u64);
+        let (mut leaving, mut overdue) = (Pages(0), Pages(0));
         for (index, flight) in self.in_flight.iter().enumerate() {
             let Some(one) = snapshot.candidates.iter().find(|one| one.id() == flight.victim) else {
                 continue;
             };
             let pages = match one.usage {
-                Reading::Known(Pages(pages)) | Reading::Stale { value: Pages(pages), .. } => pages,
-                Reading::Absent => 0,
-                Reading::Unreadable if flight.stage == Stage::Overdue => 0,
+                Reading::Known(pages) | Reading::Stale { value: pages, .. } => pages,
+                Reading::Absent => Pages(0),
+                Reading::Unreadable if flight.stage == Stage::Overdue => Pages(0),
                 Reading::Unreadable => return None,
             };
             let mut sharers = snapshot.candidates.iter().filter(|other| one.shares_memory_with(other));
@@ -230,7 +230,7 @@ impl LimitState {
                 leaving = leaving.saturating_add(pages);
             }
         }
-        Some((Pages(leaving), Pages(overdue)))
+        Some((leaving, overdue))
     }
 
     /// Whether a victim may still die before its deadline.

@@ -22,7 +22,7 @@ pub(super) fn adaptive(memory: Bytes, swap: Bytes) -> Nanos {
 /// Cuts a sleep short for a deadline.
 pub(super) fn until(sleep: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos {
     match deadline {
-        Some(deadline) if deadline > now => sleep.min(Nanos(deadline.0.saturating_sub(now.0))),
+        Some(deadline) if deadline > now => sleep.min(deadline.saturating_sub(now)),
         // Already due and just acted on: look again soon, without spinning.
         Some(_) => MIN,
         None => sleep,

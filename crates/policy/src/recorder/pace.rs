@@ -32,7 +32,7 @@ impl Pace {
     /// Whether the last samples are old enough for others.
     #[must_use]
     pub fn is_time(&self, now: Nanos) -> bool {
-        self.last.is_none_or(|last| now.0.saturating_sub(last.0) >= GRAIN.0)
+        self.last.is_none_or(|last| now.saturating_sub(last) >= GRAIN)
     }
 
     /// Samples were taken.

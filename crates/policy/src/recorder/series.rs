@@ -38,7 +38,7 @@ impl<E: Entry> Slot<E> {
             return;
         }
         let alike = sample.is_like(&self.kept);
-        if alike && sample.at().0.saturating_sub(self.kept.at().0) < GAP.0 {
+        if alike && sample.at().saturating_sub(self.kept.at()) < GAP {
             self.pending = Some(sample);
             return;
         }

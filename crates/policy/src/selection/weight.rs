@@ -113,7 +113,7 @@ impl Candidate {
     /// The most that it may turn out to weigh.
     pub(super) fn most(&self, range: WeightRange) -> Score {
         let usage = self.usage.latest().unwrap_or_default();
-        let farthest = Pages(usage.0.saturating_add(self.doubt.error.0)).min(self.doubt.ceiling).max(usage);
+        let farthest = usage.saturating_add(self.doubt.error).min(self.doubt.ceiling).max(usage);
         self.scored(self.weights(range).heaviest, farthest)
     }
 

@@ -106,7 +106,7 @@ pub fn soft_reserve(reading: &FloorReading, soft: Pages, cpus: u32, page_size: P
 #[must_use]
 pub fn judge(state: FloorState, reading: &FloorReading, tunables: &Tunables, now: Nanos) -> FloorState {
     let mut next = state;
-    if state.dying.is_some_and(|dying| now.0 >= dying.since.0.saturating_add(FLOOR_DEADLINE.0)) {
+    if state.dying.is_some_and(|dying| now >= dying.since.saturating_add(FLOOR_DEADLINE)) {
         next.dying = None;
     }
     next.line = tunables.clean_min_ratio.of(reading.mem_total);

@@ -374,7 +374,7 @@ impl Chunk {
     /// These blocks were used. Those that were not for a while in which others were, and all was seen, are forgotten, with
     /// what warmth they brought. `pages`: all that it has.
     fn add(&mut self, used: Blocks, pages: Pages, blind: Option<Nanos>, now: Nanos) {
-        if now.0.saturating_sub(self.turned.0) >= FORGOTTEN.0 {
+        if now.saturating_sub(self.turned) >= FORGOTTEN {
             if blind.is_some_and(|blind| blind >= self.turned) {
                 self.before |= self.blocks;
             } else {
@@ -439,7 +439,7 @@ impl Chunk {
     }
 
     fn warmth_at(&self, now: Nanos) -> u64 {
-        decay::left(self.warmth, Nanos(now.0.saturating_sub(self.at.0)), HALF_LIFE)
+        decay::left(self.warmth, now.saturating_sub(self.at), HALF_LIFE)
     }
 
     /// Why it is not to be held, if so.

@@ -30,7 +30,7 @@ impl Budget {
     /// Both tiers together.
     #[must_use]
     pub const fn total(self) -> Pages {
-        Pages(self.hard.0.saturating_add(self.soft.0))
+        self.hard.saturating_add(self.soft)
     }
 }
 
@@ -152,10 +152,8 @@ impl Plan {
     /// What of the budget it takes.
     #[must_use]
     pub fn taken(&self) -> Budget {
-        let sum = |pick: fn(&FilePlan) -> Pages| {
-            Pages(self.files.iter().fold(0, |sum, file| sum.saturating_add(pick(file).0)))
-        };
-        Budget { hard: sum(|file| file.hard), soft: sum(|file| file.soft) }
+        let hard = self.files.iter().map(|file| file.hard).sum();
+        Budget { hard, soft: self.files.iter().map(|file| file.soft).sum() }
     }
 }
 
@@ -225,7 +223,7 @@ impl FilePlan {
     }
 
     fn add(&mut self, piece: &Piece, tier: Option<Tier>) {
-        let more = |pages: Pages| Pages(pages.0.saturating_add(piece.cost.0));
+        let more = |pages: Pages| pages.saturating_add(piece.cost);
         self.wanted = more(self.wanted);
         // A file's pieces come in the order of their worth: the first that is held says why.
         if tier.is_some() && self.hard == Pages(0) && self.soft == Pages(0) {
@@ -280,7 +278,7 @@ impl HeldChunk {
             (true, false) => self.pages.min(stays),
             (false, _) => self.pages.max(stays),
         };
-        Pages(kept.0.saturating_add(blocks.without(self.blocks).pages(whole).0)).min(whole)
+        kept.saturating_add(blocks.without(self.blocks).pages(whole)).min(whole)
     }
 }
 
@@ -288,7 +286,7 @@ impl Held {
     fn new(holdings: &[Holding], now: Nanos) -> Self {
         let mut held = BTreeMap::new();
         for Holding { extent, pages, since } in holdings {
-            let settled = now.0.saturating_sub(since.0) >= SETTLED.0;
+            let settled = now.saturating_sub(*since) >= SETTLED;
             let each = pages.0.div_ceil(u64::from(extent.chunks.max(1)));
             let how = HeldChunk { tier: extent.tier, blocks: extent.blocks, settled, pages: Pages(each) };
             held.insert((extent.file, extent.first), (extent.first.saturating_add(extent.chunks), how));

@@ -80,7 +80,7 @@ pub fn excess(
             }
             Some(Owner::Gone) => {
                 let held = gone.entry(charge.cgroup).or_insert((Pages(0), Vec::new()));
-                held.0 = Pages(held.0.0.saturating_add(charge.pages.0));
+                held.0 = held.0.saturating_add(charge.pages);
                 held.1.push(charge);
             }
             None => {}
