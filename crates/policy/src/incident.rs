@@ -30,35 +30,43 @@ pub enum Guard {
     Kernel,
 }
 
-/// What set the action off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trigger {
-    /// The allocation event itself, in the eBPF program.
-    InKernel,
-    /// The daemon: a record from the kernel, or its own check.
-    Daemon,
-    /// `memory.max` or the kernel's choice as arranged by us.
-    LastDefence,
-    /// The kernel's own OOM killer or another program, not arranged by us.
-    Kernel,
+texts! {
+    /// What set the action off.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Trigger {
+        /// The allocation event itself, in the eBPF program.
+        InKernel = "in-kernel",
+        /// The daemon: a record from the kernel, or its own check.
+        Daemon = "daemon",
+        /// `memory.max` or the kernel's choice as arranged by us.
+        LastDefence = "last-defence",
+        /// The kernel's own OOM killer or another program, not arranged by us.
+        Kernel = "kernel",
+    }
+    /// The word, as in JSON and in the journal.
+    fn text
 }
 
-/// What was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// SIGKILL sent.
-    Kill,
-    /// SIGTERM sent.
-    Term,
-    /// An allocation failed with ENOMEM.
-    Deny,
-    /// Nothing but this record. With victims: a dry run, and they are who would have been signalled; or, with the
-    /// reason `signal-failed`, who could not be.
-    Notify,
-    /// A reservation was refused.
-    Refuse,
+texts! {
+    /// What was done.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Outcome {
+        /// SIGKILL sent.
+        Kill = "kill",
+        /// SIGTERM sent.
+        Term = "term",
+        /// An allocation failed with ENOMEM.
+        Deny = "deny",
+        /// Nothing but this record. With victims: a dry run, and they are who would have been signalled; or, with the
+        /// reason `signal-failed`, who could not be.
+        Notify = "notify",
+        /// A reservation was refused.
+        Refuse = "refuse",
+    }
+    /// The word, as in JSON and in `plimsoll history`.
+    fn text
 }
 
 /// A process as an incident remembers it.

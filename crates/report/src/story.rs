@@ -87,20 +87,13 @@ pub fn line(incident: &Incident) -> String {
     }
     if let Some(count) = incident.unrecorded {
         let (reason, id) = (escaped(&incident.reason), incident.id);
-        let trigger = trigger(incident.trigger);
+        let trigger = incident.trigger.text();
         return format!(
             "plimsoll: {count} actions were not recorded: {trigger}, reason {reason}, incident {id}"
         );
     }
     let reason = incident.reason.parse::<Reason>().ok();
-    let named =
-        |victim: &Victim| format!("process {} uid {} {}", victim.pid, victim.uid, shown(&victim.comm));
-    let mut who: Vec<String> = incident.victims.iter().take(OTHERS_NAMED_MAX).map(named).collect();
-    let unnamed = incident.victims.len().saturating_sub(who.len());
-    if unnamed > 0 {
-        who.push(format!("{unnamed} more"));
-    }
-    let who = who.join(" and ");
+    let who = victims(incident);
     let deed = match Deed::of(incident, reason) {
         Deed::Sent(_) if by_the_kernel(incident.trigger) && who.is_empty() => {
             String::from("the kernel's OOM killer ended a process")
@@ -116,22 +109,27 @@ pub fn line(incident: &Incident) -> String {
         Deed::Nothing => String::from("sent nothing"),
     };
     let mut parts = floor::measure(incident).map_or_else(|| usage(incident), |text| Vec::from([text]));
-    if let Some(requested) = incident.requested_bytes {
-        parts.push(format!("requested {}", bytes(Bytes(requested))));
-    }
-    parts.push(String::from(trigger(incident.trigger)));
-    if let Some(ns) = incident.cross_to_signal_ns {
-        parts.push(format!("crossing to signal {}", span(Nanos(ns))));
-    }
-    if let Some(ns) = incident.signal_to_freed_ns {
-        parts.push(format!("signal to freed {}", span(Nanos(ns))));
-    }
-    if let Some(freed) = incident.freed_bytes {
-        parts.push(format!("freed {}", bytes(Bytes(freed))));
-    }
-    parts.push(format!("reason {}", escaped(&incident.reason)));
-    parts.push(format!("incident {}", incident.id));
+    let more = [
+        incident.requested_bytes.map(|requested| format!("requested {}", bytes(Bytes(requested)))),
+        Some(String::from(incident.trigger.text())),
+        incident.cross_to_signal_ns.map(|ns| format!("crossing to signal {}", span(Nanos(ns)))),
+        incident.signal_to_freed_ns.map(|ns| format!("signal to freed {}", span(Nanos(ns)))),
+        incident.freed_bytes.map(|freed| format!("freed {}", bytes(Bytes(freed)))),
+        Some(format!("reason {}", escaped(&incident.reason))),
+        Some(format!("incident {}", incident.id)),
+    ];
+    parts.extend(more.into_iter().flatten());
     format!("plimsoll: {deed}: {}", parts.join(", "))
+}
+
+/// The first of those who paid, and how many more there are; empty where there is none.
+fn victims(incident: &Incident) -> String {
+    let named =
+        |victim: &Victim| format!("process {} uid {} {}", victim.pid, victim.uid, shown(&victim.comm));
+    let unnamed = incident.victims.len().saturating_sub(OTHERS_NAMED_MAX);
+    let more = (unnamed > 0).then(|| format!("{unnamed} more"));
+    let who: Vec<String> = incident.victims.iter().take(OTHERS_NAMED_MAX).map(named).chain(more).collect();
+    who.join(" and ")
 }
 
 /// How much was used, and how much the line allowed.
@@ -179,15 +177,6 @@ const fn by_the_kernel(trigger: Trigger) -> bool {
     match trigger {
         Trigger::LastDefence | Trigger::Kernel => true,
         Trigger::InKernel | Trigger::Daemon => false,
-    }
-}
-
-const fn trigger(trigger: Trigger) -> &'static str {
-    match trigger {
-        Trigger::InKernel => "in-kernel",
-        Trigger::Daemon => "daemon",
-        Trigger::LastDefence => "last-defence",
-        Trigger::Kernel => "kernel",
     }
 }
 
@@ -324,7 +313,7 @@ fn details(incident: &Incident, reason: Option<Reason>) -> Vec<String> {
     let mut lines = Vec::from([format!(
         "Incident {}: trigger {}, reason {}{known}.",
         incident.id,
-        trigger(incident.trigger),
+        incident.trigger.text(),
         escaped(&incident.reason)
     )]);
     if let Some(requested) = incident.requested_bytes {

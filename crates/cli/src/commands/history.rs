@@ -12,7 +12,7 @@ use plimsoll_api::{client::Client, message::HistoryCall};
 use plimsoll_policy::{
     account::Account,
     human,
-    incident::{Guard, Incident, Outcome},
+    incident::{Guard, Incident},
     reason::Reason,
     units::Bytes,
 };
@@ -70,7 +70,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
             incident.id.to_string(),
             incident.time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             whose(incident.account, names),
-            done(incident.action).to_owned(),
+            incident.action.text().to_owned(),
             victims(incident),
             usage(incident),
             line,
@@ -84,16 +84,6 @@ fn whose(account: Option<Account>, names: &mut Names) -> String {
     match account {
         None => "the machine".to_owned(),
         Some(account) => names.of(account).map_or_else(|| account.to_string(), |name| human::escaped(&name)),
-    }
-}
-
-const fn done(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Kill => "kill",
-        Outcome::Term => "term",
-        Outcome::Deny => "deny",
-        Outcome::Notify => "notify",
-        Outcome::Refuse => "refuse",
     }
 }
 

@@ -1,9 +1,6 @@
 //! The words for kills that were not ours.
 
-use super::{
-    advice,
-    reader::{OTHERS_NAMED_MAX, Reader},
-};
+use super::{advice, reader::Reader, victims};
 use crate::oom::SYSRQ_ADVICE;
 use plimsoll_policy::{
     account::Account,
@@ -146,46 +143,24 @@ pub(super) fn details(incident: &Incident) -> Vec<String> {
     let Some(origin) = &incident.origin else {
         return Vec::new();
     };
-    let mut parts = Vec::new();
-    if let Some(cause) = &origin.cause {
-        parts.push(format!("cause {}", escaped(cause)));
-    }
-    if let Some(order) = origin.order {
-        parts.push(format!("order {order}"));
-    }
-    if let Some(gfp) = &origin.gfp {
-        parts.push(format!("gfp {}", path(gfp)));
-    }
-    if let Some(cgroup) = &origin.cgroup {
-        parts.push(format!("cgroup {}", path(cgroup)));
-    }
-    if let Some(Container { id: Some(id), .. }) = &origin.container {
-        parts.push(format!("container {}", path(id)));
-    }
-    let mut lines = Vec::new();
-    if origin.summary.is_some() {
-        lines.extend(request(origin));
-    }
-    if !parts.is_empty() {
-        lines.push(format!("By {}: {}.", origin.killer.name(), parts.join(", ")));
-    }
-    lines
+    let container = origin.container.as_ref().and_then(|container| container.id.as_ref());
+    let parts = [
+        origin.cause.as_ref().map(|cause| format!("cause {}", escaped(cause))),
+        origin.order.map(|order| format!("order {order}")),
+        origin.gfp.as_ref().map(|gfp| format!("gfp {}", path(gfp))),
+        origin.cgroup.as_ref().map(|cgroup| format!("cgroup {}", path(cgroup))),
+        container.map(|id| format!("container {}", path(id))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let asked = origin.summary.as_ref().and_then(|_| request(origin));
+    let by = (!parts.is_empty()).then(|| format!("By {}: {}.", origin.killer.name(), parts.join(", ")));
+    asked.into_iter().chain(by).collect()
 }
 
 /// The one line for the journal.
 pub(super) fn line(incident: &Incident) -> Option<String> {
     let origin = not_ours(incident)?;
-    let mut who: Vec<String> = incident
-        .victims
-        .iter()
-        .take(OTHERS_NAMED_MAX)
-        .map(|victim| format!("process {} uid {} {}", victim.pid, victim.uid, shown(&victim.comm)))
-        .collect();
-    let unnamed = incident.victims.len().saturating_sub(who.len());
-    if unnamed > 0 {
-        who.push(format!("{unnamed} more"));
-    }
-    let who = if who.is_empty() { limit_of(origin) } else { who.join(" and ") };
+    let who = if incident.victims.is_empty() { limit_of(origin) } else { victims(incident) };
     let verb = if incident.action == Outcome::Term { "sent SIGTERM to" } else { "ended" };
     let mut parts = Vec::new();
     if incident.usage_bytes > 0 {
