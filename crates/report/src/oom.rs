@@ -3,7 +3,10 @@
 //! The model holds what a report of any kernel from 3.x to 7.x may say; `None` is 'the report does not say', never 0.
 //! [`diagnose`] judges it and puts it in words. Reading the text is `crate::oom::log`'s part.
 
-use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pid, Uid};
+use plimsoll_policy::{
+    texts,
+    units::{Bytes, Nanos, PageSize, Pid, Uid},
+};
 
 mod advice;
 mod diagnosis;
@@ -19,34 +22,24 @@ pub use diagnosis::{Cause, Diagnosis, diagnose};
 pub use gfp::{Gfp, ZoneKind};
 pub use zone::{Block, BlockKinds, Request, Zone};
 
-/// Which limit the kernel was at: the constraint it names, or SysRq.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
-    /// The whole machine.
-    #[default]
-    Global,
-    /// A memory cgroup at its limit.
-    Memcg,
-    /// The memory nodes of a cpuset.
-    Cpuset,
-    /// The memory nodes of a NUMA policy.
-    Mempolicy,
-    /// A person at the keyboard, or whoever wrote `f` to `/proc/sysrq-trigger`.
-    Sysrq,
-}
-
-impl Kind {
-    /// The word in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Global => "global",
-            Self::Memcg => "memcg",
-            Self::Cpuset => "cpuset",
-            Self::Mempolicy => "mempolicy",
-            Self::Sysrq => "sysrq",
-        }
+texts! {
+    /// Which limit the kernel was at: the constraint it names, or SysRq.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Kind {
+        /// The whole machine.
+        #[default]
+        Global = "global",
+        /// A memory cgroup at its limit.
+        Memcg = "memcg",
+        /// The memory nodes of a cpuset.
+        Cpuset = "cpuset",
+        /// The memory nodes of a NUMA policy.
+        Mempolicy = "mempolicy",
+        /// A person at the keyboard, or whoever wrote `f` to `/proc/sysrq-trigger`.
+        Sysrq = "sysrq",
     }
+    /// The word in JSON (DESIGN section 6).
+    fn name
 }
 
 /// Who asked for memory when there was none. The kernel's own threads ask, too.
@@ -91,9 +84,7 @@ impl Victim {
     /// What was resident: anonymous memory, files and shared memory. `None` where not even the first is known.
     #[must_use]
     pub fn resident(&self) -> Option<Bytes> {
-        let part = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
-        let sum = self.anon?.0.saturating_add(part(self.file)).saturating_add(part(self.shmem));
-        Some(Bytes(sum))
+        Some([Some(self.anon?), self.file, self.shmem].into_iter().flatten().sum())
     }
 }
 
@@ -282,24 +273,15 @@ impl Report {
     /// Memory that could be given to anybody: what zones manage, or all RAM without what is reserved.
     #[must_use]
     pub fn managed(&self) -> Option<Bytes> {
-        let zones: u64 = self.zones.iter().fold(0, |sum, zone| {
-            sum.saturating_add(zone.managed.or(zone.present).map_or(0, |bytes| bytes.0))
-        });
-        if zones > 0 {
-            return Some(Bytes(zones));
-        }
-        let reserved = self.ram_reserved.map_or(0, |bytes| bytes.0);
-        self.ram.map(|ram| Bytes(ram.0.saturating_sub(reserved)))
+        let zones = Some(zone::managed(&self.zones)).filter(|zones| zones.0 > 0);
+        zones.or_else(|| Some(self.ram?.saturating_sub(self.ram_reserved.unwrap_or_default())))
     }
 
     /// Free memory of all zones together, as the counters or the zones say.
     #[must_use]
     pub fn free(&self) -> Option<Bytes> {
-        let zones = || {
-            let free: Vec<u64> = self.zones.iter().filter_map(|zone| zone.free.map(|free| free.0)).collect();
-            (!free.is_empty()).then(|| Bytes(free.iter().fold(0, |sum, free| sum.saturating_add(*free))))
-        };
-        self.counters.free.or_else(zones)
+        let mut zones = self.zones.iter().filter_map(|zone| zone.free).peekable();
+        self.counters.free.or_else(|| zones.peek().is_some().then(|| zones.sum()))
     }
 }
 

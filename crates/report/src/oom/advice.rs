@@ -35,7 +35,7 @@ fn swap_advice(view: &View<'_>) -> Option<String> {
         (Bytes(0), _) => {
             Some(String::from("add swap or zram: without it, idle memory of processes cannot make room."))
         }
-        (total, Some(free)) if holders::is_share(total.saturating_sub(free).0, total.0, (49, 50)) => {
+        (total, Some(free)) if holders::is_share(total.saturating_sub(free), total, (49, 50)) => {
             Some(String::from("add memory, or swap: what there is was full."))
         }
         _ => None,
@@ -52,14 +52,13 @@ fn exhausted(view: &View<'_>) -> Vec<String> {
         )),
         Kind::Global | Kind::Memcg | Kind::Sysrq => {}
     }
-    let managed = report.managed().unwrap_or_default();
-    if report.counters.shmem.is_some_and(|shmem| holders::is_share(shmem.0, managed.0, (1, 4))) {
+    if holders::is_part(report, report.counters.shmem, (1, 4)) {
         advice.push(String::from(
             "look at shared memory and tmpfs, which no kill frees: df -t tmpfs; ipcs -m; du -sh /dev/shm.",
         ));
     }
     if let Some((task, held)) = holders::largest(report, 1).first()
-        && holders::is_share(held.0, managed.0, (1, 3))
+        && holders::is_part(report, Some(*held), (1, 3))
     {
         let name = shown(&task.comm);
         advice.push(match task.uid {
@@ -127,12 +126,13 @@ fn memcg(view: &View<'_>) -> Vec<String> {
         format!("raise {file} of the cgroup {}, or let it hold less at once.", path_words(path))
     };
     advice.push(raise);
-    if memcg.shmem.is_some_and(|shmem| holders::is_share(shmem.0, usage.0, (1, 4))) {
+    let is_quarter = |part: Option<Bytes>| part.is_some_and(|part| holders::is_share(part, usage, (1, 4)));
+    if is_quarter(memcg.shmem) {
         advice.push(String::from(
             "look at its files in tmpfs (/dev/shm, emptyDir with medium Memory): they count, and no kill frees them.",
         ));
     }
-    if memcg.kernel.or(memcg.slab).is_some_and(|kernel| holders::is_share(kernel.0, usage.0, (1, 4))) {
+    if is_quarter(memcg.kernel.or(memcg.slab)) {
         advice.push(String::from(
             "look at kernel memory that is charged to it: many open files, threads or sockets.",
         ));
@@ -199,8 +199,7 @@ fn low_zone(view: &View<'_>) -> Vec<String> {
 
 fn kernel(view: &View<'_>) -> Vec<String> {
     let report = view.report;
-    let kernel = holders::kernel_memory(&report.counters);
-    let hidden = holders::uncounted(report).unwrap_or_default();
+    let counters = &report.counters;
     let named = holders::largest_slab(report);
     let slab = match named {
         Some(slab) => format!(
@@ -211,44 +210,30 @@ fn kernel(view: &View<'_>) -> Vec<String> {
             "find out which slab cache grows (slabtop -s c), and update the kernel or that driver: it may leak.",
         ),
     };
-    let mut parts = Vec::from([
+    let largest = named.map(|slab| slab.total);
+    let mut parts = [
+        (counters.slab_unreclaimable.max(counters.slab_reclaimable).max(largest), slab.as_str()),
         (
-            kernel
-                .slab
-                .max(report.counters.slab_reclaimable.unwrap_or_default())
-                .max(named.map_or(Bytes(0), |slab| slab.total)),
-            slab,
+            counters.pagetables,
+            "use huge pages for large shared memory, and map less of it in fewer processes: each has page tables of its own.",
         ),
         (
-            kernel.pagetables,
-            String::from(
-                "use huge pages for large shared memory, and map less of it in fewer processes: each has page tables of its own.",
-            ),
+            counters.kernel_stack,
+            "run fewer threads: limit them with pids.max or TasksMax=; each has a stack in the kernel.",
         ),
         (
-            kernel.stacks,
-            String::from(
-                "run fewer threads: limit them with pids.max or TasksMax=; each has a stack in the kernel.",
-            ),
+            holders::uncounted(report),
+            "look at what the report counts nowhere: memory of drivers and of a GPU, a balloon of the hypervisor, the ARC of ZFS.",
         ),
-        (
-            hidden,
-            String::from(
-                "look at what the report counts nowhere: memory of drivers and of a GPU, a balloon of the hypervisor, the ARC of ZFS.",
-            ),
-        ),
-    ]);
-    parts.sort_by_key(|(held, _)| core::cmp::Reverse(*held));
-    let managed = report.managed().unwrap_or_default();
-    let mut advice: Vec<String> = parts
-        .into_iter()
-        // Without the whole, only a cache that the kernel named is known to be large.
-        .filter(|(held, _)| {
-            holders::is_share(held.0, managed.0, (1, 10))
-                || managed.0 == 0 && named.is_some_and(|slab| slab.total == *held)
-        })
-        .map(|(_, text)| text)
-        .collect();
+    ];
+    parts.sort_by_key(|(held, _)| core::cmp::Reverse(held.unwrap_or_default()));
+    let is_known = report.managed().is_some_and(|managed| managed.0 > 0);
+    // Without the whole, only a cache that the kernel named is known to be large.
+    let is_large = |held: Option<Bytes>| {
+        holders::is_part(report, held, (1, 10)) || !is_known && largest == Some(held.unwrap_or_default())
+    };
+    let mut advice: Vec<String> =
+        parts.into_iter().filter(|(held, _)| is_large(*held)).map(|(_, text)| text.to_owned()).collect();
     if advice.is_empty() {
         advice.push(String::from(
             "watch Slab, PageTables and KernelStack in /proc/meminfo, to see which grows.",

@@ -1,53 +1,34 @@
 //! Why memory could not be had: the cause, from the report's own numbers.
 
-use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, stack, words};
-use core::fmt;
-use plimsoll_policy::units::Bytes;
+use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, stack, words, zone};
+use plimsoll_policy::{texts, units::Bytes};
 
 /// The largest order for which the kernel goes on trying and kills (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY_ORDER: i32 = 3;
 /// Free or cached memory elsewhere is worth naming from this share of it on.
 const ELSEWHERE_PARTS: (u64, u64) = (1, 8);
 
-/// Why the request could not be served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Nothing was left, and no single part of the machine is to blame but what ran on it.
-    Exhausted,
-    /// There was memory, but not in a piece as large as asked for.
-    Fragmented,
-    /// A memory cgroup was at its limit; the machine may have had plenty.
-    MemcgLimit,
-    /// The zones that this request may use were empty, others were not; or only CMA areas were left.
-    LowZone,
-    /// The kernel itself held it: slab, page tables, stacks, drivers.
-    KernelMemory,
-    /// Memory that must not be reclaimed: locked pages, huge pages set aside.
-    Unreclaimable,
-    /// The report does not say, or its numbers show no shortage.
-    Unknown,
-}
-
-impl Cause {
-    /// The word in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Exhausted => "exhausted",
-            Self::Fragmented => "fragmented",
-            Self::MemcgLimit => "memcg-limit",
-            Self::LowZone => "low-zone",
-            Self::KernelMemory => "kernel-memory",
-            Self::Unreclaimable => "unreclaimable",
-            Self::Unknown => "unknown",
-        }
+texts! {
+    /// Why the request could not be served.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Cause {
+        /// Nothing was left, and no single part of the machine is to blame but what ran on it.
+        Exhausted = "exhausted",
+        /// There was memory, but not in a piece as large as asked for.
+        Fragmented = "fragmented",
+        /// A memory cgroup was at its limit; the machine may have had plenty.
+        MemcgLimit = "memcg-limit",
+        /// The zones that this request may use were empty, others were not; or only CMA areas were left.
+        LowZone = "low-zone",
+        /// The kernel itself held it: slab, page tables, stacks, drivers.
+        KernelMemory = "kernel-memory",
+        /// Memory that must not be reclaimed: locked pages, huge pages set aside.
+        Unreclaimable = "unreclaimable",
+        /// The report does not say, or its numbers show no shortage.
+        Unknown = "unknown",
     }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+    /// The word in JSON (DESIGN section 6).
+    fn name, Display
 }
 
 /// What a report comes to.
@@ -109,7 +90,7 @@ impl<'a> View<'a> {
             size: Bytes(page.0.checked_shl(order).unwrap_or(u64::MAX)),
             page,
             has_highmem: report.zones.iter().any(|zone| zone.kind == ZoneKind::HighMem),
-            by_old_rule: is_before_4_4(report.kernel.as_deref()),
+            by_old_rule: report.kernel.as_deref().is_some_and(is_before_4_4),
         };
         let nodes = nodes(report);
         let may = |zone: &&Zone| {
@@ -132,14 +113,10 @@ impl<'a> View<'a> {
 
     /// Whether an eligible zone that serves pages has a block large enough, too; `None` where no blocks are listed.
     fn has_block(&self) -> Option<bool> {
-        let mut known = None;
-        for zone in &self.eligible {
-            if let Some(has) = zone.has_block(&self.request) {
-                let serves = zone.serves_a_page(&self.request) == Some(true);
-                known = Some(known.unwrap_or(false) || has && serves);
-            }
-        }
-        known
+        let serves = |zone: &&Zone| zone.serves_a_page(&self.request) == Some(true);
+        let known =
+            self.eligible.iter().filter_map(|zone| Some(zone.has_block(&self.request)? && serves(zone)));
+        known.reduce(|one, other| one || other)
     }
 
     /// Whether no block was large enough but perhaps in the lowest zone, which is kept for others.
@@ -149,29 +126,23 @@ impl<'a> View<'a> {
         rest.peek().is_some() && rest.all(|zone| zone.has_block(&self.request) == Some(false))
     }
 
-    /// What could have been taken back from the page cache in eligible zones.
-    fn cached(&self) -> Bytes {
-        let zones: u64 =
-            self.eligible.iter().fold(0, |sum, zone| sum.saturating_add(zone.file.map_or(0, |file| file.0)));
-        Bytes(zones)
+    /// What eligible zones have together of something.
+    fn sum(&self, part: impl Fn(&Zone) -> Option<Bytes>) -> Bytes {
+        self.eligible.iter().filter_map(|zone| part(zone)).sum()
     }
 
-    fn managed(zones: &[&Zone]) -> u64 {
-        zones
-            .iter()
-            .fold(0, |sum, zone| sum.saturating_add(zone.managed.or(zone.present).map_or(0, |bytes| bytes.0)))
+    /// Whether it is at least that share of what eligible zones have.
+    fn is_share(&self, part: Bytes, share: (u64, u64)) -> bool {
+        holders::is_share(part, zone::managed(self.eligible.iter().copied()), share)
     }
 
     /// Free or cached memory in zones that the request may not use, where it is much of them.
     pub(super) fn elsewhere(&self) -> Option<Bytes> {
         let zones: Vec<&Zone> =
             self.others.iter().copied().filter(|zone| zone.kind > self.request.widest).collect();
-        let held = zones.iter().fold(0_u64, |sum, zone| {
-            let part = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
-            sum.saturating_add(part(zone.free)).saturating_add(part(zone.file))
-        });
-        let enough = held > 0 && holders::is_share(held, Self::managed(&zones), ELSEWHERE_PARTS);
-        enough.then_some(Bytes(held))
+        let held: Bytes = zones.iter().flat_map(|zone| [zone.free, zone.file]).flatten().sum();
+        let enough = holders::is_share(held, zone::managed(zones), ELSEWHERE_PARTS);
+        (held.0 > 0 && enough).then_some(held)
     }
 
     /// Free memory in eligible zones that is CMA's, where the request may not have it and would have been served with it.
@@ -180,18 +151,13 @@ impl<'a> View<'a> {
             return None;
         }
         let with_cma = Request { movable: true, ..self.request };
-        let helped = self.eligible.iter().filter(|zone| {
+        let helps = |zone: &Zone| {
             zone.serves_a_page(&with_cma) == Some(true) && zone.serves_a_page(&self.request) == Some(false)
-        });
-        let cma = helped.fold(0_u64, |sum, zone| sum.saturating_add(zone.free_cma.map_or(0, |cma| cma.0)));
-        let free = self
-            .eligible
-            .iter()
-            .fold(0_u64, |sum, zone| sum.saturating_add(zone.free.map_or(0, |free| free.0)));
+        };
+        let cma = self.sum(|zone| zone.free_cma.filter(|_| helps(zone)));
         // A small area is not what was missing.
-        let matters = holders::is_share(cma, free, (1, 2))
-            && holders::is_share(cma, Self::managed(&self.eligible), ELSEWHERE_PARTS);
-        (cma > 0 && matters).then_some(Bytes(cma))
+        let matters = holders::is_share(cma, self.sum(|zone| zone.free), (1, 2));
+        (cma.0 > 0 && matters && self.is_share(cma, ELSEWHERE_PARTS)).then_some(cma)
     }
 
     /// Whether any watermark is known, without which nothing can be judged.
@@ -226,13 +192,9 @@ fn nodes(report: &Report) -> Option<&[u32]> {
     }
 }
 
-fn is_before_4_4(kernel: Option<&str>) -> bool {
-    let Some(kernel) = kernel else { return false };
-    let mut numbers = kernel.split(['.', '-']).map(|part| part.parse::<u32>().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) => (major, minor) < (4, 4),
-        _ => false,
-    }
+fn is_before_4_4(kernel: &str) -> bool {
+    let mut numbers = kernel.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|version| version < (4, 4))
 }
 
 fn cause(view: &View<'_>) -> Cause {
@@ -261,16 +223,16 @@ fn cause(view: &View<'_>) -> Cause {
         return Cause::Unknown;
     }
     if view.elsewhere().is_some() {
-        let filled = holders::is_mostly_kernels(report, View::managed(&view.eligible));
+        let filled = holders::is_mostly_kernels(report, zone::managed(view.eligible.iter().copied()));
         return if filled { Cause::KernelMemory } else { Cause::LowZone };
     }
-    if holders::is_pinned(report) {
-        return Cause::Unreclaimable;
-    }
-    if holders::is_kernels(report) {
-        return Cause::KernelMemory;
-    }
-    Cause::Exhausted
+    of_holders(report).unwrap_or(Cause::Exhausted)
+}
+
+/// The cause that lies with who held the memory, and not with the processes.
+fn of_holders(report: &Report) -> Option<Cause> {
+    let pinned = holders::is_pinned(report).then_some(Cause::Unreclaimable);
+    pinned.or_else(|| holders::is_kernels(report).then_some(Cause::KernelMemory))
 }
 
 /// Without zones, the counters can still show who held the memory, and the free blocks whether they were too small.
@@ -281,28 +243,18 @@ fn of_counters(view: &View<'_>) -> Cause {
     if !report.slabs.is_empty() {
         return Cause::KernelMemory;
     }
-    let cached = report.pagecache.zip(report.managed());
-    let has_cache =
-        cached.is_some_and(|(cache, managed)| holders::is_share(cache.0, managed.0, ELSEWHERE_PARTS));
+    let has_cache = holders::is_part(report, report.pagecache, ELSEWHERE_PARTS);
     if view.order() > 0 && has_cache && view.only_the_lowest_has_blocks() {
         return Cause::Fragmented;
     }
     if report.counters.anon.is_none() || report.managed().is_none() || report.kind == Kind::Sysrq {
         return Cause::Unknown;
     }
-    if holders::is_pinned(report) {
-        Cause::Unreclaimable
-    } else if holders::is_kernels(report) {
-        Cause::KernelMemory
-    } else if view.order() == 0 {
-        Cause::Exhausted
-    } else {
-        Cause::Unknown
-    }
+    of_holders(report).unwrap_or(if view.order() == 0 { Cause::Exhausted } else { Cause::Unknown })
 }
 
 /// Whether there was memory, in pieces too small: single pages were there, or so much page cache that reclaim could have
 /// made room for any number of them.
 fn is_scattered(view: &View<'_>) -> bool {
-    view.serves_a_page() || holders::is_share(view.cached().0, View::managed(&view.eligible), (1, 20))
+    view.serves_a_page() || view.is_share(view.sum(|zone| zone.file), (1, 20))
 }

@@ -1,48 +1,34 @@
 //! How memory was asked for: the request's flags.
 
-/// Zones in the order in which a request falls back, from the narrowest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ZoneKind {
-    /// The first 16 MiB on x86, the first GiB or so on some arm boards.
-    Dma,
-    /// Below 4 GiB.
-    Dma32,
-    /// What the kernel itself can address directly.
-    Normal,
-    /// Beyond that, on 32-bit machines.
-    HighMem,
-    /// For what can be moved only.
-    Movable,
-    /// On devices; never part of a request.
-    Device,
+use plimsoll_policy::texts;
+
+texts! {
+    /// Zones in the order in which a request falls back, from the narrowest.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+    pub enum ZoneKind {
+        /// The first 16 MiB on x86, the first GiB or so on some arm boards.
+        Dma = "DMA",
+        /// Below 4 GiB.
+        Dma32 = "DMA32",
+        /// What the kernel itself can address directly.
+        #[default]
+        Normal = "Normal",
+        /// Beyond that, on 32-bit machines.
+        HighMem = "HighMem",
+        /// For what can be moved only.
+        Movable = "Movable",
+        /// On devices; never part of a request.
+        Device = "Device",
+    }
+    /// The kernel's name.
+    fn name
 }
 
 impl ZoneKind {
     /// From the kernel's name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "DMA" => Self::Dma,
-            "DMA32" => Self::Dma32,
-            "Normal" => Self::Normal,
-            "HighMem" => Self::HighMem,
-            "Movable" => Self::Movable,
-            "Device" => Self::Device,
-            _ => return None,
-        })
-    }
-
-    /// The kernel's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dma => "DMA",
-            Self::Dma32 => "DMA32",
-            Self::Normal => "Normal",
-            Self::HighMem => "HighMem",
-            Self::Movable => "Movable",
-            Self::Device => "Device",
-        }
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 

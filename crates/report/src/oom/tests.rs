@@ -13,7 +13,8 @@ fn zone(kind: ZoneKind, free: u64) -> Zone {
         high: Some(Bytes(12 * MIB)),
         managed: Some(Bytes(1024 * MIB)),
         reserve_pages: vec![0; 5],
-        ..Zone::new(0, kind)
+        kind,
+        ..Zone::default()
     }
 }
 

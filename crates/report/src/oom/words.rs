@@ -24,7 +24,8 @@ pub(super) fn story(view: &View<'_>, cause: Cause) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-fn count_of(pages: u64) -> String {
+fn count_of(order: i32) -> String {
+    let pages = u32::try_from(order).map_or(Some(1), |order| 1_u64.checked_shl(order)).unwrap_or(u64::MAX);
     if pages == 1 { String::from("one page") } else { format!("{pages} pages in a row") }
 }
 
@@ -45,7 +46,6 @@ fn asked(view: &View<'_>) -> String {
     let purpose = stack::purpose(report);
     let what = match report.order {
         Some(order) => {
-            let pages = 1_u64.checked_shl(u32::try_from(order).unwrap_or(0)).unwrap_or(u64::MAX);
             let whose = match &report.gfp {
                 _ if purpose.is_some() => "",
                 Some(gfp) if gfp.bits == 0 => "",
@@ -53,7 +53,7 @@ fn asked(view: &View<'_>) -> String {
                 Some(_) => " for the kernel's own use",
                 None => "",
             };
-            format!("{}{whose} (order {order}, {})", count_of(pages), bytes(view.request.size))
+            format!("{}{whose} (order {order}, {})", count_of(order), bytes(view.request.size))
         }
         None => String::from("memory"),
     };
@@ -129,8 +129,8 @@ fn memcg_use(view: &View<'_>) -> Option<String> {
     ];
     let parts: Vec<String> =
         parts.into_iter().filter_map(|(name, part)| Some(format!("{} {name}", bytes(part?)))).collect();
-    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    Some(format!("It {used}{parts}."))
+    let colon = if parts.is_empty() { "" } else { ": " };
+    Some(format!("It {used}{colon}{}.", parts.join(", ")))
 }
 
 /// Whether the limit is of a cgroup above the victim's, and not of the container or the pod that it belongs to.
@@ -173,7 +173,7 @@ fn why(view: &View<'_>, cause: Cause) -> String {
         Cause::Fragmented => format!(
             "Memory was fragmented, not exhausted: single pages could be had, but not {}. Up to order 3 the kernel goes \
              on trying and kills; it cannot know that killing seldom makes such pieces.",
-            count_of(1_u64.checked_shl(u32::try_from(view.order()).unwrap_or(0)).unwrap_or(u64::MAX))
+            count_of(view.order())
         ),
         Cause::LowZone => low_zone(view),
         Cause::KernelMemory => {
@@ -265,36 +265,28 @@ fn sizes(parts: &[(&str, Option<Bytes>)]) -> Vec<String> {
 /// The kernel's own memory, part by part; small parts left out. `None` where the report shows none that is worth naming.
 fn kernel_parts(view: &View<'_>) -> Option<String> {
     let report = view.report;
-    let managed = report.managed().unwrap_or_default();
-    let kernel = holders::kernel_memory(&report.counters);
-    let hidden = holders::uncounted(report).unwrap_or_default();
-    let parts = [
-        ("in slab caches that cannot shrink", kernel.slab),
-        ("in slab caches that should have shrunk", report.counters.slab_reclaimable.unwrap_or_default()),
-        ("in page tables", kernel.pagetables),
-        ("in kernel stacks", kernel.stacks),
-        ("that the report counts nowhere (drivers, a GPU, a balloon, ZFS)", hidden),
+    let counters = &report.counters;
+    let mut parts = [
+        ("in slab caches that cannot shrink", counters.slab_unreclaimable),
+        ("in slab caches that should have shrunk", counters.slab_reclaimable),
+        ("in page tables", counters.pagetables),
+        ("in kernel stacks", counters.kernel_stack),
+        ("that the report counts nowhere (drivers, a GPU, a balloon, ZFS)", holders::uncounted(report)),
     ];
-    let mut parts: Vec<(&str, Bytes)> = parts.into_iter().filter(|(_, part)| part.0 > 0).collect();
     parts.sort_by_key(|(_, held)| core::cmp::Reverse(*held));
-    let worth = |part: &(&str, Bytes)| holders::is_share(part.1.0, managed.0, NAMED_PARTS);
-    let worth: Vec<String> = parts
-        .iter()
-        .filter(|part| worth(part))
-        .map(|(name, part)| format!("{} {name}", bytes(*part)))
-        .collect();
-    let slab = holders::largest_slab(report).map(|slab| (shown(&slab.name), bytes(slab.total)));
-    match (worth.is_empty(), slab) {
-        (true, None) => None,
-        (true, Some((name, total))) => {
-            Some(format!("the largest slab cache that cannot shrink is {name} with {total}"))
-        }
-        (false, None) => Some(worth.join(", ")),
-        (false, Some((name, total))) => {
-            let parts = worth.join(", ");
-            Some(format!("{parts}; the largest slab cache that cannot shrink is {name} with {total}"))
-        }
-    }
+    let worth = sizes(&parts.map(|(name, part)| (name, worth(report, part))));
+    let slab = holders::largest_slab(report).map(|slab| {
+        let (name, total) = (shown(&slab.name), bytes(slab.total));
+        format!("the largest slab cache that cannot shrink is {name} with {total}")
+    });
+    let parts = (!worth.is_empty()).then(|| worth.join(", "));
+    let told: Vec<String> = parts.into_iter().chain(slab).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Where it is worth naming.
+fn worth(report: &Report, part: Option<Bytes>) -> Option<Bytes> {
+    part.filter(|_| holders::is_part(report, part, NAMED_PARTS))
 }
 
 fn named(victim: &Victim) -> String {
@@ -349,12 +341,10 @@ fn held(view: &View<'_>) -> Option<String> {
         Kind::Global | Kind::Cpuset | Kind::Mempolicy | Kind::Sysrq => report.managed(),
     };
     let tasks = holders::largest(report, TASKS_NAMED_MAX);
-    let by_tasks = tasks.iter().fold(0_u64, |sum, (_, held)| sum.saturating_add(held.0));
+    let by_tasks = tasks.iter().map(|(_, held)| *held).sum();
     let largest: Vec<String> = tasks
         .into_iter()
-        .filter(|(_, held)| {
-            held.0 > 0 && whole.is_none_or(|whole| holders::is_share(held.0, whole.0, (1, 100)))
-        })
+        .filter(|(_, held)| held.0 > 0 && whole.is_none_or(|whole| holders::is_share(*held, whole, (1, 100))))
         .map(|(task, held)| {
             let swapped = task.swap.filter(|swap| swap.0 > 0);
             let swapped =
@@ -364,24 +354,21 @@ fn held(view: &View<'_>) -> Option<String> {
         .collect();
     let mut parts = largest;
     if report.kind != Kind::Memcg {
-        let managed = report.managed().unwrap_or_default();
         let counters = &report.counters;
         // Told where no single process stands for it.
         let anonymous = counters.anon.map(|anon| anon.saturating_sub(counters.shmem.unwrap_or_default()));
-        let anonymous = anonymous.filter(|anonymous| !holders::is_share(by_tasks, anonymous.0, (1, 2)));
+        let anonymous = anonymous.filter(|anonymous| !holders::is_share(by_tasks, *anonymous, (1, 2)));
         let others = [
             ("processes together, in anonymous memory,", anonymous),
             ("shared memory and tmpfs", counters.shmem),
             ("the page cache", counters.file),
             ("unevictable pages", counters.unevictable),
-            ("the kernel itself", Some(holders::kernel_memory(counters).sum)),
+            ("the kernel itself", Some(holders::kernel_memory(counters))),
             ("slab caches that can shrink", counters.slab_reclaimable),
             ("huge pages set aside", counters.hugetlb),
         ];
-        parts.extend(others.into_iter().filter_map(|(name, part)| {
-            let part = part.filter(|part| holders::is_share(part.0, managed.0, NAMED_PARTS))?;
-            Some(format!("{name} {}", bytes(part)))
-        }));
+        let told = |(name, part)| Some(format!("{name} {}", bytes(worth(report, part)?)));
+        parts.extend(others.into_iter().filter_map(told));
     }
     let all = report.managed().filter(|_| report.kind != Kind::Memcg);
     // Processes are told with what they had in swap: then swap belongs to the whole, too.
@@ -420,7 +407,7 @@ fn swap(view: &View<'_>) -> Option<String> {
     }
     Some(match (total, free) {
         (Bytes(0), _) => String::from("There was no swap."),
-        (total, Some(free)) if holders::is_share(total.saturating_sub(free).0, total.0, (49, 50)) => {
+        (total, Some(free)) if holders::is_share(total.saturating_sub(free), total, (49, 50)) => {
             format!("Swap was full: {} of {} free.", bytes(free), bytes(total))
         }
         (total, Some(free)) => format!("Swap was not full: {} of {} free.", bytes(free), bytes(total)),

@@ -13,18 +13,17 @@ impl BlockKinds {
     /// From the letters between the parentheses; others than A to Z are passed over.
     #[must_use]
     pub fn of(letters: &[u8]) -> Self {
-        let bits = letters.iter().fold(0_u32, |bits, letter| {
-            let place = letter.checked_sub(b'A').filter(|place| *place < 26);
-            bits | place.map_or(0, |place| 1_u32.checked_shl(u32::from(place)).unwrap_or(0))
-        });
-        Self { letters: bits }
+        Self { letters: letters.iter().fold(0, |bits, letter| bits | Self::bit(*letter)) }
+    }
+
+    const fn bit(letter: u8) -> u32 {
+        if letter.is_ascii_uppercase() { 1 << (letter - b'A') } else { 0 }
     }
 
     /// Whether `letter` is among them: U unmovable, M movable, E reclaimable, R reserve, C CMA, H high-atomic, I isolated.
     #[must_use]
-    pub fn has(self, letter: u8) -> bool {
-        let place = letter.checked_sub(b'A').filter(|place| *place < 26);
-        place.is_some_and(|place| self.letters.checked_shr(u32::from(place)).unwrap_or(0) & 1 == 1)
+    pub const fn has(self, letter: u8) -> bool {
+        self.letters & Self::bit(letter) != 0
     }
 
     /// Whether the report says nothing of them (older kernels, or no block of that size).
@@ -42,9 +41,7 @@ impl BlockKinds {
     /// Whether an ordinary request may take one: movable ones from CMA areas, too.
     #[must_use]
     pub fn serve(self, movable: bool) -> bool {
-        self.is_unknown()
-            || [b'U', b'M', b'E'].into_iter().any(|letter| self.has(letter))
-            || movable && self.has(b'C')
+        self.is_unknown() || b"UME".iter().any(|letter| self.has(*letter)) || movable && self.has(b'C')
     }
 }
 
@@ -57,6 +54,12 @@ pub struct Block {
     pub size: Bytes,
     /// What for.
     pub kinds: BlockKinds,
+}
+
+impl Block {
+    fn bytes(&self) -> Bytes {
+        Bytes(self.count.saturating_mul(self.size.0))
+    }
 }
 
 /// What a zone is asked for.
@@ -79,7 +82,7 @@ pub struct Request {
 }
 
 /// One zone of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Zone {
     /// The node; 0 where the report names none (kernels without NUMA).
     pub node: u32,
@@ -113,29 +116,12 @@ pub struct Zone {
     pub blocks: Vec<Block>,
 }
 
-impl Zone {
-    /// A zone of which nothing is known yet.
-    #[must_use]
-    pub const fn new(node: u32, kind: ZoneKind) -> Self {
-        Self {
-            node,
-            kind,
-            free: None,
-            min: None,
-            low: None,
-            high: None,
-            reserved_highatomic: None,
-            free_cma: None,
-            anon: None,
-            file: None,
-            slab: None,
-            present: None,
-            managed: None,
-            reserve_pages: Vec::new(),
-            blocks: Vec::new(),
-        }
-    }
+/// Pages that can be given to anybody, or at least are there, in all of these zones.
+pub(super) fn managed<'a>(zones: impl IntoIterator<Item = &'a Zone>) -> Bytes {
+    zones.into_iter().filter_map(|zone| zone.managed.or(zone.present)).sum()
+}
 
+impl Zone {
     /// Free memory that an ordinary request may count on: without what is kept for atomic requests and, unless it is
     /// movable, without CMA (`__zone_watermark_unusable_free`).
     #[must_use]
@@ -153,21 +139,16 @@ impl Zone {
     ///
     /// `None`: the report shows no list, and there is a wider zone, for whose sake this one may keep all it has.
     fn reserve(&self, request: &Request) -> Option<Bytes> {
-        const SMALL: &[ZoneKind] = &[ZoneKind::Normal, ZoneKind::Movable];
-        const SMALL_WITH_DMA: &[ZoneKind] = &[ZoneKind::Dma, ZoneKind::Normal, ZoneKind::Movable];
-        const SMALL_WITH_HIGHMEM: &[ZoneKind] = &[ZoneKind::Normal, ZoneKind::HighMem, ZoneKind::Movable];
-        const WITH_HIGHMEM: &[ZoneKind] =
-            &[ZoneKind::Dma, ZoneKind::Normal, ZoneKind::HighMem, ZoneKind::Movable];
-        const USUAL: &[ZoneKind] = &[ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
+        use ZoneKind::{Dma, Dma32, HighMem, Movable, Normal};
         if self.reserve_pages.is_empty() {
             return (self.kind >= request.top).then_some(Bytes(0));
         }
-        let numbers = match (self.reserve_pages.len(), request.has_highmem) {
-            (0..=2, _) => SMALL,
-            (3, false) => SMALL_WITH_DMA,
-            (3, true) => SMALL_WITH_HIGHMEM,
-            (_, true) => WITH_HIGHMEM,
-            (_, false) => USUAL,
+        let numbers: &[ZoneKind] = match (self.reserve_pages.len(), request.has_highmem) {
+            (0..=2, _) => &[Normal, Movable],
+            (3, false) => &[Dma, Normal, Movable],
+            (3, true) => &[Normal, HighMem, Movable],
+            (_, true) => &[Dma, Normal, HighMem, Movable],
+            (_, false) => &[Dma, Dma32, Normal, Movable],
         };
         let place = numbers.iter().rposition(|kind| *kind <= request.widest);
         let pages = place.and_then(|place| self.reserve_pages.get(place)).copied().unwrap_or(0);
@@ -177,15 +158,17 @@ impl Zone {
     /// Whether a single page could have been had above the `min` watermark.
     #[must_use]
     pub fn serves_a_page(&self, request: &Request) -> Option<bool> {
-        let floor = self.min?.0.saturating_add(self.reserve(request)?.0);
-        Some(self.usable(request.movable)?.0 > floor)
+        self.has_above(self.min?, request)
     }
 
     /// Whether it has more than reclaim would have left (`high`), so that it was not short at all.
     #[must_use]
     pub fn is_ample(&self, request: &Request) -> Option<bool> {
-        let floor = self.high?.0.saturating_add(self.reserve(request)?.0);
-        Some(self.usable(request.movable)?.0 > floor)
+        self.has_above(self.high?, request)
+    }
+
+    fn has_above(&self, mark: Bytes, request: &Request) -> Option<bool> {
+        Some(self.usable(request.movable)? > mark.saturating_add(self.reserve(request)?))
     }
 
     /// Whether a free block large enough is there for the request; `None` where no blocks are listed.
@@ -209,7 +192,7 @@ impl Zone {
         let mut floor = self.min?.0;
         let mut left = self.usable(request.movable)?.0;
         for block in self.blocks.iter().filter(|block| block.size < request.size) {
-            left = left.saturating_sub(block.count.saturating_mul(block.size.0));
+            left = left.saturating_sub(block.bytes().0);
             floor >>= 1;
         }
         Some(left > floor)
@@ -219,8 +202,7 @@ impl Zone {
     #[must_use]
     pub fn in_blocks_of(&self, size: Bytes) -> (Bytes, bool) {
         let large = || self.blocks.iter().filter(|block| block.size >= size && block.count > 0);
-        let sum =
-            large().fold(0_u64, |sum, block| sum.saturating_add(block.count.saturating_mul(block.size.0)));
-        (Bytes(sum), sum > 0 && large().all(|block| block.kinds.is_reserved_only()))
+        let sum: Bytes = large().map(Block::bytes).sum();
+        (sum, sum.0 > 0 && large().all(|block| block.kinds.is_reserved_only()))
     }
 }

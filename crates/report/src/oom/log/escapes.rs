@@ -3,7 +3,7 @@
 
 use super::{
     prefix,
-    scan::{after, contains, find},
+    scan::{after, contains},
 };
 use plimsoll_wire::text::escaped_byte;
 use std::borrow::Cow;
@@ -24,36 +24,27 @@ pub(super) fn plain(raw: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Owned(message);
     }
     if prefix::is_kmsg(raw) {
-        return kmsg(raw);
+        // Every backslash in it is an escape of the kernel's, and nothing else is any.
+        return if raw.contains(&b'\\') { unescaped(raw, escaped_byte) } else { Cow::Borrowed(raw) };
     }
     let quoted_printable = contains(raw, b"=3D");
     if !quoted_printable && !raw.contains(&b'\\') && !contains(raw, b"#01") {
         return Cow::Borrowed(raw);
     }
-    let mut out = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some((first, after)) = rest.split_first() {
-        let (byte, next) = match first {
-            b'\\' => backslash(rest).unwrap_or((*first, after)),
-            b'#' => octal(rest).unwrap_or((*first, after)),
-            b'=' if quoted_printable => hexadecimal(after).unwrap_or((*first, after)),
-            _ => (*first, after),
-        };
-        out.push(byte);
-        rest = next;
-    }
-    Cow::Owned(out)
+    unescaped(raw, |rest| match rest.first()? {
+        b'\\' => backslash(rest),
+        b'#' => octal(rest),
+        b'=' if quoted_printable => hexadecimal(rest.get(1..)?),
+        _ => None,
+    })
 }
 
-/// A record of `/dev/kmsg`: every backslash in it is an escape of the kernel's, and nothing else is any.
-fn kmsg(raw: &[u8]) -> Cow<'_, [u8]> {
-    if !raw.contains(&b'\\') {
-        return Cow::Borrowed(raw);
-    }
+/// The text with the byte that `escape` takes off its beginning in the place of each escape.
+fn unescaped(raw: &[u8], escape: impl Fn(&[u8]) -> Option<(u8, &[u8])>) -> Cow<'_, [u8]> {
     let mut out = Vec::with_capacity(raw.len());
     let mut rest = raw;
     while let Some((first, after)) = rest.split_first() {
-        let (byte, next) = escaped_byte(rest).unwrap_or((*first, after));
+        let (byte, next) = escape(rest).unwrap_or((*first, after));
         out.push(byte);
         rest = next;
     }
@@ -93,37 +84,25 @@ fn json_message(raw: &[u8]) -> Option<Vec<u8>> {
     if !matches!(raw.trim_ascii_start().first()?, b'{' | b'"') {
         return None;
     }
-    let value =
-        JSON_FIELDS.iter().find_map(|field| find(raw, field).and_then(|at| after(raw.get(at..)?, field)))?;
+    let value = JSON_FIELDS.iter().find_map(|field| after(raw, field))?;
     let mut rest = value.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
     let mut out = Vec::with_capacity(rest.len());
-    while let Some((first, after)) = rest.split_first() {
-        match (first, after.split_first()) {
-            (b'"', _) => break,
-            (b'\\', Some((escaped, after))) => {
-                // Collectors escape twice at times: `\\r\\n`.
-                match escaped {
-                    b'n' => out.push(b'\n'),
-                    b'r' => {}
-                    b't' => out.push(b'\t'),
-                    b'\\' if after.starts_with(b"n") || after.starts_with(b"r") => {
-                        rest = after;
-                        if let Some((letter, after)) = rest.split_first() {
-                            if *letter == b'n' {
-                                out.push(b'\n');
-                            }
-                            rest = after;
-                        }
-                        continue;
-                    }
-                    other => out.push(*other),
-                }
-                rest = after;
-            }
-            _ => {
-                out.push(*first);
-                rest = after;
-            }
+    while let Some((first, after)) = rest.split_first().filter(|(first, _)| **first != b'"') {
+        rest = after;
+        let Some((escaped, after)) = after.split_first().filter(|_| *first == b'\\') else {
+            out.push(*first);
+            continue;
+        };
+        // Collectors escape twice at times: `\\r\\n`.
+        let twice =
+            after.split_first().filter(|(letter, _)| *escaped == b'\\' && matches!(letter, b'n' | b'r'));
+        let (letter, after) = twice.unwrap_or((escaped, after));
+        rest = after;
+        match letter {
+            b'n' => out.push(b'\n'),
+            b't' => out.push(b'\t'),
+            b'r' => {}
+            other => out.push(*other),
         }
     }
     Some(out)

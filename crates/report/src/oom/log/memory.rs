@@ -56,7 +56,7 @@ impl PageCounts {
 
 fn add(slot: &mut Option<Bytes>, more: Option<Bytes>) {
     if let Some(more) = more {
-        *slot = Some(Bytes(slot.unwrap_or_default().0.saturating_add(more.0)));
+        *slot = Some(slot.unwrap_or_default().saturating_add(more));
     }
 }
 
@@ -87,7 +87,7 @@ fn kilobytes(text: &[u8], key: &[u8]) -> Option<Bytes> {
 }
 
 fn sum(text: &[u8], one: &[u8], other: &[u8]) -> Option<Bytes> {
-    Some(Bytes(kilobytes(text, one)?.0.saturating_add(kilobytes(text, other)?.0)))
+    Some(kilobytes(text, one)?.saturating_add(kilobytes(text, other)?))
 }
 
 /// A node's line: what no page counter says.
@@ -113,7 +113,7 @@ fn zone_of<'a>(draft: &'a mut Draft, node: u32, name: &[u8]) -> Option<&'a mut Z
     let at = match zones.iter().position(|zone| zone.node == node && zone.kind == kind) {
         Some(at) => at,
         None if zones.len() < ZONES_MAX => {
-            zones.push(Zone::new(node, kind));
+            zones.push(Zone { node, kind, ..Zone::default() });
             zones.len().checked_sub(1)?
         }
         None => return None,

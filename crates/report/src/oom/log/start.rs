@@ -190,12 +190,13 @@ fn zone(text: &[u8]) -> Option<Start> {
         return Some(Start::Node);
     }
     let (name, after) = first_word(rest);
-    if let Some(name) = name.strip_suffix(b":")
-        && ZoneKind::named(core::str::from_utf8(name).ok()?).is_some()
+    let name = core::str::from_utf8(name).ok()?;
+    if let Some(name) = name.strip_suffix(':')
+        && ZoneKind::named(name).is_some()
     {
         return Some(Start::Blocks);
     }
-    if ZoneKind::named(core::str::from_utf8(name).ok()?).is_some() {
+    if ZoneKind::named(name).is_some() {
         if after.starts_with(b"free:") || is_node && after.is_empty() {
             return Some(Start::Zone);
         }
@@ -204,7 +205,7 @@ fn zone(text: &[u8]) -> Option<Start> {
     if is_node && rest.starts_with(b"hugepages_total=") {
         return Some(Start::HugePages);
     }
-    (is_node && name.contains(&b':')).then_some(Start::Node)
+    (is_node && name.contains(':')).then_some(Start::Node)
 }
 
 /// `Node 3 ` and what follows.
