@@ -7,6 +7,7 @@ use plimsoll_policy::{
     texts,
     units::{Bytes, Nanos, PageSize, Pid, Uid},
 };
+use serde::Serialize;
 
 mod advice;
 mod diagnosis;
@@ -56,7 +57,7 @@ pub struct Invoker {
 }
 
 /// A process that was killed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Victim {
     /// Its number in the initial pid namespace.
     pub pid: Option<Pid>,
@@ -65,18 +66,24 @@ pub struct Victim {
     /// Its real uid (Linux 4.19 and later, and RHEL 7's 3.10).
     pub uid: Option<Uid>,
     /// All it had mapped, used or not.
+    #[serde(rename = "total_vm_bytes")]
     pub total_vm: Option<Bytes>,
     /// Resident anonymous memory.
+    #[serde(rename = "anon_bytes")]
     pub anon: Option<Bytes>,
     /// Resident pages of files.
+    #[serde(rename = "file_bytes")]
     pub file: Option<Bytes>,
     /// Resident shared memory (Linux 4.5 and later).
+    #[serde(rename = "shmem_bytes")]
     pub shmem: Option<Bytes>,
     /// Its page tables (Linux 5.3 and later).
+    #[serde(rename = "pgtables_bytes")]
     pub pgtables: Option<Bytes>,
     /// -1000 to 1000.
     pub oom_score_adj: Option<i32>,
     /// The points the kernel gave it, of 1000 (before Linux 5.0).
+    #[serde(skip)]
     pub score: Option<u32>,
 }
 
@@ -89,28 +96,34 @@ impl Victim {
 }
 
 /// A row of the report's table of processes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Task {
     /// Its number.
     pub pid: Pid,
     /// Its real uid.
     pub uid: Option<Uid>,
-    /// Its thread group.
-    pub tgid: Option<Pid>,
-    /// All it had mapped.
-    pub total_vm: Option<Bytes>,
-    /// What was resident.
-    pub rss: Option<Bytes>,
-    /// Resident anonymous memory alone (Linux 6.9 and later).
-    pub anon: Option<Bytes>,
-    /// Its page tables.
-    pub pgtables: Option<Bytes>,
-    /// What of it was swapped out.
-    pub swap: Option<Bytes>,
-    /// -1000 to 1000.
-    pub oom_score_adj: Option<i32>,
     /// Its name, made printable.
     pub comm: String,
+    /// Its thread group.
+    #[serde(skip)]
+    pub tgid: Option<Pid>,
+    /// All it had mapped.
+    #[serde(skip)]
+    pub total_vm: Option<Bytes>,
+    /// What was resident.
+    #[serde(rename = "rss_bytes")]
+    pub rss: Option<Bytes>,
+    /// What of it was swapped out.
+    #[serde(rename = "swap_bytes")]
+    pub swap: Option<Bytes>,
+    /// Its page tables.
+    #[serde(rename = "pgtables_bytes")]
+    pub pgtables: Option<Bytes>,
+    /// Resident anonymous memory alone (Linux 6.9 and later).
+    #[serde(skip)]
+    pub anon: Option<Bytes>,
+    /// -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
 }
 
 /// The page counters under `Mem-Info:`, and what only zones or nodes say, added up; in bytes.
@@ -145,33 +158,43 @@ pub struct Counters {
 }
 
 /// A memory cgroup at its limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Memcg {
     /// Whose limit was reached (`oom_memcg`).
     pub path: Option<String>,
     /// What it used.
+    #[serde(rename = "usage_bytes")]
     pub usage: Option<Bytes>,
     /// Its limit; `None` where the report does not say or there is none.
+    #[serde(rename = "limit_bytes")]
     pub limit: Option<Bytes>,
     /// How often it ran into the limit.
     pub failures: Option<u64>,
     /// Swap (cgroup v2) or memory and swap together (v1: see [`Memcg::swap_with_memory`]).
+    #[serde(rename = "swap_usage_bytes")]
     pub swap_usage: Option<Bytes>,
     /// The limit of that.
+    #[serde(rename = "swap_limit_bytes")]
     pub swap_limit: Option<Bytes>,
     /// The two above are of memory and swap together.
     pub swap_with_memory: bool,
-    /// Kernel memory charged to it (`kmem:` on v1, `kernel` in the stats of v2).
-    pub kernel: Option<Bytes>,
     /// Anonymous memory.
+    #[serde(rename = "anon_bytes")]
     pub anon: Option<Bytes>,
     /// Page cache, shared memory included.
+    #[serde(rename = "file_bytes")]
     pub file: Option<Bytes>,
     /// tmpfs, shared memory, memfds.
+    #[serde(rename = "shmem_bytes")]
     pub shmem: Option<Bytes>,
+    /// Kernel memory charged to it (`kmem:` on v1, `kernel` in the stats of v2).
+    #[serde(rename = "kernel_bytes")]
+    pub kernel: Option<Bytes>,
     /// Pages that must not be reclaimed.
+    #[serde(skip)]
     pub unevictable: Option<Bytes>,
     /// Slab.
+    #[serde(skip)]
     pub slab: Option<Bytes>,
 }
 

@@ -25,44 +25,21 @@ pub(super) struct Explained<'a> {
     call_site: Option<&'a str>,
     summary: &'a str,
     advice: &'a [String],
-    memcg: Option<Group<'a>>,
+    memcg: Option<&'a Memcg>,
     zones: Vec<ZoneRow>,
     swap_total_bytes: Option<u64>,
     swap_free_bytes: Option<u64>,
-    tasks: Vec<TaskRow<'a>>,
+    tasks: &'a [Task],
     tasks_left_out: u64,
     truncated: bool,
 }
 
-/// Who was killed.
+/// Who was killed, and where it ran.
 #[derive(Debug, Serialize)]
 struct Killed<'a> {
-    pid: Option<u32>,
-    comm: Option<&'a str>,
-    uid: Option<u32>,
-    total_vm_bytes: Option<u64>,
-    anon_bytes: Option<u64>,
-    file_bytes: Option<u64>,
-    shmem_bytes: Option<u64>,
-    pgtables_bytes: Option<u64>,
-    oom_score_adj: Option<i32>,
+    #[serde(flatten)]
+    victim: &'a Victim,
     cgroup: Option<&'a str>,
-}
-
-/// The cgroup at its limit.
-#[derive(Debug, Serialize)]
-struct Group<'a> {
-    path: Option<&'a str>,
-    usage_bytes: Option<u64>,
-    limit_bytes: Option<u64>,
-    failures: Option<u64>,
-    swap_usage_bytes: Option<u64>,
-    swap_limit_bytes: Option<u64>,
-    swap_with_memory: bool,
-    anon_bytes: Option<u64>,
-    file_bytes: Option<u64>,
-    shmem_bytes: Option<u64>,
-    kernel_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,19 +56,12 @@ struct ZoneRow {
     free_blocks: Vec<u64>,
 }
 
-#[derive(Debug, Serialize)]
-struct TaskRow<'a> {
-    pid: u32,
-    uid: Option<u32>,
-    comm: &'a str,
-    rss_bytes: Option<u64>,
-    swap_bytes: Option<u64>,
-    pgtables_bytes: Option<u64>,
-    oom_score_adj: Option<i32>,
-}
-
 fn number(bytes: Option<Bytes>) -> Option<u64> {
     bytes.map(|bytes| bytes.0)
+}
+
+fn killed_in<'a>(cgroup: &'a Option<String>) -> impl Fn(&'a Victim) -> Killed<'a> {
+    move |victim| Killed { victim, cgroup: cgroup.as_deref() }
 }
 
 /// A report and what it comes to.
@@ -109,54 +79,19 @@ pub(super) fn explained<'a>(report: &'a Report, diagnosis: &'a Diagnosis) -> Exp
         order: report.order,
         page_bytes: report.page_bytes().0,
         free_bytes: number(diagnosis.free),
-        victim: report.victim.as_ref().map(|victim| killed(victim, report.task_memcg.as_deref())),
-        killed_with_it: report
-            .killed_with_it
-            .iter()
-            .map(|victim| killed(victim, report.group.as_deref()))
-            .collect(),
+        victim: report.victim.as_ref().map(killed_in(&report.task_memcg)),
+        killed_with_it: report.killed_with_it.iter().map(killed_in(&report.group)).collect(),
         cause: diagnosis.cause.name(),
         call_site: diagnosis.call_site.as_deref(),
         summary: &diagnosis.summary,
         advice: &diagnosis.advice,
-        memcg: report.memcg.as_ref().map(group),
+        memcg: report.memcg.as_ref(),
         zones: report.zones.iter().map(zone).collect(),
         swap_total_bytes: number(report.swap_total),
         swap_free_bytes: number(report.swap_free),
-        tasks: report.tasks.iter().map(task).collect(),
+        tasks: &report.tasks,
         tasks_left_out: report.tasks_left_out,
         truncated: report.truncated,
-    }
-}
-
-fn killed<'a>(victim: &'a Victim, cgroup: Option<&'a str>) -> Killed<'a> {
-    Killed {
-        pid: victim.pid.map(|pid| pid.0),
-        comm: victim.comm.as_deref(),
-        uid: victim.uid.map(|uid| uid.0),
-        total_vm_bytes: number(victim.total_vm),
-        anon_bytes: number(victim.anon),
-        file_bytes: number(victim.file),
-        shmem_bytes: number(victim.shmem),
-        pgtables_bytes: number(victim.pgtables),
-        oom_score_adj: victim.oom_score_adj,
-        cgroup,
-    }
-}
-
-fn group(memcg: &Memcg) -> Group<'_> {
-    Group {
-        path: memcg.path.as_deref(),
-        usage_bytes: number(memcg.usage),
-        limit_bytes: number(memcg.limit),
-        failures: memcg.failures,
-        swap_usage_bytes: number(memcg.swap_usage),
-        swap_limit_bytes: number(memcg.swap_limit),
-        swap_with_memory: memcg.swap_with_memory,
-        anon_bytes: number(memcg.anon),
-        file_bytes: number(memcg.file),
-        shmem_bytes: number(memcg.shmem),
-        kernel_bytes: number(memcg.kernel),
     }
 }
 
@@ -172,17 +107,5 @@ fn zone(zone: &Zone) -> ZoneRow {
         reserved_highatomic_bytes: number(zone.reserved_highatomic),
         managed_bytes: number(zone.managed),
         free_blocks: zone.blocks.iter().map(|block| block.count).collect(),
-    }
-}
-
-fn task(task: &Task) -> TaskRow<'_> {
-    TaskRow {
-        pid: task.pid.0,
-        uid: task.uid.map(|uid| uid.0),
-        comm: &task.comm,
-        rss_bytes: number(task.rss),
-        swap_bytes: number(task.swap),
-        pgtables_bytes: number(task.pgtables),
-        oom_score_adj: task.oom_score_adj,
     }
 }
