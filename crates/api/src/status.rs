@@ -1,4 +1,4 @@
-//! What `status --json` and `doctor --json` print, and what the clients read back.
+//! What `status --json` prints (DESIGN section 6), and what the clients read back.
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
@@ -217,30 +217,6 @@ pub struct MapView {
     pub full: Option<u64>,
     /// Its memory.
     pub bytes: Option<u64>,
-}
-
-/// The whole of `doctor`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doctor {
-    /// `uname -r` and the architecture.
-    pub kernel: String,
-    /// Each mechanism looked for.
-    pub features: Vec<Feature>,
-    /// In one sentence: what works here.
-    pub verdict: String,
-}
-
-/// One mechanism of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Feature {
-    /// Its name.
-    pub name: String,
-    /// Whether this kernel has it and it works.
-    pub present: bool,
-    /// What it is used for.
-    pub used_for: String,
-    /// What is used in its place where it is missing; `None` where nothing is.
-    pub fallback: Option<String>,
 }
 
 #[cfg(test)]
