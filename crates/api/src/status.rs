@@ -6,7 +6,7 @@ use crate::accounts::{AccountView, DefaultView, GroupView};
 use serde::{Deserialize, Serialize};
 
 /// The whole of `status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
     /// A daemon answered. `false`: only what is pinned is at work, and the rest is not known.
     pub daemon: bool,
@@ -29,7 +29,7 @@ pub struct Status {
 }
 
 /// Each trigger in a few words: `on`, or why not and what is used instead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Triggers {
     /// The allocation event itself.
     pub kernel: String,
@@ -41,7 +41,7 @@ pub struct Triggers {
 }
 
 /// The guards, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Guards {
     /// Lines of accounts.
     pub limits: GuardView,
@@ -93,7 +93,7 @@ pub struct OthersView {
 }
 
 /// One guard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GuardView {
     /// In a few words: `on`, `off: no limits set`, `dry run`.
     pub state: String,
@@ -108,7 +108,7 @@ pub struct GuardView {
 }
 
 /// What the daemon itself takes, and what it could not keep up with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OwnView {
     /// Its resident memory.
     pub resident_bytes: Option<u64>,
@@ -135,7 +135,7 @@ pub struct OwnView {
 }
 
 /// The machine's memory as the machine guard last read it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pressure {
     /// `MemTotal`.
     pub mem_total_bytes: Option<u64>,
@@ -182,7 +182,7 @@ pub struct SelectionEffort {
 }
 
 /// The in-kernel side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Kernel {
     /// `uname -r`.
     pub release: Option<String>,

@@ -86,59 +86,19 @@ fn not_running() -> Result<Value, serde_json::Error> {
 /// What is pinned may still be at work: that is not known here, so the texts say so.
 fn without_a_daemon() -> Status {
     let unknown = || "not known: the daemon is not running".to_owned();
-    let guard =
-        || GuardView { state: unknown(), dry_run: false, dying: 0, incidents: 0, last_incident: None };
+    let off = "off: the daemon is not running".to_owned();
     Status {
-        daemon: false,
         triggers: Triggers {
             kernel: unknown(),
             daemon: "off: not running".to_owned(),
             last_defence: unknown(),
         },
         guards: Guards {
-            limits: guard(),
-            pressure: GuardView { state: "off: the daemon is not running".to_owned(), ..guard() },
-            own: OwnView {
-                resident_bytes: None,
-                uptime_seconds: None,
-                wake_ups: None,
-                incidents_lost: None,
-                incidents_waiting: None,
-                commit_last_ns: None,
-                commit_longest_ns: None,
-                protected: None,
-                reap_lowest_bytes_per_second: None,
-            },
-            others: None,
-            tmalloc: None,
-            workingset: None,
+            limits: GuardView { state: unknown(), ..GuardView::default() },
+            pressure: GuardView { state: off, ..GuardView::default() },
+            ..Guards::default()
         },
-        accounts: Vec::new(),
-        groups: Vec::new(),
-        default: None,
-        pressure: Pressure {
-            mem_total_bytes: None,
-            mem_available_bytes: None,
-            anon_bytes: None,
-            swap_total_bytes: None,
-            swap_free_bytes: None,
-            term_at_mem_bytes: None,
-            term_at_swap_bytes: None,
-            kill_at_mem_bytes: None,
-            kill_at_swap_bytes: None,
-            selection: None,
-        },
-        kernel: Kernel {
-            release: None,
-            attached: false,
-            pin: None,
-            schema: None,
-            programs: Vec::new(),
-            maps: Vec::new(),
-            map_bytes: None,
-            records_dropped: None,
-            signals_failed: None,
-        },
+        ..Status::default()
     }
 }
 
