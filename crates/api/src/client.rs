@@ -3,9 +3,8 @@
 use super::{
     frame::{FrameError, Frames, Patience, write_within},
     message::{
-        ClearLimitCall, ClearLimitReply, ClearResult, GetIncident, HistoryCall, HistoryPage, INTERFACE,
-        IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits,
-        ShowProtection,
+        ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, INTERFACE, IncidentReply,
+        Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
     },
 };
 use crate::{protect::ProtectView, status::Status};
@@ -18,7 +17,11 @@ use nix::{
         time::{TimeVal, TimeValLike},
     },
 };
-use plimsoll_policy::{incident::Incident, lines::Target, workingset::TunableChange};
+use plimsoll_policy::{
+    incident::Incident,
+    lines::{Cleared, Target},
+    workingset::TunableChange,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
@@ -127,7 +130,7 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn clear_limit(&mut self, who: Target) -> Result<ClearResult, CallError> {
+    pub fn clear_limit(&mut self, who: Target) -> Result<Cleared, CallError> {
         self.call("ClearLimit", &ClearLimitCall { who }).map(|reply: ClearLimitReply| reply.result)
     }
 

@@ -80,29 +80,7 @@ pub struct ClearLimitCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearLimitReply {
     /// What was found.
-    pub result: ClearResult,
-}
-
-/// What became of a line that was to be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClearResult {
-    /// It was removed.
-    Removed,
-    /// There was none.
-    NothingSet,
-    /// The configuration still draws one.
-    StillInConfig,
-}
-
-impl From<Cleared> for ClearResult {
-    fn from(cleared: Cleared) -> Self {
-        match cleared {
-            Cleared::Removed => Self::Removed,
-            Cleared::NothingSet => Self::NothingSet,
-            Cleared::StillInConfig => Self::StillInConfig,
-        }
-    }
+    pub result: Cleared,
 }
 
 /// Parameters of `ShowProtection`.

@@ -10,12 +10,12 @@ use crate::{
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use plimsoll_api::{
     client::Client,
-    message::{ClearLimitReply, ClearResult, SetLimitCall},
+    message::{ClearLimitReply, SetLimitCall},
 };
 use plimsoll_policy::{
     account::Action,
     human,
-    lines::Target,
+    lines::{Cleared, Target},
     size::{Permyriad, Size, SizeError, SizeErrorKind},
     units::Bytes,
     who::Who,
@@ -175,15 +175,15 @@ fn remove(arguments: &ClearArguments, socket: &Path, out: &mut dyn Write) -> End
     }
     let who = human::escaped(&arguments.who);
     match result {
-        ClearResult::Removed if arguments.json => Ok(Exit::Done),
-        ClearResult::Removed => {
+        Cleared::Removed if arguments.json => Ok(Exit::Done),
+        Cleared::Removed => {
             writeln!(out, "{who}: line removed.")?;
             Ok(Exit::Done)
         }
-        ClearResult::NothingSet => Err(Failure::failed(format_args!(
+        Cleared::NothingSet => Err(Failure::failed(format_args!(
             "no line was set for {who}; see 'plimsoll limit show' for those there are"
         ))),
-        ClearResult::StillInConfig => Err(Failure::failed(format_args!(
+        Cleared::StillInConfig => Err(Failure::failed(format_args!(
             "the configuration still draws a line for {who}; remove it there and reload"
         ))),
     }

@@ -150,7 +150,7 @@ impl Plimsoll<'_> {
 
     fn clear_limit(&self, call: &ClearLimitCall) -> Result<ClearLimitReply, Refusal> {
         self.permit(&Request::ClearLine { target: call.who })?;
-        let result = self.control.clear_limit(self.peer, call.who)?.into();
+        let result = self.control.clear_limit(self.peer, call.who)?;
         Ok(ClearLimitReply { result })
     }
 

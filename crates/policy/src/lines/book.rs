@@ -6,6 +6,7 @@ use super::{
 };
 use alloc::sync::Arc;
 use core::cmp::Reverse;
+use serde::{Deserialize, Serialize};
 
 /// Lines of users' own that are kept, of all users together: in the file that keeps them they leave room for as many of the
 /// administrator's.
@@ -22,8 +23,9 @@ pub struct LineBook {
     members: Arc<Members>,
 }
 
-/// What [`LineBook::clear`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of a line that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Cleared {
     /// A line was removed.
     Removed,

@@ -12,10 +12,10 @@ use crate::api::{
 use plimsoll_api::{
     client::{CallError, Client},
     frame::Patience,
-    message::{ClearResult, GetIncident, HistoryCall, SetLimitCall},
+    message::{GetIncident, HistoryCall, SetLimitCall},
 };
 use plimsoll_policy::{
-    lines::Target,
+    lines::{Cleared, Target},
     size::Size,
     units::{Bytes, Uid},
 };
@@ -133,8 +133,8 @@ fn each_call_as_root() {
     assert_eq!(client.show_limits(None).unwrap().default.unwrap().hard_bytes, 2 << 30);
     assert_eq!(client.set_limit(&limit(1 << 29)).unwrap().accounts[0].hard_bytes, Some(1 << 29));
     assert!(matches!(client.set_limit(&limit(0)), Err(CallError::Invalid(_))));
-    assert_eq!(client.clear_limit(Target::User(BOB)).unwrap(), ClearResult::Removed);
-    assert_eq!(client.clear_limit(Target::User(Uid(60_003))).unwrap(), ClearResult::NothingSet);
+    assert_eq!(client.clear_limit(Target::User(BOB)).unwrap(), Cleared::Removed);
+    assert_eq!(client.clear_limit(Target::User(Uid(60_003))).unwrap(), Cleared::NothingSet);
     assert_eq!(client.history(HistoryCall::default()).unwrap().len(), 2);
     assert_eq!(client.incident(GetIncident { id: Some(2), pid: None }).unwrap().id, 2);
     let missing = client.incident(GetIncident { id: Some(9), pid: None });
