@@ -8,25 +8,23 @@ use super::{
     },
 };
 use crate::{protect::ProtectView, status::Status};
-use nix::{
-    errno::Errno,
-    sys::{
-        socket::{
-            AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt::SendTimeout,
-        },
-        time::{TimeVal, TimeValLike},
-    },
-};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
     workingset::TunableChange,
 };
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
     io,
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,8 +32,8 @@ use varlink::{Reply, Request, sansio::protocol};
 
 /// The largest reply that is read, in bytes: four times what a page of incidents may be.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// How long the daemon may take over anything, in seconds. Under memory pressure it is slow, not silent.
-const ANSWER_SECONDS: u32 = 60;
+/// How long the daemon may take over anything. Under memory pressure it is slow, not silent.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Why a call has no result. Each is one line with what to do.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +69,7 @@ pub enum CallError {
     },
 }
 
-/// A connection to the daemon.
+/// A connection to the daemon. Each call fails with the [`CallError`] that says why.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -86,84 +84,62 @@ impl Client {
     /// [`CallError::NotRunning`] when there is no socket or nobody behind it, [`CallError::NotPermitted`] when the
     /// file system does not let the caller reach it, [`CallError::NoAnswer`] for all else.
     pub fn connect(socket: &Path) -> Result<Self, CallError> {
-        let wait = Duration::from_secs(ANSWER_SECONDS.into());
-        let patience = Patience { idle: wait, message: wait };
+        let patience = Patience { idle: ANSWER, message: ANSWER };
         match open(socket) {
             Ok(stream) => Ok(Self { stream, socket: socket.to_owned(), patience }),
-            Err(Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR) => {
+            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => {
                 Err(CallError::NotRunning { socket: socket.to_owned() })
             }
-            Err(Errno::EACCES | Errno::EPERM) => Err(CallError::NotPermitted(format!(
+            Err(Errno::ACCESS | Errno::PERM) => Err(CallError::NotPermitted(format!(
                 "'{}' is out of your reach; ask the administrator for access to its folder",
                 socket.display()
             ))),
-            Err(Errno::EAGAIN) => Err(no_answer(socket, "it accepts no connection")),
-            Err(errno) => Err(no_answer(socket, errno.desc())),
+            Err(Errno::AGAIN) => Err(no_answer(socket, "it accepts no connection")),
+            Err(errno) => {
+                let said = errno.to_string();
+                Err(no_answer(socket, said.split(" (os error").next().unwrap_or(&said)))
+            }
         }
     }
 
     /// What is guarded, and how.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn status(&mut self) -> Result<Status, CallError> {
         self.call("Status", &Nothing {})
     }
 
     /// The line of `who`, or all lines that the caller may see.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn show_limits(&mut self, who: Option<Target>) -> Result<Limits, CallError> {
         self.call("ShowLimits", &ShowLimits { who })
     }
 
     /// Draws a line.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn set_limit(&mut self, limit: &SetLimitCall) -> Result<Limits, CallError> {
         self.call("SetLimit", limit)
     }
 
     /// Removes a line.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn clear_limit(&mut self, who: Target) -> Result<Cleared, CallError> {
         self.call("ClearLimit", &ClearLimitCall { who }).map(|reply: ClearLimitReply| reply.result)
     }
 
     /// What is kept in memory; at most so many files are told.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn show_protection(&mut self, files: Option<u64>) -> Result<ProtectView, CallError> {
         let reply = self.call("ShowProtection", &ShowProtection { files });
         reply.map(|reply: ProtectionReply| reply.protection)
     }
 
     /// Changes tunables.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn set_protection(&mut self, settings: Vec<TunableChange>) -> Result<ProtectView, CallError> {
         let reply = self.call("SetProtection", &SetProtectionCall { settings });
         reply.map(|reply: ProtectionReply| reply.protection)
     }
 
     /// One page of incidents.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn history_page(&mut self, query: HistoryCall) -> Result<HistoryPage, CallError> {
         self.call("History", &query)
     }
 
     /// Incidents, oldest first: all that `query` admits, page by page; with a limit, the newest of them.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn history(&mut self, query: HistoryCall) -> Result<Vec<Incident>, CallError> {
         let wanted = query.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut before_id = query.before_id;
@@ -186,9 +162,6 @@ impl Client {
     }
 
     /// One incident; the newest when neither an id nor a process is given.
-    ///
-    /// # Errors
-    /// [`CallError`].
     pub fn incident(&mut self, which: GetIncident) -> Result<Incident, CallError> {
         self.call("GetIncident", &which).map(|reply: IncidentReply| reply.incident)
     }
@@ -222,10 +195,10 @@ impl Client {
 
 /// Connects with a deadline: a daemon that is stopped has a queue that fills up, and then `connect` would block.
 fn open(path: &Path) -> Result<UnixStream, Errno> {
-    let address = UnixAddr::new(path)?;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&socket, SendTimeout, &TimeVal::seconds(ANSWER_SECONDS.into()))?;
-    connect(socket.as_raw_fd(), &address)?;
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+    connect(&socket, &address)?;
     Ok(UnixStream::from(socket))
 }
 
