@@ -10,7 +10,6 @@ mod exit;
 mod names;
 mod output;
 mod since;
-mod table;
 mod usage;
 
 use arguments::{Command, CommandLine};

@@ -5,3 +5,4 @@ pub mod html;
 pub mod oom;
 pub mod plot;
 pub mod story;
+pub mod table;

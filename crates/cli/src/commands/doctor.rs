@@ -8,13 +8,13 @@ use crate::{
     exit::{Ending, Exit},
     names::Names,
     output,
-    table::{Align, Table},
 };
 use clap::Args;
 use features::{Feature, features};
 use plimsoll_api::accounts::DefaultView;
 use plimsoll_api::client::Client;
 use plimsoll_policy::lines::Target;
+use plimsoll_report::table::{Align, Table};
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},
     process::kernel_version,
@@ -105,7 +105,7 @@ fn show(out: &mut dyn Write, report: &Report, names: &mut Names) -> io::Result<(
         };
         table.row([row.name.clone(), here.to_owned(), row.used_for.to_owned()]);
     }
-    table.write(out)?;
+    write!(out, "{table}")?;
     for (heading, present) in [("Not here", Some(false)), ("Could not be found out", None)] {
         let mut rows = report.features.iter().filter(|row| row.present == present).peekable();
         if rows.peek().is_some() {

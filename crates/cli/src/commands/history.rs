@@ -4,7 +4,6 @@ use crate::{
     exit::{Ending, Exit, Failure},
     names::Names,
     output, since,
-    table::{Align, Table},
 };
 use clap::Args;
 use jiff::{Timestamp, tz::TimeZone};
@@ -16,6 +15,7 @@ use plimsoll_policy::{
     reason::Reason,
     units::Bytes,
 };
+use plimsoll_report::table::{Align, Table};
 use std::{
     io::{self, Write},
     path::Path,
@@ -77,7 +77,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
             human::escaped(&incident.reason),
         ]);
     }
-    table.write(out)
+    write!(out, "{table}")
 }
 
 fn whose(account: Option<Account>, names: &mut Names) -> String {

@@ -3,7 +3,6 @@
 use crate::{
     exit::{Ending, Exit, Failure},
     output,
-    table::{Align, Table},
 };
 use clap::{Args, Subcommand};
 use plimsoll_api::client::Client;
@@ -13,6 +12,7 @@ use plimsoll_policy::{
     units::Bytes,
     workingset::{Tier, TunableChange, Tunables, floor::Standing},
 };
+use plimsoll_report::table::{Align, Table};
 use std::{
     io::{self, Write},
     path::Path,
@@ -125,7 +125,7 @@ fn show(out: &mut dyn Write, view: &ProtectView) -> io::Result<()> {
         let TierView { budget_bytes, locked_bytes, files } = tier;
         tiers.row([name.to_owned(), size(locked_bytes), size(budget_bytes), files.to_string()]);
     }
-    tiers.write(out)?;
+    write!(out, "{tiers}")?;
     if view.soft_releases > 0 {
         writeln!(out, "The soft tier was let go {} times, as memory ran out.", view.soft_releases)?;
     }
@@ -195,7 +195,7 @@ fn show_files(out: &mut dyn Write, view: &ProtectView) -> io::Result<()> {
             let whole = size_bytes.map_or_else(|| "?".to_owned(), size);
             table.row([size(*locked_bytes), whole, tier.to_owned(), output::printable(reason), name]);
         }
-        table.write(out)?;
+        write!(out, "{table}")?;
     }
     for barred in &view.barred {
         writeln!(

@@ -5,7 +5,6 @@ use crate::{
     exit::{Ending, Exit},
     names::Names,
     output,
-    table::{Align, Table},
 };
 use clap::Args;
 use plimsoll_api::status::{
@@ -16,6 +15,7 @@ use plimsoll_api::{
     message::Limits,
 };
 use plimsoll_policy::{human, units::Bytes};
+use plimsoll_report::table::{Align, Table};
 use serde_json::Value;
 use std::{
     io::{self, Write},
@@ -111,7 +111,7 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     for (name, state) in [("kernel", kernel), ("daemon", daemon), ("last-defence", last_defence)] {
         triggers.row([name.to_owned(), output::printable(state)]);
     }
-    triggers.write(out)?;
+    write!(out, "{triggers}")?;
     writeln!(out)?;
 
     let mut guards = Table::new([
@@ -135,7 +135,7 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     if let Some(tmalloc) = tmalloc {
         guards.row(grants(tmalloc));
     }
-    guards.write(out)?;
+    write!(out, "{guards}")?;
     writeln!(out)?;
 
     memory(out, &status.pressure)?;

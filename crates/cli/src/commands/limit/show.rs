@@ -1,10 +1,6 @@
 //! Lines as tables, sentences and JSON.
 
-use crate::{
-    names::Names,
-    output,
-    table::{Align, Table},
-};
+use crate::{names::Names, output};
 use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
 use plimsoll_api::message::Limits;
 use plimsoll_policy::{
@@ -13,6 +9,7 @@ use plimsoll_policy::{
     lines::Target,
     units::{Bytes, Uid},
 };
+use plimsoll_report::table::{Align, Table};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -189,7 +186,7 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
             source(line.source).to_owned(),
         ]);
     }
-    table.write(out)
+    write!(out, "{table}")
 }
 
 /// Which groups' members are not all known, and why.
