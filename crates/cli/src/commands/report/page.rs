@@ -5,7 +5,7 @@
 use plimsoll_policy::{
     account::Account,
     human::{bytes, span},
-    incident::{Course, Guard, Incident, Outcome, Victim, origin::Killer},
+    incident::{Course, Guard, Incident, MachineSample, Outcome, Victim, origin::Killer},
     reason::Reason,
     units::{Bytes, Nanos},
 };
@@ -281,51 +281,28 @@ fn usage_plot(incident: &Incident, course: &Course, points: Vec<(i64, u64)>, win
             |last| format!("The {what} is {last} at the decision."),
         ),
     };
-    let description = format!("{description} The numbers are in a table below.");
-    let marks = &[(0, mark(incident))];
-    Plot { id: "usage", title, description: &description, unit: Unit::Bytes, window, marks, rows: &rows }
-        .draw()
+    let description = &format!("{description} The numbers are in a table below.");
+    let (marks, rows) = (&[(0, mark(incident))], &rows);
+    Plot { id: "usage", title, description, unit: Unit::Bytes, window, marks, rows }.draw()
 }
 
 fn memory_plot(incident: &Incident, course: &Course, window: (i64, i64)) -> Html {
-    let row = |name: &str, style, pick: fn(&plimsoll_policy::incident::MachineSample) -> Option<u64>| Row {
-        name: name.to_owned(),
-        style,
-        points: course.machine.iter().filter_map(|sample| Some((sample.at_ms, pick(sample)?))).collect(),
-    };
-    let mut rows = vec![row("memory available", Style::Area, |sample| sample.mem_available_bytes)];
+    let mut rows = vec![row_of(course, "memory available", Style::Area, |sample| sample.mem_available_bytes)];
     if course.swap_total_bytes.is_some_and(|total| total > 0) {
-        rows.push(row("swap free", Style::Plain, |sample| sample.swap_free_bytes));
+        rows.push(row_of(course, "swap free", Style::Plain, |sample| sample.swap_free_bytes));
     }
-    rows.retain(|row| !row.points.is_empty());
     let of = course.mem_total_bytes.map_or_else(String::new, |total| format!(" of {}", bytes(Bytes(total))));
-    let title = format!("The machine's memory available{of}");
+    rows.retain(|row| !row.points.is_empty());
+    let title = &format!("The machine's memory available{of}");
     let description = "The machine's available memory over the same time. The numbers are in a table below.";
-    let marks = &[(0, mark(incident))];
-    draw_some(&Plot {
-        id: "memory",
-        title: &title,
-        description,
-        unit: Unit::Bytes,
-        window,
-        marks,
-        rows: &rows,
-    })
+    let (marks, rows) = (&[(0, mark(incident))], &rows);
+    draw_some(&Plot { id: "memory", title, description, unit: Unit::Bytes, window, marks, rows })
 }
 
 fn stall_plot(incident: &Incident, course: &Course, window: (i64, i64)) -> Html {
-    let row = |name: &str, style, pick: fn(&plimsoll_policy::incident::MachineSample) -> Option<u16>| Row {
-        name: name.to_owned(),
-        style,
-        points: course
-            .machine
-            .iter()
-            .filter_map(|sample| Some((sample.at_ms, u64::from(pick(sample)?))))
-            .collect(),
-    };
     let mut rows = vec![
-        row("some programs waited", Style::Area, |sample| sample.some_permille),
-        row("all waited at once", Style::Plain, |sample| sample.full_permille),
+        row_of(course, "some programs waited", Style::Area, |sample| sample.some_permille.map(u64::from)),
+        row_of(course, "all waited at once", Style::Plain, |sample| sample.full_permille.map(u64::from)),
     ];
     rows.retain(|row| !row.points.is_empty());
     let most = rows.iter().flat_map(|row| &row.points).map(|(_, share)| *share).max().unwrap_or(0);
@@ -334,17 +311,15 @@ fn stall_plot(incident: &Incident, course: &Course, window: (i64, i64)) -> Html 
     }
     let most = percent(u16::try_from(most).unwrap_or(u16::MAX));
     let title = "Time in which programs waited for memory";
-    let description = format!("At most {most} of the time. The numbers are in a table below.");
-    let marks = &[(0, mark(incident))];
-    draw_some(&Plot {
-        id: "stalls",
-        title,
-        description: &description,
-        unit: Unit::Permille,
-        window,
-        marks,
-        rows: &rows,
-    })
+    let description = &format!("At most {most} of the time. The numbers are in a table below.");
+    let (marks, rows) = (&[(0, mark(incident))], &rows);
+    draw_some(&Plot { id: "stalls", title, description, unit: Unit::Permille, window, marks, rows })
+}
+
+/// Something of the machine over time.
+fn row_of(course: &Course, name: &str, style: Style, pick: fn(&MachineSample) -> Option<u64>) -> Row {
+    let points = course.machine.iter().filter_map(|sample| Some((sample.at_ms, pick(sample)?))).collect();
+    Row { name: name.to_owned(), style, points }
 }
 
 fn draw_some(plot: &Plot<'_>) -> Html {
