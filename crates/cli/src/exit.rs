@@ -51,6 +51,11 @@ impl Failure {
         Self::Told { exit: Exit::Usage, message: message.to_string() }
     }
 
+    /// A right is missing: exit status 4.
+    pub(crate) fn not_permitted(message: impl ToString) -> Self {
+        Self::Told { exit: Exit::NotPermitted, message: message.to_string() }
+    }
+
     /// Exit status 1.
     pub(crate) fn failed(message: impl ToString) -> Self {
         Self::Told { exit: Exit::Failed, message: message.to_string() }

@@ -66,8 +66,8 @@ pub(crate) struct Arguments {
 /// Measures and prints.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
     if !nix::unistd::geteuid().is_root() {
-        let message = "not permitted: a bench starts a guard and users of its own; run it with sudo".into();
-        return Err(Failure::Told { exit: Exit::NotPermitted, message });
+        let message = "not permitted: a bench starts a guard and users of its own; run it with sudo";
+        return Err(Failure::not_permitted(message));
     }
     let name =
         arguments.name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

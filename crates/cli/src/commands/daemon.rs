@@ -47,23 +47,18 @@ impl Arguments {
 pub(crate) fn run(arguments: Arguments, socket: PathBuf) -> Ending {
     let stop_guarding = arguments.stop_guarding;
     let options = arguments.options(socket);
-    if stop_guarding { end_guarding(&options) } else { guard(&options) }
-}
-
-fn guard(options: &DaemonOptions) -> Ending {
-    plimsoll_daemon::run(options)?;
-    Ok(Exit::Done)
-}
-
-fn end_guarding(options: &DaemonOptions) -> Ending {
-    plimsoll_daemon::stop_guarding(&options.pin, &options.state)?;
+    if stop_guarding {
+        plimsoll_daemon::stop_guarding(&options.pin, &options.state)?;
+    } else {
+        plimsoll_daemon::run(&options)?;
+    }
     Ok(Exit::Done)
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::NotPermitted => Self::Told { exit: Exit::NotPermitted, message: error.to_string() },
+            RunError::NotPermitted => Self::not_permitted(error),
             RunError::Failed(message) => Self::failed(message),
         }
     }

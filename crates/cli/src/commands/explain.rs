@@ -97,9 +97,9 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
 
 /// As one line, with what to do.
 fn cannot_read(what: &str, error: &io::Error, instead: &str) -> Failure {
-    let exit =
-        if error.kind() == io::ErrorKind::PermissionDenied { Exit::NotPermitted } else { Exit::Failed };
-    Failure::Told { exit, message: format!("cannot read {what}: {error}; {instead}") }
+    let message = format_args!("cannot read {what}: {error}; {instead}");
+    let permitted = error.kind() != io::ErrorKind::PermissionDenied;
+    if permitted { Failure::failed(message) } else { Failure::not_permitted(message) }
 }
 
 fn file(path: &Path, parser: &mut Parser) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The journal, asked through `journalctl`.
 
 use super::lines;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use plimsoll_report::oom::log::Parser;
 use std::{
     io::{BufReader, Read, Seek, SeekFrom},
@@ -48,12 +48,9 @@ pub(super) fn read(parser: &mut Parser) -> Result<(), Failure> {
     let text = String::from_utf8_lossy(&text);
     let said = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given").trim();
     if said.contains("permission") {
-        return Err(Failure::Told {
-            exit: Exit::NotPermitted,
-            message: format!(
-                "the journal may not be read: {said}; run as root, or be in the group systemd-journal"
-            ),
-        });
+        return Err(Failure::not_permitted(format_args!(
+            "the journal may not be read: {said}; run as root, or be in the group systemd-journal"
+        )));
     }
     Err(failed(&format_args!("journalctl ended with {status}: {said}")))
 }
