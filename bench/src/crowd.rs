@@ -16,9 +16,6 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Starts `count` processes of the user.
-    ///
-    /// # Errors
-    /// No shell, or no room for so many processes.
     pub(crate) fn start(uid: u32, count: usize) -> Result<Self, BenchError> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT]).arg(count.to_string()).uid(uid).gid(uid);

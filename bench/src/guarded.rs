@@ -115,26 +115,18 @@ pub(crate) fn is_our_kill(incident: &Incident) -> bool {
 }
 
 /// A guard that draws lines for users.
+///
+/// # Errors
+/// Each call fails where the guard refuses or does not answer, and where it has nothing of the kind: no daemon, no coordinator,
+/// no guard of the machine, no working set to protect.
 pub trait Guarded: Debug {
     /// Draws the line; returns when it is in force.
-    ///
-    /// # Errors
-    /// The guard refuses.
     fn set_line(&mut self, line: Line) -> Result<(), BenchError>;
     /// Takes the user's line away; returns when it is gone.
-    ///
-    /// # Errors
-    /// The guard refuses.
     fn clear_line(&mut self, uid: u32) -> Result<(), BenchError>;
     /// The user's account.
-    ///
-    /// # Errors
-    /// The guard does not answer, or knows no such account.
     fn account(&mut self, uid: u32) -> Result<AccountReading, BenchError>;
     /// All incidents of this guard, oldest first.
-    ///
-    /// # Errors
-    /// The guard does not answer.
     fn incidents(&mut self) -> Result<Vec<Incident>, BenchError>;
     /// The daemon's process number, where there is one.
     fn pid(&self) -> Option<u32> {
@@ -145,44 +137,26 @@ pub trait Guarded: Debug {
         None
     }
     /// Kills the daemon with SIGKILL: what is pinned stays.
-    ///
-    /// # Errors
-    /// There is none, or it does not end.
     fn crash(&mut self) -> Result<(), BenchError> {
         Err(cannot("be killed"))
     }
     /// Starts it again, and waits until it answers.
-    ///
-    /// # Errors
-    /// As [`PrivateDaemon::start`].
     fn restart(&mut self) -> Result<(), BenchError> {
         Err(cannot("be started again"))
     }
     /// Has grants leave so much free under each line, from the next start of the daemon on.
-    ///
-    /// # Errors
-    /// There is no coordinator, or its configuration cannot be written.
     fn leave_free(&mut self, bytes: u64) -> Result<(), BenchError> {
         Err(cannot(&format!("leave {bytes} bytes free")))
     }
     /// Makes a guard of the machine see so much memory; returns when it has.
-    ///
-    /// # Errors
-    /// The guard refuses, or is none of the machine.
     fn make_memory(&mut self, memory: Memory) -> Result<(), BenchError> {
         Err(no_machine_guard(&format!("see memory: {memory:?}")))
     }
     /// Sets tunables of the working-set protection; returns when they are in force.
-    ///
-    /// # Errors
-    /// The guard refuses, or protects no working set.
     fn protect(&mut self, settings: &[(&str, u64)]) -> Result<(), BenchError> {
         Err(cannot(&format!("protect a working set: {settings:?}")))
     }
     /// How a guard of the machine knows whom to select.
-    ///
-    /// # Errors
-    /// The guard does not answer, or is none of the machine.
     fn selection(&mut self) -> Result<Selection, BenchError> {
         Err(no_machine_guard("tell how it selects"))
     }

@@ -27,9 +27,6 @@ pub(crate) struct Rounds {
 /// Measures `variants` variants in `rounds` rounds. A round goes through them forwards and then backwards (A B C C B
 /// A): a drift of the machine that is even over the round adds the same to each. A variant's figure of the round is
 /// the mean of its two segments.
-///
-/// # Errors
-/// What `measure` fails with.
 pub(crate) fn interleave(
     variants: usize,
     rounds: usize,

@@ -72,9 +72,6 @@ fn empty(folder: &Path) {
 
 impl Scope {
     /// Makes it, with this limit and no swap.
-    ///
-    /// # Errors
-    /// No memory controller that can be written, or a cgroup of that name.
     pub(crate) fn make(limit_bytes: u64) -> Result<Self, BenchError> {
         let name = name();
         let (v1, v2) = (Path::new(MEMORY_V1), Path::new(V2));
@@ -110,9 +107,6 @@ impl Scope {
     }
 
     /// Puts a process under it.
-    ///
-    /// # Errors
-    /// The process has ended, or the kernel refuses.
     pub(crate) fn hold(&self, pid: u32) -> Result<(), BenchError> {
         let io = self.io.as_deref().filter(|folder| *folder != self.memory);
         for folder in std::iter::once(self.memory.as_path()).chain(io) {
@@ -136,9 +130,6 @@ impl Scope {
     }
 
     /// How many processes the kernel's OOM killer took in it.
-    ///
-    /// # Errors
-    /// The count cannot be read.
     pub(crate) fn kernel_kills(&self) -> Result<u64, BenchError> {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -148,9 +139,6 @@ impl Scope {
     }
 
     /// Bytes in it that cannot be reclaimed: locked ones.
-    ///
-    /// # Errors
-    /// They cannot be read.
     pub(crate) fn locked_bytes(&self) -> Result<u64, BenchError> {
         self.number("memory.stat", "unevictable ")
     }

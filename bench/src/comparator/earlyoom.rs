@@ -36,9 +36,6 @@ impl Earlyoom {
     }
 
     /// Starts it so that both thresholds are always met: it chooses once a cycle.
-    ///
-    /// # Errors
-    /// It does not start, or chooses nobody.
     pub(crate) fn start_always(binary: &Path) -> Result<Self, BenchError> {
         let total_bytes = proc::told("MemTotal", proc::meminfo()?.mem_total)?;
         let mut earlyoom = Self::start(binary, total_bytes / 1024 - 1)?;

@@ -32,9 +32,6 @@ pub(crate) struct Nohang {
 
 impl Nohang {
     /// Finds it; `None` where it, or what it needs, is not installed.
-    ///
-    /// # Errors
-    /// No room for a file.
     pub(crate) fn find() -> Result<Option<Self>, BenchError> {
         let Some(program) = find_program("nohang") else { return Ok(None) };
         let configuration = program.with_file_name("../share/nohang/nohang.conf");
@@ -55,9 +52,6 @@ impl Nohang {
     }
 
     /// Starts it, and gives the nanoseconds of its first choice; it ends then.
-    ///
-    /// # Errors
-    /// It ends before, or says nothing for a minute.
     pub(crate) fn choice_ns(&self) -> Result<u64, BenchError> {
         let mut command = Command::new("/usr/bin/unshare");
         command.args(["--mount", "/bin/sh", "-c", SCRIPT, "nohang"]);

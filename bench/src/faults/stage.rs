@@ -40,10 +40,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts them.
-    ///
-    /// # Errors
-    /// One of them does not start; the trace comparators need tracefs with `kmem:rss_stat`.
+    /// Starts them; the trace comparators need tracefs with `kmem:rss_stat`.
     pub(super) fn set(options: &Options, guard: Box<dyn Guarded>) -> Result<Self, BenchError> {
         let binary = &options.workload;
         Ok(Self {

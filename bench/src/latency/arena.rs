@@ -99,9 +99,6 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Opens it, with its guards.
-    ///
-    /// # Errors
-    /// A guard does not start; a helper process or memory is missing.
     pub(super) fn open(options: &Options, start: Starter<'_>) -> Result<Self, BenchError> {
         let timer = Workload::start(&options.workload, &[&"timer", &TIMER_INTERVAL_MS])?;
         let stamps = Stamps::create(crate::workload::UNITS_MAX)?;
@@ -153,9 +150,6 @@ impl Arena {
     }
 
     /// One kill of a victim of this size.
-    ///
-    /// # Errors
-    /// Nobody died, or a workload failed.
     pub(super) fn kill(&mut self, way: Way, bytes: u64) -> Result<Kill, BenchError> {
         self.stamps.clear()?;
         self.kills += 1;

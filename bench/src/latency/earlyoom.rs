@@ -29,9 +29,6 @@ const HOG_UID: u32 = 60_013;
 const AVAILABLE_KIB_MIN: u64 = 3 << 20;
 
 /// Measures both, or says why not.
-///
-/// # Errors
-/// It is there but does not work.
 pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
     let Some(binary) = find() else {
         report.note("earlyoom is not installed (apt install earlyoom): its rows are missing");

@@ -123,9 +123,6 @@ impl<'a> Arena<'a> {
     }
 
     /// Has a victim chosen so often; nothing where this machine does not have what the way needs.
-    ///
-    /// # Errors
-    /// Nobody is chosen.
     pub(super) fn choose(
         &mut self,
         way: Way,

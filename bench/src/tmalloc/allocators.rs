@@ -36,9 +36,6 @@ pub(super) struct Contender {
 
 /// Those in the folder `first` or of this machine, the C library's at the head, and the names of those that are missing.
 /// They are copied to `shelf`, where every user can read them: the place where they were built may be nobody else's.
-///
-/// # Errors
-/// One cannot be copied.
 pub(super) fn find(
     first: Option<&Path>,
     shelf: &Path,

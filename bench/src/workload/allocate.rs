@@ -19,9 +19,6 @@ use nix::sys::resource::{UsageWho, getrusage};
 use plimsoll_sys::allocator::{Allocator, Names};
 
 /// Takes the argument at `index` as the allocator's names, and finds it.
-///
-/// # Errors
-/// Other names, or no loaded library has them.
 fn allocator(arguments: &[String], index: usize) -> Result<Allocator, BenchError> {
     let names = match arguments.get(index).map(String::as_str) {
         Some("malloc") => Names::Malloc,

@@ -12,9 +12,6 @@ pub(crate) use rustix::param::page_size as page_length;
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Maps `bytes` of anonymous memory, untouched.
-///
-/// # Errors
-/// More than the bound, or the kernel refuses.
 pub(crate) fn map(bytes: u64) -> Result<MmapMut, BenchError> {
     let length = usize::try_from(bytes)
         .ok()
@@ -24,9 +21,6 @@ pub(crate) fn map(bytes: u64) -> Result<MmapMut, BenchError> {
 }
 
 /// Maps `bytes` that prefer huge pages.
-///
-/// # Errors
-/// As [`map`]; a kernel without huge pages.
 pub(crate) fn map_huge(bytes: u64) -> Result<MmapMut, BenchError> {
     let mapping = map(bytes)?;
     mapping.advise(Advice::HugePage).map_err(BenchError::io("madvise MADV_HUGEPAGE"))?;
