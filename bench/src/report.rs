@@ -1,6 +1,7 @@
 //! The result of a bench: JSON for scripts, a table for people.
 
 use crate::statistics::{Median, Summary, paired_ratios};
+use plimsoll_report::table::{Align, Table};
 use serde::Serialize;
 use std::fmt;
 
@@ -78,14 +79,9 @@ pub struct Row {
     pub case: String,
     /// Who guarded.
     pub variant: String,
-    /// Number of figures.
-    pub n: usize,
-    /// Median.
-    pub p50: f64,
-    /// 99th percentile by nearest rank.
-    pub p99: f64,
-    /// Largest.
-    pub max: f64,
+    /// What the figures come to.
+    #[serde(flatten)]
+    pub figures: Summary,
     /// What the figures are.
     pub unit: String,
 }
@@ -99,14 +95,9 @@ pub struct Ratio {
     pub of: String,
     /// Denominator.
     pub to: String,
-    /// Number of rounds.
-    pub n: usize,
-    /// Median of the rounds' ratios.
-    pub median: f64,
-    /// Lower end of its 95 % confidence interval; `None` under 6 rounds.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
+    /// Of the rounds' ratios.
+    #[serde(flatten)]
+    pub rounds: Median,
 }
 
 /// A named series of one case, as the benches hand it over: who guarded, and the figures in the order of the rounds.
@@ -129,13 +120,10 @@ impl BenchReport {
     /// Adds a row; a series without a figure becomes a note, not a row of zeros.
     pub(crate) fn add_row(&mut self, case: &str, (variant, figures): Series<'_>, unit: &str) {
         match Summary::of(figures) {
-            Some(Summary { n, p50, p99, max }) => self.rows.push(Row {
+            Some(figures) => self.rows.push(Row {
                 case: case.to_owned(),
                 variant: variant.to_owned(),
-                n,
-                p50,
-                p99,
-                max,
+                figures,
                 unit: unit.to_owned(),
             }),
             None => self.notes.push(format!("{case}: {variant}: nothing measured")),
@@ -144,16 +132,9 @@ impl BenchReport {
 
     /// Adds the ratio `of / to`, round by round.
     pub(crate) fn add_ratio(&mut self, case: &str, of: Series<'_>, to: Series<'_>) {
-        if let Some(Median { n, median, low, high }) = Median::of(&paired_ratios(of.1, to.1)) {
-            self.ratios.push(Ratio {
-                case: case.to_owned(),
-                of: of.0.to_owned(),
-                to: to.0.to_owned(),
-                n,
-                median,
-                low,
-                high,
-            });
+        if let Some(rounds) = Median::of(&paired_ratios(of.1, to.1)) {
+            let (case, of, to) = (case.to_owned(), of.0.to_owned(), to.0.to_owned());
+            self.ratios.push(Ratio { case, of, to, rounds });
         }
     }
 
@@ -177,35 +158,32 @@ impl fmt::Display for BenchReport {
             machine.cpu_model.as_deref().unwrap_or("unknown processor"),
             machine.memory_bytes >> 20,
         )?;
-        let mut lines = vec![["case", "variant", "n", "p50", "p99", "max", "unit"].map(str::to_owned)];
-        lines.extend(self.rows.iter().map(|row| {
-            [
-                row.case.clone(),
-                row.variant.clone(),
-                row.n.to_string(),
-                figure(row.p50),
-                figure(row.p99),
-                figure(row.max),
-                row.unit.clone(),
-            ]
-        }));
-        write_table(f, &lines)?;
+        let columns = ["case", "variant", "n", "p50", "p99", "max", "unit"].map(|name| (name, Align::Left));
+        let mut table = Table::new(columns);
+        for Row { case, variant, figures, unit } in &self.rows {
+            let Summary { n, p50, p99, max } = *figures;
+            let [p50, p99, max] = [p50, p99, max].map(figure);
+            table.row([case.clone(), variant.clone(), n.to_string(), p50, p99, max, unit.clone()]);
+        }
+        write!(f, "{table}")?;
         if !self.ratios.is_empty() {
-            let mut lines = vec![["case", "ratio", "n", "median", "95 % confidence"].map(str::to_owned)];
-            lines.extend(self.ratios.iter().map(|ratio| {
-                [
-                    ratio.case.clone(),
-                    format!("{} / {}", ratio.of, ratio.to),
-                    ratio.n.to_string(),
-                    format!("{:.3}", ratio.median),
-                    match (ratio.low, ratio.high) {
-                        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
-                        _ => "too few rounds".to_owned(),
-                    },
-                ]
-            }));
-            writeln!(f)?;
-            write_table(f, &lines)?;
+            let columns = ["case", "ratio", "n", "median", "95 % confidence"].map(|name| (name, Align::Left));
+            let mut table = Table::new(columns);
+            for Ratio { case, of, to, rounds } in &self.ratios {
+                let Median { n, median, low, high } = rounds;
+                let interval = match (low, high) {
+                    (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+                    _ => "too few rounds".to_owned(),
+                };
+                table.row([
+                    case.clone(),
+                    format!("{of} / {to}"),
+                    n.to_string(),
+                    format!("{median:.3}"),
+                    interval,
+                ]);
+            }
+            write!(f, "\n{table}")?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
@@ -220,21 +198,6 @@ fn figure(value: f64) -> String {
     } else {
         format!("{value:.4}")
     }
-}
-
-fn write_table<const COLUMNS: usize>(f: &mut fmt::Formatter<'_>, lines: &[[String; COLUMNS]]) -> fmt::Result {
-    let mut widths = [0_usize; COLUMNS];
-    for line in lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for line in lines {
-        let cells: Vec<String> =
-            line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(f, "{}", cells.join("  ").trim_end())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Summary {
 }
 
 /// A median and the interval that holds the true one with 95 % confidence.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Median {
     /// How many figures.
     pub n: usize,

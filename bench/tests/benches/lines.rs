@@ -235,7 +235,7 @@ fn faults_measures_all_comparators_and_leaves_no_trace_instance() {
     {
         assert!(found.contains(&variant), "{variant} is missing in {report}");
     }
-    assert!(row(&report, "trivial kept up").p50 >= row(&report, "trivial").p50, "{report}");
+    assert!(row(&report, "trivial kept up").figures.p50 >= row(&report, "trivial").figures.p50, "{report}");
     // Two tracers, two segments, four processes of two times 4 MiB: each page is an event, and none may be missing.
     let events = 2 * 2 * 4 * 2 * 1024;
     let lines = |note: &String| note.split(' ').nth(4)?.parse::<u64>().ok();
@@ -259,7 +259,8 @@ fn one_process_is_measured_under_three_lines_against_the_same_base() {
     for case in ["one-process other-user", "one-process far", "one-process near"] {
         assert!(variants(&report, case).starts_with(&["none", "plimsoll", "plimsoll - none"]), "{report}");
     }
-    let base: Vec<f64> = report.rows.iter().filter(|row| row.variant == "none").map(|row| row.p50).collect();
+    let base: Vec<f64> =
+        report.rows.iter().filter(|row| row.variant == "none").map(|row| row.figures.p50).collect();
     assert!(base.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits()) && base[0] > 50.0, "{report}");
 }
 
@@ -271,7 +272,7 @@ fn latency_kills_in_each_way_and_a_timer_is_slower_than_a_guard_that_polls_every
         ["in-kernel", "in-kernel, another", "daemon", "timer"],
         "{report}"
     );
-    assert!(row(&report, "timer").p50 > row(&report, "daemon").p50, "{report}");
+    assert!(row(&report, "timer").figures.p50 > row(&report, "daemon").figures.p50, "{report}");
     // The polling guard has no trigger in the kernel, and the report must not pretend that it had.
     for note in [
         "4MiB: 0 of 12 kills meant to be in-kernel are",
@@ -301,9 +302,9 @@ fn latency_asks_for_a_guard_whose_kernel_side_may_not_act_for_the_ways_of_the_da
 fn overshoot_is_known_from_the_record_and_from_the_victim() {
     let report = polled("overshoot", Some("4KiB"));
     let [record, own] = &report.rows[..] else { panic!("{report}") };
-    assert_eq!((record.n, own.n), (5, 5), "{report}");
+    assert_eq!((record.figures.n, own.figures.n), (5, 5), "{report}");
     // The victim touches on while the signal is on its way; pages of its stack and heap are not in its own count.
-    assert!(record.max > 0.0 && own.max + 65_536.0 >= record.max, "{report}");
+    assert!(record.figures.max > 0.0 && own.figures.max + 65_536.0 >= record.figures.max, "{report}");
 }
 
 #[test]
@@ -312,11 +313,13 @@ fn overshoot_counts_huge_pages_and_all_threads() {
     let [record, own] = &huge.rows[..] else { panic!("{huge}") };
     // The page that crosses may be a small one, of the victim's stack; the victim itself counts whole huge pages.
     assert!(
-        record.max > 0.0 && own.max >= f64::from(2 << 20) && own.max % f64::from(2 << 20) == 0.0,
+        record.figures.max > 0.0
+            && own.figures.max >= f64::from(2 << 20)
+            && own.figures.max % f64::from(2 << 20) == 0.0,
         "{huge}"
     );
     let threads = polled("overshoot", Some("8-threads"));
-    assert!(threads.rows.iter().all(|row| row.n == 2 && row.max > 0.0), "{threads}");
+    assert!(threads.rows.iter().all(|row| row.figures.n == 2 && row.figures.max > 0.0), "{threads}");
 }
 
 #[test]
@@ -327,13 +330,13 @@ fn overshoot_shows_the_sleeper_killed_and_the_eight_alive() {
     assert_eq!(report.notes, [alone], "{report}");
     let row = |variant| row(&report, variant);
     for variant in ["plimsoll's record", "signal to memory back", "crossing to sleeper's end"] {
-        assert_eq!(row(variant).n, 2, "{report}");
-        assert!(row(variant).p50 > 0.0, "{report}");
+        assert_eq!(row(variant).figures.n, 2, "{report}");
+        assert!(row(variant).figures.p50 > 0.0, "{report}");
     }
     // They cross together: one alone has room for a quarter of what it takes.
-    assert!(row("the eight, allocating at the crossing").p50 >= 4.0, "{report}");
+    assert!(row("the eight, allocating at the crossing").figures.p50 >= 4.0, "{report}");
     let own = row("the eight's own count, at the signal");
-    assert!(own.max > 0.0 && own.max < f64::from(56 << 20), "{report}");
+    assert!(own.figures.max > 0.0 && own.figures.max < f64::from(56 << 20), "{report}");
 }
 
 #[test]
@@ -347,7 +350,7 @@ fn overshoot_finds_a_guard_out_that_kills_more_than_the_sleeper() {
 #[test]
 fn accuracy_finds_an_exact_guard_exact_and_one_that_knows_nothing_wrong() {
     let exact = polled("accuracy", None);
-    let off = |report: &BenchReport| row(report, "plimsoll").max;
+    let off = |report: &BenchReport| row(report, "plimsoll").figures.max;
     assert!(off(&exact) < 0.5, "{exact}");
     let done = exact.notes.first().unwrap();
     let counts: Vec<u64> = done.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -363,7 +366,7 @@ fn reap_times_plain_and_expedited_kills_in_turns() {
         assert_eq!(variants(&report, case), ["plain", "expedited"], "{report}");
         assert!(has_ratio(&report, case, "expedited", "plain"), "{report}");
     }
-    assert_eq!(rows(&report, "submit").iter().map(|row| row.n).sum::<usize>(), 3);
+    assert_eq!(rows(&report, "submit").iter().map(|row| row.figures.n).sum::<usize>(), 3);
     assert!(report.notes.iter().any(|note| note.contains("lists of single CPUs afterwards")), "{report}");
 }
 
@@ -378,7 +381,7 @@ fn reap_measures_how_long_others_wait() {
     let report = polled("reap", Some("sleepers beside 2.5"));
     let case = "sleepers beside 2.5 GiB";
     assert_eq!(variants(&report, case), ["plain", "expedited", "plain", "expedited"], "{report}");
-    assert!(report.rows.iter().any(|row| row.unit == "ms" && row.max > 0.0), "{report}");
+    assert!(report.rows.iter().any(|row| row.unit == "ms" && row.figures.max > 0.0), "{report}");
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn reap_frees_eight_at_once_in_three_ways() {
     let report = polled("reap", Some("eight"));
     assert_eq!(variants(&report, "eight"), ["plain", "one thread", "pool"], "{report}");
     // Eight times two, of victims that run and of those that do not.
-    assert_eq!(rows(&report, "submit").iter().map(|row| row.n).sum::<usize>(), 32);
+    assert_eq!(rows(&report, "submit").iter().map(|row| row.figures.n).sum::<usize>(), 32);
 }
 
 #[test]
@@ -397,7 +400,7 @@ fn select_measures_each_way_and_knows_how_each_choice_was_made() {
         assert!(found.contains(&variant), "{variant} is missing in {report}");
     }
     // So many were there when the others were started; a few of the machine's own may have ended since.
-    assert!(row(&report, "cold, listed").p50 >= 30.0, "{report}");
+    assert!(row(&report, "cold, listed").figures.p50 >= 30.0, "{report}");
     for way in ["cold", "warm", "cold, listed from /proc"] {
         let right = format!("40 processes: {way}: 1 of 1 choices named the bench's victim, 0 ");
         // Somebody else's process of this machine may be larger.

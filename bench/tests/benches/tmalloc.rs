@@ -113,7 +113,7 @@ fn run(only: &str, libraries: &TempDir, guard: CountingGuard) -> Result<BenchRep
 }
 
 fn p50(report: &BenchReport, case: &str, variant: &str) -> Option<f64> {
-    report.rows.iter().find(|row| row.case == case && row.variant == variant).map(|row| row.p50)
+    report.rows.iter().find(|row| row.case == case && row.variant == variant).map(|row| row.figures.p50)
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn a_refill_is_a_call_in_which_a_lease_came_in() {
     let row = |variant: &str| {
         report.rows.iter().find(|row| row.case == "refill 128KiB" && row.variant == variant).unwrap()
     };
-    assert_eq!(row("tmalloc").n, 2 * (256 / 3), "{report}");
-    assert!((row("tmalloc, brought in at once").p50 - 64.0).abs() <= 3.0, "{report}");
-    assert_eq!(row("malloc and first touch").n, 512, "{report}");
+    assert_eq!(row("tmalloc").figures.n, 2 * (256 / 3), "{report}");
+    assert!((row("tmalloc, brought in at once").figures.p50 - 64.0).abs() <= 3.0, "{report}");
+    assert_eq!(row("malloc and first touch").figures.n, 512, "{report}");
     assert!(p50(&report, "refill 4KiB", "tmalloc").is_some_and(|refill_us| refill_us > 1.0), "{report}");
 }
 
@@ -175,7 +175,10 @@ fn the_seeds_processes_are_refused_and_exit_with_what_they_had() {
     for (case, processes) in [("seed-1", 1.0), ("seed-4", 4.0), ("seed-8", 8.0)] {
         assert_eq!(p50(&report, case, "tmalloc, granted in all"), Some(processes), "{report}");
         let ratio = report.ratios.iter().find(|ratio| ratio.case == case).unwrap();
-        assert!((ratio.of.as_str(), ratio.to.as_str()) == ("tmalloc", "malloc") && ratio.n == 2, "{report}");
+        assert!(
+            (ratio.of.as_str(), ratio.to.as_str()) == ("tmalloc", "malloc") && ratio.rounds.n == 2,
+            "{report}"
+        );
     }
     let said = "seed-4: 8 of 8 processes were refused, 8 exited with 0; 0 kills; the account was over its line of \
                 16777216 bytes in 0 of 2 rounds; 0 refusals are recorded";

@@ -162,10 +162,14 @@ fn without_a_guard_the_rest_is_measured_and_nothing_is_left_behind() {
     );
     assert!(report.rows.iter().all(|row| !row.variant.starts_with("protected")), "{report}");
     // A machine that pages out by itself (DAMON) takes a part now and then.
-    assert_eq!(row(&report, "cached, read from the disk").p50.to_bits(), 0.0_f64.to_bits(), "{report}");
+    assert_eq!(
+        row(&report, "cached, read from the disk").figures.p50.to_bits(),
+        0.0_f64.to_bits(),
+        "{report}"
+    );
     // Each hog throws it out.
-    assert!(row(&report, "unprotected, read from the disk").max > 5.0, "{report}");
-    assert!(row(&report, "unprotected, killed by the kernel").max >= 1.0, "{report}");
+    assert!(row(&report, "unprotected, read from the disk").figures.max > 5.0, "{report}");
+    assert!(row(&report, "unprotected, killed by the kernel").figures.max >= 1.0, "{report}");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "files are left");
     let name = format!("plimsoll-bench-{}", std::process::id());
     for controller in ["", "memory", "blkio"] {
@@ -179,8 +183,8 @@ fn each_kill_is_counted_for_who_sent_it() {
     let shared = Arc::default();
     let prey = Some(Prey { uid: HOG_UID, bytes: EARLY_BYTES });
     let report = measured(&options("demo, disk", folder.path()), &shared, prey).unwrap();
-    assert!(row(&report, "protected, hogs killed by the guard").max >= 1.0, "{report}");
-    assert!(row(&report, "unprotected, killed by the kernel").max >= 1.0, "{report}");
+    assert!(row(&report, "protected, hogs killed by the guard").figures.max >= 1.0, "{report}");
+    assert!(row(&report, "unprotected, killed by the kernel").figures.max >= 1.0, "{report}");
     assert!(report.notes.iter().all(|note| !note.contains("that were no hogs")), "{report}");
     // Checked once at the begin; then off, and in its turn each way with its own.
     let settings = lock(&shared).settings.clone();
@@ -206,13 +210,13 @@ fn protection_that_protects_nothing_never_reaches_its_figure_and_releases_nothin
         return;
     };
     let report = measured(&options("fits", folder.path()), &Arc::default(), None).unwrap();
-    let locked = row(&report, "protected, clean_low_ratio 40, locked before").max;
+    let locked = row(&report, "protected, clean_low_ratio 40, locked before").figures.max;
     assert_eq!(locked.to_bits(), 0.0_f64.to_bits(), "{report}");
     let note = "fits once released: protected, clean_low_ratio 40: 2 of 2 tasks lived; \
                 the file was locked before 0 of them";
     assert!(report.notes.iter().any(|found| found == note), "{report}");
     if report.rows.iter().any(|row| row.variant == "vmtouch -l") {
-        assert_eq!(row(&report, "vmtouch -l").max.to_bits(), 0.0_f64.to_bits(), "{report}");
+        assert_eq!(row(&report, "vmtouch -l").figures.max.to_bits(), 0.0_f64.to_bits(), "{report}");
     }
 }
 
@@ -237,7 +241,7 @@ fn cost_is_paired_with_protection_on_and_off() {
         assert!(ratio.is_some_and(|ratio| ratio.of == "on" && ratio.to == "off"), "{report}");
     }
     // A system call and a copy are more, a read from a disk is less.
-    let nanoseconds = row(&report, "off").p50;
+    let nanoseconds = row(&report, "off").figures.p50;
     assert!((100.0..100_000.0).contains(&nanoseconds), "{report}");
 }
 
