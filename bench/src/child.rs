@@ -1,9 +1,12 @@
 //! A process that the bench started: talked to in lines, held by pidfd, ended when dropped.
 
 use crate::error::BenchError;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_policy::{units::Pid, victim::Signal};
 use plimsoll_sys::process::{PidFd, clock_monotonic_ns};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 use std::{
     ffi::OsStr,
     fmt::Display,
@@ -236,13 +239,10 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        // Rounded up: a wait that ends early would spin.
-        let milliseconds = i32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
-        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-        match poll(&mut fds, timeout) {
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) if left.is_zero() => return Ok(false),
-            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+            Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(true),
             Err(errno) => return Err(BenchError::io("poll")(errno)),
         }

@@ -15,6 +15,7 @@
 mod accuracy;
 mod child;
 mod comparator;
+mod cpus;
 mod crowd;
 mod error;
 mod faults;
@@ -65,7 +66,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
     if !NAMES.contains(&name) {
         return Err(BenchError::UnknownBench { name: name.to_owned() });
     }
-    if !nix::unistd::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         return Err(BenchError::NotPermitted);
     }
     let mut report = BenchReport::new(name, machine::describe()?);

@@ -3,13 +3,9 @@
 use crate::{error::BenchError, proc, report::Machine};
 use std::fs;
 
-/// Reads it from /proc and /sys.
-///
-/// # Errors
-/// /proc/meminfo or uname cannot be read; everything else is `None` where missing.
+/// Reads it from /proc and /sys; what is not told there is `None`.
 pub(crate) fn describe() -> Result<Machine, BenchError> {
     let meminfo = proc::meminfo()?;
-    let uname = nix::sys::utsname::uname().map_err(BenchError::io("uname"))?;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
     let first = |name: &str| {
         cpuinfo
@@ -22,7 +18,7 @@ pub(crate) fn describe() -> Result<Machine, BenchError> {
     let load = fs::read_to_string("/proc/loadavg").ok();
     let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();
     Ok(Machine {
-        kernel: uname.release().to_string_lossy().into_owned(),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         cpu_model: first("model name").map(str::to_owned),
         virtual_machine: first("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),

@@ -5,8 +5,8 @@
 //! touch that killed it. A mapping would save the call, but needs code that the compiler cannot check.
 
 use crate::error::BenchError;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use plimsoll_sys::process::clock_monotonic_ns;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     fs::{File, OpenOptions},
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -24,11 +24,8 @@ pub(crate) struct Stamps {
 
 impl Stamps {
     /// Room for `capacity` stamps, all 0.
-    ///
-    /// # Errors
-    /// No memory for it.
     pub(crate) fn create(capacity: usize) -> Result<Self, BenchError> {
-        let fd = memfd_create("plimsoll-bench-stamps", MFdFlags::MFD_CLOEXEC)
+        let fd = memfd_create("plimsoll-bench-stamps", MemfdFlags::CLOEXEC)
             .map_err(BenchError::io("memfd_create"))?;
         let stamps = Self { file: File::from(fd), capacity };
         stamps.clear()?;
@@ -41,9 +38,6 @@ impl Stamps {
     }
 
     /// Sets all stamps to 0, which also brings the pages in, so that the victim does not pay for them.
-    ///
-    /// # Errors
-    /// No memory for it.
     pub(crate) fn clear(&self) -> Result<(), BenchError> {
         self.file
             .write_all_at(&vec![0; self.capacity * STAMP_BYTES], 0)
@@ -51,9 +45,6 @@ impl Stamps {
     }
 
     /// All stamps that were written, by index, with gaps left out.
-    ///
-    /// # Errors
-    /// The memory cannot be read.
     pub(crate) fn read(&self) -> Result<Vec<u64>, BenchError> {
         let mut bytes = vec![0; self.capacity * STAMP_BYTES];
         self.file.read_exact_at(&mut bytes, 0).map_err(BenchError::io("read the stamps"))?;
@@ -70,9 +61,6 @@ pub(crate) struct Stamper {
 
 impl Stamper {
     /// Opens the bench's stamps; before the victim gives up root.
-    ///
-    /// # Errors
-    /// No such path.
     pub(crate) fn open(path: &str) -> Result<Self, BenchError> {
         let file = OpenOptions::new()
             .read(true)
@@ -83,9 +71,6 @@ impl Stamper {
     }
 
     /// Stamps the time now at `index`.
-    ///
-    /// # Errors
-    /// The clock or the memory fails.
     pub(crate) fn stamp(&self, index: u64) -> Result<(), BenchError> {
         let now_ns = clock_monotonic_ns();
         self.file

@@ -29,8 +29,8 @@ pub(crate) use victim::UNITS_MAX;
 
 use crate::error::BenchError;
 pub(crate) use kit::{
-    Commands, SILENCE_SECONDS, UIDS, arm_watchdogs, become_user, number, say, sleep_until_ns,
-    until_input_ends, usage,
+    Commands, SILENCE_SECONDS, UIDS, arm_watchdogs, become_user, forbid_huge_pages, number, say,
+    sleep_until_ns, stay_dumpable, until_input_ends, usage,
 };
 
 /// Runs the workload that `arguments` names (`touch 60010 0`, ...) and gives its exit status: 0 done, 1 failed, 2 usage.

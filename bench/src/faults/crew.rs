@@ -1,10 +1,6 @@
 //! The processes that fault.
 
-use crate::{child::Workload, error::BenchError, options::Options};
-use nix::{
-    sched::{CpuSet, sched_getaffinity},
-    unistd::Pid,
-};
+use crate::{child::Workload, cpus, error::BenchError, options::Options};
 
 /// What each process does in one pass.
 #[derive(Debug, Clone, Copy)]
@@ -49,9 +45,7 @@ impl Crew {
     /// Starts them; process i is pinned to processor i modulo their number, so that the scheduler's choices are no
     /// part of the difference.
     pub(super) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
-        let cpus: Vec<usize> =
-            (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let cpus = cpus::allowed()?;
         let mut workers = Vec::new();
         for (_, cpu) in (0..processes).zip(cpus.iter().cycle()) {
             workers.push(Workload::start(&options.workload, &[&"touch", &uid, cpu])?);

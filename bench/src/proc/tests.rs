@@ -16,7 +16,7 @@ fn fields_that_are_missing_or_not_numbers_are_unknown() {
 #[test]
 fn this_process_is_found_and_charged_and_a_gone_one_is_not_an_error() {
     let own = std::process::id();
-    assert!(pids_of_user(nix::unistd::getuid().as_raw()).unwrap().contains(&own));
+    assert!(pids_of_user(rustix::process::getuid().as_raw()).unwrap().contains(&own));
     assert!(charged_bytes(own).unwrap() > 4096);
     let gone = i32::MAX.unsigned_abs();
     assert_eq!(charged_bytes_if_alive(gone).unwrap(), None);

@@ -1,10 +1,6 @@
 //! Somebody else while a victim is freed: a program that sleeps 1 ms at a time on each CPU.
 
-use crate::error::BenchError;
-use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
-    unistd::Pid,
-};
+use crate::{cpus, error::BenchError};
 use plimsoll_sys::process::clock_monotonic_ns;
 use std::{
     sync::{
@@ -26,14 +22,12 @@ pub(super) struct Sleepers {
 
 impl Sleepers {
     pub(super) fn start() -> Result<Self, BenchError> {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
-        let cpus = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
         let over = Arc::new(AtomicBool::new(false));
         let sleep_on = |cpu| {
             let over = Arc::clone(&over);
             thread::spawn(move || longest_ns(cpu, &over))
         };
-        Ok(Self { threads: cpus.map(sleep_on).collect(), over })
+        Ok(Self { threads: cpus::allowed()?.into_iter().map(sleep_on).collect(), over })
     }
 
     /// The longest that one of them waited for its CPU, in milliseconds.
@@ -49,9 +43,7 @@ impl Sleepers {
 }
 
 fn longest_ns(cpu: usize, over: &AtomicBool) -> Result<u64, BenchError> {
-    let mut own = CpuSet::new();
-    own.set(cpu).map_err(BenchError::io("sched_setaffinity"))?;
-    sched_setaffinity(Pid::from_raw(0), &own).map_err(BenchError::io("sched_setaffinity"))?;
+    cpus::use_only(&[cpu])?;
     let mut longest_ns = 0;
     while !over.load(Ordering::Relaxed) {
         let before_ns = clock_monotonic_ns();

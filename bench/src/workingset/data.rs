@@ -7,10 +7,7 @@ use crate::{
     scope,
     workload::Random,
 };
-use nix::{
-    fcntl::{PosixFadviseAdvice, posix_fadvise},
-    sys::{statfs, statvfs},
-};
+use rustix::fs::{Advice, FsWord, fadvise, statfs, statvfs};
 use std::{
     fmt::Display,
     fs::{self, File},
@@ -22,6 +19,9 @@ use std::{
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
+
+/// Of tmpfs, as statfs(2) tells it.
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
 
 /// Written, and brought to the disk, before it is dropped from the cache: no more dirty pages than this.
 const WRITTEN_AT_ONCE_BYTES: u64 = 64 * MIB;
@@ -66,9 +66,6 @@ pub(super) struct Data {
 
 impl Data {
     /// Writes them in a folder of their own in `parent` (the temporary folder where `None`); `binary` carries the workloads.
-    ///
-    /// # Errors
-    /// No room, a file system in memory, or the disk fails.
     pub(super) fn make(binary: &Path, parent: Option<&Path>, sizes: &Sizes) -> Result<Self, BenchError> {
         let temporary = std::env::temp_dir();
         let parent = parent.unwrap_or(&temporary);
@@ -103,9 +100,6 @@ impl Data {
     }
 
     /// Drops these files, and no others, from the page cache: what is locked or mapped stays.
-    ///
-    /// # Errors
-    /// One of them cannot be opened.
     pub(super) fn forget(&self) -> Result<(), BenchError> {
         let own = [&self.timed, &self.large, &self.stream].map(Clone::clone);
         for path in own.into_iter().chain(self.program_files()) {
@@ -117,20 +111,20 @@ impl Data {
 }
 
 fn forget_file(file: &File, path: &Path) -> Result<(), BenchError> {
-    posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+    fadvise(file, 0, None, Advice::DontNeed)
         .map_err(BenchError::io(format!("posix_fadvise {}", path.display())))
 }
 
 /// Says why files cannot be measured there.
 fn refuse_unfit(parent: &Path, sizes: &Sizes) -> Result<(), BenchError> {
     let shown = parent.display();
-    let kind = statfs::statfs(parent).map_err(BenchError::io(format!("statfs {shown}")))?.filesystem_type();
-    if kind == statfs::TMPFS_MAGIC {
+    let kind = statfs(parent).map_err(BenchError::io(format!("statfs {shown}")))?.f_type;
+    if kind == TMPFS_MAGIC {
         let problem = format!("{shown} is in memory: choose a folder on a disk with --data");
         return Err(BenchError::Unfit { problem });
     }
-    let room = statvfs::statvfs(parent).map_err(BenchError::io(format!("statvfs {shown}")))?;
-    let free_bytes = room.blocks_available().saturating_mul(room.fragment_size());
+    let room = statvfs(parent).map_err(BenchError::io(format!("statvfs {shown}")))?;
+    let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
     let wanted_bytes = sizes.disk_bytes() + sizes.disk_bytes() / SPARE_PART;
     if free_bytes < wanted_bytes {
         let problem = format!(

@@ -6,19 +6,19 @@
 //!
 //! On `take BYTES` either touches so many more, page by page, and says `holds BYTES`, all of them together.
 
-use super::{Commands, become_user, memory, number, say, usage};
+use super::{Commands, become_user, forbid_huge_pages, memory, number, say, usage};
 use crate::error::BenchError;
 use memmap2::MmapMut;
-use nix::sys::prctl;
+use rustix::thread::set_name;
 use std::{ffi::CString, fs};
 
 /// Runs the one that holds.
 pub(super) fn hold(arguments: &[String]) -> Result<(), BenchError> {
     let bytes = number(arguments, 1)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    forbid_huge_pages()?;
     if let Some(name) = arguments.get(2) {
         let name = CString::new(name.as_str()).map_err(|error| usage(&error.to_string()))?;
-        prctl::set_name(&name).map_err(BenchError::io("PR_SET_NAME"))?;
+        set_name(&name).map_err(BenchError::io("PR_SET_NAME"))?;
     }
     become_user(number(arguments, 0)?)?;
     serve(bytes)

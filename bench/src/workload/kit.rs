@@ -1,11 +1,12 @@
 //! What the workloads have in common: lines, watchdogs, users.
 
 use crate::error::BenchError;
-use nix::{
-    errno::Errno,
-    sys::{prctl, signal::Signal},
-    time::{ClockId, ClockNanosleepFlags, clock_nanosleep},
-    unistd::{self, Gid, Uid, alarm},
+use nix::unistd::{self, Gid, Uid, alarm};
+use rustix::{
+    io::Errno,
+    process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal},
+    thread::{ClockId, clock_nanosleep_absolute, disable_transparent_huge_pages},
+    time::Timespec,
 };
 use std::{
     io::{self, BufRead, StdinLock, Write},
@@ -32,17 +33,11 @@ pub(crate) fn usage(text: &str) -> BenchError {
 }
 
 /// Takes the argument at `index` as a number.
-///
-/// # Errors
-/// Missing or not a number.
 pub(crate) fn number<T: std::str::FromStr>(arguments: &[String], index: usize) -> Result<T, BenchError> {
     arguments.get(index).and_then(|argument| argument.parse().ok()).ok_or_else(|| usage(&arguments.join(" ")))
 }
 
 /// Says one line.
-///
-/// # Errors
-/// The bench has gone.
 pub(crate) fn say(line: &str) -> Result<(), BenchError> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(BenchError::io("write to the bench"))
@@ -50,11 +45,11 @@ pub(crate) fn say(line: &str) -> Result<(), BenchError> {
 
 /// Sleeps until that moment of CLOCK_MONOTONIC; not at all when it has passed.
 pub(crate) fn sleep_until_ns(moment_ns: u64) -> Result<(), BenchError> {
-    let moment = Duration::from_nanos(moment_ns).into();
+    let moment = Timespec::try_from(Duration::from_nanos(moment_ns)).unwrap_or_default();
     loop {
-        match clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &moment) {
-            Ok(_) => return Ok(()),
-            Err(Errno::EINTR) => {}
+        match clock_nanosleep_absolute(ClockId::Monotonic, &moment) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(BenchError::io("clock_nanosleep")(errno)),
         }
     }
@@ -82,9 +77,6 @@ impl Commands {
     }
 
     /// The next command as its word and its numbers; `None` when the bench has closed the input. Renews the alarm.
-    ///
-    /// # Errors
-    /// The input cannot be read, or holds something else.
     pub(crate) fn next(&mut self) -> Result<Option<(String, Vec<u64>)>, BenchError> {
         alarm::set(SILENCE_SECONDS);
         self.line.clear();
@@ -120,20 +112,23 @@ pub(crate) fn until_input_ends(
 }
 
 /// Arms the watchdogs of a process that may be killed at any time.
-///
-/// # Errors
-/// The kernel refuses.
 pub(crate) fn arm_watchdogs() -> Result<(), BenchError> {
     alarm::set(SILENCE_SECONDS);
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(BenchError::io("PR_SET_PDEATHSIG"))
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(BenchError::io("PR_SET_PDEATHSIG"))
+}
+
+/// Has this process get small pages alone, which the benches count in.
+pub(crate) fn forbid_huge_pages() -> Result<(), BenchError> {
+    disable_transparent_huge_pages(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))
+}
+
+/// Lets the owner of this process's /proc folder be the user it belongs to, after it has become another's.
+pub(crate) fn stay_dumpable() -> Result<(), BenchError> {
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(BenchError::io("PR_SET_DUMPABLE"))
 }
 
 /// Gives up root for the test user `uid`, for good, where it was not started as that one, and arms the watchdogs (a
-/// change of user disarms the signal of the parent's death). The process stays dumpable, so that the owner of its /proc
-/// folder is the user it belongs to.
-///
-/// # Errors
-/// Not a test uid, or not root.
+/// change of user disarms the signal of the parent's death).
 pub(crate) fn become_user(uid: u32) -> Result<(), BenchError> {
     if !UIDS.contains(&uid) && !ALLOCATING_UIDS.contains(&uid) && uid != DEMO_UID {
         return Err(usage(&format!("uid {uid} is not a test user's")));
@@ -145,6 +140,6 @@ pub(crate) fn become_user(uid: u32) -> Result<(), BenchError> {
     unistd::setgroups(&[]).map_err(BenchError::io("setgroups"))?;
     unistd::setresgid(group, group, group).map_err(BenchError::io(format!("setresgid {uid}")))?;
     unistd::setresuid(user, user, user).map_err(BenchError::io(format!("setresuid {uid}")))?;
-    prctl::set_dumpable(true).map_err(BenchError::io("PR_SET_DUMPABLE"))?;
+    stay_dumpable()?;
     arm_watchdogs()
 }

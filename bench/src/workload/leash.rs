@@ -2,20 +2,17 @@
 
 use super::{number, usage};
 use crate::error::BenchError;
-use nix::{
-    sys::{prctl, signal::Signal},
-    unistd::getppid,
-};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::{os::unix::process::CommandExt as _, process::Command};
 
 /// Runs it: returns only where it fails.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
-    let parent: i32 = number(arguments, 0)?;
+    let parent = Pid::from_raw(number(arguments, 0)?);
     let Some((program, rest)) = arguments.get(1..).and_then(|rest| rest.split_first()) else {
         return Err(usage(&arguments.join(" ")));
     };
-    prctl::set_pdeathsig(Signal::SIGTERM).map_err(BenchError::io("PR_SET_PDEATHSIG"))?;
-    if getppid().as_raw() != parent {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(BenchError::io("PR_SET_PDEATHSIG"))?;
+    if getppid() != parent {
         // It has ended before.
         return Ok(());
     }

@@ -5,14 +5,13 @@
 //! that execute, and changes the whole process's real uid among those given. Then all stand still, with what they
 //! hold, and it says `stopped PAGES FORKS EXECS SETUIDS` (counts of this `go`).
 
-use super::{Commands, UIDS, arm_watchdogs, memory, number, random::Random, say, usage};
-use crate::error::BenchError;
-use memmap2::MmapMut;
-use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
-    sys::prctl,
-    unistd::{self, Gid, Pid, Uid},
+use super::{
+    Commands, UIDS, arm_watchdogs, forbid_huge_pages, memory, number, random::Random, say, stay_dumpable,
+    usage,
 };
+use crate::{cpus, error::BenchError};
+use memmap2::MmapMut;
+use nix::unistd::{self, Gid, Uid};
 use std::{
     os::unix::process::CommandExt,
     process::{Command, Stdio},
@@ -50,7 +49,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     if threads == 0 || threads > 8 || uids.is_empty() || !uids.iter().all(|uid| UIDS.contains(uid)) {
         return Err(usage(&arguments.join(" ")));
     }
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    forbid_huge_pages()?;
     let mut slots: Vec<Slots> = (0..threads as u64)
         .map(|thread| Slots {
             random: Random::seeded(seed * 64 + thread),
@@ -81,16 +80,12 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
 impl Slots {
     fn storm(&mut self, touched: &AtomicU64, pages: u64) -> Result<(), BenchError> {
         let page_length = memory::page_length();
-        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(BenchError::io("sched_getaffinity"))?;
-        let cpus: Vec<usize> =
-            (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let allowed = cpus::allowed()?;
         let mut turn = 0;
         while touched.load(Ordering::Relaxed) < pages {
             turn += 1;
-            if let Some(cpu) = cpus.get(turn % cpus.len().max(1)) {
-                let mut one = CpuSet::new();
-                one.set(*cpu).map_err(BenchError::io(format!("processor {cpu}")))?;
-                sched_setaffinity(Pid::from_raw(0), &one).map_err(BenchError::io("sched_setaffinity"))?;
+            if let Some(cpu) = allowed.get(turn % allowed.len().max(1)) {
+                cpus::use_only(&[*cpu])?;
             }
             let chosen = self.random.below(SLOTS);
             let length = page_length * (1 + self.random.below(MAPPING_PAGES_MAX));
@@ -108,7 +103,7 @@ impl Slots {
                 }
             }
         }
-        sched_setaffinity(Pid::from_raw(0), &allowed).map_err(BenchError::io("sched_setaffinity"))
+        cpus::use_only(&allowed)
     }
 }
 
@@ -151,6 +146,6 @@ fn change_user(uid: u32) -> Result<(), BenchError> {
     unistd::setresgid(Gid::from_raw(uid), Gid::from_raw(uid), Gid::from_raw(0))
         .map_err(BenchError::io(format!("setresgid {uid}")))?;
     unistd::setresuid(user, user, root).map_err(BenchError::io(format!("setresuid {uid}")))?;
-    prctl::set_dumpable(true).map_err(BenchError::io("PR_SET_DUMPABLE"))?;
+    stay_dumpable()?;
     arm_watchdogs()
 }

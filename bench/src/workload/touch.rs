@@ -3,23 +3,16 @@
 //! `map BYTES TIMES` answers `done TOUCH_NS START_NS END_NS CPU_NS PAGES`: nanoseconds inside the touching alone, the
 //! monotonic times of the first map and the last unmap, the processor time between these, and the pages touched.
 
-use super::{Commands, memory, number, say, usage};
-use crate::error::BenchError;
-use nix::{
-    sched::{CpuSet, sched_setaffinity},
-    sys::prctl,
-    unistd::Pid,
-};
+use super::{Commands, forbid_huge_pages, memory, number, say, usage};
+use crate::{cpus, error::BenchError};
 use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
 
 /// Runs it.
 pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
-    let cpu: usize = number(arguments, 1)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu).map_err(BenchError::io(format!("processor {cpu}")))?;
-    sched_setaffinity(Pid::from_raw(0), &cpus).map_err(BenchError::io(format!("sched_setaffinity {cpu}")))?;
+    let cpu = number(arguments, 1)?;
+    forbid_huge_pages()?;
+    cpus::use_only(&[cpu])?;
     let page_length = memory::page_length();
     let mut commands = Commands::open_as(uid)?;
     while let Some((word, numbers)) = commands.next()? {

@@ -14,22 +14,21 @@ mod event;
 use super::{SILENCE_SECONDS, number, say, usage};
 use crate::error::BenchError;
 use event::{Line, RssStat, decode};
-use nix::{
-    mount::{MsFlags, mount},
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sched::{CloneFlags, unshare},
-};
+use nix::sched::{CloneFlags, unshare};
 use plimsoll_policy::units::Uid;
 use plimsoll_sys::process::clock_monotonic_ns;
 use plimsoll_wire::text::{parse_statm, parse_status};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, open},
+    io::Errno,
+    mount::{MountFlags, MountPropagationFlags, mount, mount_change},
+};
 use std::{
     collections::HashMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, BufRead, ErrorKind, Read},
-    os::{
-        fd::AsFd,
-        unix::fs::{FileExt, OpenOptionsExt},
-    },
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -53,10 +52,9 @@ impl Instance {
         if !event.exists() {
             // Seen by this process alone, and gone with it.
             unshare(CloneFlags::CLONE_NEWNS).map_err(BenchError::io("unshare the mounts"))?;
-            let none: Option<&str> = None;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
                 .map_err(BenchError::io("make / private"))?;
-            mount(Some("tracefs"), TRACEFS, Some("tracefs"), MsFlags::empty(), none)
+            mount("tracefs", TRACEFS, "tracefs", MountFlags::empty(), None)
                 .map_err(BenchError::io(format!("mount tracefs on {TRACEFS}")))?;
         }
         if !event.exists() {
@@ -84,10 +82,8 @@ impl Instance {
 
     fn open_pipe(&self) -> Result<File, BenchError> {
         let path = self.folder.join("trace_pipe");
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open(&path)
+        open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
             .map_err(BenchError::io(format!("open {}", path.display())))
     }
 }
@@ -113,6 +109,7 @@ fn remove_stale(instances: &Path) {
 }
 
 /// What is done with an event.
+#[derive(Default)]
 struct Observer {
     scan: bool,
     statm: Vec<File>,
@@ -125,21 +122,8 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(scan: bool) -> Self {
-        Self {
-            scan,
-            statm: Vec::new(),
-            users: HashMap::new(),
-            sizes: HashMap::new(),
-            usage_bytes: HashMap::new(),
-            events: 0,
-            lost: 0,
-            finished_ns: 0,
-        }
-    }
-
     fn begin(&mut self, pids: &[u64]) -> Result<(), BenchError> {
-        *self = Self::new(self.scan);
+        *self = Self { scan: self.scan, ..Self::default() };
         for pid in pids.iter().filter(|_| self.scan) {
             let path = format!("/proc/{pid}/statm");
             self.statm.push(File::open(&path).map_err(BenchError::io(format!("open {path}")))?);
@@ -225,19 +209,18 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
     };
     let instance = Instance::create()?;
     let mut pipe = instance.open_pipe()?;
-    let mut observer = Observer::new(scan);
+    let mut observer = Observer { scan, ..Observer::default() };
     let mut input = io::stdin().lock();
     let mut pending = Vec::new();
     let mut heard_at = Instant::now();
     say("ready")?;
     loop {
-        let mut fds =
-            [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::from(1_000_u16)) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        let mut fds = [PollFd::new(&input, PollFlags::IN), PollFd::new(&pipe, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) {
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(BenchError::io("poll")(errno)),
         }
-        let commanded = fds.first().and_then(PollFd::any).unwrap_or(false);
+        let commanded = fds.first().is_some_and(|input| !input.revents().is_empty());
         observer.drain(&mut pipe, &mut pending)?;
         if heard_at.elapsed() > Duration::from_secs(u64::from(SILENCE_SECONDS)) {
             return Ok(());

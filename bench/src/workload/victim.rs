@@ -5,10 +5,9 @@
 //! `go UNITS MOMENT_NS` waits for that moment of the monotonic clock first, so that several victims begin as one.
 //! Thread t stamps from index t x [`UNITS_MAX`]. What `go` touches is bounded, so that an unguarded victim ends.
 
-use super::{Commands, become_user, memory, number, say, sleep_until_ns, usage};
+use super::{Commands, become_user, forbid_huge_pages, memory, number, say, sleep_until_ns, usage};
 use crate::{error::BenchError, proc, stamps::Stamper};
 use memmap2::MmapMut;
-use nix::sys::prctl;
 use plimsoll_wire::text::parse_smaps_rollup;
 use std::{fs, sync::Barrier, thread};
 
@@ -67,7 +66,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), BenchError> {
         return Err(usage(&format!("{threads} threads")));
     }
     if !huge {
-        prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+        forbid_huge_pages()?;
     }
     let mut lanes: Vec<Lane> = (0..threads).map(|index| Lane::new(index, huge)).collect::<Result<_, _>>()?;
     let commands = Commands::open();

@@ -46,7 +46,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn quick(only: Option<&str>) -> Options {
     assert!(
-        nix::unistd::geteuid().is_root(),
+        rustix::process::geteuid().is_root(),
         "run as root: these tests start processes of the uids 60010 to 60040 and 60400 to 60449"
     );
     Options {

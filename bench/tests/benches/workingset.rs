@@ -130,8 +130,8 @@ fn folder(test: &str) -> Option<TempDir> {
     }
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let kind = nix::sys::statfs::statfs(folder.path()).unwrap().filesystem_type();
-    if kind == nix::sys::statfs::TMPFS_MAGIC {
+    let kind = rustix::fs::statfs(folder.path()).unwrap().f_type;
+    if kind == 0x0102_1994 {
         println!("SKIPPED: {test}: the temporary folder is in memory");
         return None;
     }

@@ -5,9 +5,8 @@
 use super::allocator;
 use crate::{
     error::BenchError,
-    workload::{Commands, memory, number, say, sleep_until_ns, usage},
+    workload::{Commands, forbid_huge_pages, memory, number, say, sleep_until_ns, usage},
 };
-use nix::sys::prctl;
 
 /// It asks for no more, and with plain malloc touches no more: 1 GB.
 const BYTES_MAX: u64 = 1_000_000_000;
@@ -17,7 +16,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;
     let piece_bytes = number(arguments, 2)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    forbid_huge_pages()?;
     let page_length = memory::page_length();
     let mut commands = Commands::open_as(uid)?;
     let Some((word, numbers)) = commands.next()? else { return Ok(()) };

@@ -5,9 +5,8 @@
 use super::{allocator, churn::any_size};
 use crate::{
     error::BenchError,
-    workload::{Commands, memory, number, random::Random, say, usage},
+    workload::{Commands, forbid_huge_pages, memory, number, random::Random, say, usage},
 };
-use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -39,7 +38,7 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;
     let seed = number(arguments, 2)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    forbid_huge_pages()?;
     let mut grabber = Grabber {
         allocator: &allocator,
         page_length: memory::page_length(),

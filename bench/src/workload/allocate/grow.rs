@@ -9,9 +9,8 @@
 use super::{allocator, faults, refused};
 use crate::{
     error::BenchError,
-    workload::{Commands, memory, number, say, usage},
+    workload::{Commands, forbid_huge_pages, memory, number, say, usage},
 };
-use nix::sys::prctl;
 use plimsoll_sys::allocator::{Allocator, Block};
 use plimsoll_sys::process::clock_monotonic_ns;
 
@@ -30,7 +29,7 @@ struct Call {
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let uid = number(arguments, 0)?;
     let allocator = allocator(arguments, 1)?;
-    prctl::set_thp_disable(true).map_err(BenchError::io("PR_SET_THP_DISABLE"))?;
+    forbid_huge_pages()?;
     let page_length = memory::page_length();
     let mut commands = Commands::open_as(uid)?;
     let mut kept = Vec::new();

@@ -9,23 +9,15 @@ use crate::{
     error::BenchError,
     workload::{Commands, number, random::Random, say, usage},
 };
-use nix::sys::{
-    socket::{
-        AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket,
-        sockopt,
-    },
-    time::{TimeVal, TimeValLike},
-};
 use plimsoll_policy::units::Pages;
 use plimsoll_sys::process::page_size;
 use plimsoll_wire::tmalloc::{MESSAGE_BYTES, Patience, Refusal, Reply, Request};
-use std::{
-    env,
-    os::fd::{AsRawFd, OwnedFd},
-    path::PathBuf,
-    thread,
-    time::Duration,
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
+    socket_with,
+    sockopt::{Timeout, set_socket_timeout},
 };
+use std::{env, os::fd::OwnedFd, path::PathBuf, thread, time::Duration};
 
 const SOCKET_VARIABLE: &str = "PLIMSOLL_TMALLOC_SOCKET";
 
@@ -35,7 +27,7 @@ const PAGES_MAX: usize = 1024;
 const PATIENT_ONE_IN: usize = 4;
 const PATIENCE_MS_MAX: usize = 50;
 /// A coordinator that is silent for longer is taken for dead.
-const SILENCE_SECONDS: i64 = 5;
+const SILENCE: Duration = Duration::from_secs(5);
 /// Between two requests, and between two tries to connect.
 const REST: Duration = Duration::from_millis(1);
 
@@ -51,7 +43,7 @@ struct Tally {
 pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
     let (uid, seed) = (number(arguments, 0)?, number(arguments, 1)?);
     let path = env::var_os(SOCKET_VARIABLE).map(PathBuf::from).ok_or_else(|| usage(SOCKET_VARIABLE))?;
-    let address = UnixAddr::new(&path).map_err(BenchError::io("the coordinator's address"))?;
+    let address = SocketAddrUnix::new(&path).map_err(BenchError::io("the coordinator's address"))?;
     let mut random = Random::seeded(seed);
     let mut commands = Commands::open_as(uid)?;
     let mut connection = None;
@@ -74,10 +66,10 @@ pub(in crate::workload) fn run(arguments: &[String]) -> Result<(), BenchError> {
 }
 
 /// A connection that was welcomed.
-fn greet(address: &UnixAddr) -> Option<OwnedFd> {
-    let open = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
-    setsockopt(&open, sockopt::ReceiveTimeout, &TimeVal::seconds(SILENCE_SECONDS)).ok()?;
-    connect(open.as_raw_fd(), address).ok()?;
+fn greet(address: &SocketAddrUnix) -> Option<OwnedFd> {
+    let open = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
+    set_socket_timeout(&open, Timeout::Recv, Some(SILENCE)).ok()?;
+    connect(&open, address).ok()?;
     tell(&open, Request::Hello { watch: false })?;
     hear(&open).map(|_welcome| open)
 }
@@ -114,12 +106,12 @@ fn ask(open: &OwnedFd, seq: u32, random: &mut Random, tally: &mut Tally) -> Opti
 
 fn tell(open: &OwnedFd, request: Request) -> Option<()> {
     let message = request.encode();
-    let sent = send(open.as_raw_fd(), &message, MsgFlags::MSG_NOSIGNAL).ok()?;
+    let sent = send(open, &message, SendFlags::NOSIGNAL).ok()?;
     (sent == message.len()).then_some(())
 }
 
 fn hear(open: &OwnedFd) -> Option<Reply> {
     let mut message = [0; MESSAGE_BYTES];
-    let length = recv(open.as_raw_fd(), &mut message, MsgFlags::empty()).ok()?;
+    let (length, _) = recv(open, &mut message, RecvFlags::empty()).ok()?;
     Reply::decode(message.get(..length)?).ok()
 }

@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
 
 /// Measures and prints.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
-    if !nix::unistd::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         let message = "not permitted: a bench starts a guard and users of its own; run it with sudo";
         return Err(Failure::not_permitted(message));
     }

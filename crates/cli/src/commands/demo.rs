@@ -44,7 +44,7 @@ pub(crate) struct Arguments {}
 
 /// Shows the story.
 pub(crate) fn run(Arguments {}: &Arguments, out: &mut dyn Write) -> Ending {
-    if !nix::unistd::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         let message = "not permitted: the demo starts a guard and a user of its own; run it with sudo";
         return Err(Failure::not_permitted(message));
     }

@@ -1,16 +1,16 @@
 //! Where the demo is told: its output, its clock, and the signals that end it early.
 
 use crate::exit::Failure;
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        signal::{SigSet, Signal},
-        signalfd::{SfdFlags, SignalFd},
-    },
+use nix::sys::{
+    signal::{SigSet, Signal},
+    signalfd::{SfdFlags, SignalFd},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
 };
 use std::{
     io::Write,
-    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -76,12 +76,10 @@ impl<'a> Stage<'a> {
                 ));
             }
             let left = until.saturating_duration_since(Instant::now());
-            // Rounded up: a wait that ends early would spin.
-            let milliseconds = i32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
-            let mut signals = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut signals, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
+            let mut signals = [PollFd::new(&self.signals, PollFlags::IN)];
+            match poll(&mut signals, Timespec::try_from(left).ok().as_ref()) {
                 Ok(0) if left.is_zero() => return Ok(()),
-                Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => {
                     return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
                 }

@@ -2,12 +2,14 @@
 
 use super::cannot_read;
 use crate::exit::Failure;
-use nix::{errno::Errno, fcntl::OFlag};
 use plimsoll_report::oom::log::Parser;
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::Errno,
+};
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
 };
 
 /// Each read gives one record; 8 KiB is what the kernel makes of the longest (`CONSOLE_EXT_LOG_MAX`,
@@ -16,7 +18,8 @@ const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// Reads what is there, and waits for nothing.
 pub(super) fn read(parser: &mut Parser) -> Result<(), Failure> {
-    let mut kmsg = open().map_err(|error| refused(&error))?;
+    let kmsg = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+    let mut kmsg = kmsg.map(File::from).map_err(|error| refused(&error.into()))?;
     let mut record = vec![0; RECORD_BYTES_MAX];
     loop {
         match kmsg.read(&mut record) {
@@ -26,18 +29,14 @@ pub(super) fn read(parser: &mut Parser) -> Result<(), Failure> {
                 // What follows the first line are the record's own properties.
                 parser.line(record.split(|byte| *byte == b'\n').next().unwrap_or_default());
             }
-            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                Some(Errno::EAGAIN) => return Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::AGAIN) => return Ok(()),
                 // The record was overwritten meanwhile; the next one is the oldest there is.
-                Some(Errno::EPIPE | Errno::EINTR) => {}
+                Some(Errno::PIPE | Errno::INTR) => {}
                 _ => return Err(refused(&error)),
             },
         }
     }
-}
-
-fn open() -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open("/dev/kmsg")
 }
 
 fn refused(error: &io::Error) -> Failure {
