@@ -180,18 +180,14 @@ fn kills_of_others(out: &mut dyn Write, others: &OthersView) -> io::Result<()> {
 
 /// How long, how large, how often awake: as far as known.
 fn footing(own: &OwnView) -> String {
-    let mut text =
-        own.uptime_seconds.map_or_else(String::new, |seconds| format!(" for {}", duration(seconds)));
-    if let Some(bytes) = own.resident_bytes {
-        text.push_str(&format!(", {} resident", human::bytes(Bytes(bytes))));
-    }
-    if let Some(wake_ups) = own.wake_ups {
-        text.push_str(&format!(", woken {}", output::counted(wake_ups, "time", "times")));
-    }
-    if let Some(protected) = own.protected {
-        text.push_str(&format!(", {} never selected", output::counted(protected, "process", "processes")));
-    }
-    text
+    let processes = |count| output::counted(count, "process", "processes");
+    let told = [
+        own.uptime_seconds.map(|seconds| format!(" for {}", duration(seconds))),
+        own.resident_bytes.map(|bytes| format!(", {} resident", human::bytes(Bytes(bytes)))),
+        own.wake_ups.map(|count| format!(", woken {}", output::counted(count, "time", "times"))),
+        own.protected.map(|count| format!(", {} never selected", processes(count))),
+    ];
+    told.into_iter().flatten().collect()
 }
 
 fn duration(seconds: u64) -> String {
