@@ -30,37 +30,31 @@ struct Case {
     huge: bool,
 }
 
-const CASES: [Case; 3] = [
-    Case {
-        name: "4KiB",
-        kills: (500, 5),
-        hard_bytes: 8 * MIB,
-        approach_bytes: 7 * MIB,
-        threads: 1,
-        huge: false,
-    },
-    Case {
-        name: "huge",
-        kills: (100, 2),
-        hard_bytes: 32 * MIB,
-        approach_bytes: 24 * MIB,
-        threads: 1,
-        huge: true,
-    },
-    Case {
-        name: "8-threads",
-        kills: (100, 2),
-        hard_bytes: 8 * MIB,
-        approach_bytes: 4 * MIB,
-        threads: 8,
-        huge: false,
-    },
-];
+const SMALL: Case = Case {
+    name: "4KiB",
+    kills: (500, 5),
+    hard_bytes: 8 * MIB,
+    approach_bytes: 7 * MIB,
+    threads: 1,
+    huge: false,
+};
+
+const HUGE: Case = Case {
+    name: "huge",
+    kills: (100, 2),
+    hard_bytes: 32 * MIB,
+    approach_bytes: 24 * MIB,
+    huge: true,
+    ..SMALL
+};
+
+const THREADS: Case =
+    Case { name: "8-threads", kills: (100, 2), approach_bytes: 4 * MIB, threads: 8, ..SMALL };
 
 /// Runs all cases.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {
     let mut guard = start(Triggers::All)?;
-    for case in CASES.iter().filter(|case| options.wants(case.name)) {
+    for case in [SMALL, HUGE, THREADS].iter().filter(|case| options.wants(case.name)) {
         kill_often(options, guard.as_mut(), case, report)?;
     }
     if options.wants(sleeper::CASE) {

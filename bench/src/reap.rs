@@ -38,19 +38,18 @@ struct Case {
     rounds: (usize, usize),
 }
 
+const FREE: Case =
+    Case { name: "unthrottled", throttle: Throttle::None, loaded: false, bytes: 1024 * MIB, rounds: (15, 2) };
+const LOADED: Case =
+    Case { name: "unthrottled, loaded", loaded: true, bytes: 256 * MIB, rounds: (7, 1), ..FREE };
+
 const CASES: [Case; 6] = [
-    Case { name: "unthrottled", throttle: Throttle::None, loaded: false, bytes: 1024 * MIB, rounds: (15, 2) },
-    Case {
-        name: "unthrottled, loaded",
-        throttle: Throttle::None,
-        loaded: true,
-        bytes: 256 * MIB,
-        rounds: (7, 1),
-    },
-    Case { name: "SCHED_IDLE", throttle: Throttle::Idle, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
-    Case { name: "nice 19", throttle: Throttle::Nice, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
-    Case { name: "least share", throttle: Throttle::Shares, loaded: true, bytes: 256 * MIB, rounds: (7, 1) },
-    Case { name: "1 % quota", throttle: Throttle::Quota, loaded: false, bytes: 256 * MIB, rounds: (7, 1) },
+    FREE,
+    LOADED,
+    Case { name: "SCHED_IDLE", throttle: Throttle::Idle, ..LOADED },
+    Case { name: "nice 19", throttle: Throttle::Nice, ..LOADED },
+    Case { name: "least share", throttle: Throttle::Shares, ..LOADED },
+    Case { name: "1 % quota", throttle: Throttle::Quota, loaded: false, ..LOADED },
 ];
 
 /// Victims that others sleep beside.

@@ -4,6 +4,7 @@
 use super::{
     DEFAULTS, OFF, SLOW_BYTES_A_SECOND, Stage,
     segment::{Course, START_PATIENCE, Segment, Taken},
+    tunables,
 };
 use crate::{
     error::BenchError,
@@ -24,29 +25,9 @@ struct Way {
 const CACHED: Way = Way { name: "cached", settings: &OFF, peer: false, pressed: false };
 const UNPROTECTED: Way = Way { name: "unprotected", settings: &OFF, peer: false, pressed: true };
 const PROTECTED: Way = Way { name: "protected", settings: &DEFAULTS, peer: false, pressed: true };
-const SOFT: Way = Way {
-    name: "protected, clean_low_ratio 15",
-    settings: &[
-        ("workingset_protection", 1),
-        ("anon_min_ratio", 15),
-        ("clean_min_ratio", 15),
-        ("clean_low_ratio", 15),
-    ],
-    peer: false,
-    pressed: true,
-};
-const WIDE: Way = Way {
-    name: "protected, clean_min_ratio 30",
-    settings: &[
-        ("workingset_protection", 1),
-        ("anon_min_ratio", 15),
-        ("clean_min_ratio", 30),
-        ("clean_low_ratio", 0),
-    ],
-    peer: false,
-    pressed: true,
-};
-const PEER: Way = Way { name: "vmtouch -l", settings: &OFF, peer: true, pressed: true };
+const SOFT: Way = Way { name: "protected, clean_low_ratio 15", settings: &tunables(15, 15, 15), ..PROTECTED };
+const WIDE: Way = Way { name: "protected, clean_min_ratio 30", settings: &tunables(15, 30, 0), ..PROTECTED };
+const PEER: Way = Way { name: "vmtouch -l", peer: true, ..UNPROTECTED };
 
 impl Way {
     fn needs_guard(&self) -> bool {
@@ -66,34 +47,30 @@ struct Case {
     ways: &'static [Way],
 }
 
+const DEMO: Case = Case {
+    name: "demo, disk as it is",
+    slow: false,
+    large: false,
+    starting: false,
+    ways: &[CACHED, UNPROTECTED, PROTECTED, SOFT, PEER],
+};
+
 const CASES: [Case; 4] = [
-    Case {
-        name: "demo, disk as it is",
-        slow: false,
-        large: false,
-        starting: false,
-        ways: &[CACHED, UNPROTECTED, PROTECTED, SOFT, PEER],
-    },
-    Case {
-        name: "demo, 150 MB/s",
-        slow: true,
-        large: false,
-        starting: false,
-        ways: &[CACHED, UNPROTECTED, PROTECTED, SOFT, PEER],
-    },
+    DEMO,
+    Case { name: "demo, 150 MB/s", slow: true, ..DEMO },
     Case {
         name: "start, 150 MB/s",
         slow: true,
-        large: false,
         starting: true,
         ways: &[CACHED, UNPROTECTED, PROTECTED, WIDE, PEER],
+        ..DEMO
     },
     Case {
         name: "larger, 150 MB/s",
         slow: true,
         large: true,
-        starting: false,
         ways: &[CACHED, UNPROTECTED, PROTECTED],
+        ..DEMO
     },
 ];
 

@@ -1,13 +1,12 @@
 //! A task that fits once the soft tier is released: does it live?
 
-use super::{OFF, Stage, segment::STARTER_UID};
+use super::{OFF, Stage, segment::STARTER_UID, tunables};
 use crate::{child::STEP, error::BenchError, report::BenchReport};
 
 const CASE: &str = "fits once released";
 
 /// No hard tier and no floor: only what is released stands in the way.
-const SOFT_ONLY: [(&str, u64); 4] =
-    [("workingset_protection", 1), ("anon_min_ratio", 0), ("clean_min_ratio", 0), ("clean_low_ratio", 40)];
+const SOFT_ONLY: [(&str, u64); 4] = tunables(0, 0, 40);
 
 /// Runs it, and the same with a peer that releases nothing.
 pub(super) fn run(stage: &mut Stage<'_>, report: &mut BenchReport) -> Result<(), BenchError> {

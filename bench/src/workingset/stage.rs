@@ -18,9 +18,18 @@ pub(super) const MIB: u64 = 1 << 20;
 /// An ordinary disk.
 pub(super) const SLOW_BYTES_A_SECOND: u64 = 150_000_000;
 
+/// Protection with these ratios.
+pub(super) const fn tunables(anon: u64, clean_min: u64, clean_low: u64) -> [(&'static str, u64); 4] {
+    [
+        ("workingset_protection", 1),
+        ("anon_min_ratio", anon),
+        ("clean_min_ratio", clean_min),
+        ("clean_low_ratio", clean_low),
+    ]
+}
+
 /// The tunables of le9uo, as they are by default.
-pub(super) const DEFAULTS: [(&str, u64); 4] =
-    [("workingset_protection", 1), ("anon_min_ratio", 15), ("clean_min_ratio", 15), ("clean_low_ratio", 0)];
+pub(super) const DEFAULTS: [(&str, u64); 4] = tunables(15, 15, 0);
 
 pub(super) const OFF: [(&str, u64); 1] = [("workingset_protection", 0)];
 
