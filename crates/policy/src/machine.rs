@@ -8,7 +8,7 @@ use crate::{
     reading::Reading,
     reason::Reason,
     selection::{Candidate, Decision, Shortlist, select as select_victims},
-    units::{Bytes, Nanos, PageSize, Pages},
+    units::{self, Bytes, Nanos, PageSize, Pages},
     victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
 };
 
@@ -348,9 +348,7 @@ impl Facts {
 
 /// So many permille of a size, rounded down; the whole above 1000.
 fn part(whole: Bytes, Permille(permille): Permille) -> Bytes {
-    let product = u128::from(whole.0).saturating_mul(u128::from(permille));
-    let part = product.checked_div(1000).and_then(|part| u64::try_from(part).ok());
-    Bytes(part.map_or(whole.0, |part| part.min(whole.0)))
+    Bytes(units::part(whole.0, permille.into(), 1000).unwrap_or(whole.0)).min(whole)
 }
 
 #[cfg(test)]

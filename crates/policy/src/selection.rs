@@ -9,7 +9,7 @@ use crate::{
     reading::Reading,
     reason::Reason,
     reservation::Tier,
-    units::{Nanos, Pages, Pid, Uid},
+    units::{Nanos, Pages, Pid, Uid, part},
     victim::VictimId,
 };
 use core::cmp::Ordering;
@@ -241,9 +241,7 @@ pub fn own_share(mapped: Pages, machine: Option<Pages>, mapped_by_all: Pages) ->
     let Some(machine) = machine.filter(|machine| *machine < mapped_by_all) else {
         return mapped;
     };
-    let product = u128::from(mapped.0).saturating_mul(u128::from(machine.0));
-    let share = product.checked_div(u128::from(mapped_by_all.0)).and_then(|share| u64::try_from(share).ok());
-    Pages(share.unwrap_or(mapped.0))
+    Pages(part(mapped.0, machine.0, mapped_by_all.0).unwrap_or(mapped.0))
 }
 
 /// [`rank`] without those that `skip` holds for.

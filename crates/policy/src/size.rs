@@ -3,7 +3,10 @@
 //! A percentage stays a percentage until it is resolved, so that a line of `25%` means a quarter of whatever RAM the
 //! machine has when it boots.
 
-use crate::{human, units::Bytes};
+use crate::{
+    human,
+    units::{Bytes, part},
+};
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize, de};
@@ -62,11 +65,9 @@ impl Size {
     pub fn resolve(self, mem_total: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
+            // A share fits the number that its whole fits, which is its upper bound.
             Self::OfRam(share) => {
-                let product = u128::from(mem_total.0).saturating_mul(u128::from(share.0));
-                let part = product.checked_div(u128::from(WHOLE)).and_then(|part| u64::try_from(part).ok());
-                // A share of a u64 fits a u64, so the fallback cannot be reached; the whole is its upper bound.
-                Bytes(part.unwrap_or(mem_total.0))
+                Bytes(part(mem_total.0, share.0.into(), WHOLE.into()).unwrap_or(mem_total.0))
             }
         }
     }

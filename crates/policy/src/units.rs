@@ -58,6 +58,13 @@ macro_rules! measure {
 
 measure!(Pages Bytes Nanos);
 
+/// `whole * share / of`, rounded down; `None` where `of` is 0 or that is too large for a number.
+#[must_use]
+pub fn part(whole: u64, share: u64, of: u64) -> Option<u64> {
+    let product = u128::from(whole).saturating_mul(u128::from(share));
+    product.checked_div(u128::from(of)).and_then(|part| u64::try_from(part).ok())
+}
+
 /// The machine's page size, as a shift (12 for 4 KiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageSize {

@@ -7,7 +7,7 @@
 use crate::{
     human,
     size::{Permyriad, Size},
-    units::Bytes,
+    units::{Bytes, part},
 };
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
@@ -27,7 +27,7 @@ pub const SLICE_STEP: Bytes = Bytes(1 << 20);
 const AUTO_PARTS: u64 = 4;
 
 /// One hundred percent in [`Permyriad`].
-const WHOLE: u128 = 10_000;
+const WHOLE: u64 = 10_000;
 
 /// Room between the line and `memory.max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +47,8 @@ impl Headroom {
         let room = match self {
             Self::Auto => Bytes(line.0.checked_div(AUTO_PARTS).unwrap_or(0)).max(HEADROOM_AUTO_MIN),
             Self::Bytes(bytes) => bytes,
-            Self::OfLine(share) => {
-                let product = u128::from(line.0).saturating_mul(u128::from(share.get()));
-                let part = product.checked_div(WHOLE).and_then(|part| u64::try_from(part).ok());
-                // At most 100 % of a u64: the fallback cannot be reached, and the whole is its upper bound.
-                Bytes(part.unwrap_or(line.0))
-            }
+            // At most all of it.
+            Self::OfLine(share) => Bytes(part(line.0, share.get().into(), WHOLE).unwrap_or(line.0)),
         };
         room.max(HEADROOM_MIN)
     }

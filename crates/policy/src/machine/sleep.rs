@@ -1,6 +1,6 @@
 //! How long the machine guard may sleep: no longer than memory and swap take to fill at the fastest rate seen.
 
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, part};
 
 /// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
 const MEMORY_FILL_BYTES_PER_SECOND: u64 = 6000 << 20;
@@ -30,7 +30,5 @@ pub(super) fn until(sleep: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos 
 }
 
 fn fill_ns(headroom: Bytes, bytes_per_second: u64) -> u64 {
-    let product = u128::from(headroom.0).saturating_mul(1_000_000_000);
-    let time = product.checked_div(u128::from(bytes_per_second)).and_then(|time| u64::try_from(time).ok());
-    time.unwrap_or(u64::MAX)
+    part(headroom.0, 1_000_000_000, bytes_per_second).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,10 @@
 //! The four tunables, by le9uo's names, with its ranges and defaults.
 
 use super::Budget;
-use crate::{human, units::Pages};
+use crate::{
+    human,
+    units::{Pages, part},
+};
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -27,8 +30,7 @@ impl Ratio {
     /// So much of `whole`, rounded down.
     #[must_use]
     pub fn of(self, whole: Pages) -> Pages {
-        let part = u128::from(whole.0).saturating_mul(u128::from(self.0)).checked_div(100).unwrap_or(0);
-        Pages(u64::try_from(part).unwrap_or(whole.0).min(whole.0))
+        Pages(part(whole.0, self.0.into(), 100).unwrap_or(whole.0)).min(whole)
     }
 }
 
