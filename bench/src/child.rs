@@ -235,7 +235,10 @@ pub(crate) fn end(child: &mut Child, pidfd: &PidFd, within: Duration) {
 }
 
 /// Waits until the descriptor is readable (a pidfd: until the process is dead, a pipe: also when it is closed).
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
+///
+/// # Errors
+/// It cannot be polled.
+pub fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());

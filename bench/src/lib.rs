@@ -37,7 +37,7 @@ mod tmalloc;
 mod workingset;
 mod workload;
 
-pub use child::Workload;
+pub use child::{Workload, wait_readable};
 pub use error::BenchError;
 pub use guarded::{Guarded, PrivateDaemon, Starter, Triggers};
 pub use options::{Options, QUIET};

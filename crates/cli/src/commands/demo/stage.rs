@@ -5,12 +5,10 @@ use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
 };
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-};
+use plimsoll_bench::wait_readable;
 use std::{
     io::Write,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -68,23 +66,14 @@ impl<'a> Stage<'a> {
 
     /// Waits so long, unless a signal comes.
     pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
-        let until = Instant::now() + time;
-        loop {
-            if self.began.elapsed() > WATCHDOG {
-                return Err(Failure::failed(
-                    "the demo took too long and was given up; is the machine very busy?",
-                ));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            let mut signals = [PollFd::new(&self.signals, PollFlags::IN)];
-            match poll(&mut signals, Timespec::try_from(left).ok().as_ref()) {
-                Ok(0) if left.is_zero() => return Ok(()),
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => {
-                    return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
-                }
-                Err(errno) => return Err(Failure::failed(format_args!("cannot wait: {errno}"))),
-            }
+        if self.began.elapsed() > WATCHDOG {
+            return Err(Failure::failed(
+                "the demo took too long and was given up; is the machine very busy?",
+            ));
         }
+        if wait_readable(self.signals.as_fd(), time).map_err(Failure::failed)? {
+            return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
+        }
+        Ok(())
     }
 }
