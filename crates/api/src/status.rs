@@ -1,4 +1,4 @@
-//! What `status --json` prints (DESIGN section 6), and what the clients read back.
+//! What `status --json` prints, and what the clients read back.
 //!
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 

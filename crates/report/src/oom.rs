@@ -39,7 +39,7 @@ texts! {
         /// A person at the keyboard, or whoever wrote `f` to `/proc/sysrq-trigger`.
         Sysrq = "sysrq",
     }
-    /// The word in JSON (DESIGN section 6).
+    /// The word in JSON.
     fn name
 }
 

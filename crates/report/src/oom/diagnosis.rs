@@ -27,7 +27,7 @@ texts! {
         /// The report does not say, or its numbers show no shortage.
         Unknown = "unknown",
     }
-    /// The word in JSON (DESIGN section 6).
+    /// The word in JSON.
     fn name, Display
 }
 
