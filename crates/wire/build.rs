@@ -1,6 +1,17 @@
 //! Turns the wire headers into Rust, so that the layout is written once, in C.
 
+use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use std::{env, error::Error, path::PathBuf};
+
+/// Every structure is numbers and bytes without gaps: it may be read from any bytes as long, and written as them.
+#[derive(Debug)]
+struct PlainData;
+
+impl ParseCallbacks for PlainData {
+    fn add_derives(&self, _info: &DeriveInfo<'_>) -> Vec<String> {
+        ["FromBytes", "IntoBytes", "Immutable"].map(|name| format!("zerocopy::{name}")).to_vec()
+    }
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wire = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/wire");
@@ -14,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .allowlist_var("PLIMSOLL_.*")
         .use_core()
         .derive_default(true)
+        .parse_callbacks(Box::new(PlainData))
         // Its arrays are longer than those that have a Default of their own; bindgen would write unsafe code.
         .no_default("plimsoll_record")
         .no_default("plimsoll_marked")

@@ -1,11 +1,10 @@
 //! Records of the programs at `oom/mark_victim`: whom the kernel's OOM killer marked. Checked before anything believes them.
 
 use crate::{
-    abi,
-    task::{self, Looseness, TaskError, TaskFacts},
+    RecordError, abi, read,
+    task::{self, Looseness, TaskFacts},
     text::{Comm, Printable},
 };
-use core::mem::offset_of;
 use plimsoll_policy::units::{Nanos, Pid, Uid};
 
 #[cfg(test)]
@@ -13,8 +12,6 @@ mod tests;
 
 /// Bytes of one record.
 pub const MARKED_BYTES: usize = size_of::<abi::plimsoll_marked>();
-
-const PATH_BYTES: usize = abi::PLIMSOLL_CGROUP_PATH_BYTES as usize;
 
 /// One process that the kernel's OOM killer marked: killed, or found on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,62 +45,38 @@ pub struct Invoker {
     pub comm: Comm,
 }
 
-macro_rules! number {
-    ($type:ty, $bytes:expr, $field:ident) => {
-        $bytes
-            .get(offset_of!(abi::plimsoll_marked, $field)..)
-            .and_then(|rest| rest.first_chunk().copied())
-            .map(<$type>::from_ne_bytes)
-    };
-}
-
 /// Decodes one record.
 ///
 /// # Errors
-/// [`TaskError`] when no process can be like that; the caller counts and drops it.
-pub fn decode(bytes: &[u8], looseness: Looseness) -> Result<Marked, TaskError> {
-    if bytes.len() != MARKED_BYTES {
-        return Err(TaskError::Length(bytes.len()));
+/// [`RecordError`] when no process can be like that; the caller counts and drops it.
+pub fn decode(bytes: &[u8], looseness: Looseness) -> Result<Marked, RecordError> {
+    const WHAT: &str = "a record of a victim";
+    let record: abi::plimsoll_marked = read(WHAT, bytes)?;
+    let impossible = |field| RecordError::Field { what: WHAT, field };
+    if record.flags & !abi::PLIMSOLL_MARKED_FLAGS != 0 {
+        return Err(impossible("flag"));
     }
-    let short = || TaskError::Length(bytes.len());
-    let flags = number!(u32, bytes, flags).ok_or_else(short)?;
-    if flags & !abi::PLIMSOLL_MARKED_FLAGS != 0 {
-        return Err(TaskError::Field("flag"));
+    if record.thread == 0 {
+        return Err(impossible("number"));
     }
-    let thread = number!(u32, bytes, thread).ok_or_else(short)?;
-    if thread == 0 {
-        return Err(TaskError::Field("number"));
-    }
-    let victim = if flags & abi::PLIMSOLL_MARKED_KNOWN == 0 {
-        None
-    } else {
-        let start = offset_of!(abi::plimsoll_marked, victim);
-        let end = start.saturating_add(size_of::<abi::plimsoll_task>());
-        Some(task::decode(bytes.get(start..end).ok_or_else(short)?, looseness)?)
-    };
-    let names = name(bytes, offset_of!(abi::plimsoll_marked, path), PATH_BYTES).ok_or_else(short)?;
-    let length = number!(u32, bytes, path_bytes).ok_or_else(short)?;
-    let names = names.get(..length as usize).ok_or(TaskError::Field("path"))?;
-    let comm = offset_of!(abi::plimsoll_marked, invoker_comm);
-    let comm = name(bytes, comm, abi::PLIMSOLL_TASK_COMM_BYTES as usize).ok_or_else(short)?;
+    let has = |flag: u32| record.flags & flag != 0;
+    let known = has(abi::PLIMSOLL_MARKED_KNOWN);
+    let victim = known.then(|| task::check(&record.victim, looseness)).transpose()?;
+    let names = record.path.get(..record.path_bytes as usize).ok_or(impossible("path"))?;
     Ok(Marked {
-        time: Nanos(number!(u64, bytes, time_ns).ok_or_else(short)?),
-        number: number!(u64, bytes, number).ok_or_else(short)?,
-        thread: Pid(thread),
-        cgroup: victim.and_then(|_| path(names, flags & abi::PLIMSOLL_MARKED_PATH_CUT != 0)),
+        time: Nanos(record.time_ns),
+        number: record.number,
+        thread: Pid(record.thread),
+        cgroup: victim.and_then(|_| path(names, has(abi::PLIMSOLL_MARKED_PATH_CUT))),
         victim,
-        exiting: flags & abi::PLIMSOLL_MARKED_EXITING != 0,
+        exiting: has(abi::PLIMSOLL_MARKED_EXITING),
         invoker: Invoker {
-            pid: Pid(number!(u32, bytes, invoker).ok_or_else(short)?),
-            thread: Pid(number!(u32, bytes, invoker_thread).ok_or_else(short)?),
-            uid: Uid(number!(u32, bytes, invoker_uid).ok_or_else(short)?),
-            comm: Comm::from_bytes(comm),
+            pid: Pid(record.invoker),
+            thread: Pid(record.invoker_thread),
+            uid: Uid(record.invoker_uid),
+            comm: Comm::from_bytes(&record.invoker_comm),
         },
     })
-}
-
-fn name(bytes: &[u8], start: usize, length: usize) -> Option<&[u8]> {
-    bytes.get(start..start.checked_add(length)?)
 }
 
 /// The names, the innermost first, as a path; what is missing at its beginning is shown as `...`.

@@ -1,28 +1,18 @@
 //! Records of the ring buffer, checked before anything believes them.
 
 use crate::{
-    abi,
+    RecordError, abi, pages, read,
     text::{Printable, printable_cmdline},
 };
 use plimsoll_policy::{
     selection::Weight,
     units::{Nanos, Pages, Pid, Uid},
 };
-use thiserror::Error;
 
 #[cfg(test)]
 mod tests;
 
-/// A record that was not one of ours, or not of this schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum RecordError {
-    /// Not as long as a record.
-    #[error("a record of {0} bytes, expected {expected}", expected = size_of::<abi::plimsoll_record>())]
-    Length(usize),
-    /// A kind this version does not know.
-    #[error("a record of unknown kind {0}")]
-    Kind(u32),
-}
+const WHAT: &str = "a record";
 
 /// What the kernel side reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,25 +101,6 @@ pub struct RecordProcess {
     pub cmdline: Option<String>,
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    bytes.get(offset..offset.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    bytes.get(offset..offset.checked_add(8)?)?.try_into().ok().map(u64::from_ne_bytes)
-}
-
-macro_rules! field {
-    ($read:ident, $bytes:expr, $field:ident) => {
-        $read($bytes, core::mem::offset_of!(abi::plimsoll_record, $field))
-    };
-}
-
-fn pages(raw: u64) -> Pages {
-    // The programs count in signed numbers: a charge and a release seen in the other order dip below 0.
-    Pages(u64::try_from(raw.cast_signed()).unwrap_or_default())
-}
-
 fn kind(raw: u32) -> Result<RecordKind, RecordError> {
     match raw {
         abi::PLIMSOLL_RECORD_EXACT => Ok(RecordKind::Exact),
@@ -141,7 +112,7 @@ fn kind(raw: u32) -> Result<RecordKind, RecordError> {
         abi::PLIMSOLL_RECORD_NOTIFY => Ok(RecordKind::Notify),
         abi::PLIMSOLL_RECORD_COPIES => Ok(RecordKind::Copies),
         abi::PLIMSOLL_RECORD_JUDGE => Ok(RecordKind::Judge),
-        other => Err(RecordError::Kind(other)),
+        _ => Err(RecordError::Field { what: WHAT, field: "kind" }),
     }
 }
 
@@ -151,62 +122,42 @@ fn kind(raw: u32) -> Result<RecordKind, RecordError> {
 /// [`RecordError`] when the bytes are no record of this schema; the caller counts and drops it.
 pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     // The ring buffer rounds a record's length up to 8 bytes; ours is a multiple of 8.
-    if bytes.len() != size_of::<abi::plimsoll_record>() {
-        return Err(RecordError::Length(bytes.len()));
-    }
-    decode_fields(bytes).ok_or(RecordError::Length(bytes.len()))?
-}
-
-fn decode_fields(bytes: &[u8]) -> Option<Result<Record, RecordError>> {
-    let kind = match kind(field!(u32_at, bytes, kind)?) {
-        Ok(kind) => kind,
-        Err(error) => return Some(Err(error)),
-    };
-    let flags = field!(u32_at, bytes, flags)?;
-    let signal_ns = field!(u64_at, bytes, signal_ns)?;
-    let signal_error = field!(u32_at, bytes, signal_error)?.cast_signed();
-    Some(Ok(Record {
-        kind,
-        time: Nanos(field!(u64_at, bytes, time_ns)?),
-        signal_time: (signal_ns != 0).then_some(Nanos(signal_ns)),
-        uid: Uid(field!(u32_at, bytes, uid)?),
-        usage: pages(field!(u64_at, bytes, usage_pages)?),
-        hard: pages(field!(u64_at, bytes, hard_pages)?),
-        effective: pages(field!(u64_at, bytes, effective_pages)?),
-        dying: pages(field!(u64_at, bytes, dying_pages)?),
-        charged: pages(field!(u64_at, bytes, delta_pages)?),
-        process: decode_process(bytes, flags)?,
-        signal: field!(u32_at, bytes, signal)?,
-        signal_errno: (signal_error != 0).then(|| signal_error.saturating_neg()),
-        largest: flags & abi::PLIMSOLL_RECORD_LARGEST != 0,
-        other: flags & abi::PLIMSOLL_RECORD_OTHER != 0,
-        unanswered: flags & abi::PLIMSOLL_RECORD_UNANSWERED != 0,
-        mm_shared: flags & abi::PLIMSOLL_RECORD_MM_SHARED != 0,
-        turned_away: flags & abi::PLIMSOLL_RECORD_TURNED_AWAY != 0,
-        no_grace: flags & abi::PLIMSOLL_RECORD_NO_GRACE != 0,
-    }))
-}
-
-fn decode_process(bytes: &[u8], flags: u32) -> Option<RecordProcess> {
-    let comm_at = core::mem::offset_of!(abi::plimsoll_record, comm);
-    let comm = bytes.get(comm_at..comm_at.checked_add(abi::PLIMSOLL_COMM_BYTES as usize)?)?;
-    let comm_bytes = comm.split(|byte| *byte == 0).next()?;
-    let args_at = core::mem::offset_of!(abi::plimsoll_record, args);
-    let filled = usize::try_from(field!(u32_at, bytes, args_bytes)?).ok()?;
-    let args = bytes.get(args_at..args_at.checked_add(filled.min(abi::PLIMSOLL_ARGS_BYTES as usize))?)?;
-    let cgroup_id = field!(u64_at, bytes, cgroup_id)?;
-    let own = flags & abi::PLIMSOLL_RECORD_REMOTE == 0;
-    Some(RecordProcess {
-        mm: field!(u64_at, bytes, mm)?,
-        pid: Pid(field!(u32_at, bytes, tgid)?),
-        start_ns: field!(u64_at, bytes, start_ns)?,
-        pages: pages(field!(u64_at, bytes, mm_pages)?),
-        weight: u16::try_from(field!(u32_at, bytes, weight)?)
-            .ok()
-            .and_then(Weight::from_permille)
-            .unwrap_or_default(),
-        cgroup_id: (cgroup_id != 0).then_some(cgroup_id),
-        comm: own.then(|| Printable(comm_bytes).to_string()),
-        cmdline: if own { printable_cmdline(args) } else { None },
+    let record: abi::plimsoll_record = read(WHAT, bytes)?;
+    let has = |flag: u32| record.flags & flag != 0;
+    Ok(Record {
+        kind: kind(record.kind)?,
+        time: Nanos(record.time_ns),
+        signal_time: (record.signal_ns != 0).then_some(Nanos(record.signal_ns)),
+        uid: Uid(record.uid),
+        usage: pages(record.usage_pages),
+        hard: pages(record.hard_pages),
+        effective: pages(record.effective_pages),
+        dying: pages(record.dying_pages),
+        charged: pages(record.delta_pages),
+        process: process(&record),
+        signal: record.signal,
+        signal_errno: (record.signal_error != 0).then(|| record.signal_error.saturating_neg()),
+        largest: has(abi::PLIMSOLL_RECORD_LARGEST),
+        other: has(abi::PLIMSOLL_RECORD_OTHER),
+        unanswered: has(abi::PLIMSOLL_RECORD_UNANSWERED),
+        mm_shared: has(abi::PLIMSOLL_RECORD_MM_SHARED),
+        turned_away: has(abi::PLIMSOLL_RECORD_TURNED_AWAY),
+        no_grace: has(abi::PLIMSOLL_RECORD_NO_GRACE),
     })
+}
+
+fn process(record: &abi::plimsoll_record) -> RecordProcess {
+    let comm = record.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    let args = record.args.get(..record.args_bytes as usize).unwrap_or(&record.args);
+    let own = record.flags & abi::PLIMSOLL_RECORD_REMOTE == 0;
+    RecordProcess {
+        mm: record.mm,
+        pid: Pid(record.tgid),
+        start_ns: record.start_ns,
+        pages: pages(record.mm_pages),
+        weight: u16::try_from(record.weight).ok().and_then(Weight::from_permille).unwrap_or_default(),
+        cgroup_id: (record.cgroup_id != 0).then_some(record.cgroup_id),
+        comm: own.then(|| Printable(comm).to_string()),
+        cmdline: if own { printable_cmdline(args) } else { None },
+    }
 }

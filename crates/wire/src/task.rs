@@ -1,12 +1,13 @@
 //! Records of the selection programs: one process each, with what a victim is selected by. Checked before anything believes
 //! them.
 
-use crate::{abi, text::Comm};
+use crate::{RecordError, abi, pages, read, text::Comm};
 use plimsoll_policy::units::{Bytes, Pages, Pid, Uid};
-use thiserror::Error;
 
 #[cfg(test)]
 mod tests;
+
+const WHAT: &str = "a task record";
 
 /// A page count is folded into the shared one when a CPU's remainder reaches `percpu_counter_batch`, which is twice the CPUs
 /// that run and at least this (`compute_batch_value`, lib/percpu_counter.c, 6.2 to 7.2).
@@ -18,17 +19,6 @@ const CACHED_FAULTS: u32 = 66;
 
 /// Pages of a file or of shared memory that one fault maps at most (`fault_around_bytes`, 64 KiB of 4 KiB pages).
 const AROUND_PAGES: u32 = 16;
-
-/// Bytes that are no record of these programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum TaskError {
-    /// Not as long as a record.
-    #[error("a task record of {0} bytes, expected {expected}", expected = size_of::<abi::plimsoll_task>())]
-    Length(usize),
-    /// A field that no process can have.
-    #[error("a task record with an impossible {0}")]
-    Field(&'static str),
-}
 
 /// How far approximate counts may be off, by how this kernel counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,74 +152,51 @@ impl TaskFacts {
     }
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    bytes.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes)
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    bytes.get(offset..)?.first_chunk().copied().map(u64::from_ne_bytes)
-}
-
-macro_rules! field {
-    ($read:ident, $bytes:expr, $field:ident) => {
-        $read($bytes, core::mem::offset_of!(abi::plimsoll_task, $field))
-    };
-}
-
 /// Decodes one record of a sweep or a measurement.
 ///
 /// # Errors
-/// [`TaskError`] when no process can be like that; the caller counts and drops it.
-pub fn decode(bytes: &[u8], looseness: Looseness) -> Result<TaskFacts, TaskError> {
-    if bytes.len() != size_of::<abi::plimsoll_task>() {
-        return Err(TaskError::Length(bytes.len()));
-    }
-    let facts = decode_fields(bytes, looseness).ok_or(TaskError::Length(bytes.len()))?;
-    let flags = field!(u32_at, bytes, flags).unwrap_or(u32::MAX);
+/// [`RecordError`] when no process can be like that; the caller counts and drops it.
+pub fn decode(bytes: &[u8], looseness: Looseness) -> Result<TaskFacts, RecordError> {
+    check(&read(WHAT, bytes)?, looseness)
+}
+
+/// As [`decode`], of a record that is part of another.
+///
+/// # Errors
+/// As [`decode`].
+pub fn check(task: &abi::plimsoll_task, looseness: Looseness) -> Result<TaskFacts, RecordError> {
     let impossible = [
-        ("number", facts.pid.0 == 0),
-        ("memory", facts.mm == 0),
-        ("oom_score_adj", !(-1000..=1000).contains(&facts.oom_score_adj)),
-        ("flag", flags & !abi::PLIMSOLL_TASK_FLAGS != 0),
+        ("number", task.tgid == 0),
+        ("memory", task.mm == 0),
+        ("oom_score_adj", !(-1000..=1000).contains(&task.oom_score_adj)),
+        ("flag", task.flags & !abi::PLIMSOLL_TASK_FLAGS != 0),
     ];
-    match impossible.into_iter().find(|(_, wrong)| *wrong) {
-        Some((name, _)) => Err(TaskError::Field(name)),
-        None => Ok(facts),
+    if let Some((field, _)) = impossible.into_iter().find(|(_, wrong)| *wrong) {
+        return Err(RecordError::Field { what: WHAT, field });
     }
-}
-
-fn count(bytes: &[u8], member: u32) -> Option<Pages> {
-    let place = (member as usize).checked_mul(size_of::<i64>())?;
-    let offset = core::mem::offset_of!(abi::plimsoll_task, pages).checked_add(place)?;
-    Some(Pages(u64::try_from(u64_at(bytes, offset)?.cast_signed()).unwrap_or_default()))
-}
-
-fn decode_fields(bytes: &[u8], looseness: Looseness) -> Option<TaskFacts> {
-    let flags = field!(u32_at, bytes, flags)?;
-    let has = |flag: u32| flags & flag != 0;
-    let (threads, mm_users) = (field!(u32_at, bytes, threads)?, field!(u32_at, bytes, mm_users)?);
-    let comm = bytes.get(core::mem::offset_of!(abi::plimsoll_task, comm)..)?;
-    Some(TaskFacts {
-        pid: Pid(field!(u32_at, bytes, tgid)?),
-        start_ns: field!(u64_at, bytes, start_ns)?,
-        parent: Pid(field!(u32_at, bytes, parent)?),
-        uid: Uid(field!(u32_at, bytes, uid)?),
-        mm: field!(u64_at, bytes, mm)?,
-        cgroup_id: field!(u64_at, bytes, cgroup_id)?,
-        anonymous: count(bytes, abi::PLIMSOLL_MEMBER_ANON)?,
-        swapped: count(bytes, abi::PLIMSOLL_MEMBER_SWAP)?,
-        shared: count(bytes, abi::PLIMSOLL_MEMBER_SHMEM)?,
-        file: count(bytes, abi::PLIMSOLL_MEMBER_FILE)?,
+    let has = |flag: u32| task.flags & flag != 0;
+    let count = |member: u32| pages(task.pages.get(member as usize).copied().unwrap_or_default());
+    Ok(TaskFacts {
+        pid: Pid(task.tgid),
+        start_ns: task.start_ns,
+        parent: Pid(task.parent),
+        uid: Uid(task.uid),
+        mm: task.mm,
+        cgroup_id: task.cgroup_id,
+        anonymous: count(abi::PLIMSOLL_MEMBER_ANON),
+        swapped: count(abi::PLIMSOLL_MEMBER_SWAP),
+        shared: count(abi::PLIMSOLL_MEMBER_SHMEM),
+        file: count(abi::PLIMSOLL_MEMBER_FILE),
         errors: if has(abi::PLIMSOLL_TASK_EXACT) {
-            looseness.errors_left(mm_users, threads)
+            looseness.errors_left(task.mm_users, task.threads)
         } else {
-            looseness.errors(mm_users.max(threads))
+            looseness.errors(task.mm_users.max(task.threads))
         },
-        mapped: Pages(field!(u64_at, bytes, mapped_pages)?),
-        table_bytes: Bytes(field!(u64_at, bytes, table_bytes)?),
-        oom_score_adj: field!(u32_at, bytes, oom_score_adj)?.cast_signed(),
-        threads,
-        mm_users,
+        mapped: Pages(task.mapped_pages),
+        table_bytes: Bytes(task.table_bytes),
+        oom_score_adj: task.oom_score_adj,
+        threads: task.threads,
+        mm_users: task.mm_users,
         dying: has(abi::PLIMSOLL_TASK_DYING),
         dumping: has(abi::PLIMSOLL_TASK_DUMPING),
         leader_exited: has(abi::PLIMSOLL_TASK_LEADER_EXITED),
@@ -237,7 +204,7 @@ fn decode_fields(bytes: &[u8], looseness: Looseness) -> Option<TaskFacts> {
         stopped: has(abi::PLIMSOLL_TASK_STOPPED),
         oom_victim: has(abi::PLIMSOLL_TASK_OOM_VICTIM),
         vfork_child: has(abi::PLIMSOLL_TASK_VFORK_CHILD),
-        execs: field!(u32_at, bytes, execs)?,
-        comm: Comm::from_bytes(comm.get(..abi::PLIMSOLL_TASK_COMM_BYTES as usize)?),
+        execs: task.execs,
+        comm: Comm::from_bytes(&task.comm),
     })
 }

@@ -5,6 +5,7 @@
 
 use plimsoll_policy::units::{Bytes, PageSize};
 use thiserror::Error;
+use zerocopy::{FromBytes, IntoBytes};
 
 #[cfg(test)]
 mod tests;
@@ -226,7 +227,8 @@ pub enum Reply {
 }
 
 /// The fields of any message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes)]
 struct Fields {
     kind: u32,
     seq: u32,
@@ -235,25 +237,11 @@ struct Fields {
 
 impl Fields {
     fn read(bytes: &[u8]) -> Result<Self, MessageError> {
-        let message: &Message = bytes.try_into().map_err(|_not_as_long| MessageError::Length(bytes.len()))?;
-        let [words @ .., _, _] = message.as_chunks::<4>().0 else { return Err(MessageError::Length(0)) };
-        let [kind, seq, ..] = words else { return Err(MessageError::Length(0)) };
-        let [_, values @ ..] = message.as_chunks::<8>().0 else { return Err(MessageError::Length(0)) };
-        let mut read = [0; 3];
-        for (value, bytes) in read.iter_mut().zip(values) {
-            *value = u64::from_ne_bytes(*bytes);
-        }
-        Ok(Self { kind: u32::from_ne_bytes(*kind), seq: u32::from_ne_bytes(*seq), values: read })
+        Self::read_from_bytes(bytes).map_err(|_not_as_long| MessageError::Length(bytes.len()))
     }
 
     fn write(self) -> Message {
-        let [a, b, c] = self.values.map(u64::to_ne_bytes);
-        let parts = self.kind.to_ne_bytes().into_iter().chain(self.seq.to_ne_bytes());
-        let mut message = [0; MESSAGE_BYTES];
-        for (byte, part) in message.iter_mut().zip(parts.chain(a).chain(b).chain(c)) {
-            *byte = part;
-        }
-        message
+        zerocopy::transmute!(self)
     }
 }
 

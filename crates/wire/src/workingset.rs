@@ -5,14 +5,12 @@ mod floor;
 
 pub use floor::{FLOOR_BYTES, FloorCounts, FloorSettings, VICTIMS_MAX};
 
-use crate::abi;
-use core::mem::offset_of;
+use crate::{RecordError, abi, pages, read};
 use plimsoll_policy::{
     units::{Nanos, Pages, Pid},
     victim::VictimId,
     workingset::{BLOCK_PAGES, Barred, Blocks, CHUNK_PAGES, ChunkId, FileId, Use},
 };
-use thiserror::Error;
 
 #[cfg(test)]
 mod tests;
@@ -39,29 +37,6 @@ const HELD: [u32; 6] = [
     0x7371_7368, // squashfs
     0xe0f5_e1e2, // erofs
 ];
-
-/// Bytes that are none of these programs'.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum WorkingSetError {
-    /// Not as long as it should be.
-    #[error("{what} of {found} bytes, expected {expected}")]
-    Length {
-        /// What of.
-        what: &'static str,
-        /// Its bytes.
-        found: usize,
-        /// As the programs write it.
-        expected: usize,
-    },
-    /// A field that nothing real can have.
-    #[error("{what} with an impossible {field}")]
-    Field {
-        /// What of.
-        what: &'static str,
-        /// Which.
-        field: &'static str,
-    },
-}
 
 /// What the kernel side reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,53 +86,29 @@ pub struct Crossing {
     pub free: Pages,
 }
 
-/// A field of a structure of the programs, by its place.
-macro_rules! field {
-    ($type:ty, $bytes:expr, $structure:ident, $($field:ident).+) => {
-        $bytes
-            .get(offset_of!(abi::$structure, $($field).+)..)
-            .and_then(|rest| rest.first_chunk().copied())
-            .map(<$type>::from_ne_bytes)
-            .unwrap_or_default()
-    };
-}
-use field;
-
-/// Their length is checked once, so that each field is there.
-const fn sized(what: &'static str, bytes: &[u8], expected: usize) -> Result<(), WorkingSetError> {
-    if bytes.len() == expected {
-        Ok(())
-    } else {
-        Err(WorkingSetError::Length { what, found: bytes.len(), expected })
-    }
-}
-
 /// Decodes one entry of `uses`.
 ///
 /// # Errors
-/// [`WorkingSetError`] when the programs write no entry like that; the caller counts and drops it.
-pub fn decode_use(key: &[u8], value: &[u8]) -> Result<Use, WorkingSetError> {
+/// [`RecordError`] when the programs write no entry like that; the caller counts and drops it.
+pub fn decode_use(key: &[u8], value: &[u8]) -> Result<Use, RecordError> {
     const WHAT: &str = "a use of a file";
-    sized(WHAT, key, CHUNK_BYTES)?;
-    sized(WHAT, value, USE_BYTES)?;
-    let flags = field!(u32, value, plimsoll_use, flags);
-    if flags & !abi::PLIMSOLL_USE_FLAGS != 0 {
-        return Err(WorkingSetError::Field { what: WHAT, field: "flag" });
+    let abi::plimsoll_chunk { file, chunk, .. } = read(WHAT, key)?;
+    let counts: abi::plimsoll_use = read(WHAT, value)?;
+    if counts.flags & !abi::PLIMSOLL_USE_FLAGS != 0 {
+        return Err(RecordError::Field { what: WHAT, field: "flag" });
     }
-    let file_bytes = field!(u64, value, plimsoll_use, file_bytes);
-    if i64::try_from(file_bytes).is_err() {
-        return Err(WorkingSetError::Field { what: WHAT, field: "size" });
+    if i64::try_from(counts.file_bytes).is_err() {
+        return Err(RecordError::Field { what: WHAT, field: "size" });
     }
-    let file = decode_file(key.get(..FILE_BYTES).unwrap_or_default())?;
     Ok(Use {
-        chunk: ChunkId { file, chunk: field!(u32, key, plimsoll_chunk, chunk) },
-        accessed: field!(u64, value, plimsoll_use, accessed),
-        blocks: Blocks(field!(u32, value, plimsoll_use, blocks)),
-        mapped: field!(u32, value, plimsoll_use, mapped) != 0,
-        added: field!(u64, value, plimsoll_use, added),
-        evicted: field!(u64, value, plimsoll_use, evicted),
-        file_bytes,
-        barred: barred(flags, field!(u32, value, plimsoll_use, magic)),
+        chunk: ChunkId { file: file_id(&file), chunk },
+        accessed: counts.accessed,
+        blocks: Blocks(counts.blocks),
+        mapped: counts.mapped != 0,
+        added: counts.added,
+        evicted: counts.evicted,
+        file_bytes: counts.file_bytes,
+        barred: barred(counts.flags, counts.magic),
     })
 }
 
@@ -165,13 +116,12 @@ pub fn decode_use(key: &[u8], value: &[u8]) -> Result<Use, WorkingSetError> {
 ///
 /// # Errors
 /// As [`decode_use`].
-pub fn decode_file(bytes: &[u8]) -> Result<FileId, WorkingSetError> {
-    sized("a file", bytes, FILE_BYTES)?;
-    Ok(FileId {
-        device: field!(u32, bytes, plimsoll_file, device),
-        inode: field!(u64, bytes, plimsoll_file, inode),
-        generation: field!(u32, bytes, plimsoll_file, generation),
-    })
+pub fn decode_file(bytes: &[u8]) -> Result<FileId, RecordError> {
+    read("a file", bytes).map(|file| file_id(&file))
+}
+
+const fn file_id(file: &abi::plimsoll_file) -> FileId {
+    FileId { device: file.device, inode: file.inode, generation: file.generation }
 }
 
 /// The bar that stays longest comes first.
@@ -193,25 +143,22 @@ fn barred(flags: u32, magic: u32) -> Option<Barred> {
 ///
 /// # Errors
 /// As [`decode_use`].
-pub fn decode_event(bytes: &[u8]) -> Result<WorkingSetEvent, WorkingSetError> {
+pub fn decode_event(bytes: &[u8]) -> Result<WorkingSetEvent, RecordError> {
     const WHAT: &str = "a working-set record";
-    sized(WHAT, bytes, EVENT_BYTES)?;
-    let impossible = |field| WorkingSetError::Field { what: WHAT, field };
+    let record: abi::plimsoll_workingset_record = read(WHAT, bytes)?;
+    let impossible = |field| RecordError::Field { what: WHAT, field };
     let crossing = Crossing {
-        clean: pages(field!(i64, bytes, plimsoll_workingset_record, clean_pages)),
-        line: pages(field!(i64, bytes, plimsoll_workingset_record, line_pages)),
-        locked: pages(field!(i64, bytes, plimsoll_workingset_record, locked_pages)),
-        free: pages(field!(i64, bytes, plimsoll_workingset_record, free_pages)),
+        clean: pages(record.clean_pages),
+        line: pages(record.line_pages),
+        locked: pages(record.locked_pages),
+        free: pages(record.free_pages),
     };
-    let victim = VictimId {
-        pid: Pid(field!(u32, bytes, plimsoll_workingset_record, victim.tgid)),
-        start_ns: field!(u64, bytes, plimsoll_workingset_record, victim.start_ns),
-    };
+    let victim = VictimId { pid: Pid(record.victim.tgid), start_ns: record.victim.start_ns };
     let whom = || if victim.pid.0 > 1 { Ok(victim) } else { Err(impossible("victim")) };
-    let kind = match field!(u32, bytes, plimsoll_workingset_record, kind) {
+    let kind = match record.kind {
         abi::PLIMSOLL_WORKINGSET_SOFT => WorkingSetEventKind::NoProgress {
-            limited: field!(u32, bytes, plimsoll_workingset_record, limited) != 0,
-            reclaimed: Pages(field!(u32, bytes, plimsoll_workingset_record, reclaimed).into()),
+            limited: record.limited != 0,
+            reclaimed: Pages(record.reclaimed.into()),
         },
         abi::PLIMSOLL_WORKINGSET_ASK => WorkingSetEventKind::Ask(crossing, whom()?),
         abi::PLIMSOLL_WORKINGSET_TAKEN => WorkingSetEventKind::Taken(crossing, whom()?),
@@ -219,16 +166,10 @@ pub fn decode_event(bytes: &[u8]) -> Result<WorkingSetEvent, WorkingSetError> {
         abi::PLIMSOLL_WORKINGSET_NEAR => WorkingSetEventKind::Near(crossing),
         _ => return Err(impossible("kind")),
     };
-    let cgroup = field!(u64, bytes, plimsoll_workingset_record, cgroup);
     Ok(WorkingSetEvent {
-        time: Nanos(field!(u64, bytes, plimsoll_workingset_record, time_ns)),
-        cgroup: (cgroup != 0).then_some(cgroup),
-        reclaimer: Pid(field!(u32, bytes, plimsoll_workingset_record, reclaimer)),
+        time: Nanos(record.time_ns),
+        cgroup: (record.cgroup != 0).then_some(record.cgroup),
+        reclaimer: Pid(record.reclaimer),
         kind,
     })
-}
-
-/// A count that the programs may see below 0 for an instant.
-fn pages(count: i64) -> Pages {
-    Pages(u64::try_from(count).unwrap_or_default())
 }

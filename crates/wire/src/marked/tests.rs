@@ -80,13 +80,19 @@ fn what_no_program_writes_is_refused() {
         put(&mut bytes, at, &value.to_ne_bytes());
         decode(&bytes, LOOSENESS)
     };
+    let what = "a record of a victim";
+    let impossible = |field| Err(RecordError::Field { what, field });
     let bytes = record();
-    assert_eq!(decode(&bytes[1..], LOOSENESS), Err(TaskError::Length(MARKED_BYTES - 1)));
-    assert_eq!(with(offset_of!(abi::plimsoll_marked, flags), 9), Err(TaskError::Field("flag")));
-    assert_eq!(with(offset_of!(abi::plimsoll_marked, thread), 0), Err(TaskError::Field("number")));
-    assert_eq!(with(offset_of!(abi::plimsoll_marked, path_bytes), 1025), Err(TaskError::Field("path")));
+    assert_eq!(
+        decode(&bytes[1..], LOOSENESS),
+        Err(RecordError::Length { what, found: MARKED_BYTES - 1, expected: MARKED_BYTES })
+    );
+    assert_eq!(with(offset_of!(abi::plimsoll_marked, flags), 9), impossible("flag"));
+    assert_eq!(with(offset_of!(abi::plimsoll_marked, thread), 0), impossible("number"));
+    assert_eq!(with(offset_of!(abi::plimsoll_marked, path_bytes), 1025), impossible("path"));
     let number = offset_of!(abi::plimsoll_marked, victim) + offset_of!(abi::plimsoll_task, tgid);
-    assert_eq!(with(number, 0), Err(TaskError::Field("number")));
+    let no_number = RecordError::Field { what: "a task record", field: "number" };
+    assert_eq!(with(number, 0), Err(no_number));
 }
 
 /// No fuzzer is needed for it: every byte of a record spoilt, one at a time and in runs.

@@ -1,35 +1,8 @@
 use super::*;
+use zerocopy::IntoBytes as _;
 
 fn bytes_of(record: abi::plimsoll_record) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for part in [record.kind, record.flags] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [record.time_ns, record.signal_ns] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [
-        record.usage_pages,
-        record.hard_pages,
-        record.effective_pages,
-        record.dying_pages,
-        record.delta_pages,
-        record.mm_pages,
-    ] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [record.mm, record.start_ns, record.cgroup_id] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [record.uid, record.tgid, record.signal] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    bytes.extend(record.signal_error.to_ne_bytes());
-    bytes.extend(record.args_bytes.to_ne_bytes());
-    bytes.extend(record.weight.to_ne_bytes());
-    bytes.extend(record.comm);
-    bytes.extend(record.args);
-    bytes
+    record.as_bytes().to_vec()
 }
 
 fn acted() -> abi::plimsoll_record {
@@ -97,9 +70,15 @@ fn other_lengths_and_kinds_are_refused() {
     for length in (0..good.len()).chain([good.len() + 8]) {
         let mut bytes = good.clone();
         bytes.resize(length, 0);
-        assert_eq!(decode(&bytes), Err(RecordError::Length(length)));
+        assert_eq!(
+            decode(&bytes),
+            Err(RecordError::Length { what: WHAT, found: length, expected: good.len() })
+        );
     }
-    assert_eq!(decode(&bytes_of(abi::plimsoll_record { kind: 99, ..acted() })), Err(RecordError::Kind(99)));
+    assert_eq!(
+        decode(&bytes_of(abi::plimsoll_record { kind: 99, ..acted() })),
+        Err(RecordError::Field { what: WHAT, field: "kind" })
+    );
 }
 
 #[test]

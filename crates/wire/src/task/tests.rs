@@ -1,26 +1,10 @@
 use super::*;
+use zerocopy::IntoBytes as _;
 
 const TWO_CPUS: Looseness = Looseness::PerCpu { online: 2 };
 
 fn bytes_of(task: abi::plimsoll_task) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for part in [task.start_ns, task.mm, task.cgroup_id] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in task.pages {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [task.mapped_pages, task.table_bytes] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [task.tgid, task.parent, task.uid, task.oom_score_adj.cast_unsigned()] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    for part in [task.threads, task.mm_users, task.flags, task.execs] {
-        bytes.extend(part.to_ne_bytes());
-    }
-    bytes.extend(task.comm);
-    bytes
+    task.as_bytes().to_vec()
 }
 
 fn hog() -> abi::plimsoll_task {
@@ -106,16 +90,20 @@ fn other_lengths_and_impossible_processes_are_refused() {
     for length in (0..good.len()).chain([good.len() + 8]) {
         let mut bytes = good.clone();
         bytes.resize(length, 0);
-        assert_eq!(decode(&bytes, TWO_CPUS), Err(TaskError::Length(length)));
+        assert_eq!(
+            decode(&bytes, TWO_CPUS),
+            Err(RecordError::Length { what: WHAT, found: length, expected: good.len() })
+        );
     }
+    let impossible = |field| Err(RecordError::Field { what: WHAT, field });
     let refused = |task| decode(&bytes_of(task), TWO_CPUS);
-    assert_eq!(refused(abi::plimsoll_task { tgid: 0, ..hog() }), Err(TaskError::Field("number")));
-    assert_eq!(refused(abi::plimsoll_task { mm: 0, ..hog() }), Err(TaskError::Field("memory")));
-    assert_eq!(refused(abi::plimsoll_task { flags: 256, ..hog() }), Err(TaskError::Field("flag")));
+    assert_eq!(refused(abi::plimsoll_task { tgid: 0, ..hog() }), impossible("number"));
+    assert_eq!(refused(abi::plimsoll_task { mm: 0, ..hog() }), impossible("memory"));
+    assert_eq!(refused(abi::plimsoll_task { flags: 256, ..hog() }), impossible("flag"));
     let adjusted = |oom_score_adj| refused(abi::plimsoll_task { oom_score_adj, ..hog() });
     adjusted(-1000).unwrap();
     adjusted(1000).unwrap();
-    assert_eq!(adjusted(1001), Err(TaskError::Field("oom_score_adj")));
+    assert_eq!(adjusted(1001), impossible("oom_score_adj"));
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! What the programs are told of the floor, and what they count there.
 
-use super::{WorkingSetError, field, sized};
-use crate::abi;
-use core::mem::offset_of;
+use crate::{RecordError, abi, read};
 use plimsoll_policy::{
     units::{Nanos, Pages, Pid},
     victim::VictimId,
 };
+use zerocopy::FromZeros;
 
 /// Bytes of the settings as the programs read them.
 pub const FLOOR_BYTES: usize = size_of::<abi::plimsoll_floor>();
@@ -45,39 +44,26 @@ impl FloorSettings {
     /// As the programs read it.
     #[must_use]
     pub fn encode(&self) -> [u8; FLOOR_BYTES] {
-        let mut bytes = [0; FLOOR_BYTES];
-        let pages = |count: Pages| i64::try_from(count.0).unwrap_or(i64::MAX).to_ne_bytes();
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, line_pages), &pages(self.line));
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, locked_pages), &pages(self.locked));
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, dirty_pages), &pages(self.dirty));
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, free_max_pages), &pages(self.free_max));
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, reserve_pages), &pages(self.reserve));
-        for (place, time) in [
-            (offset_of!(abi::plimsoll_floor, valid_until_ns), self.valid_until),
-            (offset_of!(abi::plimsoll_floor, hold_until_ns), self.hold_until),
-            (offset_of!(abi::plimsoll_floor, hold_ns), self.hold),
-        ] {
-            put(&mut bytes, place, &time.0.to_ne_bytes());
-        }
-        let cgroup = self.cgroup.unwrap_or_default();
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, cgroup), &cgroup.to_ne_bytes());
-        put(&mut bytes, offset_of!(abi::plimsoll_floor, own_tgid), &self.own.0.to_ne_bytes());
-        let table = offset_of!(abi::plimsoll_floor, victims);
-        let places = (table..FLOOR_BYTES).step_by(size_of::<abi::plimsoll_floor_victim>());
+        let pages = |count: Pages| i64::try_from(count.0).unwrap_or(i64::MAX);
+        let mut floor = abi::plimsoll_floor {
+            line_pages: pages(self.line),
+            locked_pages: pages(self.locked),
+            dirty_pages: pages(self.dirty),
+            free_max_pages: pages(self.free_max),
+            reserve_pages: pages(self.reserve),
+            valid_until_ns: self.valid_until.0,
+            hold_until_ns: self.hold_until.0,
+            hold_ns: self.hold.0,
+            cgroup: self.cgroup.unwrap_or_default(),
+            own_tgid: self.own.0,
+            ..FromZeros::new_zeroed()
+        };
         // Process 1 and none at all are nobody's victims, whatever the table says.
-        for (place, victim) in places.zip(self.victims.iter().filter(|victim| victim.pid.0 > 1)) {
-            let at = |offset: usize| place.saturating_add(offset);
-            let start = victim.start_ns.to_ne_bytes();
-            put(&mut bytes, at(offset_of!(abi::plimsoll_floor_victim, start_ns)), &start);
-            put(&mut bytes, at(offset_of!(abi::plimsoll_floor_victim, tgid)), &victim.pid.0.to_ne_bytes());
+        let victims = self.victims.iter().filter(|victim| victim.pid.0 > 1);
+        for (place, victim) in floor.victims.iter_mut().zip(victims) {
+            (place.start_ns, place.tgid) = (victim.start_ns, victim.pid.0);
         }
-        bytes
-    }
-}
-
-fn put(bytes: &mut [u8], place: usize, value: &[u8]) {
-    for (byte, value) in bytes.iter_mut().skip(place).zip(value) {
-        *byte = *value;
+        zerocopy::transmute!(floor)
     }
 }
 
@@ -107,18 +93,17 @@ impl FloorCounts {
     /// Decodes what the programs keep.
     ///
     /// # Errors
-    /// [`WorkingSetError::Length`]
-    pub fn decode(bytes: &[u8]) -> Result<Self, WorkingSetError> {
-        sized("the floor's counts", bytes, Self::BYTES)?;
-        let pid = Pid(field!(u32, bytes, plimsoll_floor_state, victim.tgid));
-        let start_ns = field!(u64, bytes, plimsoll_floor_state, victim.start_ns);
+    /// [`RecordError::Length`]
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let state: abi::plimsoll_floor_state = read("the floor's counts", bytes)?;
+        let (pid, start_ns) = (Pid(state.victim.tgid), state.victim.start_ns);
         Ok(Self {
-            checks: field!(u64, bytes, plimsoll_floor_state, checks),
-            below: field!(u64, bytes, plimsoll_floor_state, below),
-            stale: field!(u64, bytes, plimsoll_floor_state, stale),
-            blind: field!(u64, bytes, plimsoll_floor_state, blind),
-            taken: field!(u64, bytes, plimsoll_floor_state, taken),
-            lost: field!(u64, bytes, plimsoll_floor_state, lost),
+            checks: state.checks,
+            below: state.below,
+            stale: state.stale,
+            blind: state.blind,
+            taken: state.taken,
+            lost: state.lost,
             victim: (pid.0 > 0).then_some(VictimId { pid, start_ns }),
         })
     }

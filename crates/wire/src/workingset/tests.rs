@@ -1,4 +1,5 @@
 use super::*;
+use core::mem::offset_of;
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
@@ -61,18 +62,12 @@ fn the_bar_that_stays_longest_is_told() {
 #[test]
 fn a_use_that_no_program_writes_is_refused() {
     let (key, mut value) = entry(8, EXT4);
-    assert_eq!(
-        decode_use(&key, &value),
-        Err(WorkingSetError::Field { what: "a use of a file", field: "flag" })
-    );
-    assert!(matches!(decode_use(&key[1..], &value), Err(WorkingSetError::Length { found: 23, .. })));
-    assert!(matches!(decode_use(&key, &value[1..]), Err(WorkingSetError::Length { found: 47, .. })));
+    assert_eq!(decode_use(&key, &value), Err(RecordError::Field { what: "a use of a file", field: "flag" }));
+    assert!(matches!(decode_use(&key[1..], &value), Err(RecordError::Length { found: 23, .. })));
+    assert!(matches!(decode_use(&key, &value[1..]), Err(RecordError::Length { found: 47, .. })));
     (_, value) = entry(0, EXT4);
     put(&mut value, offset_of!(abi::plimsoll_use, file_bytes), &(-1_i64).to_ne_bytes());
-    assert_eq!(
-        decode_use(&key, &value),
-        Err(WorkingSetError::Field { what: "a use of a file", field: "size" })
-    );
+    assert_eq!(decode_use(&key, &value), Err(RecordError::Field { what: "a use of a file", field: "size" }));
 }
 
 fn record(kind: u32, tgid: u32) -> Vec<u8> {
