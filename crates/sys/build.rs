@@ -1,4 +1,4 @@
-//! Compiles the eBPF programs and generates their skeletons.
+//! Compiles the eBPF programs.
 
 use std::{env, error::Error, ffi::OsStr, path::PathBuf, process::Command};
 
@@ -14,13 +14,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("select", "PLIMSOLL_SELECT_BUILD"),
         ("workingset", "PLIMSOLL_WORKINGSET_BUILD"),
     ] {
-        let skeleton = out.join(format!("{topic}.skel.rs"));
+        let object = out.join(format!("{topic}.bpf.o"));
         libbpf_cargo::SkeletonBuilder::new()
             .source(bpf.join(format!("{topic}.bpf.c")))
             .clang_args(arguments.map(OsStr::new))
-            .build_and_generate(&skeleton)?;
-        // What tells these programs from those of another build: the object is in the skeleton.
-        println!("cargo::rustc-env={variable}={}", hash(&[skeleton])?);
+            .obj(&object)
+            .build()?;
+        // What tells these programs from those of another build.
+        println!("cargo::rustc-env={variable}={}", hash(&[object])?);
     }
     println!("cargo::rustc-env=PLIMSOLL_BPF_COMPILER={}", compiler()?);
     // What tells these maps of the limits: they are in three headers.

@@ -171,7 +171,7 @@ struct Watcher {
 
 impl Watcher {
     fn of(world: &World) -> Self {
-        let (mut maps, page_bytes) = (world.maps(), support::exact::page_bytes());
+        let (maps, page_bytes) = (world.maps(), support::exact::page_bytes());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {

@@ -4,10 +4,14 @@
 
 use super::{
     error::BpfError,
-    pins::{cause, remove_entries},
+    link::open_pinned,
+    object::{Plan, find_cpu_offsets},
+    pins::{cause, create_folder, remove_entries},
 };
+use crate::probe::in_initial_pid_namespace;
 use std::{
     fs, io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -43,11 +47,48 @@ impl BuildPins {
         self.own.is_dir()
     }
 
+    /// Opens a pinned link, or a program.
+    pub(super) fn open(&self, name: &str) -> Result<OwnedFd, BpfError> {
+        let path = self.path(name);
+        open_pinned(&path).map_err(|error| cause(&path, "open", &error))
+    }
+
+    /// Pins the first of these plans that the kernel takes, unless this build's programs are there. What it said when it
+    /// refused one comes back.
+    pub(super) fn load(
+        &self,
+        plans: impl FnOnce() -> Result<Vec<Plan>, BpfError>,
+    ) -> Result<Option<String>, BpfError> {
+        require_initial_pid_namespace()?;
+        if self.is_complete() {
+            return self.remove_others().map(|()| None);
+        }
+        let mut refused = None;
+        for plan in plans()? {
+            match self.pin(&plan) {
+                Ok(()) => return Ok(refused),
+                Err(BpfError::Load(why)) => refused = refused.or(Some(why)),
+                Err(other) => return Err(other),
+            }
+        }
+        Err(BpfError::Load(refused.unwrap_or_default()))
+    }
+
+    fn pin(&self, plan: &Plan) -> Result<(), BpfError> {
+        let mut object = plan.load(None)?;
+        find_cpu_offsets(&object)?;
+        let folder = self.begin()?;
+        plan.pin_maps(&mut object, &folder)?;
+        plan.pin_programs(&object, &folder)?;
+        plan.attach(&object, &folder)?;
+        self.finish()
+    }
+
     /// An empty folder to pin into.
     pub(super) fn begin(&self) -> Result<PathBuf, BpfError> {
         let loading = self.folder.join(LOADING);
         remove_entries(&loading)?;
-        fs::create_dir_all(&loading).map_err(|error| cause(&loading, "create", &error))?;
+        create_folder(&loading)?;
         Ok(loading)
     }
 
@@ -90,5 +131,16 @@ impl BuildPins {
             }
         }
         Ok(removed)
+    }
+}
+
+/// In any other, process numbers are not those of the kernel's records.
+fn require_initial_pid_namespace() -> Result<(), BpfError> {
+    match in_initial_pid_namespace() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(BpfError::Load("this is a pid namespace of its own, with numbers of its own".into()))
+        }
+        Err(error) => Err(BpfError::Load(format!("/proc/self/ns/pid: {error}"))),
     }
 }

@@ -74,3 +74,11 @@ impl BpfError {
         matches!(self, Self::Run { source, .. } if source.raw_os_error() == Some(libc::ENOSPC))
     }
 }
+
+/// As of loading.
+impl From<libbpf_rs::Error> for BpfError {
+    fn from(error: libbpf_rs::Error) -> Self {
+        // One line: libbpf's causes, outermost first; its own log went to standard error.
+        Self::Load(format!("{error:#}").lines().collect::<Vec<_>>().join("; "))
+    }
+}

@@ -1,10 +1,12 @@
 //! What the programs' maps say of accounts and address spaces, decoded.
 
+use super::{error::BpfError, site::Table};
 use plimsoll_policy::{
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
-use plimsoll_wire::abi;
+use plimsoll_wire::{abi, pages};
+use zerocopy::FromBytes as _;
 
 /// With so many copies that are nowhere to be charged a survey is asked for.
 pub const STRAYS_MOST: Pages = Pages(abi::PLIMSOLL_STRAYS_MOST as u64);
@@ -106,80 +108,49 @@ pub struct AddressSpace {
     pub granted: Pages,
 }
 
-pub(super) fn field<const N: usize>(value: &[u8], offset: usize) -> [u8; N] {
-    // Values are as long as the wire structures, checked when the maps are opened and read.
-    value.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
-}
-
-macro_rules! wire_u16 {
-    ($value:expr, $structure:ident, $field:ident) => {
-        u16::from_ne_bytes($crate::bpf::facts::field(
-            $value,
-            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
-        ))
-    };
-}
-
-macro_rules! wire_u32 {
-    ($value:expr, $structure:ident, $field:ident) => {
-        u32::from_ne_bytes($crate::bpf::facts::field(
-            $value,
-            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
-        ))
-    };
-}
-
-macro_rules! wire_u64 {
-    ($value:expr, $structure:ident, $field:ident) => {
-        u64::from_ne_bytes($crate::bpf::facts::field(
-            $value,
-            core::mem::offset_of!(plimsoll_wire::abi::$structure, $field),
-        ))
-    };
-}
-
-pub(super) use {wire_u32, wire_u64};
-
-/// A signed page count that may dip below 0 for an instant, when a release is seen before its charge.
-pub(super) fn pages(raw: i64) -> Pages {
-    Pages(raw.max(0).unsigned_abs())
-}
-
 pub(super) fn wire_pages(pages: Pages) -> i64 {
     i64::try_from(pages.0).unwrap_or(i64::MAX)
 }
 
-pub(super) fn account_facts(index: u32, value: &[u8]) -> AccountFacts {
-    let signed = |raw: u64| pages(raw.cast_signed());
-    let effective = wire_u64!(value, plimsoll_account, effective_pages).cast_signed();
-    let unanswered = wire_u64!(value, plimsoll_account, unanswered_ns);
-    let signal = u32::from(wire_u16!(value, plimsoll_account, signal));
+pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> AccountFacts {
+    let signal = u32::from(account.signal);
     // As dying_bound() in bpf/limits/account.h.
-    let hard = wire_u64!(value, plimsoll_account, hard_pages).cast_signed();
-    let grace = if signal == 15 { hard >> abi::PLIMSOLL_GRACE_SHIFT } else { 0 };
-    let most = i64::from(wire_u32!(value, plimsoll_account, dying_most)).saturating_add(grace);
+    let grace = if signal == 15 { account.hard_pages >> abi::PLIMSOLL_GRACE_SHIFT } else { 0 };
+    let most = i64::from(account.dying_most).saturating_add(grace);
     AccountFacts {
         index,
-        uid: Uid(wire_u32!(value, plimsoll_account, uid)),
-        usage: signed(wire_u64!(value, plimsoll_account, usage_pages)),
-        hard: pages(hard),
-        soft: signed(wire_u64!(value, plimsoll_account, soft_pages)),
-        effective: (effective != i64::MAX).then(|| pages(effective)),
-        dying: pages(wire_u64!(value, plimsoll_account, dying_pages).cast_signed().min(most)),
+        uid: Uid(account.uid),
+        usage: pages(account.usage_pages),
+        hard: pages(account.hard_pages),
+        soft: pages(account.soft_pages),
+        effective: (account.effective_pages != i64::MAX).then(|| pages(account.effective_pages)),
+        dying: pages(account.dying_pages.min(most)),
         dying_most: pages(most),
-        processes: wire_u32!(value, plimsoll_account, processes),
-        near: wire_u32!(value, plimsoll_account, near) != 0,
-        exact: wire_u32!(value, plimsoll_account, exact) != 0,
-        unanswered_ns: (unanswered != 0).then_some(unanswered),
+        processes: account.processes,
+        near: account.near != 0,
+        exact: account.exact != 0,
+        unanswered_ns: (account.unanswered_ns != 0).then_some(account.unanswered_ns),
         signal,
-        from_default: wire_u16!(value, plimsoll_account, from_default) != 0,
-        copyable: signed(wire_u64!(value, plimsoll_account, copyable_pages)),
-        strays: Pages(wire_u32!(value, plimsoll_account, stray_pages).into()),
-        kills: wire_u32!(value, plimsoll_account, kills),
-        folded: wire_u32!(value, plimsoll_account, folded),
-        reserved: signed(wire_u64!(value, plimsoll_account, reserved_pages)),
-        peak: signed(wire_u64!(value, plimsoll_account, peak_pages)),
+        from_default: account.from_default != 0,
+        copyable: pages(account.copyable_pages),
+        strays: Pages(account.stray_pages.into()),
+        kills: account.kills,
+        folded: account.folded,
+        reserved: pages(account.reserved_pages),
+        peak: pages(account.peak_pages),
     }
+}
+
+/// A user's account, by the two maps; `None` when it has none.
+pub(super) fn account_of(
+    uid: Uid,
+    uid_accounts: &impl Table,
+    accounts: &impl Table,
+) -> Result<Option<AccountFacts>, BpfError> {
+    let Some(index) = uid_accounts.get::<u32>(&uid.0.to_ne_bytes())? else {
+        return Ok(None);
+    };
+    Ok(accounts.get(&index.to_ne_bytes())?.map(|account| account_facts(index, &account)))
 }
 
 /// The pages in a word that also names an account.
@@ -188,36 +159,34 @@ fn word_pages(word: u64) -> Pages {
     pages(biased.wrapping_sub(abi::PLIMSOLL_WORD_BIAS.cast_signed()))
 }
 
+/// `value` goes on with what each CPU keeps.
 pub(super) fn address_space(mm: u64, value: &[u8]) -> AddressSpace {
-    let word = wire_u64!(value, plimsoll_mm, word);
-    let flags = wire_u32!(value, plimsoll_mm, flags);
+    let entry = abi::plimsoll_mm::read_from_prefix(value).map(|(entry, _)| entry).unwrap_or_default();
+    let has = |flag: u32| entry.flags & flag != 0;
+    let weight = u16::try_from(entry.flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT);
     AddressSpace {
         mm,
-        account: u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),
-        pid: Pid(wire_u32!(value, plimsoll_mm, tgid)),
-        start_ns: wire_u64!(value, plimsoll_mm, start_ns),
-        uid: Uid(wire_u32!(value, plimsoll_mm, uid)),
-        user: Uid(wire_u32!(value, plimsoll_mm, user)),
-        family: wire_u64!(value, plimsoll_mm, family),
-        own: word_pages(word),
-        shared: pages(
-            wire_u64!(value, plimsoll_mm, shared_pages)
-                .wrapping_add(wire_u64!(value, plimsoll_mm, inherited_pages))
-                .cast_signed(),
-        ),
-        copied: pages(wire_u64!(value, plimsoll_mm, copied_pages).cast_signed()),
-        protected: flags & abi::PLIMSOLL_MM_PROTECTED != 0,
-        never: flags & abi::PLIMSOLL_MM_NEVER != 0,
-        session: flags & abi::PLIMSOLL_MM_SESSION != 0,
-        weight: u16::try_from(flags >> abi::PLIMSOLL_MM_WEIGHT_SHIFT).ok().and_then(Weight::from_permille),
-        dying: flags & abi::PLIMSOLL_MM_DYING != 0,
-        left: flags & abi::PLIMSOLL_MM_LEFT != 0,
-        condemned: flags & abi::PLIMSOLL_MM_CONDEMNED != 0,
-        folded: flags & abi::PLIMSOLL_MM_FOLDED != 0,
-        tracked_ns: wire_u64!(value, plimsoll_mm, tracked_ns),
-        walk: wire_u32!(value, plimsoll_mm, walk),
-        sent: Some(Pid(wire_u32!(value, plimsoll_mm, sent))).filter(|pid| pid.0 != 0),
-        reserved: word_pages(wire_u64!(value, plimsoll_mm, reserved)),
-        granted: pages(wire_u64!(value, plimsoll_mm, granted_pages).cast_signed()),
+        account: u32::try_from(entry.word >> abi::PLIMSOLL_WORD_SHIFT).unwrap_or(abi::PLIMSOLL_NOBODY),
+        pid: Pid(entry.tgid),
+        start_ns: entry.start_ns,
+        uid: Uid(entry.uid),
+        user: Uid(entry.user),
+        family: entry.family,
+        own: word_pages(entry.word),
+        shared: pages(entry.shared_pages.wrapping_add(entry.inherited_pages)),
+        copied: pages(entry.copied_pages),
+        protected: has(abi::PLIMSOLL_MM_PROTECTED),
+        never: has(abi::PLIMSOLL_MM_NEVER),
+        session: has(abi::PLIMSOLL_MM_SESSION),
+        weight: weight.ok().and_then(Weight::from_permille),
+        dying: has(abi::PLIMSOLL_MM_DYING),
+        left: has(abi::PLIMSOLL_MM_LEFT),
+        condemned: has(abi::PLIMSOLL_MM_CONDEMNED),
+        folded: has(abi::PLIMSOLL_MM_FOLDED),
+        tracked_ns: entry.tracked_ns,
+        walk: entry.walk,
+        sent: Some(Pid(entry.sent)).filter(|pid| pid.0 != 0),
+        reserved: word_pages(entry.reserved),
+        granted: pages(entry.granted_pages),
     }
 }

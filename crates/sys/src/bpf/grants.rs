@@ -2,12 +2,12 @@
 
 use super::{
     error::BpfError,
-    facts::{AccountFacts, account_facts, address_space, wire_pages},
+    facts::{AccountFacts, AddressSpace, account_of, address_space, wire_pages},
     pins::Pins,
     site::{Call, Site, Table as _},
 };
 use plimsoll_policy::units::{Pages, Pid, Uid};
-use plimsoll_wire::abi;
+use plimsoll_wire::{self as wire, abi};
 
 /// As [`super::Limits`] reads them: a batch must hold the fullest hash bucket.
 const BATCH_ENTRIES: usize = 512;
@@ -91,7 +91,6 @@ pub struct Grants<S: Site = Pins> {
     settle: S::Program,
     give_up: S::Program,
     find_space: S::Program,
-    account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
 }
@@ -116,12 +115,11 @@ impl<S: Site> Grants<S> {
     pub fn at(site: &S) -> Result<Self, BpfError> {
         let map = |name: &'static str| site.map(name);
         let program = |name: &'static str| site.program(name);
-        let (accounts, mms) = (map("accounts")?, map("mms")?);
+        let mms = map("mms")?;
         Ok(Self {
-            account_value: vec![0; accounts.value_bytes()],
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
-            accounts,
+            accounts: map("accounts")?,
             uid_accounts: map("uid_accounts")?,
             mms,
             reserve: program("reserve")?,
@@ -163,12 +161,10 @@ impl<S: Site> Grants<S> {
             ..Default::default()
         };
         self.reserve.run(&mut context)?;
-        let out = super::facts::pages;
+        let usage = wire::pages(context.usage_pages);
         match context.result.saturating_neg() {
-            0 => Ok(Reserved::Granted { usage: out(context.usage_pages) }),
-            libc::ENOSPC => {
-                Ok(Reserved::Over { usage: out(context.usage_pages), hard: out(context.hard_pages) })
-            }
+            0 => Ok(Reserved::Granted { usage }),
+            libc::ENOSPC => Ok(Reserved::Over { usage, hard: wire::pages(context.hard_pages) }),
             libc::EAGAIN => Ok(Reserved::Inexact),
             libc::ENOENT => Ok(Reserved::NoLine),
             libc::ESRCH => Ok(Reserved::Gone),
@@ -183,7 +179,7 @@ impl<S: Site> Grants<S> {
     /// [`BpfError::Run`] when the program fails.
     pub fn settle(&self, space: &Space) -> Result<Pages, BpfError> {
         let context = Self::run(&self.settle, space, Pages(0))?;
-        Ok(super::facts::pages(context.pages))
+        Ok(wire::pages(context.pages))
     }
 
     /// So many of the process's pages are not held by a grant any more. Nothing where it is gone.
@@ -213,14 +209,8 @@ impl<S: Site> Grants<S> {
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
-    pub fn account(&mut self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
-        let mut index = [0; 4];
-        if !self.uid_accounts.read(&uid.0.to_ne_bytes(), &mut index)?
-            || !self.accounts.read(&index, &mut self.account_value)?
-        {
-            return Ok(None);
-        }
-        Ok(Some(account_facts(u32::from_ne_bytes(index), &self.account_value).into()))
+    pub fn account(&self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
+        Ok(account_of(uid, &self.uid_accounts, &self.accounts)?.map(GrantAccount::from))
     }
 
     /// Shows `visit` each address space that was granted pages and has not touched all of them, and how many are left.
@@ -228,28 +218,13 @@ impl<S: Site> Grants<S> {
     /// # Errors
     /// [`BpfError::Map`] when the map cannot be read.
     pub fn outstanding(&mut self, mut visit: impl FnMut(&Space, Pages)) -> Result<(), BpfError> {
-        let bytes = self.mms.value_bytes();
-        let mut cursor = None;
-        loop {
-            let (count, next) = self.mms.read_batch(cursor, &mut self.keys, &mut self.values)?;
-            let keys = self.keys.as_chunks::<8>().0.iter();
-            for (key, value) in keys.zip(self.values.chunks_exact(bytes)).take(count) {
-                let one = address_space(u64::from_ne_bytes(*key), value);
-                if one.reserved > Pages(0) {
-                    let space = Space {
-                        mm: one.mm,
-                        pid: one.pid,
-                        start_ns: one.start_ns,
-                        uid: one.uid,
-                        user: one.user,
-                    };
-                    visit(&space, one.reserved);
-                }
+        self.mms.each((&mut self.keys, &mut self.values), |key, value| {
+            let one = address_space(u64::from_ne_bytes(*key), value);
+            let AddressSpace { mm, pid, start_ns, uid, user, reserved, .. } = one;
+            if reserved > Pages(0) {
+                visit(&Space { mm, pid, start_ns, uid, user }, reserved);
             }
-            match next {
-                Some(_) => cursor = next,
-                None => return Ok(()),
-            }
-        }
+            Ok(())
+        })
     }
 }

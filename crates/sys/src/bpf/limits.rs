@@ -3,9 +3,7 @@
 use super::{
     error::BpfError,
     events::Events,
-    facts::{
-        AccountFacts, AddressSpace, account_facts, address_space, pages, wire_pages, wire_u32, wire_u64,
-    },
+    facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, wire_pages},
     link::{attach_tracepoint, open_pinned},
     pins::{Meta, Pins, cause},
     protect::ProtectedExe,
@@ -17,12 +15,13 @@ use plimsoll_policy::{
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
-use plimsoll_wire::abi;
+use plimsoll_wire::{abi, pages};
 use std::{
     io::{self, Read as _},
     os::fd::{AsFd as _, OwnedFd},
     time::Duration,
 };
+use zerocopy::FromBytes as _;
 
 /// Entries read from the address-space map at once. A batch must hold the fullest hash bucket; 512 entries in one
 /// bucket of a table with at least as many buckets as entries do not happen.
@@ -212,7 +211,6 @@ pub struct Limits<S: Site = Pins> {
     verify: S::Program,
     attend: S::Program,
     watch_copies: S::Program,
-    account_value: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
     /// What the last walk took of a CPU.
@@ -280,7 +278,7 @@ impl Limits {
             return Ok(false);
         }
         let attach = |program: &'static str| {
-            let path = self.site.program_path(program);
+            let path = self.site.programs().join(program);
             let pinned = open_pinned(&path).map_err(|error| cause(&path, "open", &error))?;
             attach_tracepoint(pinned.as_fd()).map_err(|source| BpfError::Attach { program, source })
         };
@@ -294,7 +292,7 @@ impl Limits {
     /// # Errors
     /// [`BpfError`] when the ring buffer cannot be opened.
     pub fn events(&self) -> Result<Events, BpfError> {
-        Events::open(&self.site.map_path("records"))
+        Events::open(&self.site.maps().join("records"))
     }
 }
 
@@ -310,7 +308,6 @@ impl<S: Site> Limits<S> {
         Ok(Self {
             replaces: None,
             meta,
-            account_value: vec![0; accounts.value_bytes()],
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
             walk_took: Duration::MAX,
@@ -440,7 +437,9 @@ impl<S: Site> Limits<S> {
                 Ok(0) => break,
                 Ok(bytes) => {
                     let read = self.values.get(..bytes).unwrap_or_default();
-                    read.chunks_exact(HOLDER_BYTES).map(holder).for_each(&mut holding);
+                    let entries = read.chunks_exact(HOLDER_BYTES);
+                    let entries = entries.flat_map(abi::plimsoll_holder::read_from_bytes);
+                    entries.map(holder).for_each(&mut holding);
                 }
                 // The kernel pauses a long walk (kernel/bpf/bpf_iter.c: MAX_ITER_OBJECTS) and goes on when read again.
                 Err(error)
@@ -575,14 +574,13 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Map`] when the map cannot be read.
     pub fn family(&self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {
-        let mut value = [0; size_of::<abi::plimsoll_family>()];
-        let found = self.families.read(&family.to_ne_bytes(), &mut value)?;
-        Ok(found.then(|| FamilyFacts {
-            pages: pages(wire_u64!(&value, plimsoll_family, pages).cast_signed()),
-            shares: pages(wire_u64!(&value, plimsoll_family, shares).cast_signed()),
-            copied: pages(wire_u64!(&value, plimsoll_family, copied_pages).cast_signed()),
-            living: wire_u32!(&value, plimsoll_family, living),
-            account: wire_u32!(&value, plimsoll_family, account),
+        let found = self.families.get::<abi::plimsoll_family>(&family.to_ne_bytes())?;
+        Ok(found.map(|family| FamilyFacts {
+            pages: pages(family.pages),
+            shares: pages(family.shares),
+            copied: pages(family.copied_pages),
+            living: family.living,
+            account: family.account,
         }))
     }
 
@@ -626,15 +624,8 @@ impl<S: Site> Limits<S> {
     ///
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
-    pub fn account(&mut self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
-        let mut index = [0; 4];
-        if !self.uid_accounts.read(&uid.0.to_ne_bytes(), &mut index)? {
-            return Ok(None);
-        }
-        if !self.accounts.read(&index, &mut self.account_value)? {
-            return Ok(None);
-        }
-        Ok(Some(account_facts(u32::from_ne_bytes(index), &self.account_value)))
+    pub fn account(&self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
+        account_of(uid, &self.uid_accounts, &self.accounts)
     }
 
     /// Every account in use.
@@ -643,21 +634,13 @@ impl<S: Site> Limits<S> {
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
         let mut all = Vec::new();
-        let mut cursor = None;
-        let mut keys = [0; 4 * BATCH_ENTRIES];
-        let mut values = [0; 4 * BATCH_ENTRIES];
-        loop {
-            let (count, next) = self.uid_accounts.read_batch(cursor, &mut keys, &mut values)?;
-            for index in values.as_chunks::<4>().0.iter().take(count) {
-                if self.accounts.read(index, &mut self.account_value)? {
-                    all.push(account_facts(u32::from_ne_bytes(*index), &self.account_value));
-                }
-            }
-            match next {
-                Some(_) => cursor = next,
-                None => return Ok(all),
-            }
-        }
+        self.uid_accounts.each((&mut self.keys, &mut self.values), |_uid: &[u8; 4], index| {
+            let account = self.accounts.get(index)?;
+            let number = u32::read_from_bytes(index).unwrap_or(abi::PLIMSOLL_NOBODY);
+            all.extend(account.map(|account| account_facts(number, &account)));
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// Shows every tracked address space to `visit`, allocating nothing.
@@ -665,19 +648,10 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Map`] when the map cannot be read.
     pub fn address_spaces(&mut self, mut visit: impl FnMut(&AddressSpace)) -> Result<(), BpfError> {
-        let bytes = self.mms.value_bytes();
-        let mut cursor = None;
-        loop {
-            let (count, next) = self.mms.read_batch(cursor, &mut self.keys, &mut self.values)?;
-            let keys = self.keys.as_chunks::<8>().0.iter();
-            for (key, value) in keys.zip(self.values.chunks_exact(bytes)).take(count) {
-                visit(&address_space(u64::from_ne_bytes(*key), value));
-            }
-            match next {
-                Some(_) => cursor = next,
-                None => return Ok(()),
-            }
-        }
+        self.mms.each((&mut self.keys, &mut self.values), |key, value| {
+            visit(&address_space(u64::from_ne_bytes(*key), value));
+            Ok(())
+        })
     }
 
     /// What the programs counted since they were loaded.
@@ -746,12 +720,12 @@ fn replace<const N: usize>(
     Ok(())
 }
 
-fn holder(value: &[u8]) -> Holder {
+fn holder(entry: abi::plimsoll_holder) -> Holder {
     Holder {
-        mm: wire_u64!(value, plimsoll_holder, mm),
-        pid: Pid(wire_u32!(value, plimsoll_holder, tgid)),
-        tracked_ns: wire_u64!(value, plimsoll_holder, tracked_ns),
-        start_ns: wire_u64!(value, plimsoll_holder, start_ns),
-        uid: Uid(wire_u32!(value, plimsoll_holder, uid)),
+        mm: entry.mm,
+        pid: Pid(entry.tgid),
+        tracked_ns: entry.tracked_ns,
+        start_ns: entry.start_ns,
+        uid: Uid(entry.uid),
     }
 }

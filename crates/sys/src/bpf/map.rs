@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "libbpf's map calls take raw pointers")]
 
-use super::{error::BpfError, site::Table};
+use super::{
+    error::BpfError,
+    site::{Table, in_batches},
+};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys};
 use std::{
     io,
@@ -49,14 +52,15 @@ impl Map {
         BpfError::Map { map: self.name, source }
     }
 
-    /// As [`Table::read_batch`], and takes the entries out of the map.
-    pub(super) fn take_batch(
+    /// As [`Table::each`], and takes the entries out of the map.
+    pub(super) fn take_each<const KEY: usize>(
         &self,
-        cursor: Option<u64>,
-        keys: &mut [u8],
-        values: &mut [u8],
-    ) -> Result<(usize, Option<u64>), BpfError> {
-        self.batch(libbpf_sys::bpf_map_lookup_and_delete_batch, cursor, keys, values)
+        room: (&mut [u8], &mut [u8]),
+        visit: impl FnMut(&[u8; KEY], &[u8]) -> Result<(), BpfError>,
+    ) -> Result<(), BpfError> {
+        let take = libbpf_sys::bpf_map_lookup_and_delete_batch;
+        let batch = |from, keys: &mut [u8], values: &mut [u8]| self.batch(take, from, keys, values);
+        in_batches(room, self.value_bytes(), batch, visit)
     }
 
     fn batch(

@@ -3,25 +3,19 @@
 //!
 //! [`OomKills::load`] belongs into the loader's child; [`OomKills::open`] is light. Nothing runs but at a kill.
 
-mod load;
-
-pub(super) use load::verified;
-
 use super::{
     build_pins::BuildPins,
     error::BpfError,
     map::Map,
-    pins::{cause, number},
+    object::Plan,
+    pins::number,
     ring::Ring,
-    select::looseness,
+    select::OnlineCpus,
     site::Table as _,
+    types::{Features, hands_over},
 };
 use plimsoll_wire::marked::{self, MARKED_BYTES, Marked};
-use std::{
-    fs::File,
-    os::fd::BorrowedFd,
-    path::{Path, PathBuf},
-};
+use std::{os::fd::BorrowedFd, path::Path};
 
 /// Tells the programs from those of another build.
 const BUILD: u64 = number(env!("PLIMSOLL_OOM_BUILD"));
@@ -39,8 +33,28 @@ pub enum OomOffers {
     Numbers,
 }
 
+/// The program that is handed the victim, and the one that is told a number.
+const ON_MARK: &str = "on_mark";
+const ON_MARK_NUMBER: &str = "on_mark_number";
+
 fn pins(root: &Path) -> BuildPins {
     BuildPins::below(root, "oom", BUILD)
+}
+
+pub(super) fn plan(cpus: u32, kernel: Features, by_number: bool) -> Plan {
+    let (attached, left_out) = if by_number { (ON_MARK_NUMBER, ON_MARK) } else { (ON_MARK, ON_MARK_NUMBER) };
+    Plan {
+        name: "oom",
+        object: include_bytes!(concat!(env!("OUT_DIR"), "/oom.bpf.o")),
+        left_out: vec![left_out],
+        attached: vec![attached],
+        ..Plan::of_counters(cpus, kernel)
+    }
+}
+
+/// The one for this kernel.
+pub(super) fn plan_here(cpus: u32) -> Result<Plan, BpfError> {
+    Ok(plan(cpus, Features::read()?, !hands_over("mark_victim", "task_struct")?))
 }
 
 /// The pinned ring of victims. One reader at a time.
@@ -48,7 +62,7 @@ fn pins(root: &Path) -> BuildPins {
 pub struct OomKills {
     ring: Ring,
     counts: Map,
-    online: Option<File>,
+    online: OnlineCpus,
     undecodable: u64,
     offers: OomOffers,
 }
@@ -60,7 +74,7 @@ impl OomKills {
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses, or this is no initial pid namespace; [`BpfError::Pin`].
     pub fn load(root: &Path, cpus: u32) -> Result<(), BpfError> {
-        load::load(&pins(root), cpus)
+        pins(root).load(|| Ok(vec![plan_here(cpus)?])).map(drop)
     }
 
     /// Has the kernel verify the program that is for it, and lets go of it.
@@ -68,7 +82,7 @@ impl OomKills {
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses it.
     pub fn verify(cpus: u32) -> Result<(), BpfError> {
-        load::verify(cpus)
+        plan_here(cpus)?.verify()
     }
 
     /// Removes all pins below `root/oom`, of whichever build. Returns whether there were any.
@@ -85,18 +99,12 @@ impl OomKills {
     /// [`BpfError::Pin`] when this build's programs are not there.
     pub fn open(root: &Path) -> Result<Self, BpfError> {
         let pins = pins(root);
-        let online = if pins.has(load::PER_THREAD) {
-            None
-        } else {
-            let path = PathBuf::from("/sys/devices/system/cpu/online");
-            Some(File::open(&path).map_err(|error| cause(&path, "open", &error))?)
-        };
         Ok(Self {
-            ring: Ring::open(&pins.path(load::RING), "marked")?,
-            counts: Map::open(&pins.path(load::COUNTS), "marked_counts")?,
-            online,
+            ring: Ring::open(&pins.path("marked"), "marked")?,
+            counts: Map::open(&pins.path("marked_counts"), "marked_counts")?,
+            online: OnlineCpus::open(&pins)?,
             undecodable: 0,
-            offers: if pins.has(load::BY_NUMBER) { OomOffers::Numbers } else { OomOffers::Victims },
+            offers: if pins.has(ON_MARK_NUMBER) { OomOffers::Numbers } else { OomOffers::Victims },
         })
     }
 
@@ -118,7 +126,7 @@ impl OomKills {
     pub fn next_victim(&mut self) -> Result<Option<Marked>, BpfError> {
         while let Some(place) = self.ring.next()? {
             let mut bytes = [0; MARKED_BYTES];
-            let looseness = looseness(self.online.as_ref())?;
+            let looseness = self.online.looseness()?;
             let copied = self.ring.copy(place, &mut bytes);
             match marked::decode(&bytes, looseness) {
                 Ok(marked) if copied => return Ok(Some(marked)),

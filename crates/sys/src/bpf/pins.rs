@@ -19,6 +19,7 @@ use std::{
     io,
     path::{Path, PathBuf},
 };
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// The pin directory.
 #[derive(Debug, Clone)]
@@ -54,6 +55,24 @@ pub struct Meta {
 /// So many of the entries the account that has most of them can have: the last eighth is for all others.
 pub(super) const fn entries_for_most(processes_max: u32) -> u32 {
     processes_max.saturating_sub(processes_max / 8)
+}
+
+impl From<&abi::plimsoll_meta> for Meta {
+    fn from(meta: &abi::plimsoll_meta) -> Self {
+        let has = |feature: u32| meta.features & feature != 0;
+        Self {
+            schema: meta.schema,
+            cpus: meta.nr_cpus,
+            charged_members: meta.charged_members,
+            processes_max: meta.max_processes,
+            accounts_max: meta.max_accounts,
+            signals_others: has(abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS),
+            task_caches: has(abi::PLIMSOLL_FEATURE_TASK_CACHES),
+            refuses_forks: has(abi::PLIMSOLL_FEATURE_REFUSE_FORKS),
+            build: meta.build,
+            layout: meta.layout,
+        }
+    }
 }
 
 impl Meta {
@@ -106,6 +125,10 @@ pub(super) fn cause(path: &Path, operation: &'static str, error: &dyn std::fmt::
     BpfError::Pin { path: path.to_path_buf(), operation, cause: error.to_string() }
 }
 
+pub(super) fn create_folder(path: &Path) -> Result<(), BpfError> {
+    fs::create_dir_all(path).map_err(|error| cause(path, "create", &error))
+}
+
 impl Pins {
     /// The pins below `root`, which need not exist yet.
     #[must_use]
@@ -119,29 +142,21 @@ impl Pins {
         &self.root
     }
 
-    pub(super) fn map_path(&self, name: &str) -> PathBuf {
-        self.root.join("maps").join(name)
+    pub(super) fn maps(&self) -> PathBuf {
+        self.root.join("maps")
     }
 
-    pub(super) fn program_path(&self, name: &str) -> PathBuf {
-        self.root.join("programs").join(name)
+    pub(super) fn programs(&self) -> PathBuf {
+        self.root.join("programs")
     }
 
-    pub(super) fn link_path(&self, name: &str) -> PathBuf {
-        self.root.join("links").join(name)
+    pub(super) fn links(&self) -> PathBuf {
+        self.root.join("links")
     }
 
     /// Beside the others: it outlives the programs, as long as a daemon has something to say.
     pub(super) fn journal(&self) -> PathBuf {
         self.root.join("journal")
-    }
-
-    pub(super) fn create_directories(&self) -> Result<(), BpfError> {
-        for name in ["maps", "programs", "links"] {
-            let path = self.root.join(name);
-            fs::create_dir_all(&path).map_err(|error| cause(&path, "create", &error))?;
-        }
-        Ok(())
     }
 
     /// What is in force there, of this version; `operation`: what was to be done with it.
@@ -164,52 +179,26 @@ impl Pins {
     /// # Errors
     /// [`BpfError`] when the directory or its `meta` map cannot be read.
     pub fn state(&self) -> Result<PinState, BpfError> {
-        let links = self.root.join("links");
+        let links = self.links();
         let linked = match fs::read_dir(&links) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(if self.root.join("maps").exists() {
-                    PinState::Partial
-                } else {
-                    PinState::Absent
-                });
+                return Ok(if self.maps().exists() { PinState::Partial } else { PinState::Absent });
             }
             Err(error) => return Err(cause(&links, "read", &error)),
         };
         if !linked {
             return Ok(PinState::Partial);
         }
-        let meta = Map::open(&self.map_path("meta"), "meta")?;
-        let mut value = vec![0; meta.value_bytes()];
-        meta.read(&0_u32.to_ne_bytes(), &mut value)?;
-        let word = |index: usize| {
-            value
-                .get(index.saturating_mul(4)..)
-                .and_then(|rest| rest.first_chunk())
-                .copied()
-                .map(u32::from_ne_bytes)
-        };
-        let long =
-            |index: usize| Some(u64::from(word(index)?) | u64::from(word(index.saturating_add(1))?) << 32);
-        let schema = word(0).unwrap_or_default();
-        if schema != abi::PLIMSOLL_SCHEMA {
-            return Ok(PinState::Foreign(schema));
-        }
-        let read = || {
-            Some(Meta {
-                schema,
-                cpus: word(1)?,
-                charged_members: word(3)?,
-                processes_max: word(4)?,
-                accounts_max: word(5)?,
-                signals_others: word(6)? & abi::PLIMSOLL_FEATURE_SIGNAL_OTHERS != 0,
-                task_caches: word(6)? & abi::PLIMSOLL_FEATURE_TASK_CACHES != 0,
-                refuses_forks: word(6)? & abi::PLIMSOLL_FEATURE_REFUSE_FORKS != 0,
-                build: long(8)?,
-                layout: long(10)?,
-            })
-        };
-        Ok(read().map_or(PinState::Foreign(schema), PinState::Ours))
+        let map = Map::open(&self.maps().join("meta"), "meta")?;
+        let mut value = vec![0; map.value_bytes()];
+        map.read(&0_u32.to_ne_bytes(), &mut value)?;
+        // Every version's begins with its schema.
+        let schema = u32::read_from_prefix(&value).map(|(schema, _)| schema).unwrap_or_default();
+        Ok(match abi::plimsoll_meta::read_from_bytes(&value) {
+            Ok(meta) if schema == abi::PLIMSOLL_SCHEMA => PinState::Ours(Meta::from(&meta)),
+            Ok(_) | Err(_) => PinState::Foreign(schema),
+        })
     }
 
     /// Where what is to take the place of these is made.
@@ -251,14 +240,11 @@ impl Pins {
 
     /// Writes down which build the programs are of.
     fn sign(&self, build: u64) -> Result<(), BpfError> {
-        let meta = Map::open(&self.map_path("meta"), "meta")?;
-        let (key, mut value) = (0_u32.to_ne_bytes(), vec![0; meta.value_bytes()]);
-        meta.read(&key, &mut value)?;
-        let place = core::mem::offset_of!(abi::plimsoll_meta, build);
-        for (place, byte) in value.iter_mut().skip(place).zip(build.to_ne_bytes()) {
-            *place = byte;
+        let map = Map::open(&self.maps().join("meta"), "meta")?;
+        if let Some(meta) = map.get::<abi::plimsoll_meta>(&0_u32.to_ne_bytes())? {
+            map.write(&0_u32.to_ne_bytes(), abi::plimsoll_meta { build, ..meta }.as_bytes())?;
         }
-        meta.write(&key, &value)
+        Ok(())
     }
 
     fn promote(&self) -> Result<(), BpfError> {
@@ -350,14 +336,14 @@ impl Site for Pins {
     type Walk = File;
 
     fn program(&self, name: &'static str) -> Result<SyscallProgram, BpfError> {
-        SyscallProgram::open(&self.program_path(name), name)
+        SyscallProgram::open(&self.programs().join(name), name)
     }
 
     fn map(&self, name: &'static str) -> Result<Map, BpfError> {
-        Map::open(&self.map_path(name), name)
+        Map::open(&self.maps().join(name), name)
     }
 
     fn walk(&self) -> Result<File, BpfError> {
-        File::open(self.link_path("scan")).map_err(BpfError::Scan)
+        File::open(self.links().join("scan")).map_err(BpfError::Scan)
     }
 }

@@ -33,7 +33,7 @@ impl SyscallProgram {
             ..Default::default()
         };
         // SAFETY: `context` is null with 0 bytes or a live structure of `bytes` bytes (`run`). A syscall program's
-        // context is copied in and, by the kernel, back to `ctx_in` (kernel/bpf/syscall.c, 5.14 to 7.2).
+        // context is copied in and, by the kernel, back to `ctx_in` (kernel/bpf/syscall.c, 6.1 to 7.2).
         let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.fd.as_raw_fd(), &raw mut options) };
         if result < 0 { Err(self.error(result)) } else { Ok(options.retval) }
     }

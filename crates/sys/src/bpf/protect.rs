@@ -55,11 +55,7 @@ impl ProtectedExe {
         let (device, inode) = self.place;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let device = if self.device_differs { 0 } else { major.wrapping_shl(20) | (minor & 0x000f_ffff) };
-        let mut key = [0; size_of::<abi::plimsoll_exe>()];
-        let (number, rest) = key.split_at_mut(8);
-        number.copy_from_slice(&inode.to_ne_bytes());
-        let (of, _padding) = rest.split_at_mut(4);
-        of.copy_from_slice(&device.to_ne_bytes());
+        let key = zerocopy::transmute!(abi::plimsoll_exe { inode, device, pad: 0 });
         let whose = if self.of_system { abi::PLIMSOLL_EXE_OF_SYSTEM } else { abi::PLIMSOLL_EXE_OF_ANYBODY };
         (key, if self.former { whose | abi::PLIMSOLL_EXE_FORMER } else { whose })
     }

@@ -5,11 +5,8 @@
 //! Between calls nothing runs: the walk is a pinned link without a tracepoint, and the only tracepoint is attached from
 //! [`Selector::watch`] to [`Selector::unwatch`], or to the end of this process.
 
-mod load;
 mod measure;
 mod watch;
-
-pub(super) use load::verified;
 
 pub use measure::Measured;
 pub use watch::{Grown, GrownCounts};
@@ -17,10 +14,12 @@ pub use watch::{Grown, GrownCounts};
 use super::{
     build_pins::BuildPins,
     error::BpfError,
-    link::{begin_walk, open_pinned},
+    link::begin_walk,
     map::Map,
-    pins::number,
+    object::{PER_THREAD, Plan},
+    pins::{cause, number},
     program::SyscallProgram,
+    types::Features,
 };
 use crate::process;
 use measure::{Measure, judge};
@@ -45,11 +44,51 @@ use watch::Watch;
 /// Tells the programs from those of another build.
 const BUILD: u64 = number(env!("PLIMSOLL_SELECT_BUILD"));
 
-/// A pin that is there where threads keep counts to themselves: of the program that Linux 6.1 needs.
-const PER_THREAD: &str = "per_thread";
+const SWEEP: &str = "sweep_tasks";
+const ON_GROWTH: &str = "on_growth";
+
+/// Exact counts: by a call, or, before Linux 6.2, by an iterator over one task.
+const MEASURE: [&str; 2] = ["measure", "measure_task"];
 
 fn pins(root: &Path) -> BuildPins {
     BuildPins::below(root, "select", BUILD)
+}
+
+/// Which programs are loaded beside the sweep.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts {
+    measure: bool,
+    watch: bool,
+}
+
+impl Parts {
+    pub(super) const ALL: Self = Self { measure: true, watch: true };
+}
+
+/// Everything; then what is left when the kernel refuses a part of it.
+const ATTEMPTS: [Parts; 4] = [
+    Parts::ALL,
+    Parts { measure: true, watch: false },
+    Parts { measure: false, watch: true },
+    Parts { measure: false, watch: false },
+];
+
+pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
+    let [by_call, by_task] = MEASURE;
+    let mut left_out = vec![if kernel.finds_tasks { by_task } else { by_call }];
+    if !parts.measure {
+        left_out = MEASURE.to_vec();
+    }
+    if !parts.watch {
+        left_out.extend([ON_GROWTH, "watch_set"]);
+    }
+    Plan {
+        name: "select",
+        object: include_bytes!(concat!(env!("OUT_DIR"), "/select.bpf.o")),
+        left_out,
+        attached: vec![SWEEP],
+        ..Plan::of_counters(cpus, kernel)
+    }
 }
 
 /// What the kernel gives at once at most: `seq->size` of kernel/bpf/bpf_iter.c, eight pages of 4 KiB.
@@ -83,8 +122,7 @@ pub struct Selector {
     sweep: OwnedFd,
     measure: Option<Measure>,
     watch: Option<Watch>,
-    /// Before Linux 6.2 threads keep counts to themselves; since then CPUs do, of which this file tells how many run.
-    online: Option<File>,
+    online: OnlineCpus,
     records: Vec<u8>,
     /// What the last sweep took of a CPU.
     sweep_took: Duration,
@@ -98,7 +136,13 @@ impl Selector {
     /// [`BpfError::Load`] when the kernel refuses even the sweep, or this is no initial pid namespace, where the numbers
     /// would not be ours; [`BpfError::Pin`].
     pub fn load(root: &Path, cpus: u32) -> Result<Offers, BpfError> {
-        load::load(&pins(root), cpus)
+        let pins = pins(root);
+        let refused = pins.load(|| {
+            let kernel = Features::read()?;
+            Ok(ATTEMPTS.map(|parts| plan(cpus, kernel, parts)).to_vec())
+        })?;
+        let measures = MEASURE.iter().any(|name| pins.has(name));
+        Ok(Offers { measures, watches: pins.has(ON_GROWTH), refused })
     }
 
     /// Has the kernel verify all programs, and lets go of them.
@@ -106,7 +150,7 @@ impl Selector {
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses one.
     pub fn verify(cpus: u32) -> Result<(), BpfError> {
-        load::verify(cpus)
+        plan(cpus, Features::read()?, Parts::ALL).verify()
     }
 
     /// Removes all pins below `root/select`, of whichever build. Returns whether there were any.
@@ -123,32 +167,24 @@ impl Selector {
     /// [`BpfError::Pin`] when this build's programs are not there.
     pub fn open(root: &Path) -> Result<Self, BpfError> {
         let pins = pins(root);
-        let missing = |path: &Path, error: &io::Error| super::pins::cause(path, "open", error);
-        let opened = |name| open_pinned(&pins.path(name)).map_err(|error| missing(&pins.path(name), &error));
         let measure = if pins.has("measure") {
             Some(Measure::Call(SyscallProgram::open(&pins.path("measure"), "measure")?))
         } else if pins.has("measure_task") {
-            Some(Measure::Iterate(opened("measure_task")?))
+            Some(Measure::Iterate(pins.open("measure_task")?))
         } else {
             None
         };
-        let watch = if pins.has("on_growth") {
+        let watch = if pins.has(ON_GROWTH) {
             let set = SyscallProgram::open(&pins.path("watch_set"), "watch_set")?;
-            Some(Watch::new(opened("on_growth")?, set, Map::open(&pins.path("grown"), "grown")?))
+            Some(Watch::new(pins.open(ON_GROWTH)?, set, Map::open(&pins.path("grown"), "grown")?))
         } else {
             None
-        };
-        let online = if pins.has(PER_THREAD) {
-            None
-        } else {
-            let path = Path::new("/sys/devices/system/cpu/online");
-            Some(File::open(path).map_err(|error| missing(path, &error))?)
         };
         let mut selector = Self {
-            sweep: opened("sweep_tasks")?,
+            sweep: pins.open(SWEEP)?,
             measure,
             watch,
-            online,
+            online: OnlineCpus::open(&pins)?,
             records: vec![0; RECORDS_BYTES - RECORDS_BYTES % RECORD_BYTES],
             sweep_took: Duration::MAX,
         };
@@ -176,7 +212,7 @@ impl Selector {
     }
 
     fn sweep_all(&mut self, mut visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
-        let looseness = self.looseness()?;
+        let looseness = self.online.looseness()?;
         let walk = begin_walk(self.sweep.as_fd()).map_err(BpfError::Scan)?;
         let mut counts = SweepCounts::default();
         loop {
@@ -207,7 +243,7 @@ impl Selector {
         ids: &[VictimId],
         mut visit: impl FnMut(VictimId, Measured),
     ) -> Result<(), BpfError> {
-        let looseness = self.looseness()?;
+        let looseness = self.online.looseness()?;
         let measure = self.measure.as_ref().ok_or(BpfError::Missing("exact counts of a process"))?;
         for id in ids {
             visit(*id, judge(*id, measure.facts(id.pid, looseness)?));
@@ -248,23 +284,33 @@ impl Selector {
     pub fn unwatch(&mut self) -> Result<(), BpfError> {
         self.watch.as_mut().map_or(Ok(()), Watch::end)
     }
-
-    fn looseness(&self) -> Result<Looseness, BpfError> {
-        looseness(self.online.as_ref())
-    }
 }
 
-/// How far approximate counts may be off; `online` tells the CPUs that run, where it is they who keep counts to themselves.
-pub(super) fn looseness(online: Option<&File>) -> Result<Looseness, BpfError> {
-    let Some(file) = online else {
-        return Ok(Looseness::PerThread);
-    };
-    // A page is the most that the kernel tells: a list that was cut would count too few.
-    let mut text = [0; 4096];
-    let length = file.read_at(&mut text, 0).map_err(BpfError::Scan)?;
-    let online = parse_cpu_online(text.get(..length).unwrap_or_default())
-        .map_err(|error| BpfError::Scan(io::Error::other(error)))?;
-    Ok(Looseness::PerCpu { online })
+/// How far approximate counts may be off. Before Linux 6.2 threads keep counts to themselves; since then CPUs do, of which
+/// this file tells how many run.
+#[derive(Debug)]
+pub(super) struct OnlineCpus(Option<File>);
+
+impl OnlineCpus {
+    pub(super) fn open(pins: &BuildPins) -> Result<Self, BpfError> {
+        if pins.has(PER_THREAD) {
+            return Ok(Self(None));
+        }
+        let path = Path::new("/sys/devices/system/cpu/online");
+        File::open(path).map(|file| Self(Some(file))).map_err(|error| cause(path, "open", &error))
+    }
+
+    pub(super) fn looseness(&self) -> Result<Looseness, BpfError> {
+        let Some(file) = &self.0 else {
+            return Ok(Looseness::PerThread);
+        };
+        // A page is the most that the kernel tells: a list that was cut would count too few.
+        let mut text = [0; 4096];
+        let length = file.read_at(&mut text, 0).map_err(BpfError::Scan)?;
+        let online = parse_cpu_online(text.get(..length).unwrap_or_default())
+            .map_err(|error| BpfError::Scan(io::Error::other(error)))?;
+        Ok(Looseness::PerCpu { online })
+    }
 }
 
 /// Goes on with a walk. The kernel pauses a long one (kernel/bpf/bpf_iter.c: `MAX_ITER_OBJECTS`) until it is read again.

@@ -1,11 +1,19 @@
-//! Every way to load the programs, for the load gate.
+//! Every way to load the programs, as the kernel's verifier sees them: loaded in one shape of their read-only settings, counted
+//! and let go of. For the load gate, which goes through all shapes (`crates/cli/tests/load_gate.rs`). Nothing is attached,
+//! pinned or run.
 
 use super::{
     error::BpfError,
     load::{self, LoadOptions},
-    oom, select,
-    verified::Verified,
+    object, oom, select,
+    types::Features,
     workingset::{self, Accesses},
+};
+use libbpf_rs::{Program, libbpf_sys};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _},
 };
 
 /// One way to load the programs of one file of `bpf/`. What the running kernel decides is as it decides it.
@@ -45,13 +53,49 @@ impl Shape {
     /// # Errors
     /// [`BpfError::Load`] when it refuses one.
     pub fn load(&self) -> Result<Verified, BpfError> {
-        match self {
-            Self::Limits(options) => load::verified(options),
-            Self::Select { cpus } => select::verified(*cpus),
-            Self::Oom { cpus, by_number } => oom::verified(*cpus, *by_number),
+        let plan = match self {
+            Self::Limits(options) => load::plan(options, Features::read()?),
+            Self::Select { cpus } => select::plan(*cpus, Features::read()?, select::Parts::ALL),
+            Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
+            Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,
             Self::WorkingSet { accesses, page_shift, nodes } => {
-                workingset::verified(*accesses, *page_shift, *nodes)
+                workingset::Kernel::read()?.with(*page_shift, *nodes).plan(*accesses)
             }
-        }
+        };
+        let object = plan.load(None)?;
+        let programs = object.progs().map(|program| {
+            let count = if program.autoload() { Some(instructions(&program)?) } else { None };
+            Ok((program.name().to_string_lossy().into_owned(), count))
+        });
+        Ok(Verified {
+            programs: programs.collect::<Result<_, BpfError>>()?,
+            settings: object::settings(&object)?,
+        })
     }
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Every program of the file, and how many instructions the verifier went through, on all paths together; `None` for those
+    /// that are not loaded in this shape.
+    pub programs: BTreeMap<String, Option<u32>>,
+    /// Every read-only setting of the file, and what it was set to.
+    pub settings: BTreeMap<String, Vec<u8>>,
+}
+
+#[expect(unsafe_code, reason = "libbpf-rs tells it of all programs of the machine only, one after the other")]
+fn instructions(program: &Program<'_>) -> Result<u32, BpfError> {
+    let mut facts = libbpf_sys::bpf_prog_info::default();
+    let mut bytes = u32::try_from(size_of_val(&facts)).unwrap_or(u32::MAX);
+    // SAFETY: the descriptor is open for as long as the program is borrowed; `facts` has `bytes` bytes, and no pointer in it
+    // that the kernel would write through.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_fd().as_raw_fd(), &raw mut facts, &raw mut bytes)
+    };
+    if result < 0 {
+        let error = io::Error::from_raw_os_error(result.saturating_neg());
+        return Err(BpfError::Load(format!("{}: {error}", program.name().to_string_lossy())));
+    }
+    Ok(facts.verified_insns)
 }

@@ -3,6 +3,7 @@
 
 use super::error::BpfError;
 use std::{fmt::Debug, io};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The place of the limits programs.
 pub trait Site: Debug {
@@ -77,6 +78,18 @@ pub trait Table: Debug {
     /// [`BpfError::Map`].
     fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, BpfError>;
 
+    /// The value of `key`, where the map's values are such structures.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`], also where they are longer or shorter.
+    fn get<T: FromBytes + IntoBytes>(&self, key: &[u8]) -> Result<Option<T>, BpfError> {
+        if self.value_bytes() != size_of::<T>() {
+            return Err(BpfError::Map { map: self.name(), source: io::ErrorKind::InvalidData.into() });
+        }
+        let mut value = T::new_zeroed();
+        Ok(self.read(key, value.as_mut_bytes())?.then_some(value))
+    }
+
     /// Writes one entry.
     ///
     /// # Errors
@@ -88,6 +101,18 @@ pub trait Table: Debug {
     /// # Errors
     /// [`BpfError::Map`].
     fn delete(&self, key: &[u8]) -> Result<(), BpfError>;
+
+    /// Shows every entry to `visit`. Room for one batch must hold the fullest hash bucket.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]; what `visit` says.
+    fn each<const KEY: usize>(
+        &self,
+        room: (&mut [u8], &mut [u8]),
+        visit: impl FnMut(&[u8; KEY], &[u8]) -> Result<(), BpfError>,
+    ) -> Result<(), BpfError> {
+        in_batches(room, self.value_bytes(), |from, keys, values| self.read_batch(from, keys, values), visit)
+    }
 
     /// Reads up to `keys.len() / key size` entries from where `cursor` stands (`None`: the start). Returns how many
     /// there were and where to go on; no cursor means the end. Entries added or removed meanwhile may be missed or
@@ -101,4 +126,23 @@ pub trait Table: Debug {
         keys: &mut [u8],
         values: &mut [u8],
     ) -> Result<(usize, Option<u64>), BpfError>;
+}
+
+/// Asks for one batch after the other, from where the one before ended, and shows every entry.
+pub(super) fn in_batches<const KEY: usize>(
+    (keys, values): (&mut [u8], &mut [u8]),
+    value_bytes: usize,
+    mut batch: impl FnMut(Option<u64>, &mut [u8], &mut [u8]) -> Result<(usize, Option<u64>), BpfError>,
+    mut visit: impl FnMut(&[u8; KEY], &[u8]) -> Result<(), BpfError>,
+) -> Result<(), BpfError> {
+    let mut cursor = None;
+    loop {
+        let (count, next) = batch(cursor, keys, values)?;
+        let entries = keys.as_chunks::<KEY>().0.iter().zip(values.chunks_exact(value_bytes));
+        entries.take(count).try_for_each(|(key, value)| visit(key, value))?;
+        if next.is_none() {
+            return Ok(());
+        }
+        cursor = next;
+    }
 }

@@ -1,5 +1,6 @@
 //! What the kernel's own description of its types (BTF) says that the programs depend on.
 
+use super::error::BpfError;
 use crate::probe::{Answer, function_hooks};
 use libbpf_rs::btf::{
     Btf, BtfKind, ReferencesType as _, TypeId,
@@ -33,13 +34,16 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// Reads the kernel's types, which are megabytes: once for a load. The error is in words.
-    pub(crate) fn read() -> Result<Self, String> {
-        let types = Btf::from_vmlinux().map_err(|error| format!("{BTF_FILE}: {error}"))?;
-        let has = |names: &[&str]| names.iter().all(|name| find(&types, BtfKind::Func, name).is_some());
+    /// Reads the kernel's types, which are megabytes: once for a load.
+    pub(crate) fn read() -> Result<Self, BpfError> {
+        Self::of(&kernel_types()?)
+    }
+
+    pub(crate) fn of(types: &Btf<'static>) -> Result<Self, BpfError> {
+        let has = |names: &[&str]| names.iter().all(|name| find(types, BtfKind::Func, name).is_some());
         let signals_others = has(&["bpf_send_signal_task", "bpf_task_from_pid"]);
         Ok(Self {
-            task_caches: counters_of(&types)? == Counters::PerTask,
+            task_caches: counters_of(types).map_err(BpfError::Load)? == Counters::PerTask,
             signals_others,
             refuses_forks: !signals_others && function_hooks("security_task_alloc") == Answer::Present,
             finds_tasks: has(&["bpf_task_from_pid", "bpf_task_release"]),
@@ -47,15 +51,21 @@ impl Features {
     }
 }
 
-/// Whether a tracepoint hands a structure of this name to its programs, as its first argument. The error is in words.
-pub(crate) fn hands_over(tracepoint: &str, structure: &str) -> Result<bool, String> {
-    let types = Btf::from_vmlinux().map_err(|error| format!("{BTF_FILE}: {error}"))?;
+/// The kernel's own.
+pub(crate) fn kernel_types() -> Result<Btf<'static>, BpfError> {
+    Btf::from_vmlinux().map_err(|error| BpfError::Load(format!("{BTF_FILE}: {error}")))
+}
+
+/// Whether a tracepoint hands a structure of this name to its programs, as its first argument.
+pub(crate) fn hands_over(tracepoint: &str, structure: &str) -> Result<bool, BpfError> {
+    let types = kernel_types()?;
     let name = format!("btf_trace_{tracepoint}");
     let prototype = find(&types, BtfKind::Typedef, &name)
         .and_then(|id| types.type_by_id::<Typedef<'_>>(id))
         .and_then(|typedef| typedef.referenced_type().skip_mods_and_typedefs().next_type())
-        .ok_or_else(|| format!("the kernel has no tracepoint {tracepoint}"))?;
-    let prototype = FuncProto::try_from(prototype).map_err(|_other| format!("{name} is no function"))?;
+        .ok_or_else(|| BpfError::Load(format!("the kernel has no tracepoint {tracepoint}")))?;
+    let prototype =
+        FuncProto::try_from(prototype).map_err(|_other| BpfError::Load(format!("{name} is no function")))?;
     // The first is the tracepoint's own: what a program was attached with.
     let handed = prototype.get(1).and_then(|argument| types.type_by_id::<Ptr<'_>>(argument.ty));
     let target = handed.map(|pointer| pointer.referenced_type().skip_mods_and_typedefs());

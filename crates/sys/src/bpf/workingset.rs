@@ -7,14 +7,14 @@
 mod load;
 mod reads;
 
-pub(super) use load::verified;
+pub(super) use load::Kernel;
 
 use super::{
     build_pins::BuildPins,
     error::BpfError,
-    link::{attach_tracepoint, begin_walk, open_pinned},
+    link::{attach_tracepoint, begin_walk},
     map::Map,
-    pins::{cause, number},
+    pins::number,
     ring::Ring,
     site::Table as _,
 };
@@ -34,9 +34,6 @@ const BUILD: u64 = number(env!("PLIMSOLL_WORKINGSET_BUILD"));
 
 /// Entries that are taken out of a map at once: some 64 KiB of them. A bucket of the map has far fewer.
 const BATCH: usize = 1024;
-
-/// Bytes of the value of `executables`, which says nothing.
-const SEEN_BYTES: usize = 4;
 
 /// What is attached as long as a working set is protected, where the kernel has it: pages that come and go, and the floor.
 const ALWAYS: [&str; 7] = [
@@ -127,7 +124,8 @@ impl WorkingSet {
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses one.
     pub fn verify() -> Result<(), BpfError> {
-        load::verify()
+        let kernel = Kernel::read()?;
+        kernel.plan(kernel.ways().into_iter().next().unwrap_or(Accesses::Nowhere)).verify()
     }
 
     /// The ways to see accesses that have their places in this kernel, the best first.
@@ -135,7 +133,7 @@ impl WorkingSet {
     /// # Errors
     /// [`BpfError::Load`] when the kernel does not tell its types.
     pub fn ways() -> Result<Vec<Accesses>, BpfError> {
-        load::ways()
+        Ok(Kernel::read()?.ways())
     }
 
     /// Removes all pins below `root/workingset`, of whichever build. Returns whether there were any. What a living process has
@@ -154,15 +152,11 @@ impl WorkingSet {
     pub fn open(root: &Path) -> Result<Self, BpfError> {
         let pins = pins(root);
         let offers = load::offers(&pins, None);
-        let open = |name: &'static str| {
-            let path = pins.path(name);
-            open_pinned(&path).map_err(|error| cause(&path, "open", &error))
-        };
         let open_all = |names: &[&'static str]| -> Result<Vec<_>, BpfError> {
             names
                 .iter()
                 .filter(|name| pins.has(name))
-                .map(|name| open(name).map(|program| (*name, program)))
+                .map(|name| pins.open(name).map(|program| (*name, program)))
                 .collect()
         };
         let map = |name: &'static str| Map::open(&pins.path(name), name);
@@ -170,7 +164,7 @@ impl WorkingSet {
             programs: open_all(&ALWAYS)?,
             attached: Vec::new(),
             reads: Reads::new(open_all(load::accesses_of(offers.accesses))?, map("recents")?),
-            walk: open(if offers.walks_processes { load::WALK } else { load::WALK_AREAS })?,
+            walk: pins.open(if offers.walks_processes { load::WALK } else { load::WALK_AREAS })?,
             uses: map("uses")?,
             executables: map("executables")?,
             floor: map("floor_line")?,
@@ -254,21 +248,14 @@ impl WorkingSet {
     /// # Errors
     /// [`BpfError::Map`]; what was added is out of the map.
     pub fn drain(&mut self, into: &mut Vec<Use>) -> Result<(), BpfError> {
-        let mut cursor = None;
-        loop {
-            let (count, next) = self.uses.take_batch(cursor, &mut self.keys, &mut self.values)?;
-            let keys = self.keys.as_chunks::<CHUNK_BYTES>().0.iter();
-            for (key, value) in keys.zip(self.values.as_chunks::<USE_BYTES>().0).take(count) {
-                match decode_use(key, value) {
-                    Ok(one) => into.push(one),
-                    Err(_ours) => self.undecodable = self.undecodable.saturating_add(1),
-                }
+        let Self { uses, keys, values, undecodable, .. } = self;
+        uses.take_each((keys, values), |key: &[u8; CHUNK_BYTES], value| {
+            match decode_use(key, value) {
+                Ok(one) => into.push(one),
+                Err(_ours) => *undecodable = undecodable.saturating_add(1),
             }
-            if next.is_none() {
-                return Ok(());
-            }
-            cursor = next;
-        }
+            Ok(())
+        })
     }
 
     /// Walks over all processes for the files that they have mapped to execute. Takes a time that grows with the areas of
@@ -282,22 +269,15 @@ impl WorkingSet {
         // The programs write nothing here: what they find is in the map.
         while super::select::read_on(&walk, &mut [0; 64])? > 0 {}
         let mut found = Executables::default();
-        let mut cursor = None;
-        loop {
-            let keys = self.keys.get_mut(..BATCH * FILE_BYTES).unwrap_or_default();
-            let values = self.values.get_mut(..BATCH * SEEN_BYTES).unwrap_or_default();
-            let (count, next) = self.executables.take_batch(cursor, keys, values)?;
-            for key in keys.as_chunks::<FILE_BYTES>().0.iter().take(count) {
-                match decode_file(key) {
-                    Ok(file) => found.files.push(file),
-                    Err(_ours) => self.undecodable = self.undecodable.saturating_add(1),
-                }
+        let Self { executables, keys, values, undecodable, .. } = self;
+        let keys = keys.get_mut(..BATCH * FILE_BYTES).unwrap_or_default();
+        executables.take_each((keys, values), |key: &[u8; FILE_BYTES], _seen| {
+            match decode_file(key) {
+                Ok(file) => found.files.push(file),
+                Err(_ours) => *undecodable = undecodable.saturating_add(1),
             }
-            if next.is_none() {
-                break;
-            }
-            cursor = next;
-        }
+            Ok(())
+        })?;
         found.cut = found.files.len() >= self.executables.entries_max() as usize;
         found.files.sort_unstable();
         found.files.dedup();

@@ -8,21 +8,19 @@ use super::{
         program::SyscallProgram,
         site::Call as _,
     },
-    RECORD_BYTES, read_on,
+    read_on,
 };
 use crate::process::tick_ns;
 use plimsoll_policy::{units::Pid, victim::VictimId};
 use plimsoll_wire::{
     abi,
-    task::{Looseness, TaskFacts, decode},
+    task::{Looseness, TaskFacts, check},
 };
 use std::{
     io,
-    mem::offset_of,
     os::fd::{AsFd as _, OwnedFd},
 };
-
-const MEASURE_BYTES: usize = size_of::<abi::plimsoll_measure>();
+use zerocopy::IntoBytes as _;
 
 /// A process that changes its memory while it is measured (exec, the exit of the thread that was looked at) is measured
 /// again, so often.
@@ -49,16 +47,14 @@ pub(super) enum Measure {
 impl Measure {
     /// `None`: there is no such process, or it has no memory.
     pub(super) fn facts(&self, pid: Pid, looseness: Looseness) -> Result<Option<TaskFacts>, BpfError> {
-        let mut answer = [0; MEASURE_BYTES];
+        let mut answer = abi::plimsoll_measure { tgid: pid.0, ..Default::default() };
         for _ in 0..MEASURE_TRIES {
             if !self.ask(pid, &mut answer)? {
                 return Ok(None);
             }
-            let result =
-                answer.get(offset_of!(abi::plimsoll_measure, result)..).and_then(<[u8]>::first_chunk);
-            match result.copied().map_or(0, i32::from_ne_bytes).saturating_neg() {
+            match answer.result.saturating_neg() {
                 0 => {
-                    return decode(answer.get(..RECORD_BYTES).unwrap_or_default(), looseness)
+                    return check(&answer.task, looseness)
                         .map(Some)
                         .map_err(|error| failed(io::Error::other(error)));
                 }
@@ -71,15 +67,9 @@ impl Measure {
     }
 
     /// False: no answer, as there is no such task.
-    fn ask(&self, pid: Pid, answer: &mut [u8; MEASURE_BYTES]) -> Result<bool, BpfError> {
+    fn ask(&self, pid: Pid, answer: &mut abi::plimsoll_measure) -> Result<bool, BpfError> {
         match self {
-            Self::Call(program) => {
-                let number = answer.get_mut(offset_of!(abi::plimsoll_measure, tgid)..).unwrap_or_default();
-                for (place, byte) in number.iter_mut().zip(pid.0.to_ne_bytes()) {
-                    *place = byte;
-                }
-                program.run(answer).map(|_| true)
-            }
+            Self::Call(program) => program.run(answer).map(|_| true),
             Self::Iterate(program) => {
                 let link = match iterate_task(program.as_fd(), pid.0) {
                     Ok(link) => link,
@@ -87,7 +77,7 @@ impl Measure {
                     Err(error) => return Err(failed(error)),
                 };
                 let walk = begin_walk(link.as_fd()).map_err(failed)?;
-                read_on(&walk, answer).map(|got| got == MEASURE_BYTES)
+                read_on(&walk, answer.as_mut_bytes()).map(|got| got == size_of_val(answer))
             }
         }
     }

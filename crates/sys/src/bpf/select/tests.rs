@@ -54,7 +54,7 @@ fn a_note_is_read_as_the_programs_write_it() {
     value[..8].copy_from_slice(&77_u64.to_ne_bytes());
     value[8..12].copy_from_slice(&4_242_u32.to_ne_bytes());
     let id = VictimId { pid: Pid(4_242), start_ns: 77 };
-    assert_eq!(grown(9, &value), Grown { mm: 9, id });
+    assert_eq!(grown(9, &zerocopy::transmute!(value)), Grown { mm: 9, id });
 }
 
 /// Any file system shows what is removed when.

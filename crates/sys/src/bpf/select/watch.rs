@@ -8,10 +8,8 @@ use plimsoll_policy::{
     victim::VictimId,
 };
 use plimsoll_wire::abi;
-use std::{
-    mem::offset_of,
-    os::fd::{AsFd as _, OwnedFd},
-};
+use std::os::fd::{AsFd as _, OwnedFd};
+use zerocopy::FromBytes as _;
 
 /// As many as the map has room for (bpf/select/watch.h).
 const GROWN_MAX: usize = 1024;
@@ -85,19 +83,14 @@ impl Watch {
     /// Takes all notes out of the map, and the count of those that found no room.
     pub(super) fn take(&mut self, mut visit: impl FnMut(Grown)) -> Result<GrownCounts, BpfError> {
         let mut visited = 0_u64;
-        let mut cursor = None;
-        loop {
-            let (count, next) = self.grown.take_batch(cursor, &mut self.keys, &mut self.values)?;
-            let notes = self.keys.as_chunks::<8>().0.iter().zip(self.values.as_chunks::<VALUE_BYTES>().0);
-            for (key, value) in notes.take(count) {
+        self.grown.take_each((&mut self.keys, &mut self.values), |key, value| {
+            if let Ok(note) = abi::plimsoll_grown::read_from_bytes(value) {
                 visited = visited.saturating_add(1);
-                visit(grown(u64::from_ne_bytes(*key), value));
+                visit(grown(u64::from_ne_bytes(*key), &note));
             }
-            match next {
-                Some(_) => cursor = next,
-                None => return Ok(GrownCounts { visited, lost: self.run(-1)? }),
-            }
-        }
+            Ok(())
+        })?;
+        Ok(GrownCounts { visited, lost: self.run(-1)? })
     }
 
     fn set_floor(&self, floor: Pages) -> Result<(), BpfError> {
@@ -112,13 +105,6 @@ impl Watch {
     }
 }
 
-pub(super) fn grown(mm: u64, value: &[u8]) -> Grown {
-    let at = |offset: usize| value.get(offset..).unwrap_or_default();
-    let start = at(offset_of!(abi::plimsoll_grown, start_ns)).first_chunk().copied();
-    let number = at(offset_of!(abi::plimsoll_grown, tgid)).first_chunk().copied();
-    let id = VictimId {
-        pid: Pid(number.map(u32::from_ne_bytes).unwrap_or_default()),
-        start_ns: start.map(u64::from_ne_bytes).unwrap_or_default(),
-    };
-    Grown { mm, id }
+pub(super) fn grown(mm: u64, value: &abi::plimsoll_grown) -> Grown {
+    Grown { mm, id: VictimId { pid: Pid(value.tgid), start_ns: value.start_ns } }
 }

@@ -6,7 +6,8 @@ use super::{
 };
 use libbpf_rs::{MapCore as _, MapFlags};
 use plimsoll_wire::abi;
-use std::{io, mem::offset_of, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd};
+use zerocopy::FromBytes as _;
 
 /// The programs that tell of reads, by either way.
 const READS: [&str; 2] = ["on_read", "on_read_call"];
@@ -62,8 +63,7 @@ impl Reads {
             .handle()
             .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| self.recents.error(io::Error::other(error.to_string())))?;
-        let place = offset_of!(abi::plimsoll_recent, events);
-        let of_cpu = |copy: &Vec<u8>| copy.get(place..).and_then(|rest| rest.first_chunk().copied());
-        Ok(copies.iter().flatten().filter_map(of_cpu).map(u64::from_ne_bytes).fold(0, u64::wrapping_add))
+        let counts = copies.iter().flatten().flat_map(|copy| abi::plimsoll_recent::read_from_prefix(copy));
+        Ok(counts.fold(0, |sum, (of_cpu, _)| sum.wrapping_add(of_cpu.events)))
     }
 }
