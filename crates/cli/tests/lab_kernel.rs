@@ -34,9 +34,7 @@ fn a_stock_kernel_that_counts_per_cpu_takes_all_programs() {
         println!("\nSKIPPED: {name}: this kernel counts per thread, as before Linux 6.2");
         return;
     }
-    for feature in
-        ["limits programs", "bpf_loop", "task iterator", "process_mrelease", "cgroup v2 memory controller"]
-    {
+    for feature in ["limits programs", "process_mrelease", "cgroup v2 memory controller"] {
         assert!(has(feature), "'{feature}' is not here");
     }
 }

@@ -191,9 +191,9 @@ fn stall(pressure: &Pressure) -> Stall {
     let permille = |permyriad: u32| u16::try_from(permyriad / 10).unwrap_or(1000).min(1000);
     Stall {
         some_total_us: pressure.some.total_us,
-        full_total_us: pressure.full.map(|full| full.total_us),
+        full_total_us: Some(pressure.full.total_us),
         some_avg10_permille: permille(pressure.some.avg10_permyriad),
-        full_avg10_permille: pressure.full.map(|full| permille(full.avg10_permyriad)),
+        full_avg10_permille: Some(permille(pressure.full.avg10_permyriad)),
     }
 }
 

@@ -6,11 +6,10 @@
 mod bpf;
 mod machine;
 mod program;
-mod trial;
 
-pub use bpf::{BpfFacts, TRACEPOINTS, probe_bpf};
+pub use bpf::{BpfFacts, probe_bpf};
 pub use machine::{MachineFacts, capability_name, in_initial_pid_namespace, probe_machine};
-pub use trial::function_hooks;
+pub use program::function_hooks;
 
 /// What one probe came to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use plimsoll_policy::{
     units::{Bytes, Uid},
 };
 use plimsoll_wire::text::{
-    MemoryEvents, WireError, parse_memory_events, parse_memory_max, parse_memory_stat, parse_mount,
+    MemoryEvents, WireError, parse_memory_events, parse_memory_held, parse_memory_max, parse_mount,
 };
 use std::{
     ffi::OsStr,
@@ -110,12 +110,12 @@ impl UserSlice {
         self.parse("memory.max", parse_memory_max)
     }
 
-    /// What it holds now that reclaim cannot free; `None` where this kernel does not tell (before 5.18).
+    /// What it holds now that reclaim cannot free.
     ///
     /// # Errors
     /// [`SliceError`].
-    pub fn held(&self) -> Result<Option<Bytes>, SliceError> {
-        self.parse("memory.stat", parse_memory_stat).map(|stat| stat.held())
+    pub fn held(&self) -> Result<Bytes, SliceError> {
+        self.parse("memory.stat", parse_memory_held)
     }
 
     /// Opens what happens to it.

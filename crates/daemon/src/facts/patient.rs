@@ -2,9 +2,8 @@
 //!
 //! The kernel takes the address space's lock for these (`mmap_lock`: `access_remote_vm`, `show_smaps_rollup`, `m_start`;
 //! `environ`, `smaps` and `pagemap` likewise), and a process can hold that for ever: in an `mmap` over pages of a file system
-//! whose server does not answer, which any user can run. Pages of files are not read for a command line since Linux 4.17
-//! (commit 7f7ccc2ccc2e). `stat`, `status`, `statm`, `comm`, `cgroup`, `exe`, `oom_score_adj` and the folders take other
-//! locks and may be read anywhere.
+//! whose server does not answer, which any user can run. Pages of files are not read for a command line. `stat`, `status`,
+//! `statm`, `comm`, `cgroup`, `exe`, `oom_score_adj` and the folders take other locks and may be read anywhere.
 //!
 //! So nobody else in the daemon opens such a file. Whoever wants one read waits here, no longer than it says; an offload thread
 //! that does not come back is left to its process. Each owner has a share of the threads and of the waiting.

@@ -291,7 +291,7 @@ impl Worker {
             if batch.is_empty() {
                 if first {
                     // Only now is it known that none of those counted before is still to be told.
-                    self.credit = Credit::from(oom_kills().ok().flatten());
+                    self.credit = Credit::from(oom_kills().ok());
                 }
                 return self.kills.as_ref().map_or(Ok(()), OomKills::give_back);
             }
@@ -381,7 +381,7 @@ impl Worker {
         let names = |marked: &Marked| self.log.as_ref().is_some_and(|log| log.names(marked.thread));
         let marks = candidates(batch.iter().map(|marked| (marked, names(marked))));
         let named: Vec<bool> = marks.iter().map(|(_, named)| *named).collect();
-        let killed = self.credit.killed(&named, oom_kills().ok().flatten());
+        let killed = self.credit.killed(&named, oom_kills().ok());
         let mut deeds: Vec<ArrangedKill> = self.deeds.iter().map(|one| one.deed).collect();
         for ((marked, _), killed) in marks.into_iter().zip(killed) {
             if !killed {

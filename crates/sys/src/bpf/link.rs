@@ -13,7 +13,8 @@ use std::{
     path::Path,
 };
 
-fn owned(result: i32) -> io::Result<OwnedFd> {
+/// The descriptor that a call of libbpf made, or what went wrong.
+pub(crate) fn owned(result: i32) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::from_raw_os_error(result.saturating_neg()));
     }

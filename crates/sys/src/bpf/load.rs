@@ -24,7 +24,7 @@ const BLANK_PINNED: u32 = 1;
 /// (mm/memory.c, 6.1), a page each. A process is taken to have two threads that do.
 const TASK_CACHE_PAGES: u32 = 2 * 65;
 
-/// Which counters are usage (DESIGN section 1, `charge`).
+/// Which counters are usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Members {
     /// Anonymous and swapped pages.

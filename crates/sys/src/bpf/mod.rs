@@ -34,6 +34,7 @@ pub use limits::{
     CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark,
     Weighing,
 };
+pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};
 pub use map::Map;
 pub use oom::{OomKills, OomOffers};

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Which cgroup: the number of its folder, which is the kernel's own cgroup id (`bpf_get_current_cgroup_id()`).
-/// From 5.5 on, 64-bit kernels give no number twice.
+/// 64-bit kernels give no number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(
     /// The number.
@@ -19,7 +19,7 @@ impl fmt::Display for CgroupId {
     }
 }
 
-/// `FILEID_KERNFS` of `linux/exportfs.h` (since 5.5): the handle is the 64-bit number and nothing else.
+/// `FILEID_KERNFS` of `linux/exportfs.h`: the handle is the 64-bit number and nothing else.
 const FILEID_KERNFS: i32 = 0xfe;
 
 /// `struct file_handle`, with room for such a handle.

@@ -1,6 +1,6 @@
 //! To end all processes of a cgroup and of those below it, and no other.
 //!
-//! `cgroup.kill` (5.14) does it in one stroke, forks included. It waits for the kernel's `cgroup_mutex`, which
+//! `cgroup.kill` does it in one stroke, forks included. It waits for the kernel's `cgroup_mutex`, which
 //! whoever makes a cgroup holds while memory is found for it: the largest processes are therefore signalled first,
 //! each by a pidfd that was opened before, so that memory comes back even if the stroke is late. Where
 //! `cgroup.kill` cannot be used, every process is signalled by pidfd, again and again, until none is left or the

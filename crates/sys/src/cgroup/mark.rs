@@ -80,8 +80,7 @@ impl Cgroup {
     /// Reads the marks. One that cannot be understood marks nothing, as for systemd.
     ///
     /// # Errors
-    /// [`super::CgroupErrorKind::Gone`], otherwise by what the kernel says. A kernel without such attributes
-    /// (before 5.7) has no marks.
+    /// [`super::CgroupErrorKind::Gone`], otherwise by what the kernel says.
     pub fn marks(&self) -> Result<Marks, CgroupError> {
         self.check_there()?;
         let stat = self.stat().map_err(|errno| self.failed("ask for the owner", errno))?;

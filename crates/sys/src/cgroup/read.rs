@@ -6,8 +6,8 @@ use plimsoll_policy::{
     units::{Bytes, Uid},
 };
 use plimsoll_wire::text::{
-    CgroupEvents, CgroupType, MemoryStat, WireError, parse_cgroup_events, parse_cgroup_number,
-    parse_cgroup_type, parse_memory_stat, parse_oom_group,
+    CgroupEvents, CgroupType, WireError, parse_cgroup_events, parse_cgroup_number, parse_cgroup_type,
+    parse_oom_group,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -22,9 +22,6 @@ use std::{
 
 /// Room for a file of one or a few short lines.
 const SMALL_BYTES: usize = 256;
-
-/// Room for `memory.stat`: 80 lines and 1.8 kB on 6.12.
-const STAT_BYTES: usize = 8192;
 
 /// What is asked of a cgroup before it is chosen. Each is `Absent` where this kernel, or a controller that is not
 /// switched on for the cgroup, does not tell; nothing is ever 0 for that.
@@ -62,14 +59,6 @@ impl Cgroup {
             threads: self.number(c"pids.current", "pids.current"),
             owner: self.stat().map_or(Reading::Unreadable, |stat| Reading::Known(Uid(stat.st_uid))),
         })
-    }
-
-    /// Reads `memory.stat`. Makes the kernel add up what each CPU has not told yet: up to milliseconds on a large
-    /// machine, so of the few that are compared, not of all.
-    #[must_use]
-    pub fn memory_stat(&self) -> Reading<MemoryStat> {
-        let mut text = [0; STAT_BYTES];
-        sort(read_small(self.dir(), c"memory.stat", &mut text), parse_memory_stat)
     }
 
     /// Reads `memory.current`.

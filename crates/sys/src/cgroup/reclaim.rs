@@ -1,4 +1,4 @@
-//! To make a cgroup give memory back without killing anything: `memory.reclaim` (5.19).
+//! To make a cgroup give memory back without killing anything: `memory.reclaim`.
 
 use super::{Cgroup, CgroupError, CgroupErrorKind};
 use crate::process::clock_monotonic_ns;
@@ -64,9 +64,7 @@ impl Cgroup {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(self.dir(), c"memory.reclaim", flags, Mode::empty()).map_err(|errno| match errno {
-                Errno::NOENT => {
-                    self.lacks("there is no memory.reclaim here: before 5.19, or no memory controller")
-                }
+                Errno::NOENT => self.lacks("there is no memory.reclaim here: no memory controller"),
                 other => self.failed("open memory.reclaim", other),
             })?;
         let budget_ns = u64::try_from(order.budget.as_nanos()).unwrap_or(u64::MAX);

@@ -122,7 +122,7 @@ impl CgroupRoot {
         let path = match open_by_id(self.dir.as_fd(), id) {
             Ok(dir) => self.path_of(&dir).map_err(failed)?,
             Err(Errno::STALE) => return Err(failed(Errno::NOENT)),
-            // Without the right, before 5.5, or with a filter of system calls around.
+            // Without the right, or with a filter of system calls around.
             Err(_unsupported) => find_id(self.dir.as_fd(), id).map_err(failed)?,
         };
         // By path once more: a handle can name a cgroup outside of what is mounted here.

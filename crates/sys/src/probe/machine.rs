@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h; the same since 3.8).
+/// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// What was found.
@@ -27,9 +27,9 @@ pub struct MachineFacts {
     pub initial_pid_namespace: Answer,
     /// A BPF filesystem is mounted where every distribution has it.
     pub bpffs: Answer,
-    /// `pidfd_open(2)` and `pidfd_send_signal(2)` (Linux 5.3).
+    /// `pidfd_open(2)` and `pidfd_send_signal(2)`, which a filter can forbid.
     pub pidfd: Answer,
-    /// `process_mrelease(2)` (Linux 5.15).
+    /// `process_mrelease(2)`, likewise.
     pub process_mrelease: Answer,
     /// Pressure stall information of memory.
     pub pressure: Answer,
@@ -124,9 +124,7 @@ fn signal_nothing(pidfd: &PidFd) -> io::Result<()> {
 fn process_mrelease() -> Answer {
     match own_pidfd().map(|pidfd| pidfd.reap()) {
         Ok(Reap::NotDying) => Answer::Present,
-        Ok(Reap::Unsupported) => {
-            Answer::Absent("the kernel does not have the call, or a filter forbids it".to_owned())
-        }
+        Ok(Reap::Unsupported) => Answer::Absent("a filter forbids the call".to_owned()),
         Ok(other) => Answer::Unknown(format!("the kernel answers with {other:?}")),
         Err(error) => Answer::Unknown(error.to_string()),
     }

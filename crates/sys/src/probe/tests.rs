@@ -19,31 +19,6 @@ fn what_needs_no_rights_is_found_out_by_anyone() {
 }
 
 #[test]
-fn a_kernel_that_verifies_the_limits_programs_has_every_part_they_use() {
-    if !is_root() {
-        println!("\nSKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: needs root");
-        return;
-    }
-    let facts = probe_bpf();
-    if facts.limits_programs != Answer::Present {
-        println!("\nSKIPPED: a_kernel_that_verifies_the_limits_programs_has_every_part_they_use: {facts:?}");
-        return;
-    }
-    // Before 6.2 they do without counters per CPU and casts.
-    let parts = [
-        &facts.btf,
-        &facts.typed_tracepoints,
-        &facts.bpf_loop,
-        &facts.task_iterator,
-        &facts.ring_buffer,
-        &facts.send_signal,
-    ];
-    for part in parts.into_iter().chain(&facts.tracepoints) {
-        assert_eq!(part, &Answer::Present, "{facts:?}");
-    }
-}
-
-#[test]
 fn the_machine_is_told_as_its_files_tell_it() {
     let facts = probe_machine();
     assert_eq!(facts.pidfd, Answer::Present);

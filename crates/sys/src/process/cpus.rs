@@ -14,7 +14,7 @@ pub(super) fn fastest_allowed() -> Option<CpuSet> {
     Some(fastest_of(&allowed, Path::new(CPUS_FOLDER)))
 }
 
-/// `cpu_capacity` is 1024 for the fastest core at its highest frequency, and less for others (arm64, riscv since 4.14,
+/// `cpu_capacity` is 1024 for the fastest core at its highest frequency, and less for others (arm64, riscv,
 /// and since 6.13 hybrid x86; the file is missing or everywhere 1024 elsewhere).
 fn fastest_of(allowed: &CpuSet, folder: &Path) -> CpuSet {
     let capacities: Vec<(usize, u32)> = members(allowed)

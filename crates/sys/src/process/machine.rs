@@ -79,11 +79,11 @@ pub fn online_cpus() -> Result<u32, ProcessError> {
     parse_cpu_online(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
 }
 
-/// How many processes the kernel's own OOM killer has ended since boot; `None` on a kernel that does not count them.
+/// How many processes the kernel's own OOM killer has ended since boot.
 ///
 /// # Errors
 /// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
-pub fn oom_kills() -> Result<Option<u64>, ProcessError> {
+pub fn oom_kills() -> Result<u64, ProcessError> {
     let text = read_file("/proc/vmstat", "read /proc/vmstat")?;
     parse_oom_kills(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
 }

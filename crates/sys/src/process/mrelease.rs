@@ -13,7 +13,7 @@ pub enum Reap {
     StillMapped,
     /// It has let go of its address space (`ESRCH`): it is freeing that itself, or has done so.
     AlreadyGone,
-    /// The kernel is older than 5.15, or a filter forbids the call (`ENOSYS`): the process frees its memory itself.
+    /// A filter forbids the call (`ENOSYS`): the process frees its memory itself.
     Unsupported,
     /// Not every process that uses the address space is dying (`EINVAL`): no SIGKILL has arrived, or one that shares
     /// the memory lives on, or a core dump is being written.

@@ -16,8 +16,6 @@ pub enum MemoryLock {
     Locked,
     /// `RLIMIT_MEMLOCK` is too small, or `CAP_IPC_LOCK` is missing.
     Denied,
-    /// The kernel is older than 4.4.
-    Unsupported,
     /// Anything else.
     Failed(Errno),
 }
@@ -31,7 +29,6 @@ pub fn lock_memory() -> MemoryLock {
         Ok(()) => MemoryLock::Locked,
         // ENOMEM is what exceeding RLIMIT_MEMLOCK is called here, EPERM when the limit is 0.
         Err(rustix::io::Errno::PERM | rustix::io::Errno::NOMEM) => MemoryLock::Denied,
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => MemoryLock::Unsupported,
         Err(errno) => MemoryLock::Failed(errno.into()),
     }
 }

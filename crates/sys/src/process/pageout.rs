@@ -1,4 +1,4 @@
-//! To push a process's memory out to swap while it lives: `process_madvise(2)` with `MADV_PAGEOUT` (5.10).
+//! To push a process's memory out to swap while it lives: `process_madvise(2)` with `MADV_PAGEOUT`.
 //!
 //! Reads `maps` and takes the process's `mmap_lock` for each batch, both of which wait for a process that is stuck
 //! in a page fault: for a thread that may wait, never for the kill path. Without swap it can do nothing and says
@@ -82,7 +82,7 @@ impl ProcRoot {
     /// process behind the pidfd is gone and nobody is advised.
     ///
     /// # Errors
-    /// [`ProcessError::Unsupported`] without free swap or before 5.10; [`ProcessError::Denied`] without
+    /// [`ProcessError::Unsupported`] without free swap; [`ProcessError::Denied`] without
     /// `CAP_SYS_NICE` and `CAP_SYS_PTRACE`; otherwise by what the kernel says.
     pub fn page_out(&mut self, pidfd: &PidFd, order: &PageOutOrder) -> Result<PageOut, ProcessError> {
         if self.read_meminfo()?.swap_free.is_none_or(|free| free.0 == 0) {

@@ -33,7 +33,7 @@ fn a_slice_is_read_as_the_kernel_writes_it() {
     let slices = at(tree.path()).unwrap();
     let slice = slices.slice(Uid(1000)).unwrap();
     assert_eq!(slice.memory_max().unwrap(), Max::Unlimited);
-    assert_eq!(slice.held().unwrap(), Some(Bytes(56)));
+    assert_eq!(slice.held().unwrap(), Bytes(56));
     assert!(slices.slice(Uid(1001)).is_none());
 }
 

@@ -135,7 +135,7 @@ fn check_generation(opened: BorrowedFd<'_>, file: FileId) -> Result<(), Refusal>
     }
 }
 
-/// Whether `mincore(2)` tells the truth to this process (`can_do_mincore`, since 5.2): to who owns the file or could
+/// Whether `mincore(2)` tells the truth to this process (`can_do_mincore`): to who owns the file or could
 /// write to it. To others every page is said to be resident, and populating them would read the file from the disk.
 fn tells_residency(opened: BorrowedFd<'_>, seen: &Statx) -> bool {
     let is_privileged = || {

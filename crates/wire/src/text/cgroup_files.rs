@@ -47,7 +47,7 @@ pub enum CgroupType {
     Threaded,
 }
 
-/// Reads `cgroup.type` (since 4.14). Every cgroup but the root has it.
+/// Reads `cgroup.type`. Every cgroup but the root has it.
 ///
 /// # Errors
 /// [`WireError::Malformed`] for anything but the four words.

@@ -22,53 +22,19 @@ pub fn parse_memory_max(text: &[u8]) -> Result<Max, WireError> {
     }
 }
 
-/// What of `memory.stat` tells how much reclaim cannot free. Bytes; `None` where this kernel has no such line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemoryStat {
-    /// Anonymous memory.
-    pub anon: Option<Bytes>,
-    /// Shared memory and tmpfs.
-    pub shmem: Option<Bytes>,
-    /// Kernel memory, slabs included (since 5.18).
-    pub kernel: Option<Bytes>,
-    /// Slabs that reclaim can free.
-    pub slab_reclaimable: Option<Bytes>,
-    /// Buffers of the network.
-    pub sock: Option<Bytes>,
-}
-
-impl MemoryStat {
-    /// What reclaim cannot free, swap left out of it: swap may be full by then. `None` where the kernel does not tell.
-    #[must_use]
-    pub fn held(&self) -> Option<Bytes> {
-        let kernel = self.kernel?.saturating_sub(self.slab_reclaimable?);
-        Some(Bytes(
-            [self.anon?, self.shmem?, kernel, self.sock?]
-                .iter()
-                .fold(0, |sum, part| part.0.saturating_add(sum)),
-        ))
-    }
-}
-
-/// Reads `memory.stat`. Lines it does not know are skipped.
+/// Reads off `memory.stat` how much reclaim cannot free: anonymous and shared memory (swap may be full by then), kernel
+/// memory but for the slabs that it can free, and buffers of the network.
 ///
 /// # Errors
-/// [`WireError::Malformed`] when a line that it knows holds no number; [`WireError::Missing`] when there is no `anon`,
-/// which every kernel has.
-pub fn parse_memory_stat(text: &[u8]) -> Result<MemoryStat, WireError> {
-    let mut stat = MemoryStat::default();
-    for (key, value) in keyed(text) {
-        let (field, slot) = match key {
-            b"anon" => ("anon", &mut stat.anon),
-            b"shmem" => ("shmem", &mut stat.shmem),
-            b"kernel" => ("kernel", &mut stat.kernel),
-            b"slab_reclaimable" => ("slab_reclaimable", &mut stat.slab_reclaimable),
-            b"sock" => ("sock", &mut stat.sock),
-            _ => continue,
-        };
-        slot.get_or_insert(Bytes(number(STAT, field, value)?));
-    }
-    stat.anon.map(|_| stat).ok_or(WireError::missing(STAT, "anon"))
+/// [`WireError::Malformed`] when a line that it knows holds no number; [`WireError::Missing`] when one of them is not there.
+pub fn parse_memory_held(text: &[u8]) -> Result<Bytes, WireError> {
+    let line = |field: &'static str| {
+        let line = keyed(text).find(|(key, _)| *key == field.as_bytes());
+        number(STAT, field, line.ok_or(WireError::missing(STAT, field))?.1)
+    };
+    let kernel = line("kernel")?.saturating_sub(line("slab_reclaimable")?);
+    let rest = [line("anon")?, line("shmem")?, line("sock")?];
+    Ok(Bytes(rest.into_iter().fold(kernel, u64::saturating_add)))
 }
 
 /// What of `memory.stat` of either version tells of files and of programs' own memory. Bytes; `None` where this kernel has
@@ -142,13 +108,14 @@ pub fn parse_memory_events(text: &[u8]) -> Result<MemoryEvents, WireError> {
     })
 }
 
-/// Reads how many processes the kernel's OOM killer has ended since boot, from `/proc/vmstat`; `None` before 4.13.
+/// Reads how many processes the kernel's OOM killer has ended since boot, from `/proc/vmstat`.
 ///
 /// # Errors
-/// [`WireError::Malformed`] when the line holds no number.
-pub fn parse_oom_kills(text: &[u8]) -> Result<Option<u64>, WireError> {
+/// [`WireError::Malformed`] when the line holds no number; [`WireError::Missing`] when it is not there.
+pub fn parse_oom_kills(text: &[u8]) -> Result<u64, WireError> {
+    const FILE: &str = "/proc/vmstat";
     let line = keyed(text).find(|(key, _)| *key == b"oom_kill");
-    line.map(|(_, value)| number("/proc/vmstat", "oom_kill", value)).transpose()
+    number(FILE, "oom_kill", line.ok_or(WireError::missing(FILE, "oom_kill"))?.1)
 }
 
 fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

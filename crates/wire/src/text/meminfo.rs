@@ -15,7 +15,7 @@ pub struct Meminfo {
     pub mem_total: Option<Bytes>,
     /// Memory nobody uses.
     pub mem_free: Option<Bytes>,
-    /// The kernel's estimate of what new programs can have without swapping (since 3.14).
+    /// The kernel's estimate of what new programs can have without swapping.
     pub mem_available: Option<Bytes>,
     /// `AnonPages`: mapped anonymous memory.
     pub anonymous: Option<Bytes>,

@@ -61,8 +61,8 @@ pub use killers::{EarlyoomLine, OomdLine, parse_earlyoom_line, parse_oomd_line};
 pub use locks::{WriteLease, parse_write_lease};
 pub use maps::{Mapping, parse_mapping};
 pub use memcg::{
-    FileStat, MemoryEvents, MemoryStat, parse_file_stat, parse_memory_events, parse_memory_max,
-    parse_memory_stat, parse_oom_kills,
+    FileStat, MemoryEvents, parse_file_stat, parse_memory_events, parse_memory_held, parse_memory_max,
+    parse_oom_kills,
 };
 pub use meminfo::{Meminfo, parse_meminfo};
 pub use mountinfo::{Mount, has_bpffs_at, parse_mount, topmost_mount_at, unescape};

@@ -12,10 +12,6 @@ const FILE: &str = "pressure file";
 pub struct PressureLine {
     /// Share of the last 10 s.
     pub avg10_permyriad: u32,
-    /// Share of the last 60 s.
-    pub avg60_permyriad: u32,
-    /// Share of the last 300 s.
-    pub avg300_permyriad: u32,
     /// Stalled time since boot, or since the cgroup was made, in microseconds.
     pub total_us: u64,
 }
@@ -25,14 +21,14 @@ pub struct PressureLine {
 pub struct Pressure {
     /// At least one task was stalled.
     pub some: PressureLine,
-    /// All tasks were stalled at once. `None` where the kernel does not say (CPU pressure before 5.13).
-    pub full: Option<PressureLine>,
+    /// All tasks were stalled at once.
+    pub full: PressureLine,
 }
 
 /// Reads a pressure file. Lines it does not know are skipped.
 ///
 /// # Errors
-/// [`WireError::Missing`] when the `some` line or a part of a line is not there, [`WireError::Malformed`] when a
+/// [`WireError::Missing`] when a line or a part of one is not there, [`WireError::Malformed`] when a
 /// part is not of the form `avg10=0.12` or `total=345`.
 pub fn parse_pressure(text: &[u8]) -> Result<Pressure, WireError> {
     let (mut some, mut full) = (None, None);
@@ -43,16 +39,17 @@ pub fn parse_pressure(text: &[u8]) -> Result<Pressure, WireError> {
             full.get_or_insert(parse_line(rest)?);
         }
     }
-    Ok(Pressure { some: some.ok_or(WireError::missing(FILE, "some line"))?, full })
+    Ok(Pressure {
+        some: some.ok_or(WireError::missing(FILE, "some line"))?,
+        full: full.ok_or(WireError::missing(FILE, "full line"))?,
+    })
 }
 
 fn parse_line(line: &[u8]) -> Result<PressureLine, WireError> {
-    let (mut avg10, mut avg60, mut avg300, mut total) = (None, None, None, None);
+    let (mut avg10, mut total) = (None, None);
     for (key, value) in words(line).filter_map(|word| split_once(word, b'=')) {
         match key {
             b"avg10" => avg10 = Some(permyriad("avg10", value)?),
-            b"avg60" => avg60 = Some(permyriad("avg60", value)?),
-            b"avg300" => avg300 = Some(permyriad("avg300", value)?),
             b"total" => {
                 let micros = decimal(value)
                     .ok_or_else(|| WireError::malformed(FILE, "total", "a number of microseconds", value))?;
@@ -63,8 +60,6 @@ fn parse_line(line: &[u8]) -> Result<PressureLine, WireError> {
     }
     Ok(PressureLine {
         avg10_permyriad: avg10.ok_or(WireError::missing(FILE, "avg10"))?,
-        avg60_permyriad: avg60.ok_or(WireError::missing(FILE, "avg60"))?,
-        avg300_permyriad: avg300.ok_or(WireError::missing(FILE, "avg300"))?,
         total_us: total.ok_or(WireError::missing(FILE, "total"))?,
     })
 }

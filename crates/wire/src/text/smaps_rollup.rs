@@ -8,7 +8,7 @@ use plimsoll_policy::units::Bytes;
 
 const FILE: &str = "/proc/PID/smaps_rollup";
 
-/// What is used of `/proc/PID/smaps_rollup` (since 4.14); `None` where this kernel has no such line. Bytes, to the
+/// What is used of `/proc/PID/smaps_rollup`; `None` where this kernel has no such line. Bytes, to the
 /// kernel's own kB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SmapsRollup {
@@ -18,7 +18,7 @@ pub struct SmapsRollup {
     pub anonymous: Option<Bytes>,
     /// Anonymous memory in swap, each page whole.
     pub swap: Option<Bytes>,
-    /// Resident anonymous memory, each page parted among those that map it (since 5.4).
+    /// Resident anonymous memory, each page parted among those that map it.
     pub proportional_anonymous: Option<Bytes>,
     /// Swapped memory, each page parted among those that have it.
     pub proportional_swap: Option<Bytes>,

@@ -22,19 +22,19 @@ pub struct Status {
     pub namespace_pid: Option<Pid>,
     /// The state of its leading thread.
     pub state: Option<ProcessState>,
-    /// Resident anonymous memory (since 4.5). From 6.2 on it may miss a few pages per CPU; `smaps_rollup` does not.
+    /// Resident anonymous memory. From 6.2 on it may miss a few pages per CPU; `smaps_rollup` does not.
     pub rss_anonymous: Option<Bytes>,
-    /// Resident shared memory, tmpfs included (since 4.5).
+    /// Resident shared memory, tmpfs included.
     pub rss_shmem: Option<Bytes>,
-    /// Resident pages of files (since 4.5).
+    /// Resident pages of files.
     pub rss_file: Option<Bytes>,
     /// Anonymous memory in swap.
     pub swap: Option<Bytes>,
     /// Locked memory (`VmLck`), resident or not.
     pub locked: Option<Bytes>,
-    /// Huge pages of hugetlbfs (`HugetlbPages`, since 4.4).
+    /// Huge pages of hugetlbfs (`HugetlbPages`).
     pub hugetlb: Option<Bytes>,
-    /// A core is being written (since 4.15).
+    /// A core is being written.
     pub core_dumping: Option<bool>,
     /// Signals waiting for the leading thread, signal n as bit n - 1 (`SigPnd`).
     pub thread_pending: Option<u64>,

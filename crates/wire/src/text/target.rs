@@ -5,7 +5,7 @@ use super::{
     has_bpffs_at, parse_cgroup, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,
     parse_cgroup_type, parse_comm, parse_cpu_online, parse_cpu_possible, parse_earlyoom_line,
     parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events,
-    parse_memory_max, parse_memory_stat, parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line,
+    parse_memory_held, parse_memory_max, parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line,
     parse_oomd_mark, parse_osrelease, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm,
     parse_status, parse_write_lease, parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
 };
@@ -163,12 +163,7 @@ fn check_memcg(bytes: &[u8]) -> Result<(), &'static str> {
     shows_safely(parse_memory_max(bytes))?;
     shows_safely(parse_memory_events(bytes))?;
     shows_safely(parse_oom_kills(bytes))?;
-    match parse_memory_stat(bytes) {
-        Ok(stat) if stat.held().is_some_and(|held| Some(held) < stat.anon) => {
-            Err("less is held than there is anonymous memory")
-        }
-        other => shows_safely(other),
-    }
+    shows_safely(parse_memory_held(bytes))
 }
 
 fn check_comm(bytes: &[u8]) -> Result<(), &'static str> {

@@ -1,7 +1,7 @@
 //! Facts into features: what each is used for, and what is used in its place.
 
 use plimsoll_daemon::privileges::KEPT;
-use plimsoll_sys::probe::{Answer, BpfFacts, MachineFacts, TRACEPOINTS};
+use plimsoll_sys::probe::{Answer, BpfFacts, MachineFacts};
 
 /// What does not work without a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +28,6 @@ pub(super) struct Feature {
 }
 
 const NO_LINES: &str = "nothing: lines for users are refused, the machine guard works";
-const STOCK_KERNEL: &str =
-    "boot a stock kernel of 6.2 or later (Debian 12: linux-image-amd64 from bookworm-backports)";
-
-const TRACEPOINT_USES: [&str; TRACEPOINTS.len()] = [
-    "usage, at each change of a process's page counters",
-    "the end of a process's memory",
-    "a forked child, so that inherited pages are not charged twice",
-    "a process that has become another program",
-];
-
 /// All of them, in the order in which they are needed.
 pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     let mut features = for_everything(machine);
@@ -57,7 +47,7 @@ fn for_everything(machine: &MachineFacts) -> Vec<Feature> {
         used_for: "holding and signalling a victim, never a later process of the same number",
         fallback: "nothing: no guard works",
         needed_by: Part::Everything,
-        remedy: "boot Linux 5.3 or later, and allow pidfd_open and pidfd_send_signal",
+        remedy: "allow pidfd_open and pidfd_send_signal",
     }]
 }
 
@@ -75,9 +65,8 @@ fn line_feature(name: &str, answer: &Answer, used_for: &'static str, remedy: &'s
 fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     let outside = "start the daemon on the host, outside the container";
     let btf = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, as Debian, Ubuntu and Fedora ship it";
-    let allowed =
-        "run the daemon as root of the host, with CAP_BPF and CAP_PERFMON and without kernel lockdown";
-    let mut features = vec![
+    let allowed = "boot Linux 6.1 or later, and run the daemon as root of the host, with CAP_BPF and CAP_PERFMON and without kernel lockdown";
+    vec![
         line_feature(
             "initial pid namespace",
             &machine.initial_pid_namespace,
@@ -86,40 +75,12 @@ fn for_lines(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         ),
         line_feature("BTF", &bpf.btf, "fitting the programs to this kernel's structures", btf),
         line_feature(
-            "typed tracepoint programs",
-            &bpf.typed_tracepoints,
-            "running in the very event, with its arguments",
-            allowed,
-        ),
-    ];
-    features.extend(TRACEPOINTS.iter().zip(&bpf.tracepoints).zip(TRACEPOINT_USES).map(
-        |((name, answer), used_for)| {
-            line_feature(&format!("tracepoint {name}"), answer, used_for, STOCK_KERNEL)
-        },
-    ));
-    features.extend([
-        line_feature("bpf_loop", &bpf.bpf_loop, "summing a counter over any number of CPUs", STOCK_KERNEL),
-        line_feature(
-            "task iterator",
-            &bpf.task_iterator,
-            "processes that ran before their line was drawn, and lost exits",
-            STOCK_KERNEL,
-        ),
-        line_feature("ring buffer", &bpf.ring_buffer, "telling the daemon what happened", STOCK_KERNEL),
-        line_feature(
-            "bpf_send_signal",
-            &bpf.send_signal,
-            "killing the allocating process in the event that crosses",
-            STOCK_KERNEL,
-        ),
-        line_feature(
             "limits programs",
             &bpf.limits_programs,
-            "all of these together, as verified by this kernel",
+            "usage and kills in the very event, as verified by this kernel",
             allowed,
         ),
-    ]);
-    features
+    ]
 }
 
 /// What the daemon keeps when it gives up the rest.
@@ -162,8 +123,6 @@ fn optional(name: &str, answer: &Answer, used_for: &'static str, fallback: &'sta
 
 /// What victims are selected by.
 fn for_selection(bpf: &BpfFacts) -> Vec<Feature> {
-    // The first of TRACEPOINTS; the program on it is one of the selection programs.
-    let [rss_stat, ..] = &bpf.tracepoints;
     vec![
         optional(
             "selection programs",
@@ -176,12 +135,6 @@ fn for_selection(bpf: &BpfFacts) -> Vec<Feature> {
             &bpf.task_from_pid,
             "exact memory of the few that the choice is between (Linux 6.2)",
             "an iterator over each of them, which takes longer",
-        ),
-        optional(
-            "rss_stat watch",
-            rss_stat,
-            "who grows past the largest, between two walks, while the machine is near its threshold",
-            "every choice begins with a walk",
         ),
     ]
 }

@@ -103,7 +103,7 @@ impl RaisedProcesses {
         if let Some(holder) = self.holders.get_mut(&uid) {
             let large = facts.largest.iter().flatten().find(|large| large.id == holder.id);
             holder.usage = large.map_or(holder.usage, |large| large.usage);
-            holder.oom_kills = oom_kills().ok().flatten();
+            holder.oom_kills = oom_kills().ok();
         }
     }
 
@@ -134,7 +134,7 @@ impl RaisedProcesses {
             id,
             usage: large.map_or(Pages(0), |large| large.usage),
             pidfd: Some(pidfd),
-            oom_kills: oom_kills().ok().flatten(),
+            oom_kills: oom_kills().ok(),
         };
         self.holders.insert(uid, holder);
     }
@@ -200,7 +200,7 @@ impl RaisedProcesses {
                 continue;
             }
             holder.pidfd = None;
-            let now = oom_kills().ok().flatten();
+            let now = oom_kills().ok();
             if now > holder.oom_kills && holder.oom_kills.is_some() && !watched(*uid) {
                 let victim = Some((holder.id, holder.usage));
                 deeds.push(ArrangedKill { uid: *uid, reason: Reason::LastDefenceOutOfMemory, victim });

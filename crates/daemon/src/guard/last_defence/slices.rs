@@ -103,7 +103,7 @@ impl Slices {
         let in_force =
             slice.as_ref().map(UserSlice::memory_max).transpose().map_err(|error| error.to_string())?;
         let wanted = match line {
-            Some(line) => self.wanted(line, known, slice.as_ref(), record)?,
+            Some(line) => self.wanted(line, known, slice.as_ref())?,
             None => None,
         };
         if is_as_wanted(known, in_force, wanted) {
@@ -155,23 +155,12 @@ impl Slices {
         (line, headroom): (&LineFacts, Headroom),
         known: Option<SliceEntry>,
         slice: Option<&UserSlice>,
-        record: &mut Record,
     ) -> Result<Option<Wanted>, String> {
         let kills = matches!(line.action, Action::Kill | Action::Term);
         let Some(effective) = line.effective.filter(|_| kills && line.uid != Uid(0)) else {
             return Ok(None);
         };
-        let held = match slice.map(UserSlice::held).transpose().map_err(|error| error.to_string())? {
-            Some(None) => {
-                record.notices.once(
-                    "last defence",
-                    &"this kernel does not tell what a slice holds: memory.max is not set",
-                );
-                return Ok(None);
-            }
-            Some(Some(held)) => held,
-            None => Bytes(0),
-        };
+        let held = slice.map_or(Ok(Bytes(0)), UserSlice::held).map_err(|error| error.to_string())?;
         let set = match known.map(|entry| entry.ours) {
             Some(Ours::Set { set, .. }) => Some(set),
             Some(Ours::Yielded { .. }) | None => None,

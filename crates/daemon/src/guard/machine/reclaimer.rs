@@ -79,7 +79,7 @@ fn reclaim(asked: Bytes, proc: &mut ProcRoot, idle: &mut Idle) -> String {
     }
 }
 
-/// The kernel's own choice among all pages (`memory.reclaim` of the root cgroup, 5.19).
+/// The kernel's own choice among all pages (`memory.reclaim` of the root cgroup).
 fn of_all(asked: Bytes) -> Result<Bytes, String> {
     let told = |error: plimsoll_sys::cgroup::CgroupError| error.to_string();
     let root = CgroupRoot::open().and_then(|root| root.cgroup(b"/")).map_err(told)?;

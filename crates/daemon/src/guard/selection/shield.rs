@@ -96,7 +96,7 @@ impl Shield {
     }
 
     /// The protected cgroups that exist now, as the programs know them: a cgroup v2 directory's inode number is its id
-    /// (64-bit kernels, since 5.5). The cgroups below them are known by their ancestors.
+    /// (64-bit kernels). The cgroups below them are known by their ancestors.
     ///
     /// # Errors
     /// When it cannot be told of one whether it exists.
