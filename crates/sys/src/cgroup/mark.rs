@@ -5,8 +5,7 @@
 //! never. Whoever owns the folder can write them, too. systemd-oomd (`oomd_fetch_cgroup_oom_preference()` in
 //! src/oom/oomd-util.c) honours both only where the cgroup is root's, or is owned by the owner of the cgroup that
 //! is being relieved; up to about 251 only root's counted. Where both are set, omit wins. Facebook's oomd has
-//! `user.oomd_prefer` (taken first; it wins over avoid) and `user.oomd_avoid`, and the same two as `trusted.`,
-//! which only `CAP_SYS_ADMIN` can write; no omit. There is none else in the field.
+//! `user.oomd_avoid`, and the same as `trusted.`, which only `CAP_SYS_ADMIN` can write; no omit.
 //!
 //! **What was done to it.** systemd-oomd adds 1 to `user.oomd_ooms` before a kill and the number of processes to
 //! `user.oomd_kill` after it, both decimal. From 251 on, process 1 (and a user's manager) compares `user.oomd_ooms`
@@ -61,19 +60,6 @@ pub struct Marks {
     pub avoid: Option<SetBy>,
     /// Not to be taken: `user.oomd_omit`.
     pub omit: Option<SetBy>,
-    /// To be taken first: `user.oomd_prefer`, `trusted.oomd_prefer`.
-    pub prefer: Option<SetBy>,
-    /// Who owns the folder.
-    pub owner: Uid,
-}
-
-impl Marks {
-    /// Whether systemd-oomd would honour avoid and omit here, when `relieved_owner` owns the cgroup that is being
-    /// relieved (the slice with `ManagedOOMMemoryPressure=kill`; for swap, the root of the tree, which is root's).
-    #[must_use]
-    pub const fn honoured_by_systemd(&self, relieved_owner: Uid) -> bool {
-        self.owner.0 == 0 || self.owner.0 == relieved_owner.0
-    }
 }
 
 impl Cgroup {
@@ -101,8 +87,6 @@ impl Cgroup {
         Ok(Marks {
             avoid: mark(Some(c"trusted.oomd_avoid"), c"user.oomd_avoid")?,
             omit: mark(None, c"user.oomd_omit")?,
-            prefer: mark(Some(c"trusted.oomd_prefer"), c"user.oomd_prefer")?,
-            owner,
         })
     }
 

@@ -26,7 +26,6 @@ pub(crate) use handle::open_by_id;
 pub use kill::{Held, KILL_HELD_MAX, KILL_PROCESSES_MAX, KillMeans, KillOrders, Killed, Killer, Spares};
 pub use mark::{Marks, SetBy};
 pub use memory::MemoryCgroup;
-pub use read::{CgroupFacts, CgroupWatch};
 pub use reclaim::{RECLAIM_STEP_BYTES, Reclaim, ReclaimEnd, ReclaimOrder};
 pub use root::{Cgroup, CgroupRoot};
 

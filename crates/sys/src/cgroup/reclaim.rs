@@ -2,7 +2,7 @@
 
 use super::{Cgroup, CgroupError, CgroupErrorKind};
 use crate::process::clock_monotonic_ns;
-use plimsoll_policy::{reading::Reading, units::Bytes};
+use plimsoll_policy::units::Bytes;
 use rustix::{
     fs::{Mode, OFlags, openat},
     io::{Errno, write},
@@ -45,10 +45,6 @@ pub struct Reclaim {
     pub end: ReclaimEnd,
     /// Of what was asked for, what the kernel says it freed, to the step: the last step may have freed a part more.
     pub freed: Bytes,
-    /// `memory.current` before.
-    pub before: Reading<Bytes>,
-    /// `memory.current` after.
-    pub after: Reading<Bytes>,
 }
 
 impl Cgroup {
@@ -69,7 +65,6 @@ impl Cgroup {
             })?;
         let budget_ns = u64::try_from(order.budget.as_nanos()).unwrap_or(u64::MAX);
         let end_ns = clock_monotonic_ns().saturating_add(budget_ns);
-        let before = self.memory_current();
         let mut freed = 0_u64;
         let end = loop {
             let left = order.bytes.0.saturating_sub(freed);
@@ -90,7 +85,7 @@ impl Cgroup {
                 Err(errno) => return Err(self.failed("reclaim memory", errno)),
             }
         };
-        Ok(Reclaim { end, freed: Bytes(freed), before, after: self.memory_current() })
+        Ok(Reclaim { end, freed: Bytes(freed) })
     }
 
     fn lacks(&self, what: &'static str) -> CgroupError {

@@ -29,7 +29,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::Builder,
@@ -87,7 +87,7 @@ pub struct Reaper {
     threads: usize,
     calls: Arc<Calls>,
     crew: Weak<Crew>,
-    rates: Arc<SharedRates>,
+    rates: Arc<Mutex<Rates>>,
     /// In a lock only so that the handle can be shared.
     ended: Mutex<Receiver<()>>,
 }
@@ -111,26 +111,6 @@ impl ReaperHandle {
     }
 }
 
-/// The rates, for the threads that write them and for whoever reads them.
-#[derive(Debug)]
-struct SharedRates {
-    /// Bytes a second; 0: none was seen.
-    lowest: AtomicU64,
-    all: Mutex<Rates>,
-}
-
-impl SharedRates {
-    fn new(rates: Rates) -> Self {
-        Self { lowest: AtomicU64::new(rates.lowest().unwrap_or(0)), all: Mutex::new(rates) }
-    }
-
-    fn record(&self, bytes: u64, took_ns: u64) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.record(bytes, took_ns);
-        self.lowest.store(all.lowest().unwrap_or(0), Ordering::Relaxed);
-    }
-}
-
 /// What the threads have in common. There for as long as one of them is.
 struct Crew {
     taker: Taker,
@@ -139,14 +119,14 @@ struct Crew {
     freezer: PathBuf,
     cpu_tree: PathBuf,
     report: Box<dyn Fn(ReapReport) + Send + Sync>,
-    rates: Arc<SharedRates>,
+    rates: Arc<Mutex<Rates>>,
     end: Sender<()>,
 }
 
 impl Crew {
     fn tell(&self, one: ReapReport) {
         if let Some((bytes, took_ns)) = one.measured() {
-            self.rates.record(bytes, took_ns);
+            self.rates.lock().unwrap_or_else(PoisonError::into_inner).record(bytes, took_ns);
         }
         (self.report)(one);
     }
@@ -179,7 +159,7 @@ impl Reaper {
             NonZeroUsize::get,
         );
         let (queue, taker) = Queue::new(REAPER_QUEUE_MAX, threads)?;
-        let rates = Arc::new(SharedRates::new(options.rates));
+        let rates = Arc::new(Mutex::new(options.rates));
         let (end, ended) = channel();
         let calls = Arc::new(Calls::new(options.owner)?);
         let crew = Arc::new(Crew {
@@ -242,17 +222,10 @@ impl Reaper {
         self.threads
     }
 
-    /// The lowest rate at which memory came back, in bytes a second, since the first that was passed in with
-    /// [`ReaperOptions::rates`]; `None`: no victim was large enough to measure yet. Takes no lock.
-    #[must_use]
-    pub fn lowest_rate(&self) -> Option<u64> {
-        Some(self.rates.lowest.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
-    }
-
     /// All that is known of the rates, for telling and for keeping. Takes a lock that the threads hold for a moment.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        self.rates.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Lets the threads finish what is queued, and waits for them; but not longer than 5 s for victims that do not die.

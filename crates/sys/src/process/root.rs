@@ -110,7 +110,8 @@ impl ProcRoot {
     }
 
     /// The cgroup path of a process, as [`Printable`] text (see [`plimsoll_wire::text::Membership::path`] for which
-    /// of several); `None` on a kernel without cgroups.
+    /// of several); `None` on a kernel without cgroups. Kernels up to 6.10 wait for the `cgroup_mutex` here, which
+    /// whoever makes a cgroup holds while memory is found for it: not for the kill path.
     ///
     /// # Errors
     /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
@@ -118,16 +119,6 @@ impl ProcRoot {
         let text = self.files.read(pid, "cgroup", "read the cgroup")?;
         let membership = parse_cgroup(text).map_err(|error| unreadable(pid, error))?;
         Ok(membership.path().map(|path| Printable(path).to_string()))
-    }
-
-    /// Where a process is in the cgroup v2 tree, as [`crate::cgroup::CgroupRoot::cgroup`] takes it; `None` on a
-    /// kernel without that tree. Raw bytes. Kernels up to 6.10 wait for the `cgroup_mutex` here, which whoever
-    /// makes a cgroup holds while memory is found for it: not for the kill path.
-    ///
-    /// # Errors
-    /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
-    pub fn unified_cgroup(&mut self, pid: Pid) -> Result<Option<Box<[u8]>>, ProcessError> {
-        self.membership(pid).map(|membership| membership.unified.map(Into::into))
     }
 
     fn membership(&mut self, pid: Pid) -> Result<Membership<'_>, ProcessError> {

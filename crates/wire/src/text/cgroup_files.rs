@@ -3,35 +3,9 @@
 
 use super::{
     WireError,
-    field::{decimal, decimal_u32, lines, split_once},
+    field::{decimal, decimal_u32},
 };
 use plimsoll_policy::units::Pid;
-
-/// What of `cgroup.events` is used. Every cgroup but the root has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CgroupEvents {
-    /// A process that is not a zombie is in it, or in a cgroup below it.
-    pub populated: bool,
-    /// All of them are frozen; `None` before 5.2.
-    pub frozen: Option<bool>,
-}
-
-/// Reads `cgroup.events`. Lines it does not know are skipped.
-///
-/// # Errors
-/// [`WireError::Malformed`] when a line that it knows is neither 0 nor 1; [`WireError::Missing`] without `populated`.
-pub fn parse_cgroup_events(text: &[u8]) -> Result<CgroupEvents, WireError> {
-    const FILE: &str = "cgroup.events";
-    let (mut populated, mut frozen) = (None, None);
-    for (key, value) in lines(text).filter_map(|line| split_once(line, b' ')) {
-        match key {
-            b"populated" => _ = populated.get_or_insert(flag(FILE, "populated", value)?),
-            b"frozen" => _ = frozen.get_or_insert(flag(FILE, "frozen", value)?),
-            _ => {}
-        }
-    }
-    Ok(CgroupEvents { populated: populated.ok_or(WireError::missing(FILE, "populated"))?, frozen })
-}
 
 /// What a cgroup may hold, by `cgroup.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,22 +47,16 @@ pub fn parse_cgroup_process(line: &[u8]) -> Result<Option<Pid>, WireError> {
     Ok((number != 0).then_some(Pid(number)))
 }
 
-/// Reads a file that holds one number: `memory.current`, `memory.swap.current`, `pids.current`.
-///
-/// # Errors
-/// [`WireError::Malformed`] for anything else.
-pub fn parse_cgroup_number(file: &'static str, text: &[u8]) -> Result<u64, WireError> {
-    let digits = text.trim_ascii_end();
-    decimal(digits)
-        .ok_or_else(|| WireError::malformed(file, "value", "a number that fits in 64 bits", digits))
-}
-
 /// Reads `memory.oom.group`.
 ///
 /// # Errors
 /// [`WireError::Malformed`] for anything but 0 and 1.
 pub fn parse_oom_group(text: &[u8]) -> Result<bool, WireError> {
-    flag("memory.oom.group", "value", text.trim_ascii_end())
+    match text.trim_ascii_end() {
+        b"0" => Ok(false),
+        b"1" => Ok(true),
+        other => Err(WireError::malformed("memory.oom.group", "value", "0 or 1", other)),
+    }
 }
 
 /// Reads the value of a mark (`user.oomd_avoid` and its kin) as systemd does: its words for true and false.
@@ -116,14 +84,6 @@ pub fn parse_oomd_count(value: &[u8]) -> Result<u64, WireError> {
     }
     let expected = "a number that fits in 64 bits";
     decimal(value).ok_or_else(|| WireError::malformed("an xattr of a cgroup", "count", expected, value))
-}
-
-fn flag(file: &'static str, field: &'static str, value: &[u8]) -> Result<bool, WireError> {
-    match value {
-        b"0" => Ok(false),
-        b"1" => Ok(true),
-        other => Err(WireError::malformed(file, field, "0 or 1", other)),
-    }
 }
 
 #[cfg(test)]

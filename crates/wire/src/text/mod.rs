@@ -44,8 +44,7 @@ pub use accounts::{
 };
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{
-    CgroupEvents, CgroupType, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,
-    parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
+    CgroupType, parse_cgroup_process, parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
 };
 pub use cmdline::{CMDLINE_BYTES_MAX, printable_cmdline};
 pub use comm::{COMM_BYTES_MAX, Comm, parse_comm};
@@ -65,7 +64,7 @@ pub use memcg::{
     parse_oom_kills,
 };
 pub use meminfo::{Meminfo, parse_meminfo};
-pub use mountinfo::{Mount, has_bpffs_at, parse_mount, topmost_mount_at, unescape};
+pub use mountinfo::{Mount, parse_mount, unescape};
 pub use pressure::{Pressure, PressureLine, parse_pressure};
 pub use printable::Printable;
 pub use smaps_rollup::{SmapsRollup, parse_smaps_rollup};

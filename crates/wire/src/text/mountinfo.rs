@@ -2,7 +2,7 @@
 
 use super::{
     WireError,
-    field::{decimal_u32, lines, split_once, words},
+    field::{decimal_u32, split_once, words},
 };
 
 const FILE: &str = "/proc/self/mountinfo";
@@ -19,8 +19,6 @@ pub struct Mount<'a> {
     pub root: &'a [u8],
     /// Where it is mounted.
     pub mount_point: &'a [u8],
-    /// Its options at that place, comma-separated.
-    pub options: &'a [u8],
     /// The type of its filesystem.
     pub filesystem: &'a [u8],
     /// What it was mounted from, as whoever mounted it said, escaped as paths are; empty where nothing was said.
@@ -38,7 +36,7 @@ pub fn parse_mount(line: &[u8]) -> Result<Mount<'_>, WireError> {
     let device = words.nth(1).and_then(kernel_device).ok_or(WireError::missing(FILE, "major:minor"))?;
     let root = words.next().ok_or(WireError::missing(FILE, "root"))?;
     let mount_point = words.next().ok_or(WireError::missing(FILE, "mount point"))?;
-    let options = words.next().ok_or(WireError::missing(FILE, "mount options"))?;
+    words.next().ok_or(WireError::missing(FILE, "mount options"))?;
     // Any number of optional fields, then a lone hyphen.
     let filesystem = words
         .by_ref()
@@ -46,31 +44,7 @@ pub fn parse_mount(line: &[u8]) -> Result<Mount<'_>, WireError> {
         .nth(1)
         .ok_or(WireError::missing(FILE, "filesystem type"))?;
     let source = words.next().unwrap_or_default();
-    Ok(Mount { id, device, root, mount_point, options, filesystem, source })
-}
-
-/// The mount that is seen at `path`: the last one there covers the others. `None` where nothing is mounted at
-/// exactly that path.
-///
-/// # Errors
-/// As [`parse_mount`], for any line.
-pub fn topmost_mount_at<'a>(text: &'a [u8], path: &[u8]) -> Result<Option<Mount<'a>>, WireError> {
-    let mut topmost = None;
-    for line in lines(text) {
-        let mount = parse_mount(line)?;
-        if is_path(mount.mount_point, path) {
-            topmost = Some(mount);
-        }
-    }
-    Ok(topmost)
-}
-
-/// Whether the filesystem for pinned BPF objects is what is seen at `path`.
-///
-/// # Errors
-/// As [`topmost_mount_at`].
-pub fn has_bpffs_at(text: &[u8], path: &[u8]) -> Result<bool, WireError> {
-    Ok(topmost_mount_at(text, path)?.is_some_and(|mount| mount.filesystem == b"bpf"))
+    Ok(Mount { id, device, root, mount_point, filesystem, source })
 }
 
 /// `major:minor` in decimal, as `major << 20 | minor` (`MKDEV` of `linux/kdev_t.h`).
@@ -99,26 +73,6 @@ pub fn unescape(mut escaped: &[u8]) -> Option<Vec<u8>> {
             }
         };
     }
-}
-
-/// Compares without writing the unescaped path anywhere: `\ooo` stands for one byte, and a backslash itself is
-/// always escaped.
-fn is_path(mut escaped: &[u8], path: &[u8]) -> bool {
-    for byte in path {
-        let (decoded, rest) = match escaped {
-            [b'\\', high, middle, low, rest @ ..] => match octal(*high, *middle, *low) {
-                Some(decoded) => (decoded, rest),
-                None => return false,
-            },
-            [b'\\', ..] | [] => return false,
-            [plain, rest @ ..] => (*plain, rest),
-        };
-        if decoded != *byte {
-            return false;
-        }
-        escaped = rest;
-    }
-    escaped.is_empty()
 }
 
 fn octal(high: u8, middle: u8, low: u8) -> Option<u8> {

@@ -45,13 +45,16 @@ fn all_in_a_cgroup_and_below_it_die_and_nobody_else() {
     take(&job, one.pid());
     take(&part, two.pid());
     take(&other, outside.pid());
-    let watch = job.watch().unwrap();
     let killed = kill(&job, &ALL);
     assert_eq!((killed.processes, killed.spared, killed.complete), (2, 0, true));
     assert_eq!(killed.means, KillMeans::Whole);
     wait_for_exit(&pidfds[0]);
     wait_for_exit(&pidfds[1]);
-    until("it is empty", || !watch.read().unwrap().populated);
+    until("it is empty", || {
+        let mut empty = true;
+        job.processes(|_| empty = false).unwrap();
+        empty
+    });
     assert!(!pidfds[2].has_exited().unwrap());
     assert_eq!(kill(&job, &ALL).means, KillMeans::Nobody);
 }

@@ -19,7 +19,7 @@ fn value(cgroup: &Cgroup, name: &str) -> String {
 #[test]
 fn a_cgroup_without_marks_has_none() {
     let Some(grove) = Grove::plant("a_cgroup_without_marks_has_none") else { return };
-    let none = Marks { avoid: None, omit: None, prefer: None, owner: Uid(0) };
+    let none = Marks { avoid: None, omit: None };
     assert_eq!(grove.top().marks().unwrap(), none);
     for value in ["0", "no", "", "2", "a value that is far too long to be a word for true"] {
         set(&grove.top(), "user.oomd_omit", value);
@@ -32,14 +32,13 @@ fn a_mark_is_told_with_who_can_have_set_it() {
     let Some(grove) = Grove::plant("a_mark_is_told_with_who_can_have_set_it") else { return };
     let top = grove.top();
     set(&top, "user.oomd_avoid", "1");
-    set(&top, "user.oomd_prefer", "1");
     let marks = top.marks().unwrap();
-    assert_eq!((marks.avoid, marks.omit, marks.prefer), (Some(SetBy::Root), None, Some(SetBy::Root)));
+    assert_eq!((marks.avoid, marks.omit), (Some(SetBy::Root), None));
     Grove::give_away(&top);
     set(&top, "user.oomd_omit", "true");
     let marks = top.marks().unwrap();
     let by_user = Some(SetBy::Owner(Uid(USER)));
-    assert_eq!((marks.avoid, marks.omit, marks.owner), (by_user, by_user, Uid(USER)));
+    assert_eq!((marks.avoid, marks.omit), (by_user, by_user));
     chmodat(top.dir(), c".", Mode::from(0o775), AtFlags::empty()).unwrap();
     assert_eq!(top.marks().unwrap().omit, Some(SetBy::Anybody));
 }
@@ -49,19 +48,8 @@ fn a_trusted_mark_is_roots_whoever_owns_the_folder() {
     let Some(grove) = Grove::plant("a_trusted_mark_is_roots_whoever_owns_the_folder") else { return };
     let top = grove.top();
     Grove::give_away(&top);
-    set(&top, "trusted.oomd_prefer", "1");
     set(&top, "trusted.oomd_avoid", "1");
-    let marks = top.marks().unwrap();
-    assert_eq!((marks.avoid, marks.prefer), (Some(SetBy::Root), Some(SetBy::Root)));
-}
-
-#[test]
-fn systemd_honours_marks_of_root_and_of_the_owner_of_what_is_relieved() {
-    let owned_by = |uid| Marks { avoid: None, omit: None, prefer: None, owner: Uid(uid) };
-    assert!(owned_by(0).honoured_by_systemd(Uid(1000)));
-    assert!(owned_by(1000).honoured_by_systemd(Uid(1000)));
-    assert!(!owned_by(1000).honoured_by_systemd(Uid(0)));
-    assert!(!owned_by(1000).honoured_by_systemd(Uid(1001)));
+    assert_eq!(top.marks().unwrap().avoid, Some(SetBy::Root));
 }
 
 #[test]

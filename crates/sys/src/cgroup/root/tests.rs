@@ -33,16 +33,15 @@ fn a_cgroup_that_was_made_again_by_the_same_name_is_another() {
     let first = grove.make("job");
     assert_eq!(grove.root.cgroup(first.path()).unwrap().id(), first.id());
     grove.remove("job");
-    assert!(first.facts().unwrap_err().is_gone());
+    assert!(first.check_there().unwrap_err().is_gone());
     let second = grove.make("job");
     assert_eq!(first.path(), second.path());
     assert_ne!(first.id(), second.id());
-    assert!(first.facts().unwrap_err().is_gone());
-    assert!(first.watch().unwrap_err().is_gone());
+    assert!(first.check_there().unwrap_err().is_gone());
     assert!(first.marks().unwrap_err().is_gone());
     assert!(grove.root.by_id(first.id()).unwrap_err().is_gone());
     assert!(grove.root.oom_group_of(&first, None).unwrap_err().is_gone());
-    second.facts().unwrap();
+    second.check_there().unwrap();
 }
 
 #[test]
@@ -79,8 +78,8 @@ fn the_cgroup_of_a_process_is_opened_by_what_proc_says() {
     let wanted = grove.make("a b:c");
     let guest = Guest::asleep();
     take(&wanted, guest.pid());
-    let path = proc_root().unified_cgroup(guest.pid()).unwrap().unwrap();
-    assert_eq!(grove.root.cgroup(&path).unwrap().id(), wanted.id());
+    let path = proc_root().cgroup(guest.pid()).unwrap().unwrap();
+    assert_eq!(grove.root.cgroup(path.as_bytes()).unwrap().id(), wanted.id());
 }
 
 #[test]
@@ -106,5 +105,5 @@ fn names_are_shown_safely() {
     assert!(cgroup.to_string().ends_with("/a\\x1b[2J b"), "{cgroup}");
     assert_eq!(cgroup.name(), b"a\x1b[2J b");
     grove.remove("a\x1b[2J b");
-    assert!(!cgroup.facts().unwrap_err().to_string().contains('\x1b'));
+    assert!(!cgroup.check_there().unwrap_err().to_string().contains('\x1b'));
 }

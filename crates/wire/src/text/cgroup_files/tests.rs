@@ -1,34 +1,15 @@
 use super::{
-    CgroupEvents, CgroupType, parse_cgroup_events, parse_cgroup_number, parse_cgroup_process,
-    parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
+    CgroupType, parse_cgroup_process, parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
 };
 use plimsoll_policy::units::Pid;
 
 #[test]
 fn the_files_of_a_cgroup_are_read_as_the_kernel_writes_them() {
-    let events = parse_cgroup_events(capture!("cgroup_files/cgroup.events")).unwrap();
-    assert_eq!(events, CgroupEvents { populated: true, frozen: Some(false) });
     assert_eq!(parse_cgroup_type(capture!("cgroup_files/cgroup.type")).unwrap(), CgroupType::Domain);
-    let current = parse_cgroup_number("memory.current", capture!("cgroup_files/memory.current")).unwrap();
-    assert_eq!(current, 348_160);
     assert!(!parse_oom_group(capture!("cgroup_files/memory.oom.group")).unwrap());
     let processes = capture!("cgroup_files/cgroup.procs").split(|byte| *byte == b'\n');
     let processes: Vec<_> = processes.filter(|line| !line.is_empty()).map(parse_cgroup_process).collect();
     assert_eq!(processes, [Ok(Some(Pid(174))), Ok(Some(Pid(182)))]);
-}
-
-#[test]
-fn a_kernel_without_the_freezer_has_no_frozen_line() {
-    let events = parse_cgroup_events(b"populated 0\n").unwrap();
-    assert_eq!(events, CgroupEvents { populated: false, frozen: None });
-}
-
-#[test]
-fn events_without_populated_or_with_another_value_than_0_and_1_are_refused() {
-    for text in [b"".as_slice(), b"frozen 0\n", b"populated 2\n", b"populated \n", b"populated 1\nfrozen x\n"]
-    {
-        assert!(parse_cgroup_events(text).is_err(), "{text:?}");
-    }
 }
 
 #[test]

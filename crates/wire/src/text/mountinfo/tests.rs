@@ -1,30 +1,12 @@
 use super::*;
 
 #[test]
-fn the_filesystem_for_pins_is_found_in_a_capture() {
-    assert_eq!(has_bpffs_at(capture!("mountinfo/hybrid"), b"/sys/fs/bpf"), Ok(true));
-    assert_eq!(has_bpffs_at(capture!("mountinfo/hybrid"), b"/sys/fs"), Ok(false));
-    assert_eq!(has_bpffs_at(capture!("mountinfo/hybrid"), b"/sys/fs/cgroup/unified"), Ok(false));
-}
-
-#[test]
-fn a_mount_that_covers_another_is_the_one_that_counts() {
-    assert_eq!(has_bpffs_at(capture!("mountinfo/covered"), b"/sys/fs/bpf"), Ok(false));
-}
-
-#[test]
 fn optional_fields_are_passed_over_and_escapes_are_understood() {
-    let mount = topmost_mount_at(capture!("mountinfo/hybrid"), b"/media/a b").unwrap().unwrap();
-    assert_eq!((mount.filesystem, mount.options), (b"ext4".as_slice(), b"rw,relatime".as_slice()));
-    assert_eq!(topmost_mount_at(capture!("mountinfo/hybrid"), b"/media/a").unwrap(), None);
-    assert_eq!(topmost_mount_at(capture!("mountinfo/hybrid"), b"/media/a bc").unwrap(), None);
-}
-
-#[test]
-fn an_escaped_backslash_is_one_byte_and_a_broken_escape_is_no_path() {
-    assert!(is_path(br"/a\134b", br"/a\b"));
-    assert!(!is_path(br"/a\999", b"/a9"));
-    assert!(!is_path(br"/a\13", br"/a\13"));
+    let mounts =
+        capture!("mountinfo/hybrid").split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
+    let mount = mounts.clone().find(|mount| unescape(mount.mount_point).unwrap() == b"/media/a b").unwrap();
+    assert_eq!(mount.filesystem, b"ext4");
+    assert!(mounts.clone().all(|mount| mount.mount_point != b"/media/a"));
 }
 
 #[test]
