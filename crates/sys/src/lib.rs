@@ -4,6 +4,7 @@
 pub mod allocator;
 pub mod bpf;
 pub mod cgroup;
+mod file_handle;
 pub mod kernel_log;
 pub mod probe;
 pub mod process;

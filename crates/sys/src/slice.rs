@@ -1,21 +1,21 @@
 //! The cgroup v2 slices of users, as systemd lays them out: read, never written (systemd owns them).
 
+use crate::cgroup::{CgroupMount, has_memory};
 use plimsoll_policy::{
     last_defence::slice::Max,
     units::{Bytes, Uid},
 };
 use plimsoll_wire::text::{
-    MemoryEvents, WireError, parse_memory_events, parse_memory_held, parse_memory_max, parse_mount,
+    MemoryEvents, WireError, parse_memory_events, parse_memory_held, parse_memory_max,
 };
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Seek as _},
     os::{
         fd::{AsFd, BorrowedFd},
-        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+        unix::fs::MetadataExt as _,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 use thiserror::Error;
 
@@ -66,19 +66,14 @@ impl UserSlices {
     /// Below the first cgroup v2 mount that has the memory controller; `None` where there is none.
     #[must_use]
     pub fn find() -> Option<Self> {
-        let text = fs::read("/proc/self/mountinfo").ok()?;
-        let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
-        let mut roots = mounts
-            .filter(|mount| mount.filesystem == b"cgroup2")
-            .map(|mount| Path::new(OsStr::from_bytes(mount.mount_point)).to_path_buf());
-        roots.find_map(Self::at)
+        let mounts = CgroupMount::all().ok()?;
+        mounts.into_iter().find(CgroupMount::has_memory).map(|mount| Self { root: mount.place })
     }
 
     /// Below a given root; `None` where it has no memory controller.
     #[must_use]
     pub fn at(root: PathBuf) -> Option<Self> {
-        let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
-        controllers.split_whitespace().any(|name| name == "memory").then_some(Self { root })
+        has_memory(&root).then_some(Self { root })
     }
 
     /// A user's slice; `None` where the user has none now.

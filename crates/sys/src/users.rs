@@ -40,7 +40,7 @@ pub fn each_user(mut visit: impl FnMut(&CStr, Uid, Gid) -> ControlFlow<()>) -> R
                 texts.resize(texts.len().saturating_mul(2), 0);
                 continue;
             }
-            errno => break Err(Errno(errno)),
+            errno => break Err(Errno::from_raw_os_error(errno)),
         }
         // SAFETY: success initialised the entry.
         let user = unsafe { entry.assume_init() };

@@ -195,7 +195,7 @@ pub(crate) const fn cgroup_not_known(pid: Pid) -> ProcessError {
     ProcessError::Failed {
         operation: "find the cgroup",
         subject: Subject::Process(pid),
-        errno: Errno(nix::errno::Errno::ETIMEDOUT as i32),
+        errno: Errno::TIMEDOUT,
     }
 }
 

@@ -169,7 +169,9 @@ fn outcome_of(result: &Result<(), ProcessError>, signal: Signal) -> SignalOutcom
         Ok(()) => SignalOutcome::Sent(signal),
         Err(ProcessError::Vanished(_)) => SignalOutcome::Vanished,
         Err(ProcessError::Denied { .. }) => SignalOutcome::Failed(SignalFault::NotPermitted),
-        Err(ProcessError::Failed { errno, .. }) => SignalOutcome::Failed(SignalFault::Other(errno.0)),
+        Err(ProcessError::Failed { errno, .. }) => {
+            SignalOutcome::Failed(SignalFault::Other(errno.raw_os_error()))
+        }
         Err(ProcessError::Unsupported { .. } | ProcessError::Unreadable { .. }) => {
             SignalOutcome::Failed(SignalFault::Other(0))
         }

@@ -105,7 +105,7 @@ impl CgroupErrorKind {
             rustix::io::Errno::NOENT | rustix::io::Errno::NODEV => Self::Gone,
             rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Self::Denied,
             rustix::io::Errno::NOSYS => Self::Unsupported("this kernel has no such system call"),
-            other => Self::Failed(other.into()),
+            other => Self::Failed(other),
         }
     }
 }

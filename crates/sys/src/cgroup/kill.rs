@@ -196,7 +196,7 @@ impl Killer {
                     killed.means = KillMeans::Whole;
                     return Ok(killed);
                 }
-                Err(errno) => Some(errno.into()),
+                Err(errno) => Some(errno),
             },
             Rest::SomeSpared | Rest::Restless => None,
         };

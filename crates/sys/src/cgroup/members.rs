@@ -1,11 +1,12 @@
 //! The cgroups below one, and the processes in all of them.
 
 use super::{Cgroup, CgroupError, CgroupId, root::open_below};
+use crate::process::for_each_line;
 use plimsoll_policy::units::Pid;
 use plimsoll_wire::text::parse_cgroup_process;
 use rustix::{
     fs::{FileType, Mode, OFlags, RawDir, fstat, openat},
-    io::{Errno, read},
+    io::Errno,
 };
 use std::{
     mem::MaybeUninit,
@@ -133,24 +134,8 @@ fn add_folders(folder: &OwnedFd, path: &[u8], pending: &mut Vec<Vec<u8>>) -> Res
 fn list(dir: BorrowedFd<'_>, mut visit: impl FnMut(Option<Pid>)) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(dir, c"cgroup.procs", flags, Mode::empty())?;
-    let mut text = [0; LIST_BYTES];
-    let mut held = 0;
-    loop {
-        let room = text.get_mut(held..).unwrap_or(&mut []);
-        let got = rustix::io::retry_on_intr(|| read(&file, &mut *room))?;
-        let filled = held.saturating_add(got);
-        let mut rest = text.get(..filled).unwrap_or(&[]);
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
-            visit(parse_cgroup_process(line).map_err(|_strange| Errno::BADMSG)?);
-            rest = after.get(1..).unwrap_or(&[]);
-        }
-        let left = rest.len();
-        if got == 0 {
-            return if left == 0 { Ok(()) } else { Err(Errno::BADMSG) };
-        }
-        // A line is a number of at most ten digits: it never fills the room.
-        text.copy_within(filled.saturating_sub(left)..filled, 0);
-        held = left;
-    }
+    for_each_line(&file, &mut [0; LIST_BYTES], std::convert::identity, |line| {
+        visit(parse_cgroup_process(line).map_err(|_strange| Errno::BADMSG)?);
+        Ok(())
+    })
 }

@@ -2,20 +2,17 @@
 //!
 //! Only root's configuration names it; it is read, never written.
 
+use super::CgroupMount;
 use plimsoll_policy::{
     last_defence::slice::Max,
     units::{Bytes, Pid},
 };
-use plimsoll_wire::text::{FileStat, parse_file_stat, parse_memory_max, parse_mount};
+use plimsoll_wire::text::{FileStat, parse_file_stat, parse_memory_max};
 use std::{
     collections::BTreeSet,
-    ffi::OsStr,
     fs::{self, File},
     io,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{DirEntryExt as _, FileExt as _, MetadataExt as _},
-    },
+    os::unix::fs::{DirEntryExt as _, FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -49,13 +46,10 @@ impl MemoryCgroup {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] where there is no such memory cgroup; what the kernel says of `/proc/self/mountinfo`.
     pub fn open(path: &str) -> io::Result<Self> {
-        let mounts = fs::read("/proc/self/mountinfo")?;
         let below = path.trim_start_matches('/');
-        mounts
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| parse_mount(line).ok())
-            .filter(|mount| matches!(mount.filesystem, b"cgroup" | b"cgroup2") && mount.root == b"/")
-            .map(|mount| Path::new(OsStr::from_bytes(mount.mount_point)).join(below))
+        let whole = CgroupMount::all()?.into_iter().filter(|mount| mount.whole);
+        whole
+            .map(|mount| mount.place.join(below))
             .find(|folder| folder.join("memory.stat").exists())
             .map(|folder| {
                 let version_1 = folder.join("memory.limit_in_bytes").exists();

@@ -15,6 +15,7 @@ mod kill;
 mod mark;
 mod members;
 mod memory;
+mod mounts;
 mod read;
 mod reclaim;
 mod root;
@@ -26,6 +27,7 @@ pub(crate) use handle::open_by_id;
 pub use kill::{Held, KILL_HELD_MAX, KILL_PROCESSES_MAX, KillMeans, KillOrders, Killed, Killer, Spares};
 pub use mark::{Marks, SetBy};
 pub use memory::MemoryCgroup;
+pub(crate) use mounts::{CgroupMount, has_memory};
 pub use reclaim::{RECLAIM_STEP_BYTES, Reclaim, ReclaimEnd, ReclaimOrder};
 pub use root::{Cgroup, CgroupRoot};
 

@@ -4,20 +4,16 @@ use super::{
     CgroupError, CgroupErrorKind,
     handle::{CgroupId, open_by_id},
     members::find_id,
+    mounts::CgroupMount,
 };
 use core::fmt;
-use plimsoll_wire::text::{Printable, parse_mount};
+use plimsoll_wire::text::Printable;
 use rustix::{
     fs::{CWD, Mode, OFlags, Stat, fstat, fstatfs, openat, readlink},
     io::Errno,
 };
 use std::{
-    ffi::OsStr,
-    fs,
-    os::{
-        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -44,25 +40,22 @@ pub struct Cgroup {
 
 impl CgroupRoot {
     /// The mounted tree; the one with the memory controller, where several are mounted. A mount of a part of the tree
-    /// (a bind mount) is passed over, as is one below a path with a blank.
+    /// (a bind mount) is passed over.
     ///
     /// # Errors
     /// [`CgroupErrorKind::Unsupported`] where cgroup v2 is not mounted: there is only v1, whose kill scope, marks and
     /// reclaim are not used.
     pub fn open() -> Result<Self, CgroupError> {
-        let text = fs::read("/proc/self/mountinfo").map_err(|error| {
+        let mounts = CgroupMount::all().map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             CgroupError::of("look for the mount", b"", errno)
         })?;
-        let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
         // One that is mounted and cannot be opened is not one that is missing.
         let mut failure = None;
         let mut roots: Vec<Self> = mounts
-            .filter(|mount| mount.filesystem == b"cgroup2" && mount.root == b"/")
-            .filter_map(|mount| {
-                let opened = Self::at(Path::new(OsStr::from_bytes(mount.mount_point)));
-                opened.map_err(|error| failure = Some(error)).ok()
-            })
+            .iter()
+            .filter(|mount| mount.unified && mount.whole)
+            .filter_map(|mount| Self::at(&mount.place).map_err(|error| failure = Some(error)).ok())
             .collect();
         let with_memory = roots.iter().position(Self::has_memory).unwrap_or(0);
         if roots.is_empty() {

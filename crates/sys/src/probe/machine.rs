@@ -2,19 +2,16 @@
 
 use super::Answer;
 use crate::{
+    cgroup::CgroupMount,
     kernel_log::{KMSG_PATH, KernelLog},
-    process::{BPFFS_PATH, PidFd, ProcRoot, Reap, is_bpffs},
+    process::{BPFFS_PATH, PidFd, ProcRoot, Reap, is_bpffs, signal_nothing},
 };
 use plimsoll_policy::units::{Bytes, Pid};
-use plimsoll_wire::text::parse_mount;
 use rustix::{process::geteuid, thread::CapabilitySet};
 use std::{
     fs, io,
-    os::{
-        fd::{AsFd as _, AsRawFd as _},
-        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
-    },
-    path::{Path, PathBuf},
+    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+    path::Path,
 };
 
 /// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
@@ -103,21 +100,10 @@ fn pidfd() -> Answer {
         Ok(pidfd) => pidfd,
         Err(error) => return Answer::Absent(error.to_string()),
     };
-    match signal_nothing(&pidfd) {
+    match signal_nothing(pidfd.as_fd()) {
         Ok(()) => Answer::Present,
         Err(error) => Answer::Absent(format!("pidfd_send_signal: {error}")),
     }
-}
-
-/// Signal 0, to this very process: checked and not sent.
-#[expect(unsafe_code, reason = "no safe wrapper sends signal 0 to a pidfd")]
-fn signal_nothing(pidfd: &PidFd) -> io::Result<()> {
-    let number = pidfd.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open, signal 0 does nothing, and no siginfo_t is given.
-    let result = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, number, 0, std::ptr::null::<libc::siginfo_t>(), 0_u32)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Asked for this very process, which is not dying: the kernel refuses after it has looked at that.
@@ -143,28 +129,16 @@ fn pressure(file: &Path) -> Answer {
     }
 }
 
-/// Where cgroup v2 is mounted; more than one place on machines that use both versions.
-fn cgroup2_mounts(mountinfo: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
-    let mounts = mountinfo.split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
-    mounts
-        .filter(|mount| mount.filesystem == b"cgroup2")
-        .map(|mount| PathBuf::from(std::ffi::OsStr::from_bytes(mount.mount_point)))
-}
-
 fn memory_controller() -> Answer {
-    let mountinfo = match fs::read("/proc/self/mountinfo") {
-        Ok(mountinfo) => mountinfo,
+    let mounts = match CgroupMount::all() {
+        Ok(mounts) => mounts,
         Err(error) => return Answer::Unknown(format!("/proc/self/mountinfo: {error}")),
     };
-    let mut mounts = cgroup2_mounts(&mountinfo).peekable();
-    if mounts.peek().is_none() {
+    if !mounts.iter().any(|mount| mount.unified) {
         return Answer::Absent("cgroup v2 is not mounted".to_owned());
     }
-    let lists = |mount: PathBuf| {
-        let controllers = fs::read_to_string(mount.join("cgroup.controllers"));
-        controllers.is_ok_and(|list| list.split_ascii_whitespace().any(|controller| controller == "memory"))
-    };
-    Answer::of(mounts.any(lists), "cgroup v2 is mounted without it: version 1 has it, or it is switched off")
+    let has = mounts.iter().any(CgroupMount::has_memory);
+    Answer::of(has, "cgroup v2 is mounted without it: version 1 has it, or it is switched off")
 }
 
 /// As `sd_booted(3)` tells it.

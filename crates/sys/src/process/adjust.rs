@@ -80,7 +80,7 @@ impl HeldFolder {
         number.ok_or(ProcessError::Failed {
             operation: "understand oom_score_adj",
             subject: Subject::Process(self.pid),
-            errno: Errno(libc::EINVAL),
+            errno: Errno::INVAL,
         })
     }
 
@@ -116,7 +116,7 @@ pub fn without_sys_resource<T>(work: impl FnOnce(Result<(), Errno>) -> T) -> T {
         set_capabilities(None, CapabilitySets { effective: rest, ..had })?;
         Ok(had)
     });
-    let done = work(given_up.map(|_had| ()).map_err(Errno::from));
+    let done = work(given_up.map(|_had| ()));
     if let Ok(had) = given_up {
         // What is permitted can be had back.
         set_capabilities(None, had).ok();

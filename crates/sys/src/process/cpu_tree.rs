@@ -42,7 +42,7 @@ pub(super) fn leave(tree: &Path, root: &mut ProcRoot, pidfd: &PidFd) -> Result<L
         return Err(ProcessError::Vanished(pid));
     }
     move_to(tree, pid).map_err(|error| {
-        let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         ProcessError::Failed {
             operation: "move to the root of the cpu controller",
             subject: Subject::Process(pid),

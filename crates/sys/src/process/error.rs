@@ -5,23 +5,12 @@ use plimsoll_policy::units::Pid;
 use plimsoll_wire::text::WireError;
 use thiserror::Error;
 
-/// A number of `errno(3)`, shown in words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Errno(
-    /// The number, as in `errno.h`.
-    pub i32,
-);
+pub use rustix::io::Errno;
 
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self(errno.raw_os_error())
-    }
+/// What a raw system call came to: not negative, or what the C library has noted of it.
+pub(crate) fn checked(result: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(result)
+        .map_err(|_negative| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 /// What an operation was about.
@@ -91,40 +80,36 @@ impl ProcessError {
     /// be out of reach by that.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        use rustix::io::Errno as E;
-        let want = |errno: Errno| {
-            [E::MFILE, E::NFILE, E::NOMEM, E::AGAIN, E::INTR]
-                .into_iter()
-                .any(|want| Errno::from(want) == errno)
-        };
         match self {
             Self::Unreadable { .. } => true,
-            Self::Failed { errno, .. } => want(*errno),
+            Self::Failed { errno, .. } => {
+                matches!(*errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR)
+            }
             Self::Vanished(_) | Self::Denied { .. } | Self::Unsupported { .. } => false,
         }
     }
 
     /// Sorts what the kernel said about a process.
-    pub(super) fn of_process(pid: Pid, operation: &'static str, errno: rustix::io::Errno) -> Self {
+    pub(super) fn of_process(pid: Pid, operation: &'static str, errno: Errno) -> Self {
         match errno {
-            rustix::io::Errno::SRCH | rustix::io::Errno::NOENT => Self::Vanished(pid),
+            Errno::SRCH | Errno::NOENT => Self::Vanished(pid),
             other => Self::sort(Subject::Process(pid), operation, other),
         }
     }
 
     /// Sorts what the kernel said about the machine: a file that is not there is a feature that is not there.
-    pub(super) fn of_machine(operation: &'static str, errno: rustix::io::Errno) -> Self {
+    pub(super) fn of_machine(operation: &'static str, errno: Errno) -> Self {
         match errno {
-            rustix::io::Errno::NOENT => Self::Unsupported { operation },
+            Errno::NOENT => Self::Unsupported { operation },
             other => Self::sort(Subject::Machine, operation, other),
         }
     }
 
-    fn sort(subject: Subject, operation: &'static str, errno: rustix::io::Errno) -> Self {
+    fn sort(subject: Subject, operation: &'static str, errno: Errno) -> Self {
         match errno {
-            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Self::Denied { operation, subject },
-            rustix::io::Errno::NOSYS => Self::Unsupported { operation },
-            other => Self::Failed { operation, subject, errno: other.into() },
+            Errno::ACCESS | Errno::PERM => Self::Denied { operation, subject },
+            Errno::NOSYS => Self::Unsupported { operation },
+            other => Self::Failed { operation, subject, errno: other },
         }
     }
 }

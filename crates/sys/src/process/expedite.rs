@@ -212,7 +212,7 @@ fn make_ordinary(before: &mut Before, all: &mut Lifted) {
             before.schedule = Some(schedule);
             all.lifted.insert_if(schedule.is_idle(), Hindrance::IdleClass);
         }
-        Err(Errno(libc::ESRCH)) => {}
+        Err(Errno::SRCH) => {}
         Err(_) => all.found.insert(Hindrance::Denied),
     }
 }

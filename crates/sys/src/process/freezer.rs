@@ -30,7 +30,7 @@ pub(super) fn thaw(freezer: &Path, root: &mut ProcRoot, pidfd: &PidFd) -> Result
     match fs::write(freezer.join("cgroup.procs"), pid.to_string()) {
         Ok(()) => Ok(true),
         Err(error) => {
-            let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             // Thawed by others meanwhile.
             if is_frozen(&folder) {
                 Err(ProcessError::Failed { operation: "thaw", subject: Subject::Process(pid), errno })

@@ -1,9 +1,9 @@
 //! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
 
-use super::{ProcessError, Subject};
+use super::{Errno, ProcessError, Subject};
 use plimsoll_policy::units::PageSize;
 use plimsoll_wire::text::{
-    KernelVersion, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+    KernelVersion, WireError, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
 };
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::Duration;
@@ -66,8 +66,7 @@ const fn nanoseconds(time: Timespec) -> u64 {
 /// # Errors
 /// By what the kernel says of the file; [`ProcessError::Unreadable`] when it cannot be understood.
 pub fn possible_cpus() -> Result<u32, ProcessError> {
-    let text = read_file("/sys/devices/system/cpu/possible", "read the possible CPUs")?;
-    parse_cpu_possible(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+    read_file("/sys/devices/system/cpu/possible", "read the possible CPUs", parse_cpu_possible)
 }
 
 /// CPUs that run now.
@@ -75,8 +74,7 @@ pub fn possible_cpus() -> Result<u32, ProcessError> {
 /// # Errors
 /// As [`possible_cpus`].
 pub fn online_cpus() -> Result<u32, ProcessError> {
-    let text = read_file("/sys/devices/system/cpu/online", "read the CPUs that are online")?;
-    parse_cpu_online(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+    read_file("/sys/devices/system/cpu/online", "read the CPUs that are online", parse_cpu_online)
 }
 
 /// How many processes the kernel's own OOM killer has ended since boot.
@@ -84,8 +82,7 @@ pub fn online_cpus() -> Result<u32, ProcessError> {
 /// # Errors
 /// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
 pub fn oom_kills() -> Result<u64, ProcessError> {
-    let text = read_file("/proc/vmstat", "read /proc/vmstat")?;
-    parse_oom_kills(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+    read_file("/proc/vmstat", "read /proc/vmstat", parse_oom_kills)
 }
 
 /// The running kernel's version.
@@ -93,15 +90,18 @@ pub fn oom_kills() -> Result<u64, ProcessError> {
 /// # Errors
 /// By what the kernel says of the file; [`ProcessError::Unreadable`] when it cannot be understood.
 pub fn kernel_version() -> Result<KernelVersion, ProcessError> {
-    let text = read_file("/proc/sys/kernel/osrelease", "read the kernel's version")?;
-    parse_osrelease(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+    read_file("/proc/sys/kernel/osrelease", "read the kernel's version", parse_osrelease)
 }
 
-fn read_file(path: &str, operation: &'static str) -> Result<Vec<u8>, ProcessError> {
-    std::fs::read(path).map_err(|error| {
-        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        ProcessError::of_machine(operation, errno)
-    })
+fn read_file<T>(
+    path: &str,
+    operation: &'static str,
+    parse: impl FnOnce(&[u8]) -> Result<T, WireError>,
+) -> Result<T, ProcessError> {
+    let text = std::fs::read(path).map_err(|error| {
+        ProcessError::of_machine(operation, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
+    parse(&text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
 }
 
 #[cfg(test)]

@@ -29,12 +29,14 @@ mod v1_tree;
 pub use adjust::{HeldFolder, without_sys_resource};
 pub use bpffs::{BPFFS_PATH, Bpffs, is_bpffs, try_mount_bpffs};
 pub use child::spawn_bound;
+pub(crate) use error::checked;
 pub use error::{Errno, ProcessError, Subject};
 pub use machine::{
     clock_boottime_ns, clock_monotonic_ns, kernel_version, online_cpus, oom_kills, page_size, possible_cpus,
     process_cpu_time, thread_cpu_time, tick_ns,
 };
 pub use mrelease::Reap;
+pub(crate) use mrelease::signal_nothing;
 pub use own::{MemoryLock, OomScore, lock_memory, raise_open_files, set_oom_score_adj_self};
 pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
@@ -43,6 +45,7 @@ pub use reaper::{
     Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions,
     Watch as ReaperWatch,
 };
+pub(crate) use root::for_each_line;
 pub use root::{ExeIdentity, ProcRoot, mem_total};
 pub use scan::{Memory, Process, ScanCounts};
 pub(crate) use urgency::walk;

@@ -1,7 +1,7 @@
 //! `process_mrelease(2)`: to free a dying process's memory from outside; and what else of pidfds has no wrapper.
 #![expect(unsafe_code, reason = "no safe wrapper of process_mrelease(2) and of signal 0 by pidfd exists")]
 
-use super::Errno;
+use super::{Errno, checked};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// What reaping did.
@@ -34,27 +34,24 @@ pub(super) fn process_mrelease(pidfd: BorrowedFd<'_>) -> Reap {
         // long as it is borrowed. It changes nothing in this process's memory: the kernel refuses a victim that is
         // not dying, so it can never be this process.
         let result = unsafe { libc::syscall(libc::SYS_process_mrelease, pidfd.as_raw_fd(), 0_u32) };
-        if result == 0 {
-            return Reap::Reaped;
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EAGAIN) => return Reap::StillMapped,
-            Some(libc::ESRCH) => return Reap::AlreadyGone,
-            Some(libc::ENOSYS) => return Reap::Unsupported,
-            Some(libc::EINVAL) => return Reap::NotDying,
-            Some(errno) => return Reap::Failed(Errno(errno)),
-            None => return Reap::Failed(Errno(libc::EIO)),
-        }
+        return match checked(result) {
+            Ok(_) => Reap::Reaped,
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Reap::StillMapped,
+            Err(Errno::SRCH) => Reap::AlreadyGone,
+            Err(Errno::NOSYS) => Reap::Unsupported,
+            Err(Errno::INVAL) => Reap::NotDying,
+            Err(errno) => Reap::Failed(errno),
+        };
     }
 }
 
-/// Whether the process behind `pidfd` has not been waited for: asked by signal 0, which is never delivered.
-pub(super) fn has_number(pidfd: BorrowedFd<'_>) -> bool {
+/// Sends signal 0, which is checked and never delivered.
+pub(crate) fn signal_nothing(pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
     let no_details = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: pidfd_send_signal(pidfd, 0, NULL, 0) takes no details to read; the descriptor is open for as long as it is
     // borrowed. Signal 0 is a question.
     let result =
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), 0, no_details, 0_u32) };
-    result == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    checked(result).map(drop)
 }

@@ -28,8 +28,8 @@ pub fn lock_memory() -> MemoryLock {
     match mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT) {
         Ok(()) => MemoryLock::Locked,
         // ENOMEM is what exceeding RLIMIT_MEMLOCK is called here, EPERM when the limit is 0.
-        Err(rustix::io::Errno::PERM | rustix::io::Errno::NOMEM) => MemoryLock::Denied,
-        Err(errno) => MemoryLock::Failed(errno.into()),
+        Err(Errno::PERM | Errno::NOMEM) => MemoryLock::Denied,
+        Err(errno) => MemoryLock::Failed(errno),
     }
 }
 
@@ -56,11 +56,10 @@ pub fn set_oom_score_adj_self(adjustment: i32) -> OomScore {
 fn write_adjustment(path: &Path, adjustment: i32) -> OomScore {
     match fs::write(path, adjustment.to_string()) {
         Ok(()) => OomScore::Set,
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => OomScore::Denied,
-            Some(libc::EINVAL | libc::ENOENT) => OomScore::Unsupported,
-            Some(errno) => OomScore::Failed(Errno(errno)),
-            None => OomScore::Failed(Errno(libc::EIO)),
+        Err(error) => match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+            Errno::ACCESS | Errno::PERM => OomScore::Denied,
+            Errno::INVAL | Errno::NOENT => OomScore::Unsupported,
+            errno => OomScore::Failed(errno),
         },
     }
 }

@@ -6,15 +6,15 @@
 #![expect(unsafe_code, reason = "no safe wrapper of process_madvise(2) exists")]
 
 use super::{
-    Memory, PidFd, ProcRoot, ProcessError, clock_monotonic_ns,
-    root::{EntryPath, open_file, unreadable},
+    Memory, PidFd, ProcRoot, ProcessError, checked, clock_monotonic_ns,
+    root::{EntryPath, for_each_line, open_file, unreadable},
 };
 use plimsoll_policy::{
     reading::Reading,
     units::{Bytes, Pid},
 };
-use plimsoll_wire::text::{WireError, parse_mapping};
-use rustix::io::{Errno, read};
+use plimsoll_wire::text::parse_mapping;
+use rustix::io::Errno;
 use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     time::Duration,
@@ -92,6 +92,7 @@ impl ProcRoot {
         let before = self.process(pid)?.memory;
         let budget_ns = u64::try_from(order.budget.as_nanos()).unwrap_or(u64::MAX);
         let mut work = Work {
+            pid,
             pidfd: pidfd.as_fd(),
             end_ns: clock_monotonic_ns().saturating_add(budget_ns),
             left: order.bytes.0,
@@ -100,73 +101,44 @@ impl ProcRoot {
             ranges: Vec::with_capacity(RANGES_MAX),
             held: 0,
         };
-        let end = match self.each_mapping(pid, &mut work) {
-            Ok(Some(end)) => end,
-            Ok(None) => match work.flush() {
-                Ok(()) => PageOutEnd::Whole,
-                Err(stop) => stop.told(pid)?,
-            },
-            Err(error) => return Err(error),
-        };
+        let end = self.advise_mappings(pid, &mut work)?;
         let after = self.process(pid).map_or(Reading::Absent, |process| process.memory);
         Ok(PageOut { end, advised: Bytes(work.advised), refused: work.refused, before, after })
     }
 
     /// Feeds the process's own mappings to `work` until it has enough; why it had.
-    fn each_mapping(&self, pid: Pid, work: &mut Work<'_>) -> Result<Option<PageOutEnd>, ProcessError> {
+    fn advise_mappings(&self, pid: Pid, work: &mut Work<'_>) -> Result<PageOutEnd, ProcessError> {
         let failed = |errno| ProcessError::of_process(pid, "read maps", errno);
         let path = EntryPath::new(pid, "maps")?;
         let file = open_file(&self.files.dir, path.name()).map_err(failed)?;
         let mut text = vec![0; MAPS_BYTES];
-        let mut held = 0;
-        loop {
-            let room = text.get_mut(held..).unwrap_or(&mut []);
-            if room.is_empty() {
-                return Err(unreadable(
-                    pid,
-                    WireError::Missing { file: "/proc/PID/maps", field: "end of a line" },
-                ));
-            }
-            let got = rustix::io::retry_on_intr(|| read(&file, &mut *room)).map_err(failed)?;
-            let filled = held.saturating_add(got);
-            let mut rest = text.get(..filled).unwrap_or(&[]);
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
-                let mapping = parse_mapping(line).map_err(|error| unreadable(pid, error))?;
-                if mapping.is_own_memory()
-                    && let Err(stop) = work.add(mapping.start, mapping.bytes())
-                {
-                    return stop.told(pid).map(Some);
-                }
-                rest = after.get(1..).unwrap_or(&[]);
-            }
-            if got == 0 {
-                return Ok(None);
-            }
-            let left = rest.len();
-            text.copy_within(filled.saturating_sub(left)..filled, 0);
-            held = left;
-        }
+        let failed = |errno| Stop::Failed(failed(errno));
+        let shown = for_each_line(&file, &mut text, failed, |line| {
+            let mapping = parse_mapping(line).map_err(|error| Stop::Failed(unreadable(pid, error)))?;
+            if mapping.is_own_memory() { work.add(mapping.start, mapping.bytes()) } else { Ok(()) }
+        });
+        shown.and_then(|()| work.flush()).map_or_else(Stop::told, |()| Ok(PageOutEnd::Whole))
     }
 }
 
 /// Why no more is done.
 enum Stop {
     End(PageOutEnd),
-    Failed(Errno),
+    Failed(ProcessError),
 }
 
 impl Stop {
-    fn told(self, pid: Pid) -> Result<PageOutEnd, ProcessError> {
+    fn told(self) -> Result<PageOutEnd, ProcessError> {
         match self {
             Self::End(end) => Ok(end),
-            Self::Failed(errno) => Err(ProcessError::of_process(pid, "page out the memory", errno)),
+            Self::Failed(error) => Err(error),
         }
     }
 }
 
 /// The batch that is being filled.
 struct Work<'a> {
+    pid: Pid,
     pidfd: BorrowedFd<'a>,
     end_ns: u64,
     left: u64,
@@ -213,7 +185,10 @@ impl Work<'_> {
                 Err(Errno::INVAL | Errno::NOMEM | Errno::AGAIN) => 0,
                 Err(Errno::SRCH) => return Err(Stop::End(PageOutEnd::Exited)),
                 Err(Errno::INTR) => return Err(Stop::End(PageOutEnd::Stopped)),
-                Err(errno) => return Err(Stop::Failed(errno)),
+                Err(errno) => {
+                    let failed = ProcessError::of_process(self.pid, "page out the memory", errno);
+                    return Err(Stop::Failed(failed));
+                }
             };
             let taken = whole_ranges(ranges, done);
             self.advised = self.advised.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
@@ -255,8 +230,7 @@ fn advise(pidfd: BorrowedFd<'_>, ranges: &[Range]) -> Result<usize, Errno> {
             0_u32,
         )
     };
-    usize::try_from(result)
-        .map_err(|_negative| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    checked(result)
 }
 
 #[cfg(test)]

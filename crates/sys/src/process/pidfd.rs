@@ -2,7 +2,7 @@
 
 use super::{
     Errno, ProcRoot, ProcessError, Reap, Subject,
-    mrelease::{has_number, process_mrelease},
+    mrelease::{process_mrelease, signal_nothing},
     tick_ns,
 };
 use plimsoll_policy::{units::Pid, victim::Signal};
@@ -38,11 +38,11 @@ impl PidFd {
         let number = i32::try_from(pid.0)
             .ok()
             .and_then(rustix::process::Pid::from_raw)
-            .ok_or_else(|| failed(Errno(libc::EINVAL)))?;
+            .ok_or_else(|| failed(Errno::INVAL))?;
         match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => Ok(Self { fd, pid }),
             // The number is in use by a thread that leads no process: the process that had it is gone.
-            Err(rustix::io::Errno::INVAL) => Err(ProcessError::Vanished(pid)),
+            Err(Errno::INVAL) => Err(ProcessError::Vanished(pid)),
             Err(errno) => Err(ProcessError::of_process(pid, "open a pidfd", errno)),
         }
     }
@@ -114,14 +114,14 @@ impl PidFd {
         let mut descriptors = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(ProcessError::of_process(self.pid, "wait for the exit", errno)),
         }
     }
 
     /// Whether it has not been waited for: its number is still its own.
     pub(super) fn has_number(&self) -> bool {
-        has_number(self.fd.as_fd())
+        matches!(signal_nothing(self.fd.as_fd()), Ok(()) | Err(Errno::PERM))
     }
 
     /// Frees its memory from outside (`process_mrelease(2)`). Only after SIGKILL was sent: the kernel refuses before

@@ -104,7 +104,7 @@ impl ProcRoot {
             Ok(text) => parse_pressure(text)
                 .map(Some)
                 .map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error }),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::OPNOTSUPP) => Ok(None),
+            Err(Errno::NOENT | Errno::OPNOTSUPP) => Ok(None),
             Err(errno) => Err(ProcessError::of_machine("read /proc/pressure/memory", errno)),
         }
     }
@@ -116,9 +116,7 @@ impl ProcRoot {
     /// # Errors
     /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
     pub fn cgroup(&mut self, pid: Pid) -> Result<Option<String>, ProcessError> {
-        let text = self.files.read(pid, "cgroup", "read the cgroup")?;
-        let membership = parse_cgroup(text).map_err(|error| unreadable(pid, error))?;
-        Ok(membership.path().map(|path| Printable(path).to_string()))
+        Ok(self.membership(pid)?.path().map(|path| Printable(path).to_string()))
     }
 
     fn membership(&mut self, pid: Pid) -> Result<Membership<'_>, ProcessError> {
@@ -194,7 +192,7 @@ impl ProcRoot {
         let path = EntryPath::new(pid, "exe")?;
         match identify(&self.files.dir, path.name()) {
             Ok(identity) => Ok(Some(identity)),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) if self.files.exists(pid)? => Ok(None),
+            Err(Errno::NOENT | Errno::SRCH) if self.files.exists(pid)? => Ok(None),
             Err(errno) => Err(ProcessError::of_process(pid, "find the executable", errno)),
         }
     }
@@ -214,7 +212,7 @@ impl ProcRoot {
 
 /// What a file is, as far as the kernel knows without asking: one on a FUSE or network file system whose server does not
 /// answer would keep whoever asks waiting.
-pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, rustix::io::Errno> {
+pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, Errno> {
     let wanted = StatxFlags::INO | StatxFlags::UID | StatxFlags::MODE | StatxFlags::TYPE | StatxFlags::NLINK;
     let stat = statx(dir, path, AtFlags::STATX_DONT_SYNC, wanted)?;
     Ok(ExeIdentity {
@@ -240,7 +238,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    fn read_at(&mut self, name: &CStr) -> Result<&[u8], rustix::io::Errno> {
+    fn read_at(&mut self, name: &CStr) -> Result<&[u8], Errno> {
         read_whole(&self.dir, name, &mut self.text)
     }
 
@@ -302,7 +300,7 @@ impl Files {
         let path = EntryPath::new(pid, "stat")?;
         match statat(&self.dir, path.name(), AtFlags::empty()) {
             Ok(_) => Ok(true),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => Ok(false),
+            Err(Errno::NOENT | Errno::SRCH) => Ok(false),
             Err(errno) => Err(ProcessError::of_process(pid, "look for the folder", errno)),
         }
     }
@@ -327,7 +325,7 @@ impl EntryPath {
         bytes.as_mut_slice().write_fmt(path).map_err(|_full| ProcessError::Failed {
             operation: "name a file",
             subject: Subject::Process(pid),
-            errno: Errno(libc::ENAMETOOLONG),
+            errno: Errno::NAMETOOLONG,
         })?;
         Ok(Self { bytes })
     }
@@ -337,7 +335,7 @@ impl EntryPath {
     }
 }
 
-pub(super) fn open_file(dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, rustix::io::Errno> {
+pub(super) fn open_file(dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
@@ -347,25 +345,25 @@ pub(super) fn read_whole<'text>(
     dir: &OwnedFd,
     name: &CStr,
     text: &'text mut [u8],
-) -> Result<&'text [u8], rustix::io::Errno> {
+) -> Result<&'text [u8], Errno> {
     let file = open_file(dir, name)?;
     let length = rustix::io::retry_on_intr(|| read(&file, &mut *text))?;
-    if length < text.len() { Ok(text.get(..length).unwrap_or(&[])) } else { Err(rustix::io::Errno::FBIG) }
+    if length < text.len() { Ok(text.get(..length).unwrap_or(&[])) } else { Err(Errno::FBIG) }
 }
 
 /// Reads to the end of the file and shows each line, whole; one longer than the buffer is an error. A read gives whole
 /// records of such a file, fewer than fit: only an empty one is the end.
-fn for_each_line(
+pub(crate) fn for_each_line<E>(
     file: &OwnedFd,
     text: &mut [u8],
-    failed: impl Fn(rustix::io::Errno) -> ProcessError,
-    mut show: impl FnMut(&[u8]) -> Result<(), ProcessError>,
-) -> Result<(), ProcessError> {
+    failed: impl Fn(Errno) -> E,
+    mut show: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let mut held = 0;
     loop {
         let room = text.get_mut(held..).unwrap_or(&mut []);
         if room.is_empty() {
-            return Err(failed(rustix::io::Errno::FBIG));
+            return Err(failed(Errno::FBIG));
         }
         let got = rustix::io::retry_on_intr(|| read(file, &mut *room)).map_err(&failed)?;
         let filled = held.saturating_add(got);

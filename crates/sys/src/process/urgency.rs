@@ -1,7 +1,7 @@
 //! Scheduling classes: those of the daemon's own threads, and those of dying processes.
 #![expect(unsafe_code, reason = "no safe wrapper of sched_setscheduler(2) and its kin exists")]
 
-use super::{Errno, thread_cpu_time};
+use super::{Errno, checked, thread_cpu_time};
 use plimsoll_policy::units::Pid;
 use rustix::process::{getpriority_process, setpriority_process};
 use std::time::Duration;
@@ -143,7 +143,7 @@ pub(super) fn schedule_of(thread: Option<Pid>) -> Result<Schedule, Errno> {
     let number = number(thread)?;
     // SAFETY: sched_getscheduler(pid) takes an integer and changes nothing.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, number) };
-    let policy = checked(policy)?;
+    let policy = i32::try_from(checked(policy)?).map_err(|_too_large| Errno::OVERFLOW)?;
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: sched_getparam(pid, param) writes one struct sched_param, which `parameters` is, alive during the call.
     let result = unsafe { libc::syscall(libc::SYS_sched_getparam, number, &raw mut parameters) };
@@ -163,18 +163,11 @@ pub(super) fn set_schedule(thread: Option<Pid>, schedule: Schedule) -> Result<()
     let result = unsafe {
         libc::syscall(libc::SYS_sched_setscheduler, number, schedule.policy, &raw const parameters)
     };
-    checked(result).map(|_| ())
+    checked(result).map(drop)
 }
 
 fn number(thread: Option<Pid>) -> Result<i32, Errno> {
-    thread.map_or(Ok(0), |thread| i32::try_from(thread.0).map_err(|_too_large| Errno(libc::ESRCH)))
-}
-
-fn checked(result: libc::c_long) -> Result<i32, Errno> {
-    match i32::try_from(result) {
-        Ok(result) if result >= 0 => Ok(result),
-        Ok(_) | Err(_) => Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))),
-    }
+    thread.map_or(Ok(0), |thread| i32::try_from(thread.0).map_err(|_too_large| Errno::SRCH))
 }
 
 #[cfg(test)]

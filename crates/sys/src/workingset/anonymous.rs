@@ -5,15 +5,10 @@
 //! readily as its anonymous memory, and nothing of it against itself. Where there is no such file (v1, no swap
 //! accounting), `vm.swappiness` 0 is the next best: it yields when files run out.
 
-use super::{
-    foreign::read_bounded,
-    knobs::{self, KnobError, Undo},
-};
-use plimsoll_wire::text::{parse_mount, unescape};
+use super::knobs::{self, KnobError, Undo};
+use crate::cgroup::CgroupMount;
 use std::{
-    ffi::OsStr,
     fs,
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -42,7 +37,9 @@ impl SwapKnobs {
     /// Of this machine.
     #[must_use]
     pub fn find() -> Self {
-        Self { tree: unified_tree(), swappiness: SWAPPINESS.into() }
+        let mut mounts = CgroupMount::all().unwrap_or_default().into_iter();
+        let tree = mounts.find(|mount| mount.whole && mount.has_memory()).map(|mount| mount.place);
+        Self { tree, swappiness: SWAPPINESS.into() }
     }
 
     /// At other places, for tests. `tree` is where cgroup v2 is mounted with the memory controller.
@@ -75,20 +72,6 @@ impl SwapKnobs {
         }
         Ok((means, changes))
     }
-}
-
-/// Where cgroup v2 is mounted, if it has the memory controller.
-fn unified_tree() -> Option<PathBuf> {
-    let text = read_bounded("/proc/self/mountinfo").ok()?;
-    let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
-    let trees = mounts.filter(|mount| mount.root == b"/" && mount.filesystem == b"cgroup2");
-    let places = trees.filter_map(|mount| unescape(mount.mount_point));
-    places.map(|place| PathBuf::from(OsStr::from_bytes(&place))).find(|place| has_memory(place))
-}
-
-fn has_memory(tree: &Path) -> bool {
-    let controllers = fs::read_to_string(tree.join("cgroup.controllers")).unwrap_or_default();
-    controllers.split_whitespace().any(|controller| controller == "memory")
 }
 
 fn swap_knobs(tree: &Path) -> Vec<PathBuf> {

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "no safe wrapper of mount_setattr(2) exists")]
 
 use super::Refusal;
+use crate::process::checked;
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx},
     io::Errno,
@@ -112,8 +113,6 @@ pub(super) fn of(place: BorrowedFd<'_>) -> Result<PrivateMount, Errno> {
             size_of::<Attributes>(),
         )
     };
-    if result != 0 {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
-    }
+    checked(result)?;
     Ok(PrivateMount { tree: clone, folder: OnceLock::new() })
 }

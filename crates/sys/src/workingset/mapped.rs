@@ -2,7 +2,7 @@
 //! to map them again.
 #![expect(unsafe_code, reason = "an ioctl that fills a buffer")]
 
-use crate::process::page_size;
+use crate::process::{checked, page_size};
 use rustix::ioctl::opcode;
 use std::{
     fs::File,
@@ -102,7 +102,7 @@ fn scan(map: &File, (start, bytes): (u64, u64), regions: &mut [Region]) -> io::R
     // SAFETY: the kernel reads and writes the request, which has the size it names, and writes as many regions as
     // `regions_max` says at most; both outlive the call.
     let found = unsafe { libc::ioctl(map.as_raw_fd(), code, &raw mut request) };
-    usize::try_from(found).map_err(|_negative| io::Error::last_os_error())
+    Ok(checked(found.into())?)
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use super::{
     Refusal,
     clone::{self, PrivateMount},
     foreign::{Foreign, read_bounded},
-    handle::{Format, Handle},
+    handle::Format,
 };
+use crate::file_handle::FileHandle;
 use plimsoll_policy::workingset::FileId;
 use plimsoll_wire::text::{WriteLease, parse_mount, parse_write_lease, unescape};
 use rustix::fs::{
@@ -52,7 +53,7 @@ impl Device {
     }
 
     /// What a file may be called here.
-    pub(super) fn handles(&self, file: FileId) -> impl Iterator<Item = Handle> {
+    pub(super) fn handles(&self, file: FileId) -> impl Iterator<Item = FileHandle> {
         self.formats.iter().filter_map(move |format| format.handle(file))
     }
 }

@@ -1,11 +1,7 @@
 //! To open a file by its inode, sure that it is the one, that it may be locked, and that nobody notices.
 
-use super::{
-    HotFile, Mounts, Refusal,
-    clone::PrivateMount,
-    handle::{self, Handle},
-    mounts::SwapFiles,
-};
+use super::{HotFile, Mounts, Refusal, clone::PrivateMount, handle, mounts::SwapFiles};
+use crate::file_handle::FileHandle;
 use plimsoll_policy::workingset::FileId;
 use rustix::{
     fs::{Access, AtFlags, CWD, FileType, OFlags, Statx, StatxAttributes, StatxFlags, accessat, statx},
@@ -24,7 +20,7 @@ use std::{
 pub struct Way {
     file: FileId,
     mount: Arc<PrivateMount>,
-    handles: Vec<Handle>,
+    handles: Vec<FileHandle>,
     swap_files: Arc<SwapFiles>,
 }
 
@@ -65,7 +61,7 @@ impl Way {
         let mut last = Refusal::Unreachable;
         let mut found = None;
         for handle in &self.handles {
-            match handle::open(mount, handle, OFlags::PATH | OFlags::CLOEXEC) {
+            match handle.open(mount, OFlags::PATH | OFlags::CLOEXEC) {
                 Ok(path) => {
                     found = Some((path, handle));
                     break;
@@ -78,7 +74,7 @@ impl Way {
         self.judge(&seen)?;
         let flags =
             OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        let opened = handle::open(mount, handle, flags).map_err(refused)?;
+        let opened = handle.open(mount, flags).map_err(refused)?;
         check_generation(opened.as_fd(), self.file)?;
         if !tells_residency(opened.as_fd(), &seen) {
             return Err(Refusal::Hidden);

@@ -3,26 +3,25 @@
 //! A page of a file is charged to the cgroup of who read it first, and stays so when somebody else locks it. So
 //! locks take from what those cgroups can give back, and keep one that is removed from being freed.
 
-use super::{HotFile, Refusal, foreign::read_bounded};
-use crate::cgroup::{CgroupId, open_by_id};
+use super::{HotFile, Refusal};
+use crate::cgroup::{CgroupId, CgroupMount, open_by_id};
 use plimsoll_policy::{
     last_defence::slice::Max,
     units::{Bytes, Pages},
     workingset::CHUNK_PAGES,
 };
-use plimsoll_wire::text::{parse_memory_max, parse_mount, unescape};
+use plimsoll_wire::text::parse_memory_max;
 use rustix::{
     fs::{CWD, Mode, OFlags, fstat, openat},
     io::Errno,
 };
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     fs::File,
     io::Read as _,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::{ffi::OsStrExt as _, fs::FileExt as _},
+        unix::fs::FileExt as _,
     },
 };
 
@@ -32,6 +31,9 @@ const FRAME_MASK: u64 = (1 << 55) - 1;
 
 /// Ancestors of a cgroup that are looked at: cgroups are rarely nested more than ten deep.
 const DEPTH_MAX: usize = 64;
+
+/// Where v1 tells a limit.
+const V1_LIMIT: &str = "memory.limit_in_bytes";
 
 /// What v1 says for 'no limit': as many bytes as a counter of pages holds.
 const V1_UNLIMITED_BYTES: u64 = 1 << 62;
@@ -207,25 +209,12 @@ impl Owners {
 
 /// The tree that has the memory controller, and where its cgroups tell their limits.
 fn find_tree() -> Option<(OwnedFd, &'static str)> {
-    let text = read_bounded("/proc/self/mountinfo").ok()?;
-    let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| parse_mount(line).ok());
-    let mut trees = mounts.filter(|mount| mount.root == b"/").filter_map(|mount| {
-        let (mark, limit_file) = match mount.filesystem {
-            b"cgroup2" => ("cgroup.controllers", "memory.max"),
-            b"cgroup" => ("memory.limit_in_bytes", "memory.limit_in_bytes"),
-            _ => return None,
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let path = unescape(mount.mount_point)?;
-        let folder = openat(CWD, OsStr::from_bytes(&path), flags, Mode::empty()).ok()?;
-        let marked = openat(&folder, mark, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let mut controllers = String::new();
-        File::from(marked).take(4096).read_to_string(&mut controllers).ok()?;
-        let has_memory = mount.filesystem == b"cgroup"
-            || controllers.split_whitespace().any(|controller| controller == "memory");
-        has_memory.then_some((folder, limit_file))
-    });
-    trees.next()
+    let mounts = CgroupMount::all().ok()?;
+    let has_limits = |mount: &&CgroupMount| mount.has_memory() || mount.place.join(V1_LIMIT).exists();
+    let mount = mounts.iter().filter(|mount| mount.whole).find(has_limits)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, &mount.place, flags, Mode::empty()).ok()?;
+    Some((folder, if mount.unified { "memory.max" } else { V1_LIMIT }))
 }
 
 #[cfg(test)]

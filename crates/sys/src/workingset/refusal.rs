@@ -69,7 +69,7 @@ impl Refusal {
     pub(super) fn of(operation: &'static str, errno: rustix::io::Errno) -> Self {
         match errno {
             rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Self::Denied(operation),
-            other => Self::Failed(operation, other.into()),
+            other => Self::Failed(operation, other),
         }
     }
 

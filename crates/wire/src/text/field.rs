@@ -62,6 +62,20 @@ pub(super) fn kilobytes(value: &[u8]) -> Option<Bytes> {
     decimal(digits.trim_ascii_end())?.checked_mul(1024).map(Bytes)
 }
 
+/// Puts each line of `text` whose key is wanted into its place.
+pub(super) fn take_kilobytes(
+    file: &'static str,
+    text: &[u8],
+    wanted: &mut [(&'static str, &mut Option<Bytes>)],
+) -> Result<(), WireError> {
+    for (key, value) in lines(text).filter_map(key_value) {
+        if let Some((field, slot)) = wanted.iter_mut().find(|(field, _)| field.as_bytes() == key) {
+            set_kilobytes(slot, file, field, value)?;
+        }
+    }
+    Ok(())
+}
+
 /// Puts `N kB` into `slot`. The first line of a name counts: the kernel writes each once.
 pub(super) fn set_kilobytes(
     slot: &mut Option<Bytes>,

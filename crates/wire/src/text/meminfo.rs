@@ -1,9 +1,6 @@
 //! `/proc/meminfo`: the machine's memory.
 
-use super::{
-    WireError,
-    field::{key_value, lines, set_kilobytes},
-};
+use super::{WireError, field::take_kilobytes};
 use plimsoll_policy::units::Bytes;
 
 const FILE: &str = "/proc/meminfo";
@@ -40,30 +37,20 @@ pub struct Meminfo {
 /// `MemTotal`, which every kernel has.
 pub fn parse_meminfo(text: &[u8]) -> Result<Meminfo, WireError> {
     let mut meminfo = Meminfo::default();
-    for (key, value) in lines(text).filter_map(key_value) {
-        if let Some((field, slot)) = meminfo.slot(key) {
-            set_kilobytes(slot, FILE, field, value)?;
-        }
-    }
+    let wanted = &mut [
+        ("MemTotal", &mut meminfo.mem_total),
+        ("MemFree", &mut meminfo.mem_free),
+        ("MemAvailable", &mut meminfo.mem_available),
+        ("AnonPages", &mut meminfo.anonymous),
+        ("Shmem", &mut meminfo.shared),
+        ("Active(file)", &mut meminfo.active_file),
+        ("Inactive(file)", &mut meminfo.inactive_file),
+        ("Dirty", &mut meminfo.dirty),
+        ("SwapTotal", &mut meminfo.swap_total),
+        ("SwapFree", &mut meminfo.swap_free),
+    ];
+    take_kilobytes(FILE, text, wanted)?;
     meminfo.mem_total.map(|_| meminfo).ok_or(WireError::missing(FILE, "MemTotal"))
-}
-
-impl Meminfo {
-    fn slot(&mut self, key: &[u8]) -> Option<(&'static str, &mut Option<Bytes>)> {
-        match key {
-            b"MemTotal" => Some(("MemTotal", &mut self.mem_total)),
-            b"MemFree" => Some(("MemFree", &mut self.mem_free)),
-            b"MemAvailable" => Some(("MemAvailable", &mut self.mem_available)),
-            b"AnonPages" => Some(("AnonPages", &mut self.anonymous)),
-            b"Shmem" => Some(("Shmem", &mut self.shared)),
-            b"Active(file)" => Some(("Active(file)", &mut self.active_file)),
-            b"Inactive(file)" => Some(("Inactive(file)", &mut self.inactive_file)),
-            b"Dirty" => Some(("Dirty", &mut self.dirty)),
-            b"SwapTotal" => Some(("SwapTotal", &mut self.swap_total)),
-            b"SwapFree" => Some(("SwapFree", &mut self.swap_free)),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

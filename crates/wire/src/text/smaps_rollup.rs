@@ -1,9 +1,6 @@
 //! `/proc/PID/smaps_rollup`: the exact memory of a process, from a walk of its page tables.
 
-use super::{
-    WireError,
-    field::{key_value, lines, set_kilobytes},
-};
+use super::{WireError, field::take_kilobytes};
 use plimsoll_policy::units::Bytes;
 
 const FILE: &str = "/proc/PID/smaps_rollup";
@@ -37,28 +34,18 @@ pub struct SmapsRollup {
 /// `Rss`, which every kernel has.
 pub fn parse_smaps_rollup(text: &[u8]) -> Result<SmapsRollup, WireError> {
     let mut rollup = SmapsRollup::default();
-    for (key, value) in lines(text).filter_map(key_value) {
-        if let Some((field, slot)) = rollup.slot(key) {
-            set_kilobytes(slot, FILE, field, value)?;
-        }
-    }
+    let wanted = &mut [
+        ("Rss", &mut rollup.rss),
+        ("Anonymous", &mut rollup.anonymous),
+        ("Swap", &mut rollup.swap),
+        ("Pss_Anon", &mut rollup.proportional_anonymous),
+        ("SwapPss", &mut rollup.proportional_swap),
+        ("Private_Clean", &mut rollup.private_clean),
+        ("Private_Dirty", &mut rollup.private_dirty),
+        ("Private_Hugetlb", &mut rollup.private_hugetlb),
+    ];
+    take_kilobytes(FILE, text, wanted)?;
     rollup.rss.map(|_| rollup).ok_or(WireError::missing(FILE, "Rss"))
-}
-
-impl SmapsRollup {
-    fn slot(&mut self, key: &[u8]) -> Option<(&'static str, &mut Option<Bytes>)> {
-        match key {
-            b"Rss" => Some(("Rss", &mut self.rss)),
-            b"Anonymous" => Some(("Anonymous", &mut self.anonymous)),
-            b"Swap" => Some(("Swap", &mut self.swap)),
-            b"Pss_Anon" => Some(("Pss_Anon", &mut self.proportional_anonymous)),
-            b"SwapPss" => Some(("SwapPss", &mut self.proportional_swap)),
-            b"Private_Clean" => Some(("Private_Clean", &mut self.private_clean)),
-            b"Private_Dirty" => Some(("Private_Dirty", &mut self.private_dirty)),
-            b"Private_Hugetlb" => Some(("Private_Hugetlb", &mut self.private_hugetlb)),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ fn this_process_is_found_where_proc_says_and_its_folder_by_path_and_by_id() {
 #[test]
 fn what_is_missing_for_want_of_something_is_not_missing_for_good() {
     let error = |kind| CgroupError { operation: "read", path: "/x".into(), kind };
-    let passing = error(CgroupErrorKind::Failed(Errno(24)));
+    let passing = error(CgroupErrorKind::Failed(Errno::from_raw_os_error(24)));
     assert!(is_passing(&passing) && unless_it_stays(())(passing).is_err());
     assert!(unless_it_stays(())(error(CgroupErrorKind::Denied)).is_ok(), "else nobody could be selected");
     // Its mark went with it, and whoever was in it is somewhere else.

@@ -15,16 +15,6 @@ fn only_a_switched_on_multi_gen_lru_is_present() {
 }
 
 #[test]
-fn every_cgroup_v2_mount_is_found_and_no_other() {
-    let mountinfo = b"30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-        31 30 0:27 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory\n\
-        32 30 0:28 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
-        torn line\n";
-    let found: Vec<_> = cgroup2_mounts(mountinfo).collect();
-    assert_eq!(found, [Path::new("/sys/fs/cgroup/unified")]);
-}
-
-#[test]
 fn pressure_that_is_not_there_is_absent() {
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(pressure(&folder.path().join("memory")), Answer::Absent(_)));

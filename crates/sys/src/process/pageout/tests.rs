@@ -11,6 +11,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn work(guest: &crate::process::PidFd, bytes: u64, budget: Duration) -> Work<'_> {
     let budget_ns = u64::try_from(budget.as_nanos()).unwrap();
     Work {
+        pid: guest.pid(),
         pidfd: guest.as_fd(),
         end_ns: clock_monotonic_ns() + budget_ns,
         left: bytes,
@@ -27,8 +28,8 @@ fn advice_goes_up_to_the_bytes_that_were_ordered_and_no_further() {
     let pidfd = guest.pidfd();
     let bytes = 2 * PAGE_OUT_BATCH_BYTES + 4096;
     let mut work = work(&pidfd, bytes, LONG);
-    let end = proc_root().each_mapping(guest.pid(), &mut work).unwrap();
-    assert_eq!((end, work.advised, work.refused), (Some(PageOutEnd::Bytes), bytes, 0));
+    let end = proc_root().advise_mappings(guest.pid(), &mut work).unwrap();
+    assert_eq!((end, work.advised, work.refused), (PageOutEnd::Bytes, bytes, 0));
 }
 
 #[test]
@@ -36,8 +37,7 @@ fn all_of_a_process_is_advised_where_more_was_ordered_than_it_has() {
     let guest = Guest::holding(24);
     let pidfd = guest.pidfd();
     let mut work = work(&pidfd, 1 << 40, LONG);
-    assert_eq!(proc_root().each_mapping(guest.pid(), &mut work).unwrap(), None);
-    assert!(work.flush().is_ok());
+    assert_eq!(proc_root().advise_mappings(guest.pid(), &mut work).unwrap(), PageOutEnd::Whole);
     assert!(work.advised >= 24 << 20, "{}", work.advised);
     assert!(work.advised < 40 << 20, "{}", work.advised);
 }
@@ -47,8 +47,8 @@ fn without_time_nothing_is_advised() {
     let guest = Guest::holding(24);
     let pidfd = guest.pidfd();
     let mut work = work(&pidfd, 1 << 40, Duration::ZERO);
-    let end = proc_root().each_mapping(guest.pid(), &mut work).unwrap();
-    assert_eq!((end, work.advised), (Some(PageOutEnd::Stopped), 0));
+    let end = proc_root().advise_mappings(guest.pid(), &mut work).unwrap();
+    assert_eq!((end, work.advised), (PageOutEnd::Stopped, 0));
 }
 
 #[test]
@@ -58,8 +58,7 @@ fn a_range_that_the_kernel_refuses_keeps_no_other_from_being_advised() {
     let mut work = work(&pidfd, 1 << 40, LONG);
     // Nothing is mapped there.
     assert!(work.add(1 << 46, 4096).is_ok());
-    let _end = proc_root().each_mapping(guest.pid(), &mut work).unwrap();
-    assert!(work.flush().is_ok());
+    let _end = proc_root().advise_mappings(guest.pid(), &mut work).unwrap();
     assert_eq!(work.refused, 1);
     assert!(work.advised >= 24 << 20, "{}", work.advised);
 }

@@ -80,11 +80,11 @@ fn a_cgroup_that_is_known_is_not_read() {
 #[test]
 fn what_could_not_be_read_this_time_is_not_taken_for_missing() {
     use super::unless_passing;
-    use crate::process::{Errno, Subject};
+    use crate::process::Subject;
     use rustix::io::Errno as E;
     let failed = |errno: E| {
         let subject = Subject::Process(Pid(7));
-        unless_passing(())(ProcessError::Failed { operation: "read", subject, errno: Errno::from(errno) })
+        unless_passing(())(ProcessError::Failed { operation: "read", subject, errno })
     };
     for want in [E::MFILE, E::NFILE, E::NOMEM] {
         failed(want).unwrap_err();

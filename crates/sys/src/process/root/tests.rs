@@ -97,7 +97,7 @@ fn a_file_that_does_not_fit_is_an_error_and_never_a_part_of_it() {
     let line = format!("0::/{}\n", "a".repeat(TEXT_BYTES));
     fs::write(folder.path().join("7/cgroup"), &line[line.len() - TEXT_BYTES..]).unwrap();
     let mut root = ProcRoot::open(folder.path()).unwrap();
-    let errno = Errno(libc::EFBIG);
+    let errno = Errno::FBIG;
     let operation = "read the cgroup";
     assert_eq!(
         root.cgroup(Pid(7)),

@@ -33,6 +33,6 @@ fn the_class_of_another_process_is_changed_and_read_back() {
     assert!(found.is_idle() && !found.is_urgent(), "{found:?}");
     let mut guest = guest;
     guest.bury();
-    assert_eq!(schedule_of(Some(guest.pid())), Err(Errno(libc::ESRCH)));
-    assert_eq!(set_schedule(Some(guest.pid()), idle), Err(Errno(libc::ESRCH)));
+    assert_eq!(schedule_of(Some(guest.pid())), Err(Errno::SRCH));
+    assert_eq!(set_schedule(Some(guest.pid()), idle), Err(Errno::SRCH));
 }

@@ -1,10 +1,7 @@
 use super::*;
 
-fn handle(kind: i32, parts: &[&[u8]]) -> Handle {
-    let bytes = parts.concat();
-    let mut data = [0; HANDLE_BYTES_MAX];
-    data[..bytes.len()].copy_from_slice(&bytes);
-    Handle { bytes: u32::try_from(bytes.len()).unwrap(), kind, data }
+fn handle(kind: i32, parts: &[&[u8]]) -> FileHandle {
+    FileHandle::new(kind, parts).unwrap()
 }
 
 #[test]

@@ -250,7 +250,7 @@ impl Population for Town {
         let mut state = self.0.borrow_mut();
         state.portraits += 1;
         if state.blind || state.hidden == Some(id.pid.0) {
-            let (subject, errno) = (Subject::Process(id.pid), Errno(110));
+            let (subject, errno) = (Subject::Process(id.pid), Errno::from_raw_os_error(110));
             return Err(ProcessError::Failed { operation: "look at", subject, errno });
         }
         // Its own: all of them run this test.

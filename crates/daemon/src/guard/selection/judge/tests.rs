@@ -68,7 +68,7 @@ fn one_of_whom_it_is_not_known_whether_it_is_marked_has_no_verdict() {
     };
     assert!(judged(|| Ok(None)));
     let in_a_cgroup = proc().cgroup(Pid(std::process::id())).unwrap().is_some();
-    assert_eq!(judged(|| Err(CgroupErrorKind::Failed(Errno(24)))), !in_a_cgroup);
+    assert_eq!(judged(|| Err(CgroupErrorKind::Failed(Errno::from_raw_os_error(24)))), !in_a_cgroup);
 }
 
 #[test]

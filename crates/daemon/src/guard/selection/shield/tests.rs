@@ -99,10 +99,12 @@ fn as_many_are_looked_up_as_it_takes_to_find_those_that_selection_can_reach() {
 fn one_whose_cgroup_could_not_be_read_is_not_taken_for_unprotected() {
     let shield = Shield { cgroups: vec!["/db.service".into()], ..Shield::default() };
     let subject = Subject::Process(Pid(7));
-    let failed = ProcessError::Failed { operation: "read cgroup", subject, errno: Errno(24) };
+    let failed =
+        ProcessError::Failed { operation: "read cgroup", subject, errno: Errno::from_raw_os_error(24) };
     assert!(shield.may_cover(Err(failed)) && shield.may_cover(Ok(Some("/db.service/x".into()))));
     // Nobody is out of reach by a path that is too long to be told.
-    let too_long = ProcessError::Failed { operation: "read cgroup", subject, errno: Errno(36) };
+    let too_long =
+        ProcessError::Failed { operation: "read cgroup", subject, errno: Errno::from_raw_os_error(36) };
     assert!(!shield.may_cover(Err(too_long)));
     let others = [Ok(None), Ok(Some("/web.service".into())), Err(ProcessError::Vanished(Pid(7)))];
     assert!(others.into_iter().all(|cgroup| !shield.may_cover(cgroup)));
