@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 texts! {
     /// Who ended the process.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Killer {
         /// The kernel's own OOM killer.
+        #[default]
         Kernel = "the kernel's OOM killer",
         /// systemd-oomd, which takes whole cgroups.
         SystemdOomd = "systemd-oomd",
@@ -50,7 +51,7 @@ pub struct Invoker {
 }
 
 /// What is known of a kill that was not ours. `None` is 'not known'.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Origin {
     /// Who killed.
     pub killer: Killer,
@@ -78,19 +79,8 @@ pub struct Origin {
 impl Origin {
     /// Nothing is known but who killed.
     #[must_use]
-    pub const fn of(killer: Killer) -> Self {
-        Self {
-            killer,
-            scope: None,
-            cgroup: None,
-            container: None,
-            invoker: None,
-            order: None,
-            gfp: None,
-            cause: None,
-            summary: None,
-            advice: Vec::new(),
-        }
+    pub fn of(killer: Killer) -> Self {
+        Self { killer, ..Self::default() }
     }
 
     /// Takes out what is only for the victims' owners: `peer` is not root.
