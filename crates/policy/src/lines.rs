@@ -15,7 +15,7 @@ use alloc::{
     vec::Vec,
 };
 use core::{fmt, ops::RangeInclusive, str::FromStr};
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 /// The smallest line that can be drawn, 64 KiB: the largest page Linux has, so that no line rounds down to 0 pages.
 pub const HARD_BYTES_MIN: Bytes = Bytes(65_536);
@@ -153,17 +153,7 @@ impl FromStr for Target {
     }
 }
 
-impl Serialize for Target {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Target {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(Target);
 
 /// Where `limit set` puts a line, which is also who set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

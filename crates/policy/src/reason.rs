@@ -3,7 +3,6 @@
 use crate::human;
 use alloc::string::{String, ToString};
 use core::str::FromStr;
-use serde::{Deserialize, Serialize, de};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal: $sentence:literal;)*) => {
@@ -164,17 +163,7 @@ impl FromStr for Reason {
     }
 }
 
-impl Serialize for Reason {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.text())
-    }
-}
-
-impl<'de> Deserialize<'de> for Reason {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(Reason);
 
 #[cfg(test)]
 mod tests;

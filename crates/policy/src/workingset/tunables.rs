@@ -269,17 +269,7 @@ impl fmt::Display for TunableChange {
     }
 }
 
-impl Serialize for TunableChange {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for TunableChange {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(TunableChange);
 
 /// The tunable of this name; the `vm.` that le9uo's users write before it may stay.
 fn named(name: &str) -> Result<Tunable, SettingError> {
