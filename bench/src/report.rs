@@ -1,7 +1,7 @@
 //! The result of a bench: JSON for scripts, a table for people.
 
 use crate::statistics::{Median, Summary, paired_ratios};
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use serde::Serialize;
 use std::fmt;
 
@@ -158,8 +158,7 @@ impl fmt::Display for BenchReport {
             machine.cpu_model.as_deref().unwrap_or("unknown processor"),
             machine.memory_bytes >> 20,
         )?;
-        let columns = ["case", "variant", "n", "p50", "p99", "max", "unit"].map(|name| (name, Align::Left));
-        let mut table = Table::new(columns);
+        let mut table = Table::new(["case", "variant", "n", "p50", "p99", "max", "unit"], &[]);
         for Row { case, variant, figures, unit } in &self.rows {
             let Summary { n, p50, p99, max } = *figures;
             let [p50, p99, max] = [p50, p99, max].map(figure);
@@ -167,8 +166,7 @@ impl fmt::Display for BenchReport {
         }
         write!(f, "{table}")?;
         if !self.ratios.is_empty() {
-            let columns = ["case", "ratio", "n", "median", "95 % confidence"].map(|name| (name, Align::Left));
-            let mut table = Table::new(columns);
+            let mut table = Table::new(["case", "ratio", "n", "median", "95 % confidence"], &[]);
             for Ratio { case, of, to, rounds } in &self.ratios {
                 let Median { n, median, low, high } = rounds;
                 let interval = match (low, high) {

@@ -2,27 +2,19 @@
 
 use core::fmt;
 
-/// On which side a column's cells stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    /// Text.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// Rows under headings.
 #[derive(Debug)]
 pub struct Table<const COLUMNS: usize> {
-    columns: [(&'static str, Align); COLUMNS],
+    headings: [&'static str; COLUMNS],
+    numbers: &'static [&'static str],
     rows: Vec<[String; COLUMNS]>,
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
-    /// No rows yet.
+    /// No rows yet. The columns of `numbers` stand on the right, the others on the left.
     #[must_use]
-    pub const fn new(columns: [(&'static str, Align); COLUMNS]) -> Self {
-        Self { columns, rows: Vec::new() }
+    pub const fn new(headings: [&'static str; COLUMNS], numbers: &'static [&'static str]) -> Self {
+        Self { headings, numbers, rows: Vec::new() }
     }
 
     /// Adds a row. Cells must be printable: foreign text is escaped by whoever brings it.
@@ -34,7 +26,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
 impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
     /// Headings and rows, two spaces between columns and none at the ends of lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let headings = self.columns.map(|(heading, _)| heading.to_owned());
+        let headings = self.headings.map(str::to_owned);
         let lines = || core::iter::once(&headings).chain(&self.rows);
         let mut widths = [0; COLUMNS];
         for row in lines() {
@@ -44,10 +36,11 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
         }
         for row in lines() {
             let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(widths).zip(self.columns) {
-                match align {
-                    Align::Left => line.push_str(&format!("{cell:<width$}  ")),
-                    Align::Right => line.push_str(&format!("{cell:>width$}  ")),
+            for ((cell, width), heading) in row.iter().zip(widths).zip(self.headings) {
+                if self.numbers.contains(&heading) {
+                    line.push_str(&format!("{cell:>width$}  "));
+                } else {
+                    line.push_str(&format!("{cell:<width$}  "));
                 }
             }
             writeln!(f, "{}", line.trim_end())?;

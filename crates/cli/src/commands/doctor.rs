@@ -14,7 +14,7 @@ use features::{Feature, features};
 use plimsoll_api::accounts::DefaultView;
 use plimsoll_api::client::Client;
 use plimsoll_policy::lines::Target;
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use plimsoll_sys::{
     probe::{Answer, probe_bpf, probe_machine},
     process::kernel_version,
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
 
 fn show(out: &mut dyn Write, report: &Report, names: &mut Names) -> io::Result<()> {
     writeln!(out, "Kernel {}.\n", report.kernel.as_deref().unwrap_or("of an unknown version"))?;
-    let mut table = Table::new([("FEATURE", Align::Left), ("HERE", Align::Left), ("USED FOR", Align::Left)]);
+    let mut table = Table::new(["FEATURE", "HERE", "USED FOR"], &[]);
     for row in &report.features {
         let here = match row.present {
             Some(true) => "yes",

@@ -15,7 +15,7 @@ use plimsoll_policy::{
     reason::Reason,
     units::Bytes,
 };
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use std::{
     io::{self, Write},
     path::Path,
@@ -54,16 +54,10 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
 
 /// A table of incidents, times in `zone`.
 fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mut Names) -> io::Result<()> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("TIME", Align::Left),
-        ("WHOSE LINE", Align::Left),
-        ("DONE", Align::Left),
-        ("PROCESS", Align::Left),
-        ("USAGE", Align::Right),
-        ("LINE", Align::Right),
-        ("REASON", Align::Left),
-    ]);
+    let mut table = Table::new(
+        ["ID", "TIME", "WHOSE LINE", "DONE", "PROCESS", "USAGE", "LINE", "REASON"],
+        &["ID", "USAGE", "LINE"],
+    );
     for incident in incidents {
         let line = incident.hard_bytes.map_or_else(|| "-".to_owned(), |bytes| human::bytes(Bytes(bytes)));
         table.row([

@@ -12,7 +12,7 @@ use plimsoll_policy::{
     units::Bytes,
     workingset::{Tier, TunableChange, Tunables, floor::Standing},
 };
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use std::{
     io::{self, Write},
     path::Path,
@@ -115,12 +115,7 @@ fn show(out: &mut dyn Write, view: &ProtectView) -> io::Result<()> {
     if let Some(memory) = view.memory_bytes {
         writeln!(out, "Of {} of memory of {whose}:\n", size(memory))?;
     }
-    let mut tiers = Table::new([
-        ("TIER", Align::Left),
-        ("LOCKED", Align::Right),
-        ("BUDGET", Align::Right),
-        ("FILES", Align::Right),
-    ]);
+    let mut tiers = Table::new(["TIER", "LOCKED", "BUDGET", "FILES"], &["LOCKED", "BUDGET", "FILES"]);
     for (name, tier) in [("hard", view.hard), ("soft", view.soft)] {
         let TierView { budget_bytes, locked_bytes, files } = tier;
         tiers.row([name.to_owned(), size(locked_bytes), size(budget_bytes), files.to_string()]);
@@ -177,13 +172,7 @@ fn anon_sentence(anon: &AnonView) -> String {
 fn show_files(out: &mut dyn Write, view: &ProtectView) -> io::Result<()> {
     if !view.files.is_empty() {
         writeln!(out)?;
-        let mut table = Table::new([
-            ("LOCKED", Align::Right),
-            ("OF", Align::Right),
-            ("TIER", Align::Left),
-            ("REASON", Align::Left),
-            ("FILE", Align::Left),
-        ]);
+        let mut table = Table::new(["LOCKED", "OF", "TIER", "REASON", "FILE"], &["LOCKED", "OF"]);
         for file in &view.files {
             let FileView { path, size_bytes, locked_bytes, tier, reason, .. } = file;
             let tier = match tier {

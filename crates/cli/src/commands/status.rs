@@ -15,7 +15,7 @@ use plimsoll_api::{
     message::Limits,
 };
 use plimsoll_policy::{human, units::Bytes};
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use serde_json::Value;
 use std::{
     io::{self, Write},
@@ -106,7 +106,7 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     let Guards { limits, pressure, own, others, tmalloc, workingset } = &status.guards;
     writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
 
-    let mut triggers = Table::new([("TRIGGER", Align::Left), ("STATE", Align::Left)]);
+    let mut triggers = Table::new(["TRIGGER", "STATE"], &[]);
     let Triggers { kernel, daemon, last_defence } = &status.triggers;
     for (name, state) in [("kernel", kernel), ("daemon", daemon), ("last-defence", last_defence)] {
         triggers.row([name.to_owned(), output::printable(state)]);
@@ -114,13 +114,8 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     write!(out, "{triggers}")?;
     writeln!(out)?;
 
-    let mut guards = Table::new([
-        ("GUARD", Align::Left),
-        ("STATE", Align::Left),
-        ("DYING", Align::Right),
-        ("INCIDENTS", Align::Right),
-        ("LAST", Align::Right),
-    ]);
+    let mut guards =
+        Table::new(["GUARD", "STATE", "DYING", "INCIDENTS", "LAST"], &["DYING", "INCIDENTS", "LAST"]);
     let workingset = workingset.iter().map(|guard| ("workingset", guard));
     for (name, guard) in [("limits", limits), ("pressure", pressure)].into_iter().chain(workingset) {
         let dry = if guard.dry_run { " (dry run: sends no signal)" } else { "" };

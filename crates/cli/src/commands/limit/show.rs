@@ -9,7 +9,7 @@ use plimsoll_policy::{
     lines::Target,
     units::{Bytes, Uid},
 };
-use plimsoll_report::table::{Align, Table};
+use plimsoll_report::table::Table;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -135,18 +135,10 @@ fn size(bytes: Option<u64>) -> String {
 
 /// A table of lines.
 pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> io::Result<()> {
-    let mut table = Table::new([
-        ("ACCOUNT", Align::Left),
-        ("NAME", Align::Left),
-        ("USAGE", Align::Right),
-        ("SOFT", Align::Right),
-        ("HARD", Align::Right),
-        ("IN FORCE", Align::Right),
-        ("ACTION", Align::Left),
-        ("PROCESSES", Align::Right),
-        ("NEAR", Align::Left),
-        ("FROM", Align::Left),
-    ]);
+    let mut table = Table::new(
+        ["ACCOUNT", "NAME", "USAGE", "SOFT", "HARD", "IN FORCE", "ACTION", "PROCESSES", "NEAR", "FROM"],
+        &["USAGE", "SOFT", "HARD", "IN FORCE", "PROCESSES"],
+    );
     for view in &limits.accounts {
         let name = names.of(view.account).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
         table.row([
