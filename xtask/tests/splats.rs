@@ -1,5 +1,5 @@
 //! By which lines of a kernel's log a run fails.
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 #![expect(
     clippy::unwrap_used,
     reason = "clippy knows tests by their attribute, and not the functions they share"

@@ -1,5 +1,5 @@
 //! The tree keeps its own rules.
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 
 use std::path::Path;
 use xtask::{rules, tree::Tree};

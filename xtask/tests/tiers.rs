@@ -1,5 +1,5 @@
 //! Nothing that needs a guest goes untested: the lists of `lab/kernels.conf`.
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 #![expect(
     clippy::unwrap_used,
     reason = "clippy knows tests by their attribute, and not the functions they share"

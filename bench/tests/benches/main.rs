@@ -1,12 +1,6 @@
 //! Runs every bench in its quick form against guards that poll, pretend or sleep: shows that workloads, comparators and
 //! bookkeeping work, and that a guard which does not guard is found out.
-#![expect(
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "a folder in tests/ is a test module as a whole, its helpers included"
-)]
+#![cfg(test)]
 
 /// Of a guard: draws lines and takes them away by doing nothing.
 macro_rules! heeds_no_line {

@@ -1,9 +1,5 @@
 //! Each control call as another user, against a real daemon: their own account, lower, and nothing else.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod starting;
 mod support;

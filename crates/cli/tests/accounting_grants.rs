@@ -1,9 +1,5 @@
 //! Memory granted before it is touched: usage to the page, whoever dies, forks or changes its user in between.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,10 +1,5 @@
 //! Usage against the kernel's own exact sums: huge pages, and pages that somebody else takes or gives.
-#![expect(
-    clippy::expect_used,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

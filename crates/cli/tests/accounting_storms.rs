@@ -1,10 +1,5 @@
 //! Usage against the kernel's own exact sums when very much happens, or very many are there.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Usage against the kernel's own exact sums: whose it is when users change, and inside namespaces.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![cfg(test)]
 
 mod support;
 

@@ -1,12 +1,6 @@
 //! The control socket attacked by a user of this machine, against a real daemon: it goes on answering the others, it goes
 //! on killing in time, and it is no larger afterwards.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod support;
 

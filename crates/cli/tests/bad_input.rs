@@ -1,5 +1,5 @@
 //! Bad input: one clear line, the right exit status, nothing lost, nothing half-applied.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![cfg(test)]
 
 mod starting;
 mod support;

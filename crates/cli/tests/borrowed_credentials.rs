@@ -1,10 +1,6 @@
 //! Who acts with another's credentials: overlayfs reads with those of who mounted it (`override_creds`), and whatever is
 //! touched meanwhile is charged to who touches it.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::print_stdout,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,9 +1,5 @@
 //! The built binary against a daemon without a machine: what it prints, and its exit status.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod daemon_double;
 

@@ -1,12 +1,6 @@
 //! Copies that forked processes make of what they share: no counter of the kernel tells them, and they end at the line.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

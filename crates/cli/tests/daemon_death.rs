@@ -2,14 +2,7 @@
 //! history knows of everybody who did.
 //!
 //! 15 deaths by default; `PLIMSOLL_DEATHS=100` for as many, `PLIMSOLL_SEED` to repeat a run.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod forging;
 mod support;

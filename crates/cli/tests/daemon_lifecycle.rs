@@ -1,9 +1,5 @@
 //! A daemon's life: it starts once, reloads, ends with everything, crashes with nothing lost, and comes back.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod starting;
 mod support;

@@ -1,10 +1,6 @@
 //! One daemon after the other: what the one left undone the next one finishes, and another version takes over without a
 //! gap.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod forging;
 mod support;

@@ -1,12 +1,6 @@
 //! A real Wayland session under a user's line: what it stands on is left while anybody else is there to go, up to a bound, and
 //! nobody else is taken for it.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,5 @@
 //! `plimsoll doctor` and `plimsoll demo`, as a stranger meets them.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod starting;
 mod support;

@@ -1,12 +1,6 @@
 //! What README.md and the pages of docs/ show is what is printed: each block of commands is run, and what it prints is compared
 //! with the block after it. CONTRIBUTING.md tells how blocks are tagged, and what may differ.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,9 +1,5 @@
 //! `plimsoll explain`, the built binary: where it reads from, what it prints, how it ends.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 use rustix::process::geteuid;
 use serde_json::Value;

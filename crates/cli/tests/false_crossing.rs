@@ -1,8 +1,5 @@
 //! What looks like a crossing and is none kills nobody; what is one and looks like none is seen.
-#![expect(
-    clippy::tests_outside_test_module,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod forging;
 mod support;

@@ -1,5 +1,5 @@
 //! A program that goes back and forth around its user's soft limit keeps neither the guard nor itself busy.
-#![expect(clippy::tests_outside_test_module, reason = "this whole file is one test module")]
+#![cfg(test)]
 
 mod support;
 

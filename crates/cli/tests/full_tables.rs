@@ -1,10 +1,5 @@
 //! Tables that one account fills: its own line and those of the others hold, and only its own processes pay.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,10 +1,5 @@
 //! Kills of the kernel's own OOM killer come into the history: real ones, at limits of small cgroups.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

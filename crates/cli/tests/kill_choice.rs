@@ -1,9 +1,5 @@
 //! Who is killed when a line is crossed, by whom, and who never is.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,6 @@
 //! Rules, marks and `oom_score_adj` at a user's line: who is killed by what they make of sizes, by the kernel side and by the
 //! daemon alike, and what becomes of it at exec, at fork, at a reload and when the daemon dies.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

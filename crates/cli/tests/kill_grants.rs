@@ -1,9 +1,5 @@
 //! Who goes when a line is crossed, of those that asked for their memory and those that did not.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,12 +1,5 @@
 //! What crossing a line does: each action, lines that are lowered, dry runs, and a daemon that comes and goes.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

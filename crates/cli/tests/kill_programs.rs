@@ -1,11 +1,5 @@
 //! Real programs under a line: each is ended at it, in one piece, and nothing stays behind.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,6 @@
 //! A user whose processes are killed without end: it does not keep the daemon busy, each kill is told or counted, and other
 //! users do not notice.
-#![expect(
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,10 +1,5 @@
 //! Cgroups with a memory controller, and swap to push memory out to: in the guests of the lab only.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

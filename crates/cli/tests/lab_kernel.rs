@@ -1,12 +1,6 @@
 //! What a stock kernel offers, and what is said where it offers less: in the guests of the lab only, as any other machine
 //! may have been made differently.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,6 @@
 //! The machine guard on a whole machine, with the selection programs of the real kernel: in the guests of the lab only, because
 //! it chooses among all there are.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 #[path = "cell/memory.rs"]
 mod memory;

@@ -1,9 +1,5 @@
 //! Lines on machines that swap, limit memory by cgroup, or run out of it altogether: in the guests of the lab only.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,5 @@
 //! The working set of a whole machine, under kswapd and direct reclaim, by either LRU: in the guests of the lab only.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,11 +1,6 @@
 //! The last defence with a real daemon: whom the kernel's own OOM killer would take, and that it is put back. What needs
 //! systemd and cgroup v2 is tested with made ones in the daemon's unit tests, and in the lab.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

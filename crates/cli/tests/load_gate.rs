@@ -8,12 +8,7 @@
 //!
 //! Counts are judged on kernels that have a column in the file, of programs that the compiler named there has made: another
 //! made twelve times as much of one program for one kernel. Elsewhere they are shown, and held to a ceiling.
-#![expect(
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod counts;
 

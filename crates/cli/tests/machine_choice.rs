@@ -1,13 +1,6 @@
 //! Whom the machine guard chooses, with real processes in a pid namespace of their own: rules, preferences and their
 //! pitfalls, and how much goes with a victim.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 #[macro_use]
 mod cell;

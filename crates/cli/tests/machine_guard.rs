@@ -1,13 +1,6 @@
 //! The machine guard with real processes: in a pid namespace of its own, so that it can see and signal nobody else, and
 //! with a `/proc/meminfo` that tells what the test wants.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 #[macro_use]
 mod cell;

@@ -1,13 +1,6 @@
 //! How much goes with a victim of the machine guard, with real processes: a build under tmux, a browser's tab, a cgroup in
 //! which somebody is never selected; and that a dry run names just those.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 #[macro_use]
 mod cell;

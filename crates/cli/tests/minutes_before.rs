@@ -1,10 +1,5 @@
 //! What came before a kill and after it, as `why` and `report` tell it: on this machine, with real programs.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,12 +1,6 @@
 //! Lines of users' own, by the real control socket: they hold less than the administrator's, and never more; nobody pays for
 //! them but who drew them.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod support;
 

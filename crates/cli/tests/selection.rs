@@ -1,11 +1,5 @@
 //! The facts that a victim is selected by, against what `/proc` shows of the same processes.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

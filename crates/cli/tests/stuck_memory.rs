@@ -3,13 +3,7 @@
 //! Any user can make one: whoever unmaps a page that was written to waits for the file system, with the lock of the address
 //! space held, and the file system is theirs (FUSE). `/proc/PID/cmdline`, `smaps_rollup` and `maps` wait for that lock, and so
 //! does `process_mrelease`.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

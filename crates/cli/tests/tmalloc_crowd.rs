@@ -1,10 +1,5 @@
 //! Crowds of processes that have their memory from tmalloc and fill a line: nobody is killed, and the line is used.
-#![expect(
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,10 +1,5 @@
 //! Programs that allocate by libtmalloc, under a real daemon and a line: told no, and not killed.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

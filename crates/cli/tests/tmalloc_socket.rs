@@ -1,11 +1,6 @@
 //! The tmalloc socket of a real daemon, spoken to by processes of other users: what fits is granted, what does not is refused
 //! and in the history, a daemon that is killed loses nothing, and whoever misbehaves harms only itself.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

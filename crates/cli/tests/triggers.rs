@@ -1,9 +1,5 @@
 //! Each trigger alone: with the others switched off, the line holds all the same.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

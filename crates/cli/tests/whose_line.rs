@@ -1,12 +1,6 @@
 //! Whose line: groups, users and default, against a real daemon and the C library's own name services, which read a
 //! `/etc/passwd` and `/etc/group` of the test's: bound over the machine's in a mount namespace of the test's thread.
-#![expect(
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "this whole file is one test module"
-)]
+#![cfg(test)]
 
 mod support;
 

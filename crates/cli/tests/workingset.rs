@@ -1,10 +1,5 @@
 //! Working-set protection in a memory cgroup of the tests' own: what is used stays, the floor holds, nothing is left behind.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,10 +1,5 @@
 //! Use of files and the floor of clean file memory, as the working-set programs see them.
-#![expect(
-    clippy::print_stdout,
-    clippy::tests_outside_test_module,
-    clippy::unwrap_used,
-    reason = "this whole file is one test module, its helpers included"
-)]
+#![cfg(test)]
 
 mod support;
 

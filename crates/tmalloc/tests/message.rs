@@ -1,5 +1,5 @@
 //! The library's messages are those that `plimsoll-wire` reads and writes for the coordinator.
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 
 use plimsoll_policy::units::{Bytes, PageSize};
 use plimsoll_wire::tmalloc::{Patience, Refusal, Reply, Request};

@@ -1,5 +1,5 @@
 //! What `/proc/meminfo` and `/proc/zoneinfo` are made to tell.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 /// Of a machine with 1 GiB in programs: plenty, at the SIGTERM threshold (10 %), at the SIGKILL threshold (5 %).
 pub const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0 };

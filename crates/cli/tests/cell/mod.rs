@@ -1,6 +1,6 @@
 //! A pid namespace with a daemon in it that can see and signal nobody else, and a `/proc/meminfo` that tells what the test
 //! wants.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 mod memory;
 

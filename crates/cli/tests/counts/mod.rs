@@ -1,12 +1,5 @@
 //! `bpf/verified.txt`: how many instructions the verifier may go through, by program and kernel.
-#![allow(
-    clippy::allow_attributes,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    unreachable_pub,
-    reason = "all of this is a test's"
-)]
+#![allow(unreachable_pub, reason = "each test file uses its own part of this")]
 
 use std::collections::BTreeMap;
 

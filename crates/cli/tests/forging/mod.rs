@@ -1,11 +1,5 @@
 //! Pinned maps as an earlier daemon, another version or a lost event would have left them.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "each test file uses its own part of this, and what is not as it should be fails the test"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use plimsoll_wire::abi;

@@ -1,13 +1,5 @@
 //! Daemons that are expected not to start, or to start besides a world's own.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "each test file uses its own part of this, and what is not as it should be fails the test"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 use crate::support::{SOON, World};
 use plimsoll_sys::bpf::{OomKills, Pins, Selector};

@@ -1,17 +1,7 @@
 //! A daemon of a test's own on this machine, with real eBPF programs: started on a private socket, state and pin folder,
 //! stopped and cleaned up when it is dropped, whatever the test did. One at a time on the machine: tests share their users,
 //! and a line that one of them draws would hold for the processes of the others.
-#![allow(
-    clippy::allow_attributes,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses its own part of this, and all of it is a test's"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 pub mod cage;
 pub mod cgroup;

@@ -2,13 +2,9 @@
 //!
 //! The library's state is the process's, so each scenario is a process of its own: the test binary again, running one test.
 #![allow(
-    clippy::allow_attributes,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    clippy::expect_used,
     clippy::multiple_unsafe_ops_per_block,
-    clippy::panic,
-    clippy::unwrap_used,
     dead_code,
     unsafe_code,
     reason = "each test file uses its own part of this, all of it is a test's, and std has no sockets of packets"
