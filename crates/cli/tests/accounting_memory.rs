@@ -49,10 +49,7 @@ fn huge_pages_are_charged_as_many_pages_as_they_have() {
     world.signal(Signal::STOP);
     puppets.tell(1, "huge 32768");
     if huge_pages_of(pid) == 0 {
-        println!(
-            "\nSKIPPED: huge_pages_are_charged_as_many_pages_as_they_have: the kernel gives no huge pages here"
-        );
-        return;
+        return support::skip("the kernel gives no huge pages here");
     }
     assert_exact_without_a_scan(&world, &[pid]);
     // The child writes to inherited huge pages, which are split for it.
@@ -115,11 +112,7 @@ fn pages_that_are_collapsed_from_outside_are_charged_to_their_process() {
     let said = root.line();
     let gained = exact::process_pages(pid).unwrap() - before;
     if gained == 0 {
-        println!(
-            "\nSKIPPED: pages_that_are_collapsed_from_outside_are_charged_to_their_process: \
-             nothing was collapsed: {said}"
-        );
-        return;
+        return support::skip(format_args!("nothing was collapsed: {said}"));
     }
     assert_exact_without_a_scan(&world, &[pid]);
 }
@@ -153,10 +146,7 @@ fn what_one_process_writes_into_another_s_memory_is_charged_to_the_other() {
     let address = puppets.tell(2, "reserve 4096");
     world.signal(Signal::STOP);
     if let Err(refused) = puppets.attempt(1, &format!("poke {owner} {address} 4096")) {
-        println!(
-            "\nSKIPPED: what_one_process_writes_into_another_s_memory_is_charged_to_the_other: {refused}"
-        );
-        return;
+        return support::skip(refused);
     }
     assert!(exact::process_pages(owner).unwrap() >= exact::pages_of_kib(4096));
     assert_exact_without_a_scan(&world, &[writer, owner]);

@@ -192,11 +192,7 @@ fn ten_thousand_processes_of_one_user_are_charged_exactly() {
         .unwrap();
     // Each takes about 130 KiB of the kernel's.
     if room("/proc/sys/kernel/pid_max") < 12_000 || available < 4 << 20 {
-        println!(
-            "\nSKIPPED: ten_thousand_processes_of_one_user_are_charged_exactly: \
-             it needs 12000 process numbers and 4 GiB of memory"
-        );
-        return;
+        return support::skip("it needs 12000 process numbers and 4 GiB of memory");
     }
     world.limit(ALICE, "2G", &[]);
     let mut crowd =

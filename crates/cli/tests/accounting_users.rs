@@ -178,10 +178,7 @@ fn processes_in_namespaces_are_charged_to_the_user_who_made_them() {
     let mut puppets = world.puppets(&[ALICE]);
     let outside = puppets.make(1, "start 60100");
     if let Err(refused) = puppets.attempt(1, "userns") {
-        println!(
-            "\nSKIPPED: processes_in_namespaces_are_charged_to_the_user_who_made_them: user namespaces: {refused}"
-        );
-        return;
+        return support::skip(format_args!("user namespaces: {refused}"));
     }
     puppets.tell(1, "touch 4096");
     puppets.tell(1, "pidns");
@@ -252,8 +249,7 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
     // One with a line of their own, one with the default one.
     const DORA: u32 = 60_310;
     const EMIL: u32 = 60_311;
-    let test = "a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine";
-    let Some(scope) = Cgroup::named(test, &docker_scope()) else { return };
+    let Some(scope) = Cgroup::named(&docker_scope()) else { return };
     let world = world!("[limits]\nuid_max = 60399\n");
     [DORA, EMIL].iter().for_each(|user| world.owns(*user));
     world.limit(DORA, "32M", &[]);
@@ -283,7 +279,7 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
     drop(contained);
     // The name alone is anybody's to choose.
     let own = format!("docker-{:064x}.scope", u64::from(std::process::id()) + (1 << 32));
-    let own = Cgroup::named(test, &own).unwrap();
+    let own = Cgroup::named(&own).unwrap();
     std::os::unix::fs::chown(own.folder(), Some(DORA), None).unwrap();
     runs(&own, &world, DORA, HOG).killed();
     // Nor does root's service become a container by its name.
@@ -294,9 +290,9 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
         format!("crio-{number:064x}.service"),
         format!("machine-learning@{number}.service"),
     ] {
-        runs(&Cgroup::named(test, &name).unwrap(), &world, EMIL, HOG).killed();
+        runs(&Cgroup::named(&name).unwrap(), &world, EMIL, HOG).killed();
     }
-    let above = Cgroup::of(test, "machines").unwrap();
+    let above = Cgroup::of("machines").unwrap();
     let machines = above.within("machine.slice");
     let machine = machines.within(&format!("machine-{number}.scope"));
     let mut contained = runs(&machine, &world, EMIL, HOG);

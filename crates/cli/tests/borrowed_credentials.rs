@@ -4,12 +4,9 @@
 
 mod support;
 
-use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, unshare},
-};
-use std::{fs, os::unix::fs::PermissionsExt as _, thread};
-use support::{World, program::Program};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::{fs, os::unix::fs::PermissionsExt as _};
+use support::{apart::apart, program::Program};
 
 const MOUNTER: u32 = 60_130;
 const READER: u32 = 60_131;
@@ -33,27 +30,10 @@ fn reads(file: &str) -> String {
     )
 }
 
-/// A test in a mount namespace of its own; or says why it cannot run.
-fn apart(test: &'static str, body: fn(&World)) {
-    let ran = thread::spawn(move || {
-        let private =
-            || mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
-        if let Err(errno) = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| private()) {
-            println!("\nSKIPPED: {test}: it needs a mount namespace of its own: {errno}");
-            return;
-        }
-        if let Some(world) = World::start(test, "", &[]) {
-            body(&world);
-        }
-    });
-    if let Err(panic) = ran.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
 #[test]
 fn who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user() {
-    apart("who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user", |world| {
+    apart(|| {
+        let world = world!();
         world.limit(MOUNTER, "64M", &[]);
         let mut shell = world.as_user(MOUNTER, "unshare");
         // Its own namespaces of users and mounts: nobody's permission is needed.
@@ -76,7 +56,8 @@ fn who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user() {
 
 #[test]
 fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
-    apart("a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further", |world| {
+    apart(|| {
+        let world = world!();
         let place = tempfile::Builder::new().prefix("plimsoll-test-overlay-").tempdir().unwrap();
         let own = |name: &str| place.path().join(name);
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -102,8 +83,7 @@ fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
 
 #[test]
 fn who_becomes_another_user_in_somebody_elses_memory_moves_none_of_it() {
-    let test = "who_becomes_another_user_in_somebody_elses_memory_moves_none_of_it";
-    let Some(world) = World::start(test, "", &[]) else { return };
+    let world = world!();
     world.limit(ROOM, "64M", &[]);
     let mut puppets = world.puppets(&[FREE, ROOM]);
     puppets.make(1, &format!("hop {FREE}"));

@@ -26,11 +26,11 @@ const USER: u32 = 60_200;
 const SOFT: &[&str] = &["--soft=4M"];
 
 /// `None`, and said, where a part of it is not installed.
-fn session_is_installed(test: &str) -> Option<()> {
+fn session_is_installed() -> Option<()> {
     let programs = ["weston", "Xwayland", "dbus-daemon", "tmux"];
     match programs.iter().find(|name| !Path::new("/usr/bin").join(name).exists()) {
         Some(name) => {
-            println!("\nSKIPPED: {test}: {name} is not installed");
+            support::skip(format_args!("{name} is not installed"));
             None
         }
         None => Some(()),
@@ -186,28 +186,21 @@ fn only_the_hog_goes(world: &World) {
 
 #[test]
 fn a_hog_goes_by_the_very_event_though_the_compositor_is_larger() {
-    let Some(()) = session_is_installed("a_hog_goes_by_the_very_event_though_the_compositor_is_larger")
-    else {
-        return;
-    };
+    let Some(()) = session_is_installed() else { return };
     let world = world!();
     only_the_hog_goes(&world);
 }
 
 #[test]
 fn the_daemon_leaves_the_session_as_the_kernel_side_does() {
-    let Some(()) = session_is_installed("the_daemon_leaves_the_session_as_the_kernel_side_does") else {
-        return;
-    };
+    let Some(()) = session_is_installed() else { return };
     let world = world!("[limits]\ntriggers = [\"daemon\"]\n");
     only_the_hog_goes(&world);
 }
 
 #[test]
 fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_a_quarter_is_taken() {
-    let test =
-        "whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_a_quarter_is_taken";
-    let Some(()) = session_is_installed(test) else { return };
+    let Some(()) = session_is_installed() else { return };
     let world = world!();
     world.limit(USER, "144M", SOFT);
     let compositor = world.weston("/usr/bin/weston", "wayland-test");

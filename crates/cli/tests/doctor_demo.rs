@@ -15,7 +15,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
-use support::{SOON, program::PYTHON, slowness, until};
+use support::{SOON, is_root, program::PYTHON, slowness, until};
 
 /// The demo's user.
 const DEMO: u32 = 60_999;
@@ -24,15 +24,6 @@ fn plimsoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(arguments);
     command
-}
-
-/// The demo of the tests' own binary, or `None` where it cannot run, which is said.
-fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("\nSKIPPED: {test}: the demo needs root");
-    }
-    root
 }
 
 /// As another user, from a copy that every user can reach.
@@ -94,7 +85,7 @@ fn doctor_tells_every_feature_with_its_use_and_a_verdict() {
 
 #[test]
 fn doctor_without_root_tells_what_it_can_and_says_what_it_cannot() {
-    if !is_root("doctor_without_root_tells_what_it_can_and_says_what_it_cannot") {
+    if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +142,7 @@ fn assert_nothing_left() {
 
 #[test]
 fn demo_shows_the_whole_story_in_time_and_leaves_nothing() {
-    if !is_root("demo_shows_the_whole_story_in_time_and_leaves_nothing") {
+    if !is_root() {
         return;
     }
     let began = Instant::now();
@@ -227,7 +218,7 @@ fn started(until_it_says: &str) -> Child {
 
 #[test]
 fn a_demo_that_is_ended_early_cleans_up_wherever_it_is() {
-    if !is_root("a_demo_that_is_ended_early_cleans_up_wherever_it_is") {
+    if !is_root() {
         return;
     }
     for (signal, moment) in [
@@ -249,7 +240,7 @@ fn a_demo_that_is_ended_early_cleans_up_wherever_it_is() {
 
 #[test]
 fn a_demo_that_is_killed_leaves_nothing_either() {
-    if !is_root("a_demo_that_is_killed_leaves_nothing_either") {
+    if !is_root() {
         return;
     }
     for moment in ["Plimsoll demo", "A guard of its own", "64 MiB", "demo-crosser"] {
@@ -262,7 +253,7 @@ fn a_demo_that_is_killed_leaves_nothing_either() {
 
 #[test]
 fn a_reader_that_leaves_early_ends_the_demo_and_nothing_is_left() {
-    if !is_root("a_reader_that_leaves_early_ends_the_demo_and_nothing_is_left") {
+    if !is_root() {
         return;
     }
     let mut demo = plimsoll(&["demo"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -275,7 +266,7 @@ fn a_reader_that_leaves_early_ends_the_demo_and_nothing_is_left() {
 
 #[test]
 fn demo_wants_root_and_a_user_that_nobody_else_uses() {
-    if !is_root("demo_wants_root_and_a_user_that_nobody_else_uses") {
+    if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -4,10 +4,6 @@
 
 mod support;
 
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
 use plimsoll_daemon::config;
 use rustix::process::Signal;
 use std::{
@@ -19,9 +15,13 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
 };
-use support::{SOON, World, program::PYTHON, until};
+use support::{
+    SOON, World,
+    apart::{apart, etc},
+    program::PYTHON,
+    until,
+};
 
 /// The user whom the pages call alice.
 const ALICE: u32 = 60_222;
@@ -259,24 +259,9 @@ fn loaded(text: &str, folder: &Path) -> Result<(), String> {
     config::load(&places).map(drop).map_err(|error| error.to_string())
 }
 
-/// The users of the pages, for this thread and what it starts.
-fn bind_users(etc: &Path) -> Result<(), nix::errno::Errno> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    ETC.iter().try_for_each(|(name, text)| {
-        let file = etc.join(name);
-        fs::write(&file, text).unwrap();
-        mount(Some(&file), &Path::new("/etc").join(name), None::<&str>, MsFlags::MS_BIND, None::<&str>)
-    })
-}
-
-fn run_pages(test: &str) {
-    let etc = tempfile::tempdir().unwrap();
-    if let Err(errno) = bind_users(etc.path()) {
-        println!("\nSKIPPED: {test}: it needs users of its own in /etc: {errno}");
-        return;
-    }
-    let Some(world) = World::start(test, "", &[]) else { return };
+fn run_pages() {
+    let _etc = etc(&ETC);
+    let world = world!();
     world.owns(ALICE);
     fs::write(world.path("plimsoll.toml"), CONFIG).unwrap();
     world.signal(Signal::HUP);
@@ -295,15 +280,10 @@ fn run_pages(test: &str) {
 
 #[test]
 fn what_the_pages_show_is_what_is_printed() {
-    const TEST: &str = "what_the_pages_show_is_what_is_printed";
-    if !rustix::process::geteuid().is_root() || !Path::new(PYTHON).exists() {
-        println!("\nSKIPPED: {TEST}: it loads eBPF programs, which needs root, and runs {PYTHON}");
-        return;
+    if !Path::new(PYTHON).exists() {
+        return support::skip(format_args!("it runs {PYTHON}"));
     }
-    // The users are a thread's own, and the test's thread may be another test's afterwards.
-    if let Err(panic) = thread::spawn(|| run_pages(TEST)).join() {
-        std::panic::resume_unwind(panic);
-    }
+    apart(run_pages);
 }
 
 #[test]

@@ -164,8 +164,7 @@ fn subordinate_uids_are_charged_to_who_made_the_user_namespace() {
     );
     let said = inside.line();
     let Some(pid) = said.strip_prefix("unshared ") else {
-        println!("\nSKIPPED: subordinate_uids_are_charged_to_who_made_the_user_namespace: {said}");
-        return;
+        return support::skip(said);
     };
     // What newuidmap does from /etc/subuid: the namespace's uid 1000 is 60961 out here.
     fs::write(format!("/proc/{pid}/uid_map"), "0 60100 1\n1000 60961 1\n").unwrap();

@@ -83,10 +83,7 @@ fn who_needs_the_last_entries_gets_them_of_who_has_most() {
         world.limit(user, "64M", &[]);
     }
     if !world.signals_others() {
-        println!(
-            "\nSKIPPED: who_needs_the_last_entries_gets_them_of_who_has_most: before Linux 6.13 they are the last"
-        );
-        return;
+        return support::skip("before Linux 6.13 they are the last");
     }
     let mut first = spawns(&world, ALICE);
     first.stage("full");

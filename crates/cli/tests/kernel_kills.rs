@@ -81,10 +81,7 @@ fn assert_told(one: &Value, pid: u32, user: u32, cage: &Cage) {
 #[test]
 fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
     let world = world!();
-    let Some(cage) = Cage::of("a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why", "one", LIMIT_MIB)
-    else {
-        return;
-    };
+    let Some(cage) = Cage::of("one", LIMIT_MIB) else { return };
     hears(&world);
     let mut hog = hog(&world, FAY, &cage);
     let pid = hog.pid();
@@ -118,7 +115,7 @@ fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
 #[test]
 fn a_user_sees_their_own_and_nobody_else_s() {
     let world = world!();
-    let Some(cage) = Cage::of("a_user_sees_their_own_and_nobody_else_s", "two", LIMIT_MIB) else { return };
+    let Some(cage) = Cage::of("two", LIMIT_MIB) else { return };
     hears(&world);
     let mut hog = hog(&world, FAY, &cage);
     let pid = hog.pid();
@@ -167,9 +164,8 @@ fn assert_reasons(history: &[Value], reported: &[(u32, bool)]) {
 /// Has so many killed at once; how long after its kill each was seen in the history, and of how many the kernel wrote a
 /// report.
 fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, usize)> {
-    let cages: Option<Vec<Cage>> = (0..count)
-        .map(|index| Cage::of("twenty_kills_at_once_are_all_told", &format!("{names}{index}"), LIMIT_MIB))
-        .collect();
+    let cages: Option<Vec<Cage>> =
+        (0..count).map(|index| Cage::of(&format!("{names}{index}"), LIMIT_MIB)).collect();
     let cages = cages?;
     let mut hogs: Vec<Program> = cages.iter().map(|cage| hog(world, FAY, cage)).collect();
     let kernel_log = KernelLog::open().ok();
@@ -244,8 +240,7 @@ fn twenty_kills_at_once_are_all_told() {
 #[test]
 fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
     let mut world = world!();
-    let name = "kills_made_while_no_daemon_lived_are_told_once_by_the_next_one";
-    let Some(cage) = Cage::of(name, "dead", LIMIT_MIB) else { return };
+    let Some(cage) = Cage::of("dead", LIMIT_MIB) else { return };
     hears(&world);
     let mut before = hog(&world, FAY, &cage);
     before.tell("now");
@@ -273,15 +268,11 @@ fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
 #[test]
 fn kills_that_found_no_room_are_told_by_their_number() {
     const KILLS: u64 = 230;
-    let name = "kills_that_found_no_room_are_told_by_their_number";
     if support::slowness() > 1 {
-        println!(
-            "\nSKIPPED: {name}: it takes a minute in an emulated guest, and nothing of it is the kernel's"
-        );
-        return;
+        return support::skip("it takes a minute in an emulated guest, and nothing of it is the kernel's");
     }
     let mut world = world!();
-    let Some(cage) = Cage::of(name, "many", LIMIT_MIB) else { return };
+    let Some(cage) = Cage::of("many", LIMIT_MIB) else { return };
     hears(&world);
     world.end_daemon(Signal::KILL);
     let mut shell = world.as_user(FAY, "sh");

@@ -269,8 +269,7 @@ fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
 /// A service that is started anew has a cgroup with another id.
 #[test]
 fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
-    let test = "a_protected_cgroup_may_be_made_anew_any_number_of_times";
-    let Some(cgroup) = Cgroup::of(test, "service") else { return };
+    let Some(cgroup) = Cgroup::of("service") else { return };
     let world = world!(&format!("[protect]\ncgroup = [\"{}\"]\n", cgroup.path()));
     world.limit(ALICE, "64M", &[]);
     // So many were there before.
@@ -289,8 +288,7 @@ fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
 /// Its memory stays with it: that costs the account's others their place, and nobody twice.
 #[test]
 fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
-    let test = "who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone";
-    let Some(cgroup) = Cgroup::of(test, "sharer") else { return };
+    let Some(cgroup) = Cgroup::of("sharer") else { return };
     let config = format!("[protect]\ncgroup = [\"{}\"]\n\n[limits]\nkill_deadline_ms = 500\n", cgroup.path());
     let world = world!(&config);
     world.limit(ALICE, "32M", &[]);
@@ -325,8 +323,7 @@ fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
 /// A user may have cgroups of any depth (systemd gives them one of their own): none hides what runs in it.
 #[test]
 fn nobody_is_out_of_reach_for_the_depth_of_its_cgroup() {
-    let test = "nobody_is_out_of_reach_for_the_depth_of_its_cgroup";
-    let Some(top) = Cgroup::of(test, "deep") else { return };
+    let Some(top) = Cgroup::of("deep") else { return };
     let mut above = vec![top];
     for _ in 0..40 {
         above.push(above.last().unwrap().within("deep"));
@@ -419,8 +416,7 @@ fn who_writes_into_another_s_memory_is_not_killed_for_it() {
     let address = puppets.tell(2, "reserve 65536");
     let poked = puppets.attempt(1, &format!("poke {owner} {address} 65536"));
     if poked.as_ref().is_err_and(|said| said.contains("Operation not permitted")) {
-        println!("\nSKIPPED: who_writes_into_another_s_memory_is_not_killed_for_it: {poked:?}");
-        return;
+        return support::skip(format_args!("{poked:?}"));
     }
     let incidents = world.incidents(1);
     assert_incident(&incidents[0], trigger, reason, owner);
@@ -459,8 +455,7 @@ fn a_process_in_namespaces_of_its_own_is_killed_like_any_other() {
     let mut puppets = world.puppets(&[ALICE]);
     let outside = puppets.make(1, "start 60100");
     if let Err(refused) = puppets.attempt(1, "userns").and_then(|_| puppets.attempt(1, "pidns")) {
-        println!("\nSKIPPED: a_process_in_namespaces_of_its_own_is_killed_like_any_other: {refused}");
-        return;
+        return support::skip(refused);
     }
     let inside = puppets.make(1, "fork 2");
     assert_eq!(puppets.attempt(2, "touch 65536"), Err("gone".to_owned()));
@@ -633,10 +628,7 @@ fn nobody_is_killed_whose_end_gives_nothing_back_while_anothers_does() {
     let world = world!("[limits]\ntriggers = [\"kernel\"]\n");
     world.limit(ALICE, "128M", &[]);
     if !world.signals_others() {
-        println!(
-            "\nSKIPPED: nobody_is_killed_whose_end_gives_nothing_back_while_anothers_does: this kernel takes who allocates"
-        );
-        return;
+        return support::skip("this kernel takes who allocates");
     }
     of_two_that_share_all_they_have_neither_goes(&world);
 }

@@ -235,8 +235,7 @@ fn mark(cgroup: &Cgroup, name: &str, owner: u32) {
 fn marks_count_as_root_sets_them_and_a_users_own_within_bounds() {
     let world = world!();
     world.limit(ALICE, "128M", SOFT);
-    let test = "marks_count_as_root_sets_them_and_a_users_own_within_bounds";
-    let Some(cgroup) = Cgroup::of(test, "marks") else { return };
+    let Some(cgroup) = Cgroup::of("marks") else { return };
     let mut one = world.chill("one", 40);
     world.counts(one.pid(), 1000, false);
     // Nothing tells of a mark: it is seen when those who could come first are judged again.

@@ -26,10 +26,10 @@ fn installed(name: &str) -> Option<String> {
 }
 
 /// The path of a program, or `None` when it was said that the test cannot run.
-fn needed(test: &str, name: &str) -> Option<String> {
+fn needed(name: &str) -> Option<String> {
     let path = installed(name);
     if path.is_none() {
-        println!("\nSKIPPED: {test}: there is no {name} on this machine");
+        support::skip(format_args!("there is no {name} on this machine"));
     }
     path
 }
@@ -90,7 +90,7 @@ fn a_pool_of_python_workers_loses_its_largest_and_the_others_go_on() {
 
 #[test]
 fn node_that_fills_buffers_is_killed_at_the_line() {
-    let Some(node) = needed("node_that_fills_buffers_is_killed_at_the_line", "node") else { return };
+    let Some(node) = needed("node") else { return };
     let world = world!();
     world.limit(ALICE, "160M", &[]);
     let mut command = world.as_user(ALICE, node);
@@ -106,10 +106,7 @@ fn node_that_fills_buffers_is_killed_at_the_line() {
 
 #[test]
 fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
-    let Some(stress) = needed("stress_ng_is_killed_at_the_line_as_often_as_it_comes_back", "stress-ng")
-    else {
-        return;
-    };
+    let Some(stress) = needed("stress-ng") else { return };
     let world = world!();
     world.limit(ALICE, "64M", &[]);
     let mut command = world.as_user(ALICE, stress);
@@ -202,7 +199,7 @@ fn processes_that_hop_in_one_address_space_end_at_the_line() {
 
 #[test]
 fn a_compiler_is_killed_at_the_line_and_its_driver_tells() {
-    let Some(gcc) = needed("a_compiler_is_killed_at_the_line_and_its_driver_tells", "gcc") else { return };
+    let Some(gcc) = needed("gcc") else { return };
     let world = world!();
     let folder = own_folder(&world);
     // A table whose initialisers are all different: a syntax tree of some hundred megabytes.

@@ -47,7 +47,7 @@ fn told_and_counted(world: &World, user: u32) -> (u64, u64) {
 
 /// Storms until what each kill costs at first is spent, then what the daemon has of a CPU.
 fn is_cheap(line: &[&str], settings: &[&str]) {
-    let Some(world) = World::start("a_storm", "", &[]) else { return };
+    let world = world!();
     world.limit(ALICE, "32M", line);
     let mut storm = storm(&world, ALICE, settings);
     wait_for_many(&world);

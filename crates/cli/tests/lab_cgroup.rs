@@ -132,9 +132,7 @@ const RECLAIM: ReclaimOrder = ReclaimOrder { bytes: Bytes(48 * MIB), swappiness:
 
 #[test]
 fn a_cgroup_tells_whether_it_is_killed_whole() {
-    if guest::disk("a_cgroup_tells_whether_it_is_killed_whole").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     assert!(root.has_memory());
     let folder = Folder::make("plimsoll-test-facts");
@@ -145,9 +143,7 @@ fn a_cgroup_tells_whether_it_is_killed_whole() {
 
 #[test]
 fn reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody() {
-    if guest::disk("reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let root = CgroupRoot::open().unwrap();
     let folder = Folder::make("plimsoll-test-reclaim");
@@ -170,9 +166,7 @@ fn reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody() {
 
 #[test]
 fn reclaim_without_swap_takes_no_memory_of_programs_and_says_so() {
-    if guest::disk("reclaim_without_swap_takes_no_memory_of_programs_and_says_so").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     let folder = Folder::make("plimsoll-test-noswap");
     let _holder = Holder::start(&folder, &["64"]);
@@ -184,9 +178,7 @@ fn reclaim_without_swap_takes_no_memory_of_programs_and_says_so() {
 
 #[test]
 fn how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it() {
-    if guest::disk("how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let root = CgroupRoot::open().unwrap();
     let folder = Folder::make("plimsoll-test-swappiness");
@@ -204,9 +196,7 @@ fn how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it() {
 
 #[test]
 fn one_idle_process_is_paged_out_and_comes_back_whole() {
-    if guest::disk("one_idle_process_is_paged_out_and_comes_back_whole").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let folder = Folder::make("plimsoll-test-pageout");
     let mut holder = Holder::start(&folder, &["64"]);
@@ -229,9 +219,7 @@ fn one_idle_process_is_paged_out_and_comes_back_whole() {
 
 #[test]
 fn memory_that_is_locked_stays_and_the_rest_is_paged_out() {
-    if guest::disk("memory_that_is_locked_stays_and_the_rest_is_paged_out").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let folder = Folder::make("plimsoll-test-locked");
     let holder = Holder::start(&folder, &["40", "locked"]);
@@ -248,9 +236,7 @@ fn memory_that_is_locked_stays_and_the_rest_is_paged_out() {
 
 #[test]
 fn the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it() {
-    if guest::disk("the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     let outer = Folder::make("plimsoll-test-group");
     let other = outer.inner("other");
@@ -285,9 +271,7 @@ fn the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it() {
 
 #[test]
 fn a_killed_cgroup_gives_its_memory_back_through_the_held_ones() {
-    if guest::disk("a_killed_cgroup_gives_its_memory_back_through_the_held_ones").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     let folder = Folder::make("plimsoll-test-kill");
     let large = Holder::start(&folder, &["64"]);
@@ -311,9 +295,7 @@ fn a_killed_cgroup_gives_its_memory_back_through_the_held_ones() {
 
 #[test]
 fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
-    if guest::disk("a_storm_of_forks_dies_one_by_one_where_somebody_is_spared").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     let folder = Folder::make("plimsoll-test-storm");
     folder.set("pids.max", "64");

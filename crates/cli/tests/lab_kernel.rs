@@ -20,13 +20,9 @@ fn has(feature: &str) -> bool {
 
 #[test]
 fn a_stock_kernel_that_counts_per_cpu_takes_all_programs() {
-    let name = "a_stock_kernel_that_counts_per_cpu_takes_all_programs";
-    if guest::disk(name).is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     if !has("per-CPU page counters") {
-        println!("\nSKIPPED: {name}: this kernel counts per thread, as before Linux 6.2");
-        return;
+        return support::skip("this kernel counts per thread, as before Linux 6.2");
     }
     for feature in ["limits programs", "process_mrelease", "cgroup v2 memory controller"] {
         assert!(has(feature), "'{feature}' is not here");
@@ -35,13 +31,9 @@ fn a_stock_kernel_that_counts_per_cpu_takes_all_programs() {
 
 #[test]
 fn a_kernel_that_takes_no_programs_refuses_lines_in_one_line() {
-    let name = "a_kernel_that_takes_no_programs_refuses_lines_in_one_line";
-    if guest::disk(name).is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     if has("limits programs") {
-        println!("\nSKIPPED: {name}: this kernel takes them");
-        return;
+        return support::skip("this kernel takes them");
     }
     let world = world!();
     let (code, stdout, stderr) = world.run(&["limit", "set", &ALICE.to_string(), "64M"]);

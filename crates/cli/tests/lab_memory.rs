@@ -72,7 +72,7 @@ fn swaps_at_the_line(world: &World) {
 
 #[test]
 fn swap_in_at_the_line_counts_a_page_once_and_kills_nobody() {
-    let Some(disk) = guest::disk("swap_in_at_the_line_counts_a_page_once_and_kills_nobody") else { return };
+    let Some(disk) = guest::disk() else { return };
     let world = world!();
     let _swap = Swap::on(disk);
     swaps_at_the_line(&world);
@@ -80,9 +80,7 @@ fn swap_in_at_the_line_counts_a_page_once_and_kills_nobody() {
 
 #[test]
 fn compressed_swap_counts_as_any_other() {
-    if guest::disk("compressed_swap_counts_as_any_other").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let world = world!();
     let _swap = Swap::compressed(256);
     swaps_at_the_line(&world);
@@ -90,7 +88,7 @@ fn compressed_swap_counts_as_any_other() {
 
 #[test]
 fn pages_in_swap_stay_charged_and_the_line_holds_with_them() {
-    let Some(disk) = guest::disk("pages_in_swap_stay_charged_and_the_line_holds_with_them") else { return };
+    let Some(disk) = guest::disk() else { return };
     let world = world!();
     let _swap = Swap::on(disk);
     world.limit(ALICE, "64M", &[]);
@@ -109,9 +107,7 @@ fn pages_in_swap_stay_charged_and_the_line_holds_with_them() {
 
 #[test]
 fn the_line_acts_before_the_memory_max_of_the_victim_s_cgroup() {
-    if guest::disk("the_line_acts_before_the_memory_max_of_the_victim_s_cgroup").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let world = world!();
     let cgroup = Cgroup::with_memory_max("plimsoll-test-wide", "256M");
     world.limit(ALICE, "64M", &[]);
@@ -127,11 +123,7 @@ fn the_line_acts_before_the_memory_max_of_the_victim_s_cgroup() {
 
 #[test]
 fn whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kernel_s() {
-    if guest::disk("whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kernel_s")
-        .is_none()
-    {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let world = world!();
     let cgroup = Cgroup::with_memory_max("plimsoll-test-narrow", "24M");
     world.limit(ALICE, "256M", &[]);
@@ -152,9 +144,7 @@ fn whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kerne
 
 #[test]
 fn the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it() {
-    if guest::disk("the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it").is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let world = world!();
     world.limit(ALICE, "64M", &[]);
     let mut small = world.python(BOB, "say('ready')\nhear()\n");

@@ -76,9 +76,9 @@ impl Setting {
     }
 
     /// Which LRU there is; `None`, which is said, where there is but one.
-    fn lru(test: &str, value: &str) -> Option<Self> {
+    fn lru(value: &str) -> Option<Self> {
         if !Path::new(Self::MGLRU).exists() {
-            println!("\nSKIPPED: {test}: this kernel has no multi-generational LRU");
+            support::skip("this kernel has no multi-generational LRU");
             return None;
         }
         Some(Self::set(Self::MGLRU, value))
@@ -99,8 +99,8 @@ impl Drop for Setting {
     }
 }
 
-fn protected(test: &str) -> Option<World> {
-    let world = World::start(test, CONFIG, &[])?;
+fn protected() -> Option<World> {
+    let world = World::start(CONFIG, &[])?;
     until("the working set is protected", SOON, || {
         let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
         assert!(!state.starts_with("off: "), "{state}");
@@ -125,9 +125,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn set_up(test: &str) -> Option<Self> {
-        let disk = Disk::of(test)?;
-        let world = protected(test)?;
+    fn set_up() -> Option<Self> {
+        let disk = Disk::of()?;
+        let world = protected()?;
         let pages = |mebibytes: u64| (mebibytes << 20) / page_bytes() as u64;
         let (used, passing) = (disk.cold("used", pages(used_mib())), disk.cold("passing", pages(200)));
         let mut reader = world.python(ALICE, READER);
@@ -180,12 +180,10 @@ impl Stage {
 }
 
 /// A hog that takes all there is ends before the kernel's own OOM killer comes, and what is in use stays.
-fn the_floor_holds(test: &str, lru: &str) {
-    if guest::disk(test).is_none() {
-        return;
-    }
-    let Some(_lru) = Setting::lru(test, lru) else { return };
-    let Some(mut stage) = Stage::set_up(test) else { return };
+fn the_floor_holds(lru: &str) {
+    let Some(_) = guest::disk() else { return };
+    let Some(_lru) = Setting::lru(lru) else { return };
+    let Some(mut stage) = Stage::set_up() else { return };
     let (before, daemon, idle) = (kernel_kills(), stage.world.daemon_pid(), stage.read());
     let mut hog = stage.hog();
     hog.tell(&(2 * meminfo_mib("MemTotal")).to_string());
@@ -209,23 +207,20 @@ fn the_floor_holds(test: &str, lru: &str) {
 
 #[test]
 fn a_hog_of_all_memory_ends_at_the_floor_and_the_file_in_use_stays() {
-    the_floor_holds("a_hog_of_all_memory_ends_at_the_floor_and_the_file_in_use_stays", "n");
+    the_floor_holds("n");
 }
 
 #[test]
 fn a_hog_of_all_memory_ends_at_the_floor_under_the_multi_generational_lru() {
-    the_floor_holds("a_hog_of_all_memory_ends_at_the_floor_under_the_multi_generational_lru", "y");
+    the_floor_holds("y");
 }
 
 #[test]
 fn nobody_is_ended_while_there_is_swap_and_the_file_in_use_stays() {
-    const NAME: &str = "nobody_is_ended_while_there_is_swap_and_the_file_in_use_stays";
-    if guest::disk(NAME).is_none() {
-        return;
-    }
+    let Some(_) = guest::disk() else { return };
     let total_mib = meminfo_mib("MemTotal");
     let _swap = Swap::compressed(u32::try_from(total_mib).unwrap());
-    let Some(mut stage) = Stage::set_up(NAME) else { return };
+    let Some(mut stage) = Stage::set_up() else { return };
     let before = kernel_kills();
     let mut hog = stage.hog();
     hog.tell(&(meminfo_mib("MemAvailable") + total_mib / 4).to_string());
@@ -285,8 +280,8 @@ struct Slices {
 }
 
 impl Slices {
-    fn set_up(test: &str) -> Option<Self> {
-        let (disk, total_mib) = (Disk::of(test)?, meminfo_mib("MemTotal"));
+    fn set_up() -> Option<Self> {
+        let (disk, total_mib) = (Disk::of()?, meminfo_mib("MemTotal"));
         let floor_mib = total_mib * 15 / 100;
         // There is room for no more of it while nothing is swapped, which the floor of clean file memory is well below.
         let (stream_mib, stream_room_mib) = (floor_mib * 25 / 12, floor_mib * 25 / 16);
@@ -298,7 +293,7 @@ impl Slices {
         });
         let swap = Swap::compressed(u32::try_from(total_mib).unwrap());
         let swappiness = Setting::set(Setting::SWAPPINESS, "180");
-        let world = protected(test)?;
+        let world = protected()?;
         let mut reader = world.python(ALICE, READER);
         reader.stage("ready");
         user.take(reader.pid());
@@ -338,13 +333,11 @@ impl Slices {
 }
 
 /// Programs' own memory about the floor stays in RAM when others need more than there is, and all settings are put back.
-fn the_floor_of_anonymous_memory_holds(test: &str, lru: &str) {
-    if guest::disk(test).is_none() {
-        return;
-    }
-    let Some(_lru) = Setting::lru(test, lru) else { return };
+fn the_floor_of_anonymous_memory_holds(lru: &str) {
+    let Some(_) = guest::disk() else { return };
+    let Some(_lru) = Setting::lru(lru) else { return };
     let (two_percent_mib, kernel_kills_before) = (meminfo_mib("MemTotal") / 50, kernel_kills());
-    let Some(mut slices) = Slices::set_up(test) else { return };
+    let Some(mut slices) = Slices::set_up() else { return };
     let floor_mib = slices.floor_mib;
     until("swapping is held back", SOON, || (slices.held_by()? == "memory.swap.max").then_some(()));
     assert_eq!(knobs(), ["0", "0", "0"]);
@@ -395,18 +388,12 @@ fn the_floor_of_anonymous_memory_holds(test: &str, lru: &str) {
 
 #[test]
 fn idle_memory_about_the_floor_is_not_swapped_out_and_settings_are_put_back() {
-    the_floor_of_anonymous_memory_holds(
-        "idle_memory_about_the_floor_is_not_swapped_out_and_settings_are_put_back",
-        "n",
-    );
+    the_floor_of_anonymous_memory_holds("n");
 }
 
 #[test]
 fn idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_lru() {
-    the_floor_of_anonymous_memory_holds(
-        "idle_memory_about_the_floor_is_not_swapped_out_under_the_multi_generational_lru",
-        "y",
-    );
+    the_floor_of_anonymous_memory_holds("y");
 }
 
 /// A block of memory as it can be taken from a machine, and how many locked pages it has.
@@ -487,11 +474,8 @@ impl Stage {
 
 #[test]
 fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine() {
-    const NAME: &str = "what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine";
-    if guest::disk(NAME).is_none() {
-        return;
-    }
-    let Some(mut stage) = Stage::set_up(NAME) else { return };
+    let Some(_) = guest::disk() else { return };
+    let Some(mut stage) = Stage::set_up() else { return };
     stage.world.ok(&["protect", "set", BARELY]);
     let (daemon, total_kib) = (stage.world.daemon_pid(), meminfo_kib("MemTotal"));
     let whole = stage.budget_of_all_memory();
@@ -499,10 +483,7 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
     let others_kib = meminfo_kib("Mlocked") - (stage.used_bytes() >> 10);
     let Some(taken) = Taken::most_locked() else {
         assert!(Block::all().len() <= 4, "no block can be taken");
-        println!(
-            "\nSKIPPED: {NAME}: the kernel has something of its own in each block of so small a machine"
-        );
-        return;
+        return support::skip("the kernel has something of its own in each block of so small a machine");
     };
     let less = stage.budget_of_all_memory();
     let locked = stage.locked_bytes();
@@ -533,11 +514,8 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
 
 #[test]
 fn a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off() {
-    const NAME: &str = "a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off";
-    if guest::disk(NAME).is_none() {
-        return;
-    }
-    let Some(disk) = Disk::of(NAME) else { return };
+    let Some(_) = guest::disk() else { return };
+    let Some(disk) = Disk::of() else { return };
     let pages = (16 << 20) / page_bytes() as u64;
     let (path, other) = (disk.cold("swap", pages), disk.cold("other", pages));
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -545,7 +523,7 @@ fn a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off() {
     let mut files = [&path, &other].map(|path| File::open(path).unwrap());
     let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     inotify::add_watch(&opens, &path, inotify::WatchFlags::OPEN).unwrap();
-    let Some(world) = protected(NAME) else { return };
+    let Some(world) = protected() else { return };
     let view = until("the other file, which is read as often, is locked", A_WHILE, || {
         for file in &mut files {
             file.rewind().unwrap();
@@ -567,9 +545,8 @@ fn a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off() {
 
 #[test]
 fn a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted() {
-    const NAME: &str = "a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted";
-    let Some(device) = guest::disk(NAME) else { return };
-    let Some(stage) = Stage::set_up(NAME) else { return };
+    let Some(device) = guest::disk() else { return };
+    let Some(stage) = Stage::set_up() else { return };
     assert_eq!(stage.locked_bytes(), stage.used_bytes());
     let Stage { world, reader, used: _, _disk: disk } = stage;
     drop(reader);
@@ -585,19 +562,16 @@ fn a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted() {
 
 #[test]
 fn a_scanner_of_a_whole_file_system_that_answers_nobody_holds_up_the_opener_alone() {
-    const NAME: &str = "a_scanner_of_a_whole_file_system_that_answers_nobody_holds_up_the_opener_alone";
     // Not on this machine's own: nobody could open anything.
-    if guest::disk(NAME).is_none() {
-        return;
-    }
-    let Some(disk) = Disk::of(NAME) else { return };
+    let Some(_) = guest::disk() else { return };
+    let Some(disk) = Disk::of() else { return };
     let used = disk.cold("used", (8 << 20) / page_bytes() as u64);
-    let Some(world) = protected(NAME) else { return };
+    let Some(world) = protected() else { return };
     let mut keeper = world.python(ALICE, KEEPER);
     keeper.stage("ready");
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
-    let Some(scanner) = scanner(NAME, &world, &used, OF_ALL) else { return };
+    let Some(scanner) = scanner(&world, &used, OF_ALL) else { return };
     let mut read = || {
         keeper.tell("");
         keeper.stage("read");

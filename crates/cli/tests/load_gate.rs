@@ -11,6 +11,7 @@
 #![cfg(test)]
 
 mod counts;
+mod support;
 
 use counts::{CEILING, Counts, Judgement, RENEW, Series};
 use plimsoll_sys::{
@@ -167,10 +168,9 @@ fn listen(_level: libbpf_rs::PrintLevel, message: String) {
 }
 
 /// Loads all shapes once for all tests; `None` where this user may not, which is said.
-fn outcome(test: &str) -> Option<&'static Outcome> {
+fn outcome() -> Option<&'static Outcome> {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    if !rustix::process::geteuid().is_root() {
-        println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
+    if !support::is_root() {
         return None;
     }
     Some(OUTCOME.get_or_init(|| {
@@ -230,16 +230,14 @@ fn fail_with(problems: &[String]) {
 
 #[test]
 fn every_program_loads_in_every_shape_of_its_settings() {
-    if let Some(outcome) = outcome("every_program_loads_in_every_shape_of_its_settings") {
+    if let Some(outcome) = outcome() {
         fail_with(&outcome.refused);
     }
 }
 
 #[test]
 fn every_setting_is_known_to_the_gate_and_takes_its_values() {
-    let Some(outcome) = outcome("every_setting_is_known_to_the_gate_and_takes_its_values") else {
-        return;
-    };
+    let Some(outcome) = outcome() else { return };
     let known: BTreeMap<_, _> = SETTINGS
         .iter()
         .flat_map(|(file, settings)| {
@@ -277,9 +275,7 @@ fn every_file_of_programs_is_known_to_the_gate() {
 
 #[test]
 fn no_program_takes_more_of_the_verifier_than_it_may() {
-    let Some(outcome) = outcome("no_program_takes_more_of_the_verifier_than_it_may") else {
-        return;
-    };
+    let Some(outcome) = outcome() else { return };
     let (series, counts) = (series(), Counts::read());
     let (shown, why) = judged_by(&counts, series);
     why.iter()

@@ -172,12 +172,7 @@ fn of_a_build_under_tmux_that_is_a_tree_the_job_dies_and_the_server_and_both_pan
 
 #[test]
 fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_lives() {
-    let Some(folder) = Cgroup::of(
-        "of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_lives",
-        "build",
-    ) else {
-        return;
-    };
+    let Some(folder) = Cgroup::of("build") else { return };
     let cell = cell!(&format!("{QUIET}{}", rule("ld", "cgroup")));
     let family = cell.tmux(Some(&folder), false);
     cell.is_dire_once();
@@ -190,10 +185,7 @@ fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_liv
 
 #[test]
 fn whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes() {
-    let Some(folder) = Cgroup::of("whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes", "spared")
-    else {
-        return;
-    };
+    let Some(folder) = Cgroup::of("spared") else { return };
     let never = "[[rules]]\neffect = \"never\"\nexe = \"*/tmux: server\"\n";
     let config = format!("{QUIET}{never}{}", rule("ld", "cgroup"));
     let cell = cell!(&config, DRY);

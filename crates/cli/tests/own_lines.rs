@@ -4,10 +4,6 @@
 
 mod support;
 
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
 use plimsoll_policy::units::Uid;
 use serde_json::{Value, json};
 use std::{
@@ -22,7 +18,12 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{World, program::Program, until};
+use support::{
+    World,
+    apart::{apart, etc},
+    program::Program,
+    until,
+};
 
 /// The users of these tests, as many as one needs.
 const USERS: std::ops::Range<u32> = 60_400..60_440;
@@ -304,29 +305,14 @@ fn a_line_that_no_account_is_left_for_is_named_and_costs_no_other() {
     assert!(!kernel_trigger(&world).contains("NOT"), "{}", kernel_trigger(&world));
 }
 
-/// The machine's list of subordinate uids, for this thread and whatever it starts: 60410 to 60429 are Alice's.
-fn bind_subordinate_uids(etc: &Path) -> Result<(), nix::errno::Errno> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    let file = etc.join("subuid");
-    fs::write(&file, format!("{ALICE}:60410:20\n")).unwrap();
-    mount(Some(&file), "/etc/subuid", None::<&str>, MsFlags::MS_BIND, None::<&str>)
-}
-
 #[test]
 fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
-    const TEST: &str = "all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each";
-    if !rustix::process::geteuid().is_root() {
-        println!("\nSKIPPED: {TEST}: it loads eBPF programs, which needs root");
-        return;
-    }
-    let ran = thread::spawn(|| {
-        let etc = tempfile::tempdir().unwrap();
-        if let Err(errno) = bind_subordinate_uids(etc.path()) {
-            println!("\nSKIPPED: {TEST}: it needs a mount namespace of its own, and /etc/subuid: {errno}");
-            return;
+    apart(|| {
+        if !Path::new("/etc/subuid").exists() {
+            return support::skip("there is no /etc/subuid to put another over");
         }
-        let Some(world) = World::start(TEST, "[limits]\nuid_max = 60999\n", &[]) else { return };
+        let _etc = etc(&[("subuid", &format!("{ALICE}:60410:20\n"))]);
+        let world = world!("[limits]\nuid_max = 60999\n");
         world.ok(&["limit", "set", "default", "64M"]);
         for user in [60_410, 60_429] {
             assert_refused(draws(&world, user), ["NotPermitted", "is a subordinate uid of 60400's"]);
@@ -347,7 +333,4 @@ fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
         other.answer().unwrap();
         drop(callers);
     });
-    if let Err(panic) = ran.join() {
-        std::panic::resume_unwind(panic);
-    }
 }

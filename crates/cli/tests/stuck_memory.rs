@@ -75,13 +75,13 @@ struct Stuck {
 
 impl Stuck {
     /// `None` where no such file system can be mounted, which is said.
-    fn mount(world: &World, test: &str) -> Option<Self> {
+    fn mount(world: &World) -> Option<Self> {
         let folder = world.path("stuck").display().to_string();
         fs::create_dir(&folder).unwrap();
         let mut server = world.root_python(&format!("FOLDER = {folder:?}\n{SERVER}"));
         let said = server.line();
         if said != "mounted" {
-            println!("\nSKIPPED: {test}: no FUSE file system can be mounted here: {said}");
+            support::skip(format_args!("no FUSE file system can be mounted here: {said}"));
             return None;
         }
         Some(Self { server, folder, waiting: Vec::new() })
@@ -123,12 +123,7 @@ const HOG: &str =
 #[test]
 fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_line() {
     let world = world!();
-    let Some(mut stuck) = Stuck::mount(
-        &world,
-        "a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_line",
-    ) else {
-        return;
-    };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     world.limit(ALICE, "64M", &[]);
     world.limit(BOB, "64M", &[]);
     let sticks = stuck.stick(&world, ALICE, "held = fill(36)\nsay('sticks', os.getpid())\nstick()\n");
@@ -163,11 +158,7 @@ fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_li
 #[test]
 fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
     let world = world!();
-    let Some(mut stuck) =
-        Stuck::mount(&world, "a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged")
-    else {
-        return;
-    };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     world.limit(ALICE, "100M", &["--soft", "30M"]);
     world.limit(BOB, "100M", &[]);
     let forks = "held = fill(40)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
@@ -189,8 +180,7 @@ fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
 #[test]
 fn processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found() {
     let world = world!();
-    let name = "processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found";
-    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     // So far from it nobody counts copies as they are made.
     world.limit(ALICE, "1G", &[]);
     let forks = "held = fill(20)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
@@ -304,8 +294,7 @@ fn reap_his(world: &World, stuck: &Stuck) -> (Duration, String) {
 #[test]
 fn victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped() {
     let mut world = world!();
-    let name = "victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped";
-    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     world.limit(ALICE, "1G", &[]);
     world.limit(BOB, "128M", &[]);
     let (alone, _) = reap_his(&world, &stuck);
@@ -344,8 +333,7 @@ fn victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped() {
 #[test]
 fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
     let world = world!();
-    let name = "a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go";
-    let Some(mut stuck) = Stuck::mount(&world, name) else { return };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     world.limit(ALICE, "1G", &[]);
     let before = threads(&world, "reaper");
     let hers = stuck.stick(&world, ALICE, LARGE);
@@ -371,9 +359,8 @@ fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
 /// Each that is stuck is a victim of the next, and none of them gives anything back.
 #[test]
 fn stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line() {
-    let test = "stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line";
     let world = world!("[limits]\nkill_deadline_ms = 60000\n");
-    let Some(mut stuck) = Stuck::mount(&world, test) else { return };
+    let Some(mut stuck) = Stuck::mount(&world) else { return };
     world.limit(ALICE, "64M", &[]);
     for n in 0..6 {
         let mut next = stuck.python(&world, ALICE, "held = fill(56)\nsay('sticks', os.getpid())\nstick()\n");

@@ -29,10 +29,7 @@ fn the_kernel_side_alone_takes_the_largest_though_it_sleeps() {
     let world = world!("[limits]\ntriggers = [\"kernel\"]\n");
     world.limit(ALICE, "64M", &[]);
     if !world.signals_others() {
-        println!(
-            "\nSKIPPED: the_kernel_side_alone_takes_the_largest_though_it_sleeps: before Linux 6.13 it cannot"
-        );
-        return;
+        return support::skip("before Linux 6.13 it cannot");
     }
     let (incident, sleeper) = sleeper_and_workers(&world);
     assert_eq!(

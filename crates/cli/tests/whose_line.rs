@@ -5,8 +5,7 @@
 mod support;
 
 use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, unshare},
+    mount::{MntFlags, umount2},
     sys::stat::Mode,
 };
 use rustix::process::Signal;
@@ -14,10 +13,13 @@ use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
     time::{Duration, Instant},
 };
-use support::{SOON, World, until};
+use support::{
+    SOON, World,
+    apart::{apart, bind, etc},
+    until,
+};
 use tempfile::TempDir;
 
 /// In plim-crew.
@@ -47,7 +49,8 @@ struct Place {
 impl Place {
     /// The groups besides the machine's own, from now on. Written in place: what is bound is the file.
     fn groups(&self, groups: &str) {
-        write_group(self.etc.path(), groups);
+        let machines = fs::read_to_string(self.etc.path().join("machines-group")).unwrap();
+        fs::write(self.etc.path().join("group"), format!("{machines}{groups}")).unwrap();
     }
 
     /// Nobody who looks for a group gets an answer until [`Place::unblock`].
@@ -89,58 +92,21 @@ fn line(mebibytes: u64, target: &str) -> Option<(u64, String)> {
     Some((mebibytes, target.to_owned()))
 }
 
-fn write_group(etc: &Path, groups: &str) {
-    let machines = fs::read_to_string(etc.join("machines-group")).unwrap();
-    fs::write(etc.join("group"), format!("{machines}{groups}")).unwrap();
-}
-
-fn bind(source: &Path, target: &str) {
-    mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-}
-
-/// A folder with the lists, in force for this thread and whatever it starts.
-fn private_etc() -> Result<TempDir, nix::errno::Errno> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    let etc = tempfile::Builder::new().prefix("plimsoll-test-etc-").tempdir().unwrap();
-    let own = |name: &str| etc.path().join(name);
-    fs::copy("/etc/group", own("machines-group")).unwrap();
-    write_group(etc.path(), GROUPS);
-    let machines = fs::read_to_string("/etc/passwd").unwrap();
-    fs::write(own("passwd"), format!("{machines}{USERS}")).unwrap();
-    for (name, target) in [("passwd", "/etc/passwd"), ("group", "/etc/group")] {
-        // Everybody reads these.
-        bind(&own(name), target);
-    }
-    Ok(etc)
-}
-
-/// Runs a test in a thread with lists of its own; or says why it cannot.
-fn in_a_place(test: &'static str, config: &'static str, body: fn(&mut Place)) {
-    if !rustix::process::geteuid().is_root() {
-        println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
-        return;
-    }
-    let ran = thread::spawn(move || {
-        let etc = match private_etc() {
-            Ok(etc) => etc,
-            Err(errno) => {
-                println!("\nSKIPPED: {test}: it needs a mount namespace of its own: {errno}");
-                return;
-            }
-        };
-        if let Some(world) = World::start(test, config, &[]) {
-            body(&mut Place { etc, world });
-        }
+/// Runs a test with lists of its own, or says why it cannot.
+fn in_a_place(config: &'static str, body: fn(&mut Place)) {
+    apart(move || {
+        let [passwd, group] =
+            ["passwd", "group"].map(|name| fs::read_to_string(Path::new("/etc").join(name)));
+        let (passwd, group) = (passwd.unwrap() + USERS, group.unwrap());
+        let etc = etc(&[("passwd", &passwd), ("group", &format!("{group}{GROUPS}"))]);
+        fs::write(etc.path().join("machines-group"), group).unwrap();
+        body(&mut Place { etc, world: world!(config) });
     });
-    if let Err(panic) = ran.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 #[test]
 fn each_member_has_the_groups_line_alone_and_before_they_run_anything() {
-    in_a_place("each_member_has_the_groups_line_alone_and_before_they_run_anything", "", |place| {
+    in_a_place("", |place| {
         let told = place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
         assert_eq!(
             told,
@@ -172,7 +138,7 @@ fn each_member_has_the_groups_line_alone_and_before_they_run_anything() {
 #[test]
 fn a_users_line_comes_before_the_groups_and_the_groups_before_default() {
     const CONFIG: &str = "[limits]\nuid_max = 60999\n";
-    in_a_place("a_users_line_comes_before_the_groups_and_the_groups_before_default", CONFIG, |place| {
+    in_a_place(CONFIG, |place| {
         place.world.ok(&["limit", "set", "default", "80M"]);
         assert_eq!(place.world.json(&["limit", "show", "default"])[0]["account"], "default");
         let mut here = place.world.workload(ANN, "chill", &["--mebibytes=4"]);
@@ -198,7 +164,7 @@ fn a_users_line_comes_before_the_groups_and_the_groups_before_default() {
 
 #[test]
 fn of_two_groups_the_more_generous_line_counts() {
-    in_a_place("of_two_groups_the_more_generous_line_counts", "", |place| {
+    in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
         place.world.ok(&["limit", "set", "@plim-deck", "48M"]);
         assert_eq!(place.line(BEN), line(48, "group:60126"));
@@ -216,7 +182,7 @@ fn of_two_groups_the_more_generous_line_counts() {
 
 #[test]
 fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
-    in_a_place("whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it", "", |place| {
+    in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
         let mut here = place.world.workload(ANN, "chill", &["--mebibytes=8"]);
         here.stage("ready");
@@ -244,7 +210,7 @@ fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
 
 #[test]
 fn whoever_was_a_member_keeps_the_line_when_the_group_is_not_to_be_found() {
-    in_a_place("whoever_was_a_member_keeps_the_line_when_the_group_is_not_to_be_found", "", |place| {
+    in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
         place.world.end_daemon(Signal::TERM);
         // As when a directory server is not there yet after a boot.
@@ -290,7 +256,7 @@ fn is_asking(daemon: u32) -> bool {
 
 #[test]
 fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
-    in_a_place("name_services_that_hang_delay_no_kill_and_take_nobodys_line", "", |place| {
+    in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "64M"]);
         // The largest sleeps, so the daemon itself has to find it when the other one crosses.
         let mut sleeper = place.world.workload(ANN, "chill", &["--mebibytes=40"]);
@@ -334,7 +300,7 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
 fn the_configuration_draws_lines_for_groups_and_users_by_name() {
     const CONFIG: &str = "[limits.groups]\nplim-crew = { hard = \"32M\" }\n60126 = { hard = \"40M\", action = \"term\" }\n\
         [limits.users]\nplim-ann = { hard = \"48M\" }\n";
-    in_a_place("the_configuration_draws_lines_for_groups_and_users_by_name", CONFIG, |place| {
+    in_a_place(CONFIG, |place| {
         assert_eq!(place.line(ANN), line(48, "user:60120"));
         assert_eq!((place.line(BEN), place.line(CAT)), (line(40, "group:60126"), line(40, "group:60126")));
         assert_eq!(place.world.account(BEN).unwrap()["source"], "config");
@@ -353,8 +319,7 @@ fn the_configuration_draws_lines_for_groups_and_users_by_name() {
 
 #[test]
 fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is_not() {
-    const TEST: &str = "a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is_not";
-    in_a_place(TEST, "", |place| {
+    in_a_place("", |place| {
         place.world.end_daemon(Signal::TERM);
         place.block();
         let config = "[machine]\nenabled = false\n[limits.groups]\nplim-crew = { hard = \"32M\" }\n\
@@ -384,8 +349,7 @@ fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is
 
 #[test]
 fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() {
-    const TEST: &str = "when_accounts_run_out_members_that_run_something_come_first_and_it_is_said";
-    in_a_place(TEST, "[maps]\nmax_accounts = 2\n", |place| {
+    in_a_place("[maps]\nmax_accounts = 2\n", |place| {
         place.groups("plim-crew:x:60125:plim-ann,plim-ben,plim-cat,plim-dan\n");
         let mut here = place.world.workload(DAN, "chill", &["--mebibytes=8"]);
         here.stage("ready");
@@ -413,7 +377,7 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
 
 #[test]
 fn a_member_lowers_the_own_line_below_the_groups_and_touches_not_the_groups() {
-    in_a_place("a_member_lowers_the_own_line_below_the_groups_and_touches_not_the_groups", "", |place| {
+    in_a_place("", |place| {
         fs::set_permissions(place.etc.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         place.world.ok(&["limit", "set", "@plim-crew", "48M", "--action", "term"]);
         let world = &place.world;
@@ -451,7 +415,7 @@ fn a_member_lowers_the_own_line_below_the_groups_and_touches_not_the_groups() {
 
 #[test]
 fn what_is_wrong_with_a_groups_line_is_one_line_with_the_right_status() {
-    in_a_place("what_is_wrong_with_a_groups_line_is_one_line_with_the_right_status", "", |place| {
+    in_a_place("", |place| {
         for (arguments, expected, named) in [
             (&["limit", "set", "@plim-nobodys", "1G"][..], 2, "plim-nobodys"),
             (&["limit", "show", "@plim-nobodys"], 2, "plim-nobodys"),
@@ -482,8 +446,7 @@ fn what_is_wrong_with_a_groups_line_is_one_line_with_the_right_status() {
 
 #[test]
 fn who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_raised() {
-    const TEST: &str = "who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_raised";
-    in_a_place(TEST, "[limits]\nuid_max = 60300\n", |place| {
+    in_a_place("[limits]\nuid_max = 60300\n", |place| {
         fs::set_permissions(place.etc.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let world = &place.world;
         let mut here = [EVE, NAMELESS].map(|user| world.workload(user, "chill", &["--mebibytes=8"]));

@@ -38,12 +38,12 @@ struct Stage {
 }
 
 impl Stage {
-    fn set_up(test: &str, mebibytes: u32, tunables: &str) -> Option<Self> {
-        let disk = Disk::of(test)?;
-        let cage = Cage::of(test, "set", mebibytes)?;
+    fn set_up(mebibytes: u32, tunables: &str) -> Option<Self> {
+        let disk = Disk::of()?;
+        let cage = Cage::of("set", mebibytes)?;
         let config =
             format!("[workingset]\nworkingset_protection = 1\ncgroup = \"{}\"\n{tunables}\n", cage.path());
-        let world = World::start(test, &config, &[])?;
+        let world = World::start(&config, &[])?;
         until("the working set is protected", SOON, || {
             let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
             assert!(!state.starts_with("off: "), "{state}");
@@ -114,8 +114,7 @@ fn is_held(world: &World, path: &Path) -> bool {
 
 #[test]
 fn a_file_in_use_stays_in_memory_when_a_hog_takes_all_there_is() {
-    let test = "a_file_in_use_stays_in_memory_when_a_hog_takes_all_there_is";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let (used, passing) = (stage.file("used", 16), stage.file("passing", 64));
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -130,8 +129,7 @@ fn a_file_in_use_stays_in_memory_when_a_hog_takes_all_there_is() {
 
 #[test]
 fn the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells() {
-    let test = "the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let passing = stage.file("passing", 96);
     let mut reader = stage.program(IDA, READER);
     read(&mut reader, &passing);
@@ -160,8 +158,7 @@ fn the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells() {
 
 #[test]
 fn switched_off_it_holds_nothing_any_more_and_says_so() {
-    let test = "switched_off_it_holds_nothing_any_more_and_says_so";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -177,8 +174,7 @@ fn switched_off_it_holds_nothing_any_more_and_says_so() {
 
 #[test]
 fn what_was_set_outlives_the_daemon_and_no_lock_does() {
-    let test = "what_was_set_outlives_the_daemon_and_no_lock_does";
-    let Some(mut stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(mut stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -198,8 +194,7 @@ fn what_was_set_outlives_the_daemon_and_no_lock_does() {
 
 #[test]
 fn a_file_that_is_deleted_is_let_go() {
-    let test = "a_file_that_is_deleted_is_let_go";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -209,8 +204,7 @@ fn a_file_that_is_deleted_is_let_go() {
 
 #[test]
 fn the_soft_tier_goes_before_a_program_that_needs_the_memory() {
-    let test = "the_soft_tier_goes_before_a_program_that_needs_the_memory";
-    let Some(stage) = Stage::set_up(test, 128, "clean_min_ratio = 0\nclean_low_ratio = 50") else { return };
+    let Some(stage) = Stage::set_up(128, "clean_min_ratio = 0\nclean_low_ratio = 50") else { return };
     let used = stage.file("used", 48);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -225,8 +219,7 @@ fn the_soft_tier_goes_before_a_program_that_needs_the_memory() {
 
 #[test]
 fn only_root_changes_tunables_and_only_root_sees_files() {
-    let test = "only_root_changes_tunables_and_only_root_sees_files";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
@@ -284,8 +277,7 @@ fn barred(view: &Value, reason: &str) -> u64 {
 
 #[test]
 fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
-    let test = "of_a_limited_cgroup_no_more_is_locked_than_its_share";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     Inner::allow(&stage.cage);
     let small = Inner::of(&stage.cage, "small");
     let limit = if stage.cage.is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
@@ -308,8 +300,7 @@ fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
 
 #[test]
 fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
-    let test = "of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     Inner::allow(&stage.cage);
     // Some more: what reclaim takes before it is locked is charged to the last one when it is read again.
     let (last, removed, more) = (Inner::of(&stage.cage, "last"), CGROUPS_GONE_MAX + 8, 1..=8);
@@ -344,13 +335,12 @@ fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
 
 #[test]
 fn a_scanner_that_answers_nobody_holds_up_the_opener_alone() {
-    let test = "a_scanner_that_answers_nobody_holds_up_the_opener_alone";
-    let Some(stage) = Stage::set_up(test, 160, "clean_min_ratio = 25") else { return };
+    let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
     let used = stage.file("used", 8);
     let mut keeper = stage.program(IDA, KEEPER);
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
-    let Some(scanner) = scanner(test, &stage.world, &used, OF_ONE) else { return };
+    let Some(scanner) = scanner(&stage.world, &used, OF_ONE) else { return };
     let read = |keeper: &mut Program| {
         keeper.tell("");
         keeper.stage("read");

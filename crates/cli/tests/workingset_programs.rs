@@ -66,9 +66,8 @@ struct Programs {
 
 impl Programs {
     /// `None`, which is said, where they cannot be loaded.
-    fn start(test: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
+    fn start() -> Option<Self> {
+        if !support::is_root() {
             return None;
         }
         let root = PathBuf::from(format!("/sys/fs/bpf/plimsoll-workingset-{}", std::process::id()));
@@ -219,9 +218,8 @@ fn floor(cage: &Cage, victims: Vec<VictimId>) -> FloorSettings {
 
 #[test]
 fn a_page_that_is_read_counts_once_each_time_and_where_it_is() {
-    let name = "a_page_that_is_read_counts_once_each_time_and_where_it_is";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 2 * CHUNK + 100);
     programs.uses(&path);
     for round in 0..3 {
@@ -242,15 +240,13 @@ fn a_page_that_is_read_counts_once_each_time_and_where_it_is() {
 
 #[test]
 fn of_what_is_read_in_part_it_is_told_which_blocks() {
-    let name = "of_what_is_read_in_part_it_is_told_which_blocks";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 2 * CHUNK);
     read(&path);
     programs.uses(&path);
     if programs.set.offers().accesses == Accesses::Nowhere {
-        println!("\nSKIPPED: {name}: this kernel does not tell what is read");
-        return;
+        return support::skip("this kernel does not tell what is read");
     }
     let file = File::open(&path).unwrap();
     let read_pages = |first: usize, count: usize| {
@@ -268,9 +264,8 @@ fn of_what_is_read_in_part_it_is_told_which_blocks() {
 
 #[test]
 fn pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them() {
-    let name = "pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("program", 0);
     fs::copy("/bin/sleep", &path).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
@@ -298,9 +293,8 @@ fn pages_that_are_mapped_count_as_used_unless_the_daemon_maps_them() {
 
 #[test]
 fn a_file_that_can_change_or_has_no_name_is_barred() {
-    let name = "a_file_that_can_change_or_has_no_name_is_barred";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 10);
     let writer = File::options().append(true).open(&path).unwrap();
     read(&path);
@@ -319,7 +313,7 @@ fn a_file_that_can_change_or_has_no_name_is_barred() {
 
 #[test]
 fn memory_is_no_file_whatever_it_is_called() {
-    let Some(mut programs) = Programs::start("memory_is_no_file_whatever_it_is_called") else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir_in("/dev/shm").unwrap();
     let path = folder.path().join("file");
     fs::write(&path, vec![1; 1 << 20]).unwrap();
@@ -333,9 +327,8 @@ fn memory_is_no_file_whatever_it_is_called() {
 
 #[test]
 fn nothing_is_counted_once_detached() {
-    let name = "nothing_is_counted_once_detached";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 10);
     programs.set.detach_reads();
     programs.uses(&path);
@@ -354,10 +347,9 @@ fn nothing_is_counted_once_detached() {
 
 #[test]
 fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
-    let name = "what_reclaim_takes_is_told_from_what_is_dropped_on_request";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "evict", 64) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(cage) = Cage::of("evict", 64) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 24 * MIB_PAGES);
     let mut reader = Caged::reader(&cage, &path);
     programs.uses(&path);
@@ -380,9 +372,8 @@ fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
 
 #[test]
 fn a_program_that_runs_is_among_the_executables() {
-    let name = "a_program_that_runs_is_among_the_executables";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.path("program");
     fs::copy("/bin/sleep", &path).unwrap();
     let is_it = |file: &FileId| (file.inode, file.device) == id(&path);
@@ -414,9 +405,8 @@ fn that_there_is_no_room_for_all_executables_is_told() {
         \x20   mapped.append(mmap.mmap(file.fileno(), 1, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))\n\
         print('mapped', flush=True)\n\
         sys.stdin.read()\n";
-    let name = "that_there_is_no_room_for_all_executables_is_told";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let folder = disk.path("mapped");
     fs::create_dir(&folder).unwrap();
     let mut maps = Command::new(PYTHON);
@@ -432,9 +422,8 @@ fn that_there_is_no_room_for_all_executables_is_told() {
 
 #[test]
 fn reclaim_that_makes_no_progress_is_told() {
-    let name = "reclaim_that_makes_no_progress_is_told";
-    let Some(cage) = Cage::of(name, "hopeless", 48) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(cage) = Cage::of("hopeless", 48) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let mut hog = Caged::hog(&cage);
     hog.go();
     let (limited, reclaimer) = programs.event("no progress", inode(&cage), |event| match event.kind {
@@ -450,10 +439,9 @@ fn reclaim_that_makes_no_progress_is_told() {
 
 #[test]
 fn ahead_of_need_the_soft_tier_is_told_to_go() {
-    let name = "ahead_of_need_the_soft_tier_is_told_to_go";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "ahead", 96) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(cage) = Cage::of("ahead", 96) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 64 * MIB_PAGES);
     let mut reader = Caged::reader(&cage, &path);
     reader.go();
@@ -494,9 +482,8 @@ fn next_victim(programs: &mut Programs, cage: &Cage, among: &mut [&mut Caged]) -
 
 #[test]
 fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
-    let name = "below_the_floor_the_first_of_the_table_ends_before_memory_does";
-    let Some(cage) = Cage::of(name, "floor", 128) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(cage) = Cage::of("floor", 128) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let mut hog = Caged::hog(&cage);
     let id = hog.id();
     programs.set.set_floor(&floor(&cage, vec![id])).unwrap();
@@ -514,9 +501,8 @@ fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
 /// What is locked, or being read, is clean file memory and cannot be taken.
 #[test]
 fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
-    let name = "above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken";
-    let Some(cage) = Cage::of(name, "barren", 128) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(cage) = Cage::of("barren", 128) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let mut hog = Caged::hog(&cage);
     let id = hog.id();
     let plain = floor(&cage, vec![id]);
@@ -532,15 +518,14 @@ fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
 
 #[test]
 fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
-    let name = "nobody_is_taken_for_a_bound_of_a_cgroup_below";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "bound", 64) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(cage) = Cage::of("bound", 64) else { return };
     if cage.is_unified() {
         cage.set("cgroup.subtree_control", "+memory");
     }
-    let Some(beside) = Cage::of(name, "bound/beside", 1024) else { return };
-    let Some(below) = Cage::of(name, "bound/below", 16) else { return };
-    let Some(programs) = Programs::start(name) else { return };
+    let Some(beside) = Cage::of("bound/beside", 1024) else { return };
+    let Some(below) = Cage::of("bound/below", 16) else { return };
+    let Some(programs) = Programs::start() else { return };
     // That above is full as well, of what can be taken.
     let path = disk.cold("file", 80 * MIB_PAGES);
     let script = format!(
@@ -566,10 +551,9 @@ fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
 
 #[test]
 fn one_victim_at_a_time_in_the_tables_order() {
-    let name = "one_victim_at_a_time_in_the_tables_order";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "order", 96) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(cage) = Cage::of("order", 96) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     // There is something to reclaim, and not fast: the kernel's own OOM killer has no reason to come.
     let mut reader = Caged::reader(&cage, &disk.cold("file", 60 * MIB_PAGES));
     reader.go();
@@ -605,9 +589,8 @@ fn one_victim_at_a_time_in_the_tables_order() {
 
 #[test]
 fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
-    let name = "nobody_is_taken_above_the_line_on_hold_late_or_elsewhere";
-    let Some(cage) = Cage::of(name, "spared", 64) else { return };
-    let Some(programs) = Programs::start(name) else { return };
+    let Some(cage) = Cage::of("spared", 64) else { return };
+    let Some(programs) = Programs::start() else { return };
     let changes: [fn(&mut FloorSettings); 6] = [
         |settings| settings.line = Pages(0),
         |settings| settings.locked = Pages(settings.line.0 * 2),
@@ -634,10 +617,9 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
 
 #[test]
 fn near_the_floor_a_table_is_asked_for_where_there_is_none() {
-    let name = "near_the_floor_a_table_is_asked_for_where_there_is_none";
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(cage) = Cage::of(name, "near", 128) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(cage) = Cage::of("near", 128) else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let mut reader = Caged::reader(&cage, &disk.cold("file", 100 * MIB_PAGES));
     reader.go();
     until("it is read", SOON, || reader.has_ended().then_some(()));
@@ -656,12 +638,9 @@ fn near_the_floor_a_table_is_asked_for_where_there_is_none() {
 /// Of the machine itself, by kswapd and direct reclaim: only where the machine may be filled.
 #[test]
 fn the_machines_own_floor_ends_the_first_of_the_table_before_memory_does() {
-    let name = "the_machines_own_floor_ends_the_first_of_the_table_before_memory_does";
-    if guest::disk(name).is_none() {
-        return;
-    }
-    let Some(disk) = Disk::of(name) else { return };
-    let Some(mut programs) = Programs::start(name) else { return };
+    let Some(_) = guest::disk() else { return };
+    let Some(disk) = Disk::of() else { return };
+    let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 160 * MIB_PAGES);
     read(&path);
     let oom_kills = || {

@@ -33,17 +33,17 @@ pub struct Cell {
     _daemon: Program,
 }
 
-/// Starts a cell for the test it is written in, or returns with the reason why not.
+/// Starts a cell, or returns from a test where there can be none, which is said.
 macro_rules! cell {
-    ($config:expr) => {{ cell!($config, &[]) }};
-    ($config:expr, $options:expr) => {{
-        fn here() {}
-        let name = core::any::type_name_of_val(&here).rsplit("::").nth(1).unwrap_or("unnamed");
-        match $crate::cell::Cell::start(name, $config, $options) {
+    ($config:expr) => {
+        cell!($config, &[])
+    };
+    ($config:expr, $options:expr) => {
+        match $crate::cell::Cell::start($config, $options) {
             Some(cell) => cell,
             None => return,
         }
-    }};
+    };
 }
 
 fn unshare() -> Command {
@@ -66,9 +66,9 @@ fn child_of(parent: u32) -> Option<u32> {
 }
 
 impl Cell {
-    pub fn start(test: &str, config: &str, options: &[&str]) -> Option<Self> {
+    pub fn start(config: &str, options: &[&str]) -> Option<Self> {
         if !unshare().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-            println!("\nSKIPPED: {test}: no pid namespace can be made here, which needs root");
+            crate::support::skip("no pid namespace can be made here, which needs root");
             return None;
         }
         let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();

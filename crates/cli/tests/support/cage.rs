@@ -15,7 +15,7 @@ pub struct Cage {
 
 impl Cage {
     /// With this limit, and no swap beside it; `None` where there is no memory controller, which is said.
-    pub fn of(test: &str, name: &str, mebibytes: u32) -> Option<Self> {
+    pub fn of(name: &str, mebibytes: u32) -> Option<Self> {
         let bytes = (u64::from(mebibytes) << 20).to_string();
         let unified = Path::new("/sys/fs/cgroup");
         let name = format!("plimsoll-test-{}-{name}", std::process::id());
@@ -26,7 +26,7 @@ impl Cage {
             let both = ("memory.memsw.limit_in_bytes", bytes.as_str());
             (unified.join("memory").join(&name), "memory.limit_in_bytes", both)
         } else {
-            println!("\nSKIPPED: {test}: no memory cgroup can be made here");
+            super::skip("no memory cgroup can be made here");
             return None;
         };
         fs::create_dir(&folder).unwrap();

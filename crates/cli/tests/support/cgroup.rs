@@ -12,19 +12,19 @@ pub struct Cgroup(PathBuf);
 
 impl Cgroup {
     /// Below the root, under a name of this test run's own that ends so. `None`, and said, where none can be made.
-    pub fn of(test: &str, name: &str) -> Option<Self> {
-        Self::named(test, &format!("plimsoll-test-{}-{name}", std::process::id()))
+    pub fn of(name: &str) -> Option<Self> {
+        Self::named(&format!("plimsoll-test-{}-{name}", std::process::id()))
     }
 
     /// Below the root, under this very name.
-    pub fn named(test: &str, name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let root =
             mounts.lines().find(|line| line.contains(" cgroup2 ")).and_then(|line| line.split(' ').nth(1));
         let made =
             root.map(|root| Self(Path::new(root).join(name))).filter(|one| fs::create_dir(&one.0).is_ok());
         if made.is_none() {
-            println!("\nSKIPPED: {test}: no cgroup (v2) can be made here");
+            super::skip("no cgroup (v2) can be made here");
         }
         made
     }

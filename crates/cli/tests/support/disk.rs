@@ -32,14 +32,14 @@ pub const OF_ONE: (u32, u32) = (1, 0x1_0000);
 pub const OF_ALL: (u32, u32) = (0x101, 0x4001_0000);
 
 /// A scanner that answers nobody, until it is dropped. `None`, which is said: there cannot be one here.
-pub fn scanner(test: &str, world: &World, place: &Path, (flags, mask): (u32, u32)) -> Option<Program> {
+pub fn scanner(world: &World, place: &Path, (flags, mask): (u32, u32)) -> Option<Program> {
     let mut scanner = world.root_python(SCANNER);
     for word in [place.to_str().unwrap(), &flags.to_string(), &mask.to_string()] {
         scanner.tell(word);
     }
     let marked = scanner.line();
     if marked != "marked" {
-        println!("\nSKIPPED: {test}: no permission mark can be had here: {marked}");
+        super::skip(format_args!("no permission mark can be had here: {marked}"));
         return None;
     }
     Some(scanner)
@@ -57,7 +57,7 @@ pub struct Disk {
 
 impl Disk {
     /// For this test.
-    pub fn of(test: &str) -> Option<Self> {
+    pub fn of() -> Option<Self> {
         // Other users read what is on it.
         let of = |parent: &str| {
             let open = fs::Permissions::from_mode(0o755);
@@ -68,7 +68,7 @@ impl Disk {
                 return Some(Self { folder: of(parent), mounted: false });
             }
         }
-        let device = guest::disk(test)?;
+        let device = guest::disk()?;
         let disk = Self { folder: of("/tmp"), mounted: true };
         command("mkfs.ext4", &["-q", "-F", device.to_str().unwrap()]);
         command("mount", &[device.to_str().unwrap(), disk.folder.path().to_str().unwrap()]);

@@ -10,14 +10,12 @@ use std::{
 const DISK: &str = "plimsoll-swap";
 
 /// The guest's disk; `None` elsewhere, which is said.
-pub fn disk(test: &str) -> Option<PathBuf> {
+pub fn disk() -> Option<PathBuf> {
     let found = fs::read_dir("/sys/block").unwrap().flatten().find(|block| {
         fs::read_to_string(block.path().join("serial")).is_ok_and(|serial| serial.trim() == DISK)
     });
     if found.is_none() {
-        println!(
-            "\nSKIPPED: {test}: it changes the whole machine, so only a guest of the lab runs it (make lab)"
-        );
+        super::skip("it changes the whole machine, so only a guest of the lab runs it (make lab)");
     }
     Some(Path::new("/dev").join(found?.file_name()))
 }

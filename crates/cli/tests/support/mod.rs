@@ -3,6 +3,7 @@
 //! and a line that one of them draws would hold for the processes of the others.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
+pub mod apart;
 pub mod cage;
 pub mod cgroup;
 pub mod disk;
@@ -24,11 +25,13 @@ use serde_json::Value;
 use std::{
     cell::RefCell,
     collections::BTreeSet,
+    fmt::Display,
     fs::{self, File},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -51,21 +54,38 @@ const ONE_AT_A_TIME: &str = "/run/plimsoll-test.lock";
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// Starts a daemon for the test it is written in; `None` where it cannot run, which is said.
+/// Starts a daemon, or returns from a test where it cannot run, which is said.
 ///
 /// `world!()`, `world!(CONFIG)` or `world!(CONFIG; "--argument", ...)`.
 #[macro_export]
 macro_rules! world {
     () => { $crate::world!("";) };
     ($config:expr) => { $crate::world!($config;) };
-    ($config:expr; $($argument:expr),*) => {{
-        fn here() {}
-        let name = core::any::type_name_of_val(&here).rsplit("::").nth(1).unwrap_or("unnamed");
-        match $crate::support::World::start(name, $config, &[$($argument),*]) {
+    ($config:expr; $($argument:expr),*) => {
+        match $crate::support::World::start($config, &[$($argument),*]) {
             Some(world) => world,
             None => return,
         }
-    }};
+    };
+}
+
+/// The running test's: its thread is called by it.
+pub fn test_name() -> String {
+    thread::current().name().expect("a test has a thread with its name").to_owned()
+}
+
+/// Says that the running test cannot run here, and why.
+pub fn skip(why: impl Display) {
+    println!("\nSKIPPED: {}: {why}", test_name());
+}
+
+/// Whether this is root; where it is not, that is said.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip("it loads eBPF programs, which needs root");
+    }
+    root
 }
 
 /// How many times slower than a real machine this one is: an emulated one (`lab/`) says so.
@@ -91,7 +111,7 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Option
             return found;
         }
         assert!(Instant::now() < end, "waited {deadline:?} in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -108,9 +128,8 @@ pub struct World {
 
 impl World {
     /// `config` is added to a configuration without machine guard.
-    pub fn start(test: &str, config: &str, arguments: &[&str]) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("\nSKIPPED: {test}: it loads eBPF programs, which needs root");
+    pub fn start(config: &str, arguments: &[&str]) -> Option<Self> {
+        if !is_root() {
             return None;
         }
         let alone = File::create(ONE_AT_A_TIME).unwrap();
@@ -198,7 +217,7 @@ impl World {
             fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap()
         };
         let (before, began) = (ticks(), Instant::now());
-        std::thread::sleep(time);
+        thread::sleep(time);
         // A hundred ticks a second, as everywhere.
         f64::from(ticks() - before) / began.elapsed().as_secs_f64()
     }
@@ -370,7 +389,7 @@ impl World {
             if left.is_empty() {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
         println!("processes of {users:?} do not end");
     }
@@ -396,7 +415,7 @@ fn mount_bpffs() {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             println!("the daemon's log:\n{}", self.log());
         }
         self.end_processes();
@@ -411,7 +430,7 @@ impl Drop for World {
                 if Instant::now() > end {
                     drop(daemon.kill());
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         }
         if self.pin.exists() {
