@@ -12,7 +12,7 @@ use std::{
     os::unix::net::UnixStream,
     time::Duration,
 };
-use support::{SOON, World, program::Program, until};
+use support::{World, program::Program, wait_for};
 
 #[track_caller]
 fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
@@ -102,9 +102,7 @@ fn a_user_without_a_line_draws_none_and_is_told_what_to_do() {
     fs::write(world.path("plimsoll.toml"), "[machine]\nenabled = false\n[limits]\nuid_max = 60999\n")
         .unwrap();
     world.signal(rustix::process::Signal::HUP);
-    until("the configuration is reloaded", SOON, || {
-        world.log().contains("configuration reloaded").then_some(())
-    });
+    wait_for("the configuration is reloaded", || world.log().contains("configuration reloaded"));
     world.ok(&["limit", "set", "default", "64M"]);
     assert_eq!(world.run_as(CAROL, &["limit", "set", "60152", "32M"]).0, 0);
     crossing(&world, CAROL);

@@ -17,7 +17,7 @@ use support::{
     ALICE, BOB, CAROL, SOON, World, exact, fewer,
     grants::{granted, headroom, nothing_is_left, pages, space},
     program::Program,
-    until,
+    until, wait_for,
 };
 
 /// Maps two areas, touches one of them from a thread of its own beside the other, and says when both are done.
@@ -204,9 +204,7 @@ fn who_dies_between_grant_and_settlement_leaves_nothing_reserved() {
     granted(&grants, &staying, pages(4096));
     world.end_daemon(Signal::KILL);
     dies.stop();
-    until("the dead process's reservation is back", SOON, || {
-        (reserved(&world, ALICE) == pages(4096)).then_some(())
-    });
+    wait_for("the dead process's reservation is back", || reserved(&world, ALICE) == pages(4096));
     world.launch();
     assert_eq!(reserved(&world, ALICE), pages(4096));
     assert_eq!(world.usage_pages(ALICE), exact::process_pages(stays.pid()).unwrap() + pages(4096).0);
@@ -228,9 +226,7 @@ fn what_was_granted_to_a_process_that_left_its_memory_goes_back_without_its_help
     let before = space(&mut grants, pid);
     granted(&grants, &before, pages(8192));
     puppets.tell(1, "exec");
-    until("the old memory's reservation is back", SOON, || {
-        (reserved(&world, ALICE) == Pages(0)).then_some(())
-    });
+    wait_for("the old memory's reservation is back", || reserved(&world, ALICE) == Pages(0));
     assert_eq!(grants.settle(&before).unwrap(), Pages(0));
     // By its end, while another process runs on in the same memory: a walk finds out.
     let after = space(&mut grants, pid);

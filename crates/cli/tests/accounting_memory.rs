@@ -4,7 +4,6 @@
 mod support;
 
 use rustix::process::Signal;
-use std::fs;
 use support::{ALICE, World, exact, puppets::Puppets};
 
 /// Calls that Python 3.11 has no name for, by their numbers, which are the same on all architectures since 5.1; of advice
@@ -35,9 +34,7 @@ fn assert_exact_without_a_scan(world: &World, pids: &[u32]) {
 }
 
 fn huge_pages_of(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024 / exact::page_bytes()
+    exact::pages_of_kib(exact::number(format!("/proc/{pid}/smaps_rollup"), "AnonHugePages"))
 }
 
 #[test]
@@ -127,9 +124,9 @@ fn memory_that_is_released_for_a_killed_process_is_no_longer_charged() {
         world.signal(Signal::STOP);
         let mut root = world.root_python(&format!("{CALLS}release({pid})\n"));
         root.line();
-        support::until("its memory is back", support::SOON, || {
+        support::wait_for("its memory is back", || {
             let facts = world.facts(ALICE);
-            (facts.usage.0 == 0 && facts.processes == 0).then_some(())
+            facts.usage.0 == 0 && facts.processes == 0
         });
         world.signal(Signal::CONT);
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use support::{ALICE, SOON, World, exact, puppets::Puppets, until};
+use support::{ALICE, World, exact, puppets::Puppets, wait_for};
 
 /// What a fork itself may add: a touched stack page or two on either side.
 const FORK_PAGES: u64 = 16;
@@ -49,9 +49,7 @@ fn threads_are_charged_with_their_process_once() {
     // The leader leaves before its threads: the memory is theirs now.
     puppets.tell(1, "leave");
     puppets.tell(7, "touch 2048");
-    until("usage with the leader gone", SOON, || {
-        (world.usage_pages(ALICE) >= exact::pages_of_kib(9 << 10)).then_some(())
-    });
+    wait_for("usage with the leader gone", || world.usage_pages(ALICE) >= exact::pages_of_kib(9 << 10));
     let account = world.account(ALICE).unwrap();
     assert_eq!(account["processes"], 1, "{account}");
     puppets.tell(7, "exit");
@@ -253,8 +251,8 @@ fn nothing_is_attached_before_the_first_line_and_after_the_last() {
     assert!(pinned() > 0);
     world.ok(&["limit", "clear", "60101"]);
     assert_eq!(pinned(), 0);
-    until("no program of the daemon's is left in the kernel", SOON, || {
-        ids.iter().all(|id| !program_exists(*id)).then_some(())
+    wait_for("no program of the daemon's is left in the kernel", || {
+        ids.iter().all(|id| !program_exists(*id))
     });
 }
 

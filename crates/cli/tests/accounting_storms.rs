@@ -9,7 +9,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-use support::{ALICE, SOON, World, exact, fewer, program::Program, slowness, until};
+use support::{ALICE, World, exact, fewer, program::Program, slowness, until, wait_for};
 
 /// Two children a turn, which execute at once, execute late, or end without.
 const SHORT_LIVES: &str = "for turn in range(turns):\n\
@@ -61,7 +61,7 @@ fn a_storm_on_all_cpus_near_the_line_is_charged_exactly_by_its_events_alone() {
     storm.tell("");
     storm.stage("done");
     storm.stop();
-    until("nothing is left", SOON, || (world.facts(ALICE).usage.0 == 0).then_some(()));
+    wait_for("nothing is left", || world.facts(ALICE).usage.0 == 0);
     let counters = world.maps().counters().unwrap();
     assert_eq!((counters.phantoms, counters.unsettled, counters.deletes_failed), (0, 0, 0), "{counters:?}");
 }
@@ -185,11 +185,7 @@ fn thousands_of_short_lives_leave_nothing_behind() {
 fn ten_thousand_processes_of_one_user_are_charged_exactly() {
     let world = world!();
     let room = |path: &str| fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap();
-    let available: u64 = fs::read_to_string("/proc/meminfo")
-        .unwrap()
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap();
+    let available = exact::number("/proc/meminfo", "MemAvailable");
     // Each takes about 130 KiB of the kernel's.
     if room("/proc/sys/kernel/pid_max") < 12_000 || available < 4 << 20 {
         return support::skip("it needs 12000 process numbers and 4 GiB of memory");
@@ -234,7 +230,7 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
     assert!(map["full"].as_u64().unwrap() >= 300, "{map}");
     assert!(world.history().iter().all(|one| one["reason"] == "table-full-most-processes"));
     crowd.stop();
-    until("all have ended", SOON, || exact::processes_of(ALICE).is_empty().then_some(()));
+    wait_for("all have ended", || exact::processes_of(ALICE).is_empty());
     assert_eq!(world.usage_pages(ALICE), 0);
     let mut chill = world.workload(ALICE, "chill", &["--mebibytes=16"]);
     chill.stage("ready");
@@ -251,7 +247,5 @@ fn many_small_processes_do_not_pass_the_line_unseen() {
     world.incidents(1);
     let left: u64 = crowd.stage("full children=").parse().unwrap();
     assert!(left < 800, "{left} are left");
-    until("usage is under the line", SOON, || {
-        (world.usage_pages(ALICE) <= exact::pages_of_kib(10 << 10)).then_some(())
-    });
+    wait_for("usage is under the line", || world.usage_pages(ALICE) <= exact::pages_of_kib(10 << 10));
 }

@@ -9,7 +9,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-use support::{SOON, World, program::Program, until};
+use support::{SOON, World, exact, program::Program, until};
 
 /// Who attacks.
 const MALLORY: u32 = 60_130;
@@ -60,11 +60,7 @@ fn attack(world: &World, user: u32, script: &str) -> Program {
 
 /// What the daemon has open, and its resident memory in KiB.
 fn size(world: &World) -> (usize, u64) {
-    let pid = world.daemon_pid();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let kib = resident.trim().trim_end_matches(" kB").parse().unwrap();
-    (world.open_files(), kib)
+    (world.open_files(), exact::number(format!("/proc/{}/status", world.daemon_pid()), "VmRSS"))
 }
 
 /// Its size when it has been asked everything once.

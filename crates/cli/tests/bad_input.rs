@@ -12,7 +12,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use support::{SOON, until};
+use support::{SOON, until, wait_for};
 
 /// Arguments, exit status, and what the one line must name.
 type Refusal<'a> = (&'a [&'a str], i32, &'a str);
@@ -195,7 +195,7 @@ fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
     let socket = beside.socket.to_str().unwrap();
     let mut daemon =
         beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("it answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
+    wait_for("it answers", || world.run(&["status", "--socket", socket]).0 == 0);
     let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);
@@ -244,7 +244,7 @@ fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
     beside.add_to(&mut daemon);
     let mut daemon = daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let socket = beside.socket.to_str().unwrap();
-    until("it answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
+    wait_for("it answers", || world.run(&["status", "--socket", socket]).0 == 0);
     let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);

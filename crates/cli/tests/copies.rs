@@ -5,7 +5,7 @@
 mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
-use support::{ALICE, SOON, World, exact, slowness, until};
+use support::{ALICE, World, exact, slowness, until, wait_for};
 
 /// What may be passed the line by, of copies made at full speed.
 const PAST: u64 = 50 << 20;
@@ -38,7 +38,7 @@ fn end_at_the_line(world: &World, line: u64, settings: &[&str]) -> u64 {
     let first = world.incidents(1).remove(0);
     assert!(first["usage_bytes"].as_u64().unwrap() <= line + PAST, "{settings:?}: {first}");
     assert!(left <= line, "{settings:?}: {left} bytes are left at a line of {line}");
-    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("all have ended", || world.usage_pages(ALICE) == 0);
     peak
 }
 

@@ -26,7 +26,7 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use support::{SOON, World, exact::page_bytes, until};
+use support::{SOON, World, exact, exact::page_bytes, wait_for};
 
 /// Large processes that cross, several at once: who is killed has to be chosen.
 const HOGS: u32 = 60_150;
@@ -114,14 +114,9 @@ struct Storm {
     samples: AtomicU64,
 }
 
-fn start_ticks(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    text.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap()
-}
-
 /// Waits for a child to end by itself for so long, then has it end. It is not reaped before its start was read.
 fn see_off(mut child: Child, user: u32, patience: Duration) -> Ended {
-    let (pid, start_ticks) = (child.id(), start_ticks(child.id()));
+    let (pid, start_ticks) = (child.id(), exact::stat(child.id()).unwrap().start_ticks);
     let held = PidFd::open(Pid(pid)).unwrap();
     let seen_off = !held.wait_exit(patience).unwrap();
     if seen_off {
@@ -247,9 +242,9 @@ fn assert_history_is_whole(world: &World, ended: &[Ended]) {
 
 fn assert_nothing_is_left(world: &World) {
     for user in [HOGS, BRIEF, CROWD, BEFORE, AFTER] {
-        until(&format!("nothing is left of {user}"), SOON, || {
+        wait_for(&format!("nothing is left of {user}"), || {
             let facts = world.facts(user);
-            ((facts.usage.0, facts.dying.0, facts.processes) == (0, 0, 0)).then_some(())
+            (facts.usage.0, facts.dying.0, facts.processes) == (0, 0, 0)
         });
     }
     let counters = world.maps().counters().unwrap();

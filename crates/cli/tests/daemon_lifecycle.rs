@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{SOON, World, until};
+use support::{SOON, World, exact, until, wait_for};
 
 /// A process of Alice's that crosses a line of 32 MiB.
 #[track_caller]
@@ -35,7 +35,7 @@ fn configure(world: &World, more: &str) {
 
 #[track_caller]
 fn wait_for_log(world: &World, text: &str) {
-    until(&format!("the log says '{text}'"), SOON, || world.log().contains(text).then_some(()));
+    wait_for(&format!("the log says '{text}'"), || world.log().contains(text));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_reload_takes_what_is_good_and_a_bad_one_changes_nothing() {
     assert_eq!(world.log().matches("the configuration stays as it was").count(), 4, "{}", world.log());
     configure(&world, "");
     world.signal(Signal::HUP);
-    until("Bob's line is gone", SOON, || world.account(BOB).is_none().then_some(()));
+    wait_for("Bob's line is gone", || world.account(BOB).is_none());
     assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 64 << 20);
 }
 
@@ -137,7 +137,7 @@ fn two_daemons_with_places_of_their_own_run_side_by_side() {
     let mut second =
         beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let socket = beside.socket.to_str().unwrap();
-    until("the second answers", SOON, || (world.run(&["status", "--socket", socket]).0 == 0).then_some(()));
+    wait_for("the second answers", || world.run(&["status", "--socket", socket]).0 == 0);
     world.ok(&["limit", "set", &BOB.to_string(), "32M", "--socket", socket]);
     world.limit(ALICE, "32M", &[]);
     assert!(world.account(BOB).is_none());
@@ -164,12 +164,10 @@ fn a_daemon_that_can_draw_no_lines_removes_nothing_of_one_that_can() {
     let log = fs::File::create(world.path("other-log")).unwrap();
     let mut contained = contained.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let socket = places.socket.to_str().unwrap();
-    until("the contained daemon answers", SOON, || {
-        (world.run(&["status", "--socket", socket]).0 == 0).then_some(())
-    });
+    wait_for("the contained daemon answers", || world.run(&["status", "--socket", socket]).0 == 0);
     contained.kill().unwrap();
     contained.wait().unwrap();
-    until("the contained daemon ends", SOON, || (!is_running_with(socket)).then_some(()));
+    wait_for("the contained daemon ends", || !is_running_with(socket));
     assert!(world.pin().join("links/on_rss_stat").exists());
     assert_alices_line_holds(&world);
 }
@@ -249,8 +247,7 @@ fn saved_lines_come_back_and_percentages_stay_percentages() {
     world.end_daemon(Signal::TERM);
     world.launch();
     assert_eq!(Kept::of(&world), before);
-    let total = fs::read_to_string("/proc/meminfo").unwrap();
-    let total: u64 = total.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let total = exact::number("/proc/meminfo", "MemTotal");
     let hard = world.account(ALICE).unwrap()["hard_bytes"].as_u64().unwrap();
     assert!((total * 1024 / 10).abs_diff(hard) < 4096, "{hard} of {total} KiB");
     world.ok(&["limit", "clear", &BOB.to_string()]);

@@ -14,7 +14,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use support::{SOON, World, exact::page_bytes, until};
+use support::{SOON, World, exact::page_bytes, until, wait_for};
 
 const DORA: u32 = 60_156;
 const EMIL: u32 = 60_157;
@@ -68,7 +68,7 @@ fn start_in_a_storm(world: &mut World, before: usize) -> usize {
     assert!(calm.runs());
     calm.stop();
     assert_eq!(world.incidents(before + killed).len(), before + killed);
-    until("nothing is left", SOON, || (world.usage_pages(DORA) == 0).then_some(()));
+    wait_for("nothing is left", || world.usage_pages(DORA) == 0);
     before + killed
 }
 
@@ -198,7 +198,7 @@ fn who_was_claimed_and_never_signalled_lives_and_holds_nobody_up() {
     forging::claimed(world.pin(), account, claimed.pid(), clock_monotonic_ns());
     assert!(world.facts(DORA).dying.0 >= pages(20));
     world.launch();
-    until("nobody is dying", SOON, || (world.facts(DORA).dying.0 == 0).then_some(()));
+    wait_for("nobody is dying", || world.facts(DORA).dying.0 == 0);
     assert!(claimed.runs() && world.history().is_empty());
     // Without one, the programs find out themselves: the line would be 20 MiB further otherwise.
     world.end_daemon(Signal::KILL);
@@ -222,7 +222,7 @@ fn more_kills_than_are_told_one_by_one_while_no_daemon_runs_are_counted_and_told
     storm.stage("ready");
     until("many are killed", Duration::from_secs(40), || (world.facts(DORA).folded > 900).then_some(()));
     storm.stop();
-    until("all have ended", SOON, || (world.facts(DORA).processes == 0).then_some(()));
+    wait_for("all have ended", || world.facts(DORA).processes == 0);
     let (counters, counted) = (world.maps().counters().unwrap(), u64::from(world.facts(DORA).folded));
     assert_eq!(counters.records_dropped, 0, "{counters:?}");
     world.launch();
@@ -266,7 +266,7 @@ fn a_charge_that_a_lost_exit_left_behind_kills_nobody() {
     }
     world.launch();
     assert!(world.history().is_empty(), "{:?}", world.history());
-    until("the charge is gone", SOON, || (world.usage_pages(DORA) == 0).then_some(()));
+    wait_for("the charge is gone", || world.usage_pages(DORA) == 0);
     assert_the_line_holds(&world);
     assert!(matches!(Pins::new(world.pin()).state(), Ok(plimsoll_sys::bpf::PinState::Ours(_))));
 }

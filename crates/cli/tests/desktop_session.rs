@@ -6,6 +6,7 @@ mod support;
 
 use plimsoll_policy::units::Pid;
 use plimsoll_sys::bpf::AddressSpace;
+use plimsoll_wire::text::ProcessState;
 use serde_json::Value;
 use std::{
     fs,
@@ -18,7 +19,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{SOON, World, program::Program, until};
+use support::{SOON, World, exact, program::Program, until, wait_for};
 
 const USER: u32 = 60_200;
 
@@ -63,7 +64,7 @@ impl World {
         command.args(["--xwayland", "--idle-time=0", "--no-config", "--socket", socket]);
         command.arg(format!("--log={}", self.path("home").join(format!("{socket}.log")).display()));
         let program = Program::of(command);
-        until("weston listens", SOON, || self.path("home").join(socket).exists().then_some(()));
+        wait_for("weston listens", || self.path("home").join(socket).exists());
         program
     }
 
@@ -152,7 +153,7 @@ impl World {
 }
 
 fn runs(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    exact::state(pid).is_some_and(|state| state != ProcessState::Zombie)
 }
 
 fn victims(incidents: &[Value]) -> Vec<u64> {

@@ -4,6 +4,8 @@
 mod starting;
 mod support;
 
+use plimsoll_policy::units::Uid;
+use plimsoll_wire::text::ProcessState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use starting::{ALICE, assert_one_line};
@@ -15,7 +17,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
-use support::{SOON, is_root, program::PYTHON, slowness, until};
+use support::{SOON, exact, is_root, program::PYTHON, slowness, until, wait_for};
 
 /// The demo's user.
 const DEMO: u32 = 60_999;
@@ -121,13 +123,12 @@ fn left_over() -> Vec<String> {
     };
     let temporary = std::env::temp_dir();
     let mut left = [named("/sys/fs/bpf"), named(temporary.to_str().unwrap())].concat();
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    for pid in pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        let status = String::from_utf8_lossy(&read("status")).into_owned();
-        let of_demo = status.lines().any(|line| line.starts_with("Uid:") && line.contains(&DEMO.to_string()));
-        let part = String::from_utf8_lossy(&read("cmdline")).contains("plimsoll-demo");
-        if (of_demo || part) && !status.contains("State:\tZ") {
+    for pid in exact::processes() {
+        let of_demo = exact::status(pid)
+            .is_some_and(|status| [status.real_uid, status.effective_uid].contains(&Some(Uid(DEMO))));
+        let part = fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains("plimsoll-demo"));
+        if (of_demo || part) && exact::state(pid) != Some(ProcessState::Zombie) {
             left.push(format!("process {pid}"));
         }
     }
@@ -137,7 +138,7 @@ fn left_over() -> Vec<String> {
 #[track_caller]
 fn assert_nothing_left() {
     // Who was killed with it may be a moment behind.
-    until("nothing is left of the demo", SOON, || left_over().is_empty().then_some(()));
+    wait_for("nothing is left of the demo", || left_over().is_empty());
 }
 
 #[test]
@@ -276,11 +277,7 @@ fn demo_wants_root_and_a_user_that_nobody_else_uses() {
     let mut somebody = Command::new("setpriv");
     somebody.args(["--reuid", &DEMO.to_string(), "--clear-groups", "--pdeathsig", "KILL", "--"]);
     let mut somebody = somebody.args([PYTHON, "-c", "import time; time.sleep(60)"]).spawn().unwrap();
-    let status = format!("/proc/{}/status", somebody.id());
-    until("somebody uses the demo's user", SOON, || {
-        let text = fs::read_to_string(&status).unwrap();
-        text.lines().any(|line| line.starts_with("Uid:") && line.contains(&DEMO.to_string())).then_some(())
-    });
+    wait_for("somebody uses the demo's user", || exact::uid_of(somebody.id()) == Some(DEMO));
     let output = plimsoll(&["demo"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");

@@ -17,10 +17,10 @@ use std::{
     process::{Command, Stdio},
 };
 use support::{
-    SOON, World,
+    World,
     apart::{apart, etc},
     program::PYTHON,
-    until,
+    wait_for,
 };
 
 /// The user whom the pages call alice.
@@ -217,8 +217,8 @@ impl Terminal {
             (Some(0), _) => {}
             (Some(137), _) | (_, Some(9)) => {
                 printed.push_str("Killed\n");
-                until("the memory is back", SOON, || {
-                    self.world.history().iter().all(|one| !one["signal_to_freed_ns"].is_null()).then_some(())
+                wait_for("the memory is back", || {
+                    self.world.history().iter().all(|one| !one["signal_to_freed_ns"].is_null())
                 });
             }
             ended => return Err(format!("{command}: {ended:?}\n{printed}")),
@@ -265,9 +265,7 @@ fn run_pages() {
     world.owns(ALICE);
     fs::write(world.path("plimsoll.toml"), CONFIG).unwrap();
     world.signal(Signal::HUP);
-    until("the machine is guarded", SOON, || {
-        (world.status()["guards"]["pressure"]["state"] == "on").then_some(())
-    });
+    wait_for("the machine is guarded", || world.status()["guards"]["pressure"]["state"] == "on");
     let terminal = Terminal::open(world);
     let checked = pages().into_iter().flat_map(|(text, page)| check(&blocks(&page, &text), &terminal));
     let (told, wrong): (Vec<_>, Vec<_>) = checked.partition(Result::is_ok);

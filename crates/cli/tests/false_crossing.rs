@@ -8,7 +8,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-use support::{ALICE, BOB, SOON, World, exact, until};
+use support::{ALICE, BOB, SOON, World, exact, until, wait_for};
 
 /// Pages in a line of so many MiB.
 fn pages(mebibytes: u64) -> u64 {
@@ -57,9 +57,7 @@ fn a_server_that_forks_sixteen_workers_crosses_nothing() {
     for worker in (2..18).rev() {
         puppets.tell(worker, "exit");
     }
-    until("only the server is charged", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(server)).then_some(())
-    });
+    wait_for("only the server is charged", || Some(world.usage_pages(ALICE)) == exact::process_pages(server));
 }
 
 #[test]
@@ -80,9 +78,7 @@ fn copies_that_no_counter_shows_are_charged_within_a_second_or_two_and_go_with_t
     println!("80 MiB of copies were charged after {:?}", began.elapsed());
     assert!(usage <= before + pages(82), "{before} {usage}");
     puppets.tell(2, "exit");
-    until("only the parent is charged", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(parent)).then_some(())
-    });
+    wait_for("only the parent is charged", || Some(world.usage_pages(ALICE)) == exact::process_pages(parent));
     assert_eq!(world.history(), Vec::<serde_json::Value>::new());
 }
 
@@ -101,8 +97,8 @@ fn copies_past_the_line_end_one_of_the_family() {
     let victim = incident["victims"][0]["pid"].as_u64().unwrap();
     assert!([parent, child].map(u64::from).contains(&victim), "{incident}");
     let left = if victim == u64::from(parent) { child } else { parent };
-    until("the other is charged for all it has", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(left)).then_some(())
+    wait_for("the other is charged for all it has", || {
+        Some(world.usage_pages(ALICE)) == exact::process_pages(left)
     });
     assert_eq!(world.history().len(), 1);
 }
@@ -118,9 +114,7 @@ fn a_phantom_kills_nobody(world: &World) {
     assert!(world.facts(ALICE).usage.0 >= pages(43));
     // 20 + 24 + 8 MiB: past the line, if the phantom were there.
     puppets.tell(2, "touch 8192");
-    until("the phantom is found", SOON, || {
-        (world.usage_pages(ALICE) == exact::user_pages(ALICE)).then_some(())
-    });
+    wait_for("the phantom is found", || world.usage_pages(ALICE) == exact::user_pages(ALICE));
     assert!([first, second].iter().all(|pid| exact::process_pages(*pid).is_some()));
     assert_eq!(world.history(), Vec::<serde_json::Value>::new());
 }

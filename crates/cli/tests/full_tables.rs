@@ -6,7 +6,7 @@ mod support;
 use plimsoll_policy::units::{Pages, Uid};
 use plimsoll_sys::bpf::{Enforce, LineSet};
 use serde_json::Value;
-use support::{ALICE, BOB, CAROL, SOON, World, exact, program::Program, until};
+use support::{ALICE, BOB, CAROL, World, exact, program::Program, wait_for};
 
 /// So many more than the table has room for.
 const MANY: usize = 70;
@@ -51,9 +51,7 @@ fn the_lines_hold(filler: fn(&World, u32) -> Program) {
     assert!(map["full"].as_u64().unwrap() > 0, "{map}");
     // Each that was killed is counted, however few are told of.
     let killed = || started + 1 - exact::processes_of(ALICE).len();
-    until("all that were killed are counted", SOON, || {
-        (world.facts(ALICE).kills as usize == killed()).then_some(())
-    });
+    wait_for("all that were killed are counted", || world.facts(ALICE).kills as usize == killed());
     assert_eq!(map_of(&world, "families")["full"], 0);
     hog(&world, BOB).killed();
     hog(&world, ALICE).killed();
@@ -95,7 +93,7 @@ fn who_needs_the_last_entries_gets_them_of_who_has_most() {
     hog(&world, CAROL).killed();
     // All of hers are there, and counted.
     assert_eq!(exact::processes_of(CAROL).len(), 17);
-    until("all that run are counted", SOON, || (world.facts(CAROL).processes == 17).then_some(()));
+    wait_for("all that run are counted", || world.facts(CAROL).processes == 17);
     for one in world.history() {
         let of_carol = one["account"] == format!("user:{CAROL}");
         assert_eq!(one["reason"] != "table-full-most-processes", of_carol, "{one}");

@@ -14,7 +14,7 @@ use std::{
     process::Stdio,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use support::{SOON, World, cage::Cage, program::Program, until};
+use support::{SOON, World, cgroup::Cgroup, program::Program, until, wait_for};
 
 /// One user of these tests.
 const FAY: u32 = 60_640;
@@ -27,20 +27,20 @@ const HOG: &str = "say('ready')\nhear()\nmemory = bytearray(b'x') * (64 << 20)\n
 /// Enough for the interpreter, and a kill costs the machine no more.
 const LIMIT_MIB: u32 = 16;
 
-fn hog(world: &World, user: u32, cage: &Cage) -> Program {
+fn hog(world: &World, user: u32, cgroup: &Cgroup) -> Program {
     let mut hog = world.python(user, HOG);
     hog.stage("ready");
-    cage.take(hog.pid());
+    cgroup.take(hog.pid());
     hog
 }
 
 /// The kernel's kills are heard of from then on.
 #[track_caller]
 fn hears(world: &World) {
-    until("kills of the kernel are heard of", SOON, || {
+    wait_for("kills of the kernel are heard of", || {
         let words = world.status()["guards"]["others"]["kernel"].as_str().unwrap().to_owned();
         assert!(!words.starts_with("not heard"), "{words}");
-        words.starts_with("on: ").then_some(())
+        words.starts_with("on: ")
     });
 }
 
@@ -60,7 +60,7 @@ fn incident(world: &World, pid: u32) -> Value {
 }
 
 #[track_caller]
-fn assert_told(one: &Value, pid: u32, user: u32, cage: &Cage) {
+fn assert_told(one: &Value, pid: u32, user: u32, cgroup: &Cgroup) {
     assert_eq!(
         (&one["guard"], &one["trigger"], &one["action"]),
         (&"kernel".into(), &"kernel".into(), &"kill".into())
@@ -69,7 +69,7 @@ fn assert_told(one: &Value, pid: u32, user: u32, cage: &Cage) {
     assert_eq!((&victim["pid"], &victim["uid"]), (&pid.into(), &user.into()), "{one}");
     assert_eq!(
         (victim["comm"].as_str(), victim["cgroup"].as_str()),
-        (Some("python3"), Some(cage.path())),
+        (Some("python3"), Some(cgroup.path())),
         "{one}"
     );
     let usage = victim["usage_bytes"].as_u64().unwrap() >> 20;
@@ -81,14 +81,14 @@ fn assert_told(one: &Value, pid: u32, user: u32, cage: &Cage) {
 #[test]
 fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
     let world = world!();
-    let Some(cage) = Cage::of("one", LIMIT_MIB) else { return };
+    let Some(cgroup) = Cgroup::limited("one", LIMIT_MIB) else { return };
     hears(&world);
-    let mut hog = hog(&world, FAY, &cage);
+    let mut hog = hog(&world, FAY, &cgroup);
     let pid = hog.pid();
     hog.tell("now");
     hog.killed();
     let one = incident(&world, pid);
-    assert_told(&one, pid, FAY, &cage);
+    assert_told(&one, pid, FAY, &cgroup);
     assert_eq!(one["account"], format!("user:{FAY}"));
     assert_eq!(one["origin"]["invoker"]["pid"], pid);
     if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
@@ -99,25 +99,23 @@ fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
         );
         assert_eq!(
             (&one["origin"]["cgroup"], &one["origin"]["cause"]),
-            (&cage.path().into(), &"memcg-limit".into())
+            (&cgroup.path().into(), &"memcg-limit".into())
         );
         assert_eq!(one["origin"]["order"], 0);
         let story = world.ok(&["why", &format!("pid:{pid}")]);
-        assert!(story.contains(&format!("the cgroup {} was at its memory limit", cage.path())), "{story}");
+        assert!(story.contains(&format!("the cgroup {} was at its memory limit", cgroup.path())), "{story}");
         assert!(story.contains("was killed; it held"), "{story}");
     }
     // One line for the journal, as for any kill.
-    until("the journal has it", SOON, || {
-        world.log().contains("the kernel's OOM killer ended process").then_some(())
-    });
+    wait_for("the journal has it", || world.log().contains("the kernel's OOM killer ended process"));
 }
 
 #[test]
 fn a_user_sees_their_own_and_nobody_else_s() {
     let world = world!();
-    let Some(cage) = Cage::of("two", LIMIT_MIB) else { return };
+    let Some(cgroup) = Cgroup::limited("two", LIMIT_MIB) else { return };
     hears(&world);
-    let mut hog = hog(&world, FAY, &cage);
+    let mut hog = hog(&world, FAY, &cgroup);
     let pid = hog.pid();
     hog.tell("now");
     hog.killed();
@@ -164,10 +162,10 @@ fn assert_reasons(history: &[Value], reported: &[(u32, bool)]) {
 /// Has so many killed at once; how long after its kill each was seen in the history, and of how many the kernel wrote a
 /// report.
 fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, usize)> {
-    let cages: Option<Vec<Cage>> =
-        (0..count).map(|index| Cage::of(&format!("{names}{index}"), LIMIT_MIB)).collect();
-    let cages = cages?;
-    let mut hogs: Vec<Program> = cages.iter().map(|cage| hog(world, FAY, cage)).collect();
+    let cgroups: Option<Vec<Cgroup>> =
+        (0..count).map(|index| Cgroup::limited(&format!("{names}{index}"), LIMIT_MIB)).collect();
+    let cgroups = cgroups?;
+    let mut hogs: Vec<Program> = cgroups.iter().map(|cgroup| hog(world, FAY, cgroup)).collect();
     let kernel_log = KernelLog::open().ok();
     for hog in &mut hogs {
         hog.tell("now");
@@ -196,11 +194,11 @@ fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, u
         assert_reasons(&history, &reported);
         whole = reported.iter().filter(|(_, whole)| *whole).count();
     }
-    for (hog, cage) in hogs.iter_mut().zip(&cages) {
+    for (hog, cgroup) in hogs.iter_mut().zip(&cgroups) {
         hog.killed();
         let found = of_pid(&history, hog.pid());
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_told(&found[0], hog.pid(), FAY, cage);
+        assert_told(&found[0], hog.pid(), FAY, cgroup);
     }
     Some((delays.into_iter().collect::<Option<_>>()?, whole))
 }
@@ -240,24 +238,24 @@ fn twenty_kills_at_once_are_all_told() {
 #[test]
 fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
     let mut world = world!();
-    let Some(cage) = Cage::of("dead", LIMIT_MIB) else { return };
+    let Some(cgroup) = Cgroup::limited("dead", LIMIT_MIB) else { return };
     hears(&world);
-    let mut before = hog(&world, FAY, &cage);
+    let mut before = hog(&world, FAY, &cgroup);
     before.tell("now");
     before.killed();
     incident(&world, before.pid());
     world.end_daemon(Signal::KILL);
-    let mut meanwhile = hog(&world, GUS, &cage);
+    let mut meanwhile = hog(&world, GUS, &cgroup);
     let pid = meanwhile.pid();
     meanwhile.tell("now");
     meanwhile.killed();
     world.launch();
-    assert_told(&incident(&world, pid), pid, GUS, &cage);
+    assert_told(&incident(&world, pid), pid, GUS, &cgroup);
     // And again: neither is told a second time.
     world.end_daemon(Signal::KILL);
     world.launch();
     hears(&world);
-    let mut after = hog(&world, FAY, &cage);
+    let mut after = hog(&world, FAY, &cgroup);
     after.tell("now");
     after.killed();
     incident(&world, after.pid());
@@ -272,7 +270,7 @@ fn kills_that_found_no_room_are_told_by_their_number() {
         return support::skip("it takes a minute in an emulated guest, and nothing of it is the kernel's");
     }
     let mut world = world!();
-    let Some(cage) = Cage::of("many", LIMIT_MIB) else { return };
+    let Some(cgroup) = Cgroup::limited("many", LIMIT_MIB) else { return };
     hears(&world);
     world.end_daemon(Signal::KILL);
     let mut shell = world.as_user(FAY, "sh");
@@ -280,7 +278,7 @@ fn kills_that_found_no_room_are_told_by_their_number() {
         "read -r go; for i in $(seq $1); do dd if=/dev/zero of=/dev/null bs=64M count=1; done; echo over";
     shell.args(["-c", script, "sh", &KILLS.to_string()]).stderr(Stdio::null());
     let mut shell = Program::of(shell);
-    cage.take(shell.pid());
+    cgroup.take(shell.pid());
     shell.tell("go");
     shell.stage("over");
     world.launch();

@@ -3,10 +3,11 @@
 
 mod support;
 
+use plimsoll_wire::text::ProcessState;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, until};
+use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, until, wait_for};
 use tempfile::TempDir;
 
 fn victims(incident: &Value) -> Vec<u32> {
@@ -94,7 +95,7 @@ fn eight_that_allocate_at_once_cross_once_and_lose_one() {
         assert_eq!(eight.iter_mut().filter_map(|one| one.runs().then_some(())).count(), 7);
         assert_eq!(world.history().len(), round, "round {round}");
         drop(eight);
-        until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+        wait_for("all have ended", || world.usage_pages(ALICE) == 0);
     }
 }
 
@@ -120,10 +121,10 @@ fn all_processes_that_share_the_victim_s_memory_go_with_it() {
         let clone = puppets.make(1, "clone 2");
         let gone = puppets.attempt(crosser, "touch 65536").unwrap_err();
         assert_eq!(gone, "gone");
-        until("both have ended", SOON, || {
-            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
+        wait_for("both have ended", || {
+            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none())
         });
-        until("nothing is charged", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+        wait_for("nothing is charged", || world.usage_pages(ALICE) == 0);
     }
     let incidents = world.incidents(2);
     assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"), "{incidents:?}");
@@ -142,10 +143,10 @@ fn with_no_daemon_alive_who_shares_the_memory_of_a_victim_goes_by_its_own_event(
         let clone = puppets.make(1, "clone 2");
         assert_eq!(puppets.attempt(crosser, "touch 65536").unwrap_err(), "gone");
         assert_eq!(puppets.attempt(3 - crosser, "touch 65536").unwrap_err(), "gone");
-        until("both have ended", SOON, || {
-            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
+        wait_for("both have ended", || {
+            [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none())
         });
-        until("nothing is charged", SOON, || (world.facts(ALICE).usage.0 == 0).then_some(()));
+        wait_for("nothing is charged", || world.facts(ALICE).usage.0 == 0);
     }
     world.launch();
     let all: Vec<u32> = world.incidents(4).iter().flat_map(victims).collect();
@@ -162,12 +163,10 @@ fn sleeping_processes_that_share_their_memory_are_killed_together() {
     let clone = puppets.make(1, "clone 2");
     let small = puppets.make(3, "start 60100");
     puppets.tell(3, "touch 12288");
-    until("both have ended", SOON, || {
-        [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()).then_some(())
-    });
+    wait_for("both have ended", || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()));
     assert_eq!(world.incidents(1)[0]["trigger"], world.for_another().0);
-    until("only the small one is charged", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(small)).then_some(())
+    wait_for("only the small one is charged", || {
+        Some(world.usage_pages(ALICE)) == exact::process_pages(small)
     });
     assert_eq!(world.history().len(), 1);
 }
@@ -195,9 +194,7 @@ fn who_allocates_while_a_whole_family_is_dying_is_left_alone() {
     puppets.tell(1, "exit");
     puppets.tell(2, "exit");
     puppets.tell(3, "touch 6144");
-    until("only the other is charged", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(other)).then_some(())
-    });
+    wait_for("only the other is charged", || Some(world.usage_pages(ALICE)) == exact::process_pages(other));
     assert_eq!(world.history().len(), 2);
 }
 
@@ -297,7 +294,7 @@ fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
     let clone = puppets.make(1, "clone 2");
     cgroup.take(clone);
     assert_eq!(puppets.attempt(1, "touch 65536").unwrap_err(), "gone");
-    until("the victim ends", SOON, || exact::process_pages(leader).is_none().then_some(()));
+    wait_for("the victim ends", || exact::process_pages(leader).is_none());
     // Its memory counts as dying until the deadline: nobody else goes for it.
     let other = puppets.make(3, "start 60100");
     puppets.tell(3, "touch 1024");
@@ -317,7 +314,7 @@ fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
     assert_eq!(all, [leader, other], "{incidents:?}");
     assert_eq!(world.history().iter().filter(|one| one["action"] == "kill").count(), 2);
     puppets.tell(2, "exit");
-    until("nothing is charged", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("nothing is charged", || world.usage_pages(ALICE) == 0);
 }
 
 /// A user may have cgroups of any depth (systemd gives them one of their own): none hides what runs in it.
@@ -387,7 +384,7 @@ fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
     hog.killed();
     assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
     keeper.tell("");
-    until("it is given back", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("it is given back", || world.usage_pages(ALICE) == 0);
 }
 
 #[test]
@@ -546,8 +543,7 @@ fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest(
     world.signal(Signal::STOP);
     stays.tell("");
     stays.stage("writes");
-    let ends = || fs::read_to_string(format!("/proc/{victim}/stat")).is_ok_and(|stat| stat.contains(") t "));
-    until("its end is held up", SOON, || ends().then_some(()));
+    wait_for("its end is held up", || exact::state(victim) == Some(ProcessState::Traced));
     let mut second = sleeps_with(34);
     let mut half = world.workload(ALICE, "bloat", &["--mebibytes=40", "--rate=100", "--no-thp"]);
     half.killed();

@@ -20,7 +20,7 @@ use support::{
     ALICE, SOON, World,
     cgroup::Cgroup,
     program::{PYTHON, Program, workloads},
-    until,
+    until, wait_for,
 };
 
 /// Near from the first few MiB on, so that everybody is judged long before the line is crossed.
@@ -81,9 +81,7 @@ impl World {
         let before = self.log().matches("configuration reloaded").count();
         self.configure(config);
         self.signal(Signal::HUP);
-        until("it is reloaded", SOON, || {
-            (self.log().matches("configuration reloaded").count() > before).then_some(())
-        });
+        wait_for("it is reloaded", || self.log().matches("configuration reloaded").count() > before);
     }
 }
 

@@ -7,10 +7,10 @@ use plimsoll_policy::units::Pages;
 use plimsoll_sys::bpf::{Grants, VictimMark};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
-    ALICE, BOB, SOON, World, exact, fewer,
+    ALICE, BOB, World, exact, fewer,
     grants::{granted, pages, space, toucher},
     program::Program,
-    until,
+    wait_for,
 };
 
 /// A process that asked for so many MiB, has touched so many and sleeps.
@@ -252,5 +252,5 @@ fn a_grant_that_brings_the_account_near_makes_the_next_crossing_as_exact_as_any(
     assert_eq!(incident["victims"][0]["pid"], plain.pid());
     assert!(world.facts(ALICE).peak.0 >= pages(64 << 10).0);
     grants.settle(&space).unwrap();
-    until("it is far again", SOON, || (!world.facts(ALICE).near).then_some(()));
+    wait_for("it is far again", || !world.facts(ALICE).near);
 }

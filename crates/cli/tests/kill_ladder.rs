@@ -10,7 +10,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     time::{Duration, Instant},
 };
-use support::{ALICE, SOON, World, exact, program::Program, until};
+use support::{ALICE, World, exact, program::Program, wait_for};
 
 /// A program that takes memory for ever, and does not listen to SIGTERM.
 const STUBBORN: &str = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
@@ -73,9 +73,9 @@ fn term_lets_who_listens_end_by_itself() {
     // A second process, after the grace period of the first: nobody is killed in its place.
     let mut chill = world.workload(ALICE, "chill", &["--mebibytes=8"]);
     chill.stage("ready");
-    until("the grace period is over", SOON, || {
+    wait_for("the grace period is over", || {
         let status = world.status();
-        (status["guards"]["limits"]["dying"] == 0).then_some(())
+        status["guards"]["limits"]["dying"] == 0
     });
     assert!(chill.runs());
     assert_eq!(world.history().len(), 1);
@@ -100,7 +100,7 @@ fn notify_records_each_crossing_once_and_kills_nobody() {
         puppets.tell(1, "touch 4096");
         puppets.tell(1, "free");
         puppets.tell(1, "free");
-        until("it is far again", SOON, || (world.account(ALICE).unwrap()["near"] == false).then_some(()));
+        wait_for("it is far again", || world.account(ALICE).unwrap()["near"] == false);
         assert_eq!(world.history().len(), crossing);
     }
     assert!(exact::process_pages(pid).is_some());
@@ -157,8 +157,8 @@ fn now_enforces_a_lowered_line_at_once() {
     large.killed();
     let incidents = world.incidents(1);
     assert_eq!(incidents[0]["victims"][0]["pid"], large.pid(), "{}", incidents[0]);
-    until("only the small one is charged", SOON, || {
-        (Some(world.usage_pages(ALICE)) == exact::process_pages(small.pid())).then_some(())
+    wait_for("only the small one is charged", || {
+        Some(world.usage_pages(ALICE)) == exact::process_pages(small.pid())
     });
     assert!(small.runs());
     assert_eq!(world.history().len(), 1);
@@ -188,12 +188,12 @@ fn an_account_is_near_from_its_soft_limit_on_and_not_below() {
     puppets.tell(1, "touch 12288");
     assert!(!near());
     puppets.tell(1, "touch 8192");
-    until("it is near", SOON, || near().then_some(()));
+    wait_for("it is near", near);
     puppets.tell(1, "free");
-    until("it is far", SOON, || (!near()).then_some(()));
+    wait_for("it is far", || !near());
     // In one huge step, over the whole distance in which every event would have been settled.
     puppets.tell(1, "huge 16384");
-    until("it is near", SOON, || near().then_some(()));
+    wait_for("it is near", near);
     assert!(world.facts(ALICE).exact);
     assert!(world.history().is_empty());
 }
@@ -290,11 +290,11 @@ fn address_spaces_whose_exit_was_never_heard_of_are_swept_away() {
     let listening = || ProgInfoIter::default().filter(|program| program.name == "on_exit_mmap").count();
     let before = listening();
     fs::remove_file(world.pin().join("links/on_exit_mmap")).unwrap();
-    until("nobody hears of exits", SOON, || (listening() < before).then_some(()));
+    wait_for("nobody hears of exits", || listening() < before);
     lost.stop();
-    until("the lost one is swept away", SOON, || {
+    wait_for("the lost one is swept away", || {
         let counters = world.maps().counters().unwrap();
-        (counters.phantoms == 1).then_some(())
+        counters.phantoms == 1
     });
     assert_eq!(world.usage_pages(ALICE), exact::process_pages(stays.pid()).unwrap());
     assert!(world.history().is_empty());

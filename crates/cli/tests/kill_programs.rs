@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use support::{ALICE, SOON, World, exact, program::Program, slowness, until};
+use support::{ALICE, World, exact, program::Program, slowness, until, wait_for};
 
 /// A program's path, where it is installed or where the set-up of the tests unpacks it.
 fn installed(name: &str) -> Option<String> {
@@ -44,7 +44,7 @@ fn assert_held(world: &World, hard_bytes: u64) -> Vec<Value> {
         assert_eq!(incident["hard_bytes"], hard_bytes, "{incident}");
     }
     let usage = || world.usage_pages(ALICE) * exact::page_bytes();
-    until("usage is at or under the line", SOON, || (usage() <= hard_bytes).then_some(()));
+    wait_for("usage is at or under the line", || usage() <= hard_bytes);
     incidents
 }
 
@@ -85,7 +85,7 @@ fn a_pool_of_python_workers_loses_its_largest_and_the_others_go_on() {
     pool.tell("");
     pool.end();
     assert_eq!(world.history().len(), 1);
-    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("all have ended", || world.usage_pages(ALICE) == 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn stress_ng_is_killed_at_the_line_as_often_as_it_comes_back() {
     Program::of(command).end_within(Duration::from_secs(30));
     let incidents = assert_held(&world, 64 << 20);
     assert!(incidents.iter().all(|incident| incident["action"] == "kill"));
-    until("all have ended", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("all have ended", || world.usage_pages(ALICE) == 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::Value;
 use std::time::Duration;
-use support::{ALICE, BOB, SOON, World, program::Program, slowness, until};
+use support::{ALICE, BOB, SOON, World, program::Program, slowness, until, wait_for};
 
 /// What the programs tell of at once: `told_at_once` in bpf/limits/maps.h.
 const TOLD_AT_ONCE: u64 = 100;
@@ -33,7 +33,7 @@ fn kills(world: &World, user: u32) -> u64 {
 
 /// Waits until more was killed than is told of at once.
 fn wait_for_many(world: &World) {
-    until("there is a storm", SOON, || (kills(world, ALICE) > 2 * TOLD_AT_ONCE).then_some(()));
+    wait_for("there is a storm", || kills(world, ALICE) > 2 * TOLD_AT_ONCE);
 }
 
 /// Incidents of a user told one by one, and those told as their number.
@@ -85,7 +85,7 @@ fn each_kill_of_a_storm_is_told_or_counted() {
     let mut storm = storm(&world, ALICE, &[]);
     wait_for_many(&world);
     storm.stop();
-    until("all have ended", SOON, || (world.facts(ALICE).processes == 0).then_some(()));
+    wait_for("all have ended", || world.facts(ALICE).processes == 0);
     let killed = kills(&world, ALICE);
     // What is counted is written down once in ten seconds.
     until("all are told", Duration::from_secs(15), || {
@@ -106,7 +106,7 @@ fn what_was_only_counted_is_told_when_its_line_goes() {
     let mut storm = storm(&world, ALICE, &[]);
     wait_for_many(&world);
     storm.stop();
-    until("all have ended", SOON, || (world.facts(ALICE).processes == 0).then_some(()));
+    wait_for("all have ended", || world.facts(ALICE).processes == 0);
     let killed = kills(&world, ALICE);
     world.ok(&["limit", "clear", &ALICE.to_string()]);
     let (told, counted) = told_and_counted(&world, ALICE);

@@ -8,20 +8,19 @@ use plimsoll_policy::{
     units::{Bytes, Pid},
 };
 use plimsoll_sys::{
-    cgroup::{Cgroup, CgroupErrorKind, CgroupRoot, KillMeans, KillOrders, Killer, ReclaimEnd, ReclaimOrder},
+    cgroup::{
+        Cgroup as Opened, CgroupErrorKind, CgroupRoot, KillMeans, KillOrders, Killer, ReclaimEnd,
+        ReclaimOrder,
+    },
     process::{PageOutEnd, PageOutOrder, PidFd, ProcRoot, Reap, kernel_version, page_size},
 };
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 use support::{
-    SOON,
+    cgroup::Cgroup,
+    exact,
     guest::{self, Swap},
-    slowness, until,
+    program::Program,
+    slowness, wait_for,
 };
 
 const MIB: u64 = 1 << 20;
@@ -48,84 +47,27 @@ fn sum_of(mebibytes: u64) -> u64 {
     (0..mebibytes * 256).map(|page| 1 + page % 251).sum()
 }
 
-/// A program that holds memory; killed and waited for at the end.
-struct Holder(Child);
-
-impl Holder {
-    fn start(folder: &Folder, arguments: &[&str]) -> Self {
-        // In its cgroup before it takes anything.
-        let script = "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\"";
-        let child = Command::new("sh")
-            .args(["-c", script, folder.0.to_str().unwrap(), HOLDER])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut holder = Self(child);
-        assert_eq!(holder.hear(), "ready");
-        holder
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn sum(&mut self) -> u64 {
-        self.0.stdin.as_mut().unwrap().write_all(b"sum\n").unwrap();
-        self.hear().parse().unwrap()
-    }
-
-    fn pidfd(&self) -> PidFd {
-        PidFd::open(Pid(self.0.id())).unwrap()
-    }
+/// A Python script in a cgroup, of which it is before it takes anything.
+fn run(cgroup: &Cgroup, script: &str, arguments: &[&str]) -> Program {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ >\"$0\" && exec python3 -c \"$@\""]).arg(cgroup.processes());
+    command.arg(script).args(arguments);
+    Program::of(command)
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
+fn holder(cgroup: &Cgroup, arguments: &[&str]) -> Program {
+    let mut holder = run(cgroup, HOLDER, arguments);
+    holder.stage("ready");
+    holder
 }
 
-/// A cgroup of a test's own, removed at its end; those in it must be made, and go, after and before it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make(name: &str) -> Self {
-        let path = Path::new("/sys/fs/cgroup").join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn inner(&self, name: &str) -> Self {
-        fs::write(self.0.join("cgroup.subtree_control"), "+memory").unwrap();
-        let path = self.0.join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn set(&self, file: &str, value: &str) {
-        fs::write(self.0.join(file), value).unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
-
-    fn number(&self, file: &str) -> u64 {
-        fs::read_to_string(self.0.join(file)).unwrap().trim_end().parse().unwrap()
-    }
-
-    fn open(&self, root: &CgroupRoot) -> Cgroup {
-        let path = self.0.strip_prefix("/sys/fs/cgroup").unwrap();
-        root.cgroup(path.as_os_str().as_encoded_bytes()).unwrap()
-    }
+fn sum(holder: &mut Program) -> u64 {
+    holder.tell("sum");
+    holder.line().parse().unwrap()
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(fs::write(self.0.join("cgroup.kill"), "1"));
-        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
-    }
+fn pidfd(program: &Program) -> PidFd {
+    PidFd::open(Pid(program.pid())).unwrap()
 }
 
 const RECLAIM: ReclaimOrder = ReclaimOrder { bytes: Bytes(48 * MIB), swappiness: None, budget: LONG };
@@ -135,7 +77,7 @@ fn a_cgroup_tells_whether_it_is_killed_whole() {
     let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
     assert!(root.has_memory());
-    let folder = Folder::make("plimsoll-test-facts");
+    let folder = Cgroup::of("facts").unwrap();
     assert_eq!(folder.open(&root).oom_group(), Reading::Known(false));
     folder.set("memory.oom.group", "1");
     assert_eq!(folder.open(&root).oom_group(), Reading::Known(true));
@@ -146,8 +88,8 @@ fn reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody() {
     let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let root = CgroupRoot::open().unwrap();
-    let folder = Folder::make("plimsoll-test-reclaim");
-    let mut holder = Holder::start(&folder, &["64"]);
+    let folder = Cgroup::of("reclaim").unwrap();
+    let mut holder = holder(&folder, &["64"]);
     let cgroup = folder.open(&root);
     let nothing = cgroup.reclaim(&ReclaimOrder { budget: Duration::ZERO, ..RECLAIM }).unwrap();
     assert_eq!((nothing.end, nothing.freed), (ReclaimEnd::Stopped, Bytes(0)));
@@ -161,15 +103,15 @@ fn reclaim_pushes_idle_memory_into_compressed_swap_and_harms_nobody() {
     let after = folder.number("memory.current");
     assert!(before - after >= 40 * MIB, "{before} to {after}");
     assert!(folder.number("memory.swap.current") >= 40 * MIB);
-    assert_eq!(holder.sum(), sum_of(64));
+    assert_eq!(sum(&mut holder), sum_of(64));
 }
 
 #[test]
 fn reclaim_without_swap_takes_no_memory_of_programs_and_says_so() {
     let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
-    let folder = Folder::make("plimsoll-test-noswap");
-    let _holder = Holder::start(&folder, &["64"]);
+    let folder = Cgroup::of("noswap").unwrap();
+    let _holder = holder(&folder, &["64"]);
     let reclaim = folder.open(&root).reclaim(&RECLAIM).unwrap();
     println!("{reclaim:?}");
     assert_eq!(reclaim.end, ReclaimEnd::Exhausted);
@@ -181,8 +123,8 @@ fn how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it() {
     let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
     let root = CgroupRoot::open().unwrap();
-    let folder = Folder::make("plimsoll-test-swappiness");
-    let _holder = Holder::start(&folder, &["64"]);
+    let folder = Cgroup::of("swappiness").unwrap();
+    let _holder = holder(&folder, &["64"]);
     let order = ReclaimOrder { swappiness: Some(200), ..RECLAIM };
     let reclaim = folder.open(&root).reclaim(&order);
     println!("{reclaim:?}");
@@ -198,11 +140,11 @@ fn how_readily_to_swap_is_told_to_the_kernels_that_can_hear_it() {
 fn one_idle_process_is_paged_out_and_comes_back_whole() {
     let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
-    let folder = Folder::make("plimsoll-test-pageout");
-    let mut holder = Holder::start(&folder, &["64"]);
+    let folder = Cgroup::of("pageout").unwrap();
+    let mut holder = holder(&folder, &["64"]);
     let mut root = ProcRoot::open(Path::new("/proc")).unwrap();
     let order = PageOutOrder { bytes: Bytes(512 * MIB), budget: LONG };
-    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    let done = root.page_out(&pidfd(&holder), &order).unwrap();
     println!("{done:?}");
     assert_eq!((done.end, done.refused), (PageOutEnd::Whole, 0));
     let pages = 56 * MIB / page_size().bytes().0;
@@ -211,9 +153,9 @@ fn one_idle_process_is_paged_out_and_comes_back_whole() {
     assert!(after.swapped.0 - before.swapped.0 >= pages, "{done:?}");
     // Its stack, and little else: the heap of Python alone has more.
     assert!(after.anonymous.0 <= 3 * MIB / page_size().bytes().0, "{done:?}");
-    assert_eq!(holder.sum(), sum_of(64));
+    assert_eq!(sum(&mut holder), sum_of(64));
     let order = PageOutOrder { bytes: Bytes(16 * MIB), budget: LONG };
-    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    let done = root.page_out(&pidfd(&holder), &order).unwrap();
     assert_eq!((done.end, done.advised), (PageOutEnd::Bytes, Bytes(16 * MIB)));
 }
 
@@ -221,11 +163,11 @@ fn one_idle_process_is_paged_out_and_comes_back_whole() {
 fn memory_that_is_locked_stays_and_the_rest_is_paged_out() {
     let Some(_) = guest::disk() else { return };
     let _swap = Swap::compressed(256);
-    let folder = Folder::make("plimsoll-test-locked");
-    let holder = Holder::start(&folder, &["40", "locked"]);
+    let folder = Cgroup::of("locked").unwrap();
+    let holder = holder(&folder, &["40", "locked"]);
     let mut root = ProcRoot::open(Path::new("/proc")).unwrap();
     let order = PageOutOrder { bytes: Bytes(512 * MIB), budget: LONG };
-    let done = root.page_out(&holder.pidfd(), &order).unwrap();
+    let done = root.page_out(&pidfd(&holder), &order).unwrap();
     println!("{done:?}");
     assert_eq!((done.end, done.refused), (PageOutEnd::Whole, 1));
     let after = done.after.known().unwrap();
@@ -238,12 +180,13 @@ fn memory_that_is_locked_stays_and_the_rest_is_paged_out() {
 fn the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it() {
     let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
-    let outer = Folder::make("plimsoll-test-group");
-    let other = outer.inner("other");
-    let middle = outer.inner("middle");
-    let innermost = middle.inner("innermost");
+    let outer = Cgroup::of("group").unwrap();
+    outer.allow_limits_within();
+    let (other, middle) = (outer.within("other"), outer.within("middle"));
+    middle.allow_limits_within();
+    let innermost = middle.within("innermost");
     let cgroup = innermost.open(&root);
-    let group = |domain: Option<&Cgroup>| root.oom_group_of(&cgroup, domain).unwrap().map(|found| found.id());
+    let group = |domain: Option<&Opened>| root.oom_group_of(&cgroup, domain).unwrap().map(|found| found.id());
     assert_eq!(group(None), None);
     innermost.set("memory.oom.group", "1");
     assert_eq!(group(None), Some(cgroup.id()));
@@ -252,30 +195,22 @@ fn the_group_that_the_kernel_would_take_is_found_and_the_kernel_takes_it() {
     assert_eq!(group(Some(&middle.open(&root))), Some(cgroup.id()));
     assert_eq!(group(Some(&other.open(&root))), None);
     // The outer one is out of memory: the bystander in it goes, too.
-    let mut bystander = Holder::start(&other, &["8"]);
-    let mut hog = Holder::start(&innermost, &["24"]);
+    let mut bystander = holder(&other, &["8"]);
+    let mut hog = holder(&innermost, &["24"]);
     outer.set("memory.max", "48M");
-    let mut second = Command::new("sh")
-        .args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\""])
-        .args([innermost.0.to_str().unwrap(), HOLDER, "64"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    second.wait().unwrap();
-    until("the hog is dead", SOON, || hog.0.try_wait().unwrap());
-    until("the bystander is dead", SOON, || bystander.0.try_wait().unwrap());
-    let events = fs::read_to_string(outer.0.join("memory.events")).unwrap();
-    assert!(events.contains("oom_group_kill 1"), "{events}");
+    run(&innermost, HOLDER, &["64"]).end_within(LONG);
+    hog.end();
+    bystander.end();
+    assert_eq!(exact::number(outer.folder().join("memory.events"), "oom_group_kill"), 1);
 }
 
 #[test]
 fn a_killed_cgroup_gives_its_memory_back_through_the_held_ones() {
     let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
-    let folder = Folder::make("plimsoll-test-kill");
-    let large = Holder::start(&folder, &["64"]);
-    let _small = Holder::start(&folder, &["8"]);
+    let folder = Cgroup::of("kill").unwrap();
+    let large = holder(&folder, &["64"]);
+    let _small = holder(&folder, &["8"]);
     let cgroup = folder.open(&root);
     let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();
     let orders = KillOrders { reaper: None, hold: 1, patience: LONG, dry_run: false };
@@ -283,23 +218,20 @@ fn a_killed_cgroup_gives_its_memory_back_through_the_held_ones() {
     assert_eq!((killed.processes, killed.means), (2, KillMeans::Whole));
     assert_eq!(killed.largest.len(), 1);
     let held = &killed.largest[0].pidfd;
-    assert_eq!(held.pid(), Pid(large.0.id()));
+    assert_eq!(held.pid(), Pid(large.pid()));
     let reaped = held.reap();
     assert!(matches!(reaped, Reap::Reaped | Reap::AlreadyGone | Reap::StillMapped), "{reaped:?}");
-    until("it is empty", SOON, || {
-        let events = fs::read_to_string(folder.0.join("cgroup.events")).unwrap();
-        events.contains("populated 0").then_some(())
-    });
-    until("its memory is back", SOON, || (folder.number("memory.current") < 8 * MIB).then_some(()));
+    wait_for("it is empty", || exact::number(folder.folder().join("cgroup.events"), "populated") == 0);
+    wait_for("its memory is back", || folder.number("memory.current") < 8 * MIB);
 }
 
 #[test]
 fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
     let Some(_) = guest::disk() else { return };
     let root = CgroupRoot::open().unwrap();
-    let folder = Folder::make("plimsoll-test-storm");
+    let folder = Cgroup::of("storm").unwrap();
     folder.set("pids.max", "64");
-    let spared = Holder::start(&folder, &["1"]);
+    let spared = holder(&folder, &["1"]);
     // Each forks as soon as it runs, and exits when it has; those that cannot fork try again. It ends by itself.
     let storm = "import os, signal, sys\n\
         signal.alarm(200)\n\
@@ -313,17 +245,10 @@ fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
         \x20       os._exit(0)\n\
         print('ready', flush=True)\n\
         signal.pause()\n";
-    let script = "echo $$ >\"$0/cgroup.procs\" && exec python3 -c \"$@\"";
-    let mut first = Command::new("sh")
-        .args(["-c", script, folder.0.to_str().unwrap(), storm])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(first.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    let mut first = run(&folder, storm, &[]);
+    first.stage("ready");
     let cgroup = folder.open(&root);
-    let spare = [Pid(spared.0.id())];
+    let spare = [Pid(spared.pid())];
     let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();
     let patience = Duration::from_secs(10) * slowness();
     let orders = KillOrders { reaper: None, hold: 0, patience, dry_run: false };
@@ -331,8 +256,8 @@ fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
     let killed = Killer::new().kill(&cgroup, &mut proc, &orders, &mut spares).unwrap();
     println!("{killed:?}");
     assert!(matches!(killed.means, KillMeans::Each { emptied: true, .. }), "{killed:?}");
-    assert!(!spared.pidfd().has_exited().unwrap());
-    let listed = fs::read_to_string(folder.0.join("cgroup.procs")).unwrap();
-    assert_eq!(listed.trim(), spared.0.id().to_string());
-    first.wait().unwrap();
+    assert!(!pidfd(&spared).has_exited().unwrap());
+    let listed = fs::read_to_string(folder.processes()).unwrap();
+    assert_eq!(listed.trim(), spared.pid().to_string());
+    first.end();
 }

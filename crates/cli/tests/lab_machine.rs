@@ -15,10 +15,10 @@ use std::{
     process::Command,
 };
 use support::{
-    ALICE, SOON, World,
+    ALICE, World,
     guest::{self, command},
     program::Program,
-    until,
+    wait_for,
 };
 
 /// A `/proc/meminfo` that tells what the test wants, for the whole guest; and nothing waits in the lists of single CPUs, which
@@ -78,7 +78,7 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let config = format!("[machine]\nnotice = false\nreclaim = false\n{protect}");
     fs::write(world.path("plimsoll.toml"), config).unwrap();
     world.signal(rustix::process::Signal::HUP);
-    until("it is reloaded", SOON, || world.log().contains("configuration reloaded").then_some(()));
+    wait_for("it is reloaded", || world.log().contains("configuration reloaded"));
     let holder = |mebibytes| {
         let mut program = world.python(ALICE, HOLDS);
         has(&mut program, mebibytes);
@@ -87,9 +87,9 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let _spare = holder(8);
     let (mut first, mut second, mut third) = (holder(160), holder(100), holder(60));
     meminfo.is(Memory { available_mib: 165, ..PLENTY });
-    until("the list comes from the programs", SOON, || {
+    wait_for("the list comes from the programs", || {
         let selection = selection(&world);
-        (selection["from"] == "programs" && !selection["ready_ns"].is_null()).then_some(())
+        selection["from"] == "programs" && !selection["ready_ns"].is_null()
     });
     // One shrinks, which nobody notes before the next list; one grows, which is noted.
     has(&mut second, 1);

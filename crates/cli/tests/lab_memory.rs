@@ -3,12 +3,13 @@
 
 mod support;
 
-use std::fs;
 use support::{
-    ALICE, BOB, CAROL, SOON, World, exact,
-    guest::{self, Cgroup, Swap},
+    ALICE, BOB, CAROL, SOON, World,
+    cgroup::Cgroup,
+    exact,
+    guest::{self, Swap},
     program::Program,
-    until,
+    until, wait_for,
 };
 
 /// Takes 40 MiB; pushes them out, takes them in again, and takes 40 more, as it is told.
@@ -28,18 +29,16 @@ const SWAPPED: &str = "private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS\n\
 
 /// Pages of a process that are in swap.
 fn swapped_pages(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:")).unwrap();
-    exact::pages_of_kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+    exact::status(pid).unwrap().swap.unwrap().0 / exact::page_bytes()
 }
 
 /// Pushes a program's memory out until most of it is in swap.
 fn push_out(program: &mut Program) {
     let pid = program.pid();
-    until("it is swapped out", SOON, || {
+    wait_for("it is swapped out", || {
         program.tell("out");
         program.stage("done");
-        (swapped_pages(pid) > exact::pages_of_kib(30 << 10)).then_some(())
+        swapped_pages(pid) > exact::pages_of_kib(30 << 10)
     });
 }
 
@@ -102,14 +101,15 @@ fn pages_in_swap_stay_charged_and_the_line_holds_with_them() {
     program.killed();
     let incidents = world.incidents(1);
     assert_eq!((incidents.len(), &incidents[0]["action"]), (1, &"kill".into()), "{incidents:?}");
-    until("nothing is left", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("nothing is left", || world.usage_pages(ALICE) == 0);
 }
 
 #[test]
 fn the_line_acts_before_the_memory_max_of_the_victim_s_cgroup() {
     let Some(_) = guest::disk() else { return };
     let world = world!();
-    let cgroup = Cgroup::with_memory_max("plimsoll-test-wide", "256M");
+    let cgroup = Cgroup::of("wide").unwrap();
+    cgroup.limit("256M");
     world.limit(ALICE, "64M", &[]);
     let mut program = world.python(ALICE, SWAPPED);
     program.stage("touched");
@@ -125,7 +125,8 @@ fn the_line_acts_before_the_memory_max_of_the_victim_s_cgroup() {
 fn whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kernel_s() {
     let Some(_) = guest::disk() else { return };
     let world = world!();
-    let cgroup = Cgroup::with_memory_max("plimsoll-test-narrow", "24M");
+    let cgroup = Cgroup::of("narrow").unwrap();
+    cgroup.limit("24M");
     world.limit(ALICE, "256M", &[]);
     let mut program = world.python(ALICE, SWAPPED);
     program.stage("touched");
@@ -134,7 +135,7 @@ fn whom_the_kernel_takes_at_memory_max_leaves_no_charge_and_is_told_as_the_kerne
     program.tell("more");
     program.killed();
     assert_eq!(cgroup.oom_kills(), 1);
-    until("nothing is left", SOON, || (world.usage_pages(ALICE) == 0).then_some(()));
+    wait_for("nothing is left", || world.usage_pages(ALICE) == 0);
     let told = world.incidents(1);
     assert_eq!(
         (told.len(), &told[0]["guard"], &told[0]["origin"]["scope"]),
@@ -165,8 +166,7 @@ fn the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it() {
     hog.tell("");
     hog.end_within(SOON * 3);
     hog.killed();
-    let kills = fs::read_to_string("/proc/vmstat").unwrap();
-    assert!(kills.lines().any(|line| line.starts_with("oom_kill ") && !line.ends_with(" 0")), "{kills}");
+    assert_ne!(exact::number("/proc/vmstat", "oom_kill"), 0);
     assert_eq!((world.daemon_pid(), world.status()["daemon"].clone()), (daemon, true.into()));
     assert!(small.runs());
     let told = until("the kernel's kill is told", SOON, || {

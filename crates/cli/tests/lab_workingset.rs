@@ -18,10 +18,12 @@ use std::{
 };
 use support::{
     ALICE, CAROL, SOON, World,
+    cgroup::Cgroup,
     disk::{Disk, KEEPER, OF_ALL, READER, cached_bytes, page_bytes, scanner},
-    guest::{self, Cgroup, Swap},
+    exact,
+    guest::{self, Swap},
     program::Program,
-    until,
+    until, wait_for,
 };
 
 const CONFIG: &str = "[workingset]\nworkingset_protection = 1\n";
@@ -46,9 +48,7 @@ const A_WHILE: Duration = Duration::from_secs(20);
 
 /// A number of `/proc/meminfo`, in KiB.
 fn meminfo_kib(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
+    exact::number("/proc/meminfo", name)
 }
 
 /// Likewise, in MiB.
@@ -57,8 +57,7 @@ fn meminfo_mib(name: &str) -> u64 {
 }
 
 fn kernel_kills() -> u64 {
-    let text = fs::read_to_string("/proc/vmstat").unwrap();
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+    exact::number("/proc/vmstat", "oom_kill")
 }
 
 /// A setting of the kernel, put back when dropped.
@@ -101,10 +100,10 @@ impl Drop for Setting {
 
 fn protected() -> Option<World> {
     let world = World::start(CONFIG, &[])?;
-    until("the working set is protected", SOON, || {
+    wait_for("the working set is protected", || {
         let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
         assert!(!state.starts_with("off: "), "{state}");
-        (state == "on").then_some(())
+        state == "on"
     });
     Some(world)
 }
@@ -287,8 +286,8 @@ impl Slices {
         let (stream_mib, stream_room_mib) = (floor_mib * 25 / 12, floor_mib * 25 / 16);
         let stream = disk.cold("stream", (stream_mib << 20) / page_bytes() as u64);
         let [user, system] = SWAP_MAX.map(|(name, swap_max)| {
-            let cgroup = Cgroup::with_memory_max(name, "max");
-            fs::write(format!("/sys/fs/cgroup/{name}/memory.swap.max"), swap_max).unwrap();
+            let cgroup = Cgroup::named(name).unwrap();
+            cgroup.set("memory.swap.max", swap_max);
             cgroup
         });
         let swap = Swap::compressed(u32::try_from(total_mib).unwrap());
@@ -346,7 +345,7 @@ fn the_floor_of_anonymous_memory_holds(lru: &str) {
         [("clean_min_ratio=0", if lru == "y" { "1000" } else { "0" }), ("clean_min_ratio=15", "0")]
     {
         slices.world.ok(&["protect", "set", ratio]);
-        until("min_ttl_ms is as it should be", SOON, || (knobs()[2] == kept).then_some(()));
+        wait_for("min_ttl_ms is as it should be", || knobs()[2] == kept);
     }
     let mut hog = slices.world.python(CAROL, HOG);
     hog.stage("ready");
@@ -499,8 +498,8 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
     assert!(less < whole && locked <= less, "{locked} of {less}, {whole}");
     assert!(locked + (2 << 20) >= less.min(stage.used_bytes()), "{locked} of {less}, {whole}");
     assert!(cached_bytes(&stage.used) >= locked);
-    until("the kernel has no more locked", SOON, || {
-        (meminfo_kib("Mlocked") <= others_kib + (locked >> 10) + 1024).then_some(())
+    wait_for("the kernel has no more locked", || {
+        meminfo_kib("Mlocked") <= others_kib + (locked >> 10) + 1024
     });
     drop(taken);
     assert_eq!((meminfo_kib("MemTotal"), stage.budget_of_all_memory()), (total_kib, whole));

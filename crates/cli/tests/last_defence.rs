@@ -6,7 +6,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs;
-use support::{SOON, World, program::Program, until};
+use support::{SOON, World, program::Program, until, wait_for};
 
 /// One user of these tests.
 const DORA: u32 = 60_140;
@@ -50,7 +50,7 @@ fn raised(program: &Program) -> i32 {
 
 #[track_caller]
 fn put_back(program: &Program) {
-    until("the process is put back", SOON, || (adjustment(program) == own()).then_some(()));
+    wait_for("the process is put back", || adjustment(program) == own());
 }
 
 fn said(world: &World) -> String {
@@ -66,10 +66,10 @@ fn the_largest_process_of_a_near_account_is_raised_and_put_back_when_it_is_far()
     let mut large = holder(&world, DORA, 70);
     raised(&large);
     assert_eq!(adjustment(&small), own());
-    until("status tells", SOON, || said(&world).contains("1 process is raised").then_some(()));
+    wait_for("status tells", || said(&world).contains("1 process is raised"));
     free(&mut large);
     put_back(&large);
-    until("status tells", SOON, || said(&world).contains("nobody is raised").then_some(()));
+    wait_for("status tells", || said(&world).contains("nobody is raised"));
 }
 
 /// Who becomes the largest takes the place of who was.
@@ -108,9 +108,9 @@ fn what_somebody_changed_meanwhile_is_left_as_it_is() {
     let theirs = raised(&large) + 77;
     fs::write(format!("/proc/{}/oom_score_adj", large.pid()), theirs.to_string()).unwrap();
     // Two looks later it is still theirs.
-    until("the daemon has looked again", SOON, || {
+    wait_for("the daemon has looked again", || {
         world.account(DORA).unwrap();
-        (world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 10).then_some(())
+        world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 10
     });
     assert_eq!(adjustment(&large), theirs);
     free(&mut large);
@@ -151,8 +151,8 @@ fn the_next_daemon_goes_on_where_the_account_is_still_near() {
     let set = raised(&large);
     world.end_daemon(Signal::KILL);
     world.launch();
-    until("it is raised again, by as much", SOON, || {
-        (adjustment(&large) == set && said(&world).contains("1 process is raised")).then_some(())
+    wait_for("it is raised again, by as much", || {
+        adjustment(&large) == set && said(&world).contains("1 process is raised")
     });
     free(&mut large);
     put_back(&large);
@@ -181,8 +181,8 @@ fn what_is_switched_off_is_not_done_and_status_says_so() {
         let near = world.account(DORA)?.get("near")?.as_bool()?;
         near.then_some(())
     });
-    until("the daemon has looked at it", SOON, || {
-        (world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 8).then_some(())
+    wait_for("the daemon has looked at it", || {
+        world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 8
     });
     assert_eq!(adjustment(&large), own());
     assert!(said(&world).starts_with("off: "), "{}", said(&world));

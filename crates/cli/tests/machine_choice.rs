@@ -10,9 +10,8 @@ use cell::{ALICE, Cell, DIRE, Memory, PLENTY, SHORT, assert_incident, inside};
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 use support::{
-    SOON,
     program::{Program, workloads},
-    until,
+    wait_for,
 };
 
 impl Cell {
@@ -159,7 +158,7 @@ fn a_job_that_a_rule_takes_as_a_tree_goes_whole_and_what_it_was_started_from_sta
     let victims: Vec<u64> =
         incident["victims"].as_array().unwrap().iter().map(|one| one["pid"].as_u64().unwrap()).collect();
     assert!(victims.contains(&shell) && victims.len() == 3, "{incident}");
-    until("the job is gone", SOON, || (!job.runs()).then_some(()));
+    wait_for("the job is gone", || !job.runs());
     assert!(server.runs());
 }
 
@@ -214,10 +213,10 @@ fn rules_are_read_again_at_a_reload_and_a_bad_one_changes_nothing() {
     let (_tab, tab) = cell.chill("tab-7", 20, 0);
     fs::write(&config, format!("{QUIET}[[rules]]\neffect = \"never\"\ncomm = \"tab-*\"\n")).unwrap();
     cell.reload();
-    until("the bad rule is told", SOON, || cell.log().contains("never' needs exe").then_some(()));
+    wait_for("the bad rule is told", || cell.log().contains("never' needs exe"));
     fs::write(&config, format!("{QUIET}[[rules]]\neffect = \"prefer\"\ncomm = \"tab-*\"\n")).unwrap();
     cell.reload();
-    until("it is reloaded", SOON, || cell.log().contains("configuration reloaded").then_some(()));
+    wait_for("it is reloaded", || cell.log().contains("configuration reloaded"));
     cell.is(DIRE);
     assert_eq!(cell.victim(), tab);
     cell.is(PLENTY);

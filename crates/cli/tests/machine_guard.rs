@@ -15,7 +15,7 @@ use std::{
 use support::{
     SOON,
     program::{Program, workloads},
-    until,
+    until, wait_for,
 };
 
 #[test]
@@ -119,7 +119,7 @@ fn what_meminfo_does_not_tell_is_said_and_ends_nobody() {
         (String::new(), "meminfo"),
     ] {
         cell.tells(&meminfo);
-        until(&format!("'{told}' is said to be missing"), SOON, || cell.log().contains(told).then_some(()));
+        wait_for(&format!("'{told}' is said to be missing"), || cell.log().contains(told));
         cell.assert_quiet(0, Duration::from_millis(1200));
     }
     assert!(process.runs());

@@ -19,7 +19,7 @@ use support::{
     SOON,
     cgroup::Cgroup,
     program::{PYTHON, Program, workloads},
-    until,
+    until, wait_for,
 };
 
 const QUIET: &str = "[machine]\nnotice = false\n";
@@ -48,9 +48,7 @@ impl Family {
 
     #[track_caller]
     fn assert_left(&self, expected: &[&str]) {
-        until(&format!("only {expected:?} are left of {:?}", self.members), SOON, || {
-            (self.living() == expected).then_some(())
-        });
+        wait_for(&format!("only {expected:?} are left of {:?}", self.members), || self.living() == expected);
         // And they stay.
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(self.living(), expected);
@@ -180,7 +178,7 @@ fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_liv
     cell.is(PLENTY);
     assert_eq!(family.named(&incident), ["ld"], "the others are the cgroup's");
     family.assert_left(&["pane", "tmux", "vim"]);
-    until("it is told", SOON, || cell.log().contains("processes of cgroup").then_some(()));
+    wait_for("it is told", || cell.log().contains("processes of cgroup"));
 }
 
 #[test]
@@ -191,8 +189,8 @@ fn whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes() {
     let cell = cell!(&config, DRY);
     let family = cell.tmux(Some(&folder), true);
     cell.is_dire_once();
-    until("a dry run tells it", SOON, || {
-        cell.log().contains("dry run: would have killed 5 processes of cgroup").then_some(())
+    wait_for("a dry run tells it", || {
+        cell.log().contains("dry run: would have killed 5 processes of cgroup")
     });
     family.assert_left(&["cc1", "ld", "make", "pane", "tmux", "vim"]);
     drop((family, cell));
@@ -202,7 +200,7 @@ fn whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes() {
     cell.incidents(1);
     cell.is(PLENTY);
     family.assert_left(&["tmux"]);
-    until("it is told", SOON, || cell.log().contains("1 of it spared").then_some(()));
+    wait_for("it is told", || cell.log().contains("1 of it spared"));
 }
 
 #[test]
@@ -265,10 +263,10 @@ fn a_command_line_counts_for_the_program_that_it_was_read_of_and_for_none_after_
             victim
         };
         is_near();
-        until("its command line counts", SOON, || {
+        wait_for("its command line counts", || {
             let victim = next_victim(cell.history().len());
             assert!([editor, pid].contains(&victim), "{victim}");
-            (victim == pid).then_some(())
+            victim == pid
         });
         if changes {
             let told = inside(cell.init_pid).args(["kill", "-USR1", &pid.to_string()]).status().unwrap();

@@ -22,7 +22,7 @@ use support::{
     World,
     apart::{apart, etc},
     program::Program,
-    until,
+    until, wait_for,
 };
 
 /// The users of these tests, as many as one needs.
@@ -147,15 +147,10 @@ fn sleepers(world: &World) -> Program {
 
 /// What a process holds; 0 where it has nothing any more, or SIGKILL waits for it.
 fn living_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let is_killed = |name| {
-        field(name).and_then(|set| u64::from_str_radix(set, 16).ok()).is_none_or(|set| set & 1 << 8 != 0)
+    let Some(status) = support::exact::status(pid).filter(|status| !status.kill_is_pending()) else {
+        return 0;
     };
-    let kib = |name| field(name)?.strip_suffix(" kB")?.parse::<u64>().ok();
-    let held =
-        kib("RssAnon:").zip(kib("VmSwap:")).map_or(0, |(resident, swapped)| (resident + swapped) << 10);
-    if is_killed("SigPnd:") || is_killed("ShdPnd:") { 0 } else { held }
+    status.rss_anonymous.zip(status.swap).map_or(0, |(resident, swapped)| resident.0 + swapped.0)
 }
 
 /// The most that was ever in force for Alice, past the daemon; `u64::MAX` for no line.
@@ -246,8 +241,8 @@ fn users_who_fill_the_table_of_accounts_keep_no_line_of_the_administrators_out()
             Program::of(command)
         })
         .collect();
-    until("all of them run", support::SOON, || {
-        MANY.into_iter().all(|user| !support::exact::processes_of(user).is_empty()).then_some(())
+    wait_for("all of them run", || {
+        MANY.into_iter().all(|user| !support::exact::processes_of(user).is_empty())
     });
     world.ok(&["limit", "set", "default", "64M"]);
     for user in MANY {

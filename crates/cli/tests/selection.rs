@@ -12,7 +12,10 @@ use plimsoll_sys::{
     bpf::{Grown, Measured, Selector},
     process::{PidFd, ProcRoot, Process, possible_cpus, tick_ns},
 };
-use plimsoll_wire::task::{CountErrors, TaskFacts};
+use plimsoll_wire::{
+    task::{CountErrors, TaskFacts},
+    text::ProcessState,
+};
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
@@ -20,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command},
 };
-use support::{SOON, exact, fewer, guest, program::Program, until};
+use support::{SOON, exact, fewer, guest, program::Program, until, wait_for};
 
 const USER: u32 = 60_200;
 const OTHER: u32 = 60_201;
@@ -109,8 +112,7 @@ struct Zombie(Child);
 impl Zombie {
     fn new() -> Self {
         let child = Command::new("true").spawn().unwrap();
-        let stat = format!("/proc/{}/stat", child.id());
-        until("it ends", SOON, || fs::read_to_string(&stat).unwrap().contains(") Z ").then_some(()));
+        wait_for("it ends", || exact::state(child.id()) == Some(ProcessState::Zombie));
         Self(child)
     }
 }
@@ -132,7 +134,7 @@ fn assert_same(swept: &TaskFacts, shown: &Process) {
     assert_eq!((swept.threads as u64, swept.comm), (shown.threads, shown.comm), "{swept:?} {shown:?}");
     let adj = fs::read_to_string(format!("/proc/{}/oom_score_adj", shown.pid)).unwrap();
     assert_eq!(swept.oom_score_adj, adj.trim().parse::<i32>().unwrap(), "{swept:?}");
-    assert_eq!(swept.leader_exited, shown.state == plimsoll_wire::text::ProcessState::Zombie, "{shown:?}");
+    assert_eq!(swept.leader_exited, shown.state == ProcessState::Zombie, "{shown:?}");
 }
 
 #[test]
@@ -221,8 +223,7 @@ fn a_vfork_child_is_told_from_a_process_of_its_own_and_its_parent_can_be_killed(
         selection.sweep().into_values().find(|facts| facts.parent == Pid(parent.pid()) && facts.vfork_child)
     });
     let held = PidFd::open(child.pid).unwrap();
-    let stat = format!("/proc/{}/stat", parent.pid());
-    until("the parent waits", SOON, || fs::read_to_string(&stat).unwrap().contains(") D ").then_some(()));
+    wait_for("the parent waits", || exact::state(parent.pid()) == Some(ProcessState::Uninterruptible));
     let waiting = selection.facts(parent.pid());
     assert_eq!(waiting.mm, child.mm);
     assert!(!waiting.vfork_child && !waiting.uninterruptible, "{waiting:?}");
@@ -275,9 +276,7 @@ hear()
 
 /// Shared pages of a process that nobody shares them with, and pages that are its own, as its page tables have them.
 fn rollup_pages(pid: u32, field: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    exact::pages_of_kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+    exact::pages_of_kib(exact::number(format!("/proc/{pid}/smaps_rollup"), field))
 }
 
 #[test]
@@ -290,9 +289,9 @@ fn exact_counts_are_those_of_the_page_tables_whichever_cpus_touched_the_pages() 
         let stage = toucher.line();
         let facts = selection.exactly(pid);
         assert_eq!(facts.errors, CountErrors::default(), "{facts:?}");
-        assert_eq!(facts.anonymous.0, rollup_pages(pid, "Anonymous:"), "{facts:?}");
-        assert_eq!(facts.swapped.0, rollup_pages(pid, "Swap:"), "{facts:?}");
-        assert_eq!(facts.shared.0, rollup_pages(pid, "Pss_Shmem:"), "{facts:?}");
+        assert_eq!(facts.anonymous.0, rollup_pages(pid, "Anonymous"), "{facts:?}");
+        assert_eq!(facts.swapped.0, rollup_pages(pid, "Swap"), "{facts:?}");
+        assert_eq!(facts.shared.0, rollup_pages(pid, "Pss_Shmem"), "{facts:?}");
         assert_eq!(facts.uid, Uid(USER));
         toucher.tell("on");
         if stage == "freed" {

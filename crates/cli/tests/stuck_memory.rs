@@ -7,6 +7,7 @@
 
 mod support;
 
+use plimsoll_wire::text::ProcessState;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{
@@ -15,7 +16,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use support::{SOON, World, exact, program::Program, slowness, until};
+use support::{SOON, World, exact, program::Program, slowness, until, wait_for};
 
 /// Users of no other suite.
 const ALICE: u32 = 60_170;
@@ -98,9 +99,8 @@ impl Stuck {
         let pid = program.stage("sticks").parse().unwrap();
         self.waiting.push(program);
         assert_eq!(self.server.line(), "stuck");
-        until("it sleeps with its address space held", SOON, || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            stat.contains(") D ").then_some(())
+        wait_for("it sleeps with its address space held", || {
+            exact::state(pid) == Some(ProcessState::Uninterruptible)
         });
         let read =
             Command::new("timeout").args(["0.2", "cat", &format!("/proc/{pid}/cmdline")]).output().unwrap();
@@ -230,10 +230,10 @@ impl Freezer {
         fs::create_dir(&folder).unwrap();
         let freezer = Self { folder };
         fs::write(freezer.folder.join("cgroup.procs"), pid.to_string()).unwrap();
-        until("it is frozen", SOON, || {
+        wait_for("it is frozen", || {
             fs::write(freezer.folder.join("freezer.state"), "FROZEN").unwrap();
             let state = fs::read_to_string(freezer.folder.join("freezer.state")).unwrap();
-            (state.trim() == "FROZEN").then_some(())
+            state.trim() == "FROZEN"
         });
         Some(freezer)
     }
@@ -301,12 +301,8 @@ fn victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped() {
     let before = threads(&world, "reaper");
     let hers: Vec<u32> = (0..MORE_THAN_THREADS).map(|_| stuck.stick(&world, ALICE, LARGE)).collect();
     world.limit(ALICE, "16M", &["--now"]);
-    until("all of hers were killed", SOON, || {
-        let is_killed = |pid: &u32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-            status.lines().any(|line| line.starts_with("ShdPnd:") && line.ends_with("100"))
-        };
-        hers.iter().all(is_killed).then_some(())
+    wait_for("all of hers were killed", || {
+        hers.iter().all(|pid| exact::status(*pid).unwrap().kill_is_pending())
     });
     let (beside, line) = reap_his(&world, &stuck);
     println!("his victim: {alone:?} alone, {beside:?} beside {MORE_THAN_THREADS} of hers: {line}");
@@ -338,14 +334,12 @@ fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
     let before = threads(&world, "reaper");
     let hers = stuck.stick(&world, ALICE, LARGE);
     world.limit(ALICE, "16M", &["--now"]);
-    until("one is left to it", SOON, || (threads(&world, "reaper") > before).then_some(()));
+    wait_for("one is left to it", || threads(&world, "reaper") > before);
     told(&world, hers);
     stuck.server.stop();
-    until("it has ended", SOON, || (threads(&world, "reaper") == before).then_some(()));
-    until("her victim is gone", SOON, || {
-        let state = fs::read_to_string(format!("/proc/{hers}/stat")).unwrap_or_default();
-        (state.is_empty() || state.contains(") Z ")).then_some(())
-    });
+    wait_for("it has ended", || threads(&world, "reaper") == before);
+    let is_gone = || exact::state(hers).is_none_or(|state| state == ProcessState::Zombie);
+    wait_for("her victim is gone", is_gone);
     // The next one's memory is freed as ever.
     let mut next =
         stuck.python(&world, ALICE, "os.nice(19)\nsay('is', os.getpid()); hear()\nmore = fill(64)\n");

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use support::{SOON, World, program::Program, until};
+use support::{World, program::Program, wait_for};
 
 /// Who allocates.
 const USER: u32 = 60_300;
@@ -87,7 +87,7 @@ fn reserved(world: &World) -> u64 {
 
 #[track_caller]
 fn nothing_reserved(world: &World) {
-    until("nothing is reserved", SOON, || (reserved(world) == 0).then_some(()));
+    wait_for("nothing is reserved", || reserved(world) == 0);
 }
 
 #[track_caller]

@@ -8,7 +8,7 @@ use plimsoll_sys::bpf::AccountFacts;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use support::{SOON, World, program::Program, until};
+use support::{SOON, World, program::Program, until, wait_for};
 
 /// Who asks for memory.
 const USER: u32 = 60_200;
@@ -72,7 +72,7 @@ fn reserved(world: &World, user: u32) -> u64 {
 
 #[track_caller]
 fn nothing_reserved(world: &World, user: u32) {
-    until("nothing is reserved", SOON, || (reserved(world, user) == 0).then_some(()));
+    wait_for("nothing is reserved", || reserved(world, user) == 0);
 }
 
 fn refusals(world: &World) -> Vec<Value> {
@@ -250,7 +250,7 @@ fn a_daemon_that_is_killed_loses_no_reservation_and_leaves_none() {
     assert_eq!(reserved(&world, USER), 16 * MIB);
     clients[0].tell("");
     assert_eq!((clients[0].line(), clients[0].line()), ("130".to_owned(), "settled".to_owned()));
-    until("the first one's is settled", SOON, || (reserved(&world, USER) == 8 * MIB).then_some(()));
+    wait_for("the first one's is settled", || reserved(&world, USER) == 8 * MIB);
     // The one that does not come back has ten seconds.
     until("the last one's is settled", Duration::from_secs(15), || {
         (reserved(&world, USER) == 0).then_some(())
@@ -436,5 +436,5 @@ fn a_stopped_daemon_takes_its_socket_with_it() {
     assert!(world.path("tmalloc.sock").exists());
     world.launch();
     // It loads its programs once the daemon answers.
-    until("tmalloc is on", SOON, || (world.status()["guards"]["tmalloc"]["state"] == "on").then_some(()));
+    wait_for("tmalloc is on", || world.status()["guards"]["tmalloc"]["state"] == "on");
 }

@@ -18,7 +18,7 @@ use std::{
 use support::{
     SOON, World,
     apart::{apart, bind, etc},
-    until,
+    until, wait_for,
 };
 use tempfile::TempDir;
 
@@ -68,9 +68,7 @@ impl Place {
     fn reload(&self) {
         let before = self.world.log().matches("configuration").count();
         self.world.signal(Signal::HUP);
-        until("the reload is done", SOON, || {
-            (self.world.log().matches("configuration").count() > before).then_some(())
-        });
+        wait_for("the reload is done", || self.world.log().matches("configuration").count() > before);
     }
 
     /// The hard limit of a user in MiB and what it was drawn for.
@@ -154,9 +152,7 @@ fn a_users_line_comes_before_the_groups_and_the_groups_before_default() {
         assert_eq!(place.line(ANN), line(48, "group:60125"));
         place.assert_held(ANN);
         place.world.ok(&["limit", "clear", "@plim-crew"]);
-        until("Ann is under default again", SOON, || {
-            (place.line(ANN) == line(80, "default") && here.runs()).then_some(())
-        });
+        wait_for("Ann is under default again", || place.line(ANN) == line(80, "default") && here.runs());
         assert_eq!(place.line(BEN), line(80, "default"));
         place.assert_held(ANN);
     });
@@ -270,7 +266,7 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
         place.block();
         let before = place.world.log().lines().count();
         place.world.signal(Signal::HUP);
-        until("the name services are asked", SOON, || is_asking(place.world.daemon_pid()).then_some(()));
+        wait_for("the name services are asked", || is_asking(place.world.daemon_pid()));
         let start = Instant::now();
         crosser.tell("go");
         sleeper.killed();
@@ -283,11 +279,11 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
         place.world.limit(DAN, "32M", &[]);
         let took = start.elapsed();
         assert!(took < Duration::from_secs(3), "{took:?}");
-        until("it is said that they do not answer", SOON, || {
+        wait_for("it is said that they do not answer", || {
             let log = place.world.log();
-            log.lines().skip(before).any(|line| line.contains("did not answer within 3 s")).then_some(())
+            log.lines().skip(before).any(|line| line.contains("did not answer within 3 s"))
         });
-        until("the child is gone", SOON, || (!is_asking(place.world.daemon_pid())).then_some(()));
+        wait_for("the child is gone", || !is_asking(place.world.daemon_pid()));
         place.unblock();
         assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "group:60125"), line(64, "group:60125")));
         assert!(place.world.status()["groups"][0]["doubt"].as_str().unwrap().contains("3 s"));

@@ -10,14 +10,14 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use support::{
     SOON, World,
-    cage::Cage,
+    cgroup::Cgroup,
     disk::{Disk, KEEPER, OF_ONE, READER, cached_bytes, drop_cached, page_bytes, scanner},
     program::Program,
-    until,
+    until, wait_for,
 };
 
 /// Users of these tests.
@@ -30,26 +30,26 @@ const A_WHILE: Duration = Duration::from_secs(60);
 /// Takes as many MiB as it is told, one by one, and says so; no more than 512.
 const HOG: &str = "say('ready')\nmany = min(int(hear()), 512)\nheld = []\nfor _ in range(many): held.append(bytearray(b'x') * (1 << 20))\nsay('alive')\nhear()\n";
 
-/// A world whose working set is protected in a cage.
+/// A world whose working set is protected in a cgroup.
 struct Stage {
     world: World,
-    cage: Cage,
+    cgroup: Cgroup,
     disk: Disk,
 }
 
 impl Stage {
     fn set_up(mebibytes: u32, tunables: &str) -> Option<Self> {
         let disk = Disk::of()?;
-        let cage = Cage::of("set", mebibytes)?;
+        let cgroup = Cgroup::limited("set", mebibytes)?;
         let config =
-            format!("[workingset]\nworkingset_protection = 1\ncgroup = \"{}\"\n{tunables}\n", cage.path());
+            format!("[workingset]\nworkingset_protection = 1\ncgroup = \"{}\"\n{tunables}\n", cgroup.path());
         let world = World::start(&config, &[])?;
-        until("the working set is protected", SOON, || {
+        wait_for("the working set is protected", || {
             let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
             assert!(!state.starts_with("off: "), "{state}");
-            (state == "on").then_some(())
+            state == "on"
         });
-        Some(Self { world, cage, disk })
+        Some(Self { world, cgroup, disk })
     }
 
     /// A file of so many MiB that nobody has read.
@@ -61,7 +61,7 @@ impl Stage {
     fn program(&self, user: u32, script: &str) -> Program {
         let mut program = self.world.python(user, script);
         program.stage("ready");
-        self.cage.take(program.pid());
+        self.cgroup.take(program.pid());
         program
     }
 
@@ -81,17 +81,6 @@ impl Stage {
             read(reader, path);
             (self.locked(path) >= bytes).then_some(())
         });
-    }
-
-    /// How often the kernel's own OOM killer acted in the cage.
-    fn kernel_kills(&self) -> u64 {
-        let (file, key) = if self.cage.is_unified() {
-            ("memory.events", "oom_kill ")
-        } else {
-            ("memory.oom_control", "oom_kill ")
-        };
-        let text = self.cage.get(file);
-        text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().parse().unwrap()
     }
 }
 
@@ -148,7 +137,7 @@ fn the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells() {
     if WorkingSet::open(stage.world.pin()).unwrap().offers().signals_others {
         assert_eq!(one["trigger"], "in-kernel", "{one}");
     }
-    assert_eq!(stage.kernel_kills(), 0);
+    assert_eq!(stage.cgroup.oom_kills(), 0);
     // A quarter of 160 MiB, less what one look of the kernel's takes.
     assert!(cached_bytes(&passing) >= 30 << 20, "{} bytes are left", cached_bytes(&passing));
     let story = stage.world.ok(&["why", &one["id"].to_string()]);
@@ -166,7 +155,7 @@ fn switched_off_it_holds_nothing_any_more_and_says_so() {
     let said = stage.world.ok(&["protect", "set", "workingset_protection=0"]);
     assert!(said.contains("Working-set protection: off"), "{said}");
     assert_eq!(stage.view()["hard"]["locked_bytes"], 0);
-    until("the daemon lets go of it", SOON, || (!is_held(&stage.world, &used)).then_some(()));
+    wait_for("the daemon lets go of it", || !is_held(&stage.world, &used));
     // And on again, with another budget, which is kept.
     stage.world.ok(&["protect", "set", "workingset_protection=1", "clean_min_ratio=30"]);
     stage.have_it_locked(&mut reader, &used);
@@ -181,9 +170,9 @@ fn what_was_set_outlives_the_daemon_and_no_lock_does() {
     stage.world.ok(&["protect", "set", "clean_low_ratio=7"]);
     stage.world.end_daemon(rustix::process::Signal::KILL);
     // What nothing holds any more goes when it is asked to.
-    until("nothing is locked", SOON, || {
+    wait_for("nothing is locked", || {
         drop_cached(&used);
-        (cached_bytes(&used) == 0).then_some(())
+        cached_bytes(&used) == 0
     });
     stage.world.launch();
     assert_eq!(stage.view()["tunables"]["clean_low_ratio"], 7);
@@ -213,7 +202,7 @@ fn the_soft_tier_goes_before_a_program_that_needs_the_memory() {
     let mut needy = stage.program(JON, HOG);
     needy.tell("96");
     needy.stage("alive");
-    assert_eq!(stage.kernel_kills(), 0);
+    assert_eq!(stage.cgroup.oom_kills(), 0);
     assert!(stage.view()["soft_releases"].as_u64().unwrap() >= 1);
 }
 
@@ -233,42 +222,6 @@ fn only_root_changes_tunables_and_only_root_sees_files() {
     assert_eq!(stage.view()["tunables"]["clean_min_ratio"], 25);
 }
 
-/// A cgroup in a cage.
-struct Inner(PathBuf);
-
-impl Inner {
-    fn of(cage: &Cage, name: &str) -> Self {
-        let folder = cage.folder().join(name);
-        fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
-    /// Has it that cgroups in a cage can have limits; on version 2 nobody may be in the cage itself then.
-    fn allow(cage: &Cage) {
-        if cage.is_unified() {
-            cage.set("cgroup.subtree_control", "+memory");
-        }
-    }
-
-    fn take(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-
-    fn remove(&self) {
-        until("the cgroup is empty", SOON, || fs::remove_dir(&self.0).ok());
-    }
-}
-
-impl Drop for Inner {
-    /// Those who were in it end before it: it may take them a moment, also where a test has failed.
-    fn drop(&mut self) {
-        let end = Instant::now() + SOON;
-        while self.0.exists() && fs::remove_dir(&self.0).is_err() && Instant::now() < end {
-            std::thread::yield_now();
-        }
-    }
-}
-
 /// Files that are used and not held for this reason, or not all of each.
 fn barred(view: &Value, reason: &str) -> u64 {
     let all = view["barred"].as_array().unwrap();
@@ -278,10 +231,9 @@ fn barred(view: &Value, reason: &str) -> u64 {
 #[test]
 fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
     let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
-    Inner::allow(&stage.cage);
-    let small = Inner::of(&stage.cage, "small");
-    let limit = if stage.cage.is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
-    fs::write(small.0.join(limit), (32_u64 << 20).to_string()).unwrap();
+    stage.cgroup.allow_limits_within();
+    let small = stage.cgroup.within("small");
+    small.limit(&(32_u64 << 20).to_string());
     let used = stage.file("used", 16);
     let mut reader = stage.world.python(IDA, READER);
     reader.stage("ready");
@@ -290,7 +242,7 @@ fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
         read(&mut reader, &used);
         (barred(&stage.view(), "cgroup-share") == 1).then_some(())
     });
-    // A quarter of 32 MiB less an eighth of that, in whole chunks; of the cage's limit it could be all of the file.
+    // A quarter of 32 MiB less an eighth of that, in whole chunks; of the limit above it could be all of the file.
     until("its share is locked", A_WHILE, || {
         read(&mut reader, &used);
         let locked = stage.locked(&used);
@@ -301,14 +253,14 @@ fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
 #[test]
 fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
     let Some(stage) = Stage::set_up(160, "clean_min_ratio = 25") else { return };
-    Inner::allow(&stage.cage);
+    stage.cgroup.allow_limits_within();
     // Some more: what reclaim takes before it is locked is charged to the last one when it is read again.
-    let (last, removed, more) = (Inner::of(&stage.cage, "last"), CGROUPS_GONE_MAX + 8, 1..=8);
+    let (last, removed, more) = (stage.cgroup.within("last"), CGROUPS_GONE_MAX + 8, 1..=8);
     let mut reader = stage.world.python(IDA, READER);
     reader.stage("ready");
-    let inner: Vec<(Inner, PathBuf)> = (0..removed)
+    let inner: Vec<(Cgroup, PathBuf)> = (0..removed)
         .map(|number| {
-            let inner = Inner::of(&stage.cage, &format!("inner{number}"));
+            let inner = stage.cgroup.within(&format!("inner{number}"));
             let file = stage.disk.cold(&format!("used{number}"), (64 << 10) / page_bytes() as u64);
             inner.take(reader.pid());
             read(&mut reader, &file);

@@ -28,11 +28,11 @@ use std::{
 };
 use support::{
     SOON,
-    cage::Cage,
+    cgroup::Cgroup,
     disk::{Disk, cached_bytes, drop_cached, page_bytes},
-    guest,
+    exact, guest,
     program::{PYTHON, Program},
-    until,
+    until, wait_for,
 };
 
 const USER: u32 = 60_300;
@@ -123,9 +123,9 @@ impl Drop for Programs {
 struct Caged(Child);
 
 impl Caged {
-    fn new(cage: &Cage, command: &str) -> Self {
+    fn new(cgroup: &Cgroup, command: &str) -> Self {
         let caged = Self::free(command);
-        cage.take(caged.0.id());
+        cgroup.take(caged.0.id());
         caged
     }
 
@@ -139,25 +139,25 @@ impl Caged {
     }
 
     /// Takes memory until it is stopped.
-    fn hog(cage: &Cage) -> Self {
-        Self::new(cage, "tail /dev/zero")
+    fn hog(cgroup: &Cgroup) -> Self {
+        Self::new(cgroup, "tail /dev/zero")
     }
 
     /// The same, 256 KiB at a time.
-    fn slow_hog(cage: &Cage) -> Self {
+    fn slow_hog(cgroup: &Cgroup) -> Self {
         let script =
             "import time\nmemory = []\nwhile True:\n  memory.append(b\"x\" * (1 << 18))\n  time.sleep(0.005)";
-        Self::new(cage, &format!("{PYTHON} -c '{script}'"))
+        Self::new(cgroup, &format!("{PYTHON} -c '{script}'"))
     }
 
     /// Reads a file of the disk.
-    fn reader(cage: &Cage, path: &Path) -> Self {
-        Self::new(cage, &format!("cat {}", path.display()))
+    fn reader(cgroup: &Cgroup, path: &Path) -> Self {
+        Self::new(cgroup, &format!("cat {}", path.display()))
     }
 
     /// Does nothing.
-    fn sleeper(cage: &Cage) -> Self {
-        Self::new(cage, "sleep 60")
+    fn sleeper(cgroup: &Cgroup) -> Self {
+        Self::new(cgroup, "sleep 60")
     }
 
     fn go(&mut self) {
@@ -188,29 +188,16 @@ impl Drop for Caged {
     }
 }
 
-fn inode(cage: &Cage) -> u64 {
-    fs::metadata(cage.folder()).unwrap().ino()
-}
-
-/// Times that the kernel's own OOM killer came.
-fn oom_kills(cage: &Cage) -> u64 {
-    let text = ["memory.oom_control", "memory.events"]
-        .iter()
-        .find_map(|name| fs::read_to_string(cage.folder().join(name)).ok())
-        .unwrap();
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-}
-
 const MIB_PAGES: u64 = 256;
 
-/// A floor that any process in the cage is under by the time that its limit is reached.
-fn floor(cage: &Cage, victims: Vec<VictimId>) -> FloorSettings {
+/// A floor that any process in the cgroup is under by the time that its limit is reached.
+fn floor(cgroup: &Cgroup, victims: Vec<VictimId>) -> FloorSettings {
     FloorSettings {
         line: Pages(64 * MIB_PAGES),
         free_max: Pages(4 * MIB_PAGES),
         valid_until: Nanos(u64::MAX),
         hold: Nanos(10_000_000_000),
-        cgroup: Some(inode(cage)),
+        cgroup: Some(cgroup.inode()),
         victims,
         ..FloorSettings::default()
     }
@@ -348,18 +335,18 @@ fn nothing_is_counted_once_detached() {
 #[test]
 fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
     let Some(disk) = Disk::of() else { return };
-    let Some(cage) = Cage::of("evict", 64) else { return };
+    let Some(cgroup) = Cgroup::limited("evict", 64) else { return };
     let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 24 * MIB_PAGES);
-    let mut reader = Caged::reader(&cage, &path);
+    let mut reader = Caged::reader(&cgroup, &path);
     programs.uses(&path);
     reader.go();
-    until("it is read", SOON, || reader.has_ended().then_some(()));
+    wait_for("it is read", || reader.has_ended());
     let added = |uses: &[Use]| uses.iter().map(|one| one.added).sum::<u64>();
     let evicted = |uses: &[Use]| uses.iter().map(|one| one.evicted).sum::<u64>();
     let uses = programs.uses(&path);
     assert_eq!((added(&uses), evicted(&uses)), (24 * MIB_PAGES, 0));
-    let mut hog = Caged::hog(&cage);
+    let mut hog = Caged::hog(&cgroup);
     hog.go();
     hog.killed();
     let taken = evicted(&programs.uses(&path));
@@ -381,9 +368,9 @@ fn a_program_that_runs_is_among_the_executables() {
     let mut child = Command::new(&path).arg("60").spawn().unwrap();
     let mut found = Executables::default();
     // Its memory is still being mapped when it is there already.
-    until("it is found", SOON, || {
+    wait_for("it is found", || {
         found = programs.set.executables().unwrap();
-        found.files.iter().any(is_it).then_some(())
+        found.files.iter().any(is_it)
     });
     child.kill().unwrap();
     child.wait().unwrap();
@@ -422,11 +409,11 @@ fn that_there_is_no_room_for_all_executables_is_told() {
 
 #[test]
 fn reclaim_that_makes_no_progress_is_told() {
-    let Some(cage) = Cage::of("hopeless", 48) else { return };
+    let Some(cgroup) = Cgroup::limited("hopeless", 48) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cage);
+    let mut hog = Caged::hog(&cgroup);
     hog.go();
-    let (limited, reclaimer) = programs.event("no progress", inode(&cage), |event| match event.kind {
+    let (limited, reclaimer) = programs.event("no progress", cgroup.inode(), |event| match event.kind {
         Kind::NoProgress { limited, reclaimed } => {
             assert!(reclaimed.0 < 16, "{event:?}");
             Some((limited, event.reclaimer))
@@ -440,17 +427,17 @@ fn reclaim_that_makes_no_progress_is_told() {
 #[test]
 fn ahead_of_need_the_soft_tier_is_told_to_go() {
     let Some(disk) = Disk::of() else { return };
-    let Some(cage) = Cage::of("ahead", 96) else { return };
+    let Some(cgroup) = Cgroup::limited("ahead", 96) else { return };
     let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 64 * MIB_PAGES);
-    let mut reader = Caged::reader(&cage, &path);
+    let mut reader = Caged::reader(&cgroup, &path);
     reader.go();
-    until("it is read", SOON, || reader.has_ended().then_some(()));
-    let mut hog = Caged::slow_hog(&cage);
+    wait_for("it is read", || reader.has_ended());
+    let mut hog = Caged::slow_hog(&cgroup);
     let reserve = Pages(40 * MIB_PAGES);
-    programs.set.set_floor(&FloorSettings { line: Pages(0), reserve, ..floor(&cage, Vec::new()) }).unwrap();
+    programs.set.set_floor(&FloorSettings { line: Pages(0), reserve, ..floor(&cgroup, Vec::new()) }).unwrap();
     hog.go();
-    let limited = programs.event("the soft tier is to go", inode(&cage), |event| match event.kind {
+    let limited = programs.event("the soft tier is to go", cgroup.inode(), |event| match event.kind {
         Kind::NoProgress { limited, reclaimed } => {
             assert_eq!(reclaimed, Pages(0));
             Some(limited)
@@ -464,9 +451,9 @@ fn ahead_of_need_the_soft_tier_is_told_to_go() {
 }
 
 /// Whom the programs took, or asked to be taken, which the test then does as the daemon would.
-fn next_victim(programs: &mut Programs, cage: &Cage, among: &mut [&mut Caged]) -> (VictimId, Crossing) {
+fn next_victim(programs: &mut Programs, cgroup: &Cgroup, among: &mut [&mut Caged]) -> (VictimId, Crossing) {
     let (victim, crossing, asked) =
-        programs.event("somebody is taken", inode(cage), |event| match event.kind {
+        programs.event("somebody is taken", cgroup.inode(), |event| match event.kind {
             Kind::Taken(crossing, victim) => Some((victim, crossing, false)),
             Kind::Ask(crossing, victim) => Some((victim, crossing, true)),
             Kind::NoProgress { .. } | Kind::Nobody(_) | Kind::Near(_) => None,
@@ -482,16 +469,16 @@ fn next_victim(programs: &mut Programs, cage: &Cage, among: &mut [&mut Caged]) -
 
 #[test]
 fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
-    let Some(cage) = Cage::of("floor", 128) else { return };
+    let Some(cgroup) = Cgroup::limited("floor", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cage);
+    let mut hog = Caged::hog(&cgroup);
     let id = hog.id();
-    programs.set.set_floor(&floor(&cage, vec![id])).unwrap();
+    programs.set.set_floor(&floor(&cgroup, vec![id])).unwrap();
     hog.go();
-    let (victim, crossing) = next_victim(&mut programs, &cage, &mut [&mut hog]);
+    let (victim, crossing) = next_victim(&mut programs, &cgroup, &mut [&mut hog]);
     assert_eq!(victim.pid, id.pid);
     hog.killed();
-    assert_eq!(oom_kills(&cage), 0);
+    assert_eq!(cgroup.oom_kills(), 0);
     assert_eq!(crossing.line, Pages(64 * MIB_PAGES));
     assert!(crossing.clean < crossing.line && crossing.free <= Pages(4 * MIB_PAGES), "{crossing:?}");
     let counts = programs.set.floor_counts().unwrap();
@@ -501,17 +488,17 @@ fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
 /// What is locked, or being read, is clean file memory and cannot be taken.
 #[test]
 fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
-    let Some(cage) = Cage::of("barren", 128) else { return };
+    let Some(cgroup) = Cgroup::limited("barren", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cage);
+    let mut hog = Caged::hog(&cgroup);
     let id = hog.id();
-    let plain = floor(&cage, vec![id]);
+    let plain = floor(&cgroup, vec![id]);
     programs.set.set_floor(&FloorSettings { locked: plain.line, ..plain }).unwrap();
     hog.go();
-    let (victim, crossing) = next_victim(&mut programs, &cage, &mut [&mut hog]);
+    let (victim, crossing) = next_victim(&mut programs, &cgroup, &mut [&mut hog]);
     assert_eq!(victim.pid, id.pid);
     hog.killed();
-    assert_eq!(oom_kills(&cage), 0);
+    assert_eq!(cgroup.oom_kills(), 0);
     assert!(crossing.clean >= crossing.line && crossing.free <= Pages(MIB_PAGES), "{crossing:?}");
     assert_eq!(programs.set.floor_counts().unwrap().taken, 1);
 }
@@ -519,12 +506,10 @@ fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
 #[test]
 fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
     let Some(disk) = Disk::of() else { return };
-    let Some(cage) = Cage::of("bound", 64) else { return };
-    if cage.is_unified() {
-        cage.set("cgroup.subtree_control", "+memory");
-    }
-    let Some(beside) = Cage::of("bound/beside", 1024) else { return };
-    let Some(below) = Cage::of("bound/below", 16) else { return };
+    let Some(cgroup) = Cgroup::limited("bound", 64) else { return };
+    cgroup.allow_limits_within();
+    let Some(beside) = Cgroup::limited("bound/beside", 1024) else { return };
+    let Some(below) = Cgroup::limited("bound/below", 16) else { return };
     let Some(programs) = Programs::start() else { return };
     // That above is full as well, of what can be taken.
     let path = disk.cold("file", 80 * MIB_PAGES);
@@ -534,16 +519,16 @@ fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
     );
     let mut reader = Caged::new(&beside, &format!("{PYTHON} -c '{script}'"));
     reader.go();
-    until("it is full", SOON, || (cached_bytes(&path) >= 40 << 20).then_some(()));
+    wait_for("it is full", || cached_bytes(&path) >= 40 << 20);
     let spared = Caged::sleeper(&beside);
     let line = Pages(64 * MIB_PAGES);
-    let settings = FloorSettings { line, locked: line, ..floor(&cage, vec![spared.id()]) };
+    let settings = FloorSettings { line, locked: line, ..floor(&cgroup, vec![spared.id()]) };
     programs.set.set_floor(&settings).unwrap();
     for round in 1..=15 {
         let mut hog = Caged::hog(&below);
         hog.go();
         hog.killed();
-        assert_eq!(oom_kills(&below), round);
+        assert_eq!(below.oom_kills(), round);
     }
     let counts = programs.set.floor_counts().unwrap();
     assert!(counts.taken == 0 && counts.checks > 0, "{counts:?}");
@@ -552,27 +537,27 @@ fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
 #[test]
 fn one_victim_at_a_time_in_the_tables_order() {
     let Some(disk) = Disk::of() else { return };
-    let Some(cage) = Cage::of("order", 96) else { return };
+    let Some(cgroup) = Cgroup::limited("order", 96) else { return };
     let Some(mut programs) = Programs::start() else { return };
     // There is something to reclaim, and not fast: the kernel's own OOM killer has no reason to come.
-    let mut reader = Caged::reader(&cage, &disk.cold("file", 60 * MIB_PAGES));
+    let mut reader = Caged::reader(&cgroup, &disk.cold("file", 60 * MIB_PAGES));
     reader.go();
-    until("it is read", SOON, || reader.has_ended().then_some(()));
-    let (mut first, mut second) = (Caged::sleeper(&cage), Caged::sleeper(&cage));
-    let mut hog = Caged::slow_hog(&cage);
+    wait_for("it is read", || reader.has_ended());
+    let (mut first, mut second) = (Caged::sleeper(&cgroup), Caged::sleeper(&cgroup));
+    let mut hog = Caged::slow_hog(&cgroup);
     let mut table = vec![first.id(), second.id(), hog.id()];
     if programs.set.offers().finds_tasks {
         // Somebody who had the first one's number before.
         table.insert(0, VictimId { pid: Pid(first.0.id()), start_ns: 1 });
     }
-    let mut settings = FloorSettings { hold: Nanos(20_000_000), ..floor(&cage, table) };
+    let mut settings = FloorSettings { hold: Nanos(20_000_000), ..floor(&cgroup, table) };
     programs.set.set_floor(&settings).unwrap();
     first.go();
     second.go();
     hog.go();
     let mut order = Vec::new();
     for _ in 0..3 {
-        let (victim, _) = next_victim(&mut programs, &cage, &mut [&mut first, &mut second, &mut hog]);
+        let (victim, _) = next_victim(&mut programs, &cgroup, &mut [&mut first, &mut second, &mut hog]);
         order.push(victim.pid.0);
         // Who takes those that the programs ask for takes them out of the table, too.
         settings.victims.retain(|one| one.pid != victim.pid);
@@ -584,12 +569,12 @@ fn one_victim_at_a_time_in_the_tables_order() {
     for mut one in [first, second, hog] {
         one.killed();
     }
-    assert_eq!(oom_kills(&cage), 0);
+    assert_eq!(cgroup.oom_kills(), 0);
 }
 
 #[test]
 fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
-    let Some(cage) = Cage::of("spared", 64) else { return };
+    let Some(cgroup) = Cgroup::limited("spared", 64) else { return };
     let Some(programs) = Programs::start() else { return };
     let changes: [fn(&mut FloorSettings); 6] = [
         |settings| settings.line = Pages(0),
@@ -601,14 +586,14 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
         |settings| settings.cgroup = Some(1),
     ];
     for (place, change) in changes.into_iter().enumerate() {
-        let mut hog = Caged::hog(&cage);
-        let mut settings = floor(&cage, vec![hog.id()]);
+        let mut hog = Caged::hog(&cgroup);
+        let mut settings = floor(&cgroup, vec![hog.id()]);
         change(&mut settings);
         programs.set.set_floor(&settings).unwrap();
-        let before = oom_kills(&cage);
+        let before = cgroup.oom_kills();
         hog.go();
         hog.killed();
-        assert_eq!((oom_kills(&cage), place), (before + 1, place));
+        assert_eq!((cgroup.oom_kills(), place), (before + 1, place));
         let counts = programs.set.floor_counts().unwrap();
         assert_eq!((counts.taken, place), (0, place), "{counts:?}");
         assert_eq!((counts.stale > 0, place), (place >= 4, place), "{counts:?}");
@@ -618,16 +603,16 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
 #[test]
 fn near_the_floor_a_table_is_asked_for_where_there_is_none() {
     let Some(disk) = Disk::of() else { return };
-    let Some(cage) = Cage::of("near", 128) else { return };
+    let Some(cgroup) = Cgroup::limited("near", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut reader = Caged::reader(&cage, &disk.cold("file", 100 * MIB_PAGES));
+    let mut reader = Caged::reader(&cgroup, &disk.cold("file", 100 * MIB_PAGES));
     reader.go();
-    until("it is read", SOON, || reader.has_ended().then_some(()));
-    let mut hog = Caged::slow_hog(&cage);
-    let stale = FloorSettings { valid_until: Nanos(1), ..floor(&cage, vec![hog.id()]) };
+    wait_for("it is read", || reader.has_ended());
+    let mut hog = Caged::slow_hog(&cgroup);
+    let stale = FloorSettings { valid_until: Nanos(1), ..floor(&cgroup, vec![hog.id()]) };
     programs.set.set_floor(&stale).unwrap();
     hog.go();
-    let crossing = programs.event("a table is asked for", inode(&cage), |event| match event.kind {
+    let crossing = programs.event("a table is asked for", cgroup.inode(), |event| match event.kind {
         Kind::Near(crossing) => Some(crossing),
         Kind::NoProgress { .. } | Kind::Ask(..) | Kind::Taken(..) | Kind::Nobody(_) => None,
     });
@@ -643,10 +628,7 @@ fn the_machines_own_floor_ends_the_first_of_the_table_before_memory_does() {
     let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 160 * MIB_PAGES);
     read(&path);
-    let oom_kills = || {
-        let text = fs::read_to_string("/proc/vmstat").unwrap();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse::<u64>().unwrap()
-    };
+    let oom_kills = || exact::number("/proc/vmstat", "oom_kill");
     let before = oom_kills();
     let mut hog = Caged::free("tail /dev/zero");
     let settings = FloorSettings {

@@ -7,7 +7,7 @@ mod memory;
 pub use memory::*;
 
 use crate::support::{
-    SOON,
+    SOON, exact,
     program::{PYTHON, Program},
     until,
 };
@@ -54,15 +54,7 @@ fn unshare() -> Command {
 
 /// The only child of a process.
 fn child_of(parent: u32) -> Option<u32> {
-    let is_child = |pid: &u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status
-            .lines()
-            .any(|line| line.strip_prefix("PPid:").is_some_and(|ppid| ppid.trim() == parent.to_string()))
-    };
-    let pids =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| *pid != parent).find(is_child)
+    exact::processes().find(|pid| exact::stat(*pid).is_some_and(|stat| stat.parent.0 == parent))
 }
 
 impl Cell {

@@ -1,10 +1,10 @@
 //! A disk for files that reclaim may take: what lies in memory only is no file to it.
 
 use super::{
-    SOON, World,
+    World,
     guest::{self, command},
     program::Program,
-    until,
+    wait_for,
 };
 use plimsoll_sys::process::page_size;
 use rustix::fs::{Advice, fadvise, statfs};
@@ -97,8 +97,8 @@ impl Drop for Disk {
     fn drop(&mut self) {
         if self.mounted {
             let folder = self.folder.path().to_str().unwrap().to_owned();
-            until("the disk is unmounted", SOON, || {
-                Command::new("umount").arg(&folder).status().unwrap().success().then_some(())
+            wait_for("the disk is unmounted", || {
+                Command::new("umount").arg(&folder).status().unwrap().success()
             });
         }
     }

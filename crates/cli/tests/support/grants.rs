@@ -1,6 +1,6 @@
 //! Memory asked for past the daemon: the programs' own answers.
 
-use super::{ALICE, SOON, World, exact, program::Program, until};
+use super::{ALICE, World, exact, program::Program, wait_for};
 use plimsoll_policy::{
     reservation::HEADROOM,
     units::{Pages, Pid},
@@ -41,9 +41,9 @@ pub fn granted(grants: &Grants, space: &Space, pages: Pages) -> Pages {
 /// Waits until nothing is charged to a user, or reserved.
 #[track_caller]
 pub fn nothing_is_left(world: &World, user: u32) {
-    until("nothing is charged or reserved", SOON, || {
+    wait_for("nothing is charged or reserved", || {
         let facts = world.facts(user);
-        ((facts.usage, facts.reserved) == (Pages(0), Pages(0))).then_some(())
+        (facts.usage, facts.reserved) == (Pages(0), Pages(0))
     });
 }
 

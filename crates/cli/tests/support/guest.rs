@@ -58,37 +58,3 @@ impl Drop for Swap {
         }
     }
 }
-
-/// A cgroup of a test's own below the root, removed when dropped.
-#[derive(Debug)]
-pub struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// With this `memory.max`.
-    pub fn with_memory_max(name: &str, memory_max: &str) -> Self {
-        let cgroup = Self(Path::new("/sys/fs/cgroup").join(name));
-        fs::create_dir(&cgroup.0).unwrap();
-        fs::write(cgroup.0.join("memory.max"), memory_max).unwrap();
-        cgroup
-    }
-
-    /// Moves a process there.
-    pub fn take(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-
-    /// Processes that the kernel's OOM killer took from it.
-    pub fn oom_kills(&self) -> u64 {
-        let events = fs::read_to_string(self.0.join("memory.events")).unwrap();
-        events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // What still runs there is its test's, and ends with it.
-        drop(fs::write(self.0.join("cgroup.kill"), "1"));
-        let emptied = || fs::remove_dir(&self.0).ok();
-        super::until("the cgroup is empty", super::SOON, emptied);
-    }
-}

@@ -4,7 +4,6 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 pub mod apart;
-pub mod cage;
 pub mod cgroup;
 pub mod disk;
 pub mod exact;
@@ -115,6 +114,12 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Option
     }
 }
 
+/// Waits until something is so, which it must be soon.
+#[track_caller]
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    until(what, SOON, || is_so().then_some(()));
+}
+
 /// A daemon and everything of its own.
 #[derive(Debug)]
 pub struct World {
@@ -211,15 +216,11 @@ impl World {
 
     /// What all threads of the daemon have of a CPU in the next `time`, in percent.
     pub fn percent_of_a_cpu(&self, time: Duration) -> f64 {
-        let ticks = || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon_pid())).unwrap();
-            let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-            fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap()
-        };
+        let ticks = || exact::stat(self.daemon_pid()).unwrap().cpu_ticks;
         let (before, began) = (ticks(), Instant::now());
         thread::sleep(time);
         // A hundred ticks a second, as everywhere.
-        f64::from(ticks() - before) / began.elapsed().as_secs_f64()
+        (ticks() - before) as f64 / began.elapsed().as_secs_f64()
     }
 
     /// The daemon's standard error so far.
