@@ -163,14 +163,11 @@ fn a_user_reads_the_own_story_and_nothing_of_anybody_elses() {
 
 /// What the daemon answers to a call that a program makes up, as a user.
 fn raw_call(world: &World, user: u32, call: &str) -> String {
-    let script = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.settimeout(10)\n\
+    let script = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(os.environ['PLIMSOLL_SOCKET'])\ns.settimeout(10)\n\
          s.sendall(hear().encode() + b'\\0')\nanswer = b''\n\
          while not answer.endswith(b'\\0'):\n    piece = s.recv(65536)\n    if not piece: break\n    answer += piece\n\
          say(answer.rstrip(b'\\0').decode())\n";
-    let mut command = world.as_user(user, support::program::PYTHON);
-    command.args(["-c", &format!("import os, sys\ndef say(*w): print(*w, flush=True)\ndef hear(): return sys.stdin.readline().strip()\n{script}")]);
-    command.arg(world.path("socket"));
-    let mut caller = Program::of(command);
+    let mut caller = world.python(user, script);
     caller.tell(call);
     caller.line()
 }

@@ -51,11 +51,7 @@ def call(method, parameters={}, **flags):
 "#;
 
 fn attack(world: &World, user: u32, script: &str) -> Program {
-    let mut command = world.as_user(user, support::program::PYTHON);
-    let prelude = "import os, signal, sys, time\nsignal.alarm(120)\ndef say(*w): print(*w, flush=True)\n\
-                   def hear(): return sys.stdin.readline().strip()\n";
-    command.args(["-c", &format!("{prelude}{CALLS}{script}")]).env("PLIMSOLL_SOCKET", world.path("socket"));
-    Program::of(command)
+    world.python(user, &format!("{CALLS}{script}"))
 }
 
 /// What the daemon has open, and its resident memory in KiB.

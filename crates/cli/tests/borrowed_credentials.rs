@@ -16,8 +16,7 @@ const FREE: u32 = 60_133;
 /// Says `ready`, reads 16 MiB of a file 12 times, each time into memory that it has not touched yet, says `full` and waits.
 fn reads(file: &str) -> String {
     format!(
-        "import mmap, time\n\
-         print('ready', flush=True)\n\
+        "say('ready')\n\
          memory = mmap.mmap(-1, 192 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
          view = memoryview(memory)\n\
          for round in range(12):\n    \
@@ -25,7 +24,7 @@ fn reads(file: &str) -> String {
                  at = round << 24\n        \
                  while at < round + 1 << 24:\n            \
                      at += file.readinto(view[at:round + 1 << 24])\n\
-         print('full', flush=True)\n\
+         say('full')\n\
          time.sleep(60)\n"
     )
 }

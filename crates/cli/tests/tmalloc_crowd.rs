@@ -56,7 +56,6 @@ fn nobody_is_killed(world: &World, crowd: Crowd) -> u64 {
     let mut command = world.as_user(USER, world.path("crowd").to_str().unwrap());
     command.arg(how).args([u64::from(processes), piece].map(|one| one.to_string()));
     command.arg("0.7").args([inherited, plain].map(|one| one.to_string()));
-    command.env("PLIMSOLL_TMALLOC_SOCKET", world.path("tmalloc.sock"));
     let mut program = Program::of(command);
     let allowance = page_size().to_pages(ALLOWANCE);
     let mut full = 0;

@@ -18,17 +18,13 @@ const USER: u32 = 60_300;
 
 /// Before every script: the library.
 const LIBRARY: &str = r#"
-import ctypes, os, signal, sys, time
-signal.alarm(120)
-lib = ctypes.CDLL(os.environ["TMALLOC_LIBRARY"], use_errno=True)
+lib = ctypes.CDLL(LIBRARY, use_errno=True)
 lib.tmalloc.restype = lib.tmalloc_wait.restype = ctypes.c_void_p
 lib.tmalloc.argtypes = [ctypes.c_size_t]
 lib.tmalloc_wait.argtypes = [ctypes.c_size_t, ctypes.c_int]
 lib.tfree.argtypes = [ctypes.c_void_p]
 lib.tmalloc_headroom.restype = ctypes.c_size_t
 MIB = 1 << 20
-def say(*w): print(*w, flush=True)
-def hear(): return sys.stdin.readline().strip()
 def take(size):
     p = lib.tmalloc(size)
     if p is not None: ctypes.memset(p, 1, size)
@@ -55,14 +51,7 @@ fn script(world: &World, user: u32, script: &str) -> Program {
     if !library.exists() {
         fs::copy(built("libtmalloc.so"), &library).unwrap();
     }
-    let mut command = world.as_user(user, support::program::PYTHON);
-    command.args(["-c", &format!("{LIBRARY}{script}")]).env("TMALLOC_LIBRARY", library);
-    Program::of(with_socket(world, command))
-}
-
-fn with_socket(world: &World, mut command: Command) -> Command {
-    command.env("PLIMSOLL_TMALLOC_SOCKET", world.path("tmalloc.sock"));
-    command
+    world.python(user, &format!("LIBRARY = {library:?}\n{LIBRARY}{script}"))
 }
 
 /// The example in C, which takes pieces until it is told no.
@@ -107,7 +96,7 @@ fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well(
             .map(|_| {
                 let mut command = world.as_user(USER, program.to_str().unwrap());
                 command.args(["1000000000", "45056"]);
-                Program::of(with_socket(&world, command))
+                Program::of(command)
             })
             .collect();
         for one in &mut running {

@@ -21,15 +21,12 @@ const MIB: u64 = 1 << 20;
 
 /// Before every client: how to connect, and how to ask.
 const CLIENT: &str = r#"
-import mmap, os, select, signal, socket, struct, sys, threading, time
-signal.alarm(120)
+import select, socket, struct, threading
 PATH = os.environ["PLIMSOLL_TMALLOC_SOCKET"]
 MIB = 1 << 20
 HELLO, RESERVE, SETTLED, GAVE_BACK, RECALLED, CANCEL, HEADROOM = 1, 2, 3, 4, 5, 6, 7
 WELCOME, GRANTED, REFUSED, RECALL, SOFT, HEADROOM_IS, FAULT = 129, 130, 131, 132, 133, 134, 135
 FOREVER = 2**64 - 1
-def say(*w): print(*w, flush=True)
-def hear(): return sys.stdin.readline().strip()
 def send(s, kind, seq=0, a=0, b=0, c=0): s.send(struct.pack("=IIQQQ", kind, seq, a, b, c))
 def take(s):
     message = s.recv(64)
@@ -55,10 +52,7 @@ def populate(size):
 "#;
 
 fn client(world: &World, user: u32, script: &str) -> Program {
-    let mut command = world.as_user(user, support::program::PYTHON);
-    command.args(["-c", &format!("{CLIENT}{script}")]);
-    command.env("PLIMSOLL_TMALLOC_SOCKET", world.path("tmalloc.sock"));
-    Program::of(command)
+    world.python(user, &format!("{CLIENT}{script}"))
 }
 
 /// A line of which nobody is killed here, whatever the client's own memory.

@@ -139,12 +139,14 @@ impl Drop for Program {
 }
 
 impl World {
-    /// A command that runs as a user and dies with the thread that started it.
+    /// A command that runs as a user, knows this daemon's sockets, and dies with the thread that started it.
     pub fn as_user(&self, user: u32, program: impl AsRef<Path>) -> Command {
         self.owns(user);
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &user.to_string(), "--regid", &user.to_string(), "--clear-groups"]);
         command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref()).current_dir("/");
+        command.env("PLIMSOLL_SOCKET", self.path("socket"));
+        command.env("PLIMSOLL_TMALLOC_SOCKET", self.path("tmalloc.sock"));
         command
     }
 
@@ -176,7 +178,7 @@ impl World {
             fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
         }
         let mut command = self.as_user(user, &plimsoll);
-        let output = command.args(arguments).env("PLIMSOLL_SOCKET", self.path("socket")).output().unwrap();
+        let output = command.args(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
