@@ -5,6 +5,7 @@ mod starting;
 mod support;
 
 use rustix::process::Signal;
+use serde_json::json;
 use starting::{ALICE, BOB, Kept, Places, assert_one_line, assert_refused, refused};
 use std::{
     fs,
@@ -12,7 +13,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{SOON, World, exact, until, wait_for};
+use support::{SOON, World, assert_has, exact, until, wait_for};
 
 /// A process of Alice's that crosses a line of 32 MiB.
 #[track_caller]
@@ -90,7 +91,7 @@ fn a_reload_takes_what_is_good_and_a_bad_one_changes_nothing() {
     configure(&world, &format!("[limits]\nusers = {{ {BOB} = {{ hard = \"48M\", action = \"term\" }} }}\n"));
     world.signal(Signal::HUP);
     let bob = until("Bob's line is drawn", SOON, || world.account(BOB));
-    assert_eq!((&bob["hard_bytes"], &bob["source"]), (&(48 << 20).into(), &"config".into()));
+    assert_has(&bob, &json!({"hard_bytes": 48 << 20, "source": "config"}));
     let before = Kept::of(&world);
     for (bad, told) in [
         ("[limits]\nusrs = {}\n", "plimsoll.toml:4"),
@@ -192,7 +193,7 @@ fn a_crash_changes_nothing_and_the_next_daemon_takes_over() {
     assert!(calm.runs());
     // What happened meanwhile is told now.
     let incidents = world.incidents(1);
-    assert_eq!((&incidents[0]["trigger"], &incidents[0]["action"]), (&"in-kernel".into(), &"kill".into()));
+    assert_has(&incidents[0], &json!({"trigger": "in-kernel", "action": "kill"}));
     assert_alices_line_holds(&world);
     assert_eq!(world.incidents(2).len(), 2);
 }

@@ -8,13 +8,13 @@ use plimsoll_sys::kernel_log::KernelLog;
 use plimsoll_wire::text::{ReportPart, find_report};
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     path::Path,
     process::Stdio,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use support::{SOON, World, cgroup::Cgroup, program::Program, until, wait_for};
+use support::{SOON, World, assert_has, cgroup::Cgroup, program::Program, until, wait_for};
 
 /// One user of these tests.
 const FAY: u32 = 60_640;
@@ -61,12 +61,9 @@ fn incident(world: &World, pid: u32) -> Value {
 
 #[track_caller]
 fn assert_told(one: &Value, pid: u32, user: u32, cgroup: &Cgroup) {
-    assert_eq!(
-        (&one["guard"], &one["trigger"], &one["action"]),
-        (&"kernel".into(), &"kernel".into(), &"kill".into())
-    );
+    assert_has(one, &json!({"guard": "kernel", "trigger": "kernel", "action": "kill"}));
     let victim = &one["victims"][0];
-    assert_eq!((&victim["pid"], &victim["uid"]), (&pid.into(), &user.into()), "{one}");
+    assert_has(victim, &json!({"pid": pid, "uid": user}));
     assert_eq!(
         (victim["comm"].as_str(), victim["cgroup"].as_str()),
         (Some("python3"), Some(cgroup.path())),
@@ -92,15 +89,8 @@ fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
     assert_eq!(one["account"], format!("user:{FAY}"));
     assert_eq!(one["origin"]["invoker"]["pid"], pid);
     if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
-        assert_eq!(
-            (&one["reason"], &one["origin"]["scope"]),
-            (&"kernel-cgroup-limit".into(), &"cgroup".into()),
-            "{one}"
-        );
-        assert_eq!(
-            (&one["origin"]["cgroup"], &one["origin"]["cause"]),
-            (&cgroup.path().into(), &"memcg-limit".into())
-        );
+        assert_has(&one, &json!({"reason": "kernel-cgroup-limit", "origin": {"scope": "cgroup"}}));
+        assert_has(&one, &json!({"origin": {"cgroup": cgroup.path(), "cause": "memcg-limit"}}));
         assert_eq!(one["origin"]["order"], 0);
         let story = world.ok(&["why", &format!("pid:{pid}")]);
         assert!(story.contains(&format!("the cgroup {} was at its memory limit", cgroup.path())), "{story}");

@@ -7,13 +7,13 @@ mod cell;
 mod support;
 
 use cell::{DIRE, Memory, PLENTY, SHORT, assert_incident, inside, pin_of};
-use serde_json::Value;
+use serde_json::json;
 use std::{
     fs,
     time::{Duration, Instant},
 };
 use support::{
-    SOON,
+    SOON, assert_has,
     program::{Program, workloads},
     until, wait_for,
 };
@@ -65,10 +65,7 @@ fn when_memory_is_nearly_gone_nobody_is_asked_first() {
     assert_incident(&all[0], "kill", "machine-low-memory-kill", large_pid);
     assert_incident(&all[1], "kill", "machine-low-memory-kill", small_pid);
     // Then nobody is left but the daemon and the namespace's first process, and that is said once and not again at once.
-    assert_eq!(
-        (&all[2]["reason"], &all[2]["victims"]),
-        (&"machine-only-protected-left".into(), &Value::Array(vec![]))
-    );
+    assert_has(&all[2], &json!({"reason": "machine-only-protected-left", "victims": []}));
     cell.assert_quiet(3, Duration::from_secs(1));
     assert!(cell.json(&["status"]).is_some());
 }
@@ -178,8 +175,5 @@ fn in_a_pid_namespace_lines_are_refused_in_one_line_and_the_machine_is_guarded()
     assert!(!cell.folder.path().join("state/limits.json").exists());
     assert!(!pin_of(cell.folder.path()).exists());
     let status = cell.json(&["status"]).unwrap();
-    assert_eq!(
-        (&status["kernel"]["attached"], &status["guards"]["pressure"]["state"]),
-        (&false.into(), &"on".into())
-    );
+    assert_has(&status, &json!({"kernel": {"attached": false}, "guards": {"pressure": {"state": "on"}}}));
 }

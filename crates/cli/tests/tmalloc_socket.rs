@@ -6,9 +6,9 @@ mod support;
 
 use plimsoll_sys::bpf::AccountFacts;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{SOON, World, program::Program, until, wait_for};
+use support::{SOON, World, assert_has, program::Program, until, wait_for};
 
 /// Who asks for memory.
 const USER: u32 = 60_200;
@@ -105,9 +105,9 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
     let fields: Vec<u64> = told.split(' ').map(|field| field.parse().unwrap()).collect();
     assert_eq!((fields[0], fields[2], fields[4]), (131, 1, 63 * MIB), "{told}");
     let incident = until("the refusal is recorded", SOON, || refusals(&world).first().cloned());
-    assert_eq!(
-        (&incident["action"], &incident["trigger"], &incident["account"]),
-        (&"refuse".into(), &"daemon".into(), &format!("user:{USER}").into())
+    assert_has(
+        &incident,
+        &json!({"action": "refuse", "trigger": "daemon", "account": format!("user:{USER}")}),
     );
     assert_eq!(incident["requested_bytes"], 60 * MIB);
     assert_eq!(
@@ -121,7 +121,7 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
     let story = world.ok(&["why", &incident["id"].to_string()]);
     assert!(story.contains(&numbers), "{story}");
     let state = &world.status()["guards"]["tmalloc"];
-    assert_eq!((&state["state"], &state["granted"], &state["refused"]), (&"on".into(), &1.into(), &1.into()));
+    assert_has(state, &json!({"state": "on", "granted": 1, "refused": 1}));
     nobody_was_killed(&world);
 }
 

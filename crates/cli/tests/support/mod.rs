@@ -120,6 +120,16 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     until(what, SOON, || is_so().then_some(()));
 }
 
+/// A JSON value has these members, with these values; one that is not there is null.
+#[track_caller]
+pub fn assert_has(actual: &Value, expected: &Value) {
+    fn has(actual: &Value, expected: &Value) -> bool {
+        let Value::Object(members) = expected else { return actual == expected };
+        members.iter().all(|(name, value)| has(&actual[name], value))
+    }
+    assert!(has(actual, expected), "{expected} is not in {actual}");
+}
+
 /// A daemon and everything of its own.
 #[derive(Debug)]
 pub struct World {
