@@ -113,8 +113,7 @@ fn plain_allocation_in_another_thread_meanwhile_changes_nothing_about_the_sum() 
     world.limit(ALICE, "128M", &[]);
     let mut grants = world.grants();
     for _ in 0..fewer(10) {
-        let mut program = world.python(ALICE, TWO_THREADS);
-        program.stage("ready");
+        let mut program = world.python(ALICE, TWO_THREADS).ready();
         let pid = program.pid();
         let space = space(&mut grants, pid);
         granted(&grants, &space, pages(8192));
@@ -182,8 +181,7 @@ fn who_dies_between_grant_and_settlement_leaves_nothing_reserved() {
     world.limit(ALICE, "128M", &[]);
     let mut grants = world.grants();
     for round in 0..fewer(20) {
-        let mut program = world.python(ALICE, TWO_THREADS);
-        program.stage("ready");
+        let mut program = world.python(ALICE, TWO_THREADS).ready();
         let space = space(&mut grants, program.pid());
         granted(&grants, &space, pages(16_384));
         granted(&grants, &space, pages(1024));
@@ -358,17 +356,18 @@ fn all_that_was_granted_is_touched_by_several_threads_at_once_and_the_line_holds
     let mut grants = world.grants();
     let hard = pages(96 << 10);
     for _ in 0..fewer(5) {
-        let mut program = world.python(
-            ALICE,
-            "import threading\n\
+        let mut program = world
+            .python(
+                ALICE,
+                "import threading\n\
              m = mmap.mmap(-1, 96 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm.madvise(15)\n\
              b = ctypes.addressof((ctypes.c_char * len(m)).from_buffer(m))\nsay('ready')\n\
              share = int(hear()) // 4\n\
              def touch(n): ctypes.memset(b + n * share, 1, share)\n\
              threads = [threading.Thread(target=touch, args=(n,)) for n in range(4)]\n\
              [t.start() for t in threads]; [t.join() for t in threads]\nsay('touched')\nhear()\n",
-        );
-        program.stage("ready");
+            )
+            .ready();
         let space = space(&mut grants, program.pid());
         let room = Pages(hard.0 - headroom().0 - exact::process_pages(program.pid()).unwrap());
         let usage = granted(&grants, &space, room);
@@ -435,8 +434,7 @@ fn pages_that_come_and_go_while_grants_are_made_and_settled_leave_nothing_behind
          threads = [threading.Thread(target=churn) for n in range(3)]\n\
          [t.start() for t in threads]\nsay('ready')\nhear()\nover = True\n[t.join() for t in threads]\n\
          say('over')\nhear()\n",
-    );
-    program.stage("ready");
+    ).ready();
     let mut grants = world.grants();
     let space = space(&mut grants, program.pid());
     // Near its line, where every event is charged at once.

@@ -25,8 +25,7 @@ fn assert_exact(world: &World, pids: &[u32]) {
 fn a_process_is_charged_exactly_what_the_kernel_counts() {
     let world = world!();
     world.limit(ALICE, "256M", &[]);
-    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=20"]);
-    chill.stage("ready");
+    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=20"]).ready();
     assert_exact(&world, &[chill.pid()]);
     assert!(world.usage_pages(ALICE) >= exact::pages_of_kib(20 << 10));
     chill.stop();

@@ -41,10 +41,7 @@ fn stop_of(storm: &mut Program) -> Vec<(u32, u64)> {
 
 fn storm(world: &World, events: u32, settings: &[&str]) -> Program {
     let events = format!("--events={}", fewer(events));
-    let mut storm =
-        world.workload(ALICE, "storm", &[settings, &[&events, "--wait", "--seconds=60"]].concat());
-    storm.stage("ready");
-    storm
+    world.workload(ALICE, "storm", &[settings, &[&events, "--wait", "--seconds=60"]].concat()).ready()
 }
 
 #[test]
@@ -116,8 +113,7 @@ fn threads_that_fork_at_the_same_moment_share_one_family_and_leave_the_parent_wh
             "--storm-seconds=1",
             "--wait",
         ];
-        let mut storm = world.workload(ALICE, "forkstorm", &settings);
-        storm.stage("ready");
+        let mut storm = world.workload(ALICE, "forkstorm", &settings).ready();
         storm.tell("");
         let done = storm.stage("done");
         // All of its children have gone, and nobody shares anything with it any more.
@@ -142,8 +138,7 @@ fn a_line_drawn_in_the_middle_of_a_fork_storm_counts_everything_once() {
     // Enough of the machine is left to load programs within the time that a client waits.
     let children = if slowness() > 1 { "--children=2" } else { "--children=6" };
     let settings = [children, "--mebibytes=1", &storm_seconds, "--wait"];
-    let mut storm = world.workload(ALICE, "forkstorm", &settings);
-    storm.stage("ready");
+    let mut storm = world.workload(ALICE, "forkstorm", &settings).ready();
     storm.tell("");
     let end = Instant::now() + Duration::from_secs(seconds.into());
     let mut drawn = 0;
@@ -191,9 +186,9 @@ fn ten_thousand_processes_of_one_user_are_charged_exactly() {
         return support::skip("it needs 12000 process numbers and 4 GiB of memory");
     }
     world.limit(ALICE, "2G", &[]);
-    let mut crowd =
-        world.workload(ALICE, "crowd", &["--children=10100", "--kibibytes=16", "--seconds=120", "--wait"]);
-    crowd.stage("ready");
+    let mut crowd = world
+        .workload(ALICE, "crowd", &["--children=10100", "--kibibytes=16", "--seconds=120", "--wait"])
+        .ready();
     let inherited = exact::process_pages(crowd.pid()).unwrap();
     crowd.tell("");
     assert_eq!(crowd.stage("full children="), "10100");
@@ -219,8 +214,7 @@ fn ten_thousand_processes_of_one_user_are_charged_exactly() {
 fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
     let world = world!("[maps]\nmax_processes = 64\n");
     world.limit(ALICE, "256M", &[]);
-    let mut crowd = world.workload(ALICE, "crowd", &["--children=400", "--kibibytes=64"]);
-    crowd.stage("ready");
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=400", "--kibibytes=64"]).ready();
     // The last eighth is for others.
     assert_eq!(crowd.stage("full children="), "55");
     let status = world.status();
@@ -232,8 +226,7 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
     crowd.stop();
     wait_for("all have ended", || exact::processes_of(ALICE).is_empty());
     assert_eq!(world.usage_pages(ALICE), 0);
-    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=16"]);
-    chill.stage("ready");
+    let chill = world.workload(ALICE, "chill", &["--mebibytes=16"]).ready();
     assert_eq!(world.usage_pages(ALICE), exact::process_pages(chill.pid()).unwrap());
 }
 
@@ -242,8 +235,7 @@ fn many_small_processes_do_not_pass_the_line_unseen() {
     let world = world!();
     world.limit(ALICE, "10M", &[]);
     // Each touches less than a CPU keeps to itself before it tells the others.
-    let mut crowd = world.workload(ALICE, "crowd", &["--children=800", "--kibibytes=16"]);
-    crowd.stage("ready");
+    let mut crowd = world.workload(ALICE, "crowd", &["--children=800", "--kibibytes=16"]).ready();
     world.incidents(1);
     let left: u64 = crowd.stage("full children=").parse().unwrap();
     assert!(left < 800, "{left} are left");

@@ -202,14 +202,11 @@ fn processes_in_namespaces_are_charged_to_the_user_who_made_them() {
 fn the_default_line_is_every_other_user_s_own() {
     let world = world!("[limits]\nuid_min = 60100\nuid_max = 60199\n");
     // One runs before the line, one comes after it, one has a line of its own.
-    let mut early = world.workload(BOB, "chill", &["--mebibytes=8"]);
-    early.stage("ready");
+    let mut early = world.workload(BOB, "chill", &["--mebibytes=8"]).ready();
     world.limit(ALICE, "256M", &[]);
     world.ok(&["limit", "set", "default", "128M"]);
-    let mut late = world.workload(CAROL, "chill", &["--mebibytes=12"]);
-    late.stage("ready");
-    let mut own = world.workload(ALICE, "chill", &["--mebibytes=4"]);
-    own.stage("ready");
+    let mut late = world.workload(CAROL, "chill", &["--mebibytes=12"]).ready();
+    let mut own = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
     for (user, program, hard) in
         [(ALICE, &own, 256_u64 << 20), (BOB, &early, 128 << 20), (CAROL, &late, 128 << 20)]
     {
@@ -254,8 +251,7 @@ fn a_uid_in_a_container_of_roots_is_not_the_users_of_this_machine() {
     [DORA, EMIL].iter().for_each(|user| world.owns(*user));
     world.limit(DORA, "32M", &[]);
     world.ok(&["limit", "set", "default", "32M"]);
-    let mut theirs = world.workload(DORA, "chill", &["--mebibytes=8"]);
-    theirs.stage("ready");
+    let mut theirs = world.workload(DORA, "chill", &["--mebibytes=8"]).ready();
     // With and without exec, forked, and deep inside, where the container's root has cgroups of its own.
     let inner = scope.within("init");
     let deep = inner.within("deep");

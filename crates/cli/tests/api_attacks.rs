@@ -120,8 +120,7 @@ fn assert_answers(world: &World, times: usize) -> Duration {
 #[track_caller]
 fn kill_in_time(world: &World) -> Option<u64> {
     let known = world.history().len();
-    let mut sleeper = world.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n");
-    sleeper.stage("ready");
+    let mut sleeper = world.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n").ready();
     let mut small = world.workload(HOG, "bloat", &["--mebibytes=20", "--no-thp"]);
     sleeper.killed();
     let incident = world.incidents(known + 1)[known].clone();
@@ -202,8 +201,7 @@ fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_a
          while ask(s, call('Status')): pass\n        except OSError: pass\n\
          for n in range(8): threading.Thread(target=hammer, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
     for (name, script) in [("asking", ask), ("knocking", KNOCK)] {
-        let mut flood = attack(&world, MALLORY, script);
-        flood.stage("ready");
+        let _flood = attack(&world, MALLORY, script).ready();
         // Once what nobody has to wait for is used up.
         std::thread::sleep(Duration::from_secs(1));
         let percent = world.percent_of_a_cpu(Duration::from_secs(3));
@@ -224,8 +222,7 @@ fn a_user_who_redraws_the_own_line_without_end_holds_nobody_up() {
          ask(s, call('SetLimit', {'who': 'user:60130', 'hard': str(n % 64 + 64) + 'M'}))\n                \
          ask(s, call('ClearLimit', {'who': 'user:60130'}))\n        except OSError: pass\n\
          for n in range(8): threading.Thread(target=hammer, args=[n], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
-    let mut flood = attack(&world, MALLORY, script);
-    flood.stage("ready");
+    let flood = attack(&world, MALLORY, script).ready();
     println!("longest answer {:?}", assert_answers(&world, 10));
     let began = Instant::now();
     world.limit(HOG, "55M", &[]);

@@ -40,12 +40,10 @@ fn who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user() {
             "mount -t tmpfs none /mnt && cd /mnt && mkdir l u w m && head -c 16777216 /dev/zero > l/file && \
              mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w m && echo ready && exec sleep 60",
         );
-        let mut mounter = Program::of(shell);
-        mounter.stage("ready");
+        let mut mounter = Program::of(shell).ready();
         let before = world.usage_pages(MOUNTER);
-        let mut reader = world.root_python(&reads(&format!("/proc/{}/root/mnt/m/file", mounter.pid())));
-        reader.stage("ready");
-        reader.stage("full");
+        let mut reader =
+            world.root_python(&reads(&format!("/proc/{}/root/mnt/m/file", mounter.pid()))).filled();
         assert!(reader.runs() && mounter.runs());
         let after = world.usage_pages(MOUNTER);
         assert!(after <= before + 64, "{before} pages before, {after} after");
@@ -71,8 +69,7 @@ fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
         );
         mount(Some("none"), &own("m"), Some("overlay"), MsFlags::empty(), Some(options.as_str())).unwrap();
         world.limit(READER, "64M", &[]);
-        let mut reader = world.python(READER, &reads(own("m/file").to_str().unwrap()));
-        reader.stage("ready");
+        let mut reader = world.python(READER, &reads(own("m/file").to_str().unwrap())).ready();
         reader.killed();
         assert_eq!(world.incidents(1).first().unwrap()["account"], format!("user:{READER}"));
         umount2(&own("m"), MntFlags::MNT_DETACH).unwrap();

@@ -18,8 +18,7 @@ struct Written {
 
 fn write(world: &World, settings: &[&str]) -> Written {
     let still = format!("--still={}", 500 * slowness());
-    let mut copies = world.root_workload("copies", &[&["--seconds=100", &still], settings].concat());
-    copies.stage("ready");
+    let mut copies = world.root_workload("copies", &[&["--seconds=100", &still], settings].concat()).ready();
     let told = until("they have written, or are dead", Duration::from_secs(60), || copies.try_line());
     copies.end();
     println!("{settings:?}: {told}");
@@ -102,10 +101,7 @@ fn small_processes_beside_those_that_copy_are_left_alone() {
         let world = world!();
         let small = |number: u32| {
             let size = format!("--mebibytes={}", 1 + number % 2);
-            let mut program = world.workload(ALICE, "bloat", &[&size, "--no-thp"]);
-            program.stage("ready");
-            program.stage("full");
-            program
+            world.workload(ALICE, "bloat", &[&size, "--no-thp"]).filled()
         };
         let mut all: Vec<_> = (0..8).map(small).collect();
         world.owns(ALICE);

@@ -177,8 +177,7 @@ fn a_daemon_that_can_draw_no_lines_removes_nothing_of_one_that_can() {
 fn a_crash_changes_nothing_and_the_next_daemon_takes_over() {
     let mut world = world!();
     world.limit(ALICE, "32M", &[]);
-    let mut calm = world.workload(ALICE, "chill", &["--mebibytes=8"]);
-    calm.stage("ready");
+    let mut calm = world.workload(ALICE, "chill", &["--mebibytes=8"]).ready();
     let link = || fs::metadata(world.pin().join("links/on_rss_stat")).unwrap().ino();
     let (before, attached, usage) = (Kept::of(&world), link(), world.usage_pages(ALICE));
     world.end_daemon(Signal::KILL);
@@ -227,9 +226,7 @@ fn stop_guarding_removes_what_a_crash_left_and_nothing_of_a_running_daemons() {
     assert_eq!(world.run(&stop).0, 0);
     assert!(!world.pin().exists());
     // Nothing holds Alice now, and a second time there is nothing to do.
-    let mut free = world.workload(ALICE, "bloat", &["--mebibytes=48", "--no-thp"]);
-    free.stage("ready");
-    free.stage("full");
+    let mut free = world.workload(ALICE, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
     free.stop();
     assert_eq!(world.run(&stop), (0, String::new(), String::new()));
     world.launch();

@@ -38,8 +38,7 @@ fn assert_the_line_holds(world: &World) {
 #[track_caller]
 fn start_in_a_storm(world: &mut World, before: usize) -> usize {
     let over = AtomicBool::new(false);
-    let mut calm = world.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]);
-    calm.stage("ready");
+    let mut calm = world.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).ready();
     let bloat = world.workload_path("bloat");
     let killed = std::thread::scope(|scope| {
         let storm = scope.spawn(|| {
@@ -77,8 +76,7 @@ fn programs_of_another_build_are_replaced_in_a_storm_and_go_on_with_the_maps() {
     let mut world = world!(""; "--keep");
     world.limit(DORA, "32M", &[]);
     world.limit(EMIL, "1G", &[]);
-    let mut resident = world.workload(EMIL, "chill", &["--mebibytes=8", "--seconds=60"]);
-    resident.stage("ready");
+    let _resident = world.workload(EMIL, "chill", &["--mebibytes=8", "--seconds=60"]).ready();
     let (before, usage) = (link(&world), world.usage_pages(EMIL));
     let map = || fs::metadata(world.pin().join("maps/mms")).unwrap().ino();
     let maps = map();
@@ -190,8 +188,7 @@ fn who_was_asked_to_end_by_a_daemon_that_died_is_ended_by_the_next_one() {
 fn who_was_claimed_and_never_signalled_lives_and_holds_nobody_up() {
     let mut world = world!();
     world.limit(DORA, "64M", &[]);
-    let mut claimed = world.workload(DORA, "chill", &["--mebibytes=20", "--seconds=60"]);
-    claimed.stage("ready");
+    let mut claimed = world.workload(DORA, "chill", &["--mebibytes=20", "--seconds=60"]).ready();
     let account = world.facts(DORA).index;
     // The next daemon lets it live.
     world.end_daemon(Signal::KILL);
@@ -218,8 +215,7 @@ fn more_kills_than_are_told_one_by_one_while_no_daemon_runs_are_counted_and_told
     world.end_daemon(Signal::KILL);
     // Of one account a hundred are told at once, so that it does not fill the ring, which is everybody's.
     let arguments = ["--children=8", "--mebibytes=16", "--storm-seconds=40", "--seconds=60"];
-    let mut storm = world.workload(DORA, "forkstorm", &arguments);
-    storm.stage("ready");
+    let mut storm = world.workload(DORA, "forkstorm", &arguments).ready();
     until("many are killed", Duration::from_secs(40), || (world.facts(DORA).folded > 900).then_some(()));
     storm.stop();
     wait_for("all have ended", || world.facts(DORA).processes == 0);
@@ -258,9 +254,7 @@ fn a_charge_that_a_lost_exit_left_behind_kills_nobody() {
             world.end_daemon(Signal::KILL);
         }
         forging::lost_exit(world.pin(), number, account, DORA, pages(30));
-        let mut innocent = world.workload(DORA, "bloat", &["--mebibytes=48", "--no-thp"]);
-        innocent.stage("ready");
-        innocent.stage("full");
+        let mut innocent = world.workload(DORA, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         assert!(innocent.runs());
         innocent.stop();
     }

@@ -146,9 +146,7 @@ impl World {
 
     fn sleeps_with(&self, mebibytes: u32) -> Program {
         let size = format!("--mebibytes={mebibytes}");
-        let mut program = self.workload(USER, "chill", &[&size, "--no-thp"]);
-        program.stage("ready");
-        program
+        self.workload(USER, "chill", &[&size, "--no-thp"]).ready()
     }
 }
 
@@ -172,8 +170,7 @@ fn only_the_hog_goes(world: &World) {
     world.is_like_anybody(hog.pid());
     let mut worker = world.workload(USER, "bloat", &["--mebibytes=30", "--no-thp", "--rate=200"]);
     hog.killed();
-    worker.stage("ready");
-    worker.stage("full");
+    worker.fills();
     let incidents = world.incidents(1);
     assert_eq!(victims(&incidents), [u64::from(hog.pid())], "{incidents:?}");
     assert!(others.iter_mut().all(Program::runs) && worker.runs());
@@ -215,10 +212,7 @@ fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_
     }
     let copied = world.weston(&copy, "wayland-copy");
     world.is_like_anybody(copied.pid());
-    let mut command = world.of_session(&lookalike);
-    command.args(["--mebibytes=28", "--no-thp"]);
-    let mut named = Program::of(command);
-    named.stage("ready");
+    let named = Program::of(world.of_session(&lookalike).args(["--mebibytes=28", "--no-thp"])).ready();
     world.is_like_anybody(named.pid());
     drop((copied, named));
     // A shell that leads a session with a terminal, and one that only has the terminal.

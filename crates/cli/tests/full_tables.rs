@@ -43,8 +43,7 @@ fn the_lines_hold(filler: fn(&World, u32) -> Program) {
     world.limit(ALICE, "64M", &[]);
     world.limit(BOB, "64M", &[]);
     world.limit(CAROL, "64M", &[]);
-    let mut carols = world.workload(CAROL, "chill", &["--mebibytes=8"]);
-    carols.stage("ready");
+    let mut carols = world.workload(CAROL, "chill", &["--mebibytes=8"]).ready();
     let mut full = filler(&world, ALICE);
     let started: usize = full.stage("full").trim().parse().unwrap();
     let map = map_of(&world, "mms");
@@ -109,8 +108,7 @@ fn users_under_default_who_run_nothing_keep_no_account_from_those_who_do() {
     let world = world!("[limits]\nuid_max = 60999\n[maps]\nmax_accounts = 16\n");
     world.limit(CAROL, "64M", &[]);
     world.ok(&["limit", "set", "default", "64M"]);
-    let mut stays = world.workload(BOB, "chill", &["--mebibytes=8"]);
-    stays.stage("ready");
+    let mut stays = world.workload(BOB, "chill", &["--mebibytes=8"]).ready();
     for user in 60_110..60_160 {
         let status = world.as_user(user, "/bin/true").status().unwrap();
         assert!(status.success());

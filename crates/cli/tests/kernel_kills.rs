@@ -28,8 +28,7 @@ const HOG: &str = "say('ready')\nhear()\nmemory = bytearray(b'x') * (64 << 20)\n
 const LIMIT_MIB: u32 = 16;
 
 fn hog(world: &World, user: u32, cgroup: &Cgroup) -> Program {
-    let mut hog = world.python(user, HOG);
-    hog.stage("ready");
+    let hog = world.python(user, HOG).ready();
     cgroup.take(hog.pid());
     hog
 }

@@ -7,7 +7,7 @@ use plimsoll_wire::text::ProcessState;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, until, wait_for};
+use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, program::Program, until, wait_for};
 use tempfile::TempDir;
 
 fn victims(incident: &Value) -> Vec<u32> {
@@ -26,8 +26,7 @@ fn assert_incident(incident: &Value, trigger: &str, reason: &str, victim: u32) {
 fn the_largest_is_killed_in_the_very_event_in_which_it_crosses() {
     let world = world!();
     world.limit(ALICE, "32M", &[]);
-    let mut small = world.workload(ALICE, "chill", &["--mebibytes=4"]);
-    small.stage("ready");
+    let mut small = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
     let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
     hog.killed();
     let incidents = world.incidents(1);
@@ -65,12 +64,10 @@ fn a_larger_process_that_sleeps_is_killed_and_the_one_that_crossed_goes_on() {
     let world = world!();
     world.limit(ALICE, "48M", &[]);
     let (trigger, reason) = world.for_another();
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
     let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=24", "--rate=200"]);
     sleeper.killed();
-    worker.stage("ready");
-    worker.stage("full");
+    worker.fills();
     let incidents = world.incidents(1);
     assert_incident(&incidents[0], trigger, reason, sleeper.pid());
     assert_eq!(incidents.len(), 1, "{incidents:?}");
@@ -89,8 +86,7 @@ fn eight_that_allocate_at_once_cross_once_and_lose_one() {
         let incidents = world.incidents(round);
         let victim = victims(incidents.last().unwrap());
         for one in eight.iter_mut().filter(|one| !victim.contains(&one.pid())) {
-            one.stage("ready");
-            one.stage("full");
+            one.fills();
         }
         assert_eq!(eight.iter_mut().filter_map(|one| one.runs().then_some(())).count(), 7);
         assert_eq!(world.history().len(), round, "round {round}");
@@ -214,15 +210,11 @@ fn a_protected_executable_is_never_killed_and_that_only_such_are_left_is_said_on
     let world = world!(&config);
     world.limit(ALICE, "32M", &[]);
     let (trigger, reason) = world.for_another();
-    let mut other = world.workload(ALICE, "chill", &["--mebibytes=4"]);
-    other.stage("ready");
-    let mut command = world.as_user(ALICE, &path);
-    command.args(["--mebibytes=64", "--no-thp"]);
-    let mut hog = support::program::Program::of(command);
+    let mut other = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
+    let mut hog = Program::of(world.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
     // The one that may be killed is, though it is the smaller.
     other.killed();
-    hog.stage("ready");
-    hog.stage("full");
+    hog.fills();
     let incidents = world.incidents(2);
     assert_incident(&incidents[0], trigger, reason, other.pid());
     assert_eq!(incidents[1]["reason"], "over-hard-limit-only-protected-left", "{}", incidents[1]);
@@ -240,12 +232,8 @@ fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
     let world = world!(&config);
     world.limit(ALICE, "64M", &[]);
     let start = |mebibytes: u32| {
-        let mut command = world.as_user(ALICE, &path);
-        command.args([&format!("--mebibytes={mebibytes}"), "--no-thp"]);
-        let mut one = support::program::Program::of(command);
-        one.stage("ready");
-        one.stage("full");
-        one
+        Program::of(world.as_user(ALICE, &path).args([&format!("--mebibytes={mebibytes}"), "--no-thp"]))
+            .filled()
     };
     let mut before = start(20);
     let new = folder.path().join("bloat.dpkg-new");
@@ -274,9 +262,7 @@ fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
     drop(world.maps().protect_cgroups(&former));
     cgroup.make_anew();
     world.limit(support::BOB, "64M", &[]);
-    let mut service = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
-    service.stage("ready");
-    service.stage("full");
+    let mut service = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]).filled();
     cgroup.take(service.pid());
     world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
     assert!(service.runs(), "{:?}", world.history());
@@ -329,8 +315,7 @@ fn nobody_is_out_of_reach_for_the_depth_of_its_cgroup() {
         let world = world!();
         world.limit(ALICE, "32M", &[]);
         world.signal(Signal::STOP);
-        let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp", "--wait"]);
-        hog.stage("ready");
+        let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp", "--wait"]).ready();
         above.last().unwrap().take(hog.pid());
         hog.tell("");
         hog.killed();
@@ -366,8 +351,7 @@ fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
     let world = world!();
     world.limit(ALICE, "64M", &[]);
     let mut keeper = world.root_python(KEEPS);
-    let mut kept = world.workload(ALICE, "chill", &["--mebibytes=40", "--no-thp"]);
-    kept.stage("ready");
+    let mut kept = world.workload(ALICE, "chill", &["--mebibytes=40", "--no-thp"]).ready();
     keeper.tell(&kept.pid().to_string());
     keeper.stage("keeps");
     kept.stop();
@@ -393,9 +377,7 @@ fn an_executable_that_its_user_owns_is_not_protected() {
     std::os::unix::fs::chown(&path, Some(ALICE), Some(ALICE)).unwrap();
     let world = world!(&config);
     world.limit(ALICE, "32M", &[]);
-    let mut command = world.as_user(ALICE, &path);
-    command.args(["--mebibytes=64", "--no-thp"]);
-    let mut hog = support::program::Program::of(command);
+    let mut hog = Program::of(world.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
     hog.killed();
     assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
 }
@@ -489,8 +471,7 @@ fn a_process_that_changed_its_user_crosses_its_new_user_s_line() {
 fn with_a_daemon_that_does_not_answer_the_line_holds() {
     let world = world!();
     world.limit(ALICE, "48M", &[]);
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
     world.signal(Signal::STOP);
     let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=64", "--rate=50", "--no-thp"]);
     // Where the kernel side cannot take the sleeper, it waits a moment for the daemon and takes who allocates.
@@ -533,9 +514,7 @@ fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest(
     let world = world!();
     world.limit(ALICE, "96M", &["--soft=16M"]);
     let sleeps_with = |mebibytes: u32| {
-        let mut one = world.workload(ALICE, "chill", &[&format!("--mebibytes={mebibytes}"), "--no-thp"]);
-        one.stage("ready");
-        one
+        world.workload(ALICE, "chill", &[&format!("--mebibytes={mebibytes}"), "--no-thp"]).ready()
     };
     let mut first = sleeps_with(30);
     let mut stays = world.python(ALICE, STAYS);
@@ -551,9 +530,8 @@ fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest(
     let mut third = sleeps_with(16);
     // Where the kernel side cannot take another, it waits for the daemon and takes who allocates.
     if world.signals_others() {
-        let mut small = world.workload(ALICE, "bloat", &["--mebibytes=14", "--rate=100", "--no-thp"]);
-        small.stage("ready");
-        small.stage("full");
+        let mut small =
+            world.workload(ALICE, "bloat", &["--mebibytes=14", "--rate=100", "--no-thp"]).filled();
         second.killed();
         assert!(first.runs() && third.runs() && small.runs());
     }
@@ -584,8 +562,7 @@ for n in range(12):
     while open(f'/proc/{child}/stat').read().rsplit(')', 1)[1].split()[0] != 't': time.sleep(0.01)
     assert seized == 0
 ";
-    let mut holder = world.python(ALICE, script);
-    holder.stage("ready");
+    let mut holder = world.python(ALICE, script).ready();
     world.signal(Signal::STOP);
     holder.tell("");
     // It goes as well, with all that it holds, when it wants a page more than two lines.
@@ -606,11 +583,9 @@ fn of_two_that_share_all_they_have_neither_goes(world: &World) {
                   say('forked')\nhear()\nsay(os.waitpid(child, os.WNOHANG)[0])\nhear()\n";
     let mut parent = world.python(ALICE, script);
     parent.stage("forked");
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=36"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=36"]).ready();
     world.limit(ALICE, "90M", &["--now"]);
-    let mut crosses = world.workload(ALICE, "bloat", &["--mebibytes=4", "--no-thp"]);
-    crosses.stage("ready");
+    let mut crosses = world.workload(ALICE, "bloat", &["--mebibytes=4", "--no-thp"]).ready();
     sleeper.killed();
     crosses.stage("full");
     parent.tell("");

@@ -40,9 +40,7 @@ impl World {
         self.owns(ALICE);
         let mut command = self.as_user(ALICE, self.copy("chill", name));
         command.args([format!("--mebibytes={mebibytes}"), "--no-thp".to_owned()]);
-        let mut program = Program::of(command);
-        program.stage("ready");
-        program
+        Program::of(command).ready()
     }
 
     /// Grows to so much, and holds it.
@@ -107,8 +105,7 @@ fn the_next_in_size_goes(world: &World, trigger: &str) {
     world.counts(hog.pid(), 1000, false);
     let mut worker = world.bloat(12);
     hog.killed();
-    worker.stage("ready");
-    worker.stage("full");
+    worker.fills();
     let incidents = world.incidents(1);
     assert_taken(&incidents[0], trigger, hog.pid());
     assert!(avoided.runs() && worker.runs());
@@ -147,8 +144,7 @@ fn a_preferred_one_goes_before_one_of_three_times_its_size() {
     world.counts(tab.pid(), 4000, false);
     let mut worker = world.bloat(12);
     tab.killed();
-    worker.stage("ready");
-    worker.stage("full");
+    worker.fills();
     let incidents = world.incidents(1);
     assert_taken(&incidents[0], trigger, tab.pid());
     assert_eq!(incidents[0]["victims"][0]["weight_permille"], 4000, "{}", incidents[0]);
@@ -189,9 +185,7 @@ fn grown_by_word(world: &World) -> Program {
          print('full', flush=True)\n\
          time.sleep(60)\n",
     ]);
-    let mut program = Program::of(command);
-    program.stage("ready");
-    program
+    Program::of(command).ready()
 }
 
 #[test]
@@ -218,8 +212,7 @@ fn oom_score_adj_is_a_preference_and_not_what_we_made_of_it() {
     world.counts(large.pid(), 1000, false);
     let mut worker = world.bloat(36);
     asked_for.killed();
-    worker.stage("ready");
-    worker.stage("full");
+    worker.fills();
     assert_eq!(victim(&world.incidents(1)[0]), asked_for.pid());
     assert!(large.runs());
 }
@@ -247,10 +240,11 @@ fn marks_count_as_root_sets_them_and_a_users_own_within_bounds() {
 
 /// Holds 30 MiB, and does what it is told: forks, or becomes another program.
 fn python(world: &World, next: &Path) -> Program {
-    let mut program = world.python(
-        ALICE,
-        &format!(
-            "import os, sys\n\
+    world
+        .python(
+            ALICE,
+            &format!(
+                "import os, sys\n\
              held = bytearray(30 << 20)\n\
              for at in range(0, len(held), 4096): held[at] = 1\n\
              say('ready')\n\
@@ -262,11 +256,10 @@ fn python(world: &World, next: &Path) -> Program {
              \x20       say('child', child)\n\
              \x20   else:\n\
              \x20       os.execv('{next}', ['{next}', '--mebibytes=30', '--no-thp'])\n",
-            next = next.display()
-        ),
-    );
-    program.stage("ready");
-    program
+                next = next.display()
+            ),
+        )
+        .ready()
 }
 
 #[test]

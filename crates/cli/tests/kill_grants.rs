@@ -49,8 +49,7 @@ fn a_sleeper_that_did_not_ask_goes_when_one_that_asked_crosses() {
     let world = world!();
     world.limit(ALICE, "128M", &[]);
     let mut grants = world.grants();
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=16"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=16"]).ready();
     let mut asked = one_that_asked(&world, &mut grants, 96, 96);
     // Its allowance, touched without asking, is what crosses: nobody was told of a grant for it.
     let mut second = one_that_asked(&world, &mut grants, 1, 3);
@@ -74,8 +73,7 @@ fn who_asks_for_a_little_and_takes_a_lot_is_the_first_to_go() {
     let mut liar = one_that_asked(&world, &mut grants, 1, 60);
     let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=50", "--no-thp"]);
     liar.killed();
-    plain.stage("ready");
-    plain.stage("full");
+    plain.fills();
     assert!(honest.runs() && plain.runs());
     plain.stop();
     // One that takes back its word: asked for much, gave it back untouched, and takes it without asking.
@@ -87,8 +85,7 @@ fn who_asks_for_a_little_and_takes_a_lot_is_the_first_to_go() {
     sly.stage("touched");
     let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
     sly.killed();
-    plain.stage("ready");
-    plain.stage("full");
+    plain.fills();
     assert!(honest.runs());
     plain.stop();
     // And one that has given its pages up is like everybody else at once, without an event of its own.
@@ -97,8 +94,7 @@ fn who_asks_for_a_little_and_takes_a_lot_is_the_first_to_go() {
     grants.give_up(&space, pages(24 << 10)).unwrap();
     let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=20", "--no-thp"]);
     honest.killed();
-    plain.stage("ready");
-    plain.stage("full");
+    plain.fills();
     assert!(asked.runs() && plain.runs());
 }
 
@@ -112,8 +108,7 @@ fn silent_one(world: &World, grants: &mut Grants, mebibytes: u64) -> Program {
          m = area()\nsay('ready')\nhear()\ntouch(m)\nsay('touched')\nhear()\n\
          m.madvise(mmap.MADV_DONTNEED)\nn = area()\ntouch(n)\nsay('again')\nhear()\n"
     );
-    let mut program = world.python(ALICE, &script);
-    program.stage("ready");
+    let mut program = world.python(ALICE, &script).ready();
     let space = space(grants, program.pid());
     granted(grants, &space, pages(mebibytes << 10));
     program.tell("go");
@@ -131,8 +126,7 @@ fn who_frees_what_it_was_granted_and_says_nothing_is_like_everybody_else() {
     let mut grants = world.grants();
     let mut honest = one_that_asked(&world, &mut grants, 40, 40);
     let mut silent = silent_one(&world, &mut grants, 48);
-    let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
-    plain.stage("ready");
+    let mut plain = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]).ready();
     silent.killed();
     plain.stage("full");
     assert!(honest.runs() && plain.runs());

@@ -66,8 +66,7 @@ fn term_lets_who_listens_end_by_itself() {
     assert_eq!(polite.end().code(), Some(7));
     assert_eq!(world.incidents(1)[0]["action"], "term");
     // A second process, after the grace period of the first: nobody is killed in its place.
-    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=8"]);
-    chill.stage("ready");
+    let mut chill = world.workload(ALICE, "chill", &["--mebibytes=8"]).ready();
     wait_for("the grace period is over", || {
         let status = world.status();
         status["guards"]["limits"]["dying"] == 0
@@ -158,8 +157,7 @@ fn now_enforces_a_lowered_line_at_once() {
 #[test]
 fn a_first_line_below_present_usage_kills_nobody_and_one_with_now_does() {
     let world = world!();
-    let mut first = world.workload(ALICE, "chill", &["--mebibytes=32"]);
-    first.stage("ready");
+    let mut first = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
     world.limit(ALICE, "16M", &[]);
     assert_eq!(bytes_of(&world, "effective_bytes"), bytes_of(&world, "usage_bytes"));
     assert!(first.runs());
@@ -193,9 +191,7 @@ fn an_account_is_near_from_its_soft_limit_on_and_not_below() {
 fn a_dry_run_kills_nobody_and_says_whom_it_would() {
     let world = world!(""; "--dry-run");
     world.limit(ALICE, "32M", &[]);
-    let mut hog = hog(&world);
-    hog.stage("ready");
-    hog.stage("full");
+    let mut hog = hog(&world).filled();
     let incidents = world.incidents(1);
     assert_eq!(incidents[0]["victims"][0]["pid"], hog.pid(), "{}", incidents[0]);
     assert_eq!(incidents[0]["action"], "notify", "{}", incidents[0]);
@@ -258,9 +254,7 @@ fn a_stopped_daemon_leaves_nothing_in_force() {
     world.incidents(1);
     assert!(world.end_daemon(Signal::TERM).success());
     assert!(!world.pin().exists() || fs::read_dir(world.pin()).unwrap().count() == 0);
-    let mut free = hog(&world);
-    free.stage("ready");
-    free.stage("full");
+    let mut free = hog(&world).filled();
     free.stop();
     // What was set is set again by the next one.
     world.launch();
@@ -273,10 +267,8 @@ fn a_stopped_daemon_leaves_nothing_in_force() {
 fn address_spaces_whose_exit_was_never_heard_of_are_swept_away() {
     let world = world!();
     world.limit(ALICE, "64M", &["--soft", "1M"]);
-    let mut stays = world.workload(ALICE, "chill", &["--mebibytes=4"]);
-    stays.stage("ready");
-    let mut lost = world.workload(ALICE, "chill", &["--mebibytes=8"]);
-    lost.stage("ready");
+    let mut stays = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
+    let mut lost = world.workload(ALICE, "chill", &["--mebibytes=8"]).ready();
     // Its link is all that holds the program: the exits of the world are heard of no more, once the kernel has come to it.
     let listening = || ProgInfoIter::default().filter(|program| program.name == "on_exit_mmap").count();
     let before = listening();
@@ -316,8 +308,7 @@ hear()
 /// The largest usage of an account in the three seconds after a program said `ready`, in MiB. `meanwhile` is called each time
 /// that it is looked at.
 fn most_held(world: &World, script: &str, mut meanwhile: impl FnMut()) -> u64 {
-    let mut program = world.python(ALICE, script);
-    program.stage("ready");
+    let mut program = world.python(ALICE, script).ready();
     let began = Instant::now();
     let mut most = 0;
     while began.elapsed() < Duration::from_secs(3) {

@@ -125,8 +125,7 @@ fn a_fork_storm_is_held_at_its_line() {
     // Where a fork takes longer, so must a child's life, or never enough of them are alive.
     let mebibytes = if slowness() > 1 { "--mebibytes=8" } else { "--mebibytes=2" };
     let settings = ["--children=48", mebibytes, "--storm-seconds=3", "--wait"];
-    let mut storm = world.workload(ALICE, "forkstorm", &settings);
-    storm.stage("ready");
+    let mut storm = world.workload(ALICE, "forkstorm", &settings).ready();
     storm.tell("");
     let mut peak = 0;
     let told = until("the storm is over", Duration::from_secs(30), || {
@@ -148,8 +147,7 @@ fn a_fork_storm_is_held_at_its_line() {
 /// and for how long it was over.
 fn hops_end(world: &World, hard: u64, settings: &[&str]) -> (u64, Duration) {
     let common = ["--no-thp", "--wait"];
-    let mut hops = world.workload(ALICE, "hop", &[&common, settings].concat());
-    hops.stage("ready");
+    let mut hops = world.workload(ALICE, "hop", &[&common, settings].concat()).ready();
     hops.tell("");
     let (mut peak, mut first_over) = (0, None);
     let began = Instant::now();

@@ -17,14 +17,12 @@ fn storm(world: &World, user: u32, more: &[&str]) -> Program {
     let settings = ["--children=100", "--storm-seconds=60", "--life-milliseconds=100000"];
     let path = world.workload_path("forkstorm");
     let words: Vec<&str> = [&[path.to_str().unwrap()], &settings[..], more].concat();
-    let mut storm = world.root_python(&format!(
+    world.root_python(&format!(
         "import subprocess\n\
          as_user = ['setpriv', '--reuid', '{user}', '--regid', '{user}', '--clear-groups', '--pdeathsig', 'KILL', '--']\n\
          say('ready')\n\
          while True: subprocess.run(as_user + {words:?}, stdout=subprocess.DEVNULL)\n"
-    ));
-    storm.stage("ready");
-    storm
+    )).ready()
 }
 
 fn kills(world: &World, user: u32) -> u64 {
@@ -121,11 +119,8 @@ fn who_ignores_being_asked_to_end_in_a_storm_is_ended() {
     wait_for_many(&world);
     // The pace tells few of these. The largest of all, so that each is asked at once; and ignores it from its first moment on.
     let hog = "exec /usr/bin/python3 -c 'import time; held = bytearray(24 << 20); time.sleep(100)'";
-    let mut stubborn = [(); 4].map(|()| {
-        let mut command = world.as_user(ALICE, "/bin/sh");
-        command.args(["-c", &format!("trap '' TERM; {hog}")]);
-        Program::of(command)
-    });
+    let mut stubborn = [(); 4]
+        .map(|()| Program::of(world.as_user(ALICE, "/bin/sh").args(["-c", &format!("trap '' TERM; {hog}")])));
     for one in &mut stubborn {
         one.killed();
     }

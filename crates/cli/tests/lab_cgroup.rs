@@ -56,9 +56,7 @@ fn run(cgroup: &Cgroup, script: &str, arguments: &[&str]) -> Program {
 }
 
 fn holder(cgroup: &Cgroup, arguments: &[&str]) -> Program {
-    let mut holder = run(cgroup, HOLDER, arguments);
-    holder.stage("ready");
-    holder
+    run(cgroup, HOLDER, arguments).ready()
 }
 
 fn sum(holder: &mut Program) -> u64 {
@@ -245,8 +243,7 @@ fn a_storm_of_forks_dies_one_by_one_where_somebody_is_spared() {
         \x20       os._exit(0)\n\
         print('ready', flush=True)\n\
         signal.pause()\n";
-    let mut first = run(&folder, storm, &[]);
-    first.stage("ready");
+    let mut first = run(&folder, storm, &[]).ready();
     let cgroup = folder.open(&root);
     let spare = [Pid(spared.pid())];
     let mut proc = ProcRoot::open(Path::new("/proc")).unwrap();

@@ -149,20 +149,20 @@ fn the_kernel_s_own_oom_killer_spares_the_daemon_and_lines_hold_after_it() {
     let Some(_) = guest::disk() else { return };
     let world = world!();
     world.limit(ALICE, "64M", &[]);
-    let mut small = world.python(BOB, "say('ready')\nhear()\n");
-    small.stage("ready");
+    let mut small = world.python(BOB, "say('ready')\nhear()\n").ready();
     // More than the machine has, by a user without a line; huge pages, or it would take minutes here.
-    let mut hog = world.python(
-        CAROL,
-        "open('/proc/self/oom_score_adj', 'w').write('500')\n\
+    let mut hog = world
+        .python(
+            CAROL,
+            "open('/proc/self/oom_score_adj', 'w').write('500')\n\
          unreserved = 0x4000\n\
          memory = mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved)\n\
          memory.madvise(mmap.MADV_HUGEPAGE)\n\
          say('ready')\n\
          hear()\n\
          for page in range(0, len(memory), 65536): memory[page] = 1\n",
-    );
-    hog.stage("ready");
+        )
+        .ready();
     let daemon = world.daemon_pid();
     hog.tell("");
     hog.end_within(SOON * 3);

@@ -129,8 +129,7 @@ impl Stage {
         let world = protected()?;
         let pages = |mebibytes: u64| (mebibytes << 20) / page_bytes() as u64;
         let (used, passing) = (disk.cold("used", pages(used_mib())), disk.cold("passing", pages(200)));
-        let mut reader = world.python(ALICE, READER);
-        reader.stage("ready");
+        let reader = world.python(ALICE, READER).ready();
         let mut stage = Self { world, reader, used, _disk: disk };
         until("a file that is read again and again is locked", A_WHILE, || {
             stage.read();
@@ -158,9 +157,7 @@ impl Stage {
     }
 
     fn hog(&self) -> Program {
-        let mut hog = self.world.python(CAROL, HOG);
-        hog.stage("ready");
-        hog
+        self.world.python(CAROL, HOG).ready()
     }
 
     /// Has the file read until `done`, which must happen soon, and tells how long the slowest read took.
@@ -293,11 +290,9 @@ impl Slices {
         let swap = Swap::compressed(u32::try_from(total_mib).unwrap());
         let swappiness = Setting::set(Setting::SWAPPINESS, "180");
         let world = protected()?;
-        let mut reader = world.python(ALICE, READER);
-        reader.stage("ready");
+        let reader = world.python(ALICE, READER).ready();
         user.take(reader.pid());
-        let mut idle = world.python(ALICE, HOG);
-        idle.stage("ready");
+        let mut idle = world.python(ALICE, HOG).ready();
         user.take(idle.pid());
         let room_mib = meminfo_mib("MemAvailable") + meminfo_mib("AnonPages") - floor_mib;
         let balloon = Setting::huge_pages(room_mib.saturating_sub(stream_room_mib));
@@ -347,8 +342,7 @@ fn the_floor_of_anonymous_memory_holds(lru: &str) {
         slices.world.ok(&["protect", "set", ratio]);
         wait_for("min_ttl_ms is as it should be", || knobs()[2] == kept);
     }
-    let mut hog = slices.world.python(CAROL, HOG);
-    hog.stage("ready");
+    let mut hog = slices.world.python(CAROL, HOG).ready();
     slices.system.take(hog.pid());
     let (mut passes, mut held) = (0, false);
     let least = least_anon_mib_while(|| {
@@ -566,8 +560,7 @@ fn a_scanner_of_a_whole_file_system_that_answers_nobody_holds_up_the_opener_alon
     let Some(disk) = Disk::of() else { return };
     let used = disk.cold("used", (8 << 20) / page_bytes() as u64);
     let Some(world) = protected() else { return };
-    let mut keeper = world.python(ALICE, KEEPER);
-    keeper.stage("ready");
+    let mut keeper = world.python(ALICE, KEEPER).ready();
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
     let Some(scanner) = scanner(&world, &used, OF_ALL) else { return };

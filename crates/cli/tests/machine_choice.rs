@@ -31,9 +31,7 @@ impl Cell {
              exec setpriv --reuid {ALICE} --clear-groups -- {path} --mebibytes={mebibytes} --no-thp --seconds=90",
             path = self.copy_of_chill(name).display(),
         );
-        let mut command = inside(self.init_pid);
-        command.args(["sh", "-c", &script]);
-        let mut program = Program::of(command);
+        let mut program = Program::of(inside(self.init_pid).args(["sh", "-c", &script]));
         let pid = program.stage("number").parse().unwrap();
         program.stage("ready");
         (program, pid)
@@ -134,9 +132,7 @@ fn make(cell: &Cell) -> (Program, u64, u64) {
     );
     let shell = cell.folder.path().join("make");
     fs::copy("/bin/sh", &shell).unwrap();
-    let mut command = inside(cell.init_pid);
-    command.arg(shell).args(["-c", &script]);
-    let mut program = Program::of(command);
+    let mut program = Program::of(inside(cell.init_pid).arg(shell).args(["-c", &script]));
     let shell = program.stage("number").parse().unwrap();
     let larger = program.stage("larger").parse().unwrap();
     for _ in 0..2 {

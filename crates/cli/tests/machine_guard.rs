@@ -133,10 +133,7 @@ fn a_protected_executable_is_passed_over_and_said_to_be() {
     let protected = folder.path().join("chill");
     fs::copy(chill, &protected).unwrap();
     let cell = cell!(&format!("[machine]\n[protect]\nexe = [{protected:?}]\n"));
-    let mut command = inside(cell.init_pid);
-    command.arg(&protected).arg("--mebibytes=64");
-    let mut large = Program::of(command);
-    large.stage("ready");
+    let mut large = Program::of(inside(cell.init_pid).arg(&protected).arg("--mebibytes=64")).ready();
     let (mut small, small_pid) = cell.process(16, "leave");
     cell.is(SHORT);
     small.stage("asked");

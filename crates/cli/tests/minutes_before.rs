@@ -125,8 +125,7 @@ fn a_report_shows_growth_and_belongs_to_who_asked() {
 fn an_idle_line_wakes_nobody_up_and_samples_nothing() {
     let world = world!();
     world.limit(ALICE, "64M", &[]);
-    let mut idle = world.python(ALICE, "say('ready')\nhear()\n");
-    idle.stage("ready");
+    let mut idle = world.python(ALICE, "say('ready')\nhear()\n").ready();
     until("it sleeps", SOON, || sleeps(&world));
     idle.tell("end");
     // What comes all at once has no minutes before.

@@ -124,25 +124,23 @@ fn kernel_trigger(world: &World) -> String {
 
 /// A process that stays just below the line, and takes 10 MiB in one breath some time after it is told to.
 fn hog(world: &World) -> Program {
-    let mut hog = world.python(
+    world.python(
         ALICE,
         "import random\nheld = [b'x' * (52 << 20)]\nsay('ready')\n\
          while hear():\n    time.sleep(random.random() * 0.012)\n    held.append(b'x' * (10 << 20))\n    say('full')\n",
-    );
-    hog.stage("ready");
-    hog
+    ).ready()
 }
 
 /// So many threads that a walk of all tasks takes its time.
 fn sleepers(world: &World) -> Program {
-    let mut sleepers = world.python(
-        SLEEPER,
-        "import threading\nthreading.stack_size(65536)\nnever = threading.Event()\n\
+    world
+        .python(
+            SLEEPER,
+            "import threading\nthreading.stack_size(65536)\nnever = threading.Event()\n\
          for _ in range(2000): threading.Thread(target=never.wait, daemon=True).start()\n\
          say('ready')\nnever.wait()\n",
-    );
-    sleepers.stage("ready");
-    sleepers
+        )
+        .ready()
 }
 
 /// What a process holds; 0 where it has nothing any more, or SIGKILL waits for it.
@@ -234,13 +232,8 @@ fn users_who_fill_the_table_of_accounts_keep_no_line_of_the_administrators_out()
     for user in MANY {
         assert_refused(draws(&world, user), ["NotPermitted", "no line is drawn for you"]);
     }
-    let _here: Vec<Program> = MANY
-        .map(|user| {
-            let mut command = world.as_user(user, "/usr/bin/sleep");
-            command.arg("100");
-            Program::of(command)
-        })
-        .collect();
+    let _here: Vec<Program> =
+        MANY.map(|user| Program::of(world.as_user(user, "/usr/bin/sleep").arg("100"))).collect();
     wait_for("all of them run", || {
         MANY.into_iter().all(|user| !support::exact::processes_of(user).is_empty())
     });

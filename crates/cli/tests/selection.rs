@@ -154,9 +154,8 @@ fn a_sweep_shows_exactly_the_processes_that_proc_shows() {
     rustix::process::kill_process(raw(stopped), Signal::STOP).unwrap();
     let zombie = Zombie::new();
     let number = fewer(2000);
-    let mut crowd = world.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]);
-    crowd.stage("ready");
-    crowd.stage("full");
+    let crowd =
+        world.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]).filled();
     fs::write(format!("/proc/{plain}/oom_score_adj"), "345").unwrap();
     let is_stopped = |selection: &mut Selection| selection.facts(stopped).stopped.then_some(());
     until("it stops", SOON, || is_stopped(&mut selection));
@@ -440,9 +439,8 @@ fn notes_that_find_no_room_are_counted() {
     selection.selector.watch(Pages(1)).unwrap();
     // As many pages as show in the shared count whichever of two CPUs touches them.
     let kibibytes = (2 * (2 * cpus).max(32) + 16) * exact::page_bytes() / 1024;
-    let mut crowd = world.workload(USER, "crowd", &["--children=1200", &format!("--kibibytes={kibibytes}")]);
-    crowd.stage("ready");
-    crowd.stage("full");
+    let _crowd =
+        world.workload(USER, "crowd", &["--children=1200", &format!("--kibibytes={kibibytes}")]).filled();
     let mut noted = 0_u64;
     let counts = selection.selector.grown(|_| noted += 1).unwrap();
     assert!(counts.visited == noted && noted <= 1024 && noted > 900 && counts.lost > 0, "{counts:?}");
@@ -489,8 +487,7 @@ fn a_process_that_writes_a_core_dump_is_dying() {
     let pattern = Path::new("/proc/sys/kernel/core_pattern");
     let before = fs::read_to_string(pattern).unwrap();
     fs::write(pattern, "|/bin/sleep 30").unwrap();
-    let mut puppet = world.python(USER, "kept = b'x' * (8 << 20)\nsay('ready')\nhear()\n");
-    puppet.stage("ready");
+    let puppet = world.python(USER, "kept = b'x' * (8 << 20)\nsay('ready')\nhear()\n").ready();
     assert!(!selection.facts(puppet.pid()).dying);
     puppet.signal(Signal::QUIT);
     let facts = until("it dumps core", SOON, || {

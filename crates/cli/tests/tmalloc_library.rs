@@ -94,9 +94,7 @@ fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well(
         world.limit(USER, "16M", &["--action", "kill"]);
         let mut running: Vec<Program> = (0..processes)
             .map(|_| {
-                let mut command = world.as_user(USER, program.to_str().unwrap());
-                command.args(["1000000000", "45056"]);
-                Program::of(command)
+                Program::of(world.as_user(USER, program.to_str().unwrap()).args(["1000000000", "45056"]))
             })
             .collect();
         for one in &mut running {

@@ -9,14 +9,12 @@ use support::{ALICE, SOON, exact, until};
 /// A sleeper of 32 MiB and eight workers that cross a line of 64 MiB: who was killed, how, and how far past the line.
 fn sleeper_and_workers(world: &support::World) -> (serde_json::Value, u32) {
     world.limit(ALICE, "64M", &[]);
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
     let mut workers: Vec<_> =
         (0..8).map(|_| world.workload(ALICE, "bloat", &["--mebibytes=5", "--rate=40", "--no-thp"])).collect();
     sleeper.killed();
     for worker in &mut workers {
-        worker.stage("ready");
-        worker.stage("full");
+        worker.fills();
     }
     let incidents = world.incidents(1);
     assert_eq!(incidents.len(), 1, "{incidents:?}");
@@ -51,8 +49,7 @@ fn the_daemon_alone_takes_the_largest_though_it_sleeps() {
 fn with_no_daemon_alive_somebody_is_taken_at_once() {
     let mut world = world!("[limits]\ntriggers = [\"kernel\"]\n");
     world.limit(ALICE, "48M", &[]);
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]);
-    sleeper.stage("ready");
+    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
     world.end_daemon(Signal::KILL);
     let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]);
     let signals_others = world.signals_others();

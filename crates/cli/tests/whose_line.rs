@@ -123,9 +123,7 @@ fn each_member_has_the_groups_line_alone_and_before_they_run_anything() {
         let incident = &place.world.incidents(1)[0];
         assert_has(incident, &json!({"account": "user:60121", "hard_bytes": 32 << 20}));
         assert!(holding[0].runs());
-        let mut free = place.world.workload(DAN, "bloat", &["--mebibytes=48", "--no-thp"]);
-        free.stage("ready");
-        free.stage("full");
+        let _free = place.world.workload(DAN, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         // The primary group counts too.
         place.world.ok(&["limit", "set", "@plim-deck", "40M"]);
         assert_eq!(place.line(CAT), line(40, "group:60126"));
@@ -139,8 +137,7 @@ fn a_users_line_comes_before_the_groups_and_the_groups_before_default() {
     in_a_place(CONFIG, |place| {
         place.world.ok(&["limit", "set", "default", "80M"]);
         assert_eq!(place.world.json(&["limit", "show", "default"])[0]["account"], "default");
-        let mut here = place.world.workload(ANN, "chill", &["--mebibytes=4"]);
-        here.stage("ready");
+        let mut here = place.world.workload(ANN, "chill", &["--mebibytes=4"]).ready();
         assert_eq!(place.line(ANN), line(80, "default"));
         place.world.ok(&["limit", "set", "@plim-crew", "48M"]);
         assert_eq!(place.line(ANN), line(48, "group:60125"));
@@ -180,8 +177,7 @@ fn of_two_groups_the_more_generous_line_counts() {
 fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
     in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
-        let mut here = place.world.workload(ANN, "chill", &["--mebibytes=8"]);
-        here.stage("ready");
+        let mut here = place.world.workload(ANN, "chill", &["--mebibytes=8"]).ready();
         place.groups("plim-crew:x:60125:plim-ben,plim-dan\nplim-deck:x:60126:\n");
         assert_eq!(place.line(ANN), line(32, "group:60125"), "nothing was read again yet");
         place.reload();
@@ -191,9 +187,7 @@ fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
             "{}",
             place.world.log()
         );
-        let mut free = place.world.workload(ANN, "bloat", &["--mebibytes=48", "--no-thp"]);
-        free.stage("ready");
-        free.stage("full");
+        let mut free = place.world.workload(ANN, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         place.assert_held(DAN);
         // A line drawn for anybody is reason enough to look whether the lists changed.
         place.groups(GROUPS);
@@ -255,14 +249,12 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
     in_a_place("", |place| {
         place.world.ok(&["limit", "set", "@plim-crew", "64M"]);
         // The largest sleeps, so the daemon itself has to find it when the other one crosses.
-        let mut sleeper = place.world.workload(ANN, "chill", &["--mebibytes=40"]);
-        sleeper.stage("ready");
+        let mut sleeper = place.world.workload(ANN, "chill", &["--mebibytes=40"]).ready();
         let mut crosser = place.world.python(
             ANN,
             "say('ready')\nhear()\nheld = bytearray(32 << 20)\nfor at in range(0, 32 << 20, 4096): held[at] = 1\n\
              say('full')\nhear()\n",
-        );
-        crosser.stage("ready");
+        ).ready();
         place.block();
         let before = place.world.log().lines().count();
         place.world.signal(Signal::HUP);
@@ -347,8 +339,7 @@ fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is
 fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() {
     in_a_place("[maps]\nmax_accounts = 2\n", |place| {
         place.groups("plim-crew:x:60125:plim-ann,plim-ben,plim-cat,plim-dan\n");
-        let mut here = place.world.workload(DAN, "chill", &["--mebibytes=8"]);
-        here.stage("ready");
+        let mut here = place.world.workload(DAN, "chill", &["--mebibytes=8"]).ready();
         place.world.ok(&["limit", "set", "@plim-crew", "32M"]);
         assert_eq!((place.line(DAN), place.line(ANN)), (line(32, "group:60125"), line(32, "group:60125")));
         assert_eq!((place.line(BEN), place.line(CAT)), (None, None));
@@ -359,8 +350,7 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
         place.world.limit(CAT, "48M", &[]);
         assert_eq!((place.line(CAT), place.line(ANN)), (line(48, "user:60122"), None));
         here.stop();
-        let mut here = place.world.workload(BEN, "chill", &["--mebibytes=8"]);
-        here.stage("ready");
+        let _here = place.world.workload(BEN, "chill", &["--mebibytes=8"]).ready();
         place.reload();
         assert_eq!((place.line(BEN), place.line(DAN)), (line(32, "group:60125"), None));
         place.assert_held(BEN);
@@ -450,8 +440,7 @@ fn who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_
         let mut free = world.workload(EVE, "bloat", &["--mebibytes=96", "--no-thp"]);
         assert!(!world.ok(&["status"]).contains("without a line"), "no default line, no word of it");
         world.ok(&["limit", "set", "default", "64M"]);
-        free.stage("ready");
-        free.stage("full");
+        free.fills();
         let told = "Note: without a line, and running something here: plim-eve (60301), 60302. default is for uids 1000 to \
                     60300; to include them, set limits.uid_max = 60302 and reload.\n";
         for arguments in [&["limit", "show"][..], &["limit", "show", "default"], &["status"]] {

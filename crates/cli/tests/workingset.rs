@@ -59,8 +59,7 @@ impl Stage {
     }
 
     fn program(&self, user: u32, script: &str) -> Program {
-        let mut program = self.world.python(user, script);
-        program.stage("ready");
+        let program = self.world.python(user, script).ready();
         self.cgroup.take(program.pid());
         program
     }
@@ -235,8 +234,7 @@ fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
     let small = stage.cgroup.within("small");
     small.limit(&(32_u64 << 20).to_string());
     let used = stage.file("used", 16);
-    let mut reader = stage.world.python(IDA, READER);
-    reader.stage("ready");
+    let mut reader = stage.world.python(IDA, READER).ready();
     small.take(reader.pid());
     until("the rest of it is withheld", A_WHILE, || {
         read(&mut reader, &used);
@@ -256,8 +254,7 @@ fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
     stage.cgroup.allow_limits_within();
     // Some more: what reclaim takes before it is locked is charged to the last one when it is read again.
     let (last, removed, more) = (stage.cgroup.within("last"), CGROUPS_GONE_MAX + 8, 1..=8);
-    let mut reader = stage.world.python(IDA, READER);
-    reader.stage("ready");
+    let mut reader = stage.world.python(IDA, READER).ready();
     let inner: Vec<(Cgroup, PathBuf)> = (0..removed)
         .map(|number| {
             let inner = stage.cgroup.within(&format!("inner{number}"));

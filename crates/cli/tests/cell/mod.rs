@@ -154,8 +154,7 @@ impl Cell {
             meminfo = self.folder.path().join("meminfo"),
             plenty = PLENTY.text(),
         );
-        let mut command = inside(self.init_pid);
-        command.args([
+        let mut program = Program::of(inside(self.init_pid).args([
             "setpriv",
             "--reuid",
             &ALICE.to_string(),
@@ -164,8 +163,7 @@ impl Cell {
             PYTHON,
             "-c",
             &script,
-        ]);
-        let mut program = Program::of(command);
+        ]));
         let pid = program.stage("holds").parse().unwrap();
         (program, pid)
     }

@@ -2,6 +2,7 @@
 
 use super::{World, slowness, until};
 use std::{
+    borrow::BorrowMut,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::process::ExitStatusExt as _,
@@ -33,7 +34,8 @@ pub struct Program {
 
 impl Program {
     /// Starts a command with its standard streams connected.
-    pub fn of(mut command: Command) -> Self {
+    pub fn of(mut command: impl BorrowMut<Command>) -> Self {
+        let command = command.borrow_mut();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -80,6 +82,27 @@ impl Program {
     pub fn stage(&mut self, stage: &str) -> String {
         let line = self.line();
         line.strip_prefix(stage).unwrap_or_else(|| panic!("'{line}' and not '{stage}'")).trim().to_owned()
+    }
+
+    /// Once it has said `ready`.
+    #[track_caller]
+    pub fn ready(mut self) -> Self {
+        self.stage("ready");
+        self
+    }
+
+    /// Once it has said that it is ready, and then `full`.
+    #[track_caller]
+    pub fn filled(mut self) -> Self {
+        self.fills();
+        self
+    }
+
+    /// It says that it is ready, and then `full`.
+    #[track_caller]
+    pub fn fills(&mut self) {
+        self.stage("ready");
+        self.stage("full");
     }
 
     /// Writes a line to it.
@@ -152,23 +175,17 @@ impl World {
 
     /// A workload of the lab, by name, as a user.
     pub fn workload(&self, user: u32, name: &str, arguments: &[&str]) -> Program {
-        let mut command = self.as_user(user, self.workload_path(name));
-        command.args(arguments);
-        Program::of(command)
+        Program::of(self.as_user(user, self.workload_path(name)).args(arguments))
     }
 
     /// A workload that starts as root; the test's users it becomes are to be claimed with [`World::owns`].
     pub fn root_workload(&self, name: &str, arguments: &[&str]) -> Program {
-        let mut command = Command::new(self.workload_path(name));
-        command.args(arguments);
-        Program::of(command)
+        Program::of(Command::new(self.workload_path(name)).args(arguments))
     }
 
     /// A Python script as a user; it has `say`, `hear` and the modules of the prelude.
     pub fn python(&self, user: u32, script: &str) -> Program {
-        let mut command = self.as_user(user, PYTHON);
-        command.args(["-c", &format!("{PRELUDE}{script}")]);
-        Program::of(command)
+        Program::of(self.as_user(user, PYTHON).args(["-c", &format!("{PRELUDE}{script}")]))
     }
 
     /// Runs `plimsoll` as a user, to its end: status, standard output, standard error.
@@ -185,9 +202,7 @@ impl World {
 
     /// A Python script as root.
     pub fn root_python(&self, script: &str) -> Program {
-        let mut command = Command::new(PYTHON);
-        command.args(["-c", &format!("{PRELUDE}{script}")]);
-        Program::of(command)
+        Program::of(Command::new(PYTHON).args(["-c", &format!("{PRELUDE}{script}")]))
     }
 
     /// A workload's executable, where every user can reach it.
