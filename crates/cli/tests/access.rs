@@ -7,12 +7,11 @@ mod support;
 use serde_json::{Value, json};
 use starting::{ALICE, BOB, CAROL, Kept, assert_one_line};
 use std::{
-    fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     time::Duration,
 };
-use support::{World, program::Program, wait_for};
+use support::{World, caller::Caller, program::Program};
 
 #[track_caller]
 fn json_as(world: &World, user: u32, arguments: &[&str]) -> Value {
@@ -99,10 +98,8 @@ fn a_user_without_a_line_draws_none_and_is_told_what_to_do() {
     );
     assert_eq!(Kept::of(&world), before);
     // Below the one for everybody, which is an administrator's too, and only while there is one.
-    fs::write(world.path("plimsoll.toml"), "[machine]\nenabled = false\n[limits]\nuid_max = 60999\n")
-        .unwrap();
-    world.signal(rustix::process::Signal::HUP);
-    wait_for("the configuration is reloaded", || world.log().contains("configuration reloaded"));
+    world.configure("[limits]\nuid_max = 60999\n");
+    world.reload();
     world.ok(&["limit", "set", "default", "64M"]);
     assert_eq!(world.run_as(CAROL, &["limit", "set", "60152", "32M"]).0, 0);
     crossing(&world, CAROL);
@@ -161,17 +158,6 @@ fn a_user_reads_the_own_story_and_nothing_of_anybody_elses() {
     assert_eq!(code, 1, "{stderr}");
 }
 
-/// What the daemon answers to a call that a program makes up, as a user.
-fn raw_call(world: &World, user: u32, call: &str) -> String {
-    let script = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(os.environ['PLIMSOLL_SOCKET'])\ns.settimeout(10)\n\
-         s.sendall(hear().encode() + b'\\0')\nanswer = b''\n\
-         while not answer.endswith(b'\\0'):\n    piece = s.recv(65536)\n    if not piece: break\n    answer += piece\n\
-         say(answer.rstrip(b'\\0').decode())\n";
-    let mut caller = world.python(user, script);
-    caller.tell(call);
-    caller.line()
-}
-
 #[test]
 fn who_calls_is_what_the_kernel_says_and_not_the_message() {
     let world = world!();
@@ -184,19 +170,16 @@ fn who_calls_is_what_the_kernel_says_and_not_the_message() {
         json!({"who": "user:60151", "hard": "1M", "peer": {"uid": 0}, "uid": 0}),
         json!({"who": "default", "hard": "1M"}),
     ] {
-        let call = json!({"method": "io.plimsoll.SetLimit", "parameters": parameters}).to_string();
-        let answer = raw_call(&world, ALICE, &call);
-        assert!(answer.contains("\"error\""), "{call}: {answer}");
-        assert_eq!(Kept::of(&world), before, "{call}");
+        let refused = Caller::of(&world, ALICE).call("SetLimit", &parameters);
+        assert!(refused.is_err(), "{parameters}: {refused:?}");
+        assert_eq!(Kept::of(&world), before, "{parameters}");
     }
-    let answer = raw_call(
-        &world,
-        ALICE,
-        "{\"method\":\"io.plimsoll.SetLimit\",\"parameters\":{\"who\":\"user:60151\",\"hard\":\"1M\"}}",
-    );
-    assert!(answer.contains("io.plimsoll.NotPermitted"), "{answer}");
-    let answer = raw_call(&world, ALICE, "{\"method\":\"org.varlink.service.GetInfo\"}");
-    assert!(answer.contains("io.plimsoll"), "{answer}");
+    let mut caller = Caller::of(&world, ALICE);
+    let refused = caller.call("SetLimit", &json!({"who": "user:60151", "hard": "1M"})).unwrap_err();
+    assert!(refused.starts_with("io.plimsoll.NotPermitted"), "{refused}");
+    caller.send(&json!({"method": "org.varlink.service.GetInfo"}));
+    let answer = caller.hear();
+    assert!(answer.to_string().contains("io.plimsoll"), "{answer}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{
 };
 use support::{
     ALICE, BOB, CAROL, SOON, World, exact, fewer,
-    grants::{granted, headroom, nothing_is_left, pages, space},
+    grants::{asking, granted, headroom, nothing_is_left, pages, space},
     program::Program,
     until, wait_for,
 };
@@ -41,19 +41,13 @@ fn reserved(world: &World, user: u32) -> Pages {
 
 /// What a process holds by grants, as the maps have it.
 fn held(world: &World, pid: u32) -> Pages {
-    let mut held = None;
-    world.maps().address_spaces(|one| held = (one.pid == Pid(pid)).then_some(one.granted).or(held)).unwrap();
-    held.unwrap()
+    world.space(pid).unwrap().granted
 }
 
 #[test]
 fn granted_pages_that_are_touched_move_from_reserved_to_used_and_usage_stays() {
     let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let mut grants = world.grants();
-    let mut puppets = world.puppets(&[ALICE]);
-    let pid = puppets.make(1, "start 60100");
-    let space = space(&mut grants, pid);
+    let (mut grants, mut puppets, pid, space) = asking(&world, "64M");
     let before = world.usage_pages(ALICE);
     assert_eq!(before, exact::process_pages(pid).unwrap());
 
@@ -80,11 +74,7 @@ fn granted_pages_that_are_touched_move_from_reserved_to_used_and_usage_stays() {
 #[test]
 fn what_is_not_touched_goes_back_exactly_and_was_no_grant() {
     let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let mut grants = world.grants();
-    let mut puppets = world.puppets(&[ALICE]);
-    let pid = puppets.make(1, "start 60100");
-    let space = space(&mut grants, pid);
+    let (grants, mut puppets, pid, space) = asking(&world, "64M");
     let mut kept = Pages(0);
     for round in 0..fewer(50) {
         let touched = u64::from(round % 8) * 128;

@@ -217,9 +217,7 @@ fn a_full_map_is_counted_and_shown_and_right_again_when_there_is_room() {
     let mut crowd = world.workload(ALICE, "crowd", &["--children=400", "--kibibytes=64"]).ready();
     // The last eighth is for others.
     assert_eq!(crowd.stage("full children="), "55");
-    let status = world.status();
-    let map =
-        status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == "mms").unwrap().clone();
+    let map = world.map("mms");
     assert_eq!(map["max"], 64, "{map}");
     assert!(map["full"].as_u64().unwrap() >= 300, "{map}");
     assert!(world.history().iter().all(|one| one["reason"] == "table-full-most-processes"));

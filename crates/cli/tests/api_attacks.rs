@@ -9,7 +9,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-use support::{SOON, World, exact, program::Program, until};
+use support::{SOON, World, caller::Caller, exact, program::Program, until};
 
 /// Who attacks.
 const MALLORY: u32 = 60_130;
@@ -344,25 +344,20 @@ fn what_is_another_users_is_refused_however_it_is_asked_for() {
     world.limit(BYSTANDER, "200M", &[]);
     world.limit(HOG, "56M", &[]);
     assert_kills_in_time(&world);
-    let lines = world
-        .accounts()
-        .iter()
-        .map(|one| (one["account"].clone(), one["hard_bytes"].clone()))
-        .collect::<Vec<_>>();
-    let mut caller = attack(
-        &world,
-        MALLORY,
-        "s = connect()\nwhile True:\n    m = hear().encode()\n    \
-        if b'oneway' in m:\n        s.sendall(m + b'\\0')\n        m = call('Status')\n    \
-        say(ask(s, m).rstrip(b'\\0').decode())\n",
-    );
+    let lines = || -> Vec<_> {
+        world.accounts().iter().map(|one| (one["account"].clone(), one["hard_bytes"].clone())).collect()
+    };
+    let before = lines();
+    let mut caller = Caller::of(&world, MALLORY);
     let mut ask = |method: &str, parameters: Value, oneway: bool| -> Value {
         let mut message = json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters});
         if oneway {
             message["oneway"] = json!(true);
+            caller.send(&message);
+            message = json!({"method": "io.plimsoll.Status"});
         }
-        caller.tell(&message.to_string());
-        serde_json::from_str(&caller.line()).unwrap()
+        caller.send(&message);
+        caller.hear()
     };
     for who in ["user:60131", "user:60132", "user:0", "default"] {
         for (method, parameters) in [
@@ -392,12 +387,7 @@ fn what_is_another_users_is_refused_however_it_is_asked_for() {
         let answer = ask("GetIncident", which, false);
         assert_eq!(answer["error"], "io.plimsoll.NotFound", "{answer}");
     }
-    let after = world
-        .accounts()
-        .iter()
-        .map(|one| (one["account"].clone(), one["hard_bytes"].clone()))
-        .collect::<Vec<_>>();
-    assert_eq!(after, lines);
+    assert_eq!(lines(), before);
 }
 
 #[test]

@@ -30,10 +30,6 @@ fn is_running_with(argument: &str) -> bool {
         .any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
-fn configure(world: &World, more: &str) {
-    fs::write(world.path("plimsoll.toml"), format!("[machine]\nenabled = false\n{more}")).unwrap();
-}
-
 #[track_caller]
 fn wait_for_log(world: &World, text: &str) {
     wait_for(&format!("the log says '{text}'"), || world.log().contains(text));
@@ -88,7 +84,7 @@ fn a_stop_in_the_middle_of_loading_leaves_nothing_behind() {
 fn a_reload_takes_what_is_good_and_a_bad_one_changes_nothing() {
     let world = world!();
     world.limit(ALICE, "64M", &[]);
-    configure(&world, &format!("[limits]\nusers = {{ {BOB} = {{ hard = \"48M\", action = \"term\" }} }}\n"));
+    world.configure(&format!("[limits]\nusers = {{ {BOB} = {{ hard = \"48M\", action = \"term\" }} }}\n"));
     world.signal(Signal::HUP);
     let bob = until("Bob's line is drawn", SOON, || world.account(BOB));
     assert_has(&bob, &json!({"hard_bytes": 48 << 20, "source": "config"}));
@@ -99,13 +95,13 @@ fn a_reload_takes_what_is_good_and_a_bad_one_changes_nothing() {
         ("[limits]\nusers = { nobody-of-that-name = { hard = \"1G\" } }\n", "nobody-of-that-name"),
         ("[limits]\ndefault = { hard = \"999T\" }\n", "RAM"),
     ] {
-        configure(&world, bad);
+        world.configure(bad);
         world.signal(Signal::HUP);
         wait_for_log(&world, told);
         assert_eq!(Kept::of(&world), before, "{bad}");
     }
     assert_eq!(world.log().matches("the configuration stays as it was").count(), 4, "{}", world.log());
-    configure(&world, "");
+    world.configure("");
     world.signal(Signal::HUP);
     wait_for("Bob's line is gone", || world.account(BOB).is_none());
     assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 64 << 20);

@@ -4,8 +4,6 @@
 
 mod support;
 
-use plimsoll_policy::units::Pid;
-use plimsoll_sys::bpf::AddressSpace;
 use plimsoll_wire::text::ProcessState;
 use serde_json::Value;
 use std::{
@@ -113,7 +111,7 @@ impl World {
     /// The user's first process of this name: a shell forks as it starts.
     fn runs_as(&self, name: &str) -> u32 {
         until(&format!("{name} runs"), SOON, || {
-            let pids = self.all().into_iter().map(|space| space.pid.0);
+            let pids = self.spaces().into_iter().map(|space| space.pid.0);
             pids.filter(|pid| {
                 fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
             })
@@ -121,17 +119,11 @@ impl World {
         })
     }
 
-    fn all(&self) -> Vec<AddressSpace> {
-        let mut all = Vec::new();
-        self.maps().address_spaces(|space| all.extend((!space.left).then_some(*space))).unwrap();
-        all
-    }
-
     /// Waits until it is known that a session stands on it; a forked one has its parent's weight before it is judged.
     #[track_caller]
     fn carries(&self, name: &str, pid: u32) {
-        until(&format!("a session stands on {name} ({pid})"), SOON, || {
-            self.all().into_iter().find(|space| space.pid == Pid(pid) && space.session).map(|_| ())
+        wait_for(&format!("a session stands on {name} ({pid})"), || {
+            self.space(pid).is_some_and(|space| space.session)
         });
     }
 
@@ -139,7 +131,7 @@ impl World {
     #[track_caller]
     fn is_like_anybody(&self, pid: u32) {
         let judged = until(&format!("{pid} is judged"), SOON, || {
-            self.all().into_iter().find(|space| space.pid == Pid(pid) && space.weight.is_some())
+            self.space(pid).filter(|space| space.weight.is_some())
         });
         assert!(!judged.session, "{judged:?}");
     }

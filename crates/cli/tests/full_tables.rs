@@ -5,7 +5,6 @@ mod support;
 
 use plimsoll_policy::units::{Pages, Uid};
 use plimsoll_sys::bpf::{Enforce, LineSet};
-use serde_json::Value;
 use support::{ALICE, BOB, CAROL, World, exact, program::Program, wait_for};
 
 /// So many more than the table has room for.
@@ -33,11 +32,6 @@ fn hog(world: &World, user: u32) -> Program {
     world.workload(user, "bloat", &["--mebibytes=200", "--no-thp"])
 }
 
-fn map_of(world: &World, name: &str) -> Value {
-    let status = world.status();
-    status["kernel"]["maps"].as_array().unwrap().iter().find(|map| map["name"] == name).unwrap().clone()
-}
-
 fn the_lines_hold(filler: fn(&World, u32) -> Program) {
     let world = world!("[maps]\nmax_processes = 64\n");
     world.limit(ALICE, "64M", &[]);
@@ -46,12 +40,12 @@ fn the_lines_hold(filler: fn(&World, u32) -> Program) {
     let mut carols = world.workload(CAROL, "chill", &["--mebibytes=8"]).ready();
     let mut full = filler(&world, ALICE);
     let started: usize = full.stage("full").trim().parse().unwrap();
-    let map = map_of(&world, "mms");
+    let map = world.map("mms");
     assert!(map["full"].as_u64().unwrap() > 0, "{map}");
     // Each that was killed is counted, however few are told of.
     let killed = || started + 1 - exact::processes_of(ALICE).len();
     wait_for("all that were killed are counted", || world.facts(ALICE).kills as usize == killed());
-    assert_eq!(map_of(&world, "families")["full"], 0);
+    assert_eq!(world.map("families")["full"], 0);
     hog(&world, BOB).killed();
     hog(&world, ALICE).killed();
     assert!(carols.runs());
@@ -113,7 +107,7 @@ fn users_under_default_who_run_nothing_keep_no_account_from_those_who_do() {
         let status = world.as_user(user, "/bin/true").status().unwrap();
         assert!(status.success());
     }
-    assert_eq!(map_of(&world, "accounts")["full"], 0);
+    assert_eq!(world.map("accounts")["full"], 0);
     hog(&world, 60_170).killed();
     hog(&world, BOB).killed();
     hog(&world, CAROL).killed();

@@ -4,8 +4,6 @@
 
 mod support;
 
-use plimsoll_policy::units::Pid;
-use plimsoll_sys::bpf::AddressSpace;
 use rustix::{
     fs::{XattrFlags, setxattr},
     process::Signal,
@@ -19,6 +17,7 @@ use std::{
 use support::{
     ALICE, SOON, World,
     cgroup::Cgroup,
+    exact,
     program::{PYTHON, Program, workloads},
     until, wait_for,
 };
@@ -49,19 +48,6 @@ impl World {
         self.workload(ALICE, "bloat", &[&size, "--no-thp", "--rate=200"])
     }
 
-    /// As the programs have it.
-    fn space(&self, pid: u32) -> Option<AddressSpace> {
-        let mut found = None;
-        self.maps()
-            .address_spaces(|space| {
-                if space.pid == Pid(pid) && !space.left {
-                    found = Some(*space);
-                }
-            })
-            .unwrap();
-        found
-    }
-
     /// Waits until the programs know that it counts so much, and whether it is never taken.
     #[track_caller]
     fn counts(&self, pid: u32, permille: u16, never: bool) {
@@ -69,17 +55,6 @@ impl World {
             let space = self.space(pid)?;
             (space.weight?.permille() == permille && space.never == never).then_some(())
         });
-    }
-
-    fn configure(&self, config: &str) {
-        fs::write(self.path("plimsoll.toml"), format!("[machine]\nenabled = false\n{config}")).unwrap();
-    }
-
-    fn reload(&self, config: &str) {
-        let before = self.log().matches("configuration reloaded").count();
-        self.configure(config);
-        self.signal(Signal::HUP);
-        wait_for("it is reloaded", || self.log().matches("configuration reloaded").count() > before);
     }
 }
 
@@ -205,10 +180,7 @@ fn oom_score_adj_is_a_preference_and_not_what_we_made_of_it() {
     let mut asked_for = world.chill("preferred", 20);
     fs::write(format!("/proc/{}/oom_score_adj", asked_for.pid()), "900").unwrap();
     world.counts(asked_for.pid(), 1900, false);
-    until("the largest is raised", SOON, || {
-        let adj = fs::read_to_string(format!("/proc/{}/oom_score_adj", large.pid())).ok()?;
-        (adj.trim() != "0").then_some(())
-    });
+    wait_for("the largest is raised", || exact::oom_score_adj(large.pid()).is_some_and(|now| now != 0));
     world.counts(large.pid(), 1000, false);
     let mut worker = world.bloat(36);
     asked_for.killed();
@@ -290,11 +262,14 @@ fn rules_that_are_read_again_judge_everybody_anew() {
     world.limit(ALICE, "128M", SOFT);
     let one = world.chill("compositor", 48);
     world.counts(one.pid(), 250, false);
-    world.reload(&rule("never", "exe = \"*/compositor\""));
+    world.configure(&rule("never", "exe = \"*/compositor\""));
+    world.reload();
     world.counts(one.pid(), 1000, true);
-    world.reload(&rule("prefer", "exe = \"*/compositor\""));
+    world.configure(&rule("prefer", "exe = \"*/compositor\""));
+    world.reload();
     world.counts(one.pid(), 4000, false);
-    world.reload("");
+    world.configure("");
+    world.reload();
     world.counts(one.pid(), 1000, false);
 }
 

@@ -8,7 +8,7 @@ use plimsoll_sys::bpf::{Grants, VictimMark};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
     ALICE, BOB, World, exact, fewer,
-    grants::{granted, pages, space, toucher},
+    grants::{asking, granted, pages, space, toucher},
     program::Program,
     wait_for,
 };
@@ -135,21 +135,13 @@ fn who_frees_what_it_was_granted_and_says_nothing_is_like_everybody_else() {
 #[test]
 fn what_was_seen_to_go_is_not_taken_once_more_when_it_is_told() {
     let world = world!();
-    world.limit(ALICE, "128M", &[]);
-    let mut grants = world.grants();
-    let mut puppets = world.puppets(&[ALICE]);
-    let pid = puppets.make(1, "start 60100");
-    let space = space(&mut grants, pid);
+    let (grants, mut puppets, pid, space) = asking(&world, "128M");
     for _ in 0..2 {
         granted(&grants, &space, pages(32 << 10));
         puppets.tell(1, &format!("touch {}", 32 << 10));
         grants.settle(&space).unwrap();
     }
-    let held = || {
-        let mut held = Pages(0);
-        world.maps().address_spaces(|one| held = one.granted).unwrap();
-        held
-    };
+    let held = || world.space(pid).unwrap().granted;
     assert_eq!(held(), pages(64 << 10));
     puppets.tell(1, "drop");
     let seen = held();
@@ -165,11 +157,7 @@ fn what_was_seen_to_go_is_not_taken_once_more_when_it_is_told() {
 #[test]
 fn a_victim_that_could_not_be_signalled_holds_no_more_than_it_had_touched() {
     let world = world!();
-    world.limit(ALICE, "128M", &[]);
-    let mut grants = world.grants();
-    let mut puppets = world.puppets(&[ALICE]);
-    let pid = puppets.make(1, "start 60100");
-    let space = space(&mut grants, pid);
+    let (grants, mut puppets, pid, space) = asking(&world, "128M");
     granted(&grants, &space, pages(64 << 10));
     puppets.tell(1, &format!("touch {}", 16 << 10));
     let index = world.facts(ALICE).index;
@@ -180,8 +168,7 @@ fn a_victim_that_could_not_be_signalled_holds_no_more_than_it_had_touched() {
     assert_eq!(world.facts(ALICE).reserved, Pages(0));
     assert!(world.maps().mark(space.mm, space.pid, VictimMark::Spared).unwrap());
     assert_eq!(grants.settle(&space).unwrap(), Pages(0));
-    let mut held = Pages(0);
-    world.maps().address_spaces(|one| held = one.granted).unwrap();
+    let held = world.space(pid).unwrap().granted;
     assert!((pages(16 << 10).0..=pages(16 << 10).0 + 4).contains(&held.0), "{held}");
     let facts = world.facts(ALICE);
     assert_eq!((facts.usage.0, facts.dying), (exact::process_pages(pid).unwrap(), Pages(0)));
@@ -230,11 +217,7 @@ fn what_is_dying_of_a_process_follows_it_to_another_user() {
 #[test]
 fn a_grant_that_brings_the_account_near_makes_the_next_crossing_as_exact_as_any() {
     let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let mut grants = world.grants();
-    let mut puppets = world.puppets(&[ALICE]);
-    let pid = puppets.make(1, "start 60100");
-    let space = space(&mut grants, pid);
+    let (grants, _puppets, pid, space) = asking(&world, "64M");
     let used = exact::process_pages(pid).unwrap();
     granted(&grants, &space, Pages(pages(60 << 10).0 - used));
     let facts = world.facts(ALICE);

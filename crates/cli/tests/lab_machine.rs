@@ -77,8 +77,7 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let meminfo = Meminfo::over(&world);
     let config = format!("[machine]\nnotice = false\nreclaim = false\n{protect}");
     fs::write(world.path("plimsoll.toml"), config).unwrap();
-    world.signal(rustix::process::Signal::HUP);
-    wait_for("it is reloaded", || world.log().contains("configuration reloaded"));
+    world.reload();
     let holder = |mebibytes| {
         let mut program = world.python(ALICE, HOLDS);
         has(&mut program, mebibytes);

@@ -6,7 +6,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs;
-use support::{SOON, World, program::Program, until, wait_for};
+use support::{SOON, World, exact, program::Program, until, wait_for};
 
 /// One user of these tests.
 const DORA: u32 = 60_140;
@@ -29,13 +29,12 @@ fn free(program: &mut Program) {
 }
 
 fn adjustment(program: &Program) -> i32 {
-    let text = fs::read_to_string(format!("/proc/{}/oom_score_adj", program.pid())).unwrap();
-    text.trim().parse().unwrap()
+    exact::oom_score_adj(program.pid()).unwrap()
 }
 
 /// What the programs of this test have by themselves.
 fn own() -> i32 {
-    fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap()
+    exact::oom_score_adj(std::process::id()).unwrap()
 }
 
 fn limit(world: &World, user: u32) {

@@ -8,8 +8,6 @@ use plimsoll_policy::units::Uid;
 use serde_json::{Value, json};
 use std::{
     fs,
-    io::{Read as _, Write as _},
-    os::unix::net::UnixStream,
     path::Path,
     sync::{
         Arc,
@@ -21,6 +19,7 @@ use std::{
 use support::{
     World,
     apart::{apart, etc},
+    caller::Caller,
     program::Program,
     until, wait_for,
 };
@@ -49,60 +48,18 @@ fn span() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A connection to the control socket as a user.
-struct Caller(UnixStream);
-
-impl Caller {
-    fn of(world: &World, user: u32) -> Self {
-        let socket = world.path("socket");
-        // Of that thread alone, and for the one call that the kernel notes a peer's user in.
-        let connected = thread::spawn(move || {
-            let user = rustix::process::Uid::from_raw(user);
-            rustix::thread::set_thread_res_uid(None, user, None).unwrap();
-            UnixStream::connect(socket).unwrap()
-        });
-        let stream = connected.join().unwrap();
-        stream.set_read_timeout(Some(support::SOON * support::slowness())).unwrap();
-        Self(stream)
+/// Alice draws a line of her own.
+fn begin_set(caller: &mut Caller, hard: &str, more: &Value) {
+    let mut parameters = json!({"who": format!("user:{ALICE}"), "hard": hard});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        parameters[key] = value.clone();
     }
-
-    fn begin(&mut self, method: &str, parameters: &Value) {
-        let call = json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters});
-        self.0.write_all(format!("{call}\0").as_bytes()).unwrap();
-    }
-
-    /// The parameters of the answer to what was begun, or the name of its error with its own.
-    fn answer(&mut self) -> Result<Value, String> {
-        let mut answer = Vec::new();
-        while answer.last() != Some(&0) {
-            let mut piece = [0; 4096];
-            let read = self.0.read(&mut piece).unwrap();
-            assert!(read > 0, "the connection was closed after {answer:?}");
-            answer.extend_from_slice(&piece[..read]);
-        }
-        answer.pop();
-        let mut answer: Value = serde_json::from_slice(&answer).unwrap();
-        match answer["error"].as_str() {
-            Some(error) => Err(format!("{error}: {}", answer["parameters"])),
-            None => Ok(answer["parameters"].take()),
-        }
-    }
-
-    /// Alice draws a line of her own.
-    fn begin_set(&mut self, hard: &str, more: &Value) {
-        let mut parameters = json!({"who": format!("user:{ALICE}"), "hard": hard});
-        for (key, value) in more.as_object().into_iter().flatten() {
-            parameters[key] = value.clone();
-        }
-        self.begin("SetLimit", &parameters);
-    }
+    caller.begin("SetLimit", &parameters);
 }
 
 /// A user draws a line of their own, over a connection for that.
 fn draws(world: &World, user: u32) -> Result<Value, String> {
-    let mut caller = Caller::of(world, user);
-    caller.begin("SetLimit", &json!({"who": format!("user:{user}"), "hard": "32M"}));
-    caller.answer()
+    Caller::of(world, user).call("SetLimit", &json!({"who": format!("user:{user}"), "hard": "32M"}))
 }
 
 /// What a user's call is refused with.
@@ -191,9 +148,9 @@ fn assert_holds(world: &World, what: &str) {
         // Not a moment earlier: it would wait for its turn, and the hog would be too early.
         thread::sleep(TURN);
         match which % 6 {
-            0 => caller.begin_set("60M", &json!({})),
-            2 => caller.begin_set("64M", &json!({"soft": "1M"})),
-            4 => caller.begin_set("62M", &json!({"action": "kill", "now": true})),
+            0 => begin_set(&mut caller, "60M", &json!({})),
+            2 => begin_set(&mut caller, "64M", &json!({"soft": "1M"})),
+            4 => begin_set(&mut caller, "62M", &json!({"action": "kill", "now": true})),
             _ => caller.begin("ClearLimit", &json!({"who": format!("user:{ALICE}")})),
         }
         hog.tell("go");
@@ -316,9 +273,7 @@ fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
             let told = Caller::of(&world, user).answer();
             assert_refused(told, ["Unavailable", "too many connections"]);
         }
-        let mut other = Caller::of(&world, 60_430);
-        other.begin("Status", &json!({}));
-        other.answer().unwrap();
+        Caller::of(&world, 60_430).call("Status", &json!({})).unwrap();
         drop(callers);
     });
 }

@@ -132,8 +132,7 @@ fn assert_same(swept: &TaskFacts, shown: &Process) {
     assert_eq!(swept.start_ns / tick_ns(), shown.start_ns / tick_ns(), "{swept:?} {shown:?}");
     assert_eq!((swept.parent, swept.uid), (shown.parent, shown.uid), "{swept:?} {shown:?}");
     assert_eq!((swept.threads as u64, swept.comm), (shown.threads, shown.comm), "{swept:?} {shown:?}");
-    let adj = fs::read_to_string(format!("/proc/{}/oom_score_adj", shown.pid)).unwrap();
-    assert_eq!(swept.oom_score_adj, adj.trim().parse::<i32>().unwrap(), "{swept:?}");
+    assert_eq!(Some(swept.oom_score_adj), exact::oom_score_adj(shown.pid.0), "{swept:?}");
     assert_eq!(swept.leader_exited, shown.state == ProcessState::Zombie, "{shown:?}");
 }
 
@@ -154,8 +153,7 @@ fn a_sweep_shows_exactly_the_processes_that_proc_shows() {
     rustix::process::kill_process(raw(stopped), Signal::STOP).unwrap();
     let zombie = Zombie::new();
     let number = fewer(2000);
-    let crowd =
-        world.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]).filled();
+    let crowd = world.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]).filled();
     fs::write(format!("/proc/{plain}/oom_score_adj"), "345").unwrap();
     let is_stopped = |selection: &mut Selection| selection.facts(stopped).stopped.then_some(());
     until("it stops", SOON, || is_stopped(&mut selection));

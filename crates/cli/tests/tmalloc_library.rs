@@ -5,13 +5,12 @@ mod support;
 
 use plimsoll_sys::bpf::AccountFacts;
 use rustix::process::Signal;
-use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
-use support::{World, program::Program, wait_for};
+use support::{World, program::Program};
 
 /// Who allocates.
 const USER: u32 = 60_300;
@@ -70,21 +69,6 @@ fn compile_pieces(world: &World) -> PathBuf {
     program
 }
 
-fn reserved(world: &World) -> u64 {
-    world.account(USER).unwrap()["reserved_bytes"].as_u64().unwrap()
-}
-
-#[track_caller]
-fn nothing_reserved(world: &World) {
-    wait_for("nothing is reserved", || reserved(world) == 0);
-}
-
-#[track_caller]
-fn nobody_was_killed(world: &World) {
-    let killed: Vec<Value> = world.history().into_iter().filter(|one| one["action"] == "kill").collect();
-    assert!(killed.is_empty(), "{killed:#?}");
-}
-
 /// The run that the idea was shown by: processes that each want a gigabyte under a line of 16 MiB.
 #[test]
 fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well() {
@@ -106,8 +90,8 @@ fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well(
         let AccountFacts { peak, hard, .. } = world.facts(USER);
         println!("{processes} processes: the most that was used: {peak} of {hard} pages");
         assert!(peak <= hard, "{peak} pages of {hard}");
-        nothing_reserved(&world);
-        nobody_was_killed(&world);
+        world.assert_nothing_reserved(USER);
+        world.assert_nobody_killed();
     }
 }
 
@@ -129,8 +113,8 @@ fn what_lies_idle_in_one_program_is_had_by_another() {
     assert_eq!(asker.line(), "freed");
     idle.tell("");
     assert_eq!(idle.line(), "True");
-    nothing_reserved(&world);
-    nobody_was_killed(&world);
+    world.assert_nothing_reserved(USER);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -153,8 +137,8 @@ fn a_program_lives_on_through_a_daemon_that_is_killed() {
     let AccountFacts { peak, hard, .. } = world.facts(USER);
     assert!(peak <= hard, "{peak} pages of {hard}");
     program.tell("");
-    nothing_reserved(&world);
-    nobody_was_killed(&world);
+    world.assert_nothing_reserved(USER);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -172,6 +156,6 @@ fn who_waits_is_served_when_another_frees() {
     assert_eq!((waiter.line(), waiter.line()), ("None".to_owned(), "waits".to_owned()));
     holder.tell("");
     assert_eq!(waiter.line(), "True");
-    nothing_reserved(&world);
-    nobody_was_killed(&world);
+    world.assert_nothing_reserved(USER);
+    world.assert_nobody_killed();
 }

@@ -60,23 +60,8 @@ fn draw(world: &World, user: u32, mebibytes: u64) {
     world.limit(user, &format!("{mebibytes}M"), &["--action", "kill"]);
 }
 
-fn reserved(world: &World, user: u32) -> u64 {
-    world.account(user).unwrap()["reserved_bytes"].as_u64().unwrap()
-}
-
-#[track_caller]
-fn nothing_reserved(world: &World, user: u32) {
-    wait_for("nothing is reserved", || reserved(world, user) == 0);
-}
-
 fn refusals(world: &World) -> Vec<Value> {
     world.history().into_iter().filter(|one| one["guard"] == "tmalloc").collect()
-}
-
-#[track_caller]
-fn nobody_was_killed(world: &World) {
-    let killed: Vec<Value> = world.history().into_iter().filter(|one| one["action"] == "kill").collect();
-    assert!(killed.is_empty(), "{killed:#?}");
 }
 
 #[test]
@@ -94,10 +79,10 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
     let before = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
     asker.tell("");
     assert_eq!(asker.line(), format!("130 1 {} 0 0", 16 * MIB));
-    assert_eq!(reserved(&world, USER), 16 * MIB);
+    assert_eq!(world.reserved_bytes(USER), 16 * MIB);
     asker.tell("");
     assert_eq!(asker.line(), "settled");
-    nothing_reserved(&world, USER);
+    world.assert_nothing_reserved(USER);
     let after = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
     assert!(after - before >= 16 * MIB && after - before < 17 * MIB, "{before} and then {after}");
     asker.tell("");
@@ -122,7 +107,7 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
     assert!(story.contains(&numbers), "{story}");
     let state = &world.status()["guards"]["tmalloc"];
     assert_has(state, &json!({"state": "on", "granted": 1, "refused": 1}));
-    nobody_was_killed(&world);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -153,12 +138,12 @@ fn many_that_ask_for_more_than_there_is_all_hear_of_it_and_nobody_dies() {
     println!("{pieces} pieces of 64 KiB; the most that was used: {peak} of {hard} pages");
     assert!(pieces * 65_536 > 32 * MIB, "{pieces} pieces");
     assert!(peak <= hard, "{peak} pages of {hard}");
-    nothing_reserved(&world, USER);
+    world.assert_nothing_reserved(USER);
     for asker in &mut askers {
         asker.tell("");
         assert!(asker.end().success());
     }
-    nobody_was_killed(&world);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -178,8 +163,8 @@ fn who_waits_gets_what_others_leave_in_the_order_of_arrival() {
     assert_eq!(world.status()["guards"]["tmalloc"]["waiting"], 1);
     holder.tell("");
     assert_eq!((large.line(), large.line()), ("130 5".to_owned(), "has".to_owned()));
-    nothing_reserved(&world, USER);
-    nobody_was_killed(&world);
+    world.assert_nothing_reserved(USER);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -201,7 +186,7 @@ fn idle_memory_of_one_process_is_called_back_for_another() {
     assert_eq!((asker.line(), asker.line()), ("130".to_owned(), "has".to_owned()));
     assert_eq!(idle.line(), "132 True");
     assert!(refusals(&world).is_empty());
-    nobody_was_killed(&world);
+    world.assert_nobody_killed();
 }
 
 #[test]
@@ -234,23 +219,23 @@ fn a_daemon_that_is_killed_loses_no_reservation_and_leaves_none() {
     let silent = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\nhear()\n";
     let mut clients = [back, ends, silent].map(|script| client(&world, USER, script));
     clients.iter_mut().for_each(|one| assert_eq!(one.line(), "130"));
-    assert_eq!(reserved(&world, USER), 24 * MIB);
+    assert_eq!(world.reserved_bytes(USER), 24 * MIB);
     world.end_daemon(Signal::KILL);
     // One ends while nobody is there.
     clients[1].tell("");
     assert!(clients[1].end().success());
     world.launch();
     let began = Instant::now();
-    assert_eq!(reserved(&world, USER), 16 * MIB);
+    assert_eq!(world.reserved_bytes(USER), 16 * MIB);
     clients[0].tell("");
     assert_eq!((clients[0].line(), clients[0].line()), ("130".to_owned(), "settled".to_owned()));
-    wait_for("the first one's is settled", || reserved(&world, USER) == 8 * MIB);
+    wait_for("the first one's is settled", || world.reserved_bytes(USER) == 8 * MIB);
     // The one that does not come back has ten seconds.
     until("the last one's is settled", Duration::from_secs(15), || {
-        (reserved(&world, USER) == 0).then_some(())
+        (world.reserved_bytes(USER) == 0).then_some(())
     });
     assert!(began.elapsed() > Duration::from_secs(8), "after {:?}", began.elapsed());
-    nobody_was_killed(&world);
+    world.assert_nobody_killed();
 }
 
 /// Measures how long grants take it, each time it is told to.
@@ -335,8 +320,8 @@ fn garbage_and_floods_disturb_nobody_else() {
     world.status();
     drop(attackers);
     until("everything is closed", Duration::from_secs(15), || (world.open_files() <= before).then_some(()));
-    nothing_reserved(&world, OTHER);
-    nobody_was_killed(&world);
+    world.assert_nothing_reserved(OTHER);
+    world.assert_nobody_killed();
 }
 
 /// Before a flood: what it sends. It costs its sender little, and has no answer.

@@ -64,13 +64,6 @@ impl Place {
         umount2("/etc/group", MntFlags::MNT_DETACH).unwrap();
     }
 
-    /// SIGHUP; returns when it is done.
-    fn reload(&self) {
-        let before = self.world.log().matches("configuration").count();
-        self.world.signal(Signal::HUP);
-        wait_for("the reload is done", || self.world.log().matches("configuration").count() > before);
-    }
-
     /// The hard limit of a user in MiB and what it was drawn for.
     #[track_caller]
     fn line(&self, user: u32) -> Option<(u64, String)> {
@@ -180,7 +173,7 @@ fn whoever_leaves_the_group_loses_its_line_and_whoever_joins_gets_it() {
         let mut here = place.world.workload(ANN, "chill", &["--mebibytes=8"]).ready();
         place.groups("plim-crew:x:60125:plim-ben,plim-dan\nplim-deck:x:60126:\n");
         assert_eq!(place.line(ANN), line(32, "group:60125"), "nothing was read again yet");
-        place.reload();
+        place.world.reload();
         assert_eq!(
             (place.line(ANN), place.line(DAN)),
             (None, line(32, "group:60125")),
@@ -228,7 +221,7 @@ fn whoever_was_a_member_keeps_the_line_when_the_group_is_not_to_be_found() {
         let groups = place.world.status()["groups"].clone();
         assert!(groups[0]["doubt"].as_str().unwrap().contains("2 members"), "{groups}");
         place.groups("plim-crew:x:60125:plim-ann\n");
-        place.reload();
+        place.world.reload();
         assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "group:60125"), None));
         assert_eq!(place.world.status()["groups"][0]["doubt"], Value::Null);
     });
@@ -279,7 +272,7 @@ fn name_services_that_hang_delay_no_kill_and_take_nobodys_line() {
         place.unblock();
         assert_eq!((place.line(ANN), place.line(BEN)), (line(64, "group:60125"), line(64, "group:60125")));
         assert!(place.world.status()["groups"][0]["doubt"].as_str().unwrap().contains("3 s"));
-        place.reload();
+        place.world.reload();
         assert_eq!(place.world.status()["groups"][0]["doubt"], Value::Null);
     });
 }
@@ -297,9 +290,9 @@ fn the_configuration_draws_lines_for_groups_and_users_by_name() {
         assert_eq!(place.world.account(CAT).unwrap()["source"], "state");
         let (code, _, stderr) = place.world.run(&["limit", "clear", "@plim-crew"]);
         assert!(code == 1 && stderr.contains("the configuration still draws a line"), "{stderr}");
-        let bad = "[machine]\nenabled = false\n[limits.groups]\nplim-nobodys = { hard = \"32M\" }\n";
-        fs::write(place.world.path("plimsoll.toml"), bad).unwrap();
-        place.reload();
+        let bad = "[limits.groups]\nplim-nobodys = { hard = \"32M\" }\n";
+        place.world.configure(bad);
+        place.world.reload();
         assert!(place.world.log().contains("[limits.groups] names 'plim-nobodys', which is no group here"));
         assert_eq!(place.line(BEN), line(32, "group:60125"));
     });
@@ -310,9 +303,9 @@ fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is
     in_a_place("", |place| {
         place.world.end_daemon(Signal::TERM);
         place.block();
-        let config = "[machine]\nenabled = false\n[limits.groups]\nplim-crew = { hard = \"32M\" }\n\
+        let config = "[limits.groups]\nplim-crew = { hard = \"32M\" }\n\
             [limits.users]\nplim-dan = { hard = \"48M\" }\n";
-        fs::write(place.world.path("plimsoll.toml"), config).unwrap();
+        place.world.configure(config);
         place.world.launch();
         assert_eq!((place.line(ANN), place.line(DAN)), (None, line(48, "user:60123")));
         let log = place.world.log();
@@ -323,7 +316,7 @@ fn a_configured_name_that_nobody_answers_for_is_left_out_and_one_known_before_is
             "{log}"
         );
         place.unblock();
-        place.reload();
+        place.world.reload();
         assert_eq!(place.line(ANN), line(32, "group:60125"));
         place.world.end_daemon(Signal::TERM);
         place.groups("");
@@ -351,12 +344,12 @@ fn when_accounts_run_out_members_that_run_something_come_first_and_it_is_said() 
         assert_eq!((place.line(CAT), place.line(ANN)), (line(48, "user:60122"), None));
         here.stop();
         let _here = place.world.workload(BEN, "chill", &["--mebibytes=8"]).ready();
-        place.reload();
+        place.world.reload();
         assert_eq!((place.line(BEN), place.line(DAN)), (line(32, "group:60125"), None));
         place.assert_held(BEN);
         // Whoever leaves makes room.
         place.groups("plim-crew:x:60125:plim-ann\n");
-        place.reload();
+        place.world.reload();
         assert_eq!((place.line(ANN), place.line(BEN)), (line(32, "group:60125"), None));
     });
 }
@@ -461,9 +454,9 @@ fn who_has_no_line_for_a_uid_above_defaults_is_told_and_has_one_when_uid_max_is_
             json!([])
         );
         // What they have by now kills them not, and holds them from here on.
-        let config = "[machine]\nenabled = false\n[limits]\nuid_max = 60400\n";
-        fs::write(world.path("plimsoll.toml"), config).unwrap();
-        place.reload();
+        let config = "[limits]\nuid_max = 60400\n";
+        world.configure(config);
+        place.world.reload();
         assert_eq!((place.line(EVE), place.line(NAMELESS)), (line(64, "default"), line(64, "default")));
         assert!(free.runs() && here.iter_mut().all(|program| program.runs()));
         assert!(!place.world.ok(&["status"]).contains("without a line"));

@@ -1,8 +1,7 @@
 //! Daemons that are expected not to start, or to start besides a world's own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
-use crate::support::{SOON, World};
-use plimsoll_sys::bpf::{OomKills, Pins, Selector};
+use crate::support::{SOON, World, remove_pins};
 use std::{
     fs,
     io::Read as _,
@@ -37,12 +36,7 @@ pub struct Tidy(PathBuf);
 
 impl Drop for Tidy {
     fn drop(&mut self) {
-        if self.0.exists() {
-            drop(Selector::remove(&self.0));
-            drop(OomKills::remove(&self.0));
-            drop(Pins::new(&self.0).remove());
-            drop(fs::remove_dir(&self.0));
-        }
+        remove_pins(&self.0);
     }
 }
 

@@ -45,6 +45,10 @@ pub fn state(pid: u32) -> Option<ProcessState> {
     Some(stat(pid)?.state)
 }
 
+pub fn oom_score_adj(pid: u32) -> Option<i32> {
+    fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok()
+}
+
 /// The real uid of a process; `None`: it is gone.
 pub fn uid_of(pid: u32) -> Option<u32> {
     Some(status(pid)?.real_uid?.0)

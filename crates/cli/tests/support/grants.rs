@@ -1,6 +1,6 @@
 //! Memory asked for past the daemon: the programs' own answers.
 
-use super::{ALICE, World, exact, program::Program, wait_for};
+use super::{ALICE, World, exact, program::Program, puppets::Puppets, wait_for};
 use plimsoll_policy::{
     reservation::HEADROOM,
     units::{Pages, Pid},
@@ -45,6 +45,15 @@ pub fn nothing_is_left(world: &World, user: u32) {
         let facts = world.facts(user);
         (facts.usage, facts.reserved) == (Pages(0), Pages(0))
     });
+}
+
+/// A process of Alice's under a line, far from it, who answers it when it asks, and its address space.
+pub fn asking(world: &World, line: &str) -> (Grants, Puppets, u32, Space) {
+    world.limit(ALICE, line, &[]);
+    let (mut grants, mut puppets) = (world.grants(), world.puppets(&[ALICE]));
+    let pid = puppets.make(1, "start 60100");
+    let space = space(&mut grants, pid);
+    (grants, puppets, pid, space)
 }
 
 /// Maps so many MiB, and touches them when it is told to.

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 pub mod apart;
+pub mod caller;
 pub mod cgroup;
 pub mod disk;
 pub mod exact;
@@ -17,7 +18,7 @@ use plimsoll_policy::{
     victim::Signal,
 };
 use plimsoll_sys::{
-    bpf::{AccountFacts, Grants, Limits, OomKills, Pins, Selector},
+    bpf::{AccountFacts, AddressSpace, Grants, Limits, OomKills, Pins, Selector},
     process::{PidFd, ProcRoot},
 };
 use serde_json::Value;
@@ -152,7 +153,6 @@ impl World {
         let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
         // Other users come in: to their programs, and to the socket.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(folder.path().join("plimsoll.toml"), format!("{CONFIG}{config}")).unwrap();
         mount_bpffs();
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let pin = PathBuf::from(format!("/sys/fs/bpf/plimsoll-test-{}-{number}", std::process::id()));
@@ -164,6 +164,7 @@ impl World {
             users: RefCell::default(),
             _alone: alone,
         };
+        world.configure(config);
         world.launch();
         Some(world)
     }
@@ -328,6 +329,19 @@ impl World {
         })
     }
 
+    /// Writes its configuration, without a machine guard.
+    pub fn configure(&self, config: &str) {
+        fs::write(self.path("plimsoll.toml"), format!("{CONFIG}{config}")).unwrap();
+    }
+
+    /// Has the daemon read it again; returns when it has, or has said why not.
+    pub fn reload(&self) {
+        let times = || self.log().matches("configuration").count();
+        let before = times();
+        self.signal(rustix::process::Signal::HUP);
+        wait_for("the configuration is read again", || times() > before);
+    }
+
     /// `status --json`.
     #[track_caller]
     pub fn status(&self) -> Value {
@@ -337,6 +351,41 @@ impl World {
     /// The pinned maps as they are, past the daemon: nothing is settled by looking.
     pub fn maps(&self) -> Limits {
         Limits::open(&Pins::new(&self.pin)).unwrap()
+    }
+
+    /// The address spaces that they have.
+    pub fn spaces(&self) -> Vec<AddressSpace> {
+        let mut all = Vec::new();
+        self.maps().address_spaces(|space| all.extend((!space.left).then_some(*space))).unwrap();
+        all
+    }
+
+    /// That of a process.
+    pub fn space(&self, pid: u32) -> Option<AddressSpace> {
+        self.spaces().into_iter().find(|space| space.pid == Pid(pid))
+    }
+
+    /// What `status` says of one of them.
+    pub fn map(&self, name: &str) -> Value {
+        let status = self.status();
+        let maps = status["kernel"]["maps"].as_array().unwrap();
+        maps.iter().find(|map| map["name"] == name).unwrap().clone()
+    }
+
+    /// Bytes that are reserved for a user.
+    pub fn reserved_bytes(&self, user: u32) -> u64 {
+        self.account(user).unwrap()["reserved_bytes"].as_u64().unwrap()
+    }
+
+    #[track_caller]
+    pub fn assert_nothing_reserved(&self, user: u32) {
+        wait_for("nothing is reserved", || self.reserved_bytes(user) == 0);
+    }
+
+    #[track_caller]
+    pub fn assert_nobody_killed(&self) {
+        let killed: Vec<_> = self.history().into_iter().filter(|one| one["action"] == "kill").collect();
+        assert!(killed.is_empty(), "{killed:#?}");
     }
 
     /// Who answers those that ask for memory, past the daemon.
@@ -416,6 +465,16 @@ fn end_process(pid: Pid, users: &BTreeSet<u32>) -> bool {
     ours && pidfd.send_signal(Signal::Kill).is_ok()
 }
 
+/// Removes what a daemon left pinned there.
+pub fn remove_pins(pin: &Path) {
+    if pin.exists() {
+        drop(Selector::remove(pin));
+        drop(OomKills::remove(pin));
+        drop(Pins::new(pin).remove());
+        drop(fs::remove_dir(pin));
+    }
+}
+
 fn mount_bpffs() {
     if fs::read_to_string("/proc/mounts").unwrap().lines().any(|line| line.contains(" /sys/fs/bpf bpf ")) {
         return;
@@ -444,11 +503,6 @@ impl Drop for World {
                 thread::sleep(Duration::from_millis(5));
             }
         }
-        if self.pin.exists() {
-            drop(Selector::remove(&self.pin));
-            drop(OomKills::remove(&self.pin));
-            drop(Pins::new(&self.pin).remove());
-            drop(fs::remove_dir(&self.pin));
-        }
+        remove_pins(&self.pin);
     }
 }
