@@ -1,5 +1,15 @@
-use super::{GetIncident, which};
+use super::{GetIncident, Incident, Reader, Told, tell, which};
 use crate::exit::{Exit, Failure};
+use serde_json::Value;
+
+/// DESIGN section 6: fields may be added, not renamed.
+#[test]
+fn the_json_has_the_fields_that_scripts_rely_on() {
+    let sample: Value = serde_json::from_str(include_str!("sample.json")).unwrap();
+    let incident: Incident = serde_json::from_value(sample.clone()).unwrap();
+    let story = tell(&incident, Some("alice"), Reader::User);
+    assert_eq!(serde_json::to_value(Told { incident: &incident, story: &story }).unwrap(), sample);
+}
 
 #[test]
 fn an_incident_is_named_by_number_by_process_or_as_the_last() {
