@@ -9,7 +9,7 @@ use plimsoll_daemon::api::{
 };
 use plimsoll_policy::{
     account::{Account, Source},
-    incident::{Guard, Incident, Outcome, Trigger, Victim},
+    incident::{Incident, Victim},
     lines::{Cleared, LineBook, Place, Target, UidRange, validate},
     units::{Bytes, PageSize, Pid, Uid},
     workingset::TunableChange,
@@ -42,36 +42,15 @@ impl Double {
 }
 
 fn incident(id: u32) -> Incident {
+    let sample: Incident =
+        serde_json::from_str(include_str!("../../../policy/src/incident/sample.json")).unwrap();
+    let of = |victim: Victim| Victim { pid: Pid(4000 + id), uid: Uid(own_uid()), ..victim };
     Incident {
         id: id.into(),
         time: Timestamp::from_second(1_800_000_000 + i64::from(id)).unwrap(),
         account: Some(Account::User(Uid(own_uid()))),
-        guard: Guard::Limits,
-        trigger: Trigger::InKernel,
-        action: Outcome::Kill,
-        victims: vec![Victim {
-            pid: Pid(4000 + id),
-            start_ns: 1,
-            uid: Uid(own_uid()),
-            comm: "hog".to_owned(),
-            cmdline: Some("hog --fast".to_owned()),
-            cgroup: None,
-            usage_bytes: 900 << 20,
-            weight_permille: None,
-            session: false,
-        }],
-        usage_bytes: 1 << 30,
-        hard_bytes: Some(1 << 30),
-        overshoot_bytes: 0,
-        requested_bytes: None,
-        unrecorded: None,
-        cross_to_signal_ns: Some(5_000),
-        signal_to_freed_ns: None,
-        freed_bytes: None,
-        reason: "over-hard-limit-largest".to_owned(),
-        peers: Vec::new(),
-        origin: None,
-        course: None,
+        victims: sample.victims.into_iter().map(of).collect(),
+        ..sample
     }
 }
 
