@@ -1,6 +1,7 @@
 //! A piece of the cgroup tree for a test of its own, emptied and removed at its end, whatever happens.
 
 use super::{Cgroup, CgroupRoot};
+use crate::process::testing::{own_name, skip};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, chownat, mkdirat, openat, unlinkat},
     process::geteuid,
@@ -8,7 +9,6 @@ use rustix::{
 use std::{
     fs::File,
     io::Write as _,
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -16,8 +16,6 @@ use std::{
 pub(super) const USER: u32 = 60_300;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-
-static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// Waits until something is so; it must become so.
 #[track_caller]
@@ -38,22 +36,22 @@ pub(super) struct Grove {
 
 impl Grove {
     /// `None` where there is no cgroup v2 to write to, which is said.
-    pub(super) fn plant(test: &str) -> Option<Self> {
+    pub(super) fn plant() -> Option<Self> {
         if !geteuid().is_root() {
-            println!("\nSKIPPED: {test}: needs root");
+            skip("needs root");
             return None;
         }
         let root = match CgroupRoot::open() {
             Ok(root) => root,
             Err(error) => {
-                println!("\nSKIPPED: {test}: {error}");
+                skip(format_args!("{error}"));
                 return None;
             }
         };
-        let name = format!("plimsoll-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = own_name();
         let top = root.cgroup(b"/").unwrap();
         if let Err(errno) = mkdirat(top.dir(), &name, Mode::from(0o755)) {
-            println!("\nSKIPPED: {test}: no cgroup can be made here: {errno}");
+            skip(format_args!("no cgroup can be made here: {errno}"));
             return None;
         }
         Some(Self { root, name, below: Vec::new() })

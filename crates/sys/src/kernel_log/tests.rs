@@ -3,14 +3,13 @@ use std::{fs::OpenOptions, io::Write as _};
 
 #[test]
 fn the_log_is_read_on_from_its_end_and_again_from_its_beginning() {
-    let name = "the_log_is_read_on_from_its_end_and_again_from_its_beginning";
     let mut log = match KernelLog::open() {
         Ok(log) => log,
-        Err(error) => return println!("\nSKIPPED: {name}: {KMSG_PATH}: {error}"),
+        Err(error) => return crate::process::testing::skip(format_args!("{KMSG_PATH}: {error}")),
     };
     let mut writer = match OpenOptions::new().write(true).open(KMSG_PATH) {
         Ok(file) => file,
-        Err(error) => return println!("\nSKIPPED: {name}: writing {KMSG_PATH}: {error}"),
+        Err(error) => return crate::process::testing::skip(format_args!("writing {KMSG_PATH}: {error}")),
     };
     let mark = format!("<7>plimsoll test {}", std::process::id());
     // Without a line end it would wait for what continues it, unseen.

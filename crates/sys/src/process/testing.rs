@@ -3,10 +3,13 @@
 use super::{PidFd, ProcRoot, cpu_tree::CPU, freezer::FREEZER, v1_tree::mounted};
 use plimsoll_policy::units::Pid;
 use std::{
+    fmt::Display,
     fs,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,6 +18,19 @@ pub(crate) const TEST_UID: u32 = 60_001;
 
 /// How long a child may take for what it does at once on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Says that the running test cannot run here, and why: its thread is called by it.
+pub(crate) fn skip(why: impl Display) {
+    let thread = thread::current();
+    let name = thread.name().and_then(|name| name.rsplit("::").next()).unwrap();
+    println!("\nSKIPPED: {name}: {why}");
+}
+
+/// A name that nothing else has.
+pub(crate) fn own_name() -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    format!("plimsoll-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
+}
 
 pub(crate) fn proc_root() -> ProcRoot {
     ProcRoot::open(Path::new("/proc")).unwrap()
@@ -118,11 +134,14 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// `None` where there is no such freezer, or it cannot be written.
-    pub(super) fn make(name: &str) -> Option<Self> {
-        let folder = mounted(FREEZER).join(format!("plimsoll-{name}-{}", std::process::id()));
-        (folder.parent()?.join("cgroup.procs").exists() && fs::create_dir(&folder).is_ok())
-            .then_some(Self { folder })
+    /// `None`, which is said, where there is no such freezer, or it cannot be written.
+    pub(super) fn make() -> Option<Self> {
+        let folder = mounted(FREEZER).join(own_name());
+        let made = folder.parent()?.join("cgroup.procs").exists() && fs::create_dir(&folder).is_ok();
+        if !made {
+            skip("no v1 freezer that can be written");
+        }
+        made.then_some(Self { folder })
     }
 
     pub(super) fn freeze(&self, pids: &[Pid]) {
@@ -184,15 +203,15 @@ pub(super) struct CpuGroup {
 
 impl CpuGroup {
     /// `None`, which is said, where there is no such controller, it cannot be written, or refuses nobody.
-    pub(super) fn make(test: &str) -> Option<Self> {
+    pub(super) fn make() -> Option<Self> {
         let tree = mounted(CPU);
         if !tree.join("cpu.rt_runtime_us").exists() {
-            println!("\nSKIPPED: {test}: no v1 cpu controller with CONFIG_RT_GROUP_SCHED");
+            skip("no v1 cpu controller with CONFIG_RT_GROUP_SCHED");
             return None;
         }
-        let folder = tree.join(format!("plimsoll-{test}-{}", std::process::id()));
+        let folder = tree.join(own_name());
         if let Err(error) = fs::create_dir(&folder) {
-            println!("\nSKIPPED: {test}: {}: {error}", folder.display());
+            skip(format_args!("{}: {error}", folder.display()));
             return None;
         }
         let group = Self { folder };

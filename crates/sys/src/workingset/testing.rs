@@ -39,11 +39,13 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<String, String> {
 
 impl Disk {
     /// Makes and mounts one; `None`, which is said, where that cannot be done here.
-    pub(crate) fn make(test: &str, kind: &str) -> Option<Self> {
+    pub(crate) fn make(kind: &str) -> Option<Self> {
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         disk.format(kind)
             .and_then(|()| disk.mount("defaults"))
-            .map_err(|why| println!("\nSKIPPED: {test}: no {kind} can be mounted here: {why}"))
+            .map_err(|why| {
+                crate::process::testing::skip(format_args!("no {kind} can be mounted here: {why}"))
+            })
             .ok()?;
         Some(disk)
     }

@@ -38,7 +38,7 @@ fn refusal(killer: &mut Killer, cgroup: &Cgroup) -> CgroupErrorKind {
 
 #[test]
 fn all_in_a_cgroup_and_below_it_die_and_nobody_else() {
-    let Some(mut grove) = Grove::plant("all_in_a_cgroup_and_below_it_die_and_nobody_else") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let (job, part, other) = (grove.make("job"), grove.make("job/part"), grove.make("jobs"));
     let (one, two, outside) = (Guest::asleep(), Guest::asleep(), Guest::asleep());
     let pidfds = [one.pidfd(), two.pidfd(), outside.pidfd()];
@@ -61,7 +61,7 @@ fn all_in_a_cgroup_and_below_it_die_and_nobody_else() {
 
 #[test]
 fn whoever_is_to_be_spared_lives_and_all_others_die() {
-    let Some(mut grove) = Grove::plant("whoever_is_to_be_spared_lives_and_all_others_die") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let part = grove.make("part");
     let guests: Vec<_> = (0..5).map(|_| Guest::asleep()).collect();
     for guest in &guests[..3] {
@@ -83,7 +83,7 @@ fn whoever_is_to_be_spared_lives_and_all_others_die() {
 
 #[test]
 fn the_largest_are_held_for_the_reaper_and_were_signalled() {
-    let Some(grove) = Grove::plant("the_largest_are_held_for_the_reaper_and_were_signalled") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let guests = [Guest::holding(8), Guest::asleep(), Guest::holding(32), Guest::holding(16)];
     guests.iter().for_each(|guest| take(&grove.top(), guest.pid()));
     let killed = kill(&grove.top(), &KillOrders { hold: 2, ..ALL });
@@ -96,8 +96,7 @@ fn the_largest_are_held_for_the_reaper_and_were_signalled() {
 /// As one that was forked, or moved there, while the first of its kind were judged.
 #[test]
 fn one_that_comes_in_while_the_others_are_judged_is_judged_too_and_spared() {
-    let name = "one_that_comes_in_while_the_others_are_judged_is_judged_too_and_spared";
-    let Some(grove) = Grove::plant(name) else { return };
+    let Some(grove) = Grove::plant() else { return };
     let (condemned, late) = (Guest::asleep(), Guest::asleep());
     take(&grove.top(), condemned.pid());
     let mut asked = Vec::new();
@@ -117,8 +116,7 @@ fn one_that_comes_in_while_the_others_are_judged_is_judged_too_and_spared() {
 
 #[test]
 fn a_number_that_came_to_mean_another_is_judged_again_before_it_is_signalled() {
-    let name = "a_number_that_came_to_mean_another_is_judged_again_before_it_is_signalled";
-    let Some(grove) = Grove::plant(name) else { return };
+    let Some(grove) = Grove::plant() else { return };
     let (changed, spared) = (Guest::asleep(), Guest::asleep());
     [&changed, &spared].iter().for_each(|guest| take(&grove.top(), guest.pid()));
     // Condemned when it is listed, spared when it is held.
@@ -160,8 +158,7 @@ fn one_that_ends_while_it_is_judged_is_asked_about_again_and_one_that_lives_is_n
 
 #[test]
 fn a_cgroup_in_which_each_list_has_somebody_new_is_killed_all_the_same() {
-    let name = "a_cgroup_in_which_each_list_has_somebody_new_is_killed_all_the_same";
-    let Some(grove) = Grove::plant(name) else { return };
+    let Some(grove) = Grove::plant() else { return };
     let mut guests = vec![Guest::asleep()];
     take(&grove.top(), guests[0].pid());
     let mut spares = |_: &mut ProcRoot, _: Pid| {
@@ -178,7 +175,7 @@ fn a_cgroup_in_which_each_list_has_somebody_new_is_killed_all_the_same() {
 
 #[test]
 fn the_largest_go_to_the_reaper_as_they_are_signalled() {
-    let Some(grove) = Grove::plant("the_largest_go_to_the_reaper_as_they_are_signalled") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let guests = [Guest::holding(8), Guest::holding(16)];
     guests.iter().for_each(|guest| take(&grove.top(), guest.pid()));
     let (tell, told) = std::sync::mpsc::channel();
@@ -197,7 +194,7 @@ fn the_largest_go_to_the_reaper_as_they_are_signalled() {
 
 #[test]
 fn a_dry_run_says_the_same_and_signals_nobody() {
-    let Some(grove) = Grove::plant("a_dry_run_says_the_same_and_signals_nobody") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let guest = Guest::asleep();
     take(&grove.top(), guest.pid());
     let killed = kill(&grove.top(), &KillOrders { dry_run: true, ..ALL });
@@ -210,7 +207,7 @@ fn a_dry_run_says_the_same_and_signals_nobody() {
 
 #[test]
 fn the_root_and_the_init_systems_scope_are_refused() {
-    let Some(grove) = Grove::plant("the_root_and_the_init_systems_scope_are_refused") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let root = grove.root.cgroup(b"/").unwrap();
     assert_eq!(refusal(&mut Killer::new(), &root), CgroupErrorKind::Refused(Refusal::Root));
     let made = mkdirat(root.dir(), c"init.scope", Mode::from(0o755)).is_ok();
@@ -224,11 +221,7 @@ fn the_root_and_the_init_systems_scope_are_refused() {
 
 #[test]
 fn a_cgroup_that_holds_the_caller_or_process_1_is_refused_and_nobody_is_signalled() {
-    let Some(mut grove) =
-        Grove::plant("a_cgroup_that_holds_the_caller_or_process_1_is_refused_and_nobody_is_signalled")
-    else {
-        return;
-    };
+    let Some(mut grove) = Grove::plant() else { return };
     let part = grove.make("part");
     let (caller, other) = (Guest::asleep(), Guest::asleep());
     take(&part, caller.pid());
@@ -249,10 +242,7 @@ fn a_cgroup_that_holds_the_caller_or_process_1_is_refused_and_nobody_is_signalle
 
 #[test]
 fn in_a_cgroup_too_large_to_be_looked_through_paths_tell_who_is_in_it() {
-    let Some(grove) = Grove::plant("in_a_cgroup_too_large_to_be_looked_through_paths_tell_who_is_in_it")
-    else {
-        return;
-    };
+    let Some(grove) = Grove::plant() else { return };
     let part = Look { complete: false, foreign: 0 };
     let killer = Killer::new();
     killer.refuse_by_members(&grove.top(), part).unwrap();
@@ -263,7 +253,7 @@ fn in_a_cgroup_too_large_to_be_looked_through_paths_tell_who_is_in_it() {
 
 #[test]
 fn a_threaded_cgroup_is_refused() {
-    let Some(mut grove) = Grove::plant("a_threaded_cgroup_is_refused") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let part = grove.make("part");
     write(&part, "cgroup.type", "threaded");
     let guest = Guest::asleep();
@@ -278,7 +268,7 @@ fn a_threaded_cgroup_is_refused() {
 
 #[test]
 fn a_cgroup_that_was_made_again_is_not_the_one_to_kill() {
-    let Some(mut grove) = Grove::plant("a_cgroup_that_was_made_again_is_not_the_one_to_kill") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let first = grove.make("job");
     grove.remove("job");
     let second = grove.make("job");
@@ -291,9 +281,7 @@ fn a_cgroup_that_was_made_again_is_not_the_one_to_kill() {
 /// As after a number changed hands between the list and the pidfd.
 #[test]
 fn a_process_that_the_second_list_does_not_have_is_not_signalled() {
-    let Some(grove) = Grove::plant("a_process_that_the_second_list_does_not_have_is_not_signalled") else {
-        return;
-    };
+    let Some(grove) = Grove::plant() else { return };
     let (inside, outside) = (Guest::asleep(), Guest::asleep());
     take(&grove.top(), inside.pid());
     let candidate = |guest: &Guest| Candidate { pidfd: guest.pidfd(), listed: false };
@@ -325,10 +313,7 @@ fn start_chains(cgroup: &Cgroup, folder: &tempfile::TempDir, chains: u32) -> Gue
 
 #[test]
 fn processes_that_fork_as_fast_as_they_are_killed_die_one_by_one_too() {
-    let Some(grove) = Grove::plant("processes_that_fork_as_fast_as_they_are_killed_die_one_by_one_too")
-    else {
-        return;
-    };
+    let Some(grove) = Grove::plant() else { return };
     let top = grove.top();
     let folder = tempfile::tempdir().unwrap();
     let spared = Guest::asleep();

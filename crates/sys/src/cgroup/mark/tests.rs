@@ -18,7 +18,7 @@ fn value(cgroup: &Cgroup, name: &str) -> String {
 
 #[test]
 fn a_cgroup_without_marks_has_none() {
-    let Some(grove) = Grove::plant("a_cgroup_without_marks_has_none") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let none = Marks { avoid: None, omit: None };
     assert_eq!(grove.top().marks().unwrap(), none);
     for value in ["0", "no", "", "2", "a value that is far too long to be a word for true"] {
@@ -29,7 +29,7 @@ fn a_cgroup_without_marks_has_none() {
 
 #[test]
 fn a_mark_is_told_with_who_can_have_set_it() {
-    let Some(grove) = Grove::plant("a_mark_is_told_with_who_can_have_set_it") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let top = grove.top();
     set(&top, "user.oomd_avoid", "1");
     let marks = top.marks().unwrap();
@@ -45,7 +45,7 @@ fn a_mark_is_told_with_who_can_have_set_it() {
 
 #[test]
 fn a_trusted_mark_is_roots_whoever_owns_the_folder() {
-    let Some(grove) = Grove::plant("a_trusted_mark_is_roots_whoever_owns_the_folder") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let top = grove.top();
     Grove::give_away(&top);
     set(&top, "trusted.oomd_avoid", "1");
@@ -54,7 +54,7 @@ fn a_trusted_mark_is_roots_whoever_owns_the_folder() {
 
 #[test]
 fn kills_are_counted_as_systemd_reads_them() {
-    let Some(grove) = Grove::plant("kills_are_counted_as_systemd_reads_them") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let top = grove.top();
     top.note_oom_kill_begins().unwrap();
     top.note_oom_kill(3).unwrap();
@@ -66,7 +66,7 @@ fn kills_are_counted_as_systemd_reads_them() {
 
 #[test]
 fn a_count_that_somebody_spoilt_is_left_and_told() {
-    let Some(grove) = Grove::plant("a_count_that_somebody_spoilt_is_left_and_told") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let top = grove.top();
     set(&top, "user.oomd_kill", "many");
     let error = top.note_oom_kill(1).unwrap_err();

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 #[test]
 fn without_the_memory_controller_there_is_no_reclaim() {
-    let name = "without_the_memory_controller_there_is_no_reclaim";
-    let Some(grove) = Grove::plant(name) else { return };
+    let Some(grove) = Grove::plant() else { return };
     if grove.root.has_memory() {
-        println!("\nSKIPPED: {name}: the memory controller is switched on here");
-        return;
+        return crate::process::testing::skip("the memory controller is switched on here");
     }
     let order = ReclaimOrder { bytes: Bytes(1 << 20), swappiness: None, budget: Duration::from_secs(1) };
     let error = grove.top().reclaim(&order).unwrap_err();

@@ -10,7 +10,7 @@ use std::{os::fd::AsFd as _, path::Path};
 
 #[test]
 fn no_path_leads_out_of_the_tree() {
-    let Some(grove) = Grove::plant("no_path_leads_out_of_the_tree") else { return };
+    let Some(grove) = Grove::plant() else { return };
     let name = String::from_utf8(grove.top().path().to_vec()).unwrap();
     for path in ["..", "/..", ".", "x/", "//", "x/../..", "a\0b"] {
         let error = grove.root.cgroup(path.as_bytes()).unwrap_err();
@@ -27,9 +27,7 @@ fn no_path_leads_out_of_the_tree() {
 
 #[test]
 fn a_cgroup_that_was_made_again_by_the_same_name_is_another() {
-    let Some(mut grove) = Grove::plant("a_cgroup_that_was_made_again_by_the_same_name_is_another") else {
-        return;
-    };
+    let Some(mut grove) = Grove::plant() else { return };
     let first = grove.make("job");
     assert_eq!(grove.root.cgroup(first.path()).unwrap().id(), first.id());
     grove.remove("job");
@@ -46,9 +44,7 @@ fn a_cgroup_that_was_made_again_by_the_same_name_is_another() {
 
 #[test]
 fn a_cgroup_is_found_by_its_id_with_and_without_a_file_handle() {
-    let Some(mut grove) = Grove::plant("a_cgroup_is_found_by_its_id_with_and_without_a_file_handle") else {
-        return;
-    };
+    let Some(mut grove) = Grove::plant() else { return };
     grove.make("a");
     let wanted = grove.make("a/b");
     let found = grove.root.by_id(wanted.id()).unwrap();
@@ -74,7 +70,7 @@ fn what_is_no_cgroup_v2_tree_is_said_to_be_unsupported() {
 
 #[test]
 fn the_cgroup_of_a_process_is_opened_by_what_proc_says() {
-    let Some(mut grove) = Grove::plant("the_cgroup_of_a_process_is_opened_by_what_proc_says") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let wanted = grove.make("a b:c");
     let guest = Guest::asleep();
     take(&wanted, guest.pid());
@@ -100,7 +96,7 @@ fn links_and_other_filesystems_are_not_followed() {
 
 #[test]
 fn names_are_shown_safely() {
-    let Some(mut grove) = Grove::plant("names_are_shown_safely") else { return };
+    let Some(mut grove) = Grove::plant() else { return };
     let cgroup = grove.make("a\x1b[2J b");
     assert!(cgroup.to_string().ends_with("/a\\x1b[2J b"), "{cgroup}");
     assert_eq!(cgroup.name(), b"a\x1b[2J b");

@@ -35,7 +35,7 @@ fn a_bound_program_has_neither_our_priority_nor_our_oom_score_nor_other_capabili
     };
     // Not root, or a limit on nice: then the kernel may refuse to go back to 0.
     if !before.effective.contains(CapabilitySet::SYS_NICE) {
-        return println!("SKIPPED: a_bound_program_has_neither_our_priority: no CAP_SYS_NICE");
+        return crate::process::testing::skip("no CAP_SYS_NICE");
     }
     let output = thread::spawn(start).join().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -10,7 +10,7 @@ fn path_of(pid: Pid) -> Vec<u8> {
 
 #[test]
 fn only_the_victim_leaves_its_cgroup() {
-    let Some(group) = CpuGroup::make("only_the_victim_leaves_its_cgroup") else { return };
+    let Some(group) = CpuGroup::make() else { return };
     let (victim, beside) = (Guest::asleep(), Guest::asleep());
     [&victim, &beside].iter().for_each(|guest| group.take(guest.pid()));
     let left = |tree: &Path, guest: &Guest| leave(tree, &mut proc_root(), &guest.pidfd()).unwrap();
@@ -23,7 +23,7 @@ fn only_the_victim_leaves_its_cgroup() {
 
 #[test]
 fn a_stranger_is_put_back_to_where_its_parent_is() {
-    let Some(group) = CpuGroup::make("a_stranger_is_put_back_to_where_its_parent_is") else { return };
+    let Some(group) = CpuGroup::make() else { return };
     let parent = Guest::shell("read go; sleep 60 & read line");
     group.take(parent.pid());
     let mut parent = parent;

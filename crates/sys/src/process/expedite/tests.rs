@@ -25,8 +25,7 @@ fn two_cpus() -> Option<CpuSet> {
 fn class_nice_value_and_affinity_are_lifted() {
     let guest = throttled();
     let Some(cpus) = two_cpus() else {
-        println!("SKIPPED: class_nice_value_and_affinity_are_lifted: one CPU");
-        return;
+        return crate::process::testing::skip("one CPU");
     };
     let all = expedite(&proc_root().files, &guest.pidfd(), Some(&cpus)).unwrap();
     let expected = [Hindrance::IdleClass, Hindrance::Nice, Hindrance::Affinity];
@@ -61,11 +60,9 @@ fn every_thread_of_a_process_is_made_ordinary() {
 
 #[test]
 fn one_that_was_more_urgent_than_others_is_it_no_longer() {
-    let test = "one_that_was_more_urgent_than_others_is_it_no_longer";
     let guest = Guest::asleep();
     if set_schedule(Some(guest.pid()), Schedule { policy: libc::SCHED_FIFO, level: 50 }).is_err() {
-        println!("SKIPPED: {test}: no CAP_SYS_NICE, or a cgroup without it");
-        return;
+        return crate::process::testing::skip("no CAP_SYS_NICE, or a cgroup without it");
     }
     setpriority_process(raw_pid(guest.pid()), -20).unwrap();
     let all = expedite(&proc_root().files, &guest.pidfd(), None).unwrap();
@@ -82,8 +79,7 @@ fn a_turn_ends_though_its_process_does_not() {
         scope.spawn(|| (urgency::raise_decider() == Priority::RealTime).then(give)).join().unwrap()
     });
     if turn != Some(Ok(Turn::Given)) {
-        println!("SKIPPED: a_turn_ends_though_its_process_does_not: no CAP_SYS_NICE, or a cgroup without it");
-        return;
+        return crate::process::testing::skip("no CAP_SYS_NICE, or a cgroup without it");
     }
     assert_eq!(schedule_of(Some(guest.pid())), Ok(Schedule::ORDINARY));
 }

@@ -83,11 +83,9 @@ fn how_far_the_kernel_came_is_told_in_whole_ranges() {
 
 #[test]
 fn without_swap_paging_out_is_unsupported() {
-    let name = "without_swap_paging_out_is_unsupported";
     let mut root = proc_root();
     if root.read_meminfo().unwrap().swap_free.is_some_and(|free| free.0 > 0) {
-        println!("\nSKIPPED: {name}: there is swap here");
-        return;
+        return crate::process::testing::skip("there is swap here");
     }
     let guest = Guest::asleep();
     let order = PageOutOrder { bytes: Bytes(1 << 20), budget: LONG };

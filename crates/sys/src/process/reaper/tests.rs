@@ -95,10 +95,7 @@ fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
 fn idle_threads_never_wake_and_are_real_time() {
     let may_be = || raise_decider() == Priority::RealTime;
     if !thread::spawn(may_be).join().unwrap() {
-        println!(
-            "SKIPPED: idle_threads_never_wake_and_are_real_time: no CAP_SYS_NICE, or a cgroup without it"
-        );
-        return;
+        return crate::process::testing::skip("no CAP_SYS_NICE, or a cgroup without it");
     }
     let _reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
     let own = named("reaper");
@@ -207,12 +204,7 @@ fn a_stopped_victim_is_gone_like_any_other() {
 fn memory_shared_with_a_living_process_is_said_and_left_alone() {
     // clone(CLONE_VM | CLONE_VFORK | SIGCHLD): the parent waits for a child that has its memory and sleeps.
     let clone = if cfg!(target_arch = "x86_64") { "56" } else { "220" };
-    let Some(freezer) = Freezer::make("shared") else {
-        println!(
-            "SKIPPED: memory_shared_with_a_living_process_is_said_and_left_alone: no v1 freezer that can be written"
-        );
-        return;
-    };
+    let Some(freezer) = Freezer::make() else { return };
     let script = format!("$x = 'x' x 16777216; syscall({clone}, 0x4100 | 17, 0, 0, 0, 0); sleep 60");
     let guest = Guest::start(Command::new("perl").args(["-e", &script]));
     let child = || {
@@ -240,12 +232,7 @@ fn memory_shared_with_a_living_process_is_said_and_left_alone() {
 fn a_frozen_victim_is_freed_and_thawed_alone_and_its_rate_is_kept() {
     // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
     let (guest, beside) = (Guest::holding(192), Guest::asleep());
-    let Some(freezer) = Freezer::make("reap") else {
-        println!(
-            "SKIPPED: a_frozen_victim_is_freed_and_thawed_alone_and_its_rate_is_kept: no v1 freezer that can be written"
-        );
-        return;
-    };
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze(&[guest.pid(), beside.pid()]);
     let (report, rates) = reap_one(&guest);
     assert_eq!(report.result, Reap::Reaped);
@@ -264,12 +251,7 @@ fn a_frozen_victim_is_freed_and_thawed_alone_and_its_rate_is_kept() {
 fn a_frozen_victim_that_cannot_be_thawed_is_freed_and_reported_at_the_deadline() {
     // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
     let guest = Guest::holding(64);
-    let Some(freezer) = Freezer::make("deadline") else {
-        println!(
-            "SKIPPED: a_frozen_victim_that_cannot_be_thawed_is_freed_and_reported_at_the_deadline: no v1 freezer that can be written"
-        );
-        return;
-    };
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze(&[guest.pid()]);
     let (tell, told) = channel();
     let options = ReaperOptions { freezer: "/nonexistent".into(), ..ReaperOptions::default() };
@@ -340,12 +322,7 @@ fn one_that_was_announced_and_is_not_killed_is_left_alone() {
 fn what_was_freed_before_the_victim_was_handed_over_is_reported_with_it() {
     // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
     let guest = Guest::holding(96);
-    let Some(freezer) = Freezer::make("early") else {
-        println!(
-            "SKIPPED: what_was_freed_before_the_victim_was_handed_over_is_reported_with_it: no v1 freezer that can be written"
-        );
-        return;
-    };
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze(&[guest.pid()]);
     guest.pidfd().send_signal(Signal::Kill).unwrap();
     let (tell, told) = channel();
@@ -364,12 +341,10 @@ fn what_was_freed_before_the_victim_was_handed_over_is_reported_with_it() {
 
 #[test]
 fn one_whose_cpu_cgroup_holds_it_is_moved_out() {
-    let name = "one_whose_cpu_cgroup_holds_it_is_moved_out";
     // Thawed before it is waited for, whatever fails: what is declared last is dropped first.
     let guest = Guest::holding(16);
-    let (Some(group), Some(freezer)) = (CpuGroup::make(name), Freezer::make("group")) else {
-        println!("SKIPPED: {name}: no v1 cpu controller or freezer to hold it with");
-        return;
+    let (Some(group), Some(freezer)) = (CpuGroup::make(), Freezer::make()) else {
+        return crate::process::testing::skip("no v1 cpu controller or freezer to hold it with");
     };
     group.take(guest.pid());
     // So that it cannot begin to exit before it is looked at.

@@ -4,7 +4,6 @@ use std::thread;
 
 #[test]
 fn a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing() {
-    let test = "a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing";
     let seen = thread::spawn(|| {
         let now = || (schedule_of(None).unwrap(), getpriority_process(None).unwrap());
         // As the daemon is started.
@@ -15,8 +14,7 @@ fn a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing() {
     .join()
     .unwrap();
     let Some(((decides, works, after), inherited)) = seen else {
-        println!("SKIPPED: {test}: no CAP_SYS_NICE");
-        return;
+        return crate::process::testing::skip("no CAP_SYS_NICE");
     };
     assert_eq!((decides, after), ((Schedule::DECIDING, URGENT_NICE), decides));
     const { assert!(Schedule::DECIDING.level > Schedule::TURN.level) };

@@ -31,9 +31,7 @@ fn read_pages(path: &Path, first: u64, pages: u64) {
 
 #[test]
 fn what_is_locked_stays_in_memory_until_the_file_is_dropped() {
-    let Some(disk) = Disk::make("what_is_locked_stays_in_memory_until_the_file_is_dropped", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let id = disk.file("hot", 1100);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     lock_all((&mut file, &disk.at("hot")), &locks(), 0..9, HARD, 1100);
@@ -53,7 +51,7 @@ fn what_is_locked_stays_in_memory_until_the_file_is_dropped() {
 
 #[test]
 fn of_a_chunk_only_the_blocks_are_locked_that_are_used() {
-    let Some(disk) = Disk::make("of_a_chunk_only_the_blocks_are_locked", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (id, path) = (disk.file("hot", 600), disk.at("hot"));
     let locks = locks();
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
@@ -85,7 +83,7 @@ fn of_a_chunk_only_the_blocks_are_locked_that_are_used() {
 
 #[test]
 fn what_the_kernel_locks_beyond_the_blocks_is_counted() {
-    let Some(disk) = Disk::make("what_the_kernel_locks_beyond_the_blocks_is_counted", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (id, path) = (disk.file("hot", 1), disk.at("hot"));
     // In one piece, which large folios are made for where the file system has them.
     fs::write(&path, vec![1; usize::try_from(512 * PAGE_BYTES).unwrap()]).unwrap();
@@ -100,7 +98,7 @@ fn what_the_kernel_locks_beyond_the_blocks_is_counted() {
 
 #[test]
 fn only_what_is_in_memory_is_locked_and_what_comes_in_later_is_captured() {
-    let Some(disk) = Disk::make("only_what_is_in_memory_is_locked", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (id, path) = (disk.file("hot", 1024), disk.at("hot"));
     evict(&path);
     read_pages(&path, 100, 30);
@@ -121,9 +119,7 @@ fn only_what_is_in_memory_is_locked_and_what_comes_in_later_is_captured() {
 
 #[test]
 fn what_the_kernel_unmaps_though_it_is_locked_is_locked_again() {
-    let Some(disk) = Disk::make("what_the_kernel_unmaps_though_it_is_locked_is_locked_again", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let id = disk.file("hot", 700);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     lock_all((&mut file, &disk.at("hot")), &locks(), 0..2, HARD, 700);
@@ -140,9 +136,7 @@ fn what_the_kernel_unmaps_though_it_is_locked_is_locked_again() {
 
 #[test]
 fn the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays() {
-    let Some(disk) = Disk::make("the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (mut mounts, locks) = (Mounts::new().unwrap(), locks());
     let ids = [disk.file("firm", 600), disk.file("soft", 700)];
     let [mut firm, mut soft] = ids.map(|id| open(&mut mounts, id).unwrap());
@@ -165,9 +159,7 @@ fn the_soft_tier_is_released_as_a_whole_and_the_hard_one_stays() {
 
 #[test]
 fn a_release_while_another_thread_locks_leaves_nothing_locked() {
-    let Some(disk) = Disk::make("a_release_while_another_thread_locks_leaves_nothing_locked", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (mut mounts, locks) = (Mounts::new().unwrap(), locks());
     let id = disk.file("soft", 4096);
     let mut file = open(&mut mounts, id).unwrap();
@@ -193,9 +185,7 @@ fn a_release_while_another_thread_locks_leaves_nothing_locked() {
 
 #[test]
 fn a_file_that_is_cut_short_or_written_to_harms_nobody() {
-    let Some(disk) = Disk::make("a_file_that_is_cut_short_or_written_to_harms_nobody", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (id, path) = (disk.file("hot", 1024), disk.at("hot"));
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     let locks = locks();
@@ -213,7 +203,7 @@ fn a_file_that_is_cut_short_or_written_to_harms_nobody() {
 
 #[test]
 fn locking_a_file_leaves_its_time_of_access_alone() {
-    let Some(disk) = Disk::make("locking_a_file_leaves_its_time_of_access_alone", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (id, path) = (disk.file("hot", 8), disk.at("hot"));
     let long_ago = ["-a", "-d", "2001-01-01", path.to_str().unwrap()];
     crate::workingset::testing::run("touch", &long_ago).unwrap();
@@ -225,7 +215,7 @@ fn locking_a_file_leaves_its_time_of_access_alone() {
 
 #[test]
 fn a_removed_file_is_seen_to_have_no_name() {
-    let Some(disk) = Disk::make("a_removed_file_is_seen_to_have_no_name", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let id = disk.file("hot", 8);
     let file = open(&mut Mounts::new().unwrap(), id).unwrap();
     assert_eq!(file.links(), Ok(1));
@@ -235,7 +225,7 @@ fn a_removed_file_is_seen_to_have_no_name() {
 
 #[test]
 fn more_chunks_than_there_is_room_for_are_refused() {
-    let Some(disk) = Disk::make("more_chunks_than_there_is_room_for_are_refused", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let id = disk.file("hot", 1024);
     let mut file = open(&mut Mounts::new().unwrap(), id).unwrap();
     let locks = Locks::with_slots(1).unwrap();

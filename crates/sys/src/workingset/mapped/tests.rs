@@ -18,7 +18,7 @@ fn pages_that_are_mapped_are_counted_in_both_ways() {
     assert_eq!(mapped.read(range), Some(4));
     assert_eq!(mapped.pages(range), Some(4));
     if !mapped.scans {
-        println!("\nSKIPPED: the kernel counts no pages (PAGEMAP_SCAN, Linux 6.7)");
+        crate::process::testing::skip("the kernel counts no pages (PAGEMAP_SCAN, Linux 6.7)");
     }
     // SAFETY: nothing refers to it any more.
     unsafe { munmap(start, bytes) }.unwrap();

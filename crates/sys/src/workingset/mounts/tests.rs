@@ -15,7 +15,7 @@ use std::fs;
 
 #[test]
 fn umount_is_not_held_up_and_is_seen() {
-    let Some(disk) = Disk::make("umount_is_not_held_up_and_is_seen", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 40);
     let mut mounts = Mounts::new().unwrap();
     let locks = Locks::reserve(Bytes(16 << 20)).unwrap();
@@ -37,9 +37,7 @@ fn umount_is_not_held_up_and_is_seen() {
 
 #[test]
 fn files_below_an_overlay_are_held_and_its_own_are_not() {
-    let Some(disk) = Disk::make("files_below_an_overlay_are_held_and_its_own_are_not", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     fs::create_dir(disk.at("lower")).unwrap();
     let file = disk.file("lower/hot", 30);
     let merged = disk.beside("merged");
@@ -54,8 +52,7 @@ fn files_below_an_overlay_are_held_and_its_own_are_not() {
         work.display()
     );
     if let Err(why) = run("mount", &["-t", "overlay", "-o", &options, "overlay", merged.to_str().unwrap()]) {
-        println!("\nSKIPPED: files_below_an_overlay_are_held_and_its_own_are_not: {why}");
-        return;
+        return crate::process::testing::skip(format_args!("{why}"));
     }
     let of_overlay = id(&merged.join("hot"));
     let mut mounts = Mounts::new().unwrap();
@@ -71,20 +68,17 @@ fn files_below_an_overlay_are_held_and_its_own_are_not() {
 
 #[test]
 fn a_fuse_filesystem_that_does_not_answer_is_not_asked() {
-    let test = "a_fuse_filesystem_that_does_not_answer_is_not_asked";
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     let Ok(server) = File::options().read(true).write(true).open("/dev/fuse") else {
-        println!("\nSKIPPED: {test}: there is no /dev/fuse");
-        return;
+        return crate::process::testing::skip("there is no /dev/fuse");
     };
     let number = std::os::fd::AsRawFd::as_raw_fd(&server);
     let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
     let options = std::ffi::CString::new(options).unwrap();
     if let Err(why) = rustix::mount::mount("none", &place, "fuse", MountFlags::NODEV, options.as_c_str()) {
-        println!("\nSKIPPED: {test}: {why}");
-        return;
+        return crate::process::testing::skip(format_args!("{why}"));
     }
     let mut mounts = Mounts::new().unwrap();
     let text = fs::read("/proc/self/mountinfo").unwrap();
@@ -101,8 +95,7 @@ fn a_fuse_filesystem_that_does_not_answer_is_not_asked() {
 
 #[test]
 fn a_mount_of_another_namespace_is_reached_and_not_held_up() {
-    let test = "a_mount_of_another_namespace_is_reached_and_not_held_up";
-    let Some(disk) = Disk::make(test, "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 30);
     let (image, place) = (disk.image(), disk.at(""));
     disk.unmount().unwrap();
@@ -134,7 +127,7 @@ fn a_mount_of_another_namespace_is_reached_and_not_held_up() {
 
 #[test]
 fn the_end_of_another_namespace_is_seen() {
-    let Some(disk) = Disk::make("the_end_of_another_namespace_is_seen", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 30);
     let place = disk.at("");
     let mut container = Shell::start("unshare", &["--mount", "--propagation", "private", "sh"]);
@@ -151,8 +144,7 @@ fn the_end_of_another_namespace_is_seen() {
 
 #[test]
 fn a_mount_that_is_covered_is_not_mistaken_for_what_covers_it() {
-    let test = "a_mount_that_is_covered_is_not_mistaken_for_what_covers_it";
-    let Some(disk) = Disk::make(test, "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 30);
     let place = disk.at("");
     run("mount", &["-t", "tmpfs", "-o", "size=1m", "cover", place.to_str().unwrap()]).unwrap();

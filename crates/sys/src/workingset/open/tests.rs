@@ -13,8 +13,8 @@ use rustix::{
 };
 use std::fs::{self, File};
 
-fn opens_and_locks(test: &str, kind: &str) {
-    let Some(disk) = Disk::make(test, kind) else { return };
+fn opens_and_locks(kind: &str) {
+    let Some(disk) = Disk::make(kind) else { return };
     let file = disk.file("hot", 700);
     let mut mounts = Mounts::new().unwrap();
     let mut hot = open(&mut mounts, file).unwrap();
@@ -28,27 +28,27 @@ fn opens_and_locks(test: &str, kind: &str) {
 
 #[test]
 fn files_of_ext4_are_opened_by_inode_and_generation() {
-    opens_and_locks("files_of_ext4_are_opened_by_inode_and_generation", "ext4");
+    opens_and_locks("ext4");
 }
 
 #[test]
 fn files_of_xfs_are_opened_by_inode_and_generation() {
-    opens_and_locks("files_of_xfs_are_opened_by_inode_and_generation", "xfs");
+    opens_and_locks("xfs");
 }
 
 #[test]
 fn files_of_btrfs_are_opened_by_inode_and_generation() {
-    opens_and_locks("files_of_btrfs_are_opened_by_inode_and_generation", "btrfs");
+    opens_and_locks("btrfs");
 }
 
 #[test]
 fn files_of_f2fs_are_opened_by_inode_and_generation() {
-    opens_and_locks("files_of_f2fs_are_opened_by_inode_and_generation", "f2fs");
+    opens_and_locks("f2fs");
 }
 
 #[test]
 fn a_file_of_a_mounted_btrfs_subvolume_is_found() {
-    let Some(disk) = Disk::make("a_file_of_a_mounted_btrfs_subvolume_is_found", "btrfs") else { return };
+    let Some(disk) = Disk::make("btrfs") else { return };
     run("btrfs", &["subvolume", "create", disk.at("below").to_str().unwrap()]).unwrap();
     // So that its first inode is not one of the upper subvolume's.
     let file = {
@@ -66,7 +66,7 @@ fn a_file_of_a_mounted_btrfs_subvolume_is_found() {
 }
 
 /// Image of a filesystem that is made from a folder.
-fn packed(test: &str, command: &str, arguments: impl Fn(&str, &str) -> Vec<String>) {
+fn packed(command: &str, arguments: impl Fn(&str, &str) -> Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let [source, image, place] = ["source", "image", "place"].map(|name| folder.path().join(name));
     for made in [&source, &place] {
@@ -80,8 +80,7 @@ fn packed(test: &str, command: &str, arguments: impl Fn(&str, &str) -> Vec<Strin
     let made = run(command, &words)
         .and_then(|_| run("mount", &["-o", "loop", image.to_str().unwrap(), place.to_str().unwrap()]));
     if let Err(why) = made {
-        println!("\nSKIPPED: {test}: {why}");
-        return;
+        return crate::process::testing::skip(format_args!("{why}"));
     }
     let path = place.join("1");
     fs::read(&path).unwrap();
@@ -97,23 +96,17 @@ fn packed(test: &str, command: &str, arguments: impl Fn(&str, &str) -> Vec<Strin
 
 #[test]
 fn files_of_squashfs_are_opened_by_inode() {
-    packed("files_of_squashfs_are_opened_by_inode", "mksquashfs", |source, image| {
-        vec![source.into(), image.into(), "-quiet".into()]
-    });
+    packed("mksquashfs", |source, image| vec![source.into(), image.into(), "-quiet".into()]);
 }
 
 #[test]
 fn files_of_erofs_are_opened_by_inode() {
-    packed("files_of_erofs_are_opened_by_inode", "mkfs.erofs", |source, image| {
-        vec!["-zlz4".into(), image.into(), source.into()]
-    });
+    packed("mkfs.erofs", |source, image| vec!["-zlz4".into(), image.into(), source.into()]);
 }
 
 #[test]
 fn what_is_no_regular_file_is_refused_without_being_opened() {
-    let Some(disk) = Disk::make("what_is_no_regular_file_is_refused_without_being_opened", "ext4") else {
-        return;
-    };
+    let Some(disk) = Disk::make("ext4") else { return };
     let mut mounts = Mounts::new().unwrap();
     fs::create_dir(disk.at("folder")).unwrap();
     assert_eq!(open(&mut mounts, id(&disk.at("folder"))).unwrap_err(), Refusal::NotRegular);
@@ -130,7 +123,7 @@ fn what_is_no_regular_file_is_refused_without_being_opened() {
 
 #[test]
 fn a_file_without_a_name_is_refused() {
-    let Some(disk) = Disk::make("a_file_without_a_name_is_refused", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 4);
     let held = File::open(disk.at("hot")).unwrap();
     fs::remove_file(disk.at("hot")).unwrap();
@@ -141,7 +134,7 @@ fn a_file_without_a_name_is_refused() {
 
 #[test]
 fn a_lease_is_not_broken_by_opening() {
-    let Some(disk) = Disk::make("a_lease_is_not_broken_by_opening", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 4);
     let mut mounts = Mounts::new().unwrap();
     let script = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\n\
@@ -161,7 +154,7 @@ fn a_lease_is_not_broken_by_opening() {
 
 #[test]
 fn a_frozen_filesystem_holds_nothing_up() {
-    let Some(disk) = Disk::make("a_frozen_filesystem_holds_nothing_up", "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let (file, place) = (disk.file("hot", 40), disk.at(""));
     let mut mounts = Mounts::new().unwrap();
     run("fsfreeze", &["-f", place.to_str().unwrap()]).unwrap();
@@ -180,8 +173,7 @@ fn a_frozen_filesystem_holds_nothing_up() {
 
 #[test]
 fn a_file_whose_pages_the_kernel_does_not_tell_of_is_refused() {
-    let test = "a_file_whose_pages_the_kernel_does_not_tell_of_is_refused";
-    let Some(disk) = Disk::make(test, "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let file = disk.file("hot", 4);
     rustix::fs::chown(disk.at("hot"), Some(rustix::process::Uid::from_raw(60_350)), None).unwrap();
     let without = |wanted: CapabilitySet| {

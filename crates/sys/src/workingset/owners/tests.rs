@@ -20,7 +20,7 @@ impl Cgroup {
         let tree = if v1.exists() { v1 } else { Path::new("/sys/fs/cgroup") };
         let path = tree.join(format!("plimsoll-test-{test}-{}", std::process::id()));
         fs::create_dir(&path)
-            .map_err(|why| println!("\nSKIPPED: {test}: no cgroup can be made: {why}"))
+            .map_err(|why| crate::process::testing::skip(format_args!("no cgroup can be made: {why}")))
             .ok()?;
         Some(Self(path))
     }
@@ -54,8 +54,7 @@ impl Drop for Cgroup {
 
 #[test]
 fn locked_pages_are_whose_who_read_them_first_until_its_cgroup_is_removed() {
-    let test = "locked_pages_are_whose_who_read_them_first_until_its_cgroup_is_removed";
-    let Some(disk) = Disk::make(test, "ext4") else { return };
+    let Some(disk) = Disk::make("ext4") else { return };
     let Some(cgroup) = Cgroup::make("owners") else { return };
     let (file, path) = (disk.file("hot", 1024), disk.at("hot"));
     evict(&path);

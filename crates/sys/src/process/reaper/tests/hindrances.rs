@@ -32,7 +32,7 @@ const OWN: &str = "import ctypes, mmap, os, signal, sys, threading, time\n\
 const WAIT: &str = "print('ready', threading.get_native_id(), flush=True)\nsys.stdin.read()\n";
 
 /// Runs a script, and gives what it says in its first line after `ready`.
-fn script(name: &str, user: u32, lines: &str) -> Option<(Guest, Pid)> {
+fn script(user: u32, lines: &str) -> Option<(Guest, Pid)> {
     let text = format!("{OWN}{lines}");
     let mut guest = Guest::start(Command::new("python3").args(["-c", &text]).uid(user).gid(user));
     let mut said = String::new();
@@ -40,28 +40,21 @@ fn script(name: &str, user: u32, lines: &str) -> Option<(Guest, Pid)> {
     match said.strip_prefix("ready ") {
         Some(thread) => Some((guest, Pid(thread.trim().parse().unwrap()))),
         None => {
-            println!("\nSKIPPED: {name}: python3 with these libraries is not there: {said:?}");
+            crate::process::testing::skip(format_args!(
+                "python3 with these libraries is not there: {said:?}"
+            ));
             None
         }
     }
 }
 
-/// Frozen, so that what is reported does not depend on how fast it lets go of its memory.
-fn freezer(name: &str) -> Option<Freezer> {
-    let made = Freezer::make(name.get(..12).unwrap_or(name));
-    if made.is_none() {
-        println!("\nSKIPPED: {name}: no v1 freezer that can be written");
-    }
-    made
-}
-
 #[test]
 fn locked_memory_comes_back_and_is_said() {
-    let name = "locked_memory_comes_back_and_is_said";
     let lock = "start = ctypes.addressof(ctypes.c_char.from_buffer(own))\n\
         assert ctypes.CDLL(None).mlock(ctypes.c_void_p(start), ctypes.c_size_t(16 << 20)) == 0\n";
-    let Some((guest, _)) = script(name, 0, &format!("{lock}{WAIT}")) else { return };
-    let Some(freezer) = freezer(name) else { return };
+    let Some((guest, _)) = script(0, &format!("{lock}{WAIT}")) else { return };
+    // So that what is reported does not depend on how fast it lets go of its memory.
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze(&[guest.pid()]);
     let (report, _) = reap_one(&guest);
     assert!(report.exited && report.found.contains(Hindrance::Locked), "{report:?}");
@@ -71,13 +64,12 @@ fn locked_memory_comes_back_and_is_said() {
 
 #[test]
 fn shared_memory_stays_while_others_have_it_and_is_said() {
-    let name = "shared_memory_stays_while_others_have_it_and_is_said";
     let share = "file = os.memfd_create('shared')\n\
         os.ftruncate(file, 24 << 20)\n\
         shared = mmap.mmap(file, 24 << 20)\n\
         touch(shared)\n";
-    let Some((guest, _)) = script(name, TEST_UID, &format!("{share}{WAIT}")) else { return };
-    let Some(freezer) = freezer(name) else { return };
+    let Some((guest, _)) = script(TEST_UID, &format!("{share}{WAIT}")) else { return };
+    let Some(freezer) = Freezer::make() else { return };
     let folder = format!("/proc/{}/fd", guest.pid());
     let is_shared =
         |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:shared"));
@@ -98,16 +90,16 @@ fn shared_memory_stays_while_others_have_it_and_is_said() {
 /// In the lab, where the pool of huge pages is nobody else's.
 #[test]
 fn huge_pages_go_back_to_their_pool_and_are_said() {
-    let name = "huge_pages_go_back_to_their_pool_and_are_said";
     if !Path::new("/run/lab/tree").exists() {
-        println!("\nSKIPPED: {name}: not a guest of the lab, whose pool of huge pages may be changed");
-        return;
+        return crate::process::testing::skip(
+            "not a guest of the lab, whose pool of huge pages may be changed",
+        );
     }
     fs::write("/proc/sys/vm/nr_hugepages", "8").unwrap();
     let huge = "huge = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)\n\
         touch(huge)\n";
-    let Some((guest, _)) = script(name, 0, &format!("{huge}{WAIT}")) else { return };
-    let Some(freezer) = freezer(name) else { return };
+    let Some((guest, _)) = script(0, &format!("{huge}{WAIT}")) else { return };
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze(&[guest.pid()]);
     let (report, _) = reap_one(&guest);
     assert!(report.exited && report.found.contains(Hindrance::Hugetlb), "{report:?}");
@@ -120,7 +112,6 @@ fn huge_pages_go_back_to_their_pool_and_are_said() {
 
 #[test]
 fn a_victim_that_is_writing_its_core_is_not_freed_before_and_that_is_said() {
-    let name = "a_victim_that_is_writing_its_core_is_not_freed_before_and_that_is_said";
     // The second thread is frozen, and the dump waits for it.
     let abort = "def second():\n\
         \x20   print('ready', threading.get_native_id(), flush=True)\n\
@@ -128,8 +119,8 @@ fn a_victim_that_is_writing_its_core_is_not_freed_before_and_that_is_said() {
         threading.Thread(target=second, daemon=True).start()\n\
         sys.stdin.readline()\n\
         os.abort()\n";
-    let Some((mut guest, second)) = script(name, TEST_UID, abort) else { return };
-    let Some(freezer) = freezer(name) else { return };
+    let Some((mut guest, second)) = script(TEST_UID, abort) else { return };
+    let Some(freezer) = Freezer::make() else { return };
     freezer.freeze_thread(second);
     guest.stdin().write_all(b"go\n").unwrap();
     let dumping = || {
