@@ -9,7 +9,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-use support::{SOON, World, caller::Caller, exact, program::Program, until};
+use support::{Fixture, SOON, caller::Caller, exact, program::Program, until};
 
 /// Who attacks.
 const MALLORY: u32 = 60_130;
@@ -50,52 +50,52 @@ def call(method, parameters={}, **flags):
     return json.dumps({"method": "io.plimsoll." + method, "parameters": parameters, **flags}).encode()
 "#;
 
-fn attack(world: &World, user: u32, script: &str) -> Program {
-    world.python(user, &format!("{CALLS}{script}"))
+fn attack(fixture: &Fixture, user: u32, script: &str) -> Program {
+    fixture.python(user, &format!("{CALLS}{script}"))
 }
 
 /// What the daemon has open, and its resident memory in KiB.
-fn size(world: &World) -> (usize, u64) {
-    (world.open_files(), exact::number(format!("/proc/{}/status", world.daemon_pid()), "VmRSS"))
+fn size(fixture: &Fixture) -> (usize, u64) {
+    (fixture.open_files(), exact::number(format!("/proc/{}/status", fixture.daemon_pid()), "VmRSS"))
 }
 
 /// Its size when it has been asked everything once.
-fn at_rest(world: &World) -> (usize, u64) {
-    world.status();
-    world.history();
-    let mut last = size(world);
+fn at_rest(fixture: &Fixture) -> (usize, u64) {
+    fixture.status();
+    fixture.history();
+    let mut last = size(fixture);
     until("its size is steady", SOON, || {
         std::thread::sleep(Duration::from_millis(50));
-        let before = std::mem::replace(&mut last, size(world));
+        let before = std::mem::replace(&mut last, size(fixture));
         (last.0 == before.0).then_some(last)
     })
 }
 
 /// What it has open, by name.
-fn open_files(world: &World) -> Vec<String> {
-    let folder = format!("/proc/{}/fd", world.daemon_pid());
+fn open_files(fixture: &Fixture) -> Vec<String> {
+    let folder = format!("/proc/{}/fd", fixture.daemon_pid());
     let links = fs::read_dir(folder).unwrap().map_while(Result::ok);
     links.filter_map(|one| fs::read_link(one.path()).ok()).map(|to| to.display().to_string()).collect()
 }
 
 /// Everything that was taken is given back.
 #[track_caller]
-fn assert_small_again(world: &World, before: (usize, u64)) {
+fn assert_small_again(fixture: &Fixture, before: (usize, u64)) {
     let end = Instant::now() + Duration::from_secs(40);
-    while size(world).0 > before.0 {
-        assert!(Instant::now() < end, "it had {} open and has {:?}", before.0, open_files(world));
+    while size(fixture).0 > before.0 {
+        assert!(Instant::now() < end, "it had {} open and has {:?}", before.0, open_files(fixture));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (_, kib) = size(world);
+    let (_, kib) = size(fixture);
     assert!(kib <= before.1 + KEPT_KIB_MAX, "it had {} KiB and has {kib}", before.1);
     println!("resident {} KiB before, {kib} KiB after", before.1);
 }
 
 /// Both root and another user are answered in bounded time; the longest wait.
 #[track_caller]
-fn assert_answers(world: &World, times: usize) -> Duration {
+fn assert_answers(fixture: &Fixture, times: usize) -> Duration {
     let mut asked = attack(
-        world,
+        fixture,
         BYSTANDER,
         "while hear():\n    t = time.monotonic()\n    answer = ask(connect(), call('ShowLimits'))\n    \
          say(int((time.monotonic() - t) * 1e6), answer.rstrip(b'\\0').decode())\n",
@@ -103,7 +103,7 @@ fn assert_answers(world: &World, times: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..times {
         let began = Instant::now();
-        world.status();
+        fixture.status();
         longest = longest.max(began.elapsed());
         asked.tell("go");
         let line = asked.line();
@@ -118,12 +118,13 @@ fn assert_answers(world: &World, times: usize) -> Duration {
 /// A small process crosses the line of a user whose largest sleeps: the daemon has to kill the largest, in time. From the
 /// crossing to the signal, in nanoseconds; `None`: the daemon's own look came first.
 #[track_caller]
-fn kill_in_time(world: &World) -> Option<u64> {
-    let known = world.history().len();
-    let mut sleeper = world.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n").ready();
-    let mut small = world.workload(HOG, "bloat", &["--mebibytes=20", "--no-thp"]);
+fn kill_in_time(fixture: &Fixture) -> Option<u64> {
+    let known = fixture.history().len();
+    let mut sleeper =
+        fixture.python(HOG, "block = b'x' * (40 << 20)\nsay('ready')\ntime.sleep(100)\n").ready();
+    let mut small = fixture.workload(HOG, "bloat", &["--mebibytes=20", "--no-thp"]);
     sleeper.killed();
-    let incident = world.incidents(known + 1)[known].clone();
+    let incident = fixture.incidents(known + 1)[known].clone();
     assert_eq!(incident["victims"][0]["pid"], sleeper.pid(), "{incident}");
     small.stop();
     let took = incident["cross_to_signal_ns"].as_u64();
@@ -133,8 +134,8 @@ fn kill_in_time(world: &World) -> Option<u64> {
 }
 
 #[track_caller]
-fn assert_kills_in_time(world: &World) {
-    kill_in_time(world).unwrap();
+fn assert_kills_in_time(fixture: &Fixture) {
+    kill_in_time(fixture).unwrap();
 }
 
 /// Those who keep a seat each and ask without end.
@@ -158,15 +159,15 @@ const FLIP: &str = "import ctypes, mmap\n\
 #[test]
 fn all_attacks_together_put_no_kill_of_another_off() {
     let crossings = std::env::var("PLIMSOLL_CROSSINGS").map_or(2, |number| number.parse().unwrap());
-    let world = world!("[limits]\ntriggers = [\"daemon\"]\n");
-    world.limit(HOG, "56M", &[]);
-    world.limit(MALLORY, "64M", &["--soft", "48M"]);
+    let fixture = fixture!("[limits]\ntriggers = [\"daemon\"]\n");
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(MALLORY, "64M", &["--soft", "48M"]);
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..crossings {
-        alone.extend(kill_in_time(&world));
-        let mut attacks = [ASK, KNOCK, FLIP].map(|script| attack(&world, MALLORY, script));
+        alone.extend(kill_in_time(&fixture));
+        let mut attacks = [ASK, KNOCK, FLIP].map(|script| attack(&fixture, MALLORY, script));
         attacks.iter_mut().for_each(|one| drop(one.stage("ready")));
-        beside.extend(kill_in_time(&world));
+        beside.extend(kill_in_time(&fixture));
     }
     for (name, mut took) in [("alone", alone), ("beside all", beside)] {
         took.sort_unstable();
@@ -181,79 +182,84 @@ fn all_attacks_together_put_no_kill_of_another_off() {
 
 #[test]
 fn a_flood_by_one_user_keeps_nobody_else_waiting_and_no_kill() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
     let mut floods: Vec<Program> =
-        [ASK, ASK, KNOCK, KNOCK].map(|script| attack(&world, MALLORY, script)).into();
+        [ASK, ASK, KNOCK, KNOCK].map(|script| attack(&fixture, MALLORY, script)).into();
     floods.iter_mut().for_each(|flood| drop(flood.stage("ready")));
-    println!("longest answer under flood {:?}", assert_answers(&world, 10));
-    assert_kills_in_time(&world);
+    println!("longest answer under flood {:?}", assert_answers(&fixture, 10));
+    assert_kills_in_time(&fixture);
     drop(floods);
-    assert_small_again(&world, before);
+    assert_small_again(&fixture, before);
 }
 
 #[test]
 fn whoever_asks_or_knocks_without_end_has_little_of_a_cpu_and_the_others_their_answers() {
-    let world = world!();
+    let fixture = fixture!();
     let ask = "def hammer():\n    while True:\n        try:\n            s = connect()\n            \
          while ask(s, call('Status')): pass\n        except OSError: pass\n\
          for n in range(8): threading.Thread(target=hammer, daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
     for (name, script) in [("asking", ask), ("knocking", KNOCK)] {
-        let _flood = attack(&world, MALLORY, script).ready();
+        let _flood = attack(&fixture, MALLORY, script).ready();
         // Once what nobody has to wait for is used up.
         std::thread::sleep(Duration::from_secs(1));
-        let percent = world.percent_of_a_cpu(Duration::from_secs(3));
-        println!("{name}: {percent:.1} % of a CPU, longest answer to others {:?}", assert_answers(&world, 2));
+        let percent = fixture.percent_of_a_cpu(Duration::from_secs(3));
+        println!(
+            "{name}: {percent:.1} % of a CPU, longest answer to others {:?}",
+            assert_answers(&fixture, 2)
+        );
         assert!(percent <= 5.0, "{name} takes {percent:.1} % of a CPU");
     }
 }
 
 #[test]
 fn a_user_who_redraws_the_own_line_without_end_holds_nobody_up() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
     let script = "def hammer(n):\n    while True:\n        try:\n            s = connect()\n            \
          while True:\n                \
          n += 1\n                \
          ask(s, call('SetLimit', {'who': 'user:60130', 'hard': str(n % 64 + 64) + 'M'}))\n                \
          ask(s, call('ClearLimit', {'who': 'user:60130'}))\n        except OSError: pass\n\
          for n in range(8): threading.Thread(target=hammer, args=[n], daemon=True).start()\nsay('ready')\ntime.sleep(100)\n";
-    let flood = attack(&world, MALLORY, script).ready();
-    println!("longest answer {:?}", assert_answers(&world, 10));
+    let flood = attack(&fixture, MALLORY, script).ready();
+    println!("longest answer {:?}", assert_answers(&fixture, 10));
     let began = Instant::now();
-    world.limit(HOG, "55M", &[]);
-    world.limit(HOG, "56M", &[]);
+    fixture.limit(HOG, "55M", &[]);
+    fixture.limit(HOG, "56M", &[]);
     println!("two lines by root {:?}", began.elapsed());
     assert!(began.elapsed() < ANSWER_WITHIN, "{:?}", began.elapsed());
-    assert_kills_in_time(&world);
+    assert_kills_in_time(&fixture);
     drop(flood);
-    assert_small_again(&world, before);
+    assert_small_again(&fixture, before);
 }
 
 #[test]
 fn clients_that_stop_half_way_keep_nobody_out() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
     let script = "held = []\ndef hold(what):\n    for _ in range(60):\n        try:\n            s = connect()\n            \
          s.sendall(what)\n            held.append(s)\n        except OSError: pass\n\
          hold(b'')\nhold(b'{')\nhold(b'{\"method\":\"io.plimsoll.Status\"')\n\
          hold((call('History', more=True) + b'\\0') * 500)\nhold((call('Status', more=True) + b'\\0') * 500)\n\
          say('ready', len(held))\ntime.sleep(100)\n";
-    let mut halves = attack(&world, MALLORY, script);
+    let mut halves = attack(&fixture, MALLORY, script);
     println!("held open: {}", halves.stage("ready"));
-    println!("longest answer {:?}", assert_answers(&world, 5));
-    assert_kills_in_time(&world);
+    println!("longest answer {:?}", assert_answers(&fixture, 5));
+    assert_kills_in_time(&fixture);
     // A seat is given back also while its client holds on.
-    until("the silent ones are cut", Duration::from_secs(60), || (size(&world).0 <= before.0).then_some(()));
-    assert_answers(&world, 1);
+    until("the silent ones are cut", Duration::from_secs(60), || {
+        (size(&fixture).0 <= before.0).then_some(())
+    });
+    assert_answers(&fixture, 1);
     drop(halves);
-    assert_small_again(&world, before);
+    assert_small_again(&fixture, before);
 }
 
 /// Sent as they are by a user; the daemon answers with an error or closes, and lives.
@@ -307,15 +313,15 @@ fn malformed() -> Vec<Vec<u8>> {
 
 #[test]
 fn malformed_messages_are_refused_and_change_nothing() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
-    let lines = world.accounts();
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
+    let lines = fixture.accounts();
     for (number, message) in malformed().iter().enumerate() {
-        fs::write(world.path(&format!("message-{number}")), message).unwrap();
+        fs::write(fixture.path(&format!("message-{number}")), message).unwrap();
     }
-    let folder = world.path("");
+    let folder = fixture.path("");
     let script = format!(
         "for n in range({count}):\n    with open('{folder}/message-' + str(n), 'rb') as f: message = f.read()\n    \
          try:\n        s = connect()\n        answer = ask(s, message)\n    except OSError as error: answer = b'closed'\n    \
@@ -323,7 +329,7 @@ fn malformed_messages_are_refused_and_change_nothing() {
         count = malformed().len(),
         folder = folder.display(),
     );
-    let mut caller = attack(&world, MALLORY, &script);
+    let mut caller = attack(&fixture, MALLORY, &script);
     for (number, message) in malformed().iter().enumerate() {
         let answer = caller.stage(&format!("{number} "));
         let shown = String::from_utf8_lossy(&message[..message.len().min(80)]).into_owned();
@@ -332,23 +338,23 @@ fn malformed_messages_are_refused_and_change_nothing() {
         assert!(refused, "'{shown}' is answered '{answer}'");
         assert!(!answer.contains("Internal"), "'{shown}' is answered '{answer}'");
     }
-    assert_eq!(world.accounts(), lines);
-    assert_answers(&world, 2);
-    assert_kills_in_time(&world);
-    assert_small_again(&world, before);
+    assert_eq!(fixture.accounts(), lines);
+    assert_answers(&fixture, 2);
+    assert_kills_in_time(&fixture);
+    assert_small_again(&fixture, before);
 }
 
 #[test]
 fn what_is_another_users_is_refused_however_it_is_asked_for() {
-    let world = world!();
-    world.limit(BYSTANDER, "200M", &[]);
-    world.limit(HOG, "56M", &[]);
-    assert_kills_in_time(&world);
+    let fixture = fixture!();
+    fixture.limit(BYSTANDER, "200M", &[]);
+    fixture.limit(HOG, "56M", &[]);
+    assert_kills_in_time(&fixture);
     let lines = || -> Vec<_> {
-        world.accounts().iter().map(|one| (one["account"].clone(), one["hard_bytes"].clone())).collect()
+        fixture.accounts().iter().map(|one| (one["account"].clone(), one["hard_bytes"].clone())).collect()
     };
     let before = lines();
-    let mut caller = Caller::of(&world, MALLORY);
+    let mut caller = Caller::of(&fixture, MALLORY);
     let mut ask = |method: &str, parameters: Value, oneway: bool| -> Value {
         let mut message = json!({"method": format!("io.plimsoll.{method}"), "parameters": parameters});
         if oneway {
@@ -381,7 +387,7 @@ fn what_is_another_users_is_refused_however_it_is_asked_for() {
     assert_eq!(ask("Status", json!({}), false)["parameters"]["accounts"], json!([]));
     let history = ask("History", json!({}), false);
     assert_eq!(history["parameters"]["incidents"], json!([]), "{history}");
-    let all = world.history();
+    let all = fixture.history();
     let (id, pid) = (all[0]["id"].clone(), all[0]["victims"][0]["pid"].clone());
     for which in [json!({"id": id}), json!({"pid": pid}), json!({})] {
         let answer = ask("GetIncident", which, false);
@@ -392,38 +398,38 @@ fn what_is_another_users_is_refused_however_it_is_asked_for() {
 
 #[test]
 fn peers_that_die_in_the_middle_leave_nothing_behind() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
     // Each child dies of SIGKILL in the middle of something: half a message, a question, a change of its line.
     let script = "what = [b'{\"meth', call('Status') + b'\\0', call('History') + b'\\0' + call('Status')[:9],\n    \
         call('SetLimit', {'who': 'user:60130', 'hard': '90M'}) + b'\\0', call('ClearLimit', {'who': 'user:60130'}) + b'\\0']\n\
         for n in range(300):\n    child = os.fork()\n    if not child:\n        \
         try: connect().sendall(what[n % len(what)])\n        \
         except OSError: pass\n        os.kill(os.getpid(), signal.SIGKILL)\n    os.waitpid(child, 0)\nsay('done')\n";
-    let mut dying = attack(&world, MALLORY, script);
+    let mut dying = attack(&fixture, MALLORY, script);
     dying.stage("done");
-    assert_answers(&world, 2);
-    assert_kills_in_time(&world);
-    assert_small_again(&world, before);
+    assert_answers(&fixture, 2);
+    assert_kills_in_time(&fixture);
+    assert_small_again(&fixture, before);
 }
 
 #[test]
 fn many_large_messages_at_once_do_not_make_the_daemon_large() {
-    let world = world!();
-    world.limit(HOG, "56M", &[]);
-    world.limit(BYSTANDER, "200M", &[]);
-    let before = at_rest(&world);
+    let fixture = fixture!();
+    fixture.limit(HOG, "56M", &[]);
+    fixture.limit(BYSTANDER, "200M", &[]);
+    let before = at_rest(&fixture);
     // What becomes largest in memory: many small values. As many as are taken: each user has a pace.
     let script = "big = b'{\"method\":\"io.plimsoll.Status\",\"parameters\":{\"a\":[' + b'[],' * 20000 + b'0]}}'\n\
         def throw():\n    end = time.monotonic() + 4\n    \
          while time.monotonic() < end:\n        try: ask(connect(), big)\n        except OSError: pass\n\
         all = [threading.Thread(target=throw) for _ in range(8)]\n\
         for t in all: t.start()\nfor t in all: t.join()\nsay('done')\n";
-    let mut floods: Vec<Program> = (0..2).map(|_| attack(&world, MALLORY, script)).collect();
+    let mut floods: Vec<Program> = (0..2).map(|_| attack(&fixture, MALLORY, script)).collect();
     floods.iter_mut().for_each(|flood| drop(flood.stage("done")));
-    assert_answers(&world, 2);
-    assert_kills_in_time(&world);
-    assert_small_again(&world, before);
+    assert_answers(&fixture, 2);
+    assert_kills_in_time(&fixture);
+    assert_small_again(&fixture, before);
 }

@@ -47,27 +47,27 @@ const NONSENSE: [Refusal<'_>; 24] = [
 
 #[test]
 fn a_line_that_makes_no_sense_is_refused_in_one_line_and_changes_nothing() {
-    let world = world!();
-    world.limit(ALICE, "100M", &["--soft", "80M"]);
-    world.ok(&["limit", "set", "default", "50%"]);
-    let before = Kept::of(&world);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "100M", &["--soft", "80M"]);
+    fixture.ok(&["limit", "set", "default", "50%"]);
+    let before = Kept::of(&fixture);
     for (arguments, expected, named) in NONSENSE {
-        let (code, stdout, stderr) = world.run(arguments);
+        let (code, stdout, stderr) = fixture.run(arguments);
         assert_eq!((code, stdout.as_str()), (expected, ""), "{arguments:?}: {stderr}");
         assert_one_line(&stderr);
         assert!(stderr.contains(named), "{arguments:?}: '{named}' is not in: {stderr}");
-        assert_eq!(Kept::of(&world), before, "{arguments:?}");
+        assert_eq!(Kept::of(&fixture), before, "{arguments:?}");
     }
     // Nor is the name of a user a way to the terminal.
-    let (code, _, stderr) = world.run(&["limit", "set", "\u{1b}[2Jnobody\n", "1G"]);
+    let (code, _, stderr) = fixture.run(&["limit", "set", "\u{1b}[2Jnobody\n", "1G"]);
     assert!((1..=2).contains(&code) && !stderr.contains('\u{1b}'), "{stderr:?}");
     assert_one_line(&stderr);
 }
 
 #[test]
 fn without_a_daemon_every_question_is_answered_with_3_and_bad_input_still_with_2() {
-    let mut world = world!();
-    world.end_daemon(Signal::TERM);
+    let mut fixture = fixture!();
+    fixture.end_daemon(Signal::TERM);
     for (arguments, expected) in [
         (&["limit", "set", "60150", "1G"][..], 3),
         (&["limit", "show"], 3),
@@ -77,7 +77,7 @@ fn without_a_daemon_every_question_is_answered_with_3_and_bad_input_still_with_2
         (&["why"], 3),
         (&["limit", "set", "60150", "12Q"], 2),
     ] {
-        let (code, _, stderr) = world.run(arguments);
+        let (code, _, stderr) = fixture.run(arguments);
         assert_eq!(code, expected, "{arguments:?}: {stderr}");
         assert_one_line(&stderr);
     }
@@ -85,20 +85,20 @@ fn without_a_daemon_every_question_is_answered_with_3_and_bad_input_still_with_2
 
 #[test]
 fn whoever_is_not_root_raises_nothing() {
-    let world = world!();
-    let plimsoll = world.path("plimsoll");
+    let fixture = fixture!();
+    let plimsoll = fixture.path("plimsoll");
     fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &plimsoll).unwrap();
-    world.limit(ALICE, "64M", &[]);
-    let before = Kept::of(&world);
+    fixture.limit(ALICE, "64M", &[]);
+    let before = Kept::of(&fixture);
     for arguments in
         [["limit", "set", "60150", "65M"], ["limit", "set", "60151", "1M"], ["limit", "set", "default", "1M"]]
     {
-        let mut command = world.as_user(ALICE, &plimsoll);
-        let output = command.args(arguments).env("PLIMSOLL_SOCKET", world.path("socket")).output().unwrap();
+        let mut command = fixture.as_user(ALICE, &plimsoll);
+        let output = command.args(arguments).env("PLIMSOLL_SOCKET", fixture.path("socket")).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
         assert_one_line(&said);
-        assert_eq!(Kept::of(&world), before, "{arguments:?}");
+        assert_eq!(Kept::of(&fixture), before, "{arguments:?}");
     }
 }
 
@@ -120,35 +120,35 @@ const STATES: [(&str, &str); 9] = [
 
 #[test]
 fn a_state_file_that_cannot_be_understood_stops_the_start_and_is_left_as_it_is() {
-    let mut world = world!();
-    world.limit(ALICE, "64M", &[]);
-    world.end_daemon(Signal::KILL);
-    let file = world.path("state/limits.json");
+    let mut fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    fixture.end_daemon(Signal::KILL);
+    let file = fixture.path("state/limits.json");
     let good = fs::read(&file).unwrap();
     for (content, named) in STATES {
         fs::write(&file, content).unwrap();
-        assert_refused(Places::of(&world).command(), named);
-        assert_refused(Places::of(&world).command(), "limits.json");
+        assert_refused(Places::of(&fixture).command(), named);
+        assert_refused(Places::of(&fixture).command(), "limits.json");
         assert_eq!(fs::read_to_string(&file).unwrap(), content);
     }
     fs::remove_file(&file).unwrap();
     symlink("/etc/passwd", &file).unwrap();
-    assert_refused(Places::of(&world).command(), "not a plain file");
+    assert_refused(Places::of(&fixture).command(), "not a plain file");
     fs::remove_file(&file).unwrap();
     fs::write(&file, &good).unwrap();
     chown(&file, Some(ALICE), None).unwrap();
-    assert_refused(Places::of(&world).command(), "belongs to uid 60150");
+    assert_refused(Places::of(&fixture).command(), "belongs to uid 60150");
     chown(&file, Some(0), None).unwrap();
     // All the while the line that was saved has been in force, and it is still.
-    world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
-    world.launch();
-    assert_eq!(world.account(ALICE).unwrap()["hard_bytes"], 64 << 20);
+    fixture.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    fixture.launch();
+    assert_eq!(fixture.account(ALICE).unwrap()["hard_bytes"], 64 << 20);
 }
 
 #[test]
 fn a_state_folder_of_somebody_elses_is_not_used() {
-    let world = world!();
-    let beside = Places::beside(&world);
+    let fixture = fixture!();
+    let beside = Places::beside(&fixture);
     fs::create_dir(&beside.state).unwrap();
     chown(&beside.state, Some(ALICE), None).unwrap();
     assert_refused(beside.command(), "belongs to uid 60150");
@@ -160,8 +160,8 @@ fn a_state_folder_of_somebody_elses_is_not_used() {
 
 #[test]
 fn a_bad_configuration_stops_the_start_with_file_and_line() {
-    let world = world!();
-    let beside = Places { config: world.path("bad.toml"), ..Places::beside(&world) };
+    let fixture = fixture!();
+    let beside = Places { config: fixture.path("bad.toml"), ..Places::beside(&fixture) };
     assert_refused(beside.command(), "bad.toml");
     for (content, named) in [
         ("[machine]\nenabled = false\nenabld = true\n", "bad.toml:3"),
@@ -188,21 +188,21 @@ fn a_bad_configuration_stops_the_start_with_file_and_line() {
 
 #[test]
 fn a_place_that_is_no_bpf_filesystem_can_hold_no_lines_and_says_so() {
-    let world = world!();
-    let config = world.path("lines.toml");
+    let fixture = fixture!();
+    let config = fixture.path("lines.toml");
     fs::write(&config, "[machine]\nenabled = false\n[limits.users]\n60151 = { hard = \"64M\" }\n").unwrap();
-    let beside = Places { config, pin: world.path("pins"), ..Places::beside(&world) };
+    let beside = Places { config, pin: fixture.path("pins"), ..Places::beside(&fixture) };
     let socket = beside.socket.to_str().unwrap();
     let mut daemon =
         beside.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("it answers", || world.run(&["status", "--socket", socket]).0 == 0);
-    let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
+    wait_for("it answers", || fixture.run(&["status", "--socket", socket]).0 == 0);
+    let (code, _, said) = fixture.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);
     assert!(said.contains("pins"), "{said}");
     assert!(!beside.state.join("limits.json").exists());
-    assert_eq!(world.run(&["limit", "show", "--json", "--socket", socket]).1.trim(), "[]");
-    let status = world.json(&["status", "--socket", socket]);
+    assert_eq!(fixture.run(&["limit", "show", "--json", "--socket", socket]).1.trim(), "[]");
+    let status = fixture.json(&["status", "--socket", socket]);
     let (kernel, daemon_side) = (&status["triggers"]["kernel"], &status["triggers"]["daemon"]);
     assert!(kernel.as_str().unwrap().starts_with("NOT in force: "), "{kernel}");
     assert_eq!(
@@ -229,7 +229,7 @@ fn without_btf(plimsoll: &Path) -> Command {
 
 #[test]
 fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
-    let world = world!();
+    let fixture = fixture!();
     let plimsoll = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
     if !without_btf(plimsoll)
         .arg("--version")
@@ -239,13 +239,13 @@ fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
     {
         return support::skip("no mount namespace can be made");
     }
-    let beside = Places::beside(&world);
+    let beside = Places::beside(&fixture);
     let mut daemon = without_btf(plimsoll);
     beside.add_to(&mut daemon);
     let mut daemon = daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let socket = beside.socket.to_str().unwrap();
-    wait_for("it answers", || world.run(&["status", "--socket", socket]).0 == 0);
-    let (code, _, said) = world.run(&["limit", "set", "60150", "64M", "--socket", socket]);
+    wait_for("it answers", || fixture.run(&["status", "--socket", socket]).0 == 0);
+    let (code, _, said) = fixture.run(&["limit", "set", "60150", "64M", "--socket", socket]);
     assert_eq!(code, 1, "{said}");
     assert_one_line(&said);
     assert!(said.contains("plimsoll doctor"), "{said}");
@@ -268,9 +268,9 @@ fn without_the_kernels_types_lines_are_refused_and_doctor_says_why() {
 
 #[test]
 fn a_state_folder_that_others_could_read_is_closed_to_them() {
-    let mut world = world!();
-    world.end_daemon(Signal::TERM);
-    fs::set_permissions(world.path("state"), fs::Permissions::from_mode(0o755)).unwrap();
-    world.launch();
-    assert_eq!(fs::metadata(world.path("state")).unwrap().permissions().mode() & 0o077, 0);
+    let mut fixture = fixture!();
+    fixture.end_daemon(Signal::TERM);
+    fs::set_permissions(fixture.path("state"), fs::Permissions::from_mode(0o755)).unwrap();
+    fixture.launch();
+    assert_eq!(fs::metadata(fixture.path("state")).unwrap().permissions().mode() & 0o077, 0);
 }

@@ -32,29 +32,29 @@ fn reads(file: &str) -> String {
 #[test]
 fn who_reads_a_file_of_another_users_overlay_is_not_charged_to_that_user() {
     apart(|| {
-        let world = world!();
-        world.limit(MOUNTER, "64M", &[]);
-        let mut shell = world.as_user(MOUNTER, "unshare");
+        let fixture = fixture!();
+        fixture.limit(MOUNTER, "64M", &[]);
+        let mut shell = fixture.as_user(MOUNTER, "unshare");
         // Its own namespaces of users and mounts: nobody's permission is needed.
         shell.args(["-Urm", "sh", "-c"]).arg(
             "mount -t tmpfs none /mnt && cd /mnt && mkdir l u w m && head -c 16777216 /dev/zero > l/file && \
              mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w m && echo ready && exec sleep 60",
         );
         let mut mounter = Program::of(shell).ready();
-        let before = world.usage_pages(MOUNTER);
+        let before = fixture.usage_pages(MOUNTER);
         let mut reader =
-            world.root_python(&reads(&format!("/proc/{}/root/mnt/m/file", mounter.pid()))).filled();
+            fixture.root_python(&reads(&format!("/proc/{}/root/mnt/m/file", mounter.pid()))).filled();
         assert!(reader.runs() && mounter.runs());
-        let after = world.usage_pages(MOUNTER);
+        let after = fixture.usage_pages(MOUNTER);
         assert!(after <= before + 64, "{before} pages before, {after} after");
-        assert!(world.history().is_empty());
+        assert!(fixture.history().is_empty());
     });
 }
 
 #[test]
 fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
     apart(|| {
-        let world = world!();
+        let fixture = fixture!();
         let place = tempfile::Builder::new().prefix("plimsoll-test-overlay-").tempdir().unwrap();
         let own = |name: &str| place.path().join(name);
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -68,10 +68,10 @@ fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
             own("w").display()
         );
         mount(Some("none"), &own("m"), Some("overlay"), MsFlags::empty(), Some(options.as_str())).unwrap();
-        world.limit(READER, "64M", &[]);
-        let mut reader = world.python(READER, &reads(own("m/file").to_str().unwrap())).ready();
+        fixture.limit(READER, "64M", &[]);
+        let mut reader = fixture.python(READER, &reads(own("m/file").to_str().unwrap())).ready();
         reader.killed();
-        assert_eq!(world.incidents(1).first().unwrap()["account"], format!("user:{READER}"));
+        assert_eq!(fixture.incidents(1).first().unwrap()["account"], format!("user:{READER}"));
         umount2(&own("m"), MntFlags::MNT_DETACH).unwrap();
         umount2(place.path(), MntFlags::MNT_DETACH).unwrap();
     });
@@ -79,19 +79,19 @@ fn a_limited_user_reads_an_overlay_of_roots_up_to_the_line_and_no_further() {
 
 #[test]
 fn who_becomes_another_user_in_somebody_elses_memory_moves_none_of_it() {
-    let world = world!();
-    world.limit(ROOM, "64M", &[]);
-    let mut puppets = world.puppets(&[FREE, ROOM]);
-    puppets.make(1, &format!("hop {FREE}"));
-    puppets.tell(1, "touch 131072");
+    let fixture = fixture!();
+    fixture.limit(ROOM, "64M", &[]);
+    let mut scripted = fixture.scripted(&[FREE, ROOM]);
+    scripted.make(1, &format!("hop {FREE}"));
+    scripted.tell(1, "touch 131072");
     // As a child of vfork does that changes its user before exec.
-    puppets.make(1, "clone 2");
-    puppets.tell(2, &format!("setuid {ROOM}"));
-    puppets.tell(2, "touch 1024");
-    puppets.tell(1, "touch 1024");
-    assert_eq!(world.usage_pages(ROOM), 0);
-    assert!(world.history().is_empty());
-    puppets.tell(2, "exec");
-    assert!(world.usage_pages(ROOM) > 0);
-    puppets.tell(1, "touch 1024");
+    scripted.make(1, "clone 2");
+    scripted.tell(2, &format!("setuid {ROOM}"));
+    scripted.tell(2, "touch 1024");
+    scripted.tell(1, "touch 1024");
+    assert_eq!(fixture.usage_pages(ROOM), 0);
+    assert!(fixture.history().is_empty());
+    scripted.tell(2, "exec");
+    assert!(fixture.usage_pages(ROOM) > 0);
+    scripted.tell(1, "touch 1024");
 }

@@ -1,9 +1,9 @@
 //! The built binary against a daemon without a machine: what it prints, and its exit status.
 #![cfg(test)]
 
-mod daemon_double;
+mod fake_daemon;
 
-use daemon_double::{Double, own_uid};
+use fake_daemon::{FakeDaemon, own_uid};
 use plimsoll_daemon::api::server::Server;
 use serde_json::{Value, json};
 use std::{
@@ -20,7 +20,7 @@ struct Running {
     _folder: TempDir,
 }
 
-fn running(double: Double) -> Running {
+fn running(double: FakeDaemon) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     let server = Server::start(&socket, Arc::new(double)).unwrap();
@@ -98,7 +98,7 @@ fn bad_input_ends_with_2_and_an_unknown_user_with_1_daemon_or_not() {
 
 #[test]
 fn a_line_is_set_shown_and_cleared() {
-    let daemon = running(Double::new(0));
+    let daemon = running(FakeDaemon::new(0));
     let uid = own_uid().to_string();
     let account = format!("user:{uid}");
     let set = json_of(&daemon.socket, &["limit", "set", &uid, "512M", "--soft", "50%", "--json"]);
@@ -119,7 +119,7 @@ fn a_line_is_set_shown_and_cleared() {
 
 #[test]
 fn a_refusal_is_one_line_and_its_status() {
-    let daemon = running(Double::new(0));
+    let daemon = running(FakeDaemon::new(0));
     // The double refuses this uid to everybody, so that the test needs no second user.
     let (code, stdout, stderr) = run(&daemon.socket, &["limit", "clear", "60003"]);
     assert_eq!((code, stdout.as_str()), (4, ""));
@@ -134,7 +134,7 @@ fn a_refusal_is_one_line_and_its_status() {
 
 #[test]
 fn status_is_told_in_words_and_as_json() {
-    let daemon = running(Double::new(1));
+    let daemon = running(FakeDaemon::new(1));
     let (code, stdout, stderr) = run(&daemon.socket, &["status"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(stdout.starts_with("Plimsoll is running") && stdout.contains("last-defence"), "{stdout}");
@@ -144,7 +144,7 @@ fn status_is_told_in_words_and_as_json() {
 
 #[test]
 fn history_is_a_list_oldest_first_and_why_tells_one_of_it() {
-    let daemon = running(Double::new(150));
+    let daemon = running(FakeDaemon::new(150));
     let ids = |arguments: &[&str]| -> Vec<u64> {
         let list = json_of(&daemon.socket, &[&["history", "--json"], arguments].concat());
         list.as_array().unwrap().iter().map(|incident| incident["id"].as_u64().unwrap()).collect()
@@ -162,7 +162,7 @@ fn history_is_a_list_oldest_first_and_why_tells_one_of_it() {
 
 #[test]
 fn nothing_that_happened_is_an_answer() {
-    let daemon = running(Double::new(0));
+    let daemon = running(FakeDaemon::new(0));
     assert_eq!(json_of(&daemon.socket, &["history", "--json"]), json!([]));
     assert_eq!(run(&daemon.socket, &["history"]), (0, "No incidents.\n".to_owned(), String::new()));
     assert_eq!(run(&daemon.socket, &["why"]).0, 1);
@@ -170,7 +170,7 @@ fn nothing_that_happened_is_an_answer() {
 
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
-    let daemon = running(Double::new(3000));
+    let daemon = running(FakeDaemon::new(3000));
     let mut child =
         plimsoll(&daemon.socket, &["history"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The list is longer than a pipe holds, so that it meets a closed pipe whenever this happens.
@@ -181,7 +181,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 
 #[test]
 fn the_socket_option_comes_before_the_environment() {
-    let daemon = running(Double::new(0));
+    let daemon = running(FakeDaemon::new(0));
     let elsewhere = daemon.socket.with_extension("other");
     let socket = daemon.socket.to_str().unwrap();
     assert_eq!(run(&elsewhere, &["status", "--socket", socket]).0, 0);

@@ -5,7 +5,7 @@
 mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
-use support::{ALICE, World, exact, slowness, until, wait_for};
+use support::{ALICE, Fixture, exact, slowness, until, wait_for};
 
 /// What may be passed the line by, of copies made at full speed.
 const PAST: u64 = 50 << 20;
@@ -16,9 +16,10 @@ struct Written {
     left: u64,
 }
 
-fn write(world: &World, settings: &[&str]) -> Written {
+fn write(fixture: &Fixture, settings: &[&str]) -> Written {
     let still = format!("--still={}", 500 * slowness());
-    let mut copies = world.root_workload("copies", &[&["--seconds=100", &still], settings].concat()).ready();
+    let mut copies =
+        fixture.root_workload("copies", &[&["--seconds=100", &still], settings].concat()).ready();
     let told = until("they have written, or are dead", Duration::from_secs(60), || copies.try_line());
     copies.end();
     println!("{settings:?}: {told}");
@@ -30,21 +31,21 @@ fn write(world: &World, settings: &[&str]) -> Written {
 }
 
 /// Returns what they held at most, those among it that were ending.
-fn end_at_the_line(world: &World, line: u64, settings: &[&str]) -> u64 {
-    world.owns(ALICE);
-    world.limit(ALICE, &line.to_string(), &[]);
-    let Written { peak, left } = write(world, settings);
-    let first = world.incidents(1).remove(0);
+fn end_at_the_line(fixture: &Fixture, line: u64, settings: &[&str]) -> u64 {
+    fixture.owns(ALICE);
+    fixture.limit(ALICE, &line.to_string(), &[]);
+    let Written { peak, left } = write(fixture, settings);
+    let first = fixture.incidents(1).remove(0);
     assert!(first["usage_bytes"].as_u64().unwrap() <= line + PAST, "{settings:?}: {first}");
     assert!(left <= line, "{settings:?}: {left} bytes are left at a line of {line}");
-    wait_for("all have ended", || world.usage_pages(ALICE) == 0);
+    wait_for("all have ended", || fixture.usage_pages(ALICE) == 0);
     peak
 }
 
 #[test]
 fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
-    let world = world!();
-    let peak = end_at_the_line(&world, 300 << 20, &["--children=4", "--mebibytes=200", "--no-thp"]);
+    let fixture = fixture!();
+    let peak = end_at_the_line(&fixture, 300 << 20, &["--children=4", "--mebibytes=200", "--no-thp"]);
     assert!(peak <= 600 << 20, "{peak}");
 }
 
@@ -53,8 +54,8 @@ fn four_children_that_write_to_200_mib_at_full_speed_end_at_the_line() {
 #[test]
 fn so_they_do_however_they_write() {
     for by in ["--by=1", "--by=2", "--by=3", "--by=4", "--by=5", "--by=10"] {
-        let world = world!();
-        let peak = end_at_the_line(&world, 150 << 20, &["--children=4", "--mebibytes=100", by]);
+        let fixture = fixture!();
+        let peak = end_at_the_line(&fixture, 150 << 20, &["--children=4", "--mebibytes=100", by]);
         assert!(peak <= 300 << 20, "{by}: {peak}");
     }
 }
@@ -62,12 +63,12 @@ fn so_they_do_however_they_write() {
 /// Those that are ending get little of a CPU among so many; what they hold is bounded as well.
 #[test]
 fn thousands_of_small_children_end_at_the_line() {
-    let world = world!();
+    let fixture = fixture!();
     // Where a fork takes longer, fewer of them.
     let (children, line) =
         if slowness() > 1 { ("--children=800", 80 << 20) } else { ("--children=4000", 300 << 20) };
-    end_at_the_line(&world, line, &[children, "--mebibytes=1"]);
-    let most = world.history().iter().filter_map(|incident| incident["usage_bytes"].as_u64()).max();
+    end_at_the_line(&fixture, line, &[children, "--mebibytes=1"]);
+    let most = fixture.history().iter().filter_map(|incident| incident["usage_bytes"].as_u64()).max();
     // An eighth of the line is dying before it matters who is taken; some that are taken lose the CPU before they have ended.
     assert!(most.unwrap() <= line + line / 4 + (16 << 20), "{most:?}");
 }
@@ -77,7 +78,7 @@ fn thousands_of_small_children_end_at_the_line() {
 fn so_do_those_that_take_new_pages_for_those_they_share() {
     for by in ["--by=6", "--by=7", "--by=8", "--by=9"] {
         for size in [["--children=24", "--mebibytes=48"], ["--children=3", "--mebibytes=100"]] {
-            let world = world!();
+            let fixture = fixture!();
             let line = 128 << 20;
             let mut settings = [&size[..], &[by, "--no-thp"]].concat();
             // Some of these a survey alone finds, within half a second or as soon as it has a CPU.
@@ -85,7 +86,7 @@ fn so_do_those_that_take_new_pages_for_those_they_share() {
             if by >= "--by=8" {
                 settings.push(&still);
             }
-            let peak = end_at_the_line(&world, line, &settings);
+            let peak = end_at_the_line(&fixture, line, &settings);
             // Those that are ending among them.
             assert!(peak <= line + 2 * PAST, "{by} {size:?}: {peak}");
         }
@@ -98,17 +99,17 @@ fn small_processes_beside_those_that_copy_are_left_alone() {
     for (line, settings) in
         [(150, ["--children=4", "--mebibytes=100"]), (128, ["--children=24", "--mebibytes=48"])]
     {
-        let world = world!();
+        let fixture = fixture!();
         let small = |number: u32| {
             let size = format!("--mebibytes={}", 1 + number % 2);
-            world.workload(ALICE, "bloat", &[&size, "--no-thp"]).filled()
+            fixture.workload(ALICE, "bloat", &[&size, "--no-thp"]).filled()
         };
         let mut all: Vec<_> = (0..8).map(small).collect();
-        world.owns(ALICE);
-        world.limit(ALICE, &format!("{line}M"), &[]);
-        let written = write(&world, &settings);
+        fixture.owns(ALICE);
+        fixture.limit(ALICE, &format!("{line}M"), &[]);
+        let written = write(&fixture, &settings);
         assert!(written.left <= line << 20, "{}", written.left);
-        assert!(all.iter_mut().all(support::program::Program::runs), "{:?}", world.history());
+        assert!(all.iter_mut().all(support::program::Program::runs), "{:?}", fixture.history());
     }
 }
 
@@ -126,17 +127,17 @@ say('idle'); hear()
 
 #[test]
 fn a_large_family_that_copies_nothing_is_charged_nothing_and_left_alone() {
-    let world = world!();
-    world.limit(ALICE, "320M", &[]);
-    let mut family = world.python(ALICE, IDLE);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "320M", &[]);
+    let mut family = fixture.python(ALICE, IDLE);
     assert_eq!(family.line(), "idle");
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(500));
-        let usage = world.usage_pages(ALICE) * exact::page_bytes();
+        let usage = fixture.usage_pages(ALICE) * exact::page_bytes();
         // What Python itself copies as it forks is charged.
         assert!(usage < 290 << 20, "{usage}");
     }
-    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+    assert_eq!(fixture.history(), Vec::<serde_json::Value>::new());
 }
 
 /// Pages that a forked process takes for something else than a copy.
@@ -161,17 +162,17 @@ os.waitpid(child, 0)
 
 #[test]
 fn pages_that_are_no_copies_are_not_charged_as_such() {
-    let world = world!();
-    world.limit(ALICE, "200M", &["--soft", "110M"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "200M", &["--soft", "110M"]);
     let folder = tempfile::Builder::new().prefix("plimsoll-test-").tempdir_in("/dev/shm").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let mut python = world.python(ALICE, &format!("FOLDER = {:?}\n{NO_COPIES}", folder.path()));
+    let mut python = fixture.python(ALICE, &format!("FOLDER = {:?}\n{NO_COPIES}", folder.path()));
     assert_eq!(python.line(), "done");
-    let usage = world.usage_pages(ALICE) * exact::page_bytes();
+    let usage = fixture.usage_pages(ALICE) * exact::page_bytes();
     // What Python itself copies, by counting who refers to what, is some MiB.
     assert!((120 << 20..140 << 20).contains(&usage), "{usage}");
     python.stop();
-    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+    assert_eq!(fixture.history(), Vec::<serde_json::Value>::new());
 }
 
 /// A forked process whose threads take memory of their own and free it, each now on one CPU and then on another.
@@ -206,18 +207,18 @@ os.waitpid(child, 0)
 
 #[test]
 fn what_a_forked_process_frees_of_its_own_is_charged_no_more() {
-    let world = world!();
-    world.limit(ALICE, "300M", &["--soft", "100M"]);
-    let mut python = world.python(ALICE, CHURN);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "300M", &["--soft", "100M"]);
+    let mut python = fixture.python(ALICE, CHURN);
     // What Python itself copies is some MiB; so many pages of each account nobody sees freed.
     let slack = (-4 << 20)..(16 << 20);
     for (stage, expected) in [("churned", 64_i64), ("exchanged", 96), ("freed", 64)] {
         assert_eq!(python.line(), stage);
-        let usage = i64::try_from(world.usage_pages(ALICE) * exact::page_bytes()).unwrap();
+        let usage = i64::try_from(fixture.usage_pages(ALICE) * exact::page_bytes()).unwrap();
         println!("{stage}: {} KiB", usage >> 10);
         assert!(slack.contains(&(usage - (expected << 20))), "{stage}: {usage}");
         python.tell("");
     }
     python.stop();
-    assert_eq!(world.history(), Vec::<serde_json::Value>::new());
+    assert_eq!(fixture.history(), Vec::<serde_json::Value>::new());
 }

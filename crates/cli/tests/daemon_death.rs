@@ -26,7 +26,7 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use support::{SOON, World, exact, exact::page_bytes, wait_for};
+use support::{Fixture, SOON, exact, exact::page_bytes, wait_for};
 
 /// Large processes that cross, several at once: who is killed has to be chosen.
 const HOGS: u32 = 60_150;
@@ -182,7 +182,7 @@ fn watch_lines(storm: Arc<Storm>, pins: Pins) -> JoinHandle<()> {
 }
 
 /// How the daemon died each time, so that a failure can be told.
-fn die(world: &mut World, random: &mut Random, versions: bool) {
+fn die(fixture: &mut Fixture, random: &mut Random, versions: bool) {
     // While it starts; while it works; after it has caught up.
     let alive = match random.below(3) {
         0 => random.milliseconds(60),
@@ -190,11 +190,11 @@ fn die(world: &mut World, random: &mut Random, versions: bool) {
         _ => random.milliseconds(800),
     };
     std::thread::sleep(alive);
-    world.end_daemon(Signal::KILL);
+    fixture.end_daemon(Signal::KILL);
     // The next one may be of another build, and load while the storm goes on. Not of another layout: one that dies in the
     // very switch to other maps loses what the old ring buffer still held (docs/adr/0007).
     if versions && random.below(3) == 0 {
-        forging::another_build(world.pin());
+        forging::another_build(fixture.pin());
     }
     if random.below(2) == 0 {
         std::thread::sleep(random.milliseconds(400));
@@ -202,9 +202,9 @@ fn die(world: &mut World, random: &mut Random, versions: bool) {
 }
 
 /// Every victim of the history, by user, number and start.
-fn victims(world: &World) -> BTreeMap<(u64, u64, u64), Vec<String>> {
+fn victims(fixture: &Fixture) -> BTreeMap<(u64, u64, u64), Vec<String>> {
     let mut victims: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    for incident in world.history() {
+    for incident in fixture.history() {
         for victim in incident["victims"].as_array().unwrap() {
             let number = |name: &str| victim[name].as_u64().unwrap();
             let key = (number("uid"), number("pid"), number("start_ns") / tick_ns());
@@ -216,15 +216,15 @@ fn victims(world: &World) -> BTreeMap<(u64, u64, u64), Vec<String>> {
 }
 
 /// Each process that died of SIGKILL has one incident, and each victim of an incident died of SIGKILL.
-fn assert_history_is_whole(world: &World, ended: &[Ended]) {
+fn assert_history_is_whole(fixture: &Fixture, ended: &[Ended]) {
     let killed: Vec<&Ended> = ended.iter().filter(|one| one.killed).collect();
     let key = |one: &Ended| (u64::from(one.user), u64::from(one.pid), one.start_ticks);
-    let (end, mut told) = (Instant::now() + SOON, victims(world));
+    let (end, mut told) = (Instant::now() + SOON, victims(fixture));
     // Not as many as were killed: one that the storm ended may have been taken as well, and be told of.
     let untold = |told: &BTreeMap<_, _>| killed.iter().any(|one| !told.contains_key(&key(one)));
     while untold(&told) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(50));
-        told = victims(world);
+        told = victims(fixture);
     }
     let missing: Vec<_> = killed.iter().filter(|one| !told.contains_key(&key(one))).collect();
     let wrong: Vec<_> = told
@@ -240,14 +240,14 @@ fn assert_history_is_whole(world: &World, ended: &[Ended]) {
     );
 }
 
-fn assert_nothing_is_left(world: &World) {
+fn assert_nothing_is_left(fixture: &Fixture) {
     for user in [HOGS, BRIEF, CROWD, BEFORE, AFTER] {
         wait_for(&format!("nothing is left of {user}"), || {
-            let facts = world.facts(user);
+            let facts = fixture.facts(user);
             (facts.usage.0, facts.dying.0, facts.processes) == (0, 0, 0)
         });
     }
-    let counters = world.maps().counters().unwrap();
+    let counters = fixture.maps().counters().unwrap();
     assert_eq!(
         (counters.phantoms, counters.deletes_failed, counters.records_dropped),
         (0, 0, 0),
@@ -269,38 +269,38 @@ fn keep_hopping(storm: Arc<Storm>, setuidhop: PathBuf) -> JoinHandle<()> {
     })
 }
 
-fn path_of(world: &World, name: &str) -> PathBuf {
-    let path = world.workload_path(name);
+fn path_of(fixture: &Fixture, name: &str) -> PathBuf {
+    let path = fixture.workload_path(name);
     assert!(Path::new(&path).exists());
     path
 }
 
 #[test]
 fn lines_hold_and_no_incident_is_lost_however_often_the_daemon_is_killed_in_a_storm() {
-    storm(world!(), false);
+    storm(fixture!(), false);
 }
 
 #[test]
 fn lines_hold_and_no_incident_is_lost_when_daemons_of_another_build_are_killed_in_a_storm() {
-    storm(world!(), true);
+    storm(fixture!(), true);
 }
 
-fn draw_lines(world: &World) {
+fn draw_lines(fixture: &Fixture) {
     for crossing in &CROSSINGS {
-        world.owns(crossing.user);
-        world.limit(crossing.user, &format!("{}M", crossing.line_mebibytes), &[]);
+        fixture.owns(crossing.user);
+        fixture.limit(crossing.user, &format!("{}M", crossing.line_mebibytes), &[]);
     }
     for user in [CROWD, BEFORE, AFTER] {
-        world.owns(user);
-        world.limit(user, "1G", &["--soft", "64K"]);
+        fixture.owns(user);
+        fixture.limit(user, "1G", &["--soft", "64K"]);
     }
 }
 
 /// Starts the threads of the storm.
-fn raise(world: &World, storm: &Arc<Storm>, seed: u64) -> Vec<JoinHandle<()>> {
+fn raise(fixture: &Fixture, storm: &Arc<Storm>, seed: u64) -> Vec<JoinHandle<()>> {
     // Before anything forks: a child that holds the copy open to write, until its exec, keeps others from running it.
-    let [setuidhop, bloat] = ["setuidhop", "bloat"].map(|name| path_of(world, name));
-    let mut threads = vec![watch_lines(Arc::clone(storm), Pins::new(world.pin()))];
+    let [setuidhop, bloat] = ["setuidhop", "bloat"].map(|name| path_of(fixture, name));
+    let mut threads = vec![watch_lines(Arc::clone(storm), Pins::new(fixture.pin()))];
     threads.push(keep_hopping(Arc::clone(storm), setuidhop));
     for crossing in &CROSSINGS {
         for number in 0..crossing.at_once {
@@ -311,36 +311,36 @@ fn raise(world: &World, storm: &Arc<Storm>, seed: u64) -> Vec<JoinHandle<()>> {
     threads
 }
 
-fn storm(mut world: World, versions: bool) {
+fn storm(mut fixture: Fixture, versions: bool) {
     let deaths = number_from("PLIMSOLL_DEATHS").unwrap_or(15);
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let seed = number_from("PLIMSOLL_SEED").unwrap_or(u64::try_from(clock % 1_000_000).unwrap());
     println!("seed {seed}, {deaths} deaths");
-    draw_lines(&world);
+    draw_lines(&fixture);
     // Each of them must be there at the end: smaller than those who cross, or nobody's concern.
     let mut calm: Vec<_> = [HOGS, BRIEF, FREE]
-        .map(|user| world.workload(user, "chill", &["--mebibytes=1", "--seconds=590"]))
+        .map(|user| fixture.workload(user, "chill", &["--mebibytes=1", "--seconds=590"]))
         .into_iter()
         .collect();
     calm.iter_mut().for_each(|one| drop(one.stage("ready")));
     let mut crowd = [
-        world.workload(CROWD, "forkstorm", &["--children=8", "--storm-seconds=580", "--seconds=590"]),
-        world.workload(
+        fixture.workload(CROWD, "forkstorm", &["--children=8", "--storm-seconds=580", "--seconds=590"]),
+        fixture.workload(
             CROWD,
             "storm",
             &["--events=100000000", "--threads=2", "--mebibytes=32", "--seconds=590"],
         ),
     ];
     let storm = Arc::new(Storm::default());
-    let threads = raise(&world, &storm, seed);
+    let threads = raise(&fixture, &storm, seed);
     let began = Instant::now();
     let mut random = Random(seed);
     for _ in 0..deaths {
-        die(&mut world, &mut random, versions);
-        world.start_daemon();
+        die(&mut fixture, &mut random, versions);
+        fixture.start_daemon();
     }
     // It may have programs to load while the storm goes on.
-    world.wait_for_daemon(SOON * 3);
+    fixture.wait_for_daemon(SOON * 3);
     storm.over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().unwrap();
@@ -359,8 +359,8 @@ fn storm(mut world: World, versions: bool) {
         ended.len(),
         storm.samples.load(Ordering::Relaxed)
     );
-    assert_history_is_whole(&world, &ended);
-    let takes_any = world.maps().meta().signals_others;
+    assert_history_is_whole(&fixture, &ended);
+    let takes_any = fixture.maps().meta().signals_others;
     for (crossing, excess) in CROSSINGS.iter().zip(excess) {
         // Where they cannot, one that is not the largest goes on allocating until the daemon has chosen.
         let alone = crossing.at_once == 1;
@@ -369,5 +369,5 @@ fn storm(mut world: World, versions: bool) {
     }
     assert!(calm.iter_mut().all(|one| one.runs()), "one that allocated nothing was killed");
     drop(calm);
-    assert_nothing_is_left(&world);
+    assert_nothing_is_left(&fixture);
 }

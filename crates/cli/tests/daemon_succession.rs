@@ -14,13 +14,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use support::{SOON, World, exact::page_bytes, until, wait_for};
+use support::{Fixture, SOON, exact::page_bytes, until, wait_for};
 
 const DORA: u32 = 60_156;
 const EMIL: u32 = 60_157;
 
-fn link(world: &World) -> u64 {
-    fs::metadata(world.pin().join("links/on_rss_stat")).unwrap().ino()
+fn link(fixture: &Fixture) -> u64 {
+    fs::metadata(fixture.pin().join("links/on_rss_stat")).unwrap().ino()
 }
 
 fn pages(mebibytes: u64) -> u64 {
@@ -29,17 +29,17 @@ fn pages(mebibytes: u64) -> u64 {
 
 /// A process of Dora's that crosses a line of 32 MiB.
 #[track_caller]
-fn assert_the_line_holds(world: &World) {
-    world.workload(DORA, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+fn assert_the_line_holds(fixture: &Fixture) {
+    fixture.workload(DORA, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
 }
 
 /// Starts the next daemon while one process after the other crosses; each is killed, and has one incident besides those
 /// `before`. How many there are then.
 #[track_caller]
-fn start_in_a_storm(world: &mut World, before: usize) -> usize {
+fn start_in_a_storm(fixture: &mut Fixture, before: usize) -> usize {
     let over = AtomicBool::new(false);
-    let mut calm = world.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).ready();
-    let bloat = world.workload_path("bloat");
+    let mut calm = fixture.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).ready();
+    let bloat = fixture.workload_path("bloat");
     let killed = std::thread::scope(|scope| {
         let storm = scope.spawn(|| {
             let mut killed = 0;
@@ -59,77 +59,77 @@ fn start_in_a_storm(world: &mut World, before: usize) -> usize {
             killed
         });
         std::thread::sleep(Duration::from_millis(100));
-        world.launch();
+        fixture.launch();
         std::thread::sleep(Duration::from_millis(100));
         over.store(true, Ordering::Relaxed);
         storm.join().unwrap()
     });
     assert!(calm.runs());
     calm.stop();
-    assert_eq!(world.incidents(before + killed).len(), before + killed);
-    wait_for("nothing is left", || world.usage_pages(DORA) == 0);
+    assert_eq!(fixture.incidents(before + killed).len(), before + killed);
+    wait_for("nothing is left", || fixture.usage_pages(DORA) == 0);
     before + killed
 }
 
 #[test]
 fn programs_of_another_build_are_replaced_in_a_storm_and_go_on_with_the_maps() {
-    let mut world = world!(""; "--keep");
-    world.limit(DORA, "32M", &[]);
-    world.limit(EMIL, "1G", &[]);
-    let _resident = world.workload(EMIL, "chill", &["--mebibytes=8", "--seconds=60"]).ready();
-    let (before, usage) = (link(&world), world.usage_pages(EMIL));
-    let map = || fs::metadata(world.pin().join("maps/mms")).unwrap().ino();
+    let mut fixture = fixture!(""; "--keep");
+    fixture.limit(DORA, "32M", &[]);
+    fixture.limit(EMIL, "1G", &[]);
+    let _resident = fixture.workload(EMIL, "chill", &["--mebibytes=8", "--seconds=60"]).ready();
+    let (before, usage) = (link(&fixture), fixture.usage_pages(EMIL));
+    let map = || fs::metadata(fixture.pin().join("maps/mms")).unwrap().ino();
     let maps = map();
-    assert_eq!(world.end_daemon(Signal::TERM).code(), Some(0));
-    world.launch();
-    assert_eq!(link(&world), before, "the same build was replaced");
-    world.end_daemon(Signal::TERM);
-    assert_eq!(world.facts(EMIL).usage.0, usage);
-    forging::another_build(world.pin());
-    start_in_a_storm(&mut world, 0);
-    assert_ne!(link(&world), before);
-    assert_eq!(fs::metadata(world.pin().join("maps/mms")).unwrap().ino(), maps);
-    assert!(world.log().contains("version before were replaced"), "{}", world.log());
-    assert_eq!(world.usage_pages(EMIL), usage);
-    assert_the_line_holds(&world);
+    assert_eq!(fixture.end_daemon(Signal::TERM).code(), Some(0));
+    fixture.launch();
+    assert_eq!(link(&fixture), before, "the same build was replaced");
+    fixture.end_daemon(Signal::TERM);
+    assert_eq!(fixture.facts(EMIL).usage.0, usage);
+    forging::another_build(fixture.pin());
+    start_in_a_storm(&mut fixture, 0);
+    assert_ne!(link(&fixture), before);
+    assert_eq!(fs::metadata(fixture.pin().join("maps/mms")).unwrap().ino(), maps);
+    assert!(fixture.log().contains("version before were replaced"), "{}", fixture.log());
+    assert_eq!(fixture.usage_pages(EMIL), usage);
+    assert_the_line_holds(&fixture);
     // Stopped to be upgraded: nothing of it is in the way of ending everything.
-    world.end_daemon(Signal::TERM);
-    world.ok(&["daemon", "--stop-guarding", "--pin", world.pin().to_str().unwrap()]);
-    assert!(!world.pin().exists());
+    fixture.end_daemon(Signal::TERM);
+    fixture.ok(&["daemon", "--stop-guarding", "--pin", fixture.pin().to_str().unwrap()]);
+    assert!(!fixture.pin().exists());
 }
 
 #[test]
 fn maps_of_other_sizes_or_another_layout_or_schema_are_replaced_in_a_storm_without_a_gap() {
-    let mut world = world!();
-    world.limit(DORA, "32M", &[]);
-    let changes: [fn(&World); 3] = [
-        |world| forging::another_layout(world.pin()),
-        |world| {
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "32M", &[]);
+    let changes: [fn(&Fixture); 3] = [
+        |fixture| forging::another_layout(fixture.pin()),
+        |fixture| {
             let more = "[machine]\nenabled = false\n[maps]\nmax_processes = 3000\n";
-            fs::write(world.path("plimsoll.toml"), more).unwrap();
+            fs::write(fixture.path("plimsoll.toml"), more).unwrap();
         },
-        |world| forging::another_schema(world.pin()),
+        |fixture| forging::another_schema(fixture.pin()),
     ];
     let mut told = 0;
     for (number, change) in changes.into_iter().enumerate() {
-        let before = link(&world);
-        world.end_daemon(Signal::KILL);
-        change(&world);
+        let before = link(&fixture);
+        fixture.end_daemon(Signal::KILL);
+        change(&fixture);
         if number == 2 {
             // What the programs of another schema did is not told; that they did it is what counts.
-            assert_the_line_holds(&world);
-            world.launch();
-            assert!(world.log().contains("another version (schema 4711)"), "{}", world.log());
+            assert_the_line_holds(&fixture);
+            fixture.launch();
+            assert!(fixture.log().contains("another version (schema 4711)"), "{}", fixture.log());
         } else {
-            told = start_in_a_storm(&mut world, told);
+            told = start_in_a_storm(&mut fixture, told);
         }
-        assert_ne!(link(&world), before, "change {number}");
-        assert!(!world.pin().join("loading").exists() && !world.pin().join("next").exists());
-        assert_the_line_holds(&world);
-        told = world.incidents(told + 1).len();
+        assert_ne!(link(&fixture), before, "change {number}");
+        assert!(!fixture.pin().join("loading").exists() && !fixture.pin().join("next").exists());
+        assert_the_line_holds(&fixture);
+        told = fixture.incidents(told + 1).len();
     }
-    world.end_daemon(Signal::TERM);
-    assert!(!world.pin().exists() && !world.path("socket").exists());
+    fixture.end_daemon(Signal::TERM);
+    assert!(!fixture.pin().exists() && !fixture.path("socket").exists());
 }
 
 /// Moves what is pinned to where it was while it was being replaced.
@@ -142,43 +142,43 @@ fn set_back(pin: &Path, folder: &str, names: &[&str]) {
 
 #[test]
 fn a_replacement_that_a_crash_interrupted_is_finished_or_undone() {
-    let mut world = world!();
-    world.limit(DORA, "32M", &[]);
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "32M", &[]);
     for moved in [["links", "programs", "maps"].as_slice(), &["programs", "maps"], &["maps"]] {
-        world.end_daemon(Signal::KILL);
-        set_back(world.pin(), "next", moved);
-        world.launch();
-        assert_the_line_holds(&world);
-        assert!(!world.pin().join("next").exists());
+        fixture.end_daemon(Signal::KILL);
+        set_back(fixture.pin(), "next", moved);
+        fixture.launch();
+        assert_the_line_holds(&fixture);
+        assert!(!fixture.pin().join("next").exists());
     }
     // Not complete: what was in force stays so.
-    let before = link(&world);
-    world.end_daemon(Signal::KILL);
+    let before = link(&fixture);
+    fixture.end_daemon(Signal::KILL);
     for name in ["links", "programs", "maps"] {
-        fs::create_dir_all(world.pin().join("loading").join(name)).unwrap();
+        fs::create_dir_all(fixture.pin().join("loading").join(name)).unwrap();
     }
-    world.launch();
-    assert_eq!(link(&world), before);
-    assert!(!world.pin().join("loading").exists());
-    assert_the_line_holds(&world);
+    fixture.launch();
+    assert_eq!(link(&fixture), before);
+    assert!(!fixture.pin().join("loading").exists());
+    assert_the_line_holds(&fixture);
 }
 
 #[test]
 fn who_was_asked_to_end_by_a_daemon_that_died_is_ended_by_the_next_one() {
-    let mut world = world!("[limits]\nterm_grace_ms = 60000\n");
-    world.limit(DORA, "32M", &["--action", "term"]);
-    let mut stubborn = world.python(
+    let mut fixture = fixture!("[limits]\nterm_grace_ms = 60000\n");
+    fixture.limit(DORA, "32M", &["--action", "term"]);
+    let mut stubborn = fixture.python(
         DORA,
         "signal.signal(15, lambda *_: say('asked'))\nheld = bytearray(30 << 20)\nsay('grown')\n\
          while True: time.sleep(1)\n",
     );
     stubborn.stage("asked");
-    world.incidents(1);
-    world.end_daemon(Signal::KILL);
+    fixture.incidents(1);
+    fixture.end_daemon(Signal::KILL);
     assert!(stubborn.runs());
-    world.launch();
+    fixture.launch();
     stubborn.killed();
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     let told: Vec<_> = incidents.iter().map(|one| (&one["action"], &one["reason"])).collect();
     assert_eq!(told[1], (&"kill".into(), &"term-deadline-passed".into()), "{told:?}");
     assert_eq!(told.len(), 2);
@@ -186,42 +186,42 @@ fn who_was_asked_to_end_by_a_daemon_that_died_is_ended_by_the_next_one() {
 
 #[test]
 fn who_was_claimed_and_never_signalled_lives_and_holds_nobody_up() {
-    let mut world = world!();
-    world.limit(DORA, "64M", &[]);
-    let mut claimed = world.workload(DORA, "chill", &["--mebibytes=20", "--seconds=60"]).ready();
-    let account = world.facts(DORA).index;
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "64M", &[]);
+    let mut claimed = fixture.workload(DORA, "chill", &["--mebibytes=20", "--seconds=60"]).ready();
+    let account = fixture.facts(DORA).index;
     // The next daemon lets it live.
-    world.end_daemon(Signal::KILL);
-    forging::claimed(world.pin(), account, claimed.pid(), clock_monotonic_ns());
-    assert!(world.facts(DORA).dying.0 >= pages(20));
-    world.launch();
-    wait_for("nobody is dying", || world.facts(DORA).dying.0 == 0);
-    assert!(claimed.runs() && world.history().is_empty());
+    fixture.end_daemon(Signal::KILL);
+    forging::claimed(fixture.pin(), account, claimed.pid(), clock_monotonic_ns());
+    assert!(fixture.facts(DORA).dying.0 >= pages(20));
+    fixture.launch();
+    wait_for("nobody is dying", || fixture.facts(DORA).dying.0 == 0);
+    assert!(claimed.runs() && fixture.history().is_empty());
     // Without one, the programs find out themselves: the line would be 20 MiB further otherwise.
-    world.end_daemon(Signal::KILL);
-    forging::claimed(world.pin(), account, claimed.pid(), clock_monotonic_ns());
-    world.workload(DORA, "bloat", &["--mebibytes=56", "--rate=100", "--no-thp"]).killed();
+    fixture.end_daemon(Signal::KILL);
+    forging::claimed(fixture.pin(), account, claimed.pid(), clock_monotonic_ns());
+    fixture.workload(DORA, "bloat", &["--mebibytes=56", "--rate=100", "--no-thp"]).killed();
     assert!(claimed.runs());
-    world.launch();
-    assert_eq!(world.incidents(1).len(), 1);
+    fixture.launch();
+    assert_eq!(fixture.incidents(1).len(), 1);
     assert!(claimed.runs());
 }
 
 #[test]
 fn more_kills_than_are_told_one_by_one_while_no_daemon_runs_are_counted_and_told() {
-    let mut world = world!();
-    world.limit(DORA, "8M", &[]);
-    world.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).stage("ready");
-    world.end_daemon(Signal::KILL);
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "8M", &[]);
+    fixture.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).stage("ready");
+    fixture.end_daemon(Signal::KILL);
     // Of one account a hundred are told at once, so that it does not fill the ring, which is everybody's.
     let arguments = ["--children=8", "--mebibytes=16", "--storm-seconds=40", "--seconds=60"];
-    let mut storm = world.workload(DORA, "forkstorm", &arguments).ready();
-    until("many are killed", Duration::from_secs(40), || (world.facts(DORA).folded > 900).then_some(()));
+    let mut storm = fixture.workload(DORA, "forkstorm", &arguments).ready();
+    until("many are killed", Duration::from_secs(40), || (fixture.facts(DORA).folded > 900).then_some(()));
     storm.stop();
-    wait_for("all have ended", || world.facts(DORA).processes == 0);
-    let (counters, counted) = (world.maps().counters().unwrap(), u64::from(world.facts(DORA).folded));
+    wait_for("all have ended", || fixture.facts(DORA).processes == 0);
+    let (counters, counted) = (fixture.maps().counters().unwrap(), u64::from(fixture.facts(DORA).folded));
     assert_eq!(counters.records_dropped, 0, "{counters:?}");
-    world.launch();
+    fixture.launch();
     let told = |incidents: &[serde_json::Value]| {
         incidents.iter().filter_map(|one| one["unrecorded"].as_u64()).sum::<u64>()
     };
@@ -230,37 +230,37 @@ fn more_kills_than_are_told_one_by_one_while_no_daemon_runs_are_counted_and_told
     };
     // What is missing may be told before the last of the others is in the history.
     let incidents = until("all is told", SOON, || {
-        let all = world.history();
+        let all = fixture.history();
         (told(&all) > 0 && kills(&all) + counted >= counters.kills).then_some(all)
     });
     assert_eq!(told(&incidents), counted);
     assert_eq!(kills(&incidents) + counted, counters.kills);
     // Once is enough.
-    world.end_daemon(Signal::KILL);
-    world.launch();
-    assert_eq!(told(&world.history()), counted);
+    fixture.end_daemon(Signal::KILL);
+    fixture.launch();
+    assert_eq!(told(&fixture.history()), counted);
 }
 
 #[test]
 fn a_charge_that_a_lost_exit_left_behind_kills_nobody() {
-    let mut world = world!();
-    world.limit(DORA, "64M", &[]);
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "64M", &[]);
     // Its account is there to be charged.
-    world.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).stage("ready");
-    let account = world.facts(DORA).index;
+    fixture.workload(DORA, "chill", &["--mebibytes=1", "--seconds=60"]).stage("ready");
+    let account = fixture.facts(DORA).index;
     for number in 0..2 {
         // With a daemon, and without.
         if number == 1 {
-            world.end_daemon(Signal::KILL);
+            fixture.end_daemon(Signal::KILL);
         }
-        forging::lost_exit(world.pin(), number, account, DORA, pages(30));
-        let mut innocent = world.workload(DORA, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
+        forging::lost_exit(fixture.pin(), number, account, DORA, pages(30));
+        let mut innocent = fixture.workload(DORA, "bloat", &["--mebibytes=48", "--no-thp"]).filled();
         assert!(innocent.runs());
         innocent.stop();
     }
-    world.launch();
-    assert!(world.history().is_empty(), "{:?}", world.history());
-    wait_for("the charge is gone", || world.usage_pages(DORA) == 0);
-    assert_the_line_holds(&world);
-    assert!(matches!(Pins::new(world.pin()).state(), Ok(plimsoll_sys::bpf::PinState::Ours(_))));
+    fixture.launch();
+    assert!(fixture.history().is_empty(), "{:?}", fixture.history());
+    wait_for("the charge is gone", || fixture.usage_pages(DORA) == 0);
+    assert_the_line_holds(&fixture);
+    assert!(matches!(Pins::new(fixture.pin()).state(), Ok(plimsoll_sys::bpf::PinState::Ours(_))));
 }

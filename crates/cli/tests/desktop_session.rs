@@ -17,7 +17,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{SOON, World, exact, program::Program, until, wait_for};
+use support::{Fixture, SOON, exact, program::Program, until, wait_for};
 
 const USER: u32 = 60_200;
 
@@ -43,7 +43,7 @@ struct Session {
     carriers: Vec<(&'static str, u32)>,
 }
 
-impl World {
+impl Fixture {
     fn of_session(&self, program: impl AsRef<Path>) -> Command {
         let home = self.path("home");
         if !home.exists() {
@@ -151,64 +151,64 @@ fn victims(incidents: &[Value]) -> Vec<u64> {
 }
 
 /// Weston is larger than anybody else when the line is crossed, by one that is no larger than the others.
-fn only_the_hog_goes(world: &World) {
-    world.limit(USER, "176M", SOFT);
-    let session = world.session();
+fn only_the_hog_goes(fixture: &Fixture) {
+    fixture.limit(USER, "176M", SOFT);
+    let session = fixture.session();
     for (name, pid) in &session.carriers {
-        world.carries(name, *pid);
+        fixture.carries(name, *pid);
     }
-    let mut others: Vec<Program> = (0..4).map(|_| world.sleeps_with(20)).collect();
-    let mut hog = world.sleeps_with(28);
-    world.is_like_anybody(hog.pid());
-    let mut worker = world.workload(USER, "bloat", &["--mebibytes=30", "--no-thp", "--rate=200"]);
+    let mut others: Vec<Program> = (0..4).map(|_| fixture.sleeps_with(20)).collect();
+    let mut hog = fixture.sleeps_with(28);
+    fixture.is_like_anybody(hog.pid());
+    let mut worker = fixture.workload(USER, "bloat", &["--mebibytes=30", "--no-thp", "--rate=200"]);
     hog.killed();
     worker.fills();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_eq!(victims(&incidents), [u64::from(hog.pid())], "{incidents:?}");
     assert!(others.iter_mut().all(Program::runs) && worker.runs());
     assert!(session.carriers.iter().all(|(_, pid)| runs(*pid)), "{:?}", session.carriers);
     let left =
         incidents[0]["peers"].as_array().unwrap().iter().find(|one| one["pid"] == session.weston.pid());
     assert_eq!(left.map(|one| &one["session"]), Some(&true.into()), "{}", incidents[0]);
-    let told = world.ok(&["why"]);
+    let told = fixture.ok(&["why"]);
     assert!(told.contains("which carries the user's session"), "{told}");
 }
 
 #[test]
 fn a_hog_goes_by_the_very_event_though_the_compositor_is_larger() {
     let Some(()) = session_is_installed() else { return };
-    let world = world!();
-    only_the_hog_goes(&world);
+    let fixture = fixture!();
+    only_the_hog_goes(&fixture);
 }
 
 #[test]
 fn the_daemon_leaves_the_session_as_the_kernel_side_does() {
     let Some(()) = session_is_installed() else { return };
-    let world = world!("[limits]\ntriggers = [\"daemon\"]\n");
-    only_the_hog_goes(&world);
+    let fixture = fixture!("[limits]\ntriggers = [\"daemon\"]\n");
+    only_the_hog_goes(&fixture);
 }
 
 #[test]
 fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_a_quarter_is_taken() {
     let Some(()) = session_is_installed() else { return };
-    let world = world!();
-    world.limit(USER, "144M", SOFT);
-    let compositor = world.weston("/usr/bin/weston", "wayland-test");
-    world.carries("weston", compositor.pid());
+    let fixture = fixture!();
+    fixture.limit(USER, "144M", SOFT);
+    let compositor = fixture.weston("/usr/bin/weston", "wayland-test");
+    fixture.carries("weston", compositor.pid());
     // The very file, but its user's own; and a hog under the name.
-    let (copy, lookalike) = (world.path("home/weston"), world.path("home/gnome-shell"));
+    let (copy, lookalike) = (fixture.path("home/weston"), fixture.path("home/gnome-shell"));
     fs::copy("/usr/bin/weston", &copy).unwrap();
     fs::copy(support::program::workloads().join("chill"), &lookalike).unwrap();
     for file in [&copy, &lookalike] {
         chown(file, Some(USER), Some(USER)).unwrap();
     }
-    let copied = world.weston(&copy, "wayland-copy");
-    world.is_like_anybody(copied.pid());
-    let named = Program::of(world.of_session(&lookalike).args(["--mebibytes=28", "--no-thp"])).ready();
-    world.is_like_anybody(named.pid());
+    let copied = fixture.weston(&copy, "wayland-copy");
+    fixture.is_like_anybody(copied.pid());
+    let named = Program::of(fixture.of_session(&lookalike).args(["--mebibytes=28", "--no-thp"])).ready();
+    fixture.is_like_anybody(named.pid());
     drop((copied, named));
     // A shell that leads a session with a terminal, and one that only has the terminal.
-    let shell = world.python(
+    let shell = fixture.python(
         USER,
         "import pty\npid, terminal = pty.fork()\n\
          if not pid: os.execv('/bin/bash', ['bash', '--norc', '-c',\n\
@@ -229,13 +229,13 @@ fn whoever_is_called_like_a_compositor_or_a_shell_or_is_one_and_holds_more_than_
     let mut shell = shell;
     let login: u32 = shell.stage("shell").parse().unwrap();
     let inner: u32 = shell.stage("inner").parse().unwrap();
-    world.carries("the login shell", login);
-    world.is_like_anybody(inner);
+    fixture.carries("the login shell", login);
+    fixture.is_like_anybody(inner);
     shell.tell("");
     shell.stage("full");
-    let _others: Vec<Program> = (0..2).map(|_| world.sleeps_with(20)).collect();
-    let mut worker = world.workload(USER, "bloat", &["--mebibytes=36", "--no-thp", "--rate=200"]);
+    let _others: Vec<Program> = (0..2).map(|_| fixture.sleeps_with(20)).collect();
+    let mut worker = fixture.workload(USER, "bloat", &["--mebibytes=36", "--no-thp", "--rate=200"]);
     until("the shell is taken", Duration::from_secs(20), || (!runs(login)).then_some(()));
-    assert_eq!(victims(&world.incidents(1)), [u64::from(login)]);
+    assert_eq!(victims(&fixture.incidents(1)), [u64::from(login)]);
     assert!(worker.runs() && runs(compositor.pid()));
 }

@@ -196,14 +196,14 @@ fn assert_drawn(story: &str) {
 
 #[test]
 fn demo_runs_beside_a_guarding_daemon_and_touches_nothing_of_it() {
-    let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let before = starting::Kept::of(&world);
-    let output = world.plimsoll(&["demo"]).output().unwrap();
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    let before = starting::Kept::of(&fixture);
+    let output = fixture.plimsoll(&["demo"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(starting::Kept::of(&world), before);
-    assert!(world.history().is_empty());
-    world.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    assert_eq!(starting::Kept::of(&fixture), before);
+    assert!(fixture.history().is_empty());
+    fixture.workload(ALICE, "bloat", &["--mebibytes=96", "--no-thp"]).killed();
 }
 
 /// A demo that has said something with this in it.

@@ -17,7 +17,7 @@ use std::{
     process::{Command, Stdio},
 };
 use support::{
-    World,
+    Fixture,
     apart::{apart, etc},
     program::PYTHON,
     wait_for,
@@ -183,30 +183,30 @@ fn pages() -> Vec<(String, String)> {
 
 /// A terminal in which the pages' commands are typed.
 struct Terminal {
-    world: World,
+    fixture: Fixture,
     folder: PathBuf,
 }
 
 impl Terminal {
-    fn open(world: World) -> Self {
-        let folder = world.path("typed");
+    fn open(fixture: Fixture) -> Self {
+        let folder = fixture.path("typed");
         fs::create_dir_all(folder.join("bin")).unwrap();
         symlink(env!("CARGO_BIN_EXE_plimsoll"), folder.join("bin/plimsoll")).unwrap();
         fs::write(folder.join("bin/sudo"), SUDO).unwrap();
         fs::set_permissions(folder.join("bin/sudo"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy(root().join("fuzz/corpus/oom/arm64-5.10-binder-order3-wrapped"), folder.join("kern.log"))
             .unwrap();
-        Self { world, folder }
+        Self { fixture, folder }
     }
 
     /// What it prints, with what a shell says of a command that was killed.
     fn types(&self, command: &str) -> Result<String, String> {
-        let victim = self.world.history().first().map(|one| one["victims"][0]["pid"].to_string());
+        let victim = self.fixture.history().first().map(|one| one["victims"][0]["pid"].to_string());
         let command = victim.map_or_else(|| command.to_owned(), |pid| command.replace(VICTIM, &pid));
         let ran = Command::new("timeout")
             .args(["60", "bash", "-o", "pipefail", "-c", &format!("exec 2>&1\n{command}")])
             .env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.folder.join("bin").display()))
-            .env("PLIMSOLL_SOCKET", self.world.path("socket"))
+            .env("PLIMSOLL_SOCKET", self.fixture.path("socket"))
             .env("TZ", "UTC")
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -218,7 +218,7 @@ impl Terminal {
             (Some(137), _) | (_, Some(9)) => {
                 printed.push_str("Killed\n");
                 wait_for("the memory is back", || {
-                    self.world.history().iter().all(|one| !one["signal_to_freed_ns"].is_null())
+                    self.fixture.history().iter().all(|one| !one["signal_to_freed_ns"].is_null())
                 });
             }
             ended => return Err(format!("{command}: {ended:?}\n{printed}")),
@@ -261,12 +261,12 @@ fn loaded(text: &str, folder: &Path) -> Result<(), String> {
 
 fn run_pages() {
     let _etc = etc(&ETC);
-    let world = world!();
-    world.owns(ALICE);
-    fs::write(world.path("plimsoll.toml"), CONFIG).unwrap();
-    world.signal(Signal::HUP);
-    wait_for("the machine is guarded", || world.status()["guards"]["pressure"]["state"] == "on");
-    let terminal = Terminal::open(world);
+    let fixture = fixture!();
+    fixture.owns(ALICE);
+    fs::write(fixture.path("plimsoll.toml"), CONFIG).unwrap();
+    fixture.signal(Signal::HUP);
+    wait_for("the machine is guarded", || fixture.status()["guards"]["pressure"]["state"] == "on");
+    let terminal = Terminal::open(fixture);
     let checked = pages().into_iter().flat_map(|(text, page)| check(&blocks(&page, &text), &terminal));
     let (told, wrong): (Vec<_>, Vec<_>) = checked.partition(Result::is_ok);
     let told: Vec<String> = told.into_iter().flatten().collect();

@@ -30,19 +30,19 @@ hear(); hear()
 
 #[test]
 fn flipping_around_the_soft_limit_brings_an_account_near_once_a_second() {
-    let world = world!();
-    let mut program = world.python(USER, FLIP);
-    world.limit(USER, "64M", &["--soft=48M"]);
-    let has = world.facts(USER).usage.0 * page_bytes();
+    let fixture = fixture!();
+    let mut program = fixture.python(USER, FLIP);
+    fixture.limit(USER, "64M", &["--soft=48M"]);
+    let has = fixture.facts(USER).usage.0 * page_bytes();
     // With half of the 2 MiB it is at its soft limit.
     program.tell(&((47 << 20) - has).to_string());
     program.stage("flips");
-    let percent = world.percent_of_a_cpu(Duration::from_secs(2));
+    let percent = fixture.percent_of_a_cpu(Duration::from_secs(2));
     program.tell("");
     let turns: u64 = program.stage("turns").parse().unwrap();
     assert!(turns > 10, "{turns} turns");
     // It was 20 to 46 of a hundred. Emulated it is 19 to 32, and was 100 to 126: one thread has no more than a CPU.
     let most = (5.0 * f64::from(slowness())).min(60.0);
     assert!(percent < most, "{percent:.1} % of a CPU, {turns} turns");
-    assert!(world.history().is_empty());
+    assert!(fixture.history().is_empty());
 }

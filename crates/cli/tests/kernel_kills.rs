@@ -14,7 +14,7 @@ use std::{
     process::Stdio,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use support::{SOON, World, assert_has, cgroup::Cgroup, program::Program, until, wait_for};
+use support::{Fixture, SOON, assert_has, cgroup::Cgroup, program::Program, until, wait_for};
 
 /// One user of these tests.
 const FAY: u32 = 60_640;
@@ -27,17 +27,17 @@ const HOG: &str = "say('ready')\nhear()\nmemory = bytearray(b'x') * (64 << 20)\n
 /// Enough for the interpreter, and a kill costs the machine no more.
 const LIMIT_MIB: u32 = 16;
 
-fn hog(world: &World, user: u32, cgroup: &Cgroup) -> Program {
-    let hog = world.python(user, HOG).ready();
+fn hog(fixture: &Fixture, user: u32, cgroup: &Cgroup) -> Program {
+    let hog = fixture.python(user, HOG).ready();
     cgroup.take(hog.pid());
     hog
 }
 
 /// The kernel's kills are heard of from then on.
 #[track_caller]
-fn hears(world: &World) {
+fn hears(fixture: &Fixture) {
     wait_for("kills of the kernel are heard of", || {
-        let words = world.status()["guards"]["others"]["kernel"].as_str().unwrap().to_owned();
+        let words = fixture.status()["guards"]["others"]["kernel"].as_str().unwrap().to_owned();
         assert!(!words.starts_with("not heard"), "{words}");
         words.starts_with("on: ")
     });
@@ -50,9 +50,9 @@ fn of_pid(history: &[Value], pid: u32) -> Vec<Value> {
 
 /// The one incident of a process.
 #[track_caller]
-fn incident(world: &World, pid: u32) -> Value {
+fn incident(fixture: &Fixture, pid: u32) -> Value {
     until("the kill is in the history", SOON, || {
-        let found = of_pid(&world.history(), pid);
+        let found = of_pid(&fixture.history(), pid);
         assert!(found.len() <= 1, "{found:?}");
         found.into_iter().next()
     })
@@ -76,45 +76,45 @@ fn assert_told(one: &Value, pid: u32, user: u32, cgroup: &Cgroup) {
 
 #[test]
 fn a_kill_at_a_cgroup_s_limit_is_told_with_its_victim_and_why() {
-    let world = world!();
+    let fixture = fixture!();
     let Some(cgroup) = Cgroup::limited("one", LIMIT_MIB) else { return };
-    hears(&world);
-    let mut hog = hog(&world, FAY, &cgroup);
+    hears(&fixture);
+    let mut hog = hog(&fixture, FAY, &cgroup);
     let pid = hog.pid();
     hog.tell("now");
     hog.killed();
-    let one = incident(&world, pid);
+    let one = incident(&fixture, pid);
     assert_told(&one, pid, FAY, &cgroup);
     assert_eq!(one["account"], format!("user:{FAY}"));
     assert_eq!(one["origin"]["invoker"]["pid"], pid);
-    if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
+    if fixture.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
         assert_has(&one, &json!({"reason": "kernel-cgroup-limit", "origin": {"scope": "cgroup"}}));
         assert_has(&one, &json!({"origin": {"cgroup": cgroup.path(), "cause": "memcg-limit"}}));
         assert_eq!(one["origin"]["order"], 0);
-        let story = world.ok(&["why", &format!("pid:{pid}")]);
+        let story = fixture.ok(&["why", &format!("pid:{pid}")]);
         assert!(story.contains(&format!("the cgroup {} was at its memory limit", cgroup.path())), "{story}");
         assert!(story.contains("was killed; it held"), "{story}");
     }
     // One line for the journal, as for any kill.
-    wait_for("the journal has it", || world.log().contains("the kernel's OOM killer ended process"));
+    wait_for("the journal has it", || fixture.log().contains("the kernel's OOM killer ended process"));
 }
 
 #[test]
 fn a_user_sees_their_own_and_nobody_else_s() {
-    let world = world!();
+    let fixture = fixture!();
     let Some(cgroup) = Cgroup::limited("two", LIMIT_MIB) else { return };
-    hears(&world);
-    let mut hog = hog(&world, FAY, &cgroup);
+    hears(&fixture);
+    let mut hog = hog(&fixture, FAY, &cgroup);
     let pid = hog.pid();
     hog.tell("now");
     hog.killed();
-    incident(&world, pid);
+    incident(&fixture, pid);
     let seen = |user: u32| {
-        let (code, told, error) = world.run_as(user, &["history", "--json"]);
+        let (code, told, error) = fixture.run_as(user, &["history", "--json"]);
         assert_eq!(code, 0, "{error}");
         of_pid(serde_json::from_str::<Value>(&told).unwrap().as_array().unwrap(), pid)
     };
-    assert_eq!(seen(FAY)[0]["origin"]["cgroup"], incident(&world, pid)["origin"]["cgroup"]);
+    assert_eq!(seen(FAY)[0]["origin"]["cgroup"], incident(&fixture, pid)["origin"]["cgroup"]);
     assert!(seen(GUS).is_empty());
 }
 
@@ -150,11 +150,11 @@ fn assert_reasons(history: &[Value], reported: &[(u32, bool)]) {
 
 /// Has so many killed at once; how long after its kill each was seen in the history, and of how many the kernel wrote a
 /// report.
-fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, usize)> {
+fn at_once(fixture: &Fixture, count: usize, names: &str) -> Option<(Vec<Duration>, usize)> {
     let cgroups: Option<Vec<Cgroup>> =
         (0..count).map(|index| Cgroup::limited(&format!("{names}{index}"), LIMIT_MIB)).collect();
     let cgroups = cgroups?;
-    let mut hogs: Vec<Program> = cgroups.iter().map(|cgroup| hog(world, FAY, cgroup)).collect();
+    let mut hogs: Vec<Program> = cgroups.iter().map(|cgroup| hog(fixture, FAY, cgroup)).collect();
     let kernel_log = KernelLog::open().ok();
     for hog in &mut hogs {
         hog.tell("now");
@@ -162,7 +162,7 @@ fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, u
     let mut delays: Vec<Option<Duration>> = vec![None; count];
     // Reading the store itself costs the daemon no time.
     until("all are in the store", SOON * 3, || {
-        let stored = stored(&world.path("state/incidents.sqlite"));
+        let stored = stored(&fixture.path("state/incidents.sqlite"));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         for (hog, delay) in hogs.iter().zip(&mut delays) {
             let mark = format!("\"victims\":[{{\"pid\":{},", hog.pid());
@@ -175,10 +175,10 @@ fn at_once(world: &World, count: usize, names: &str) -> Option<(Vec<Duration>, u
     let pids: Vec<u32> = hogs.iter().map(Program::pid).collect();
     // Who else died meanwhile is in there, too.
     let history = until("all are in the history", SOON, || {
-        Some(world.history()).filter(|history| pids.iter().all(|pid| !of_pid(history, *pid).is_empty()))
+        Some(fixture.history()).filter(|history| pids.iter().all(|pid| !of_pid(history, *pid).is_empty()))
     });
     let mut whole = 0;
-    if world.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
+    if fixture.status()["guards"]["others"]["kernel"].as_str().unwrap().contains("own report") {
         let reported = reported(kernel_log, &pids);
         assert_reasons(&history, &reported);
         whole = reported.iter().filter(|(_, whole)| *whole).count();
@@ -207,11 +207,11 @@ fn written(incident: &Value) -> Duration {
 
 #[test]
 fn twenty_kills_at_once_are_all_told() {
-    let world = world!();
-    hears(&world);
+    let fixture = fixture!();
+    hears(&fixture);
     let (mut delays, mut reports) = (Vec::new(), 0);
     for round in 0..support::fewer(5) {
-        let Some((these, whole)) = at_once(&world, 20, &format!("r{round}-")) else { return };
+        let Some((these, whole)) = at_once(&fixture, 20, &format!("r{round}-")) else { return };
         delays.extend(these);
         reports += whole;
     }
@@ -226,29 +226,29 @@ fn twenty_kills_at_once_are_all_told() {
 
 #[test]
 fn kills_made_while_no_daemon_lived_are_told_once_by_the_next_one() {
-    let mut world = world!();
+    let mut fixture = fixture!();
     let Some(cgroup) = Cgroup::limited("dead", LIMIT_MIB) else { return };
-    hears(&world);
-    let mut before = hog(&world, FAY, &cgroup);
+    hears(&fixture);
+    let mut before = hog(&fixture, FAY, &cgroup);
     before.tell("now");
     before.killed();
-    incident(&world, before.pid());
-    world.end_daemon(Signal::KILL);
-    let mut meanwhile = hog(&world, GUS, &cgroup);
+    incident(&fixture, before.pid());
+    fixture.end_daemon(Signal::KILL);
+    let mut meanwhile = hog(&fixture, GUS, &cgroup);
     let pid = meanwhile.pid();
     meanwhile.tell("now");
     meanwhile.killed();
-    world.launch();
-    assert_told(&incident(&world, pid), pid, GUS, &cgroup);
+    fixture.launch();
+    assert_told(&incident(&fixture, pid), pid, GUS, &cgroup);
     // And again: neither is told a second time.
-    world.end_daemon(Signal::KILL);
-    world.launch();
-    hears(&world);
-    let mut after = hog(&world, FAY, &cgroup);
+    fixture.end_daemon(Signal::KILL);
+    fixture.launch();
+    hears(&fixture);
+    let mut after = hog(&fixture, FAY, &cgroup);
     after.tell("now");
     after.killed();
-    incident(&world, after.pid());
-    assert_eq!(world.history().len(), 3, "{:?}", world.history());
+    incident(&fixture, after.pid());
+    assert_eq!(fixture.history().len(), 3, "{:?}", fixture.history());
 }
 
 /// More than there is room for while nobody reads: those that found room are told one by one, the others by their number.
@@ -258,11 +258,11 @@ fn kills_that_found_no_room_are_told_by_their_number() {
     if support::slowness() > 1 {
         return support::skip("it takes a minute in an emulated guest, and nothing of it is the kernel's");
     }
-    let mut world = world!();
+    let mut fixture = fixture!();
     let Some(cgroup) = Cgroup::limited("many", LIMIT_MIB) else { return };
-    hears(&world);
-    world.end_daemon(Signal::KILL);
-    let mut shell = world.as_user(FAY, "sh");
+    hears(&fixture);
+    fixture.end_daemon(Signal::KILL);
+    let mut shell = fixture.as_user(FAY, "sh");
     let script =
         "read -r go; for i in $(seq $1); do dd if=/dev/zero of=/dev/null bs=64M count=1; done; echo over";
     shell.args(["-c", script, "sh", &KILLS.to_string()]).stderr(Stdio::null());
@@ -270,9 +270,9 @@ fn kills_that_found_no_room_are_told_by_their_number() {
     cgroup.take(shell.pid());
     shell.tell("go");
     shell.stage("over");
-    world.launch();
+    fixture.launch();
     let told = until("all are told", SOON, || {
-        let history = world.history();
+        let history = fixture.history();
         let victims =
             history.iter().filter(|one| one["victims"].as_array().is_some_and(|all| !all.is_empty()));
         let unrecorded: Vec<u64> = history.iter().filter_map(|one| one["unrecorded"].as_u64()).collect();
@@ -285,9 +285,9 @@ fn kills_that_found_no_room_are_told_by_their_number() {
 
 #[test]
 fn a_clean_stop_leaves_no_program_behind() {
-    let mut world = world!();
-    hears(&world);
-    assert!(world.pin().join("oom").exists());
-    assert!(world.end_daemon(Signal::TERM).success());
-    assert!(!world.pin().exists());
+    let mut fixture = fixture!();
+    hears(&fixture);
+    assert!(fixture.pin().join("oom").exists());
+    assert!(fixture.end_daemon(Signal::TERM).success());
+    assert!(!fixture.pin().exists());
 }

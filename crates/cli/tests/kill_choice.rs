@@ -7,7 +7,7 @@ use plimsoll_wire::text::ProcessState;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
-use support::{ALICE, BOB, SOON, World, cgroup::Cgroup, exact, program::Program, until, wait_for};
+use support::{ALICE, BOB, Fixture, SOON, cgroup::Cgroup, exact, program::Program, until, wait_for};
 use tempfile::TempDir;
 
 fn victims(incident: &Value) -> Vec<u32> {
@@ -24,12 +24,12 @@ fn assert_incident(incident: &Value, trigger: &str, reason: &str, victim: u32) {
 
 #[test]
 fn the_largest_is_killed_in_the_very_event_in_which_it_crosses() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let mut small = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
-    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let mut small = fixture.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
+    let mut hog = fixture.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
     hog.killed();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hog.pid());
     assert!(incidents[0]["overshoot_bytes"].as_u64().unwrap() <= 64 << 10, "{}", incidents[0]);
     assert_eq!(incidents[0]["account"], "user:60100");
@@ -37,161 +37,161 @@ fn the_largest_is_killed_in_the_very_event_in_which_it_crosses() {
     assert_eq!(incidents[0]["action"], "kill");
     assert_eq!(incidents[0]["victims"][0]["comm"], "bloat");
     until("what was freed is known", SOON, || {
-        world.history()[0]["freed_bytes"].as_u64().filter(|freed| *freed > 0)
+        fixture.history()[0]["freed_bytes"].as_u64().filter(|freed| *freed > 0)
     });
     assert!(small.runs());
-    assert_eq!(world.usage_pages(ALICE), exact::process_pages(small.pid()).unwrap());
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.usage_pages(ALICE), exact::process_pages(small.pid()).unwrap());
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn a_hundred_crossings_kill_a_hundred_times_and_overshoot_at_most_64_kib() {
-    let world = world!();
-    world.limit(ALICE, "8M", &[]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "8M", &[]);
     for _ in 0..100 {
-        world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+        fixture.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
     }
-    let incidents = world.incidents(100);
+    let incidents = fixture.incidents(100);
     assert_eq!(incidents.len(), 100);
     let overshoots = incidents.iter().map(|incident| incident["overshoot_bytes"].as_u64().unwrap());
     assert!(overshoots.max().unwrap() <= 64 << 10);
     assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"));
-    assert_eq!(world.usage_pages(ALICE), 0);
+    assert_eq!(fixture.usage_pages(ALICE), 0);
 }
 
 #[test]
 fn a_larger_process_that_sleeps_is_killed_and_the_one_that_crossed_goes_on() {
-    let world = world!();
-    world.limit(ALICE, "48M", &[]);
-    let (trigger, reason) = world.for_another();
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
-    let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=24", "--rate=200"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "48M", &[]);
+    let (trigger, reason) = fixture.for_another();
+    let mut sleeper = fixture.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
+    let mut worker = fixture.workload(ALICE, "bloat", &["--mebibytes=24", "--rate=200"]);
     sleeper.killed();
     worker.fills();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], trigger, reason, sleeper.pid());
     assert_eq!(incidents.len(), 1, "{incidents:?}");
     assert!(worker.runs());
-    assert_eq!(world.usage_pages(ALICE), exact::process_pages(worker.pid()).unwrap());
+    assert_eq!(fixture.usage_pages(ALICE), exact::process_pages(worker.pid()).unwrap());
 }
 
 #[test]
 fn eight_that_allocate_at_once_cross_once_and_lose_one() {
-    let world = world!();
+    let fixture = fixture!();
     // Seven fit below the line, eight do not.
-    world.limit(ALICE, "75M", &[]);
+    fixture.limit(ALICE, "75M", &[]);
     for round in 1..=5 {
         let settings = ["--mebibytes=10", "--no-thp", "--rate=100"];
-        let mut eight: Vec<_> = (0..8).map(|_| world.workload(ALICE, "bloat", &settings)).collect();
-        let incidents = world.incidents(round);
+        let mut eight: Vec<_> = (0..8).map(|_| fixture.workload(ALICE, "bloat", &settings)).collect();
+        let incidents = fixture.incidents(round);
         let victim = victims(incidents.last().unwrap());
         for one in eight.iter_mut().filter(|one| !victim.contains(&one.pid())) {
             one.fills();
         }
         assert_eq!(eight.iter_mut().filter_map(|one| one.runs().then_some(())).count(), 7);
-        assert_eq!(world.history().len(), round, "round {round}");
+        assert_eq!(fixture.history().len(), round, "round {round}");
         drop(eight);
-        wait_for("all have ended", || world.usage_pages(ALICE) == 0);
+        wait_for("all have ended", || fixture.usage_pages(ALICE) == 0);
     }
 }
 
 #[test]
 fn all_threads_of_a_victim_go_and_it_is_one_incident() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--threads=8", "--no-thp"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let mut hog = fixture.workload(ALICE, "bloat", &["--mebibytes=128", "--threads=8", "--no-thp"]);
     hog.killed();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hog.pid());
-    assert_eq!(world.usage_pages(ALICE), 0);
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.usage_pages(ALICE), 0);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn all_processes_that_share_the_victim_s_memory_go_with_it() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let mut puppets = world.puppets(&[ALICE]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let mut scripted = fixture.scripted(&[ALICE]);
     for crosser in [1, 2] {
-        let leader = puppets.make(1, "start 60100");
-        let clone = puppets.make(1, "clone 2");
-        let gone = puppets.attempt(crosser, "touch 65536").unwrap_err();
+        let leader = scripted.make(1, "start 60100");
+        let clone = scripted.make(1, "clone 2");
+        let gone = scripted.attempt(crosser, "touch 65536").unwrap_err();
         assert_eq!(gone, "gone");
         wait_for("both have ended", || {
             [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none())
         });
-        wait_for("nothing is charged", || world.usage_pages(ALICE) == 0);
+        wait_for("nothing is charged", || fixture.usage_pages(ALICE) == 0);
     }
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     assert!(incidents.iter().all(|incident| incident["trigger"] == "in-kernel"), "{incidents:?}");
-    assert_eq!(world.history().len(), 2);
+    assert_eq!(fixture.history().len(), 2);
 }
 
 /// A signal ends one process; with nobody to end the others, each goes when it wants more.
 #[test]
 fn with_no_daemon_alive_who_shares_the_memory_of_a_victim_goes_by_its_own_event() {
-    let mut world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let mut puppets = world.puppets(&[ALICE]);
-    world.end_daemon(Signal::KILL);
+    let mut fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let mut scripted = fixture.scripted(&[ALICE]);
+    fixture.end_daemon(Signal::KILL);
     for crosser in [1, 2] {
-        let leader = puppets.make(1, "start 60100");
-        let clone = puppets.make(1, "clone 2");
-        assert_eq!(puppets.attempt(crosser, "touch 65536").unwrap_err(), "gone");
-        assert_eq!(puppets.attempt(3 - crosser, "touch 65536").unwrap_err(), "gone");
+        let leader = scripted.make(1, "start 60100");
+        let clone = scripted.make(1, "clone 2");
+        assert_eq!(scripted.attempt(crosser, "touch 65536").unwrap_err(), "gone");
+        assert_eq!(scripted.attempt(3 - crosser, "touch 65536").unwrap_err(), "gone");
         wait_for("both have ended", || {
             [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none())
         });
-        wait_for("nothing is charged", || world.facts(ALICE).usage.0 == 0);
+        wait_for("nothing is charged", || fixture.facts(ALICE).usage.0 == 0);
     }
-    world.launch();
-    let all: Vec<u32> = world.incidents(4).iter().flat_map(victims).collect();
+    fixture.launch();
+    let all: Vec<u32> = fixture.incidents(4).iter().flat_map(victims).collect();
     assert_eq!(all.len(), 4, "{all:?}");
 }
 
 #[test]
 fn sleeping_processes_that_share_their_memory_are_killed_together() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let mut puppets = world.puppets(&[ALICE]);
-    let leader = puppets.make(1, "start 60100");
-    puppets.tell(1, "touch 24576");
-    let clone = puppets.make(1, "clone 2");
-    let small = puppets.make(3, "start 60100");
-    puppets.tell(3, "touch 12288");
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let leader = scripted.make(1, "start 60100");
+    scripted.tell(1, "touch 24576");
+    let clone = scripted.make(1, "clone 2");
+    let small = scripted.make(3, "start 60100");
+    scripted.tell(3, "touch 12288");
     wait_for("both have ended", || [leader, clone].iter().all(|pid| exact::process_pages(*pid).is_none()));
-    assert_eq!(world.incidents(1)[0]["trigger"], world.for_another().0);
+    assert_eq!(fixture.incidents(1)[0]["trigger"], fixture.for_another().0);
     wait_for("only the small one is charged", || {
-        Some(world.usage_pages(ALICE)) == exact::process_pages(small)
+        Some(fixture.usage_pages(ALICE)) == exact::process_pages(small)
     });
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 /// What they share since the fork goes with the last of them, and all of them were asked: until they end, nobody else is.
 #[test]
 fn who_allocates_while_a_whole_family_is_dying_is_left_alone() {
-    let world = world!("[limits]\nterm_grace_ms = 30000\n");
-    world.limit(ALICE, "48M", &["--action", "term"]);
-    let mut puppets = world.puppets(&[ALICE]);
-    let parent = puppets.make(1, "start 60100");
-    puppets.tell(1, "deaf");
-    puppets.tell(1, "touch 38912");
-    let child = puppets.make(1, "fork 2");
+    let fixture = fixture!("[limits]\nterm_grace_ms = 30000\n");
+    fixture.limit(ALICE, "48M", &["--action", "term"]);
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let parent = scripted.make(1, "start 60100");
+    scripted.tell(1, "deaf");
+    scripted.tell(1, "touch 38912");
+    let child = scripted.make(1, "fork 2");
     // What it takes passes the line, then what the parent takes besides: together less than may be asked.
-    puppets.tell(2, "touch 10240");
-    puppets.tell(1, "touch 10240");
-    let other = puppets.make(3, "start 60100");
+    scripted.tell(2, "touch 10240");
+    scripted.tell(1, "touch 10240");
+    let other = scripted.make(3, "start 60100");
     for _ in 0..4 {
-        puppets.tell(3, "touch 6144");
+        scripted.tell(3, "touch 6144");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let asked: Vec<u32> = world.incidents(2).iter().flat_map(victims).collect();
+    let asked: Vec<u32> = fixture.incidents(2).iter().flat_map(victims).collect();
     assert!(asked.contains(&parent) && asked.contains(&child), "{asked:?}, of {parent}, {child} and {other}");
-    puppets.tell(1, "exit");
-    puppets.tell(2, "exit");
-    puppets.tell(3, "touch 6144");
-    wait_for("only the other is charged", || Some(world.usage_pages(ALICE)) == exact::process_pages(other));
-    assert_eq!(world.history().len(), 2);
+    scripted.tell(1, "exit");
+    scripted.tell(2, "exit");
+    scripted.tell(3, "touch 6144");
+    wait_for("only the other is charged", || Some(fixture.usage_pages(ALICE)) == exact::process_pages(other));
+    assert_eq!(fixture.history().len(), 2);
 }
 
 /// A copy of a workload in a folder that only root can write to, and the configuration that protects it.
@@ -207,32 +207,32 @@ fn protected_copy(name: &str) -> (TempDir, PathBuf, String) {
 #[test]
 fn a_protected_executable_is_never_killed_and_that_only_such_are_left_is_said_once() {
     let (_folder, path, config) = protected_copy("bloat");
-    let world = world!(&config);
-    world.limit(ALICE, "32M", &[]);
-    let (trigger, reason) = world.for_another();
-    let mut other = world.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
-    let mut hog = Program::of(world.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
+    let fixture = fixture!(&config);
+    fixture.limit(ALICE, "32M", &[]);
+    let (trigger, reason) = fixture.for_another();
+    let mut other = fixture.workload(ALICE, "chill", &["--mebibytes=4"]).ready();
+    let mut hog = Program::of(fixture.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
     // The one that may be killed is, though it is the smaller.
     other.killed();
     hog.fills();
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     assert_incident(&incidents[0], trigger, reason, other.pid());
     assert_eq!(incidents[1]["reason"], "over-hard-limit-only-protected-left", "{}", incidents[1]);
     assert_eq!(incidents[1]["action"], "notify");
     assert!(hog.runs());
-    let usage = world.account(ALICE).unwrap();
+    let usage = fixture.account(ALICE).unwrap();
     assert!(usage["usage_bytes"].as_u64() > Some(64 << 20), "{usage}");
-    assert_eq!(world.history().len(), 2);
+    assert_eq!(fixture.history().len(), 2);
 }
 
 /// As dpkg does: a new file takes the place of the one that runs.
 #[test]
 fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
     let (folder, path, config) = protected_copy("bloat");
-    let world = world!(&config);
-    world.limit(ALICE, "64M", &[]);
+    let fixture = fixture!(&config);
+    fixture.limit(ALICE, "64M", &[]);
     let start = |mebibytes: u32| {
-        Program::of(world.as_user(ALICE, &path).args([&format!("--mebibytes={mebibytes}"), "--no-thp"]))
+        Program::of(fixture.as_user(ALICE, &path).args([&format!("--mebibytes={mebibytes}"), "--no-thp"]))
             .filled()
     };
     let mut before = start(20);
@@ -242,30 +242,30 @@ fn a_protected_executable_stays_so_when_an_upgrade_replaces_it() {
     let mut after = start(24);
     // Each of them is the larger.
     for _ in 0..3 {
-        world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
-        assert!(before.runs() && after.runs(), "{:?}", world.history());
+        fixture.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+        assert!(before.runs() && after.runs(), "{:?}", fixture.history());
     }
     drop((before, after));
     let mut later = start(40);
-    world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
-    assert!(later.runs(), "{:?}", world.history());
+    fixture.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+    assert!(later.runs(), "{:?}", fixture.history());
 }
 
 /// A service that is started anew has a cgroup with another id.
 #[test]
 fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
     let Some(cgroup) = Cgroup::of("service") else { return };
-    let world = world!(&format!("[protect]\ncgroup = [\"{}\"]\n", cgroup.path()));
-    world.limit(ALICE, "64M", &[]);
+    let fixture = fixture!(&format!("[protect]\ncgroup = [\"{}\"]\n", cgroup.path()));
+    fixture.limit(ALICE, "64M", &[]);
     // So many were there before.
     let former: Vec<u64> = (1..1025).map(|number| number << 40).collect();
-    drop(world.maps().protect_cgroups(&former));
+    drop(fixture.maps().protect_cgroups(&former));
     cgroup.make_anew();
-    world.limit(support::BOB, "64M", &[]);
-    let mut service = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]).filled();
+    fixture.limit(support::BOB, "64M", &[]);
+    let mut service = fixture.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]).filled();
     cgroup.take(service.pid());
-    world.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
-    assert!(service.runs(), "{:?}", world.history());
+    fixture.workload(ALICE, "bloat", &["--mebibytes=64", "--no-thp"]).killed();
+    assert!(service.runs(), "{:?}", fixture.history());
 }
 
 /// Its memory stays with it: that costs the account's others their place, and nobody twice.
@@ -273,34 +273,34 @@ fn a_protected_cgroup_may_be_made_anew_any_number_of_times() {
 fn who_shares_a_victim_s_memory_in_a_protected_cgroup_is_left_alone() {
     let Some(cgroup) = Cgroup::of("sharer") else { return };
     let config = format!("[protect]\ncgroup = [\"{}\"]\n\n[limits]\nkill_deadline_ms = 500\n", cgroup.path());
-    let world = world!(&config);
-    world.limit(ALICE, "32M", &[]);
-    let mut puppets = world.puppets(&[ALICE]);
-    let leader = puppets.make(1, "start 60100");
-    let clone = puppets.make(1, "clone 2");
+    let fixture = fixture!(&config);
+    fixture.limit(ALICE, "32M", &[]);
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let leader = scripted.make(1, "start 60100");
+    let clone = scripted.make(1, "clone 2");
     cgroup.take(clone);
-    assert_eq!(puppets.attempt(1, "touch 65536").unwrap_err(), "gone");
+    assert_eq!(scripted.attempt(1, "touch 65536").unwrap_err(), "gone");
     wait_for("the victim ends", || exact::process_pages(leader).is_none());
     // Its memory counts as dying until the deadline: nobody else goes for it.
-    let other = puppets.make(3, "start 60100");
-    puppets.tell(3, "touch 1024");
-    puppets.tell(2, "touch 256");
+    let other = scripted.make(3, "start 60100");
+    scripted.tell(3, "touch 1024");
+    scripted.tell(2, "touch 256");
     // From then on it is usage like any other's, of somebody who is no victim.
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert_eq!(puppets.attempt(3, "touch 1024").unwrap_err(), "gone");
-    puppets.tell(2, "touch 256");
+    assert_eq!(scripted.attempt(3, "touch 1024").unwrap_err(), "gone");
+    scripted.tell(2, "touch 256");
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(
-        Some(world.usage_pages(ALICE)),
+        Some(fixture.usage_pages(ALICE)),
         exact::process_pages(clone),
         "what is left is the protected one's"
     );
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     let all: Vec<u32> = incidents.iter().flat_map(victims).collect();
     assert_eq!(all, [leader, other], "{incidents:?}");
-    assert_eq!(world.history().iter().filter(|one| one["action"] == "kill").count(), 2);
-    puppets.tell(2, "exit");
-    wait_for("nothing is charged", || world.usage_pages(ALICE) == 0);
+    assert_eq!(fixture.history().iter().filter(|one| one["action"] == "kill").count(), 2);
+    scripted.tell(2, "exit");
+    wait_for("nothing is charged", || fixture.usage_pages(ALICE) == 0);
 }
 
 /// A user may have cgroups of any depth (systemd gives them one of their own): none hides what runs in it.
@@ -312,15 +312,15 @@ fn nobody_is_out_of_reach_for_the_depth_of_its_cgroup() {
         above.push(above.last().unwrap().within("deep"));
     }
     {
-        let world = world!();
-        world.limit(ALICE, "32M", &[]);
-        world.signal(Signal::STOP);
-        let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp", "--wait"]).ready();
+        let fixture = fixture!();
+        fixture.limit(ALICE, "32M", &[]);
+        fixture.signal(Signal::STOP);
+        let mut hog = fixture.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp", "--wait"]).ready();
         above.last().unwrap().take(hog.pid());
         hog.tell("");
         hog.killed();
-        world.signal(Signal::CONT);
-        assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+        fixture.signal(Signal::CONT);
+        assert_incident(&fixture.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
     }
     // The deepest first.
     while above.pop().is_some() {}
@@ -348,10 +348,10 @@ os._exit(0)
 
 #[test]
 fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
-    let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let mut keeper = world.root_python(KEEPS);
-    let mut kept = world.workload(ALICE, "chill", &["--mebibytes=40", "--no-thp"]).ready();
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    let mut keeper = fixture.root_python(KEEPS);
+    let mut kept = fixture.workload(ALICE, "chill", &["--mebibytes=40", "--no-thp"]).ready();
     keeper.tell(&kept.pid().to_string());
     keeper.stage("keeps");
     kept.stop();
@@ -359,59 +359,59 @@ fn memory_that_somebody_keeps_of_a_process_that_ended_stays_charged() {
     let least = exact::pages_of_kib(39 << 10);
     // More than two walks, each of which finds nobody in it.
     for _ in 0..4 {
-        let charged = world.usage_pages(ALICE);
+        let charged = fixture.usage_pages(ALICE);
         assert!(charged >= least, "it is there, and {charged} pages are charged");
         std::thread::sleep(std::time::Duration::from_millis(700));
     }
     // Nobody's end gives it back: who crosses goes, and the programs need not ask.
-    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
+    let mut hog = fixture.workload(ALICE, "bloat", &["--mebibytes=40", "--no-thp"]);
     hog.killed();
-    assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    assert_incident(&fixture.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
     keeper.tell("");
-    wait_for("it is given back", || world.usage_pages(ALICE) == 0);
+    wait_for("it is given back", || fixture.usage_pages(ALICE) == 0);
 }
 
 #[test]
 fn an_executable_that_its_user_owns_is_not_protected() {
     let (_folder, path, config) = protected_copy("bloat");
     std::os::unix::fs::chown(&path, Some(ALICE), Some(ALICE)).unwrap();
-    let world = world!(&config);
-    world.limit(ALICE, "32M", &[]);
-    let mut hog = Program::of(world.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
+    let fixture = fixture!(&config);
+    fixture.limit(ALICE, "32M", &[]);
+    let mut hog = Program::of(fixture.as_user(ALICE, &path).args(["--mebibytes=64", "--no-thp"]));
     hog.killed();
-    assert_incident(&world.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
+    assert_incident(&fixture.incidents(1)[0], "in-kernel", "over-hard-limit-largest", hog.pid());
 }
 
 #[test]
 fn who_writes_into_another_s_memory_is_not_killed_for_it() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let (trigger, reason) = world.for_another();
-    let mut puppets = world.puppets(&[ALICE]);
-    let writer = puppets.make(1, "start 60100");
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let (trigger, reason) = fixture.for_another();
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let writer = scripted.make(1, "start 60100");
     // The writer is the larger until the very crossing.
-    puppets.tell(1, "touch 14336");
-    let owner = puppets.make(1, "spawn 2");
-    let address = puppets.tell(2, "reserve 65536");
-    let poked = puppets.attempt(1, &format!("poke {owner} {address} 65536"));
+    scripted.tell(1, "touch 14336");
+    let owner = scripted.make(1, "spawn 2");
+    let address = scripted.tell(2, "reserve 65536");
+    let poked = scripted.attempt(1, &format!("poke {owner} {address} 65536"));
     if poked.as_ref().is_err_and(|said| said.contains("Operation not permitted")) {
         return support::skip(format_args!("{poked:?}"));
     }
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], trigger, reason, owner);
     assert!(exact::process_pages(writer).is_some());
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn root_is_not_killed_for_filling_a_limited_process_s_memory() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let (trigger, reason) = world.for_another();
-    let mut puppets = world.puppets(&[ALICE]);
-    let owner = puppets.make(1, "start 60100");
-    let address = puppets.tell(1, "reserve 65536");
-    let mut root = world.root_python(&format!(
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let (trigger, reason) = fixture.for_another();
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let owner = scripted.make(1, "start 60100");
+    let address = scripted.tell(1, "reserve 65536");
+    let mut root = fixture.root_python(&format!(
         "memory = open('/proc/{owner}/mem', 'r+b', 0)\n\
          try:\n\
          \x20   for offset in range(0, 65536 << 10, 4096):\n\
@@ -422,68 +422,68 @@ fn root_is_not_killed_for_filling_a_limited_process_s_memory() {
     ));
     root.stage("alive");
     assert!(root.end().success());
-    assert_incident(&world.incidents(1)[0], trigger, reason, owner);
-    assert_eq!(world.history().len(), 1);
+    assert_incident(&fixture.incidents(1)[0], trigger, reason, owner);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn a_process_in_namespaces_of_its_own_is_killed_like_any_other() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
-    let (trigger, reason) = world.for_another();
-    let mut puppets = world.puppets(&[ALICE]);
-    let outside = puppets.make(1, "start 60100");
-    if let Err(refused) = puppets.attempt(1, "userns").and_then(|_| puppets.attempt(1, "pidns")) {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
+    let (trigger, reason) = fixture.for_another();
+    let mut scripted = fixture.scripted(&[ALICE]);
+    let outside = scripted.make(1, "start 60100");
+    if let Err(refused) = scripted.attempt(1, "userns").and_then(|_| scripted.attempt(1, "pidns")) {
         return support::skip(refused);
     }
-    let inside = puppets.make(1, "fork 2");
-    assert_eq!(puppets.attempt(2, "touch 65536"), Err("gone".to_owned()));
-    let incidents = world.incidents(1);
+    let inside = scripted.make(1, "fork 2");
+    assert_eq!(scripted.attempt(2, "touch 65536"), Err("gone".to_owned()));
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", inside);
     // And when another one allocates: it has to be found by its number out here.
-    let other = puppets.make(3, "start 60100");
-    puppets.tell(3, "userns");
-    puppets.tell(3, "pidns");
-    let sleeper = puppets.make(3, "fork 4");
-    puppets.tell(4, "touch 18432");
-    puppets.tell(3, "touch 12288");
-    puppets.tell(3, "touch 4096");
-    assert_incident(&world.incidents(2)[1], trigger, reason, sleeper);
+    let other = scripted.make(3, "start 60100");
+    scripted.tell(3, "userns");
+    scripted.tell(3, "pidns");
+    let sleeper = scripted.make(3, "fork 4");
+    scripted.tell(4, "touch 18432");
+    scripted.tell(3, "touch 12288");
+    scripted.tell(3, "touch 4096");
+    assert_incident(&fixture.incidents(2)[1], trigger, reason, sleeper);
     assert!([outside, other].iter().all(|pid| exact::process_pages(*pid).is_some()));
 }
 
 #[test]
 fn a_process_that_changed_its_user_crosses_its_new_user_s_line() {
-    let world = world!();
-    world.limit(ALICE, "256M", &[]);
-    world.limit(BOB, "16M", &[]);
-    [ALICE, BOB].iter().for_each(|user| world.owns(*user));
+    let fixture = fixture!();
+    fixture.limit(ALICE, "256M", &[]);
+    fixture.limit(BOB, "16M", &[]);
+    [ALICE, BOB].iter().for_each(|user| fixture.owns(*user));
     let mut hopper =
-        world.root_workload("setuidhop", &["--from=60100", "--to=60101", "--mebibytes=24", "--no-thp"]);
+        fixture.root_workload("setuidhop", &["--from=60100", "--to=60101", "--mebibytes=24", "--no-thp"]);
     hopper.killed();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", hopper.pid());
     assert_eq!(incidents[0]["account"], "user:60101");
-    assert_eq!((world.usage_pages(ALICE), world.usage_pages(BOB)), (0, 0));
+    assert_eq!((fixture.usage_pages(ALICE), fixture.usage_pages(BOB)), (0, 0));
 }
 
 #[test]
 fn with_a_daemon_that_does_not_answer_the_line_holds() {
-    let world = world!();
-    world.limit(ALICE, "48M", &[]);
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
-    world.signal(Signal::STOP);
-    let mut worker = world.workload(ALICE, "bloat", &["--mebibytes=64", "--rate=50", "--no-thp"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "48M", &[]);
+    let mut sleeper = fixture.workload(ALICE, "chill", &["--mebibytes=32"]).ready();
+    fixture.signal(Signal::STOP);
+    let mut worker = fixture.workload(ALICE, "bloat", &["--mebibytes=64", "--rate=50", "--no-thp"]);
     // Where the kernel side cannot take the sleeper, it waits a moment for the daemon and takes who allocates.
-    let signals_others = world.signals_others();
+    let signals_others = fixture.signals_others();
     if signals_others {
         sleeper.killed();
     } else {
         worker.killed();
         assert!(sleeper.runs());
     }
-    world.signal(Signal::CONT);
-    let incidents = world.incidents(1);
+    fixture.signal(Signal::CONT);
+    let incidents = fixture.incidents(1);
     if signals_others {
         assert_incident(&incidents[0], "in-kernel", "over-hard-limit-other", sleeper.pid());
     } else {
@@ -511,32 +511,32 @@ hear()
 /// Under a line of 96 MiB with 60 that do not come back, nobody else to free them: the daemon sleeps.
 #[test]
 fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest() {
-    let world = world!();
-    world.limit(ALICE, "96M", &["--soft=16M"]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "96M", &["--soft=16M"]);
     let sleeps_with = |mebibytes: u32| {
-        world.workload(ALICE, "chill", &[&format!("--mebibytes={mebibytes}"), "--no-thp"]).ready()
+        fixture.workload(ALICE, "chill", &[&format!("--mebibytes={mebibytes}"), "--no-thp"]).ready()
     };
     let mut first = sleeps_with(30);
-    let mut stays = world.python(ALICE, STAYS);
+    let mut stays = fixture.python(ALICE, STAYS);
     let victim: u32 = stays.stage("seized 0").parse().unwrap();
-    world.signal(Signal::STOP);
+    fixture.signal(Signal::STOP);
     stays.tell("");
     stays.stage("writes");
     wait_for("its end is held up", || exact::state(victim) == Some(ProcessState::Traced));
     let mut second = sleeps_with(34);
-    let mut half = world.workload(ALICE, "bloat", &["--mebibytes=40", "--rate=100", "--no-thp"]);
+    let mut half = fixture.workload(ALICE, "bloat", &["--mebibytes=40", "--rate=100", "--no-thp"]);
     half.killed();
     assert!(first.runs() && second.runs());
     let mut third = sleeps_with(16);
     // Where the kernel side cannot take another, it waits for the daemon and takes who allocates.
-    if world.signals_others() {
+    if fixture.signals_others() {
         let mut small =
-            world.workload(ALICE, "bloat", &["--mebibytes=14", "--rate=100", "--no-thp"]).filled();
+            fixture.workload(ALICE, "bloat", &["--mebibytes=14", "--rate=100", "--no-thp"]).filled();
         second.killed();
         assert!(first.runs() && third.runs() && small.runs());
     }
-    world.signal(Signal::CONT);
-    let incidents = world.incidents(2);
+    fixture.signal(Signal::CONT);
+    let incidents = fixture.incidents(2);
     assert_incident(&incidents[0], "in-kernel", "over-hard-limit-largest", victim);
     assert_incident(&incidents[1], "in-kernel", "over-hard-limit-allocating", half.pid());
 }
@@ -544,8 +544,8 @@ fn while_much_is_dying_who_allocates_goes_if_it_is_half_as_large_as_the_largest(
 /// Who holds the memory of each victim as its tracer has room for no more than one of them: two lines in all, without a daemon.
 #[test]
 fn victims_that_are_kept_from_ending_make_room_for_one_line_and_no_more() {
-    let world = world!();
-    world.limit(ALICE, "32M", &[]);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "32M", &[]);
     let script = "import ctypes
 say('ready')
 hear()
@@ -562,49 +562,49 @@ for n in range(12):
     while open(f'/proc/{child}/stat').read().rsplit(')', 1)[1].split()[0] != 't': time.sleep(0.01)
     assert seized == 0
 ";
-    let mut holder = world.python(ALICE, script).ready();
-    world.signal(Signal::STOP);
+    let mut holder = fixture.python(ALICE, script).ready();
+    fixture.signal(Signal::STOP);
     holder.tell("");
     // It goes as well, with all that it holds, when it wants a page more than two lines.
     holder.killed();
-    world.signal(Signal::CONT);
-    let peak = world.facts(ALICE).peak;
+    fixture.signal(Signal::CONT);
+    let peak = fixture.facts(ALICE).peak;
     assert!(peak.0 <= exact::pages_of_kib(72 << 10), "{peak:?} pages were held under a line of 8192");
 }
 
 /// A process of 60 MiB and its forked child, which has them as well: the end of one of them gives next to nothing back. Who
 /// has 36 MiB of its own goes when there are some 16 MiB too many.
-fn of_two_that_share_all_they_have_neither_goes(world: &World) {
-    world.limit(ALICE, "128M", &[]);
+fn of_two_that_share_all_they_have_neither_goes(fixture: &Fixture) {
+    fixture.limit(ALICE, "128M", &[]);
     let script = "m = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
                   m.madvise(15)\nctypes.memset((ctypes.c_char * len(m)).from_buffer(m), 1, len(m))\n\
                   child = os.fork()\n\
                   if not child:\n    signal.alarm(60)\n    signal.pause()\n\
                   say('forked')\nhear()\nsay(os.waitpid(child, os.WNOHANG)[0])\nhear()\n";
-    let mut parent = world.python(ALICE, script);
+    let mut parent = fixture.python(ALICE, script);
     parent.stage("forked");
-    let mut sleeper = world.workload(ALICE, "chill", &["--mebibytes=36"]).ready();
-    world.limit(ALICE, "90M", &["--now"]);
-    let mut crosses = world.workload(ALICE, "bloat", &["--mebibytes=4", "--no-thp"]).ready();
+    let mut sleeper = fixture.workload(ALICE, "chill", &["--mebibytes=36"]).ready();
+    fixture.limit(ALICE, "90M", &["--now"]);
+    let mut crosses = fixture.workload(ALICE, "bloat", &["--mebibytes=4", "--no-thp"]).ready();
     sleeper.killed();
     crosses.stage("full");
     parent.tell("");
     assert_eq!(parent.line(), "0", "its child is killed");
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_eq!(incidents.iter().map(victims).collect::<Vec<_>>(), [[sleeper.pid()]]);
 }
 
 #[test]
 fn nobody_is_killed_whose_end_gives_nothing_back_while_anothers_does() {
-    let world = world!("[limits]\ntriggers = [\"kernel\"]\n");
-    world.limit(ALICE, "128M", &[]);
-    if !world.signals_others() {
+    let fixture = fixture!("[limits]\ntriggers = [\"kernel\"]\n");
+    fixture.limit(ALICE, "128M", &[]);
+    if !fixture.signals_others() {
         return support::skip("this kernel takes who allocates");
     }
-    of_two_that_share_all_they_have_neither_goes(&world);
+    of_two_that_share_all_they_have_neither_goes(&fixture);
 }
 
 #[test]
 fn nor_does_the_daemon_kill_anybody_whose_end_gives_nothing_back() {
-    of_two_that_share_all_they_have_neither_goes(&world!("[limits]\ntriggers = [\"daemon\"]\n"));
+    of_two_that_share_all_they_have_neither_goes(&fixture!("[limits]\ntriggers = [\"daemon\"]\n"));
 }

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use support::{
-    ALICE, SOON, World,
+    ALICE, Fixture, SOON,
     cgroup::Cgroup,
     exact,
     program::{PYTHON, Program, workloads},
@@ -25,7 +25,7 @@ use support::{
 /// Near from the first few MiB on, so that everybody is judged long before the line is crossed.
 const SOFT: &[&str] = &["--soft=4M"];
 
-impl World {
+impl Fixture {
     /// A copy of a workload by this name, in a folder and a file that only root can write.
     fn copy(&self, workload: &str, name: &str) -> PathBuf {
         let path = self.path(name);
@@ -73,83 +73,83 @@ fn assert_taken(incident: &Value, trigger: &str, pid: u32) {
 }
 
 /// The avoided sleeper of 48 MiB counts 12, and the other sleeper of 24 MiB goes when a third of 12 crosses.
-fn the_next_in_size_goes(world: &World, trigger: &str) {
-    let mut avoided = world.chill("compositor", 48);
-    let mut hog = world.chill("hog", 24);
-    world.counts(avoided.pid(), 250, false);
-    world.counts(hog.pid(), 1000, false);
-    let mut worker = world.bloat(12);
+fn the_next_in_size_goes(fixture: &Fixture, trigger: &str) {
+    let mut avoided = fixture.chill("compositor", 48);
+    let mut hog = fixture.chill("hog", 24);
+    fixture.counts(avoided.pid(), 250, false);
+    fixture.counts(hog.pid(), 1000, false);
+    let mut worker = fixture.bloat(12);
     hog.killed();
     worker.fills();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_taken(&incidents[0], trigger, hog.pid());
     assert!(avoided.runs() && worker.runs());
     // Why the smaller one: its peer is larger, and counts less.
     let peer = incidents[0]["peers"].as_array().unwrap().iter().find(|one| one["pid"] == avoided.pid());
     assert_eq!(peer.map(|one| &one["weight_permille"]), Some(&250.into()), "{}", incidents[0]);
     assert_eq!(incidents[0]["victims"][0].get("weight_permille"), None, "{}", incidents[0]);
-    let told = world.ok(&["why"]);
+    let told = fixture.ok(&["why"]);
     assert!(told.contains("counting 25 %"), "{told}");
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn an_avoided_one_lives_and_the_next_is_killed_in_the_very_event() {
-    let world = world!(&rule("avoid", "exe = \"*/compositor\""));
-    world.limit(ALICE, "80M", SOFT);
-    let (trigger, _) = world.for_another();
-    the_next_in_size_goes(&world, trigger);
+    let fixture = fixture!(&rule("avoid", "exe = \"*/compositor\""));
+    fixture.limit(ALICE, "80M", SOFT);
+    let (trigger, _) = fixture.for_another();
+    the_next_in_size_goes(&fixture, trigger);
 }
 
 #[test]
 fn the_daemon_chooses_as_the_kernel_side_does() {
-    let world =
-        world!(&format!("[limits]\ntriggers = [\"daemon\"]\n{}", rule("avoid", "exe = \"*/compositor\"")));
-    world.limit(ALICE, "80M", SOFT);
-    the_next_in_size_goes(&world, "daemon");
+    let fixture =
+        fixture!(&format!("[limits]\ntriggers = [\"daemon\"]\n{}", rule("avoid", "exe = \"*/compositor\"")));
+    fixture.limit(ALICE, "80M", SOFT);
+    the_next_in_size_goes(&fixture, "daemon");
 }
 
 #[test]
 fn a_preferred_one_goes_before_one_of_three_times_its_size() {
-    let world = world!(&rule("prefer", "comm = \"tab-*\""));
-    world.limit(ALICE, "64M", SOFT);
-    let (trigger, _) = world.for_another();
-    let mut editor = world.chill("editor", 42);
-    let mut tab = world.chill("tab-7", 14);
-    world.counts(tab.pid(), 4000, false);
-    let mut worker = world.bloat(12);
+    let fixture = fixture!(&rule("prefer", "comm = \"tab-*\""));
+    fixture.limit(ALICE, "64M", SOFT);
+    let (trigger, _) = fixture.for_another();
+    let mut editor = fixture.chill("editor", 42);
+    let mut tab = fixture.chill("tab-7", 14);
+    fixture.counts(tab.pid(), 4000, false);
+    let mut worker = fixture.bloat(12);
     tab.killed();
     worker.fills();
-    let incidents = world.incidents(1);
+    let incidents = fixture.incidents(1);
     assert_taken(&incidents[0], trigger, tab.pid());
     assert_eq!(incidents[0]["victims"][0]["weight_permille"], 4000, "{}", incidents[0]);
     assert!(editor.runs());
-    assert_eq!(world.history().len(), 1);
+    assert_eq!(fixture.history().len(), 1);
 }
 
 #[test]
 fn one_that_a_rule_never_lets_go_is_left_when_only_it_is_left() {
-    let world = world!(&rule("never", "exe = \"*/database\""));
-    world.limit(ALICE, "48M", SOFT);
-    let mut database = world.chill("database", 40);
-    world.counts(database.pid(), 1000, true);
-    let mut crossing = world.bloat(24);
+    let fixture = fixture!(&rule("never", "exe = \"*/database\""));
+    fixture.limit(ALICE, "48M", SOFT);
+    let mut database = fixture.chill("database", 40);
+    fixture.counts(database.pid(), 1000, true);
+    let mut crossing = fixture.bloat(24);
     crossing.killed();
-    assert_taken(&world.incidents(1)[0], "in-kernel", crossing.pid());
+    assert_taken(&fixture.incidents(1)[0], "in-kernel", crossing.pid());
     // And by its own allocation: nobody else is left.
     database.stop();
-    let mut database = grown_by_word(&world);
-    world.counts(database.pid(), 1000, true);
+    let mut database = grown_by_word(&fixture);
+    fixture.counts(database.pid(), 1000, true);
     database.tell("grow");
     database.stage("full");
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     assert_eq!(incidents[1]["reason"], "over-hard-limit-only-protected-left", "{}", incidents[1]);
     assert!(database.runs());
 }
 
 /// Holds 16 MiB as `database`, and 64 when it is told to: however long it takes until it is judged.
-fn grown_by_word(world: &World) -> Program {
-    let mut command = world.as_user(ALICE, world.copy(PYTHON, "database"));
+fn grown_by_word(fixture: &Fixture) -> Program {
+    let mut command = fixture.as_user(ALICE, fixture.copy(PYTHON, "database"));
     command.args([
         "-c",
         "import sys, time\n\
@@ -165,27 +165,27 @@ fn grown_by_word(world: &World) -> Program {
 
 #[test]
 fn a_command_line_that_a_rule_asks_for_is_read_and_counts() {
-    let world = world!(&rule("avoid", "cmdline = \"*--mebibytes=48*\""));
-    world.limit(ALICE, "80M", SOFT);
-    let (trigger, _) = world.for_another();
-    the_next_in_size_goes(&world, trigger);
+    let fixture = fixture!(&rule("avoid", "cmdline = \"*--mebibytes=48*\""));
+    fixture.limit(ALICE, "80M", SOFT);
+    let (trigger, _) = fixture.for_another();
+    the_next_in_size_goes(&fixture, trigger);
 }
 
 #[test]
 fn oom_score_adj_is_a_preference_and_not_what_we_made_of_it() {
-    let world = world!();
-    world.limit(ALICE, "80M", SOFT);
-    let mut large = world.chill("large", 30);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "80M", SOFT);
+    let mut large = fixture.chill("large", 30);
     // The last defence has raised it by now or does soon: that says nothing about it.
-    let mut asked_for = world.chill("preferred", 20);
+    let mut asked_for = fixture.chill("preferred", 20);
     fs::write(format!("/proc/{}/oom_score_adj", asked_for.pid()), "900").unwrap();
-    world.counts(asked_for.pid(), 1900, false);
+    fixture.counts(asked_for.pid(), 1900, false);
     wait_for("the largest is raised", || exact::oom_score_adj(large.pid()).is_some_and(|now| now != 0));
-    world.counts(large.pid(), 1000, false);
-    let mut worker = world.bloat(36);
+    fixture.counts(large.pid(), 1000, false);
+    let mut worker = fixture.bloat(36);
     asked_for.killed();
     worker.fills();
-    assert_eq!(victim(&world.incidents(1)[0]), asked_for.pid());
+    assert_eq!(victim(&fixture.incidents(1)[0]), asked_for.pid());
     assert!(large.runs());
 }
 
@@ -196,23 +196,23 @@ fn mark(cgroup: &Cgroup, name: &str, owner: u32) {
 
 #[test]
 fn marks_count_as_root_sets_them_and_a_users_own_within_bounds() {
-    let world = world!();
-    world.limit(ALICE, "128M", SOFT);
+    let fixture = fixture!();
+    fixture.limit(ALICE, "128M", SOFT);
     let Some(cgroup) = Cgroup::of("marks") else { return };
-    let mut one = world.chill("one", 40);
-    world.counts(one.pid(), 1000, false);
+    let mut one = fixture.chill("one", 40);
+    fixture.counts(one.pid(), 1000, false);
     // Nothing tells of a mark: it is seen when those who could come first are judged again.
     cgroup.take(one.pid());
     mark(&cgroup, "user.oomd_omit", ALICE);
-    world.counts(one.pid(), 500, false);
+    fixture.counts(one.pid(), 500, false);
     mark(&cgroup, "user.oomd_omit", 0);
-    world.counts(one.pid(), 1000, true);
+    fixture.counts(one.pid(), 1000, true);
     one.stop();
 }
 
 /// Holds 30 MiB, and does what it is told: forks, or becomes another program.
-fn python(world: &World, next: &Path) -> Program {
-    world
+fn python(fixture: &Fixture, next: &Path) -> Program {
+    fixture
         .python(
             ALICE,
             &format!(
@@ -236,58 +236,58 @@ fn python(world: &World, next: &Path) -> Program {
 
 #[test]
 fn a_forked_child_counts_what_its_parent_does_and_another_program_is_judged_anew() {
-    let world = world!(&rule("avoid", "comm = \"python*\""));
-    world.limit(ALICE, "72M", SOFT);
-    let next = world.copy("chill", "plain");
-    let mut program = python(&world, &next);
-    world.counts(program.pid(), 250, false);
+    let fixture = fixture!(&rule("avoid", "comm = \"python*\""));
+    fixture.limit(ALICE, "72M", SOFT);
+    let next = fixture.copy("chill", "plain");
+    let mut program = python(&fixture, &next);
+    fixture.counts(program.pid(), 250, false);
     // Nobody judges now.
-    world.signal(Signal::STOP);
+    fixture.signal(Signal::STOP);
     program.tell("fork");
     let child: u32 = program.stage("child").parse().unwrap();
-    let space = until("it is known", SOON, || world.space(child));
+    let space = until("it is known", SOON, || fixture.space(child));
     assert_eq!(space.weight.map(|weight| weight.permille()), Some(250), "{space:?}");
     program.tell("exec");
     program.stage("ready");
-    let space = until("it is known", SOON, || world.space(program.pid()));
+    let space = until("it is known", SOON, || fixture.space(program.pid()));
     assert_eq!((space.weight, space.never), (None, false), "{space:?}");
-    world.signal(Signal::CONT);
-    world.counts(program.pid(), 1000, false);
+    fixture.signal(Signal::CONT);
+    fixture.counts(program.pid(), 1000, false);
 }
 
 #[test]
 fn rules_that_are_read_again_judge_everybody_anew() {
     let avoid = rule("avoid", "comm = \"compositor\"");
-    let world = world!(&avoid);
-    world.limit(ALICE, "128M", SOFT);
-    let one = world.chill("compositor", 48);
-    world.counts(one.pid(), 250, false);
-    world.configure(&rule("never", "exe = \"*/compositor\""));
-    world.reload();
-    world.counts(one.pid(), 1000, true);
-    world.configure(&rule("prefer", "exe = \"*/compositor\""));
-    world.reload();
-    world.counts(one.pid(), 4000, false);
-    world.configure("");
-    world.reload();
-    world.counts(one.pid(), 1000, false);
+    let fixture = fixture!(&avoid);
+    fixture.limit(ALICE, "128M", SOFT);
+    let one = fixture.chill("compositor", 48);
+    fixture.counts(one.pid(), 250, false);
+    fixture.configure(&rule("never", "exe = \"*/compositor\""));
+    fixture.reload();
+    fixture.counts(one.pid(), 1000, true);
+    fixture.configure(&rule("prefer", "exe = \"*/compositor\""));
+    fixture.reload();
+    fixture.counts(one.pid(), 4000, false);
+    fixture.configure("");
+    fixture.reload();
+    fixture.counts(one.pid(), 1000, false);
 }
 
 #[test]
 fn what_was_said_holds_when_the_daemon_is_dead_and_the_next_one_judges_anew() {
-    let mut world = world!(&rule("avoid", "exe = \"*/compositor\""));
-    world.limit(ALICE, "80M", SOFT);
-    let mut avoided = world.chill("compositor", 48);
-    world.counts(avoided.pid(), 250, false);
-    world.end_daemon(Signal::KILL);
+    let mut fixture = fixture!(&rule("avoid", "exe = \"*/compositor\""));
+    fixture.limit(ALICE, "80M", SOFT);
+    let mut avoided = fixture.chill("compositor", 48);
+    fixture.counts(avoided.pid(), 250, false);
+    fixture.end_daemon(Signal::KILL);
     // It is the largest as weighed, so that it is taken on every kernel.
-    let mut crossing = world.bloat(64);
+    let mut crossing = fixture.bloat(64);
     crossing.killed();
     assert!(avoided.runs());
-    world.configure(&rule("prefer", "exe = \"*/compositor\""));
-    world.launch();
-    world.counts(avoided.pid(), 4000, false);
-    let incidents = world.incidents(1);
+    fixture.configure(&rule("prefer", "exe = \"*/compositor\""));
+    fixture.launch();
+    fixture.counts(avoided.pid(), 4000, false);
+    let incidents = fixture.incidents(1);
     assert_taken(&incidents[0], "in-kernel", crossing.pid());
     assert_eq!(incidents.len(), 1);
 }

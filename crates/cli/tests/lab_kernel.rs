@@ -35,10 +35,10 @@ fn a_kernel_that_takes_no_programs_refuses_lines_in_one_line() {
     if has("limits programs") {
         return support::skip("this kernel takes them");
     }
-    let world = world!();
-    let (code, stdout, stderr) = world.run(&["limit", "set", &ALICE.to_string(), "64M"]);
+    let fixture = fixture!();
+    let (code, stdout, stderr) = fixture.run(&["limit", "set", &ALICE.to_string(), "64M"]);
     assert_eq!((code, stdout.as_str(), stderr.lines().count()), (1, "", 1), "{stderr}");
     assert!(stderr.starts_with("plimsoll: "), "{stderr}");
-    assert!(world.accounts().is_empty());
-    assert_eq!(world.status()["daemon"], true);
+    assert!(fixture.accounts().is_empty());
+    assert_eq!(fixture.status()["daemon"], true);
 }

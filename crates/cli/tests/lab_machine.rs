@@ -2,7 +2,7 @@
 //! it chooses among all there are.
 #![cfg(test)]
 
-#[path = "cell/memory.rs"]
+#[path = "sandbox/memory.rs"]
 mod memory;
 mod support;
 
@@ -15,7 +15,7 @@ use std::{
     process::Command,
 };
 use support::{
-    ALICE, World,
+    ALICE, Fixture,
     guest::{self, command},
     program::Program,
     wait_for,
@@ -26,12 +26,12 @@ use support::{
 struct Meminfo(PathBuf);
 
 impl Meminfo {
-    fn over(world: &World) -> Self {
+    fn over(fixture: &Fixture) -> Self {
         for (name, text) in [("zoneinfo", waiting(0)), ("meminfo", PLENTY.text())] {
-            fs::write(world.path(name), text).unwrap();
-            command("mount", &["--bind", world.path(name).to_str().unwrap(), &format!("/proc/{name}")]);
+            fs::write(fixture.path(name), text).unwrap();
+            command("mount", &["--bind", fixture.path(name).to_str().unwrap(), &format!("/proc/{name}")]);
         }
-        Self(world.path("meminfo"))
+        Self(fixture.path("meminfo"))
     }
 
     /// Written over in place: the mount is of this very file.
@@ -62,8 +62,8 @@ fn has(program: &mut Program, mebibytes: u32) {
     program.stage("has");
 }
 
-fn selection(world: &World) -> Value {
-    world.status()["pressure"]["selection"].clone()
+fn selection(fixture: &Fixture) -> Value {
+    fixture.status()["pressure"]["selection"].clone()
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let mut others = vec![std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_plimsoll").into()];
     others.extend(["bash", "timeout", "setsid", "sleep"].map(|name| Path::new("/usr/bin").join(name)));
     let protect = format!("[protect]\nexe = {others:?}\n");
-    let world = world!(&protect);
-    let meminfo = Meminfo::over(&world);
+    let fixture = fixture!(&protect);
+    let meminfo = Meminfo::over(&fixture);
     let config = format!("[machine]\nnotice = false\nreclaim = false\n{protect}");
-    fs::write(world.path("plimsoll.toml"), config).unwrap();
-    world.reload();
+    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
+    fixture.reload();
     let holder = |mebibytes| {
-        let mut program = world.python(ALICE, HOLDS);
+        let mut program = fixture.python(ALICE, HOLDS);
         has(&mut program, mebibytes);
         program
     };
@@ -87,21 +87,21 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let (mut first, mut second, mut third) = (holder(160), holder(100), holder(60));
     meminfo.is(Memory { available_mib: 165, ..PLENTY });
     wait_for("the list comes from the programs", || {
-        let selection = selection(&world);
+        let selection = selection(&fixture);
         selection["from"] == "programs" && !selection["ready_ns"].is_null()
     });
     // One shrinks, which nobody notes before the next list; one grows, which is noted.
     has(&mut second, 1);
     has(&mut third, 120);
     meminfo.is(DIRE);
-    let incidents = world.incidents(2);
+    let incidents = fixture.incidents(2);
     meminfo.is(PLENTY);
     let victims: Vec<_> =
         incidents.iter().take(2).map(|one| one["victims"][0]["pid"].as_u64().unwrap()).collect();
     assert_eq!(victims, [u64::from(first.pid()), u64::from(third.pid())], "{incidents:?}");
     first.killed();
     third.killed();
-    let last = &selection(&world)["last"];
+    let last = &selection(&fixture)["last"];
     let (processes, looks) = (last["processes"].as_u64().unwrap(), last["looks"].as_u64().unwrap());
     assert!(processes >= 3 && looks <= processes, "{last}");
 }

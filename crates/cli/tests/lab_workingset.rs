@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    ALICE, CAROL, SOON, World,
+    ALICE, CAROL, Fixture, SOON,
     cgroup::Cgroup,
     disk::{Disk, KEEPER, OF_ALL, READER, cached_bytes, page_bytes, scanner},
     exact,
@@ -98,14 +98,14 @@ impl Drop for Setting {
     }
 }
 
-fn protected() -> Option<World> {
-    let world = World::start(CONFIG, &[])?;
+fn protected() -> Option<Fixture> {
+    let fixture = Fixture::start(CONFIG, &[])?;
     wait_for("the working set is protected", || {
-        let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
+        let state = fixture.json(&["protect"])["state"].as_str().unwrap().to_owned();
         assert!(!state.starts_with("off: "), "{state}");
         state == "on"
     });
-    Some(world)
+    Some(fixture)
 }
 
 /// What `protect show` says is locked of a file.
@@ -117,7 +117,7 @@ fn locked_bytes(view: &Value, path: &Path) -> u64 {
 
 /// A machine whose working set is protected, with a file that somebody uses, all of it locked.
 struct Stage {
-    world: World,
+    fixture: Fixture,
     reader: Program,
     used: PathBuf,
     _disk: Disk,
@@ -126,11 +126,11 @@ struct Stage {
 impl Stage {
     fn set_up() -> Option<Self> {
         let disk = Disk::of()?;
-        let world = protected()?;
+        let fixture = protected()?;
         let pages = |mebibytes: u64| (mebibytes << 20) / page_bytes() as u64;
         let (used, passing) = (disk.cold("used", pages(used_mib())), disk.cold("passing", pages(200)));
-        let reader = world.python(ALICE, READER).ready();
-        let mut stage = Self { world, reader, used, _disk: disk };
+        let reader = fixture.python(ALICE, READER).ready();
+        let mut stage = Self { fixture, reader, used, _disk: disk };
         until("a file that is read again and again is locked", A_WHILE, || {
             stage.read();
             (stage.locked_bytes() == stage.used_bytes()).then_some(())
@@ -153,11 +153,11 @@ impl Stage {
     }
 
     fn locked_bytes(&self) -> u64 {
-        locked_bytes(&self.world.json(&["protect"]), &self.used)
+        locked_bytes(&self.fixture.json(&["protect"]), &self.used)
     }
 
     fn hog(&self) -> Program {
-        self.world.python(CAROL, HOG).ready()
+        self.fixture.python(CAROL, HOG).ready()
     }
 
     /// Has the file read until `done`, which must happen soon, and tells how long the slowest read took.
@@ -171,7 +171,7 @@ impl Stage {
 
     /// What the guard ended so far.
     fn ended(&self) -> Vec<Value> {
-        self.world.history().into_iter().filter(|one| one["guard"] == "workingset").collect()
+        self.fixture.history().into_iter().filter(|one| one["guard"] == "workingset").collect()
     }
 }
 
@@ -180,14 +180,14 @@ fn the_floor_holds(lru: &str) {
     let Some(_) = guest::disk() else { return };
     let Some(_lru) = Setting::lru(lru) else { return };
     let Some(mut stage) = Stage::set_up() else { return };
-    let (before, daemon, idle) = (kernel_kills(), stage.world.daemon_pid(), stage.read());
+    let (before, daemon, idle) = (kernel_kills(), stage.fixture.daemon_pid(), stage.read());
     let mut hog = stage.hog();
     hog.tell(&(2 * meminfo_mib("MemTotal")).to_string());
     let slowest = stage.read_until("the hog is ended", || !hog.runs());
     hog.killed();
     assert_eq!(kernel_kills(), before);
     let ended = until("it is in the history", SOON, || Some(stage.ended()).filter(|ended| !ended.is_empty()));
-    println!("{}", stage.world.ok(&["why", &ended[0]["id"].to_string()]));
+    println!("{}", stage.fixture.ok(&["why", &ended[0]["id"].to_string()]));
     println!("read in {idle:?}, in {slowest:?} at worst");
     let victims: Vec<_> = ended.iter().map(|one| one["victims"][0]["pid"].clone()).collect();
     assert_eq!(victims, [hog.pid()], "{ended:?}");
@@ -195,10 +195,10 @@ fn the_floor_holds(lru: &str) {
         "{} {} MiB mlocked; {}",
         cached_bytes(&stage.used),
         meminfo_mib("Mlocked"),
-        stage.world.json(&["protect"])
+        stage.fixture.json(&["protect"])
     );
     assert_eq!(cached_bytes(&stage.used), stage.used_bytes(), "{view}");
-    assert_eq!((stage.world.daemon_pid(), stage.locked_bytes()), (daemon, stage.used_bytes()), "{view}");
+    assert_eq!((stage.fixture.daemon_pid(), stage.locked_bytes()), (daemon, stage.used_bytes()), "{view}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ struct Slices {
     idle: Program,
     reader: Program,
     stream: PathBuf,
-    world: World,
+    fixture: Fixture,
     system: Cgroup,
     _user: Cgroup,
     _disk: Disk,
@@ -289,10 +289,10 @@ impl Slices {
         });
         let swap = Swap::compressed(u32::try_from(total_mib).unwrap());
         let swappiness = Setting::set(Setting::SWAPPINESS, "180");
-        let world = protected()?;
-        let reader = world.python(ALICE, READER).ready();
+        let fixture = protected()?;
+        let reader = fixture.python(ALICE, READER).ready();
         user.take(reader.pid());
-        let mut idle = world.python(ALICE, HOG).ready();
+        let mut idle = fixture.python(ALICE, HOG).ready();
         user.take(idle.pid());
         let room_mib = meminfo_mib("MemAvailable") + meminfo_mib("AnonPages") - floor_mib;
         let balloon = Setting::huge_pages(room_mib.saturating_sub(stream_room_mib));
@@ -303,7 +303,7 @@ impl Slices {
             idle,
             reader,
             stream,
-            world,
+            fixture,
             system,
             _user: user,
             _disk: disk,
@@ -322,7 +322,7 @@ impl Slices {
     }
 
     fn held_by(&self) -> Option<String> {
-        Some(self.world.json(&["protect"])["anon"]["held_by"].as_str()?.to_owned())
+        Some(self.fixture.json(&["protect"])["anon"]["held_by"].as_str()?.to_owned())
     }
 }
 
@@ -339,10 +339,10 @@ fn the_floor_of_anonymous_memory_holds(lru: &str) {
     for (ratio, kept) in
         [("clean_min_ratio=0", if lru == "y" { "1000" } else { "0" }), ("clean_min_ratio=15", "0")]
     {
-        slices.world.ok(&["protect", "set", ratio]);
+        slices.fixture.ok(&["protect", "set", ratio]);
         wait_for("min_ttl_ms is as it should be", || knobs()[2] == kept);
     }
-    let mut hog = slices.world.python(CAROL, HOG).ready();
+    let mut hog = slices.fixture.python(CAROL, HOG).ready();
     slices.system.take(hog.pid());
     let (mut passes, mut held) = (0, false);
     let least = least_anon_mib_while(|| {
@@ -358,7 +358,7 @@ fn the_floor_of_anonymous_memory_holds(lru: &str) {
     assert!(slices.idle.runs() && hog.runs());
     assert_eq!(kernel_kills(), kernel_kills_before);
     let anon_mib = meminfo_mib("AnonPages");
-    slices.world.ok(&["protect", "set", "workingset_protection=0"]);
+    slices.fixture.ok(&["protect", "set", "workingset_protection=0"]);
     assert_eq!(knobs(), ["max", "1073741824", "0"]);
     if !held {
         // Both are rounded down.
@@ -456,7 +456,7 @@ impl Stage {
         tunables.apply(BARELY.parse().unwrap());
         let budget = tunables.budget(Pages(total / page)).hard.0 * page;
         until("the budget is of all memory that there is, and kept to", SOON, || {
-            let view = self.world.json(&["protect"]);
+            let view = self.fixture.json(&["protect"]);
             let hard = &view["hard"];
             let told = view["memory_bytes"] == total && hard["budget_bytes"] == budget;
             (told && hard["locked_bytes"].as_u64()? <= budget).then_some(())
@@ -469,8 +469,8 @@ impl Stage {
 fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine() {
     let Some(_) = guest::disk() else { return };
     let Some(mut stage) = Stage::set_up() else { return };
-    stage.world.ok(&["protect", "set", BARELY]);
-    let (daemon, total_kib) = (stage.world.daemon_pid(), meminfo_kib("MemTotal"));
+    stage.fixture.ok(&["protect", "set", BARELY]);
+    let (daemon, total_kib) = (stage.fixture.daemon_pid(), meminfo_kib("MemTotal"));
     let whole = stage.budget_of_all_memory();
     assert_eq!(stage.locked_bytes(), stage.used_bytes());
     let others_kib = meminfo_kib("Mlocked") - (stage.used_bytes() >> 10);
@@ -501,8 +501,8 @@ fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine
         stage.read();
         (stage.locked_bytes() == stage.used_bytes()).then_some(())
     });
-    assert_eq!((stage.world.daemon_pid(), stage.ended().len()), (daemon, 0), "{:?}", stage.ended());
-    assert_eq!(stage.world.run(&["status"]).0, 0);
+    assert_eq!((stage.fixture.daemon_pid(), stage.ended().len()), (daemon, 0), "{:?}", stage.ended());
+    assert_eq!(stage.fixture.run(&["status"]).0, 0);
 }
 
 #[test]
@@ -516,18 +516,18 @@ fn a_swap_file_in_use_is_never_opened_and_does_not_wait_to_be_turned_off() {
     let mut files = [&path, &other].map(|path| File::open(path).unwrap());
     let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     inotify::add_watch(&opens, &path, inotify::WatchFlags::OPEN).unwrap();
-    let Some(world) = protected() else { return };
+    let Some(fixture) = protected() else { return };
     let view = until("the other file, which is read as often, is locked", A_WHILE, || {
         for file in &mut files {
             file.rewind().unwrap();
             io::copy(file, &mut io::sink()).unwrap();
         }
-        let view = world.json(&["protect"]);
+        let view = fixture.json(&["protect"]);
         (locked_bytes(&view, &other) == 16 << 20).then_some(view)
     });
     let why = view["barred"].as_array().unwrap().iter().find(|why| why["reason"] == "swap-file");
     assert_eq!((locked_bytes(&view, &path), why.map(|why| &why["files"])), (0, Some(&json!(1))), "{view}");
-    let maps = fs::read_to_string(format!("/proc/{}/maps", world.daemon_pid())).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{}/maps", fixture.daemon_pid())).unwrap();
     assert!(maps.contains("/other") && !maps.contains("/swap"), "{maps}");
     let opened = File::from(opens).read(&mut [0; 256]).map_err(|error| error.kind());
     assert_eq!(opened, Err(io::ErrorKind::WouldBlock));
@@ -541,7 +541,7 @@ fn a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted() {
     let Some(device) = guest::disk() else { return };
     let Some(stage) = Stage::set_up() else { return };
     assert_eq!(stage.locked_bytes(), stage.used_bytes());
-    let Stage { world, reader, used: _, _disk: disk } = stage;
+    let Stage { fixture, reader, used: _, _disk: disk } = stage;
     drop(reader);
     drop(disk);
     let began = Instant::now();
@@ -550,7 +550,7 @@ fn a_disk_whose_files_were_held_is_nobody_s_once_it_is_unmounted() {
         open(&device, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).ok()
     });
     println!("free after {:?}", began.elapsed());
-    assert_eq!(world.run(&["status"]).0, 0);
+    assert_eq!(fixture.run(&["status"]).0, 0);
 }
 
 #[test]
@@ -559,22 +559,22 @@ fn a_scanner_of_a_whole_file_system_that_answers_nobody_holds_up_the_opener_alon
     let Some(_) = guest::disk() else { return };
     let Some(disk) = Disk::of() else { return };
     let used = disk.cold("used", (8 << 20) / page_bytes() as u64);
-    let Some(world) = protected() else { return };
-    let mut keeper = world.python(ALICE, KEEPER).ready();
+    let Some(fixture) = protected() else { return };
+    let mut keeper = fixture.python(ALICE, KEEPER).ready();
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
-    let Some(scanner) = scanner(&world, &used, OF_ALL) else { return };
+    let Some(scanner) = scanner(&fixture, &used, OF_ALL) else { return };
     let mut read = || {
         keeper.tell("");
         keeper.stage("read");
     };
     until("the file waits to be opened", A_WHILE, || {
         read();
-        (world.json(&["protect"])["opening"].as_u64() == Some(1)).then_some(())
+        (fixture.json(&["protect"])["opening"].as_u64() == Some(1)).then_some(())
     });
     drop(scanner);
     until("it is locked once the scanner is gone", A_WHILE, || {
         read();
-        (locked_bytes(&world.json(&["protect"]), &used) == 8 << 20).then_some(())
+        (locked_bytes(&fixture.json(&["protect"]), &used) == 8 << 20).then_some(())
     });
 }

@@ -6,7 +6,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs;
-use support::{SOON, World, exact, program::Program, until, wait_for};
+use support::{Fixture, SOON, exact, program::Program, until, wait_for};
 
 /// One user of these tests.
 const DORA: u32 = 60_140;
@@ -14,11 +14,11 @@ const DORA: u32 = 60_140;
 const EMIL: u32 = 60_141;
 
 /// Holds so many mebibytes until it hears a line, then gives them back.
-fn holder(world: &World, user: u32, mebibytes: u32) -> Program {
+fn holder(fixture: &Fixture, user: u32, mebibytes: u32) -> Program {
     let script = format!(
         "memory = bytearray(b'x') * ({mebibytes} << 20)\nsay('holds')\nhear()\ndel memory\nsay('freed')\nhear()\n"
     );
-    let mut program = world.python(user, &script);
+    let mut program = fixture.python(user, &script);
     program.stage("holds");
     program
 }
@@ -37,8 +37,8 @@ fn own() -> i32 {
     exact::oom_score_adj(std::process::id()).unwrap()
 }
 
-fn limit(world: &World, user: u32) {
-    world.limit(user, "200M", &["--soft", "60M"]);
+fn limit(fixture: &Fixture, user: u32) {
+    fixture.limit(user, "200M", &["--soft", "60M"]);
 }
 
 /// Waits until a program is raised.
@@ -52,106 +52,106 @@ fn put_back(program: &Program) {
     wait_for("the process is put back", || adjustment(program) == own());
 }
 
-fn said(world: &World) -> String {
-    world.status()["triggers"]["last-defence"].as_str().unwrap().to_owned()
+fn said(fixture: &Fixture) -> String {
+    fixture.status()["triggers"]["last-defence"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn the_largest_process_of_a_near_account_is_raised_and_put_back_when_it_is_far() {
-    let world = world!();
-    limit(&world, DORA);
-    assert!(said(&world).contains("nobody is raised"), "{}", said(&world));
-    let small = holder(&world, DORA, 10);
-    let mut large = holder(&world, DORA, 70);
+    let fixture = fixture!();
+    limit(&fixture, DORA);
+    assert!(said(&fixture).contains("nobody is raised"), "{}", said(&fixture));
+    let small = holder(&fixture, DORA, 10);
+    let mut large = holder(&fixture, DORA, 70);
     raised(&large);
     assert_eq!(adjustment(&small), own());
-    wait_for("status tells", || said(&world).contains("1 process is raised"));
+    wait_for("status tells", || said(&fixture).contains("1 process is raised"));
     free(&mut large);
     put_back(&large);
-    wait_for("status tells", || said(&world).contains("nobody is raised"));
+    wait_for("status tells", || said(&fixture).contains("nobody is raised"));
 }
 
 /// Who becomes the largest takes the place of who was.
 #[track_caller]
-fn assert_it_points_to_the_largest(world: &World) {
-    limit(world, DORA);
-    let first = holder(world, DORA, 70);
+fn assert_it_points_to_the_largest(fixture: &Fixture) {
+    limit(fixture, DORA);
+    let first = holder(fixture, DORA, 70);
     raised(&first);
-    let second = holder(world, DORA, 100);
+    let second = holder(fixture, DORA, 100);
     raised(&second);
     put_back(&first);
 }
 
 #[test]
 fn who_becomes_the_largest_takes_the_place_of_who_was() {
-    assert_it_points_to_the_largest(&world!());
+    assert_it_points_to_the_largest(&fixture!());
 }
 
 #[test]
 fn a_user_under_the_default_line_is_looked_after_too() {
-    let world = world!(
+    let fixture = fixture!(
         "[limits]\nuid_min = 60141\nuid_max = 60141\n\
         default = { hard = \"200M\", soft = \"60M\" }\n"
     );
-    let outside = holder(&world, DORA, 70);
-    let under = holder(&world, EMIL, 70);
+    let outside = holder(&fixture, DORA, 70);
+    let under = holder(&fixture, EMIL, 70);
     raised(&under);
     assert_eq!(adjustment(&outside), own());
 }
 
 #[test]
 fn what_somebody_changed_meanwhile_is_left_as_it_is() {
-    let mut world = world!();
-    limit(&world, DORA);
-    let mut large = holder(&world, DORA, 70);
+    let mut fixture = fixture!();
+    limit(&fixture, DORA);
+    let mut large = holder(&fixture, DORA, 70);
     let theirs = raised(&large) + 77;
     fs::write(format!("/proc/{}/oom_score_adj", large.pid()), theirs.to_string()).unwrap();
     // Two looks later it is still theirs.
     wait_for("the daemon has looked again", || {
-        world.account(DORA).unwrap();
-        world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 10
+        fixture.account(DORA).unwrap();
+        fixture.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 10
     });
     assert_eq!(adjustment(&large), theirs);
     free(&mut large);
-    world.end_daemon(Signal::TERM);
+    fixture.end_daemon(Signal::TERM);
     assert_eq!(adjustment(&large), theirs);
 }
 
 #[test]
 fn a_clean_stop_puts_everything_back() {
-    let mut world = world!();
-    limit(&world, DORA);
-    let large = holder(&world, DORA, 70);
+    let mut fixture = fixture!();
+    limit(&fixture, DORA);
+    let large = holder(&fixture, DORA, 70);
     raised(&large);
-    assert!(world.end_daemon(Signal::TERM).success());
+    assert!(fixture.end_daemon(Signal::TERM).success());
     assert_eq!(adjustment(&large), own());
-    assert!(!world.path("state/last-defence.json").exists());
+    assert!(!fixture.path("state/last-defence.json").exists());
 }
 
 #[test]
 fn the_next_daemon_puts_back_what_a_killed_one_had_raised() {
-    let mut world = world!();
-    limit(&world, DORA);
-    let mut large = holder(&world, DORA, 70);
+    let mut fixture = fixture!();
+    limit(&fixture, DORA);
+    let mut large = holder(&fixture, DORA, 70);
     let set = raised(&large);
-    world.end_daemon(Signal::KILL);
+    fixture.end_daemon(Signal::KILL);
     assert_eq!(adjustment(&large), set);
     free(&mut large);
     assert_eq!(adjustment(&large), set);
-    world.launch();
+    fixture.launch();
     put_back(&large);
 }
 
 #[test]
 fn the_next_daemon_goes_on_where_the_account_is_still_near() {
-    let mut world = world!();
-    limit(&world, DORA);
-    let mut large = holder(&world, DORA, 70);
+    let mut fixture = fixture!();
+    limit(&fixture, DORA);
+    let mut large = holder(&fixture, DORA, 70);
     let set = raised(&large);
-    world.end_daemon(Signal::KILL);
-    world.launch();
+    fixture.end_daemon(Signal::KILL);
+    fixture.launch();
     wait_for("it is raised again, by as much", || {
-        adjustment(&large) == set && said(&world).contains("1 process is raised")
+        adjustment(&large) == set && said(&fixture).contains("1 process is raised")
     });
     free(&mut large);
     put_back(&large);
@@ -159,42 +159,42 @@ fn the_next_daemon_goes_on_where_the_account_is_still_near() {
 
 #[test]
 fn stop_guarding_puts_back_what_a_killed_daemon_had_raised() {
-    let mut world = world!();
-    limit(&world, DORA);
-    let large = holder(&world, DORA, 70);
+    let mut fixture = fixture!();
+    limit(&fixture, DORA);
+    let large = holder(&fixture, DORA, 70);
     raised(&large);
-    world.end_daemon(Signal::KILL);
-    let state = world.path("state").display().to_string();
-    let pin = world.pin().display().to_string();
-    world.ok(&["daemon", "--stop-guarding", "--pin", &pin, "--state", &state]);
+    fixture.end_daemon(Signal::KILL);
+    let state = fixture.path("state").display().to_string();
+    let pin = fixture.pin().display().to_string();
+    fixture.ok(&["daemon", "--stop-guarding", "--pin", &pin, "--state", &state]);
     assert_eq!(adjustment(&large), own());
-    assert!(!world.path("state/last-defence.json").exists());
+    assert!(!fixture.path("state/last-defence.json").exists());
 }
 
 #[test]
 fn what_is_switched_off_is_not_done_and_status_says_so() {
-    let world = world!("[last_defence]\noom_score_adj = false\nmemory_max = false\n");
-    limit(&world, DORA);
-    let large = holder(&world, DORA, 70);
+    let fixture = fixture!("[last_defence]\noom_score_adj = false\nmemory_max = false\n");
+    limit(&fixture, DORA);
+    let large = holder(&fixture, DORA, 70);
     until("the account is near", SOON, || {
-        let near = world.account(DORA)?.get("near")?.as_bool()?;
+        let near = fixture.account(DORA)?.get("near")?.as_bool()?;
         near.then_some(())
     });
     wait_for("the daemon has looked at it", || {
-        world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 8
+        fixture.status()["guards"]["own"]["wake_ups"].as_u64().unwrap() > 8
     });
     assert_eq!(adjustment(&large), own());
-    assert!(said(&world).starts_with("off: "), "{}", said(&world));
+    assert!(said(&fixture).starts_with("off: "), "{}", said(&fixture));
 }
 
 #[test]
 fn with_the_other_triggers_switched_off_it_still_points_to_the_largest() {
-    assert_it_points_to_the_largest(&world!("[limits]\ntriggers = [\"last-defence\"]\n"));
+    assert_it_points_to_the_largest(&fixture!("[limits]\ntriggers = [\"last-defence\"]\n"));
 }
 
 #[test]
 fn switched_off_as_a_trigger_it_does_nothing() {
-    let world = world!("[limits]\ntriggers = [\"daemon\"]\n");
-    limit(&world, DORA);
-    assert!(said(&world).starts_with("off: "), "{}", said(&world));
+    let fixture = fixture!("[limits]\ntriggers = [\"daemon\"]\n");
+    limit(&fixture, DORA);
+    assert!(said(&fixture).starts_with("off: "), "{}", said(&fixture));
 }

@@ -3,10 +3,10 @@
 #![cfg(test)]
 
 #[macro_use]
-mod cell;
+mod sandbox;
 mod support;
 
-use cell::{Cell, DIRE, Memory, PLENTY, inside};
+use sandbox::{DIRE, Memory, PLENTY, Sandbox, inside};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ const NEAR: Memory = Memory { available_mib: 150, ..PLENTY };
 struct Family {
     _script: Program,
     members: BTreeMap<String, u64>,
-    cell_pid: u32,
+    sandbox_pid: u32,
 }
 
 impl Family {
@@ -41,7 +41,7 @@ impl Family {
     fn living(&self) -> Vec<&str> {
         let lives = |pid: &u64| {
             let stat = format!("grep -qs '^State:.*[RSDTt] (' /proc/{pid}/status");
-            inside(self.cell_pid).args(["sh", "-c", &stat]).status().unwrap().success()
+            inside(self.sandbox_pid).args(["sh", "-c", &stat]).status().unwrap().success()
         };
         self.members.iter().filter(|(_, pid)| lives(pid)).map(|(name, _)| name.as_str()).collect()
     }
@@ -63,7 +63,7 @@ impl Family {
     }
 }
 
-impl Cell {
+impl Sandbox {
     /// So short that somebody is killed; what they had is seen to come back, so that it is one.
     fn is_dire_once(&self) {
         self.waits(102_400);
@@ -100,7 +100,7 @@ impl Cell {
                 _ => full += usize::from(line.starts_with("ready")),
             }
         }
-        Family { _script: script, members: numbers, cell_pid: self.init_pid }
+        Family { _script: script, members: numbers, sandbox_pid: self.init_pid }
     }
 
     /// A tmux server with a build in one pane and an editor in the other. The build moves into `cgroup`, if there is one; so
@@ -137,11 +137,11 @@ fn rule(comm: &str, scope: &str) -> String {
 
 #[test]
 fn of_a_build_under_tmux_the_process_dies_and_the_server_and_the_other_pane_live() {
-    let cell = cell!(QUIET);
-    let family = cell.tmux(None, false);
-    cell.is_dire_once();
-    let incident = cell.incidents(1)[0].clone();
-    cell.is(PLENTY);
+    let sandbox = sandbox!(QUIET);
+    let family = sandbox.tmux(None, false);
+    sandbox.is_dire_once();
+    let incident = sandbox.incidents(1)[0].clone();
+    sandbox.is(PLENTY);
     assert_eq!(family.named(&incident), ["ld"]);
     family.assert_left(&["cc1", "make", "pane", "tmux", "vim"]);
 }
@@ -149,20 +149,20 @@ fn of_a_build_under_tmux_the_process_dies_and_the_server_and_the_other_pane_live
 #[test]
 fn of_a_build_under_tmux_that_is_a_tree_the_job_dies_and_the_server_and_both_panes_live() {
     let config = format!("{QUIET}{}", rule("make", "tree"));
-    let cell = cell!(&config);
-    let family = cell.tmux(None, false);
-    cell.is_dire_once();
-    let incident = cell.incidents(1)[0].clone();
-    cell.is(PLENTY);
+    let sandbox = sandbox!(&config);
+    let family = sandbox.tmux(None, false);
+    sandbox.is_dire_once();
+    let incident = sandbox.incidents(1)[0].clone();
+    sandbox.is(PLENTY);
     assert_eq!(family.named(&incident), ["ld", "make", "cc1"]);
     family.assert_left(&["pane", "tmux", "vim"]);
     drop(family);
     // What a dry run says of the same.
-    let cell = cell!(&config, DRY);
-    let family = cell.tmux(None, false);
-    cell.is_dire_once();
-    let dry = cell.incidents(1)[0].clone();
-    cell.is(PLENTY);
+    let sandbox = sandbox!(&config, DRY);
+    let family = sandbox.tmux(None, false);
+    sandbox.is_dire_once();
+    let dry = sandbox.incidents(1)[0].clone();
+    sandbox.is(PLENTY);
     assert_eq!((&dry["action"], &dry["reason"]), (&"notify".into(), &incident["reason"]));
     assert_eq!(family.named(&dry), ["ld", "make", "cc1"]);
     family.assert_left(&["cc1", "ld", "make", "pane", "tmux", "vim"]);
@@ -171,14 +171,14 @@ fn of_a_build_under_tmux_that_is_a_tree_the_job_dies_and_the_server_and_both_pan
 #[test]
 fn of_a_build_in_a_cgroup_of_its_own_all_of_that_dies_and_the_server_outside_lives() {
     let Some(folder) = Cgroup::of("build") else { return };
-    let cell = cell!(&format!("{QUIET}{}", rule("ld", "cgroup")));
-    let family = cell.tmux(Some(&folder), false);
-    cell.is_dire_once();
-    let incident = cell.incidents(1)[0].clone();
-    cell.is(PLENTY);
+    let sandbox = sandbox!(&format!("{QUIET}{}", rule("ld", "cgroup")));
+    let family = sandbox.tmux(Some(&folder), false);
+    sandbox.is_dire_once();
+    let incident = sandbox.incidents(1)[0].clone();
+    sandbox.is(PLENTY);
     assert_eq!(family.named(&incident), ["ld"], "the others are the cgroup's");
     family.assert_left(&["pane", "tmux", "vim"]);
-    wait_for("it is told", || cell.log().contains("processes of cgroup"));
+    wait_for("it is told", || sandbox.log().contains("processes of cgroup"));
 }
 
 #[test]
@@ -186,46 +186,46 @@ fn whoever_a_rule_never_takes_is_spared_when_their_cgroup_goes() {
     let Some(folder) = Cgroup::of("spared") else { return };
     let never = "[[rules]]\neffect = \"never\"\nexe = \"*/tmux: server\"\n";
     let config = format!("{QUIET}{never}{}", rule("ld", "cgroup"));
-    let cell = cell!(&config, DRY);
-    let family = cell.tmux(Some(&folder), true);
-    cell.is_dire_once();
+    let sandbox = sandbox!(&config, DRY);
+    let family = sandbox.tmux(Some(&folder), true);
+    sandbox.is_dire_once();
     wait_for("a dry run tells it", || {
-        cell.log().contains("dry run: would have killed 5 processes of cgroup")
+        sandbox.log().contains("dry run: would have killed 5 processes of cgroup")
     });
     family.assert_left(&["cc1", "ld", "make", "pane", "tmux", "vim"]);
-    drop((family, cell));
-    let cell = cell!(&config);
-    let family = cell.tmux(Some(&folder), true);
-    cell.is_dire_once();
-    cell.incidents(1);
-    cell.is(PLENTY);
+    drop((family, sandbox));
+    let sandbox = sandbox!(&config);
+    let family = sandbox.tmux(Some(&folder), true);
+    sandbox.is_dire_once();
+    sandbox.incidents(1);
+    sandbox.is(PLENTY);
     family.assert_left(&["tmux"]);
-    wait_for("it is told", || cell.log().contains("1 of it spared"));
+    wait_for("it is told", || sandbox.log().contains("1 of it spared"));
 }
 
 #[test]
 fn a_browsers_tab_dies_and_neither_the_browser_nor_the_desktop() {
-    let cell = cell!(QUIET);
+    let sandbox = sandbox!(QUIET);
     for name in ["compositor", "firefox", "tab-small", "tab-large"] {
-        cell.copy(&workloads().join("chill"), name);
+        sandbox.copy(&workloads().join("chill"), name);
     }
-    cell.copy(Path::new("/bin/sh"), "browser");
-    cell.write_script(
+    sandbox.copy(Path::new("/bin/sh"), "browser");
+    sandbox.write_script(
         "session.sh",
         "echo session $$\n\"$F/compositor\" --mebibytes=30 --seconds=90 &\necho compositor $!\n\
          \"$F/browser\" \"$F/browser.sh\" &\nwait\nsleep 60\n",
     );
     // Tabs say 300, as a browser has them: not a reason to take a small one before a large one.
-    cell.write_script(
+    sandbox.write_script(
         "browser.sh",
         "echo browser $$\necho 300 >/proc/self/oom_score_adj\n\"$F/tab-small\" --mebibytes=12 --seconds=90 &\necho small $!\n\
          \"$F/tab-large\" --mebibytes=48 --seconds=90 &\necho large $!\nwait\nsleep 60\n",
     );
     let members = ["session", "compositor", "browser", "small", "large"];
-    let family = cell.family("gnome-session", "session.sh", &members, 3);
-    cell.is_dire_once();
-    let incident = cell.incidents(1)[0].clone();
-    cell.is(PLENTY);
+    let family = sandbox.family("gnome-session", "session.sh", &members, 3);
+    sandbox.is_dire_once();
+    let incident = sandbox.incidents(1)[0].clone();
+    sandbox.is(PLENTY);
     assert_eq!(family.named(&incident), ["large"]);
     family.assert_left(&["browser", "compositor", "session", "small"]);
 }
@@ -240,40 +240,40 @@ const CHANGES: &str = "import os, signal, sys, time\nsignal.alarm(90)\n\
 fn a_command_line_counts_for_the_program_that_it_was_read_of_and_for_none_after_it() {
     let rule = "[[rules]]\neffect = \"prefer\"\ncmdline = \"*--type=renderer*\"\n";
     for changes in [false, true] {
-        let cell = cell!(&format!("{QUIET}reclaim = false\n{rule}"), DRY);
-        let (_editor, editor) = cell.process(80, "leave");
-        let other = cell.copy(&workloads().join("chill"), "other");
-        let mut command = inside(cell.init_pid);
+        let sandbox = sandbox!(&format!("{QUIET}reclaim = false\n{rule}"), DRY);
+        let (_editor, editor) = sandbox.process(80, "leave");
+        let other = sandbox.copy(&workloads().join("chill"), "other");
+        let mut command = inside(sandbox.init_pid);
         command.args([PYTHON, "-c", CHANGES, "--type=renderer"]).arg(&other);
         let mut renderer = Program::of(command);
         let pid: u64 = renderer.stage("holds").parse().unwrap();
         // Its line has been read once it is the one that a shortage would take: until then it is the smaller. Each shortage
         // is one of its own, because the daemon sees the end of the one before.
         let is_near = || {
-            cell.is(NEAR);
+            sandbox.is(NEAR);
             until("it is seen", SOON, || {
-                let seen = cell.json(&["status"])?["pressure"]["mem_available_bytes"].as_u64()?;
+                let seen = sandbox.json(&["status"])?["pressure"]["mem_available_bytes"].as_u64()?;
                 (seen == NEAR.available_mib << 20).then_some(())
             });
         };
         let next_victim = |before: usize| {
-            cell.is_dire_once();
-            let victim = cell.incidents(before + 1)[before]["victims"][0]["pid"].as_u64().unwrap();
+            sandbox.is_dire_once();
+            let victim = sandbox.incidents(before + 1)[before]["victims"][0]["pid"].as_u64().unwrap();
             is_near();
             victim
         };
         is_near();
         wait_for("its command line counts", || {
-            let victim = next_victim(cell.history().len());
+            let victim = next_victim(sandbox.history().len());
             assert!([editor, pid].contains(&victim), "{victim}");
             victim == pid
         });
         if changes {
-            let told = inside(cell.init_pid).args(["kill", "-USR1", &pid.to_string()]).status().unwrap();
+            let told = inside(sandbox.init_pid).args(["kill", "-USR1", &pid.to_string()]).status().unwrap();
             assert!(told.success());
             renderer.stage("ready");
-            assert_eq!(next_victim(cell.history().len()), editor);
+            assert_eq!(next_victim(sandbox.history().len()), editor);
         }
-        cell.is(PLENTY);
+        sandbox.is(PLENTY);
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::Value;
 use std::time::Duration;
-use support::{ALICE, BOB, SOON, World, until};
+use support::{ALICE, BOB, Fixture, SOON, until};
 
 /// Longer than an incident's course goes on.
 const TAIL: Duration = Duration::from_secs(40);
@@ -16,16 +16,16 @@ const HOG: &str = "held = []\n\
     \x20   held.append(bytearray(b'x') * (1 << 20))\n\
     \x20   say('took', len(held))\n";
 
-fn wake_ups(world: &World) -> u64 {
-    world.status()["guards"]["own"]["wake_ups"].as_u64().unwrap()
+fn wake_ups(fixture: &Fixture) -> u64 {
+    fixture.status()["guards"]["own"]["wake_ups"].as_u64().unwrap()
 }
 
 /// Whether the guard wakes up for nothing but questions: two times for each, which has all tasks walked. A timer of a second
 /// would come three times as well.
-fn sleeps(world: &World) -> Option<()> {
-    let before = wake_ups(world);
+fn sleeps(fixture: &Fixture) -> Option<()> {
+    let before = wake_ups(fixture);
     std::thread::sleep(Duration::from_millis(3200));
-    let times = wake_ups(world) - before;
+    let times = wake_ups(fixture) - before;
     (times <= 2).then_some(())
 }
 
@@ -36,9 +36,9 @@ fn samples(incident: &Value, of: &str) -> Vec<(i64, u64)> {
 }
 
 /// A kill of a program that grew past a line of 64 MiB over some seconds, near it from 8 MiB on.
-fn grown(world: &World) {
-    world.limit(ALICE, "64M", &["--soft", "8M"]);
-    let mut hog = world.python(ALICE, HOG);
+fn grown(fixture: &Fixture) {
+    fixture.limit(ALICE, "64M", &["--soft", "8M"]);
+    let mut hog = fixture.python(ALICE, HOG);
     hog.tell("go");
     hog.stage("took");
     // As slowly as the samples come: two of them lie between its beginning and its end.
@@ -54,26 +54,26 @@ fn grown(world: &World) {
         }
     }
     hog.killed();
-    world.incidents(1);
+    fixture.incidents(1);
 }
 
 #[test]
 fn growth_before_a_kill_and_what_came_after_it_are_told() {
-    let world = world!();
-    grown(&world);
-    let incident = world.json(&["why", "last"]);
+    let fixture = fixture!();
+    grown(&fixture);
+    let incident = fixture.json(&["why", "last"]);
     let account = samples(&incident, "account");
     let before: Vec<_> = account.iter().filter(|(at, _)| *at < 0).collect();
     assert!(before.len() >= 3, "{incident}");
     assert!(before.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 <= two[1].1), "{incident}");
     assert!(before.iter().all(|(_, usage)| *usage <= 64 << 20), "{incident}");
     assert!(!samples(&incident, "machine").is_empty(), "{incident}");
-    let text = world.ok(&["why", "last"]);
+    let text = fixture.ok(&["why", "last"]);
     assert!(text.contains("Usage grew from ") && text.contains(" to 64.0 MiB in the last "), "{text}");
     // A list is told without.
-    assert_eq!(world.history()[0]["course"], Value::Null);
+    assert_eq!(fixture.history()[0]["course"], Value::Null);
     let told = until("what came after is known", TAIL, || {
-        let told = world.json(&["why", "last"]);
+        let told = fixture.json(&["why", "last"]);
         samples(&told, "account").iter().any(|(at, _)| *at > 8000).then_some(told)
     });
     let account = samples(&told, "account");
@@ -84,14 +84,14 @@ fn growth_before_a_kill_and_what_came_after_it_are_told() {
         text.starts_with("After ") && text.contains(" usage was ")
     }));
     // Then nothing is near, and nobody looks any more.
-    until("it sleeps again", SOON, || sleeps(&world));
+    until("it sleeps again", SOON, || sleeps(&fixture));
 }
 
 #[test]
 fn a_report_shows_growth_and_belongs_to_who_asked() {
-    let world = world!();
-    grown(&world);
-    let page = world.ok(&["report", "last", "-o", "-"]);
+    let fixture = fixture!();
+    grown(&fixture);
+    let page = fixture.ok(&["report", "last", "-o", "-"]);
     for part in [
         "<!DOCTYPE html>",
         "was killed",
@@ -102,37 +102,37 @@ fn a_report_shows_growth_and_belongs_to_who_asked() {
     ] {
         assert!(page.contains(part), "{part} in {page}");
     }
-    let path = world.path("a.html");
+    let path = fixture.path("a.html");
     let name = path.to_str().unwrap();
-    world.ok(&["report", "1", "-o", name]);
-    let (code, _, error) = world.run(&["report", "1", "--output", name]);
+    fixture.ok(&["report", "1", "-o", name]);
+    let (code, _, error) = fixture.run(&["report", "1", "--output", name]);
     assert_eq!((code, error.contains("is there already")), (1, true), "{error}");
-    world.ok(&["report", "1", "-o", name, "--force"]);
-    let (code, _, error) = world.run(&["report", "99", "-o", "-"]);
+    fixture.ok(&["report", "1", "-o", name, "--force"]);
+    let (code, _, error) = fixture.run(&["report", "99", "-o", "-"]);
     assert_eq!((code, error.contains("there is no incident 99")), (1, true), "{error}");
     // Its owner may see it, another may not.
-    let (code, own, error) = world.run_as(ALICE, &["report", "1", "-o", "-"]);
+    let (code, own, error) = fixture.run_as(ALICE, &["report", "1", "-o", "-"]);
     assert_eq!((code, error.as_str()), (0, ""));
     assert!(own.contains("Usage and the line"), "{own}");
-    world.owns(BOB);
+    fixture.owns(BOB);
     for arguments in [["report", "1", "-o", "-"].as_slice(), &["why", "1"], &["why", "last"]] {
-        let (code, told, error) = world.run_as(BOB, arguments);
+        let (code, told, error) = fixture.run_as(BOB, arguments);
         assert_eq!((code, told.as_str()), (1, ""), "{arguments:?}: {error}");
     }
 }
 
 #[test]
 fn an_idle_line_wakes_nobody_up_and_samples_nothing() {
-    let world = world!();
-    world.limit(ALICE, "64M", &[]);
-    let mut idle = world.python(ALICE, "say('ready')\nhear()\n").ready();
-    until("it sleeps", SOON, || sleeps(&world));
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    let mut idle = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
+    until("it sleeps", SOON, || sleeps(&fixture));
     idle.tell("end");
     // What comes all at once has no minutes before.
-    let mut hog = world.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
+    let mut hog = fixture.workload(ALICE, "bloat", &["--mebibytes=128", "--no-thp"]);
     hog.killed();
-    let incident = world.incidents(1).remove(0);
-    let told = world.json(&["why", &incident["id"].to_string()]);
+    let incident = fixture.incidents(1).remove(0);
+    let told = fixture.json(&["why", &incident["id"].to_string()]);
     let before = told["course"]["account"]
         .as_array()
         .map_or(0, |all| all.iter().filter(|one| one["at_ms"].as_i64() < Some(-1000)).count());

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    World,
+    Fixture,
     apart::{apart, etc},
     caller::Caller,
     program::Program,
@@ -58,8 +58,8 @@ fn begin_set(caller: &mut Caller, hard: &str, more: &Value) {
 }
 
 /// A user draws a line of their own, over a connection for that.
-fn draws(world: &World, user: u32) -> Result<Value, String> {
-    Caller::of(world, user).call("SetLimit", &json!({"who": format!("user:{user}"), "hard": "32M"}))
+fn draws(fixture: &Fixture, user: u32) -> Result<Value, String> {
+    Caller::of(fixture, user).call("SetLimit", &json!({"who": format!("user:{user}"), "hard": "32M"}))
 }
 
 /// What a user's call is refused with.
@@ -70,18 +70,18 @@ fn assert_refused(told: Result<Value, String>, named: [&str; 2]) {
 }
 
 /// The hard limit of a user in MiB; `None`: no line is in force.
-fn hard(world: &World, user: u32) -> Option<u64> {
-    Some(world.account(user)?["hard_bytes"].as_u64().unwrap() / MIB)
+fn hard(fixture: &Fixture, user: u32) -> Option<u64> {
+    Some(fixture.account(user)?["hard_bytes"].as_u64().unwrap() / MIB)
 }
 
 /// What a status says of the kernel's trigger.
-fn kernel_trigger(world: &World) -> String {
-    world.status()["triggers"]["kernel"].as_str().unwrap().to_owned()
+fn kernel_trigger(fixture: &Fixture) -> String {
+    fixture.status()["triggers"]["kernel"].as_str().unwrap().to_owned()
 }
 
 /// A process that stays just below the line, and takes 10 MiB in one breath some time after it is told to.
-fn hog(world: &World) -> Program {
-    world.python(
+fn hog(fixture: &Fixture) -> Program {
+    fixture.python(
         ALICE,
         "import random\nheld = [b'x' * (52 << 20)]\nsay('ready')\n\
          while hear():\n    time.sleep(random.random() * 0.012)\n    held.append(b'x' * (10 << 20))\n    say('full')\n",
@@ -89,8 +89,8 @@ fn hog(world: &World) -> Program {
 }
 
 /// So many threads that a walk of all tasks takes its time.
-fn sleepers(world: &World) -> Program {
-    world
+fn sleepers(fixture: &Fixture) -> Program {
+    fixture
         .python(
             SLEEPER,
             "import threading\nthreading.stack_size(65536)\nnever = threading.Event()\n\
@@ -115,8 +115,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn of(world: &World) -> Self {
-        let (maps, page_bytes) = (world.maps(), support::exact::page_bytes());
+    fn of(fixture: &Fixture) -> Self {
+        let (maps, page_bytes) = (fixture.maps(), support::exact::page_bytes());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
@@ -138,10 +138,10 @@ impl Watcher {
 }
 
 /// Whatever Alice says of her own line, as often as she may, the administrator's of 64 MiB holds for her.
-fn assert_holds(world: &World, what: &str) {
-    let mut caller = Caller::of(world, ALICE);
-    let mut hog = hog(world);
-    let watcher = Watcher::of(world);
+fn assert_holds(fixture: &Fixture, what: &str) {
+    let mut caller = Caller::of(fixture, ALICE);
+    let mut hog = hog(fixture);
+    let watcher = Watcher::of(fixture);
     let end = Instant::now() + span();
     let (mut times, mut living) = (0, 0);
     for which in (0..).take_while(|_| Instant::now() < end) {
@@ -162,7 +162,7 @@ fn assert_holds(world: &World, what: &str) {
             living = living.max(living_bytes(hog.pid()));
         }
         if !full || living > 4 * LINE {
-            hog = self::hog(world);
+            hog = self::hog(fixture);
         }
         times += 1;
     }
@@ -174,80 +174,80 @@ fn assert_holds(world: &World, what: &str) {
 
 #[test]
 fn setting_and_clearing_an_own_line_opens_nothing_and_ratchets_nothing() {
-    let world = world!("[limits]\nuid_max = 60999\n");
-    let _sleepers = sleepers(&world);
-    world.ok(&["limit", "set", "default", "64M"]);
-    assert_holds(&world, "under default");
-    world.limit(ALICE, "64M", &[]);
-    assert_holds(&world, "under a line by number");
+    let fixture = fixture!("[limits]\nuid_max = 60999\n");
+    let _sleepers = sleepers(&fixture);
+    fixture.ok(&["limit", "set", "default", "64M"]);
+    assert_holds(&fixture, "under default");
+    fixture.limit(ALICE, "64M", &[]);
+    assert_holds(&fixture, "under a line by number");
 }
 
 #[test]
 fn users_who_fill_the_table_of_accounts_keep_no_line_of_the_administrators_out() {
-    let mut world = world!("[limits]\nuid_max = 60999\n[maps]\nmax_accounts = 32\n");
-    world.limit(ROOTS[0], "64M", &[]);
+    let mut fixture = fixture!("[limits]\nuid_max = 60999\n[maps]\nmax_accounts = 32\n");
+    fixture.limit(ROOTS[0], "64M", &[]);
     for user in MANY {
-        assert_refused(draws(&world, user), ["NotPermitted", "no line is drawn for you"]);
+        assert_refused(draws(&fixture, user), ["NotPermitted", "no line is drawn for you"]);
     }
     let _here: Vec<Program> =
-        MANY.map(|user| Program::of(world.as_user(user, "/usr/bin/sleep").arg("100"))).collect();
+        MANY.map(|user| Program::of(fixture.as_user(user, "/usr/bin/sleep").arg("100"))).collect();
     wait_for("all of them run", || {
         MANY.into_iter().all(|user| !support::exact::processes_of(user).is_empty())
     });
-    world.ok(&["limit", "set", "default", "64M"]);
+    fixture.ok(&["limit", "set", "default", "64M"]);
     for user in MANY {
         // Where somebody else runs something here too, one of them comes too late.
-        if let Err(error) = draws(&world, user) {
+        if let Err(error) = draws(&fixture, user) {
             assert!(error.contains("all accounts are in use"), "{error}");
         }
     }
     // With the one for everybody.
-    assert_eq!((world.accounts().len(), hard(&world, MANY.start)), (33, Some(32)));
-    world.limit(ROOTS[1], "48M", &[]);
-    assert_eq!(hard(&world, ROOTS[1]), Some(48));
-    world.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    assert_eq!((fixture.accounts().len(), hard(&fixture, MANY.start)), (33, Some(32)));
+    fixture.limit(ROOTS[1], "48M", &[]);
+    assert_eq!(hard(&fixture, ROOTS[1]), Some(48));
+    fixture.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
     assert!(
-        world.log().contains("gave way to lines that the administrator drew by number"),
+        fixture.log().contains("gave way to lines that the administrator drew by number"),
         "{}",
-        world.log()
+        fixture.log()
     );
-    world.end_daemon(rustix::process::Signal::TERM);
-    world.launch();
-    assert_eq!([hard(&world, ROOTS[0]), hard(&world, ROOTS[1])], [Some(64), Some(48)]);
-    assert!(kernel_trigger(&world).starts_with("in force: "), "{}", kernel_trigger(&world));
+    fixture.end_daemon(rustix::process::Signal::TERM);
+    fixture.launch();
+    assert_eq!([hard(&fixture, ROOTS[0]), hard(&fixture, ROOTS[1])], [Some(64), Some(48)]);
+    assert!(kernel_trigger(&fixture).starts_with("in force: "), "{}", kernel_trigger(&fixture));
     // And one more, while all the others are there.
-    world.limit(ROOTS[2], "40M", &[]);
-    world.workload(ROOTS[2], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    fixture.limit(ROOTS[2], "40M", &[]);
+    fixture.workload(ROOTS[2], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
 }
 
 #[test]
 fn a_line_that_no_account_is_left_for_is_named_and_costs_no_other() {
-    let mut world = world!(
+    let mut fixture = fixture!(
         "[maps]\nmax_accounts = 2\n[limits.users]\n60436 = { hard = \"64M\" }\n60437 = { hard = \"48M\" }\n\
          60438 = { hard = \"40M\" }\n"
     );
     let told =
         "NOT in force for user:60438: all accounts are in use; raise maps.max_accounts and start again";
-    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), None]);
-    assert!(kernel_trigger(&world).starts_with("in force: ") && kernel_trigger(&world).ends_with(told));
+    assert_eq!(ROOTS.map(|user| hard(&fixture, user)), [Some(64), Some(48), None]);
+    assert!(kernel_trigger(&fixture).starts_with("in force: ") && kernel_trigger(&fixture).ends_with(told));
     assert!(
-        world.log().contains("no line is in force for user:60438: all accounts are in use"),
+        fixture.log().contains("no line is in force for user:60438: all accounts are in use"),
         "{}",
-        world.log()
+        fixture.log()
     );
-    world.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
-    let (code, _, stderr) = world.run(&["limit", "set", &ALICE.to_string(), "64M"]);
+    fixture.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
+    let (code, _, stderr) = fixture.run(&["limit", "set", &ALICE.to_string(), "64M"]);
     let refused =
         format!("no line can be drawn for user:{ALICE}: all accounts are in use; raise maps.max_accounts");
     assert!(code == 1 && stderr.contains(&refused), "{code} {stderr}");
-    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), None]);
+    assert_eq!(ROOTS.map(|user| hard(&fixture, user)), [Some(64), Some(48), None]);
     // With room for all nothing is left to say.
-    world.end_daemon(rustix::process::Signal::TERM);
-    let config = fs::read_to_string(world.path("plimsoll.toml")).unwrap();
-    fs::write(world.path("plimsoll.toml"), config.replace("max_accounts = 2", "max_accounts = 3")).unwrap();
-    world.launch();
-    assert_eq!(ROOTS.map(|user| hard(&world, user)), [Some(64), Some(48), Some(40)]);
-    assert!(!kernel_trigger(&world).contains("NOT"), "{}", kernel_trigger(&world));
+    fixture.end_daemon(rustix::process::Signal::TERM);
+    let config = fs::read_to_string(fixture.path("plimsoll.toml")).unwrap();
+    fs::write(fixture.path("plimsoll.toml"), config.replace("max_accounts = 2", "max_accounts = 3")).unwrap();
+    fixture.launch();
+    assert_eq!(ROOTS.map(|user| hard(&fixture, user)), [Some(64), Some(48), Some(40)]);
+    assert!(!kernel_trigger(&fixture).contains("NOT"), "{}", kernel_trigger(&fixture));
 }
 
 #[test]
@@ -257,23 +257,23 @@ fn all_the_subordinate_uids_of_a_user_have_one_users_share_and_no_line_each() {
             return support::skip("there is no /etc/subuid to put another over");
         }
         let _etc = etc(&[("subuid", &format!("{ALICE}:60410:20\n"))]);
-        let world = world!("[limits]\nuid_max = 60999\n");
-        world.ok(&["limit", "set", "default", "64M"]);
+        let fixture = fixture!("[limits]\nuid_max = 60999\n");
+        fixture.ok(&["limit", "set", "default", "64M"]);
         for user in [60_410, 60_429] {
-            assert_refused(draws(&world, user), ["NotPermitted", "is a subordinate uid of 60400's"]);
+            assert_refused(draws(&fixture, user), ["NotPermitted", "is a subordinate uid of 60400's"]);
         }
-        draws(&world, 60_430).unwrap();
+        draws(&fixture, 60_430).unwrap();
         // Until the connections before are known to have ended, their seats are taken.
         let callers = until("there are eight seats", support::SOON, || {
-            let mut callers: Vec<Caller> = (60_410..60_418).map(|user| Caller::of(&world, user)).collect();
+            let mut callers: Vec<Caller> = (60_410..60_418).map(|user| Caller::of(&fixture, user)).collect();
             callers.iter_mut().for_each(|caller| caller.begin("Status", &json!({})));
             callers.iter_mut().all(|caller| caller.answer().is_ok()).then_some(callers)
         });
         for user in [60_418, ALICE] {
-            let told = Caller::of(&world, user).answer();
+            let told = Caller::of(&fixture, user).answer();
             assert_refused(told, ["Unavailable", "too many connections"]);
         }
-        Caller::of(&world, 60_430).call("Status", &json!({})).unwrap();
+        Caller::of(&fixture, 60_430).call("Status", &json!({})).unwrap();
         drop(callers);
     });
 }

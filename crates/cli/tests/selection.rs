@@ -138,22 +138,22 @@ fn assert_same(swept: &TaskFacts, shown: &Process) {
 
 #[test]
 fn a_sweep_shows_exactly_the_processes_that_proc_shows() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER, OTHER]);
-    let plain = puppets.make(1, &format!("start {USER}"));
-    let other = puppets.make(2, &format!("start {OTHER}"));
-    let sharing = puppets.make(2, "clone 3");
-    let headless = puppets.make(4, &format!("start {USER}"));
-    puppets.tell(4, "thread 5");
-    puppets.tell(5, "touch 1024");
-    puppets.tell(4, "leave");
-    let stopped = puppets.make(6, &format!("start {USER}"));
+    let mut scripted = fixture.scripted(&[USER, OTHER]);
+    let plain = scripted.make(1, &format!("start {USER}"));
+    let other = scripted.make(2, &format!("start {OTHER}"));
+    let sharing = scripted.make(2, "clone 3");
+    let headless = scripted.make(4, &format!("start {USER}"));
+    scripted.tell(4, "thread 5");
+    scripted.tell(5, "touch 1024");
+    scripted.tell(4, "leave");
+    let stopped = scripted.make(6, &format!("start {USER}"));
     PidFd::open(Pid(stopped)).unwrap();
     rustix::process::kill_process(raw(stopped), Signal::STOP).unwrap();
     let zombie = Zombie::new();
     let number = fewer(2000);
-    let crowd = world.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]).filled();
+    let crowd = fixture.workload(USER, "crowd", &[&format!("--children={number}"), "--kibibytes=4"]).filled();
     fs::write(format!("/proc/{plain}/oom_score_adj"), "345").unwrap();
     let is_stopped = |selection: &mut Selection| selection.facts(stopped).stopped.then_some(());
     until("it stops", SOON, || is_stopped(&mut selection));
@@ -212,9 +212,9 @@ libc.clone(ctypes.cast(libc.sleep, ctypes.c_void_p), ctypes.c_void_p(top), 0x100
 
 #[test]
 fn a_vfork_child_is_told_from_a_process_of_its_own_and_its_parent_can_be_killed() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut parent = world.python(USER, VFORK);
+    let mut parent = fixture.python(USER, VFORK);
     parent.stage("vfork");
     let child = until("the child runs", SOON, || {
         selection.sweep().into_values().find(|facts| facts.parent == Pid(parent.pid()) && facts.vfork_child)
@@ -230,19 +230,19 @@ fn a_vfork_child_is_told_from_a_process_of_its_own_and_its_parent_can_be_killed(
 
 #[test]
 fn counts_of_a_sweep_are_off_by_no_more_than_they_say() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER]);
+    let mut scripted = fixture.scripted(&[USER]);
     let mut pids = Vec::new();
     for slot in 1..8 {
-        pids.push(puppets.make(slot, &format!("start {USER}")));
-        puppets.tell(slot, &format!("touch {}", slot * slot * 256 + 4));
+        pids.push(scripted.make(slot, &format!("start {USER}")));
+        scripted.tell(slot, &format!("touch {}", slot * slot * 256 + 4));
     }
-    puppets.tell(7, "thread 8");
-    puppets.tell(7, "thread 9");
+    scripted.tell(7, "thread 8");
+    scripted.tell(7, "thread 9");
     for step in ["touch 700", "free", "touch 100"] {
-        puppets.tell(8, step);
-        puppets.tell(9, "touch 44");
+        scripted.tell(8, step);
+        scripted.tell(9, "touch 44");
         let swept = selection.sweep();
         for pid in &pids {
             let (facts, counted) = (&swept[pid], exact::process_pages(*pid).unwrap());
@@ -278,9 +278,9 @@ fn rollup_pages(pid: u32, field: &str) -> u64 {
 
 #[test]
 fn exact_counts_are_those_of_the_page_tables_whichever_cpus_touched_the_pages() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut toucher = world.python(USER, EVERY_CPU);
+    let mut toucher = fixture.python(USER, EVERY_CPU);
     let pid = toucher.pid();
     loop {
         let stage = toucher.line();
@@ -300,21 +300,21 @@ fn exact_counts_are_those_of_the_page_tables_whichever_cpus_touched_the_pages() 
 
 #[test]
 fn exact_counts_of_threads_without_their_leader_are_those_of_the_page_tables() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER]);
-    let pid = puppets.make(1, &format!("start {USER}"));
+    let mut scripted = fixture.scripted(&[USER]);
+    let pid = scripted.make(1, &format!("start {USER}"));
     for thread in 2..7 {
-        puppets.tell(1, &format!("thread {thread}"));
-        puppets.tell(thread, &format!("touch {}", thread * 100));
+        scripted.tell(1, &format!("thread {thread}"));
+        scripted.tell(thread, &format!("touch {}", thread * 100));
     }
     // The file of a process whose leader has exited is empty; that of its last thread is not.
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let numbers = threads.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<u32>().unwrap());
     let last = numbers.max().unwrap();
     for leaves in [1, 3, 2] {
-        puppets.tell(leaves, "leave");
-        puppets.tell(6, "touch 52");
+        scripted.tell(leaves, "leave");
+        scripted.tell(6, "touch 52");
         let facts = until("it has left", SOON, || {
             let facts = selection.exactly(pid);
             (facts.leader_exited && facts.mm_users < 6).then_some(facts)
@@ -326,10 +326,10 @@ fn exact_counts_of_threads_without_their_leader_are_those_of_the_page_tables() {
 
 #[test]
 fn who_has_gone_and_whose_number_is_anothers_is_told() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER]);
-    let pid = puppets.make(1, &format!("start {USER}"));
+    let mut scripted = fixture.scripted(&[USER]);
+    let pid = scripted.make(1, &format!("start {USER}"));
     let swept = selection.facts(pid);
     assert!(matches!(selection.measure(pid, swept.start_ns), Measured::Known(_)));
     // As /proc tells it.
@@ -337,7 +337,7 @@ fn who_has_gone_and_whose_number_is_anothers_is_told() {
     assert!(matches!(selection.measure(pid, tick), Measured::Known(_)));
     assert_eq!(selection.measure(pid, tick - 1), Measured::Another);
     assert_eq!(selection.measure(pid, tick + tick_ns()), Measured::Another);
-    let thread = puppets.tell(1, "thread 2");
+    let thread = scripted.tell(1, "thread 2");
     assert_eq!(thread, u64::from(pid));
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let number: u32 = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
@@ -345,7 +345,7 @@ fn who_has_gone_and_whose_number_is_anothers_is_told() {
             assert_eq!(selection.measure(number, swept.start_ns), Measured::Gone, "a thread is no process");
         }
     }
-    puppets.tell(1, "exit");
+    scripted.tell(1, "exit");
     let gone =
         |selection: &mut Selection| (selection.measure(pid, swept.start_ns) == Measured::Gone).then_some(());
     until("it is gone", SOON, || gone(&mut selection));
@@ -358,16 +358,16 @@ fn who_has_gone_and_whose_number_is_anothers_is_told() {
 
 #[test]
 fn a_call_of_exec_shows_as_another_program_of_the_same_process() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER]);
-    let pid = puppets.make(1, &format!("start {USER}"));
+    let mut scripted = fixture.scripted(&[USER]);
+    let pid = scripted.make(1, &format!("start {USER}"));
     let before = selection.facts(pid);
-    puppets.tell(1, "touch 512");
-    let child = puppets.make(1, "fork 2");
+    scripted.tell(1, "touch 512");
+    let child = scripted.make(1, "fork 2");
     assert_eq!((selection.facts(pid).execs, selection.facts(pid).mm), (before.execs, before.mm));
     assert_eq!(selection.facts(child).execs, before.execs, "a child counts on from its parent");
-    puppets.tell(1, "exec");
+    scripted.tell(1, "exec");
     let after = selection.facts(pid);
     assert_eq!((after.start_ns, after.execs), (before.start_ns, before.execs.wrapping_add(1)));
     assert_eq!((selection.exactly(pid).execs, selection.facts(child).execs), (after.execs, before.execs));
@@ -375,23 +375,23 @@ fn a_call_of_exec_shows_as_another_program_of_the_same_process() {
 
 #[test]
 fn a_watch_notes_who_passes_the_floor_and_nobody_else_and_nothing_once_it_is_over() {
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
-    let mut puppets = world.puppets(&[USER]);
-    let small = puppets.make(1, &format!("start {USER}"));
-    let large = puppets.make(2, &format!("start {USER}"));
-    let later = puppets.make(3, &format!("start {USER}"));
+    let mut scripted = fixture.scripted(&[USER]);
+    let small = scripted.make(1, &format!("start {USER}"));
+    let large = scripted.make(2, &format!("start {USER}"));
+    let later = scripted.make(3, &format!("start {USER}"));
     let floor = Pages(exact::pages_of_kib(16 << 10));
     let mut pids = vec![small, large, later];
-    puppets.tell(2, "touch 32768");
+    scripted.tell(2, "touch 32768");
     assert!(selection.grown(&pids).0.is_empty() && !selection.selector.is_watching());
 
     selection.selector.watch(floor).unwrap();
-    puppets.tell(1, "touch 2048");
-    puppets.tell(3, "touch 8192");
+    scripted.tell(1, "touch 2048");
+    scripted.tell(3, "touch 8192");
     assert_eq!(selection.grown(&pids), (Vec::new(), 0), "all that changed are below the floor");
-    puppets.tell(2, "touch 512");
-    puppets.tell(3, "touch 16384");
+    scripted.tell(2, "touch 512");
+    scripted.tell(3, "touch 16384");
     let (mut noted, lost) = selection.grown(&pids);
     noted.sort_by_key(|one| pids.iter().position(|pid| *pid == one.id.pid.0));
     let swept = selection.sweep();
@@ -403,26 +403,26 @@ fn a_watch_notes_who_passes_the_floor_and_nobody_else_and_nothing_once_it_is_ove
     assert!(selection.grown(&pids).0.is_empty(), "told once, and they have not changed since");
 
     // A forked child begins with its parent's pages, and is noted as itself; exec begins anew.
-    let child = puppets.make(3, "fork 4");
+    let child = scripted.make(3, "fork 4");
     pids.push(child);
-    puppets.tell(4, "touch 512");
+    scripted.tell(4, "touch 512");
     let (noted, _) = selection.grown(&pids);
     assert!(noted.iter().any(|one| one.id.pid == Pid(child)), "{noted:?}");
     let begun = selection.facts(child).mm;
-    puppets.tell(4, "exec");
-    puppets.tell(4, "touch 512");
+    scripted.tell(4, "exec");
+    scripted.tell(4, "touch 512");
     let (noted, _) = selection.grown(&[child]);
     assert!(noted.iter().all(|one| one.mm == begun), "{noted:?}: what it has since is small");
 
     selection.selector.unwatch().unwrap();
     selection.grown(&pids);
-    puppets.tell(2, "touch 512");
-    puppets.tell(3, "touch 512");
+    scripted.tell(2, "touch 512");
+    scripted.tell(3, "touch 512");
     assert!(selection.grown(&pids).0.is_empty() && !selection.selector.is_watching());
     // And again, with a lower floor.
     selection.selector.watch(floor).unwrap();
     selection.selector.watch(Pages(floor.0 / 8)).unwrap();
-    puppets.tell(1, "touch 512");
+    scripted.tell(1, "touch 512");
     assert_eq!(selection.grown(&[small]).0.len(), 1);
 }
 
@@ -432,13 +432,13 @@ fn notes_that_find_no_room_are_counted() {
     if cpus > 32 {
         return support::skip("so many CPUs would need gigabytes for it");
     }
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
     selection.selector.watch(Pages(1)).unwrap();
     // As many pages as show in the shared count whichever of two CPUs touches them.
     let kibibytes = (2 * (2 * cpus).max(32) + 16) * exact::page_bytes() / 1024;
     let _crowd =
-        world.workload(USER, "crowd", &["--children=1200", &format!("--kibibytes={kibibytes}")]).filled();
+        fixture.workload(USER, "crowd", &["--children=1200", &format!("--kibibytes={kibibytes}")]).filled();
     let mut noted = 0_u64;
     let counts = selection.selector.grown(|_| noted += 1).unwrap();
     assert!(counts.visited == noted && noted <= 1024 && noted > 900 && counts.lost > 0, "{counts:?}");
@@ -448,7 +448,7 @@ fn notes_that_find_no_room_are_counted() {
 
 #[test]
 fn pins_of_another_build_are_replaced_and_nothing_is_left_in_the_end() {
-    let _world = world!();
+    let _world = fixture!();
     let mut selection = Selection::new();
     let folder = selection.root.join("select");
     let names = || -> Vec<String> {
@@ -480,20 +480,20 @@ fn pins_of_another_build_are_replaced_and_nothing_is_left_in_the_end() {
 #[test]
 fn a_process_that_writes_a_core_dump_is_dying() {
     let Some(_) = guest::disk() else { return };
-    let world = world!();
+    let fixture = fixture!();
     let mut selection = Selection::new();
     let pattern = Path::new("/proc/sys/kernel/core_pattern");
     let before = fs::read_to_string(pattern).unwrap();
     fs::write(pattern, "|/bin/sleep 30").unwrap();
-    let puppet = world.python(USER, "kept = b'x' * (8 << 20)\nsay('ready')\nhear()\n").ready();
-    assert!(!selection.facts(puppet.pid()).dying);
-    puppet.signal(Signal::QUIT);
+    let scripted = fixture.python(USER, "kept = b'x' * (8 << 20)\nsay('ready')\nhear()\n").ready();
+    assert!(!selection.facts(scripted.pid()).dying);
+    scripted.signal(Signal::QUIT);
     let facts = until("it dumps core", SOON, || {
-        selection.sweep().remove(&puppet.pid()).filter(|facts| facts.dying && facts.dumping)
+        selection.sweep().remove(&scripted.pid()).filter(|facts| facts.dying && facts.dumping)
     });
     fs::write(pattern, before).unwrap();
     assert!(facts.anonymous >= Pages(exact::pages_of_kib(8 << 10) / 2), "{facts:?}");
-    end(puppet);
+    end(scripted);
 }
 
 fn end(mut program: Program) {

@@ -16,7 +16,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use support::{SOON, World, exact, program::Program, slowness, until, wait_for};
+use support::{Fixture, SOON, exact, program::Program, slowness, until, wait_for};
 
 /// Users of no other suite.
 const ALICE: u32 = 60_170;
@@ -76,10 +76,10 @@ struct Stuck {
 
 impl Stuck {
     /// `None` where no such file system can be mounted, which is said.
-    fn mount(world: &World) -> Option<Self> {
-        let folder = world.path("stuck").display().to_string();
+    fn mount(fixture: &Fixture) -> Option<Self> {
+        let folder = fixture.path("stuck").display().to_string();
         fs::create_dir(&folder).unwrap();
-        let mut server = world.root_python(&format!("FOLDER = {folder:?}\n{SERVER}"));
+        let mut server = fixture.root_python(&format!("FOLDER = {folder:?}\n{SERVER}"));
         let said = server.line();
         if said != "mounted" {
             support::skip(format_args!("no FUSE file system can be mounted here: {said}"));
@@ -89,13 +89,13 @@ impl Stuck {
     }
 
     /// A script of a user's that has `stick` and `fill`.
-    fn python(&self, world: &World, user: u32, script: &str) -> Program {
-        world.python(user, &format!("FOLDER = {:?}\n{STICK}{script}", self.folder))
+    fn python(&self, fixture: &Fixture, user: u32, script: &str) -> Program {
+        fixture.python(user, &format!("FOLDER = {:?}\n{STICK}{script}", self.folder))
     }
 
     /// A script whose process gets stuck after it has said its number: that.
-    fn stick(&mut self, world: &World, user: u32, script: &str) -> u32 {
-        let mut program = self.python(world, user, script);
+    fn stick(&mut self, fixture: &Fixture, user: u32, script: &str) -> u32 {
+        let mut program = self.python(fixture, user, script);
         let pid = program.stage("sticks").parse().unwrap();
         self.waiting.push(program);
         assert_eq!(self.server.line(), "stuck");
@@ -122,17 +122,17 @@ const HOG: &str =
 
 #[test]
 fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_line() {
-    let world = world!();
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
-    world.limit(ALICE, "64M", &[]);
-    world.limit(BOB, "64M", &[]);
-    let sticks = stuck.stick(&world, ALICE, "held = fill(36)\nsay('sticks', os.getpid())\nstick()\n");
+    let fixture = fixture!();
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
+    fixture.limit(ALICE, "64M", &[]);
+    fixture.limit(BOB, "64M", &[]);
+    let sticks = stuck.stick(&fixture, ALICE, "held = fill(36)\nsay('sticks', os.getpid())\nstick()\n");
     // Who is stuck is the largest, and is written about while nothing can be read of it.
-    let mut hers = stuck.python(&world, ALICE, "say('starts')\nmore = fill(64)\n");
+    let mut hers = stuck.python(&fixture, ALICE, "say('starts')\nmore = fill(64)\n");
     hers.stage("starts");
-    let mut his = stuck.python(&world, BOB, HOG);
+    let mut his = stuck.python(&fixture, BOB, HOG);
     let pid: u32 = his.stage("near").parse().unwrap();
-    until("he is near", SOON, || (world.account(BOB)?["near"] == true).then_some(()));
+    until("he is near", SOON, || (fixture.account(BOB)?["near"] == true).then_some(()));
     // A name is read within moments of somebody's being near, or after a stuck one of another's was waited for.
     std::thread::sleep(Duration::from_secs(2));
     his.tell("go on");
@@ -140,7 +140,7 @@ fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_li
     let by_both = |all: &Vec<Value>| {
         [ALICE, BOB].iter().all(|user| all.iter().any(|one| one["account"] == *format!("user:{user}")))
     };
-    let incidents = until("incidents of both", SOON, || Some(world.history()).filter(by_both));
+    let incidents = until("incidents of both", SOON, || Some(fixture.history()).filter(by_both));
     let of = |user: u32| {
         let account = format!("user:{user}");
         incidents
@@ -157,21 +157,21 @@ fn a_process_that_is_stuck_costs_nobody_an_incident_and_nobody_else_a_command_li
 
 #[test]
 fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
-    let world = world!();
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
-    world.limit(ALICE, "100M", &["--soft", "30M"]);
-    world.limit(BOB, "100M", &[]);
+    let fixture = fixture!();
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
+    fixture.limit(ALICE, "100M", &["--soft", "30M"]);
+    fixture.limit(BOB, "100M", &[]);
     let forks = "held = fill(40)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
-    let child = stuck.stick(&world, ALICE, forks);
+    let child = stuck.stick(&fixture, ALICE, forks);
     // Long enough for two surveys.
     std::thread::sleep(Duration::from_millis(1200));
-    let mut puppets = world.puppets(&[BOB]);
-    let parent = puppets.make(1, &format!("start {BOB}"));
-    puppets.tell(1, "touch 61440");
-    let forked = puppets.make(1, "fork 2");
-    let wrote = puppets.attempt(2, "write");
+    let mut scripted = fixture.scripted(&[BOB]);
+    let parent = scripted.make(1, &format!("start {BOB}"));
+    scripted.tell(1, "touch 61440");
+    let forked = scripted.make(1, "fork 2");
+    let wrote = scripted.attempt(2, "write");
     assert!(wrote.is_ok() || wrote == Err("gone".to_owned()), "{wrote:?}");
-    let incident = world.incidents(1).remove(0);
+    let incident = fixture.incidents(1).remove(0);
     let victim = incident["victims"][0]["pid"].as_u64().unwrap();
     assert!([parent, forked].map(u64::from).contains(&victim), "{incident}");
     assert!(Path::new(&format!("/proc/{child}")).exists());
@@ -179,10 +179,10 @@ fn a_process_that_is_stuck_keeps_nobody_elses_copies_from_being_charged() {
 
 #[test]
 fn processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found() {
-    let world = world!();
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
+    let fixture = fixture!();
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
     // So far from it nobody counts copies as they are made.
-    world.limit(ALICE, "1G", &[]);
+    fixture.limit(ALICE, "1G", &[]);
     let forks = "held = fill(20)\nchild = os.fork()\nif child == 0: stick()\nsay('sticks', child); hear()\n";
     let family = |copies: bool| {
         let write = if copies { "for at in range(0, 40 << 20, 4096): held[at] = 2" } else { "pass" };
@@ -193,14 +193,14 @@ fn processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found() 
     // In no order of their addresses.
     let mut families = Vec::new();
     for copies in [true, false, true, false] {
-        families.push(stuck.python(&world, ALICE, &family(copies)));
-        stuck.stick(&world, ALICE, forks);
+        families.push(stuck.python(&fixture, ALICE, &family(copies)));
+        stuck.stick(&fixture, ALICE, forks);
     }
     families.iter_mut().for_each(|one| assert_eq!(one.line(), "is there"));
-    let mebibytes = || (world.usage_pages(ALICE) * exact::page_bytes()) >> 20;
+    let mebibytes = || (fixture.usage_pages(ALICE) * exact::page_bytes()) >> 20;
     let before = mebibytes();
     let since = Instant::now();
-    world.limit(ALICE, "1G", &["--soft", "100M"]);
+    fixture.limit(ALICE, "1G", &["--soft", "100M"]);
     // And no others are: of what those share that are stuck (20 MiB and the interpreter) half may be copies.
     let most = before + 2 * 40 + 4 * 14;
     while since.elapsed() < Duration::from_secs(4) * slowness() {
@@ -210,7 +210,7 @@ fn processes_that_are_stuck_keep_no_copies_of_their_own_user_from_being_found() 
     }
     let found = mebibytes();
     assert!(found >= before + 2 * 40, "{found} of {before}");
-    assert_eq!(world.history(), Vec::<Value>::new());
+    assert_eq!(fixture.history(), Vec::<Value>::new());
 }
 
 /// The v1 freezer: what is in it does not run when it is killed, so that nobody but the reaper frees its memory.
@@ -257,34 +257,34 @@ const MORE_THAN_THREADS: usize = 5;
 const LARGE: &str = "held = fill(130)\nsay('sticks', os.getpid())\nstick()\n";
 
 /// The daemon's threads that are called so.
-fn threads(world: &World, name: &str) -> usize {
-    let tasks = fs::read_dir(format!("/proc/{}/task", world.daemon_pid())).unwrap();
+fn threads(fixture: &Fixture, name: &str) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", fixture.daemon_pid())).unwrap();
     let named = |path: PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
     tasks.flatten().filter(|task| named(task.path())).count()
 }
 
 /// What the journal says of a victim's end.
 #[track_caller]
-fn told(world: &World, pid: u32) -> String {
+fn told(fixture: &Fixture, pid: u32) -> String {
     until("the journal tells of the victim", SOON, || {
-        world.log().lines().find(|line| line.contains(&format!("process {pid}: "))).map(str::to_owned)
+        fixture.log().lines().find(|line| line.contains(&format!("process {pid}: "))).map(str::to_owned)
     })
 }
 
 /// A victim of Bob's that does not run when it is killed, where it can be kept from that: how long its memory took to be
 /// free, and what the journal says.
-fn reap_his(world: &World, stuck: &Stuck) -> (Duration, String) {
+fn reap_his(fixture: &Fixture, stuck: &Stuck) -> (Duration, String) {
     // Nice, so that the journal has something to tell in any case.
     let script = "os.nice(19)\nheld = fill(100)\nsay('holds', os.getpid()); hear()\n";
-    let mut his = stuck.python(world, BOB, script);
+    let mut his = stuck.python(fixture, BOB, script);
     let pid: u32 = his.stage("holds").parse().unwrap();
     let _frozen = Freezer::freeze(pid);
-    let mut smaller = stuck.python(world, BOB, "say('starts')\nmore = fill(60)\nsay('done'); hear()\n");
+    let mut smaller = stuck.python(fixture, BOB, "say('starts')\nmore = fill(60)\nsay('done'); hear()\n");
     smaller.stage("starts");
     his.killed();
-    let told = told(world, pid);
+    let told = told(fixture, pid);
     let freed = until("what came back of his", SOON, || {
-        let mut all = world.history();
+        let mut all = fixture.history();
         all.retain(|one| one["victims"][0]["pid"] == pid && one["freed_bytes"].as_u64() > Some(100 << 20));
         all.first()?["signal_to_freed_ns"].as_u64()
     });
@@ -293,71 +293,72 @@ fn reap_his(world: &World, stuck: &Stuck) -> (Duration, String) {
 
 #[test]
 fn victims_that_are_stuck_keep_nobody_elses_memory_from_being_reaped() {
-    let mut world = world!();
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
-    world.limit(ALICE, "1G", &[]);
-    world.limit(BOB, "128M", &[]);
-    let (alone, _) = reap_his(&world, &stuck);
-    let before = threads(&world, "reaper");
-    let hers: Vec<u32> = (0..MORE_THAN_THREADS).map(|_| stuck.stick(&world, ALICE, LARGE)).collect();
-    world.limit(ALICE, "16M", &["--now"]);
+    let mut fixture = fixture!();
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
+    fixture.limit(ALICE, "1G", &[]);
+    fixture.limit(BOB, "128M", &[]);
+    let (alone, _) = reap_his(&fixture, &stuck);
+    let before = threads(&fixture, "reaper");
+    let hers: Vec<u32> = (0..MORE_THAN_THREADS).map(|_| stuck.stick(&fixture, ALICE, LARGE)).collect();
+    fixture.limit(ALICE, "16M", &["--now"]);
     wait_for("all of hers were killed", || {
         hers.iter().all(|pid| exact::status(*pid).unwrap().kill_is_pending())
     });
-    let (beside, line) = reap_his(&world, &stuck);
+    let (beside, line) = reap_his(&fixture, &stuck);
     println!("his victim: {alone:?} alone, {beside:?} beside {MORE_THAN_THREADS} of hers: {line}");
     assert!(line.contains("was nice to others") && !line.contains("holds its address space"), "{line}");
     assert!(beside < alone + Duration::from_secs(1) * slowness(), "{alone:?} alone, {beside:?} beside hers");
     // Hers are told of as well, each at its deadline.
     for pid in hers {
-        let line = told(&world, pid);
+        let line = told(&fixture, pid);
         assert!(
             line.contains("its user holds its address space") && line.contains("did not come back"),
             "{line}"
         );
     }
-    let during = threads(&world, "reaper");
+    let during = threads(&fixture, "reaper");
     // Her share of two, and those that were with others of hers at the same time.
     assert!(during > before && during <= 2 * before + 2, "{before} threads before, {during} now");
     let stops = Instant::now();
-    world.end_daemon(Signal::TERM);
+    fixture.end_daemon(Signal::TERM);
     let stopped = stops.elapsed();
     assert!(stopped < Duration::from_secs(4) * slowness(), "{stopped:?}");
-    assert!(!world.log().contains("did not end well"), "{}", world.log());
+    assert!(!fixture.log().contains("did not end well"), "{}", fixture.log());
 }
 
 #[test]
 fn a_reaper_thread_that_was_left_to_a_victim_ends_when_that_lets_go() {
-    let world = world!();
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
-    world.limit(ALICE, "1G", &[]);
-    let before = threads(&world, "reaper");
-    let hers = stuck.stick(&world, ALICE, LARGE);
-    world.limit(ALICE, "16M", &["--now"]);
-    wait_for("one is left to it", || threads(&world, "reaper") > before);
-    told(&world, hers);
+    let fixture = fixture!();
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
+    fixture.limit(ALICE, "1G", &[]);
+    let before = threads(&fixture, "reaper");
+    let hers = stuck.stick(&fixture, ALICE, LARGE);
+    fixture.limit(ALICE, "16M", &["--now"]);
+    wait_for("one is left to it", || threads(&fixture, "reaper") > before);
+    told(&fixture, hers);
     stuck.server.stop();
-    wait_for("it has ended", || threads(&world, "reaper") == before);
+    wait_for("it has ended", || threads(&fixture, "reaper") == before);
     let is_gone = || exact::state(hers).is_none_or(|state| state == ProcessState::Zombie);
     wait_for("her victim is gone", is_gone);
     // The next one's memory is freed as ever.
     let mut next =
-        stuck.python(&world, ALICE, "os.nice(19)\nsay('is', os.getpid()); hear()\nmore = fill(64)\n");
+        stuck.python(&fixture, ALICE, "os.nice(19)\nsay('is', os.getpid()); hear()\nmore = fill(64)\n");
     let pid: u32 = next.stage("is").parse().unwrap();
     next.tell("go on");
     next.killed();
-    let line = told(&world, pid);
+    let line = told(&fixture, pid);
     assert!(line.contains("was nice to others") && !line.contains("holds its address space"), "{line}");
 }
 
 /// Each that is stuck is a victim of the next, and none of them gives anything back.
 #[test]
 fn stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line() {
-    let world = world!("[limits]\nkill_deadline_ms = 60000\n");
-    let Some(mut stuck) = Stuck::mount(&world) else { return };
-    world.limit(ALICE, "64M", &[]);
+    let fixture = fixture!("[limits]\nkill_deadline_ms = 60000\n");
+    let Some(mut stuck) = Stuck::mount(&fixture) else { return };
+    fixture.limit(ALICE, "64M", &[]);
     for n in 0..6 {
-        let mut next = stuck.python(&world, ALICE, "held = fill(56)\nsay('sticks', os.getpid())\nstick()\n");
+        let mut next =
+            stuck.python(&fixture, ALICE, "held = fill(56)\nsay('sticks', os.getpid())\nstick()\n");
         let sticks = until("it is stuck, or was killed", SOON, || {
             next.try_line().map(|_| true).or_else(|| (!next.runs()).then_some(false))
         });
@@ -368,10 +369,10 @@ fn stuck_victims_make_no_more_room_where_their_user_redraws_the_own_line() {
         assert_eq!(stuck.server.line(), "stuck");
         let line = if n % 2 == 0 { "63M" } else { "64M" };
         let more: &[&str] = if n % 3 == 1 { &["--now"] } else { &[] };
-        let told = world.run_as(ALICE, &[&["limit", "set", "60170", line][..], more].concat());
-        println!("{n}: {} of {told:?}", world.usage_pages(ALICE));
+        let told = fixture.run_as(ALICE, &[&["limit", "set", "60170", line][..], more].concat());
+        println!("{n}: {} of {told:?}", fixture.usage_pages(ALICE));
     }
-    let peak = world.facts(ALICE).peak;
+    let peak = fixture.facts(ALICE).peak;
     let most = exact::pages_of_kib(132 << 10);
     assert!(peak.0 <= most, "{peak:?} pages were held at once, of two lines");
 }

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use support::{World, program::Program};
+use support::{Fixture, program::Program};
 
 /// Who allocates.
 const USER: u32 = 60_300;
@@ -45,17 +45,17 @@ fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tmalloc").join(path)
 }
 
-fn script(world: &World, user: u32, script: &str) -> Program {
-    let library = world.path("libtmalloc.so");
+fn script(fixture: &Fixture, user: u32, script: &str) -> Program {
+    let library = fixture.path("libtmalloc.so");
     if !library.exists() {
         fs::copy(built("libtmalloc.so"), &library).unwrap();
     }
-    world.python(user, &format!("LIBRARY = {library:?}\n{LIBRARY}{script}"))
+    fixture.python(user, &format!("LIBRARY = {library:?}\n{LIBRARY}{script}"))
 }
 
 /// The example in C, which takes pieces until it is told no.
-fn compile_pieces(world: &World) -> PathBuf {
-    let program = world.path("pieces");
+fn compile_pieces(fixture: &Fixture) -> PathBuf {
+    let program = fixture.path("pieces");
     let status = Command::new("cc")
         .args(["-O2", "-I"])
         .arg(source("include"))
@@ -72,13 +72,13 @@ fn compile_pieces(world: &World) -> PathBuf {
 /// The run that the idea was shown by: processes that each want a gigabyte under a line of 16 MiB.
 #[test]
 fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well() {
-    let world = world!();
-    let program = compile_pieces(&world);
+    let fixture = fixture!();
+    let program = compile_pieces(&fixture);
     for processes in [1, 4, 8] {
-        world.limit(USER, "16M", &["--action", "kill"]);
+        fixture.limit(USER, "16M", &["--action", "kill"]);
         let mut running: Vec<Program> = (0..processes)
             .map(|_| {
-                Program::of(world.as_user(USER, program.to_str().unwrap()).args(["1000000000", "45056"]))
+                Program::of(fixture.as_user(USER, program.to_str().unwrap()).args(["1000000000", "45056"]))
             })
             .collect();
         for one in &mut running {
@@ -87,24 +87,24 @@ fn whoever_asks_for_a_gigabyte_under_sixteen_mebibytes_is_told_no_and_ends_well(
             println!("{processes} processes: {told}");
         }
         running.iter_mut().for_each(|one| assert!(one.end().success()));
-        let AccountFacts { peak, hard, .. } = world.facts(USER);
+        let AccountFacts { peak, hard, .. } = fixture.facts(USER);
         println!("{processes} processes: the most that was used: {peak} of {hard} pages");
         assert!(peak <= hard, "{peak} pages of {hard}");
-        world.assert_nothing_reserved(USER);
-        world.assert_nobody_killed();
+        fixture.assert_nothing_reserved(USER);
+        fixture.assert_nobody_killed();
     }
 }
 
 #[test]
 fn what_lies_idle_in_one_program_is_had_by_another() {
-    let world = world!();
-    world.limit(USER, "128M", &["--action", "kill"]);
+    let fixture = fixture!();
+    fixture.limit(USER, "128M", &["--action", "kill"]);
     let idle = "blocks = [take(20000) for _ in range(3000)]\nkept = blocks.pop()\ngive(blocks)\nsay(None in blocks)\nhear()\n\
                 say(take(MIB) is not None)\nhear()\n";
-    let mut idle = script(&world, USER, idle);
+    let mut idle = script(&fixture, USER, idle);
     assert_eq!(idle.line(), "False");
     let mut asker = script(
-        &world,
+        &fixture,
         USER,
         "p = take(80 * MIB)\nsay(p is not None)\nhear()\ngive([p])\nsay('freed')\nhear()\n",
     );
@@ -113,49 +113,49 @@ fn what_lies_idle_in_one_program_is_had_by_another() {
     assert_eq!(asker.line(), "freed");
     idle.tell("");
     assert_eq!(idle.line(), "True");
-    world.assert_nothing_reserved(USER);
-    world.assert_nobody_killed();
+    fixture.assert_nothing_reserved(USER);
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn a_program_lives_on_through_a_daemon_that_is_killed() {
-    let mut world = world!();
-    world.limit(USER, "96M", &["--action", "kill"]);
+    let mut fixture = fixture!();
+    fixture.limit(USER, "96M", &["--action", "kill"]);
     let lives = "first = [take(50000) for _ in range(200)]\nsay(None in first)\nhear()\nsay(take(10 * MIB))\nhear()\n\
                  p = lib.tmalloc_wait(10 * MIB, 20000)\nsay(p is not None)\nhear()\ngive(first + [p])\n\
                  say(len(take_all(MIB)) > 30)\nhear()\n";
-    let mut program = script(&world, USER, lives);
+    let mut program = script(&fixture, USER, lives);
     assert_eq!(program.line(), "False");
-    world.end_daemon(Signal::KILL);
+    fixture.end_daemon(Signal::KILL);
     program.tell("");
     assert_eq!(program.line(), "None");
-    world.launch();
+    fixture.launch();
     program.tell("");
     assert_eq!(program.line(), "True");
     program.tell("");
     assert_eq!(program.line(), "True");
-    let AccountFacts { peak, hard, .. } = world.facts(USER);
+    let AccountFacts { peak, hard, .. } = fixture.facts(USER);
     assert!(peak <= hard, "{peak} pages of {hard}");
     program.tell("");
-    world.assert_nothing_reserved(USER);
-    world.assert_nobody_killed();
+    fixture.assert_nothing_reserved(USER);
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn who_waits_is_served_when_another_frees() {
-    let world = world!();
-    world.limit(USER, "96M", &["--action", "kill"]);
+    let fixture = fixture!();
+    fixture.limit(USER, "96M", &["--action", "kill"]);
     let mut holder = script(
-        &world,
+        &fixture,
         USER,
         "got = [take(MIB) for _ in range(50)]\nsay(None in got)\nhear()\ngive(got)\nhear()\n",
     );
     assert_eq!(holder.line(), "False");
     let waits = "say(lib.tmalloc_wait(40 * MIB, 100))\nsay('waits')\nsay(lib.tmalloc_wait(40 * MIB, -1) is not None)\nhear()\n";
-    let mut waiter = script(&world, USER, waits);
+    let mut waiter = script(&fixture, USER, waits);
     assert_eq!((waiter.line(), waiter.line()), ("None".to_owned(), "waits".to_owned()));
     holder.tell("");
     assert_eq!(waiter.line(), "True");
-    world.assert_nothing_reserved(USER);
-    world.assert_nobody_killed();
+    fixture.assert_nothing_reserved(USER);
+    fixture.assert_nobody_killed();
 }

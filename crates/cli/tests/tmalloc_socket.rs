@@ -8,7 +8,7 @@ use plimsoll_sys::bpf::AccountFacts;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{SOON, World, assert_has, program::Program, until, wait_for};
+use support::{Fixture, SOON, assert_has, program::Program, until, wait_for};
 
 /// Who asks for memory.
 const USER: u32 = 60_200;
@@ -51,45 +51,45 @@ def populate(size):
     return m
 "#;
 
-fn client(world: &World, user: u32, script: &str) -> Program {
-    world.python(user, &format!("{CLIENT}{script}"))
+fn client(fixture: &Fixture, user: u32, script: &str) -> Program {
+    fixture.python(user, &format!("{CLIENT}{script}"))
 }
 
 /// A line of which nobody is killed here, whatever the client's own memory.
-fn draw(world: &World, user: u32, mebibytes: u64) {
-    world.limit(user, &format!("{mebibytes}M"), &["--action", "kill"]);
+fn draw(fixture: &Fixture, user: u32, mebibytes: u64) {
+    fixture.limit(user, &format!("{mebibytes}M"), &["--action", "kill"]);
 }
 
-fn refusals(world: &World) -> Vec<Value> {
-    world.history().into_iter().filter(|one| one["guard"] == "tmalloc").collect()
+fn refusals(fixture: &Fixture) -> Vec<Value> {
+    fixture.history().into_iter().filter(|one| one["guard"] == "tmalloc").collect()
 }
 
 #[test]
 fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
-    let world = world!();
-    draw(&world, USER, 64);
+    let fixture = fixture!();
+    draw(&fixture, USER, 64);
     let mut asker = client(
-        &world,
+        &fixture,
         USER,
         "s = connect()\nsay('ready')\nhear()\nsay(*reserve(s, 16 * MIB))\nhear()\nm = populate(16 * MIB)\nsend(s, SETTLED)\n\
          say('settled')\n\
          hear()\nsay(*reserve(s, 60 * MIB))\nhear()\n",
     );
     assert_eq!(asker.line(), "ready");
-    let before = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
+    let before = fixture.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
     asker.tell("");
     assert_eq!(asker.line(), format!("130 1 {} 0 0", 16 * MIB));
-    assert_eq!(world.reserved_bytes(USER), 16 * MIB);
+    assert_eq!(fixture.reserved_bytes(USER), 16 * MIB);
     asker.tell("");
     assert_eq!(asker.line(), "settled");
-    world.assert_nothing_reserved(USER);
-    let after = world.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
+    fixture.assert_nothing_reserved(USER);
+    let after = fixture.account(USER).unwrap()["usage_bytes"].as_u64().unwrap();
     assert!(after - before >= 16 * MIB && after - before < 17 * MIB, "{before} and then {after}");
     asker.tell("");
     let told = asker.line();
     let fields: Vec<u64> = told.split(' ').map(|field| field.parse().unwrap()).collect();
     assert_eq!((fields[0], fields[2], fields[4]), (131, 1, 63 * MIB), "{told}");
-    let incident = until("the refusal is recorded", SOON, || refusals(&world).first().cloned());
+    let incident = until("the refusal is recorded", SOON, || refusals(&fixture).first().cloned());
     assert_has(
         &incident,
         &json!({"action": "refuse", "trigger": "daemon", "account": format!("user:{USER}")}),
@@ -103,101 +103,101 @@ fn a_grant_becomes_usage_once_and_a_refusal_is_in_the_history() {
     assert_eq!(incident["victims"][0]["comm"], "python3");
     let numbers = format!("{}+{}>{} KiB", fields[3] / 1024, 60 * 1024, 63 * 1024);
     assert_eq!(incident["reason"], numbers);
-    let story = world.ok(&["why", &incident["id"].to_string()]);
+    let story = fixture.ok(&["why", &incident["id"].to_string()]);
     assert!(story.contains(&numbers), "{story}");
-    let state = &world.status()["guards"]["tmalloc"];
+    let state = &fixture.status()["guards"]["tmalloc"];
     assert_has(state, &json!({"state": "on", "granted": 1, "refused": 1}));
-    world.assert_nobody_killed();
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn a_user_without_a_line_is_told_so_and_granted_everything() {
-    let world = world!();
+    let fixture = fixture!();
     let script = "s = raw()\nsend(s, HELLO, 0, 1)\nsay(take(s)[4])\nsay(reserve(s, 1 << 50)[0])\nsend(s, HEADROOM, 9)\n\
                   say(*take(s))\nhear()\nsay(reserve(s, 1 << 50)[0])\n";
-    let mut asker = client(&world, USER, script);
+    let mut asker = client(&fixture, USER, script);
     assert_eq!((asker.line(), asker.line()), ("0".to_owned(), "130".to_owned()));
     assert_eq!(asker.line(), format!("134 9 {} 0 0", u64::MAX));
     // One that is drawn later holds for connections that were there before.
-    draw(&world, USER, 64);
+    draw(&fixture, USER, 64);
     asker.tell("");
     assert_eq!(asker.line(), "131");
 }
 
 #[test]
 fn many_that_ask_for_more_than_there_is_all_hear_of_it_and_nobody_dies() {
-    let world = world!();
-    draw(&world, USER, 96);
+    let fixture = fixture!();
+    draw(&fixture, USER, 96);
     let script = "s = connect()\nkept = []\nsay('ready')\nhear()\nwhile True:\n    kind = reserve(s, 65536)[0]\n    \
                   if kind != GRANTED: break\n    kept.append(populate(65536))\n    send(s, SETTLED)\nsay(len(kept))\nhear()\n";
-    let mut askers: Vec<Program> = (0..4).map(|_| client(&world, USER, script)).collect();
+    let mut askers: Vec<Program> = (0..4).map(|_| client(&fixture, USER, script)).collect();
     askers.iter_mut().for_each(|one| assert_eq!(one.line(), "ready"));
     askers.iter_mut().for_each(|one| one.tell(""));
     let pieces: u64 = askers.iter_mut().map(|one| one.line().parse::<u64>().unwrap()).sum();
-    let AccountFacts { peak, hard, .. } = world.facts(USER);
+    let AccountFacts { peak, hard, .. } = fixture.facts(USER);
     println!("{pieces} pieces of 64 KiB; the most that was used: {peak} of {hard} pages");
     assert!(pieces * 65_536 > 32 * MIB, "{pieces} pieces");
     assert!(peak <= hard, "{peak} pages of {hard}");
-    world.assert_nothing_reserved(USER);
+    fixture.assert_nothing_reserved(USER);
     for asker in &mut askers {
         asker.tell("");
         assert!(asker.end().success());
     }
-    world.assert_nobody_killed();
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn who_waits_gets_what_others_leave_in_the_order_of_arrival() {
-    let world = world!();
-    draw(&world, USER, 96);
+    let fixture = fixture!();
+    draw(&fixture, USER, 96);
     let holding =
         "s = connect()\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\nhear()\n";
-    let mut holder = client(&world, USER, holding);
+    let mut holder = client(&fixture, USER, holding);
     assert_eq!(holder.line(), "130");
     let waiting = "s = connect()\nsend(s, RESERVE, 5, SIZE * MIB, FOREVER)\nsay('asked')\nsay(*take(s)[:2])\n\
                    m = populate(SIZE * MIB)\nsend(s, SETTLED)\nsay('has')\nhear()\n";
-    let mut large = client(&world, USER, &waiting.replace("SIZE", "40"));
+    let mut large = client(&fixture, USER, &waiting.replace("SIZE", "40"));
     assert_eq!(large.line(), "asked");
-    let mut timed = client(&world, USER, "s = connect()\nsay(reserve(s, 40 * MIB, 300)[:3])\n");
+    let mut timed = client(&fixture, USER, "s = connect()\nsay(reserve(s, 40 * MIB, 300)[:3])\n");
     assert_eq!(timed.line(), "(131, 1, 2)");
-    assert_eq!(world.status()["guards"]["tmalloc"]["waiting"], 1);
+    assert_eq!(fixture.status()["guards"]["tmalloc"]["waiting"], 1);
     holder.tell("");
     assert_eq!((large.line(), large.line()), ("130 5".to_owned(), "has".to_owned()));
-    world.assert_nothing_reserved(USER);
-    world.assert_nobody_killed();
+    fixture.assert_nothing_reserved(USER);
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn idle_memory_of_one_process_is_called_back_for_another() {
-    let world = world!();
-    draw(&world, USER, 96);
+    let fixture = fixture!();
+    draw(&fixture, USER, 96);
     let idle = "s = connect()\nw = connect(1)\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\n\
                 say('idle')\n\
                 kind, seq, want, _, _ = take(w)\n\
                 while kind != RECALL: kind, seq, want, _, _ = take(w)\nm.madvise(mmap.MADV_DONTNEED)\n\
                 send(w, RECALLED, seq, 48 * MIB)\nsay(kind, want > 0)\nhear()\n";
-    let mut idle = client(&world, USER, idle);
+    let mut idle = client(&fixture, USER, idle);
     assert_eq!((idle.line(), idle.line()), ("130".to_owned(), "idle".to_owned()));
     let mut asker = client(
-        &world,
+        &fixture,
         USER,
         "s = connect()\nsay(reserve(s, 48 * MIB)[0])\nm = populate(48 * MIB)\nsend(s, SETTLED)\nsay('has')\nhear()\n",
     );
     assert_eq!((asker.line(), asker.line()), ("130".to_owned(), "has".to_owned()));
     assert_eq!(idle.line(), "132 True");
-    assert!(refusals(&world).is_empty());
-    world.assert_nobody_killed();
+    assert!(refusals(&fixture).is_empty());
+    fixture.assert_nobody_killed();
 }
 
 #[test]
 fn watchers_hear_that_the_soft_limit_is_reached_and_left() {
-    let world = world!();
-    world.limit(USER, "128M", &["--soft", "48M"]);
+    let fixture = fixture!();
+    fixture.limit(USER, "128M", &["--soft", "48M"]);
     let mut watcher =
-        client(&world, USER, "w = connect(1)\nsay('ready')\nsay(*take(w)[:3:2])\nsay(*take(w)[:3:2])\n");
+        client(&fixture, USER, "w = connect(1)\nsay('ready')\nsay(*take(w)[:3:2])\nsay(*take(w)[:3:2])\n");
     assert_eq!(watcher.line(), "ready");
     let mut user = client(
-        &world,
+        &fixture,
         USER,
         "say('ready')\nhear()\nm = populate(60 * MIB)\nhear()\nm.close()\nsay('gone')\nhear()\n",
     );
@@ -211,31 +211,31 @@ fn watchers_hear_that_the_soft_limit_is_reached_and_left() {
 
 #[test]
 fn a_daemon_that_is_killed_loses_no_reservation_and_leaves_none() {
-    let mut world = world!();
-    draw(&world, USER, 96);
+    let mut fixture = fixture!();
+    draw(&fixture, USER, 96);
     let back = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\ns = connect()\nm = populate(8 * MIB)\nsend(s, SETTLED)\n\
                 say(reserve(s, MIB)[0])\nsend(s, SETTLED)\nsay('settled')\nhear()\n";
     let ends = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\n";
     let silent = "s = connect()\nsay(reserve(s, 8 * MIB)[0])\nhear()\nhear()\n";
-    let mut clients = [back, ends, silent].map(|script| client(&world, USER, script));
+    let mut clients = [back, ends, silent].map(|script| client(&fixture, USER, script));
     clients.iter_mut().for_each(|one| assert_eq!(one.line(), "130"));
-    assert_eq!(world.reserved_bytes(USER), 24 * MIB);
-    world.end_daemon(Signal::KILL);
+    assert_eq!(fixture.reserved_bytes(USER), 24 * MIB);
+    fixture.end_daemon(Signal::KILL);
     // One ends while nobody is there.
     clients[1].tell("");
     assert!(clients[1].end().success());
-    world.launch();
+    fixture.launch();
     let began = Instant::now();
-    assert_eq!(world.reserved_bytes(USER), 16 * MIB);
+    assert_eq!(fixture.reserved_bytes(USER), 16 * MIB);
     clients[0].tell("");
     assert_eq!((clients[0].line(), clients[0].line()), ("130".to_owned(), "settled".to_owned()));
-    wait_for("the first one's is settled", || world.reserved_bytes(USER) == 8 * MIB);
+    wait_for("the first one's is settled", || fixture.reserved_bytes(USER) == 8 * MIB);
     // The one that does not come back has ten seconds.
     until("the last one's is settled", Duration::from_secs(15), || {
-        (world.reserved_bytes(USER) == 0).then_some(())
+        (fixture.reserved_bytes(USER) == 0).then_some(())
     });
     assert!(began.elapsed() > Duration::from_secs(8), "after {:?}", began.elapsed());
-    world.assert_nobody_killed();
+    fixture.assert_nobody_killed();
 }
 
 /// Measures how long grants take it, each time it is told to.
@@ -300,15 +300,15 @@ while True:
 
 #[test]
 fn garbage_and_floods_disturb_nobody_else() {
-    let world = world!();
-    draw(&world, USER, 96);
-    draw(&world, OTHER, 96);
-    let mut bystander = client(&world, OTHER, BYSTANDER);
+    let fixture = fixture!();
+    draw(&fixture, USER, 96);
+    draw(&fixture, OTHER, 96);
+    let mut bystander = client(&fixture, OTHER, BYSTANDER);
     assert_eq!(bystander.line(), "ready");
-    let before = world.open_files();
+    let before = fixture.open_files();
     let mut attackers: Vec<Program> = ATTACKS
         .iter()
-        .flat_map(|script| [client(&world, MALLORY, script), client(&world, USER, script)])
+        .flat_map(|script| [client(&fixture, MALLORY, script), client(&fixture, USER, script)])
         .collect();
     attackers.iter_mut().for_each(|one| assert_eq!(one.line(), "on"));
     for _ in 0..3 {
@@ -317,11 +317,11 @@ fn garbage_and_floods_disturb_nobody_else() {
         println!("the longest of 300 grants took {worst} us among {} attackers", attackers.len());
         assert!(worst < 3_000_000, "{worst} us");
     }
-    world.status();
+    fixture.status();
     drop(attackers);
-    until("everything is closed", Duration::from_secs(15), || (world.open_files() <= before).then_some(()));
-    world.assert_nothing_reserved(OTHER);
-    world.assert_nobody_killed();
+    until("everything is closed", Duration::from_secs(15), || (fixture.open_files() <= before).then_some(()));
+    fixture.assert_nothing_reserved(OTHER);
+    fixture.assert_nobody_killed();
 }
 
 /// Before a flood: what it sends. It costs its sender little, and has no answer.
@@ -374,19 +374,19 @@ while hear(): say(*timed(grant, 100), *timed(lambda: connect().close(), 20))
 
 #[test]
 fn whoever_sends_or_connects_without_end_has_little_of_a_cpu_and_the_others_their_answers() {
-    let world = world!();
-    draw(&world, MALLORY, 96);
-    draw(&world, OTHER, 96);
-    let mut other = client(&world, OTHER, PASSER_BY);
+    let fixture = fixture!();
+    draw(&fixture, MALLORY, 96);
+    draw(&fixture, OTHER, 96);
+    let mut other = client(&fixture, OTHER, PASSER_BY);
     assert_eq!(other.line(), "ready");
-    let before = world.open_files();
+    let before = fixture.open_files();
     for (name, script, processes) in FLOODS {
         let script = format!("{FLOOD}{script}");
-        let mut flood: Vec<Program> = (0..processes).map(|_| client(&world, MALLORY, &script)).collect();
+        let mut flood: Vec<Program> = (0..processes).map(|_| client(&fixture, MALLORY, &script)).collect();
         flood.iter_mut().for_each(|one| assert_eq!(one.line(), "on"));
         // What nobody has to wait for is used up.
         std::thread::sleep(Duration::from_millis(500));
-        let percent = world.percent_of_a_cpu(Duration::from_secs(2));
+        let percent = fixture.percent_of_a_cpu(Duration::from_secs(2));
         other.tell("ask");
         let told = other.line();
         println!(
@@ -398,22 +398,22 @@ fn whoever_sends_or_connects_without_end_has_little_of_a_cpu_and_the_others_thei
         drop(flood);
         // Before one that has not said HELLO is closed for that.
         until("everything is closed", Duration::from_secs(3), || {
-            (world.open_files() <= before).then_some(())
+            (fixture.open_files() <= before).then_some(())
         });
     }
 }
 
 #[test]
 fn a_stopped_daemon_takes_its_socket_with_it() {
-    let mut world = world!();
-    assert!(world.path("tmalloc.sock").exists());
-    assert!(world.end_daemon(Signal::TERM).success());
-    assert!(!world.path("tmalloc.sock").exists());
+    let mut fixture = fixture!();
+    assert!(fixture.path("tmalloc.sock").exists());
+    assert!(fixture.end_daemon(Signal::TERM).success());
+    assert!(!fixture.path("tmalloc.sock").exists());
     // One that was killed does not, and the next takes its place.
-    world.launch();
-    world.end_daemon(Signal::KILL);
-    assert!(world.path("tmalloc.sock").exists());
-    world.launch();
+    fixture.launch();
+    fixture.end_daemon(Signal::KILL);
+    assert!(fixture.path("tmalloc.sock").exists());
+    fixture.launch();
     // It loads its programs once the daemon answers.
-    wait_for("tmalloc is on", || world.status()["guards"]["tmalloc"]["state"] == "on");
+    wait_for("tmalloc is on", || fixture.status()["guards"]["tmalloc"]["state"] == "on");
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use support::{
-    SOON, World,
+    Fixture, SOON,
     cgroup::Cgroup,
     disk::{Disk, KEEPER, OF_ONE, READER, cached_bytes, drop_cached, page_bytes, scanner},
     program::Program,
@@ -30,9 +30,9 @@ const A_WHILE: Duration = Duration::from_secs(60);
 /// Takes as many MiB as it is told, one by one, and says so; no more than 512.
 const HOG: &str = "say('ready')\nmany = min(int(hear()), 512)\nheld = []\nfor _ in range(many): held.append(bytearray(b'x') * (1 << 20))\nsay('alive')\nhear()\n";
 
-/// A world whose working set is protected in a cgroup.
+/// A fixture whose working set is protected in a cgroup.
 struct Stage {
-    world: World,
+    fixture: Fixture,
     cgroup: Cgroup,
     disk: Disk,
 }
@@ -43,13 +43,13 @@ impl Stage {
         let cgroup = Cgroup::limited("set", mebibytes)?;
         let config =
             format!("[workingset]\nworkingset_protection = 1\ncgroup = \"{}\"\n{tunables}\n", cgroup.path());
-        let world = World::start(&config, &[])?;
+        let fixture = Fixture::start(&config, &[])?;
         wait_for("the working set is protected", || {
-            let state = world.json(&["protect"])["state"].as_str().unwrap().to_owned();
+            let state = fixture.json(&["protect"])["state"].as_str().unwrap().to_owned();
             assert!(!state.starts_with("off: "), "{state}");
             state == "on"
         });
-        Some(Self { world, cgroup, disk })
+        Some(Self { fixture, cgroup, disk })
     }
 
     /// A file of so many MiB that nobody has read.
@@ -59,13 +59,13 @@ impl Stage {
     }
 
     fn program(&self, user: u32, script: &str) -> Program {
-        let program = self.world.python(user, script).ready();
+        let program = self.fixture.python(user, script).ready();
         self.cgroup.take(program.pid());
         program
     }
 
     fn view(&self) -> Value {
-        self.world.json(&["protect"])
+        self.fixture.json(&["protect"])
     }
 
     /// What is locked of a file, in bytes.
@@ -95,8 +95,8 @@ fn read(reader: &mut Program, path: &Path) {
 }
 
 /// Whether the daemon has a file open or mapped.
-fn is_held(world: &World, path: &Path) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{}/maps", world.daemon_pid())).unwrap();
+fn is_held(fixture: &Fixture, path: &Path) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", fixture.daemon_pid())).unwrap();
     maps.contains(path.file_name().unwrap().to_str().unwrap())
 }
 
@@ -125,7 +125,7 @@ fn the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells() {
     hog.tell("512");
     hog.killed();
     let one = until("the kill is in the history", SOON, || {
-        let history = stage.world.history();
+        let history = stage.fixture.history();
         history.into_iter().find(|one| one["guard"] == "workingset")
     });
     let victim = &one["victims"][0];
@@ -133,13 +133,13 @@ fn the_floor_ends_the_hog_before_the_cache_is_gone_and_why_tells() {
         (&victim["pid"], &one["action"], &one["reason"]),
         (&hog.pid().into(), &"kill".into(), &"workingset-floor".into())
     );
-    if WorkingSet::open(stage.world.pin()).unwrap().offers().signals_others {
+    if WorkingSet::open(stage.fixture.pin()).unwrap().offers().signals_others {
         assert_eq!(one["trigger"], "in-kernel", "{one}");
     }
     assert_eq!(stage.cgroup.oom_kills(), 0);
     // A quarter of 160 MiB, less what one look of the kernel's takes.
     assert!(cached_bytes(&passing) >= 30 << 20, "{} bytes are left", cached_bytes(&passing));
-    let story = stage.world.ok(&["why", &one["id"].to_string()]);
+    let story = stage.fixture.ok(&["why", &one["id"].to_string()]);
     assert!(story.contains("clean file memory"), "{story}");
     assert!(stage.view()["floor"]["kills"].as_u64().unwrap() >= 1);
 }
@@ -150,13 +150,13 @@ fn switched_off_it_holds_nothing_any_more_and_says_so() {
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
-    assert!(is_held(&stage.world, &used));
-    let said = stage.world.ok(&["protect", "set", "workingset_protection=0"]);
+    assert!(is_held(&stage.fixture, &used));
+    let said = stage.fixture.ok(&["protect", "set", "workingset_protection=0"]);
     assert!(said.contains("Working-set protection: off"), "{said}");
     assert_eq!(stage.view()["hard"]["locked_bytes"], 0);
-    wait_for("the daemon lets go of it", || !is_held(&stage.world, &used));
+    wait_for("the daemon lets go of it", || !is_held(&stage.fixture, &used));
     // And on again, with another budget, which is kept.
-    stage.world.ok(&["protect", "set", "workingset_protection=1", "clean_min_ratio=30"]);
+    stage.fixture.ok(&["protect", "set", "workingset_protection=1", "clean_min_ratio=30"]);
     stage.have_it_locked(&mut reader, &used);
 }
 
@@ -166,17 +166,17 @@ fn what_was_set_outlives_the_daemon_and_no_lock_does() {
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
-    stage.world.ok(&["protect", "set", "clean_low_ratio=7"]);
-    stage.world.end_daemon(rustix::process::Signal::KILL);
+    stage.fixture.ok(&["protect", "set", "clean_low_ratio=7"]);
+    stage.fixture.end_daemon(rustix::process::Signal::KILL);
     // What nothing holds any more goes when it is asked to.
     wait_for("nothing is locked", || {
         drop_cached(&used);
         cached_bytes(&used) == 0
     });
-    stage.world.launch();
+    stage.fixture.launch();
     assert_eq!(stage.view()["tunables"]["clean_low_ratio"], 7);
     stage.have_it_locked(&mut reader, &used);
-    stage.world.ok(&["protect", "set", "clean_low_ratio="]);
+    stage.fixture.ok(&["protect", "set", "clean_low_ratio="]);
     assert_eq!(stage.view()["tunables"]["clean_low_ratio"], 0);
 }
 
@@ -187,7 +187,7 @@ fn a_file_that_is_deleted_is_let_go() {
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
     fs::remove_file(&used).unwrap();
-    until("the daemon lets go of it", A_WHILE, || (!is_held(&stage.world, &used)).then_some(()));
+    until("the daemon lets go of it", A_WHILE, || (!is_held(&stage.fixture, &used)).then_some(()));
 }
 
 #[test]
@@ -211,12 +211,12 @@ fn only_root_changes_tunables_and_only_root_sees_files() {
     let used = stage.file("used", 8);
     let mut reader = stage.program(IDA, READER);
     stage.have_it_locked(&mut reader, &used);
-    let (_, shown, _) = stage.world.run_as(JON, &["protect", "--json"]);
+    let (_, shown, _) = stage.fixture.run_as(JON, &["protect", "--json"]);
     let view: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(view["files"], Value::Array(Vec::new()));
     assert!(view["hard"]["locked_bytes"].as_u64().unwrap() > 0);
-    assert_eq!(stage.world.run_as(JON, &["protect", "set", "clean_min_ratio=0"]).0, 4);
-    let (code, _, error) = stage.world.run(&["protect", "set", "clean_min_ratio=101"]);
+    assert_eq!(stage.fixture.run_as(JON, &["protect", "set", "clean_min_ratio=0"]).0, 4);
+    let (code, _, error) = stage.fixture.run(&["protect", "set", "clean_min_ratio=101"]);
     assert_eq!(code, 2, "{error}");
     assert_eq!(stage.view()["tunables"]["clean_min_ratio"], 25);
 }
@@ -234,7 +234,7 @@ fn of_a_limited_cgroup_no_more_is_locked_than_its_share() {
     let small = stage.cgroup.within("small");
     small.limit(&(32_u64 << 20).to_string());
     let used = stage.file("used", 16);
-    let mut reader = stage.world.python(IDA, READER).ready();
+    let mut reader = stage.fixture.python(IDA, READER).ready();
     small.take(reader.pid());
     until("the rest of it is withheld", A_WHILE, || {
         read(&mut reader, &used);
@@ -254,7 +254,7 @@ fn of_removed_cgroups_a_few_are_kept_from_being_freed_and_no_more() {
     stage.cgroup.allow_limits_within();
     // Some more: what reclaim takes before it is locked is charged to the last one when it is read again.
     let (last, removed, more) = (stage.cgroup.within("last"), CGROUPS_GONE_MAX + 8, 1..=8);
-    let mut reader = stage.world.python(IDA, READER).ready();
+    let mut reader = stage.fixture.python(IDA, READER).ready();
     let inner: Vec<(Cgroup, PathBuf)> = (0..removed)
         .map(|number| {
             let inner = stage.cgroup.within(&format!("inner{number}"));
@@ -289,7 +289,7 @@ fn a_scanner_that_answers_nobody_holds_up_the_opener_alone() {
     let mut keeper = stage.program(IDA, KEEPER);
     keeper.tell(used.to_str().unwrap());
     keeper.stage("open");
-    let Some(scanner) = scanner(&stage.world, &used, OF_ONE) else { return };
+    let Some(scanner) = scanner(&stage.fixture, &used, OF_ONE) else { return };
     let read = |keeper: &mut Program| {
         keeper.tell("");
         keeper.stage("read");
@@ -299,11 +299,11 @@ fn a_scanner_that_answers_nobody_holds_up_the_opener_alone() {
         (stage.view()["opening"].as_u64() == Some(1)).then_some(())
     });
     // Everything else goes on: the guard answers, tunables change, protection goes off and on.
-    stage.world.json(&["status"]);
-    stage.world.ok(&["protect", "set", "clean_min_ratio=30"]);
-    stage.world.ok(&["protect", "set", "workingset_protection=0"]);
+    stage.fixture.json(&["status"]);
+    stage.fixture.ok(&["protect", "set", "clean_min_ratio=30"]);
+    stage.fixture.ok(&["protect", "set", "workingset_protection=0"]);
     assert_eq!(stage.view()["state"], "off");
-    stage.world.ok(&["protect", "set", "workingset_protection=1"]);
+    stage.fixture.ok(&["protect", "set", "workingset_protection=1"]);
     drop(scanner);
     until("it is locked once the scanner is gone", A_WHILE, || {
         read(&mut keeper);

@@ -120,13 +120,13 @@ impl Drop for Programs {
 }
 
 /// A process of the test's user in a cgroup, which waits for a word and then runs a command. It ends with the test.
-struct Caged(Child);
+struct Member(Child);
 
-impl Caged {
+impl Member {
     fn new(cgroup: &Cgroup, command: &str) -> Self {
-        let caged = Self::free(command);
-        cgroup.take(caged.0.id());
-        caged
+        let member = Self::free(command);
+        cgroup.take(member.0.id());
+        member
     }
 
     /// In no cgroup of its own.
@@ -181,7 +181,7 @@ impl Caged {
     }
 }
 
-impl Drop for Caged {
+impl Drop for Member {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
@@ -338,7 +338,7 @@ fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
     let Some(cgroup) = Cgroup::limited("evict", 64) else { return };
     let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 24 * MIB_PAGES);
-    let mut reader = Caged::reader(&cgroup, &path);
+    let mut reader = Member::reader(&cgroup, &path);
     programs.uses(&path);
     reader.go();
     wait_for("it is read", || reader.has_ended());
@@ -346,7 +346,7 @@ fn what_reclaim_takes_is_told_from_what_is_dropped_on_request() {
     let evicted = |uses: &[Use]| uses.iter().map(|one| one.evicted).sum::<u64>();
     let uses = programs.uses(&path);
     assert_eq!((added(&uses), evicted(&uses)), (24 * MIB_PAGES, 0));
-    let mut hog = Caged::hog(&cgroup);
+    let mut hog = Member::hog(&cgroup);
     hog.go();
     hog.killed();
     let taken = evicted(&programs.uses(&path));
@@ -411,7 +411,7 @@ fn that_there_is_no_room_for_all_executables_is_told() {
 fn reclaim_that_makes_no_progress_is_told() {
     let Some(cgroup) = Cgroup::limited("hopeless", 48) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cgroup);
+    let mut hog = Member::hog(&cgroup);
     hog.go();
     let (limited, reclaimer) = programs.event("no progress", cgroup.inode(), |event| match event.kind {
         Kind::NoProgress { limited, reclaimed } => {
@@ -430,10 +430,10 @@ fn ahead_of_need_the_soft_tier_is_told_to_go() {
     let Some(cgroup) = Cgroup::limited("ahead", 96) else { return };
     let Some(mut programs) = Programs::start() else { return };
     let path = disk.cold("file", 64 * MIB_PAGES);
-    let mut reader = Caged::reader(&cgroup, &path);
+    let mut reader = Member::reader(&cgroup, &path);
     reader.go();
     wait_for("it is read", || reader.has_ended());
-    let mut hog = Caged::slow_hog(&cgroup);
+    let mut hog = Member::slow_hog(&cgroup);
     let reserve = Pages(40 * MIB_PAGES);
     programs.set.set_floor(&FloorSettings { line: Pages(0), reserve, ..floor(&cgroup, Vec::new()) }).unwrap();
     hog.go();
@@ -451,7 +451,7 @@ fn ahead_of_need_the_soft_tier_is_told_to_go() {
 }
 
 /// Whom the programs took, or asked to be taken, which the test then does as the daemon would.
-fn next_victim(programs: &mut Programs, cgroup: &Cgroup, among: &mut [&mut Caged]) -> (VictimId, Crossing) {
+fn next_victim(programs: &mut Programs, cgroup: &Cgroup, among: &mut [&mut Member]) -> (VictimId, Crossing) {
     let (victim, crossing, asked) =
         programs.event("somebody is taken", cgroup.inode(), |event| match event.kind {
             Kind::Taken(crossing, victim) => Some((victim, crossing, false)),
@@ -471,7 +471,7 @@ fn next_victim(programs: &mut Programs, cgroup: &Cgroup, among: &mut [&mut Caged
 fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
     let Some(cgroup) = Cgroup::limited("floor", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cgroup);
+    let mut hog = Member::hog(&cgroup);
     let id = hog.id();
     programs.set.set_floor(&floor(&cgroup, vec![id])).unwrap();
     hog.go();
@@ -490,7 +490,7 @@ fn below_the_floor_the_first_of_the_table_ends_before_memory_does() {
 fn above_the_floor_the_first_of_the_table_ends_where_nothing_can_be_taken() {
     let Some(cgroup) = Cgroup::limited("barren", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut hog = Caged::hog(&cgroup);
+    let mut hog = Member::hog(&cgroup);
     let id = hog.id();
     let plain = floor(&cgroup, vec![id]);
     programs.set.set_floor(&FloorSettings { locked: plain.line, ..plain }).unwrap();
@@ -517,15 +517,15 @@ fn nobody_is_taken_for_a_bound_of_a_cgroup_below() {
         "while True:\n  with open(\"{}\", \"rb\") as file:\n    while file.read(1 << 16): pass",
         path.display()
     );
-    let mut reader = Caged::new(&beside, &format!("{PYTHON} -c '{script}'"));
+    let mut reader = Member::new(&beside, &format!("{PYTHON} -c '{script}'"));
     reader.go();
     wait_for("it is full", || cached_bytes(&path) >= 40 << 20);
-    let spared = Caged::sleeper(&beside);
+    let spared = Member::sleeper(&beside);
     let line = Pages(64 * MIB_PAGES);
     let settings = FloorSettings { line, locked: line, ..floor(&cgroup, vec![spared.id()]) };
     programs.set.set_floor(&settings).unwrap();
     for round in 1..=15 {
-        let mut hog = Caged::hog(&below);
+        let mut hog = Member::hog(&below);
         hog.go();
         hog.killed();
         assert_eq!(below.oom_kills(), round);
@@ -540,11 +540,11 @@ fn one_victim_at_a_time_in_the_tables_order() {
     let Some(cgroup) = Cgroup::limited("order", 96) else { return };
     let Some(mut programs) = Programs::start() else { return };
     // There is something to reclaim, and not fast: the kernel's own OOM killer has no reason to come.
-    let mut reader = Caged::reader(&cgroup, &disk.cold("file", 60 * MIB_PAGES));
+    let mut reader = Member::reader(&cgroup, &disk.cold("file", 60 * MIB_PAGES));
     reader.go();
     wait_for("it is read", || reader.has_ended());
-    let (mut first, mut second) = (Caged::sleeper(&cgroup), Caged::sleeper(&cgroup));
-    let mut hog = Caged::slow_hog(&cgroup);
+    let (mut first, mut second) = (Member::sleeper(&cgroup), Member::sleeper(&cgroup));
+    let mut hog = Member::slow_hog(&cgroup);
     let mut table = vec![first.id(), second.id(), hog.id()];
     if programs.set.offers().finds_tasks {
         // Somebody who had the first one's number before.
@@ -586,7 +586,7 @@ fn nobody_is_taken_above_the_line_on_hold_late_or_elsewhere() {
         |settings| settings.cgroup = Some(1),
     ];
     for (place, change) in changes.into_iter().enumerate() {
-        let mut hog = Caged::hog(&cgroup);
+        let mut hog = Member::hog(&cgroup);
         let mut settings = floor(&cgroup, vec![hog.id()]);
         change(&mut settings);
         programs.set.set_floor(&settings).unwrap();
@@ -605,10 +605,10 @@ fn near_the_floor_a_table_is_asked_for_where_there_is_none() {
     let Some(disk) = Disk::of() else { return };
     let Some(cgroup) = Cgroup::limited("near", 128) else { return };
     let Some(mut programs) = Programs::start() else { return };
-    let mut reader = Caged::reader(&cgroup, &disk.cold("file", 100 * MIB_PAGES));
+    let mut reader = Member::reader(&cgroup, &disk.cold("file", 100 * MIB_PAGES));
     reader.go();
     wait_for("it is read", || reader.has_ended());
-    let mut hog = Caged::slow_hog(&cgroup);
+    let mut hog = Member::slow_hog(&cgroup);
     let stale = FloorSettings { valid_until: Nanos(1), ..floor(&cgroup, vec![hog.id()]) };
     programs.set.set_floor(&stale).unwrap();
     hog.go();
@@ -630,7 +630,7 @@ fn the_machines_own_floor_ends_the_first_of_the_table_before_memory_does() {
     read(&path);
     let oom_kills = || exact::number("/proc/vmstat", "oom_kill");
     let before = oom_kills();
-    let mut hog = Caged::free("tail /dev/zero");
+    let mut hog = Member::free("tail /dev/zero");
     let settings = FloorSettings {
         line: Pages(100 * MIB_PAGES),
         free_max: Pages(128 * MIB_PAGES),

@@ -1,7 +1,7 @@
-//! Daemons that are expected not to start, or to start besides a world's own.
+//! Daemons that are expected not to start, or to start besides a fixture's own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
-use crate::support::{SOON, World, remove_pins};
+use crate::support::{Fixture, SOON, remove_pins};
 use std::{
     fs,
     io::Read as _,
@@ -19,48 +19,48 @@ pub const BOB: u32 = 60_151;
 /// One without a line.
 pub const CAROL: u32 = 60_152;
 
-/// The places of a daemon; those of a world's own unless changed.
+/// The places of a daemon; those of a fixture's own unless changed.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub config: PathBuf,
     pub state: PathBuf,
     pub socket: PathBuf,
     pub pin: PathBuf,
-    /// Removes what is left of the pins; not for the world's own, which sees to that itself.
-    pub tidy: Option<Arc<Tidy>>,
+    /// Removes what is left of the pins; not for the fixture's own, which sees to that itself.
+    pub cleanup: Option<Arc<Cleanup>>,
 }
 
-/// Removes what a daemon beside the world's own should have removed itself, where a test failed.
+/// Removes what a daemon beside the fixture's own should have removed itself, where a test failed.
 #[derive(Debug)]
-pub struct Tidy(PathBuf);
+pub struct Cleanup(PathBuf);
 
-impl Drop for Tidy {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         remove_pins(&self.0);
     }
 }
 
 impl Places {
-    /// Those of the world's own daemon.
-    pub fn of(world: &World) -> Self {
+    /// Those of the fixture's own daemon.
+    pub fn of(fixture: &Fixture) -> Self {
         Self {
-            config: world.path("plimsoll.toml"),
-            state: world.path("state"),
-            socket: world.path("socket"),
-            pin: world.pin().to_path_buf(),
-            tidy: None,
+            config: fixture.path("plimsoll.toml"),
+            state: fixture.path("state"),
+            socket: fixture.path("socket"),
+            pin: fixture.pin().to_path_buf(),
+            cleanup: None,
         }
     }
 
-    /// None of the world's own daemon's.
-    pub fn beside(world: &World) -> Self {
-        let name = world.pin().file_name().unwrap().to_string_lossy();
-        let pin = world.pin().with_file_name(format!("{name}-other"));
+    /// None of the fixture's own daemon's.
+    pub fn beside(fixture: &Fixture) -> Self {
+        let name = fixture.pin().file_name().unwrap().to_string_lossy();
+        let pin = fixture.pin().with_file_name(format!("{name}-other"));
         Self {
-            config: world.path("plimsoll.toml"),
-            state: world.path("other-state"),
-            socket: world.path("other-socket"),
-            tidy: Some(Arc::new(Tidy(pin.clone()))),
+            config: fixture.path("plimsoll.toml"),
+            state: fixture.path("other-state"),
+            socket: fixture.path("other-socket"),
+            cleanup: Some(Arc::new(Cleanup(pin.clone()))),
             pin,
         }
     }
@@ -128,13 +128,13 @@ pub struct Kept {
 
 impl Kept {
     /// The lines that are drawn, but for what changes by itself, and the file that they are saved in.
-    pub fn of(world: &World) -> Self {
-        let mut shown = world.json(&["limit", "show"]);
+    pub fn of(fixture: &Fixture) -> Self {
+        let mut shown = fixture.json(&["limit", "show"]);
         for account in shown.as_array_mut().unwrap() {
             account["usage_bytes"] = 0.into();
             account["processes"] = 0.into();
             account["peak_bytes"] = 0.into();
         }
-        Self { shown, file: fs::read_to_string(world.path("state").join("limits.json")).ok() }
+        Self { shown, file: fs::read_to_string(fixture.path("state").join("limits.json")).ok() }
     }
 }

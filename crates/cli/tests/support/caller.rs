@@ -1,6 +1,6 @@
 //! Calls of the control socket that no client of ours makes.
 
-use super::{SOON, World, slowness};
+use super::{Fixture, SOON, slowness};
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -12,8 +12,8 @@ use std::{
 pub struct Caller(UnixStream);
 
 impl Caller {
-    pub fn of(world: &World, user: u32) -> Self {
-        let socket = world.path("socket");
+    pub fn of(fixture: &Fixture, user: u32) -> Self {
+        let socket = fixture.path("socket");
         // Of that thread alone, and for the one call that the kernel notes a peer's user in.
         let connected = thread::spawn(move || {
             let user = rustix::process::Uid::from_raw(user);

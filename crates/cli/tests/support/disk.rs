@@ -1,7 +1,7 @@
 //! A disk for files that reclaim may take: what lies in memory only is no file to it.
 
 use super::{
-    World,
+    Fixture,
     guest::{self, command},
     program::Program,
     wait_for,
@@ -32,8 +32,8 @@ pub const OF_ONE: (u32, u32) = (1, 0x1_0000);
 pub const OF_ALL: (u32, u32) = (0x101, 0x4001_0000);
 
 /// A scanner that answers nobody, until it is dropped. `None`, which is said: there cannot be one here.
-pub fn scanner(world: &World, place: &Path, (flags, mask): (u32, u32)) -> Option<Program> {
-    let mut scanner = world.root_python(SCANNER);
+pub fn scanner(fixture: &Fixture, place: &Path, (flags, mask): (u32, u32)) -> Option<Program> {
+    let mut scanner = fixture.root_python(SCANNER);
     for word in [place.to_str().unwrap(), &flags.to_string(), &mask.to_string()] {
         scanner.tell(word);
     }

@@ -1,6 +1,6 @@
 //! Memory asked for past the daemon: the programs' own answers.
 
-use super::{ALICE, World, exact, program::Program, puppets::Puppets, wait_for};
+use super::{ALICE, Fixture, exact, program::Program, scripted::Scripted, wait_for};
 use plimsoll_policy::{
     reservation::HEADROOM,
     units::{Pages, Pid},
@@ -40,30 +40,30 @@ pub fn granted(grants: &Grants, space: &Space, pages: Pages) -> Pages {
 
 /// Waits until nothing is charged to a user, or reserved.
 #[track_caller]
-pub fn nothing_is_left(world: &World, user: u32) {
+pub fn nothing_is_left(fixture: &Fixture, user: u32) {
     wait_for("nothing is charged or reserved", || {
-        let facts = world.facts(user);
+        let facts = fixture.facts(user);
         (facts.usage, facts.reserved) == (Pages(0), Pages(0))
     });
 }
 
 /// A process of Alice's under a line, far from it, who answers it when it asks, and its address space.
-pub fn asking(world: &World, line: &str) -> (Grants, Puppets, u32, Space) {
-    world.limit(ALICE, line, &[]);
-    let (mut grants, mut puppets) = (world.grants(), world.puppets(&[ALICE]));
-    let pid = puppets.make(1, "start 60100");
+pub fn asking(fixture: &Fixture, line: &str) -> (Grants, Scripted, u32, Space) {
+    fixture.limit(ALICE, line, &[]);
+    let (mut grants, mut scripted) = (fixture.grants(), fixture.scripted(&[ALICE]));
+    let pid = scripted.make(1, "start 60100");
     let space = space(&mut grants, pid);
-    (grants, puppets, pid, space)
+    (grants, scripted, pid, space)
 }
 
 /// Maps so many MiB, and touches them when it is told to.
-pub fn toucher(world: &World, mebibytes: u64) -> Program {
+pub fn toucher(fixture: &Fixture, mebibytes: u64) -> Program {
     let script = format!(
         "m = mmap.mmap(-1, {mebibytes} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
          m.madvise(15)\nb = (ctypes.c_char * len(m)).from_buffer(m)\nsay('ready')\n\
          hear()\nctypes.memset(b, 1, len(m))\nsay('touched')\nhear()\n"
     );
-    let mut program = world.python(ALICE, &script);
+    let mut program = fixture.python(ALICE, &script);
     program.stage("ready");
     program
 }

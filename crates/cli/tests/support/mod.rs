@@ -11,7 +11,7 @@ pub mod exact;
 pub mod grants;
 pub mod guest;
 pub mod program;
-pub mod puppets;
+pub mod scripted;
 
 use plimsoll_policy::{
     units::{Pid, Uid},
@@ -49,21 +49,21 @@ pub const CAROL: u32 = 60_102;
 /// The machine guard would see other tests' memory.
 const CONFIG: &str = "[machine]\nenabled = false\n";
 
-/// Held by whoever has a world; where only root can be in the way.
+/// Held by whoever has a fixture; where only root can be in the way.
 const ONE_AT_A_TIME: &str = "/run/plimsoll-test.lock";
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// Starts a daemon, or returns from a test where it cannot run, which is said.
 ///
-/// `world!()`, `world!(CONFIG)` or `world!(CONFIG; "--argument", ...)`.
+/// `fixture!()`, `fixture!(CONFIG)` or `fixture!(CONFIG; "--argument", ...)`.
 #[macro_export]
-macro_rules! world {
-    () => { $crate::world!("";) };
-    ($config:expr) => { $crate::world!($config;) };
+macro_rules! fixture {
+    () => { $crate::fixture!("";) };
+    ($config:expr) => { $crate::fixture!($config;) };
     ($config:expr; $($argument:expr),*) => {
-        match $crate::support::World::start($config, &[$($argument),*]) {
-            Some(world) => world,
+        match $crate::support::Fixture::start($config, &[$($argument),*]) {
+            Some(fixture) => fixture,
             None => return,
         }
     };
@@ -133,7 +133,7 @@ pub fn assert_has(actual: &Value, expected: &Value) {
 
 /// A daemon and everything of its own.
 #[derive(Debug)]
-pub struct World {
+pub struct Fixture {
     folder: TempDir,
     pin: PathBuf,
     arguments: Vec<String>,
@@ -142,7 +142,7 @@ pub struct World {
     _alone: File,
 }
 
-impl World {
+impl Fixture {
     /// `config` is added to a configuration without machine guard.
     pub fn start(config: &str, arguments: &[&str]) -> Option<Self> {
         if !is_root() {
@@ -156,7 +156,7 @@ impl World {
         mount_bpffs();
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let pin = PathBuf::from(format!("/sys/fs/bpf/plimsoll-test-{}-{number}", std::process::id()));
-        let mut world = Self {
+        let mut fixture = Self {
             folder,
             pin,
             arguments: arguments.iter().map(ToString::to_string).collect(),
@@ -164,9 +164,9 @@ impl World {
             users: RefCell::default(),
             _alone: alone,
         };
-        world.configure(config);
-        world.launch();
-        Some(world)
+        fixture.configure(config);
+        fixture.launch();
+        Some(fixture)
     }
 
     /// Starts the daemon, which must not run, and waits until it answers.
@@ -205,7 +205,7 @@ impl World {
         self.daemon = Some(daemon);
     }
 
-    /// A file or folder of this world's.
+    /// A file or folder of this fixture's.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -483,7 +483,7 @@ fn mount_bpffs() {
     assert!(mounted.success(), "a bpffs cannot be mounted on /sys/fs/bpf");
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if thread::panicking() {
             println!("the daemon's log:\n{}", self.log());

@@ -1,6 +1,6 @@
 //! Programs of test users: held as children, ended when dropped, read line by line with a deadline.
 
-use super::{World, slowness, until};
+use super::{Fixture, slowness, until};
 use std::{
     borrow::BorrowMut,
     fs,
@@ -161,7 +161,7 @@ impl Drop for Program {
     }
 }
 
-impl World {
+impl Fixture {
     /// A command that runs as a user, knows this daemon's sockets, and dies with the thread that started it.
     pub fn as_user(&self, user: u32, program: impl AsRef<Path>) -> Command {
         self.owns(user);
@@ -178,7 +178,7 @@ impl World {
         Program::of(self.as_user(user, self.workload_path(name)).args(arguments))
     }
 
-    /// A workload that starts as root; the test's users it becomes are to be claimed with [`World::owns`].
+    /// A workload that starts as root; the test's users it becomes are to be claimed with [`Fixture::owns`].
     pub fn root_workload(&self, name: &str, arguments: &[&str]) -> Program {
         Program::of(Command::new(self.workload_path(name)).args(arguments))
     }

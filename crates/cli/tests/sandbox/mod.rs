@@ -26,21 +26,21 @@ use tempfile::TempDir;
 pub const ALICE: u32 = 60_153;
 
 /// The pid namespace, with a daemon in it.
-pub struct Cell {
+pub struct Sandbox {
     pub folder: TempDir,
     pub init_pid: u32,
     _outside: Program,
     _daemon: Program,
 }
 
-/// Starts a cell, or returns from a test where there can be none, which is said.
-macro_rules! cell {
+/// Starts a sandbox, or returns from a test where there can be none, which is said.
+macro_rules! sandbox {
     ($config:expr) => {
-        cell!($config, &[])
+        sandbox!($config, &[])
     };
     ($config:expr, $options:expr) => {
-        match $crate::cell::Cell::start($config, $options) {
-            Some(cell) => cell,
+        match $crate::sandbox::Sandbox::start($config, $options) {
+            Some(sandbox) => sandbox,
             None => return,
         }
     };
@@ -57,7 +57,7 @@ fn child_of(parent: u32) -> Option<u32> {
     exact::processes().find(|pid| exact::stat(*pid).is_some_and(|stat| stat.parent.0 == parent))
 }
 
-impl Cell {
+impl Sandbox {
     pub fn start(config: &str, options: &[&str]) -> Option<Self> {
         if !unshare().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
             crate::support::skip("no pid namespace can be made here, which needs root");
@@ -77,9 +77,9 @@ impl Cell {
         outside.stage("ready");
         let init_pid = child_of(outside.pid()).expect("the namespace has its first process");
         let daemon = Program::of(daemon(folder.path(), init_pid, options));
-        let cell = Self { folder, init_pid, _outside: outside, _daemon: daemon };
-        until("the daemon answers", SOON, || cell.json(&["status"]));
-        Some(cell)
+        let sandbox = Self { folder, init_pid, _outside: outside, _daemon: daemon };
+        until("the daemon answers", SOON, || sandbox.json(&["status"]));
+        Some(sandbox)
     }
 
     /// Makes the machine as short of memory as that.
@@ -178,7 +178,7 @@ impl Cell {
     }
 }
 
-impl Drop for Cell {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the daemon's log:\n{}", self.log());

@@ -66,7 +66,7 @@ struct mapping {
 };
 
 static struct slot *slots;
-static long own_slot, puppet_seconds = 120;
+static long own_slot, scripted_seconds = 120;
 static struct mapping mappings[MAPPINGS];
 static int mapping_count;
 
@@ -124,10 +124,10 @@ static const char *map_memory(size_t bytes, int advice, int touched)
 static char *const *image_of(long slot)
 {
 	static char number[32], seconds[32];
-	static char name[] = "puppet", *arguments[] = { name, number, seconds, NULL };
+	static char name[] = "scripted", *arguments[] = { name, number, seconds, NULL };
 
 	snprintf(number, sizeof(number), "--slot=%ld", slot);
-	snprintf(seconds, sizeof(seconds), "--seconds=%ld", puppet_seconds);
+	snprintf(seconds, sizeof(seconds), "--seconds=%ld", scripted_seconds);
 	return arguments;
 }
 
@@ -157,7 +157,7 @@ static const char *fork_into(long slot)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		alarm((unsigned int)puppet_seconds);
+		alarm((unsigned int)scripted_seconds);
 		sem_post(&slots[slot].answer);
 		serve(slot);
 	}
@@ -377,7 +377,7 @@ static void hop_into(long slot, long long uid)
 	if (pid == 0) {
 		if (setresuid((uid_t)uid, (uid_t)uid, 0) != 0)
 			_exit(1);
-		alarm((unsigned int)puppet_seconds);
+		alarm((unsigned int)scripted_seconds);
 		sem_post(&slots[slot].answer);
 		serve(slot);
 	}
@@ -422,7 +422,7 @@ static void obey(const char *line)
 
 static void make_box(void)
 {
-	int box = memfd_create("puppet", 0);
+	int box = memfd_create("scripted", 0);
 
 	if (box < 0 || ftruncate(box, (off_t)(SLOTS * sizeof(struct slot))) != 0 || dup2(box, BOX_FILE) < 0)
 		workload_fail("memfd_create");

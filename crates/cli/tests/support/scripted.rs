@@ -1,24 +1,24 @@
-//! Processes that take one step at a time: the workload `puppet`, by slots.
+//! Processes that take one step at a time: the workload `scripted`, by slots.
 
-use super::{World, program::Program};
+use super::{Fixture, program::Program};
 
 /// A handful of processes and threads that do as they are told.
 #[derive(Debug)]
-pub struct Puppets {
+pub struct Scripted {
     control: Program,
 }
 
-impl World {
+impl Fixture {
     /// Nobody yet; `users` are the uids that will be used.
-    pub fn puppets(&self, users: &[u32]) -> Puppets {
+    pub fn scripted(&self, users: &[u32]) -> Scripted {
         users.iter().for_each(|user| self.owns(*user));
-        let mut control = self.root_workload("puppet", &[]);
+        let mut control = self.root_workload("scripted", &[]);
         control.stage("ready");
-        Puppets { control }
+        Scripted { control }
     }
 }
 
-impl Puppets {
+impl Scripted {
     /// A step that may fail: the number it gave, or what was said instead.
     #[track_caller]
     pub fn attempt(&mut self, slot: u32, step: &str) -> Result<u64, String> {

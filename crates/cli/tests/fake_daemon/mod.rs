@@ -27,12 +27,12 @@ pub(crate) fn own_uid() -> u32 {
 }
 
 #[derive(Debug)]
-pub(crate) struct Double {
+pub(crate) struct FakeDaemon {
     book: Mutex<LineBook>,
     incidents: Vec<Incident>,
 }
 
-impl Double {
+impl FakeDaemon {
     pub(crate) fn new(incidents: u32) -> Self {
         Self {
             book: Mutex::new(LineBook::new(UidRange::default())),
@@ -58,7 +58,7 @@ fn page_size() -> PageSize {
     PageSize::from_bytes(4096).unwrap()
 }
 
-impl Control for Double {
+impl Control for FakeDaemon {
     fn standing(&self) -> Result<Standing, Refusal> {
         let book = Arc::new(self.book.lock().unwrap().clone());
         Ok(Standing { book, mem_total: MEM_TOTAL, page_size: page_size() })
