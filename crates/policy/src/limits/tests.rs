@@ -10,7 +10,7 @@ use crate::{
 use proptest::{prop_assert, proptest};
 use std::vec::Vec;
 
-mod worlds;
+mod scenarios;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -93,33 +93,33 @@ fn the_line_in_force_counts_not_the_lowered_one() {
 #[test]
 fn no_second_victim_while_the_first_brings_usage_under_the_line() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 60), candidate(11, 50)];
-    assert_eq!(killed(&guard.step(&account(&world), 0)), Some(10));
+    let candidates = [candidate(10, 60), candidate(11, 50)];
+    assert_eq!(killed(&guard.step(&account(&candidates), 0)), Some(10));
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
-    assert_eq!(guard.step(&account(&world), 1), LimitAction::None);
-    assert_eq!(guard.step(&account(&world), 4), LimitAction::None);
+    assert_eq!(guard.step(&account(&candidates), 1), LimitAction::None);
+    assert_eq!(guard.step(&account(&candidates), 4), LimitAction::None);
 }
 
 #[test]
 fn a_second_victim_at_once_where_the_first_is_not_enough() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 60), candidate(11, 55), candidate(12, 50)];
-    assert_eq!(killed(&guard.step(&account(&world), 0)), Some(10));
+    let candidates = [candidate(10, 60), candidate(11, 55), candidate(12, 50)];
+    assert_eq!(killed(&guard.step(&account(&candidates), 0)), Some(10));
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
-    assert_eq!(killed(&guard.step(&account(&world), 0)), Some(11));
+    assert_eq!(killed(&guard.step(&account(&candidates), 0)), Some(11));
     guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
-    assert_eq!(guard.step(&account(&world), 0), LimitAction::None);
+    assert_eq!(guard.step(&account(&candidates), 0), LimitAction::None);
 }
 
 #[test]
 fn a_victim_that_does_not_die_is_not_waited_for_after_its_deadline() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 60), candidate(11, 50)];
-    guard.step(&account(&world), 0);
+    let candidates = [candidate(10, 60), candidate(11, 50)];
+    guard.step(&account(&candidates), 0);
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
     assert_eq!(guard.state.next_deadline(&guard.config), Some(Nanos(5 * SECOND)));
     // The accounting goes on calling it dying; that must not hold the line open.
-    let stuck = Snapshot { dying: Pages(60), ..account(&world) };
+    let stuck = Snapshot { dying: Pages(60), ..account(&candidates) };
     assert_eq!(guard.step(&stuck, 4), LimitAction::None);
     assert_eq!(killed(&guard.step(&stuck, 5)), Some(11));
     assert_eq!(guard.stages(), [(10, Stage::Overdue)]);
@@ -128,8 +128,8 @@ fn a_victim_that_does_not_die_is_not_waited_for_after_its_deadline() {
 #[test]
 fn victims_that_are_held_make_room_for_no_more_than_a_line_s_worth() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 90), candidate(11, 90), candidate(12, 30)];
-    let at = |dying| Snapshot { dying: Pages(dying), ..account(&world) };
+    let candidates = [candidate(10, 90), candidate(11, 90), candidate(12, 30)];
+    let at = |dying| Snapshot { dying: Pages(dying), ..account(&candidates) };
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
     assert_eq!(killed(&guard.step(&at(90), 0)), Some(11), "120 pages remain");
     guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
@@ -140,16 +140,18 @@ fn victims_that_are_held_make_room_for_no_more_than_a_line_s_worth() {
 #[test]
 fn a_signal_that_could_not_be_sent_marks_nothing_as_dying_and_the_next_is_tried() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 60), candidate(11, 50)];
-    guard.step(&account(&world), 0);
+    let candidates = [candidate(10, 60), candidate(11, 50)];
+    guard.step(&account(&candidates), 0);
     guard.outcome(10, SignalOutcome::Failed(SignalFault::NotPermitted), 0);
     assert_eq!(guard.stages(), []);
-    assert_eq!(killed(&guard.step(&account(&world), 0)), Some(11));
+    assert_eq!(killed(&guard.step(&account(&candidates), 0)), Some(11));
     guard.outcome(11, SignalOutcome::Failed(SignalFault::Other(22)), 0);
-    let LimitAction::NothingKillable(decision) = guard.step(&account(&world), 1) else { panic!("killable") };
+    let LimitAction::NothingKillable(decision) = guard.step(&account(&candidates), 1) else {
+        panic!("killable")
+    };
     assert_eq!(decision.reason, Reason::SignalFailed);
-    assert_eq!(guard.step(&account(&world), 2), LimitAction::None);
-    assert_eq!(killed(&guard.step(&account(&world), 5)), Some(10), "tried again after a while");
+    assert_eq!(guard.step(&account(&candidates), 2), LimitAction::None);
+    assert_eq!(killed(&guard.step(&account(&candidates), 5)), Some(10), "tried again after a while");
 }
 
 #[test]
@@ -172,8 +174,8 @@ fn a_later_process_of_the_same_number_is_another_one() {
 
 #[test]
 fn what_the_accounting_calls_dying_counts_without_being_told() {
-    let world = [candidate(10, 101)];
-    let snapshot = Snapshot { dying: Pages(1), ..account(&world) };
+    let candidates = [candidate(10, 101)];
+    let snapshot = Snapshot { dying: Pages(1), ..account(&candidates) };
     assert_eq!(Guard::new().step(&snapshot, 0), LimitAction::None);
 }
 
@@ -201,8 +203,8 @@ fn a_process_that_left_the_memory_it_was_found_dying_in_is_not_waited_for() {
 fn a_dying_process_whose_memory_another_holds_is_not_counted_on() {
     let mut guard = Guard::new();
     let shared = |pid| Candidate { mm: 7, ..candidate(pid, 101) };
-    let world = [shared(10), shared(11)];
-    let snapshot = Snapshot { usage: Reading::Known(Pages(101)), ..account(&world) };
+    let candidates = [shared(10), shared(11)];
+    let snapshot = Snapshot { usage: Reading::Known(Pages(101)), ..account(&candidates) };
     guard.outcome(11, SignalOutcome::Sent(Signal::Kill), 0);
     assert_eq!(killed(&guard.step(&snapshot, 0)), Some(10));
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
@@ -217,17 +219,17 @@ fn a_dying_process_whose_memory_another_holds_is_not_counted_on() {
 fn while_a_victims_share_cannot_be_read_it_is_waited_for_until_its_deadline() {
     let mut guard = Guard::new();
     let unread = Candidate { usage: Reading::Unreadable, ..candidate(10, 0) };
-    let world = [unread, candidate(11, 150)];
+    let candidates = [unread, candidate(11, 150)];
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
-    assert_eq!(guard.step(&account(&world), 4), LimitAction::None);
-    assert_eq!(killed(&guard.step(&account(&world), 5)), Some(11));
+    assert_eq!(guard.step(&account(&candidates), 4), LimitAction::None);
+    assert_eq!(killed(&guard.step(&account(&candidates), 5)), Some(11));
 }
 
 #[test]
 fn term_asks_first_and_kills_when_the_grace_is_over() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 60), candidate(11, 50)];
-    let snapshot = Snapshot { action: Action::Term, ..account(&world) };
+    let candidates = [candidate(10, 60), candidate(11, 50)];
+    let snapshot = Snapshot { action: Action::Term, ..account(&candidates) };
     let LimitAction::Term(decision) = guard.step(&snapshot, 0) else { panic!("no term") };
     assert_eq!((decision.reason, decision.victims[0].pid), (Reason::OverHardLimitTerm, Pid(10)));
     guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
@@ -243,9 +245,9 @@ fn term_asks_first_and_kills_when_the_grace_is_over() {
 fn who_would_be_asked_beyond_what_is_left_alone_is_killed() {
     for (asked, next, expected) in [(60, 40, Action::Term), (60, 41, Action::Kill)] {
         let mut guard = Guard::new();
-        let world = [candidate(10, asked), candidate(11, next), candidate(12, 1)];
+        let candidates = [candidate(10, asked), candidate(11, next), candidate(12, 1)];
         // As for a line of 100 pages less a bit, so that the next one crosses it.
-        let snapshot = Snapshot { action: Action::Term, effective_hard: Pages(next), ..account(&world) };
+        let snapshot = Snapshot { action: Action::Term, effective_hard: Pages(next), ..account(&candidates) };
         assert!(matches!(guard.step(&snapshot, 0), LimitAction::Term(_)), "the first is, however large");
         guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
         let action = guard.step(&snapshot, 1);
@@ -280,18 +282,18 @@ fn the_largest_of_those_who_were_asked_ends_before_anybody_else_goes_for_what_it
 #[test]
 fn with_every_place_taken_who_was_asked_first_is_ended_for_the_next() {
     let mut guard = Guard::new();
-    let mut world: Vec<Candidate> = (10..).take(IN_FLIGHT_MAX).map(|pid| candidate(pid, 1)).collect();
-    for (one, since) in world.iter().zip([1; 8].into_iter().chain([0; IN_FLIGHT_MAX - 8])) {
+    let mut candidates: Vec<Candidate> = (10..).take(IN_FLIGHT_MAX).map(|pid| candidate(pid, 1)).collect();
+    for (one, since) in candidates.iter().zip([1; 8].into_iter().chain([0; IN_FLIGHT_MAX - 8])) {
         guard.outcome(one.pid.0, SignalOutcome::Sent(Signal::Term), since);
     }
-    world.push(candidate(900, 500));
-    let snapshot = Snapshot { action: Action::Term, ..account(&world) };
+    candidates.push(candidate(900, 500));
+    let snapshot = Snapshot { action: Action::Term, ..account(&candidates) };
     let reason = Reason::OverHardLimitNoGrace;
     assert_eq!(guard.step(&snapshot, 2), LimitAction::Escalate { victim: id(18), since: Nanos(0), reason });
     guard.outcome(18, SignalOutcome::Sent(Signal::Kill), 2);
     guard.outcome(18, SignalOutcome::Freed, 2);
-    world.retain(|one| one.pid != Pid(18));
-    let snapshot = Snapshot { action: Action::Term, ..account(&world) };
+    candidates.retain(|one| one.pid != Pid(18));
+    let snapshot = Snapshot { action: Action::Term, ..account(&candidates) };
     assert!(matches!(guard.step(&snapshot, 2), LimitAction::Kill(_) | LimitAction::Term(_)));
 }
 
@@ -342,11 +344,11 @@ fn notify_is_given_once_per_crossing_and_rearmed_under_the_soft_limit() {
     for action in [Action::Notify, Action::Deny] {
         let mut guard = Guard::new();
         let [over, between, under] = [[candidate(10, 101)], [candidate(10, 95)], [candidate(10, 89)]];
-        let at = |world| Snapshot { action, ..account(world) };
+        let at = |candidates| Snapshot { action, ..account(candidates) };
         let LimitAction::Notify(decision) = guard.step(&at(&over), 0) else { panic!("no notice") };
         assert_eq!((decision.reason, decision.victims.len()), (Reason::OverHardLimitNotify, 0));
-        for (world, second) in [(&over, 1), (&between, 2), (&over, 3)] {
-            assert_eq!(guard.step(&at(world), second), LimitAction::None);
+        for (candidates, second) in [(&over, 1), (&between, 2), (&over, 3)] {
+            assert_eq!(guard.step(&at(candidates), second), LimitAction::None);
         }
         assert_eq!(guard.step(&at(&under), 4), LimitAction::Far { usage: Pages(89) });
         assert!(matches!(guard.step(&at(&over), 5), LimitAction::Notify(_)));
@@ -367,20 +369,23 @@ fn near_and_far_are_told_once_each() {
 #[test]
 fn when_only_the_protected_are_left_it_is_said_once() {
     let mut guard = Guard::new();
-    let world = [Candidate { standing: Standing::Protected(Protection::LoginPath), ..candidate(10, 101) }];
-    let LimitAction::NothingKillable(decision) = guard.step(&account(&world), 0) else { panic!("killable") };
+    let candidates =
+        [Candidate { standing: Standing::Protected(Protection::LoginPath), ..candidate(10, 101) }];
+    let LimitAction::NothingKillable(decision) = guard.step(&account(&candidates), 0) else {
+        panic!("killable")
+    };
     assert_eq!(decision.reason, Reason::OverHardLimitOnlyProtectedLeft);
     assert_eq!(decision.peers[0].pid, Pid(10));
-    assert_eq!(guard.step(&account(&world), 1), LimitAction::None);
-    let joined = [world[0], candidate(11, 5)];
+    assert_eq!(guard.step(&account(&candidates), 1), LimitAction::None);
+    let joined = [candidates[0], candidate(11, 5)];
     assert_eq!(killed(&guard.step(&account(&joined), 2)), Some(11));
 }
 
 #[test]
 fn when_nobody_holds_the_usage_nobody_is_killed() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 0)];
-    let adrift = Snapshot { usage: Reading::Known(Pages(101)), ..account(&world) };
+    let candidates = [candidate(10, 0)];
+    let adrift = Snapshot { usage: Reading::Known(Pages(101)), ..account(&candidates) };
     let LimitAction::NothingKillable(decision) = guard.step(&adrift, 0) else { panic!("killable") };
     assert_eq!(decision.reason, Reason::OverHardLimitNothingToFree);
 }
@@ -388,17 +393,17 @@ fn when_nobody_holds_the_usage_nobody_is_killed() {
 #[test]
 fn an_unknown_usage_is_reported_once_and_never_taken_for_zero() {
     let mut guard = Guard::new();
-    let world = [candidate(10, 500)];
+    let candidates = [candidate(10, 500)];
     for usage in [Reading::Absent, Reading::Unreadable, Reading::Stale { value: Pages(500), age_ns: 1 }] {
         guard.state.unread = false;
-        let blind = Snapshot { usage, ..account(&world) };
+        let blind = Snapshot { usage, ..account(&candidates) };
         assert_eq!(guard.step(&blind, 0), LimitAction::UsageUnknown);
         assert_eq!(guard.step(&blind, 1), LimitAction::None);
         assert!(guard.state.near, "not taken for far");
     }
-    assert_eq!(killed(&guard.step(&account(&world), 2)), Some(10));
+    assert_eq!(killed(&guard.step(&account(&candidates), 2)), Some(10));
     assert_eq!(
-        guard.step(&Snapshot { usage: Reading::Absent, ..account(&world) }, 3),
+        guard.step(&Snapshot { usage: Reading::Absent, ..account(&candidates) }, 3),
         LimitAction::UsageUnknown
     );
 }
@@ -418,13 +423,13 @@ fn a_dry_run_tells_each_crossing_once_and_says_so() {
 #[test]
 fn with_every_place_taken_the_next_victim_waits() {
     let mut guard = Guard::new();
-    let mut world: Vec<Candidate> = (10..).take(IN_FLIGHT_MAX).map(|pid| candidate(pid, 1)).collect();
-    for one in &world {
+    let mut candidates: Vec<Candidate> = (10..).take(IN_FLIGHT_MAX).map(|pid| candidate(pid, 1)).collect();
+    for one in &candidates {
         guard.outcome(one.pid.0, SignalOutcome::Sent(Signal::Kill), 0);
     }
-    world.push(candidate(900, 500));
-    assert_eq!(guard.step(&account(&world), 1), LimitAction::None);
-    assert_eq!(killed(&guard.step(&account(&world), 5)), Some(900), "the others are overdue");
+    candidates.push(candidate(900, 500));
+    assert_eq!(guard.step(&account(&candidates), 1), LimitAction::None);
+    assert_eq!(killed(&guard.step(&account(&candidates), 5)), Some(900), "the others are overdue");
     guard.outcome(900, SignalOutcome::Sent(Signal::Kill), 5);
     assert_eq!(guard.stages().len(), IN_FLIGHT_MAX);
     assert!(guard.stages().contains(&(900, Stage::Kill)));

@@ -12,7 +12,7 @@ use crate::{
 use proptest::{prop_assert, proptest};
 
 mod mild;
-mod worlds;
+mod scenarios;
 
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@ use super::{Tier, fits, kept_for_copies, room};
 use crate::units::Pages;
 use proptest::{prop_assert_eq, proptest};
 
-mod worlds;
+mod scenarios;
 
 #[test]
 fn a_request_is_granted_up_to_the_line_less_the_headroom_and_not_a_page_more() {

@@ -25,8 +25,8 @@ pub(super) fn pids(candidates: &[Candidate]) -> Vec<u32> {
 #[test]
 fn who_keeps_to_its_grants_comes_after_everybody_else_however_much_it_has() {
     let lower = |pid, pages| Candidate { tier: Tier::Lower, ..candidate(pid, pages) };
-    let world = [lower(10, 9000), candidate(11, 1), lower(12, 9001), candidate(13, 5)];
-    assert_eq!(pids(&rank(&world)), [13, 11, 12, 10]);
+    let candidates = [lower(10, 9000), candidate(11, 1), lower(12, 9001), candidate(13, 5)];
+    assert_eq!(pids(&rank(&candidates)), [13, 11, 12, 10]);
     // As in the programs, whatever rules make of it.
     let heavy = Candidate { weight: Weight::MAX, ..lower(14, 9000) };
     let light = Candidate { weight: Weight::MIN, ..candidate(15, 1) };

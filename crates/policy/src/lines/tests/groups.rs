@@ -152,7 +152,7 @@ fn nobody_and_services_have_no_default_line_and_may_have_lines_of_their_own() {
 fn in_every_small_world_the_line_is_the_one_that_the_words_say() {
     let some = [None, Some(1), Some(2), Some(3)];
     let gib = |size: u64| line(&std::format!("{size}G"));
-    let mut worlds = 0;
+    let mut combinations = 0;
     for (user, staff) in some.iter().flat_map(|user| some.iter().map(move |staff| (*user, *staff))) {
         for (wheel, default) in some.iter().flat_map(|wheel| some.iter().map(move |last| (*wheel, *last))) {
             for (own, groups) in some.iter().flat_map(|own| (0..4).map(move |groups| (*own, groups))) {
@@ -173,11 +173,11 @@ fn in_every_small_world_the_line_is_the_one_that_the_words_say() {
                 assert_eq!(found.map(|line| mib(line.hard) / 1024), expected, "{lines:?} {own:?} {groups}");
                 let by_themselves = found.is_some_and(|line| line.set_as == Place::Own(ALICE));
                 assert_eq!(by_themselves, own.zip(theirs).is_some_and(|(own, theirs)| own < theirs));
-                worlds += 1;
+                combinations += 1;
             }
         }
     }
-    assert_eq!(worlds, 4096);
+    assert_eq!(combinations, 4096);
 }
 
 fn uids(bits: u8) -> BTreeSet<Uid> {

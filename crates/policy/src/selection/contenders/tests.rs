@@ -20,9 +20,9 @@ struct Twofold {
 }
 
 /// Finds out about those named until nobody is; how many that were.
-fn resolve(world: &[Twofold], range: WeightRange, skipped: u32) -> (Vec<Candidate>, usize) {
+fn resolve(candidates: &[Twofold], range: WeightRange, skipped: u32) -> (Vec<Candidate>, usize) {
     let skip = |victim: super::VictimId| victim.pid == Pid(skipped);
-    let mut known: Vec<Candidate> = world.iter().map(|one| one.rough).collect();
+    let mut known: Vec<Candidate> = candidates.iter().map(|one| one.rough).collect();
     let mut asked = 0;
     loop {
         let batch = unresolved(&known, range, skip);
@@ -32,7 +32,7 @@ fn resolve(world: &[Twofold], range: WeightRange, skipped: u32) -> (Vec<Candidat
         for one in &batch {
             let index = known.iter().position(|other| other.id() == one.id()).unwrap();
             assert!(known[index].is_doubtful(), "asked twice about {one:?}");
-            known[index] = world[index].real;
+            known[index] = candidates[index].real;
             asked += 1;
         }
     }
@@ -44,8 +44,8 @@ fn rough(pid: u32, pages: u64, error: u64) -> Candidate {
 
 #[test]
 fn whoever_cannot_be_the_heaviest_is_left_alone() {
-    let world = [rough(10, 100, 20), rough(11, 140, 20), rough(12, 300, 20), rough(13, 270, 20)];
-    assert_eq!(pids(&unresolved(&world, WeightRange::NEUTRAL, NOBODY_SKIPPED)), [12, 13]);
+    let candidates = [rough(10, 100, 20), rough(11, 140, 20), rough(12, 300, 20), rough(13, 270, 20)];
+    assert_eq!(pids(&unresolved(&candidates, WeightRange::NEUTRAL, NOBODY_SKIPPED)), [12, 13]);
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_small_address_space_cannot_hide_a_large_usage() {
         let doubt = Doubt { error: Pages(130_816), ceiling: Pages(2_000), unjudged: false };
         Candidate { doubt, ..candidate(pid, 500) }
     };
-    let world = [small(10), small(11), rough(12, 140_000, 130_816)];
-    assert_eq!(pids(&unresolved(&world, WeightRange::NEUTRAL, NOBODY_SKIPPED)), [12]);
+    let candidates = [small(10), small(11), rough(12, 140_000, 130_816)];
+    assert_eq!(pids(&unresolved(&candidates, WeightRange::NEUTRAL, NOBODY_SKIPPED)), [12]);
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_light_one_that_rules_may_prefer_is_asked_about() {
     let unjudged =
         |pid, pages| Candidate { doubt: Doubt { unjudged: true, ..Doubt::NONE }, ..candidate(pid, pages) };
     let range = WeightRange::NEUTRAL.with(Weight::from_permille(4000).unwrap());
-    let world = [candidate(10, 1000), unjudged(11, 251), unjudged(12, 249)];
-    assert_eq!(pids(&unresolved(&world, range, NOBODY_SKIPPED)), [11]);
-    assert!(unresolved(&world, WeightRange::NEUTRAL, NOBODY_SKIPPED).is_empty());
+    let candidates = [candidate(10, 1000), unjudged(11, 251), unjudged(12, 249)];
+    assert_eq!(pids(&unresolved(&candidates, range, NOBODY_SKIPPED)), [11]);
+    assert!(unresolved(&candidates, WeightRange::NEUTRAL, NOBODY_SKIPPED).is_empty());
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn those_who_share_the_victims_memory_are_asked_about_with_it() {
 #[test]
 fn when_the_heaviest_turns_out_protected_the_next_are_asked_about() {
     let protected = Candidate { standing: Standing::Protected(Protection::Executable), ..candidate(12, 900) };
-    let world: Vec<Twofold> = [
+    let candidates: Vec<Twofold> = [
         (rough(10, 500, 0), candidate(10, 500)),
         (rough(11, 490, 20), candidate(11, 505)),
         (rough(12, 900, 20), protected),
     ]
     .map(|(rough, real)| Twofold { rough, real })
     .into();
-    let (known, asked) = resolve(&world, WeightRange::NEUTRAL, 0);
+    let (known, asked) = resolve(&candidates, WeightRange::NEUTRAL, 0);
     assert_eq!((pids(&select(&known, NOBODY_SKIPPED).victims), asked), ([11, 10].to_vec(), 2));
 }
 
@@ -109,14 +109,14 @@ fn a_weight_multiplies_and_never_adds() {
 }
 
 /// Free, dying and protected ones, some sharing memory, each as a rough look and as found out.
-fn any_world() -> impl Strategy<Value = Vec<Twofold>> {
+fn any_twofold() -> impl Strategy<Value = Vec<Twofold>> {
     let one = (
         (0_u64..40, 0_u64..12, 0_u64..12, 0_u64..6),
         (0_u64..9, 0_u64..3, 0_usize..4, any::<bool>()),
         (0_u8..14, 0_u8..10),
     );
-    let world = proptest::collection::vec(one, 0..24);
-    world.prop_map(|all| {
+    let candidates = proptest::collection::vec(one, 0..24);
+    candidates.prop_map(|all| {
         let numbered = (2_u32..).zip(all);
         numbered.map(|(pid, parts)| twofold(pid, parts)).collect()
     })
@@ -165,10 +165,10 @@ proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(10_000))]
 
     #[test]
-    fn two_passes_find_the_victim_of_an_exact_look_at_all(world in any_world(), skipped in 0_u32..30) {
+    fn two_passes_find_the_victim_of_an_exact_look_at_all(candidates in any_twofold(), skipped in 0_u32..30) {
         let skip = |victim: super::VictimId| victim.pid == Pid(skipped);
-        let (known, _) = resolve(&world, all_weights(), skipped);
-        let exact: Vec<Candidate> = world.iter().map(|one| one.real).collect();
+        let (known, _) = resolve(&candidates, all_weights(), skipped);
+        let exact: Vec<Candidate> = candidates.iter().map(|one| one.real).collect();
         let (found, right) = (select(&known, skip), select(&exact, skip));
         prop_assert_eq!(found.victims.first(), right.victims.first());
         // Nobody protected shares its memory, whether or not a rough look at them was enough.
@@ -207,15 +207,15 @@ fn server(seed: u64, hog_pages: u64) -> Vec<Twofold> {
 #[test]
 fn with_256_cpus_one_process_in_a_hundred_is_summed_exactly() {
     for (seed, hog_pages) in (1..).zip([330_000, 400_000, 600_000, 1_000_000, 4_000_000, 40_000_000]) {
-        let world = server(seed, hog_pages);
-        let (known, asked) = resolve(&world, WeightRange::NEUTRAL, 0);
+        let candidates = server(seed, hog_pages);
+        let (known, asked) = resolve(&candidates, WeightRange::NEUTRAL, 0);
         assert_eq!(select(&known, NOBODY_SKIPPED).victims[0].pid, Pid(5_000), "{hog_pages}");
-        assert!(asked <= world.len() / 100, "{asked} exact sums for a hog of {hog_pages} pages");
+        assert!(asked <= candidates.len() / 100, "{asked} exact sums for a hog of {hog_pages} pages");
     }
 }
 
 #[test]
 fn a_batch_is_never_larger_than_its_room() {
-    let world: Vec<Candidate> = (10..100).map(|pid| rough(pid, 50, 10)).collect();
-    assert_eq!(unresolved(&world, WeightRange::NEUTRAL, NOBODY_SKIPPED).len(), RESOLVE_MAX);
+    let candidates: Vec<Candidate> = (10..100).map(|pid| rough(pid, 50, 10)).collect();
+    assert_eq!(unresolved(&candidates, WeightRange::NEUTRAL, NOBODY_SKIPPED).len(), RESOLVE_MAX);
 }

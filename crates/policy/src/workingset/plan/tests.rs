@@ -8,7 +8,7 @@ use crate::{
 };
 use std::vec::Vec;
 
-mod worlds;
+mod scenarios;
 
 const fn seconds(count: u64) -> Nanos {
     Nanos(count * 1_000_000_000)

@@ -26,7 +26,7 @@ struct Process {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct World {
+struct Scenario {
     processes: Vec<Process>,
     /// As the programs keep it, step by step.
     usage: u64,
@@ -46,7 +46,7 @@ enum Step {
     Exit,
 }
 
-impl World {
+impl Scenario {
     fn new(processes: usize, line: u64, margin: u64) -> Self {
         Self { processes: [Process::default()].repeat(processes), usage: 0, line, margin }
     }
@@ -138,21 +138,21 @@ fn steps(take: bool) -> Vec<Step> {
     steps
 }
 
-/// All worlds that so many processes can bring about, each once; nobody takes more than `most` pages without asking.
-fn every_world(processes: usize, take: bool, most: u64, mut look: impl FnMut(&World)) -> usize {
+/// All scenarios that so many processes can bring about, each once; nobody takes more than `most` pages without asking.
+fn every_scenario(processes: usize, take: bool, most: u64, mut look: impl FnMut(&Scenario)) -> usize {
     let mut seen = BTreeSet::new();
-    let mut ahead = Vec::from([World::new(processes, LINE, MARGIN)]);
-    while let Some(world) = ahead.pop() {
-        if world.truth() > most || !seen.insert(world.clone()) {
+    let mut ahead = Vec::from([Scenario::new(processes, LINE, MARGIN)]);
+    while let Some(scenario) = ahead.pop() {
+        if scenario.truth() > most || !seen.insert(scenario.clone()) {
             continue;
         }
-        look(&world);
+        look(&scenario);
         for who in 0..processes {
             for step in steps(take) {
-                let mut next = world.clone();
+                let mut next = scenario.clone();
                 let answer = next.step(who, step);
                 if let Step::Ask(pages) = step {
-                    assert!(!world.is_false_refusal(pages, answer), "{world:?} refused {pages}");
+                    assert!(!scenario.is_false_refusal(pages, answer), "{scenario:?} refused {pages}");
                 }
                 ahead.push(next);
             }
@@ -163,33 +163,33 @@ fn every_world(processes: usize, take: bool, most: u64, mut look: impl FnMut(&Wo
 
 #[test]
 fn whoever_only_asks_never_passes_the_line_and_is_never_refused_what_fits() {
-    let worlds = every_world(3, false, u64::MAX, |world| {
-        world.is_sound().unwrap();
-        assert_eq!(world.usage, world.truth(), "{world:?}");
-        assert!(world.truth() + MARGIN <= LINE, "{world:?}");
+    let scenarios = every_scenario(3, false, u64::MAX, |scenario| {
+        scenario.is_sound().unwrap();
+        assert_eq!(scenario.usage, scenario.truth(), "{scenario:?}");
+        assert!(scenario.truth() + MARGIN <= LINE, "{scenario:?}");
     });
-    assert!(worlds > 300, "{worlds}");
+    assert!(scenarios > 300, "{scenarios}");
 }
 
 #[test]
 fn whoever_takes_besides_moves_a_page_from_reserved_to_used_once() {
-    let worlds = every_world(2, true, LINE + 3, |world| {
-        world.is_sound().unwrap();
+    let scenarios = every_scenario(2, true, LINE + 3, |scenario| {
+        scenario.is_sound().unwrap();
         // Whatever the order: once all is touched or given back, usage is what is there.
-        let mut rest = world.clone();
+        let mut rest = scenario.clone();
         for who in 0..rest.processes.len() {
             while rest.processes[who].untouched > 0 {
                 rest.step(who, Step::Touch);
             }
             rest.step(who, Step::Settle);
         }
-        assert_eq!(rest.usage, rest.processes.iter().map(|one| one.touched).sum::<u64>(), "{world:?}");
+        assert_eq!(rest.usage, rest.processes.iter().map(|one| one.touched).sum::<u64>(), "{scenario:?}");
         for who in 0..rest.processes.len() {
             rest.step(who, Step::Exit);
         }
-        assert_eq!(rest.usage, 0, "{world:?}");
+        assert_eq!(rest.usage, 0, "{scenario:?}");
     });
-    assert!(worlds > 300, "{worlds}");
+    assert!(scenarios > 300, "{scenarios}");
 }
 
 fn some_step() -> impl Strategy<Value = Step> {
@@ -206,17 +206,17 @@ fn some_step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn in_a_larger_world_too(walk in vec((0_usize..8, 1_u64..200, some_step()), 1..200)) {
-        let mut world = World::new(8, 1000, 50);
+        let mut scenario = Scenario::new(8, 1000, 50);
         for (who, times, step) in walk {
             let times = if matches!(step, Step::Touch | Step::Take | Step::Free) { times } else { 1 };
             for _ in 0..times {
-                let before = world.clone();
-                let answer = world.step(who, step);
+                let before = scenario.clone();
+                let answer = scenario.step(who, step);
                 if let Step::Ask(pages) = step {
                     prop_assert!(!before.is_false_refusal(pages, answer));
-                    prop_assert!(answer == Some(false) || world.usage + 50 <= 1000);
+                    prop_assert!(answer == Some(false) || scenario.usage + 50 <= 1000);
                 }
-                prop_assert_eq!(world.is_sound(), Ok(()));
+                prop_assert_eq!(scenario.is_sound(), Ok(()));
             }
         }
     }

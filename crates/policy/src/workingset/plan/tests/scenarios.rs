@@ -1,4 +1,4 @@
-//! Random worlds: files of any size, read in any manner, with any budget.
+//! Random scenarios: files of any size, read in any manner, with any budget.
 
 use super::{budget, held, plan, seconds};
 use crate::workingset::{

@@ -1,4 +1,4 @@
-//! Every small world: up to 4 processes of every kind, every action, every outcome of every signal, time passing by
+//! Every small scenario: up to 4 processes of every kind, every action, every outcome of every signal, time passing by
 //! little or by much. A model that shares no code with the rule says what must not happen, and what must.
 
 use super::candidate;
@@ -50,7 +50,7 @@ impl Process {
 }
 
 #[derive(Clone)]
-struct World {
+struct Scenario {
     processes: Vec<Process>,
     action: Action,
     state: LimitState,
@@ -123,18 +123,18 @@ fn every_small_world_keeps_the_rules() {
     let mut seen = Seen::default();
     for processes in populations() {
         for action in [Action::Kill, Action::Term, Action::Notify] {
-            let world = World {
+            let scenario = Scenario {
                 processes: processes.clone(),
                 action,
                 state: LimitState::default(),
                 now: 0,
                 signals: 0,
             };
-            // Four processes make most of the worlds; three steps hold a kill, its deadline and the next one.
-            explore(world, if processes.len() < 4 { 4 } else { 3 }, &mut seen);
+            // Four processes make most of the scenarios; three steps hold a kill, its deadline and the next one.
+            explore(scenario, if processes.len() < 4 { 4 } else { 3 }, &mut seen);
         }
     }
-    // The worlds reach what they are there for.
+    // The scenarios reach what they are there for.
     assert!(seen.steps > 100_000, "{} steps", seen.steps);
     for (what, count) in [
         ("kills", seen.kills),
@@ -148,13 +148,13 @@ fn every_small_world_keeps_the_rules() {
     }
 }
 
-fn explore(world: World, depth: u32, seen: &mut Seen) {
+fn explore(scenario: Scenario, depth: u32, seen: &mut Seen) {
     if depth == 0 {
         return;
     }
     seen.steps += 1;
-    let candidates: Vec<Candidate> = world.processes.iter().map(|one| one.shown).collect();
-    let usage: u64 = world.processes.iter().map(|one| one.pages).sum();
+    let candidates: Vec<Candidate> = scenario.processes.iter().map(|one| one.shown).collect();
+    let usage: u64 = scenario.processes.iter().map(|one| one.pages).sum();
     let snapshot = Snapshot {
         usage: Reading::Known(Pages(usage)),
         effective_hard: Pages(HARD),
@@ -162,13 +162,13 @@ fn explore(world: World, depth: u32, seen: &mut Seen) {
         soft: Pages(SOFT),
         dying: Pages(0),
         dying_most: Pages(u64::MAX),
-        action: world.action,
+        action: scenario.action,
         candidates: &candidates,
         kernel_asked_at: None,
     };
-    let (state, action) = decide(&snapshot, &config(), world.state.clone(), Nanos(world.now));
-    let world = World { state, ..world };
-    check(&world, &action, usage, seen);
+    let (state, action) = decide(&snapshot, &config(), scenario.state.clone(), Nanos(scenario.now));
+    let scenario = Scenario { state, ..scenario };
+    check(&scenario, &action, usage, seen);
     let (victim, signal) = match action {
         LimitAction::Kill(decision) => (decision.victims[0].id(), Signal::Kill),
         LimitAction::Term(decision) => (decision.victims[0].id(), Signal::Term),
@@ -179,50 +179,51 @@ fn explore(world: World, depth: u32, seen: &mut Seen) {
         | LimitAction::Near { .. }
         | LimitAction::Far { .. }
         | LimitAction::UsageUnknown => {
-            pass(&world, depth, seen);
-            return bury(&world, depth, seen);
+            pass(&scenario, depth, seen);
+            return bury(&scenario, depth, seen);
         }
     };
-    follow(&world, victim, signal, depth, seen);
+    follow(&scenario, victim, signal, depth, seen);
 }
 
-/// What must hold for one action in one world.
-fn check(world: &World, action: &LimitAction, usage: u64, seen: &mut Seen) {
-    let now = world.now;
-    let leaving: u64 = world.processes.iter().filter(|one| one.leaving(now)).map(|one| one.pages).sum();
-    let unread = world.processes.iter().any(|one| one.leaving(now) && one.shown.usage == Reading::Unreadable);
+/// What must hold for one action in one scenario.
+fn check(scenario: &Scenario, action: &LimitAction, usage: u64, seen: &mut Seen) {
+    let now = scenario.now;
+    let leaving: u64 = scenario.processes.iter().filter(|one| one.leaving(now)).map(|one| one.pages).sum();
+    let unread =
+        scenario.processes.iter().any(|one| one.leaving(now) && one.shown.usage == Reading::Unreadable);
     let over = usage.saturating_sub(leaving) > HARD && !unread;
-    let due = world
+    let due = scenario
         .processes
         .iter()
         .any(|one| one.killed_at.is_none() && one.termed_at.is_some_and(|at| now >= at + GRACE));
-    let selectable = world.processes.iter().any(|one| one.selectable(now));
+    let selectable = scenario.processes.iter().any(|one| one.selectable(now));
     match action {
         LimitAction::Kill(decision) | LimitAction::Term(decision) => {
             assert!(over, "nobody is signalled while what is leaving brings usage to the line");
             for victim in &decision.victims {
-                let process = world.processes.iter().find(|one| one.shown.id() == victim.id()).unwrap();
+                let process = scenario.processes.iter().find(|one| one.shown.id() == victim.id()).unwrap();
                 assert!(process.selectable(now), "never the protected, the dying, or one twice");
             }
             let expected = if matches!(action, LimitAction::Kill(_)) { Action::Kill } else { Action::Term };
-            assert_eq!(world.action, expected);
+            assert_eq!(scenario.action, expected);
             seen.kills += u64::from(expected == Action::Kill);
             seen.terms += u64::from(expected == Action::Term);
-            seen.seconds += u64::from(world.signals > 0);
+            seen.seconds += u64::from(scenario.signals > 0);
         }
         LimitAction::Escalate { victim, since, reason } => {
             assert_eq!(*reason, Reason::TermDeadlinePassed);
-            let process = world.processes.iter().find(|one| one.shown.id() == *victim).unwrap();
+            let process = scenario.processes.iter().find(|one| one.shown.id() == *victim).unwrap();
             assert_eq!((process.termed_at, process.killed_at), (Some(since.0), None));
             assert!(now >= since.0 + GRACE, "never before the grace is over");
             seen.escalations += 1;
         }
         LimitAction::Notify(decision) => {
-            assert!(over && decision.victims.is_empty() && world.action == Action::Notify);
+            assert!(over && decision.victims.is_empty() && scenario.action == Action::Notify);
             seen.notices += 1;
         }
         LimitAction::NothingKillable(_) => {
-            assert!(over && !selectable && world.action != Action::Notify);
+            assert!(over && !selectable && scenario.action != Action::Notify);
             seen.stuck += 1;
         }
         LimitAction::Near { .. } | LimitAction::Far { .. } | LimitAction::None => {}
@@ -231,22 +232,22 @@ fn check(world: &World, action: &LimitAction, usage: u64, seen: &mut Seen) {
     assert!(!due || matches!(action, LimitAction::Escalate { .. }), "escalation happens");
     let acts = matches!(action, LimitAction::Kill(_) | LimitAction::Term(_) | LimitAction::Escalate { .. });
     assert!(
-        acts || !(over && selectable && world.action != Action::Notify),
+        acts || !(over && selectable && scenario.action != Action::Notify),
         "whoever can be signalled is signalled"
     );
 }
 
 /// Each outcome of a signal, and then each way that time goes on.
-fn follow(world: &World, victim: VictimId, signal: Signal, depth: u32, seen: &mut Seen) {
+fn follow(scenario: &Scenario, victim: VictimId, signal: Signal, depth: u32, seen: &mut Seen) {
     let outcomes = [
         SignalOutcome::Sent(signal),
         SignalOutcome::Failed(SignalFault::NotPermitted),
         SignalOutcome::Vanished,
     ];
     for outcome in outcomes {
-        let mut next = world.clone();
-        next.state.outcome(victim, outcome, Nanos(world.now));
-        let now = world.now;
+        let mut next = scenario.clone();
+        next.state.outcome(victim, outcome, Nanos(scenario.now));
+        let now = scenario.now;
         let process = next.processes.iter_mut().find(|one| one.shown.id() == victim).unwrap();
         match outcome {
             SignalOutcome::Sent(Signal::Term) => process.termed_at = Some(now),
@@ -266,19 +267,19 @@ fn follow(world: &World, victim: VictimId, signal: Signal, depth: u32, seen: &mu
 }
 
 /// Nothing happens for a moment, or until after every deadline.
-fn pass(world: &World, depth: u32, seen: &mut Seen) {
+fn pass(scenario: &Scenario, depth: u32, seen: &mut Seen) {
     for span in [1, GRACE, DEADLINE] {
-        explore(World { now: world.now + span, ..world.clone() }, depth - 1, seen);
+        explore(Scenario { now: scenario.now + span, ..scenario.clone() }, depth - 1, seen);
     }
 }
 
 /// The first of those that were signalled dies.
-fn bury(world: &World, depth: u32, seen: &mut Seen) {
+fn bury(scenario: &Scenario, depth: u32, seen: &mut Seen) {
     let signalled = |one: &Process| one.termed_at.is_some() || one.killed_at.is_some();
-    let Some(index) = world.processes.iter().position(signalled) else { return };
-    let mut next = world.clone();
+    let Some(index) = scenario.processes.iter().position(signalled) else { return };
+    let mut next = scenario.clone();
     let gone = next.processes.remove(index);
-    next.state.outcome(gone.shown.id(), SignalOutcome::Freed, Nanos(world.now));
+    next.state.outcome(gone.shown.id(), SignalOutcome::Freed, Nanos(scenario.now));
     next.now += 1;
     explore(next, depth - 1, seen);
 }

@@ -1,4 +1,4 @@
-//! Every small world of the machine guard: every level of shortage in every order, every outcome of every signal, time
+//! Every small scenario of the machine guard: every level of shortage in every order, every outcome of every signal, time
 //! passing by little or by much, and the victim ending or not.
 
 use super::{id, reading};
@@ -26,7 +26,7 @@ enum Model {
 }
 
 #[derive(Clone)]
-struct World {
+struct Scenario {
     state: MachineState,
     model: Model,
     now: u64,
@@ -57,7 +57,7 @@ fn levels() -> [(MachineReading, Option<Option<Signal>>); 4] {
 fn every_small_world_keeps_the_rules() {
     let mut seen = Seen::default();
     let start =
-        World { state: MachineState::default(), model: Model::Nobody, now: 0, next_pid: 10, held: None };
+        Scenario { state: MachineState::default(), model: Model::Nobody, now: 0, next_pid: 10, held: None };
     explore(&start, 4, &mut seen);
     assert!(seen.steps > 50_000, "{} steps", seen.steps);
     for (what, count) in
@@ -67,17 +67,17 @@ fn every_small_world_keeps_the_rules() {
     }
 }
 
-fn explore(world: &World, depth: u32, seen: &mut Seen) {
+fn explore(scenario: &Scenario, depth: u32, seen: &mut Seen) {
     if depth == 0 {
         return;
     }
     for (reading, level) in levels() {
         for span in [1, GRACE, DEADLINE] {
             seen.steps += 1;
-            let now = world.now + span;
-            let (state, action, sleep) = decide(&reading, &config(), world.state.clone(), Nanos(now));
+            let now = scenario.now + span;
+            let (state, action, sleep) = decide(&reading, &config(), scenario.state.clone(), Nanos(now));
             assert!((1..=1_000_000_000).contains(&sleep.0));
-            let mut next = World { state, now, ..world.clone() };
+            let mut next = Scenario { state, now, ..scenario.clone() };
             if matches!(next.model, Model::Killed(at) if now >= at + DEADLINE) {
                 next.model = Model::Nobody;
             }
@@ -90,10 +90,10 @@ fn explore(world: &World, depth: u32, seen: &mut Seen) {
     }
 }
 
-fn check(world: &World, level: Option<Option<Signal>>, action: MachineAction, seen: &mut Seen) {
+fn check(scenario: &Scenario, level: Option<Option<Signal>>, action: MachineAction, seen: &mut Seen) {
     let short = level.flatten();
-    let due = match world.model {
-        Model::Termed(at) => world.now >= at + GRACE || short == Some(Signal::Kill),
+    let due = match scenario.model {
+        Model::Termed(at) => scenario.now >= at + GRACE || short == Some(Signal::Kill),
         Model::Nobody | Model::Killed(_) => false,
     };
     assert_eq!(
@@ -103,14 +103,14 @@ fn check(world: &World, level: Option<Option<Signal>>, action: MachineAction, se
     );
     match action {
         MachineAction::Select(shortage) => {
-            assert!(world.model == Model::Nobody, "never two at a time before the deadline");
+            assert!(scenario.model == Model::Nobody, "never two at a time before the deadline");
             assert_eq!(Some(shortage.signal), short, "only in a shortage, with its signal");
             seen.selections += 1;
         }
         MachineAction::Escalate { victim, reason } => {
-            assert_eq!(Some(victim), victim_of(&world.state));
-            let Model::Termed(at) = world.model else { panic!("nobody was told to end") };
-            let expected = if world.now >= at + GRACE {
+            assert_eq!(Some(victim), victim_of(&scenario.state));
+            let Model::Termed(at) = scenario.model else { panic!("nobody was told to end") };
+            let expected = if scenario.now >= at + GRACE {
                 Reason::MachineTermDeadlinePassed
             } else {
                 Reason::MachineLowMemoryKill
@@ -126,8 +126,8 @@ fn check(world: &World, level: Option<Option<Signal>>, action: MachineAction, se
             panic!("no level here is one of them alone")
         }
         MachineAction::Rest => {
-            let held = world.held.is_some_and(|(signal, _)| short.is_some_and(|short| signal >= short));
-            assert!(short.is_none() || world.model != Model::Nobody || held, "a shortage is acted on");
+            let held = scenario.held.is_some_and(|(signal, _)| short.is_some_and(|short| signal >= short));
+            assert!(short.is_none() || scenario.model != Model::Nobody || held, "a shortage is acted on");
         }
     }
 }
@@ -139,40 +139,40 @@ fn victim_of(state: &MachineState) -> Option<VictimId> {
     }
 }
 
-fn follow(world: &World, action: MachineAction, depth: u32, seen: &mut Seen) {
+fn follow(scenario: &Scenario, action: MachineAction, depth: u32, seen: &mut Seen) {
     let (victim, signal) = match action {
-        MachineAction::Select(shortage) => (id(world.next_pid), shortage.signal),
+        MachineAction::Select(shortage) => (id(scenario.next_pid), shortage.signal),
         MachineAction::Escalate { victim, .. } => (victim, Signal::Kill),
         MachineAction::Rest
         | MachineAction::Report(_)
         | MachineAction::Notice { .. }
         | MachineAction::Reclaim { .. } => {
-            explore(world, depth - 1, seen);
-            if let Some(victim) = victim_of(&world.state) {
-                explore(&told(world, victim, SignalOutcome::Freed), depth - 1, seen);
+            explore(scenario, depth - 1, seen);
+            if let Some(victim) = victim_of(&scenario.state) {
+                explore(&told(scenario, victim, SignalOutcome::Freed), depth - 1, seen);
             }
             return;
         }
     };
     let failed = SignalOutcome::Failed(SignalFault::NotPermitted);
     for outcome in [SignalOutcome::Sent(signal), failed, SignalOutcome::Vanished] {
-        explore(&told(world, victim, outcome), depth - 1, seen);
+        explore(&told(scenario, victim, outcome), depth - 1, seen);
     }
     if let MachineAction::Select(shortage) = action {
-        let mut held = world.clone();
-        held.state.hold(shortage.signal, Nanos(world.now));
-        held.held = Some((shortage.signal, world.now + 10_000_000_000));
+        let mut held = scenario.clone();
+        held.state.hold(shortage.signal, Nanos(scenario.now));
+        held.held = Some((shortage.signal, scenario.now + 10_000_000_000));
         explore(&held, depth - 1, seen);
     }
 }
 
-fn told(world: &World, victim: VictimId, outcome: SignalOutcome) -> World {
-    let mut next = world.clone();
-    next.state.outcome(victim, outcome, &config(), Nanos(world.now));
+fn told(scenario: &Scenario, victim: VictimId, outcome: SignalOutcome) -> Scenario {
+    let mut next = scenario.clone();
+    next.state.outcome(victim, outcome, &config(), Nanos(scenario.now));
     next.next_pid += 1;
     next.model = match outcome {
-        SignalOutcome::Sent(Signal::Term) => Model::Termed(world.now),
-        SignalOutcome::Sent(Signal::Kill) => Model::Killed(world.now),
+        SignalOutcome::Sent(Signal::Term) => Model::Termed(scenario.now),
+        SignalOutcome::Sent(Signal::Kill) => Model::Killed(scenario.now),
         SignalOutcome::Failed(_) | SignalOutcome::Vanished | SignalOutcome::Freed => Model::Nobody,
     };
     next
