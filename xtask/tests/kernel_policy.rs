@@ -1,9 +1,5 @@
 //! What docs/kernel-policy.md says of the lab is what the lab's lists say, and each of its kernels has counts in the tree.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy knows tests by their attribute, and not the functions they share"
-)]
 
 use std::{
     fs,

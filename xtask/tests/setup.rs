@@ -1,10 +1,6 @@
 //! Set-up on a system without apt names what is missing and changes nothing. With apt it takes the first compiler that is
 //! new enough: the one that is there, the distribution's under any name, rustup's.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy knows tests by their attribute, and not the functions they share"
-)]
 
 use std::{
     env, fs,

@@ -1,9 +1,5 @@
 //! By which lines of a kernel's log a run fails.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy knows tests by their attribute, and not the functions they share"
-)]
 
 use std::{
     io::Write,

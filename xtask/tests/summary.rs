@@ -1,9 +1,5 @@
 //! What `make test` counts: the last lines it prints, and whether it fails.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy knows tests by their attribute, and not the functions they share"
-)]
 
 use std::{
     io::Write,

@@ -1,9 +1,5 @@
 //! Nothing that needs a guest goes untested: the lists of `lab/kernels.conf`.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy knows tests by their attribute, and not the functions they share"
-)]
 
 use std::{
     collections::BTreeSet,

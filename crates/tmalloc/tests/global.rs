@@ -1,6 +1,5 @@
 //! The library as a Rust program's global allocator: everything the program does, threads and their ends included.
-#![expect(clippy::unwrap_used, reason = "what fails fails the test")]
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 #![expect(unsafe_code, reason = "an allocator is what is tested")]
 
 mod fake;

@@ -1,11 +1,5 @@
 //! Blocks under a coordinator: granted, refused, recalled, in one thread and in many.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "what fails fails the test"
-)]
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 #![expect(unsafe_code, reason = "memory by the piece is what is tested")]
 #![expect(clippy::cast_possible_truncation, reason = "64-bit machines only")]
 

@@ -1,6 +1,5 @@
 //! What happens to a process beside allocating: it forks, waits, is told of limits, and its coordinator dies and comes back.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "what fails fails the test")]
-#![expect(clippy::tests_outside_test_module, reason = "an integration test has no module to put them in")]
+#![cfg(test)]
 #![expect(unsafe_code, reason = "memory by the piece, and forks, are what is tested")]
 
 mod fake;
