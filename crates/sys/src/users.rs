@@ -5,7 +5,7 @@
 use crate::process::Errno;
 use core::{ffi::CStr, mem::MaybeUninit, ops::ControlFlow, ptr};
 use plimsoll_policy::units::{Gid, Uid};
-use std::sync::Mutex;
+use std::{io, sync::Mutex};
 
 /// The cursor is one per process.
 static CURSOR: Mutex<()> = Mutex::new(());
@@ -40,7 +40,11 @@ pub fn each_user(mut visit: impl FnMut(&CStr, Uid, Gid) -> ControlFlow<()>) -> R
                 texts.resize(texts.len().saturating_mul(2), 0);
                 continue;
             }
-            errno => break Err(Errno::from_raw_os_error(errno)),
+            // A module can say any number.
+            errno => {
+                let error = io::Error::from_raw_os_error(errno);
+                break Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
         }
         // SAFETY: success initialised the entry.
         let user = unsafe { entry.assume_init() };

@@ -4,7 +4,7 @@ use super::{
     error::BpfError,
     facts::wire_pages,
     object::{Plan, find_cpu_offsets, map},
-    pins::{BUILD, LAYOUT, PinState, Pins, create_folder, entries_for_most},
+    pins::{BUILD, LAYOUT, PinState, Pins, create_folder, entries_for_most, remove_entries},
     types::Features,
 };
 use crate::process::page_size;
@@ -13,7 +13,7 @@ use plimsoll_policy::reservation::ALLOWANCE;
 use plimsoll_wire::abi;
 use zerocopy::IntoBytes as _;
 
-/// What is attached, the event itself last; [`super::Limits::watch_copies`] attaches those at pages.
+/// What is attached, in this order, the event itself last; [`super::Limits::watch_copies`] attaches those at pages.
 const ATTACHED: [&str; 7] =
     ["scan", "on_exit_mmap", "on_fork", "on_task_alloc", "on_exec", "on_fault", "on_rss_stat"];
 
@@ -114,7 +114,7 @@ pub fn load_beside(options: &LoadOptions) -> Result<(), BpfError> {
 fn undo_unless(loaded: Result<(), BpfError>, options: &LoadOptions) -> Result<(), BpfError> {
     if loaded.is_err() {
         // The first error is the one to tell; what could not be removed is Partial to the next daemon.
-        if let Err(error) = options.pins.remove_programs() {
+        if let Err(error) = options.pins.undo() {
             return loaded.map_err(|first| BpfError::Load(format!("{first}; and then {error}")));
         }
     }
@@ -127,7 +127,10 @@ fn undo_unless(loaded: Result<(), BpfError>, options: &LoadOptions) -> Result<()
 /// [`BpfError::Load`] when the kernel refuses.
 pub fn verify(options: &LoadOptions) -> Result<(), BpfError> {
     let kernel = Features::read()?;
-    fill(&plan(options, kernel).load(None)?, options, kernel)
+    let plan = plan(options, kernel);
+    let object = plan.load(None)?;
+    fill(&object, options, kernel)?;
+    plan.try_to_attach(&object, "on_exec")
 }
 
 fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
@@ -142,6 +145,8 @@ fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
 }
 
 fn load_onto(options: &LoadOptions, old: &Pins) -> Result<(), BpfError> {
+    // What an interrupted load left there would be put in the place of those in force.
+    remove_entries(&options.pins.maps())?;
     let plan = plan(options, Features::read()?);
     let object = plan.load(Some(&old.maps()))?;
     put_in_force(&plan, &object, options)

@@ -93,7 +93,8 @@ pub(super) fn settings(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Bpf
 /// Runs [`FIND_CPU_OFFSETS`] in an object that has it.
 pub(super) fn find_cpu_offsets(object: &Object) -> Result<(), BpfError> {
     let Some(program) = object.progs_mut().find(|program| program.name() == FIND_CPU_OFFSETS) else {
-        return Ok(());
+        let counts = object.maps().any(|map| name_of(map.name()) == "cpu_offsets");
+        return if counts { Err(no_such(FIND_CPU_OFFSETS)) } else { Ok(()) };
     };
     let outcome = program.test_run(ProgramInput::default())?;
     if outcome.return_value == 0 {
@@ -221,6 +222,13 @@ impl Plan {
             let pinned = loaded().next().map(|mut program| program.pin(&path));
             pinned.transpose().map_err(|error| pin_error(&path, &error))?;
         }
+        Ok(())
+    }
+
+    /// Attaches one of them and lets go of it: a kernel may load programs and refuse to attach them.
+    pub(super) fn try_to_attach(&self, object: &Object, name: &'static str) -> Result<(), BpfError> {
+        let program = object.progs_mut().find(|program| program.name() == name);
+        drop(program.ok_or_else(|| no_such(name))?.attach()?);
         Ok(())
     }
 

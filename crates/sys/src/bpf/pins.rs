@@ -204,7 +204,7 @@ impl Pins {
     /// Where what is to take the place of these is made.
     #[must_use]
     pub fn beside(&self) -> Self {
-        Self::new(&self.root.join("loading"))
+        Self::new(&self.root.join(LOADING))
     }
 
     fn next(&self) -> Self {
@@ -241,6 +241,10 @@ impl Pins {
     /// Writes down which build the programs are of.
     fn sign(&self, build: u64) -> Result<(), BpfError> {
         let map = Map::open(&self.maps().join("meta"), "meta")?;
+        // Another version's has nothing of ours to be written down.
+        if map.value_bytes() != size_of::<abi::plimsoll_meta>() {
+            return Ok(());
+        }
         if let Some(meta) = map.get::<abi::plimsoll_meta>(&0_u32.to_ne_bytes())? {
             map.write(&0_u32.to_ne_bytes(), abi::plimsoll_meta { build, ..meta }.as_bytes())?;
         }
@@ -257,6 +261,12 @@ impl Pins {
             }
         }
         fs::remove_dir(&next.root).map_err(|error| cause(&next.root, "remove", &error))
+    }
+
+    /// Removes what a load that failed has left; of one beside others the folder, too, in which programs in force would be
+    /// looked for.
+    pub(super) fn undo(&self) -> Result<(), BpfError> {
+        if self.root.ends_with(LOADING) { self.remove_folder() } else { self.remove_programs().map(drop) }
     }
 
     /// Removes the programs, and the folder.
@@ -309,6 +319,9 @@ impl Pins {
         Ok(removed)
     }
 }
+
+/// The folder in which programs are made that will take the place of others.
+const LOADING: &str = "loading";
 
 /// Links first: without them nothing is in force.
 const FOLDERS: [&str; 3] = ["links", "programs", "maps"];

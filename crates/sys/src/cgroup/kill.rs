@@ -64,7 +64,7 @@ pub struct KillOrders<'a> {
     pub reaper: Option<&'a ReaperHandle>,
     /// How many of the largest to hold for the reaper: at most [`KILL_HELD_MAX`].
     pub hold: usize,
-    /// How long to go on signalling one by one. `cgroup.kill` itself is not waited for: see [`Cgroup::watch`].
+    /// How long to go on signalling one by one. `cgroup.kill` itself is not waited for.
     pub patience: Duration,
     /// Does all but signal, and says what would have been done.
     pub dry_run: bool,

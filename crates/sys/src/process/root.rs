@@ -351,8 +351,9 @@ pub(super) fn read_whole<'text>(
     if length < text.len() { Ok(text.get(..length).unwrap_or(&[])) } else { Err(Errno::FBIG) }
 }
 
-/// Reads to the end of the file and shows each line, whole; one longer than the buffer is an error. A read gives whole
-/// records of such a file, fewer than fit: only an empty one is the end.
+/// Reads to the end of the file and shows each line, whole; one longer than the buffer is an error, and so is one without its
+/// end: the number in it could be the beginning of another. A read gives whole records of such a file, fewer than fit: only an
+/// empty one is the end.
 pub(crate) fn for_each_line<E>(
     file: &OwnedFd,
     text: &mut [u8],
@@ -375,7 +376,7 @@ pub(crate) fn for_each_line<E>(
         }
         let left = rest.len();
         if got == 0 {
-            return if left == 0 { Ok(()) } else { show(text.get(..left).unwrap_or(&[])) };
+            return if left == 0 { Ok(()) } else { Err(failed(Errno::BADMSG)) };
         }
         text.copy_within(filled.saturating_sub(left)..filled, 0);
         held = left;

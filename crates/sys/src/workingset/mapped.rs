@@ -44,7 +44,7 @@ struct Scan {
     return_mask: u64,
 }
 
-/// See the module.
+/// `/proc/self/pagemap`, and how it is asked.
 #[derive(Debug)]
 pub(super) struct Mapped {
     map: File,

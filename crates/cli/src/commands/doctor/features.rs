@@ -28,6 +28,7 @@ pub(super) struct Feature {
 }
 
 const NO_LINES: &str = "nothing: lines for users are refused, the machine guard works";
+
 /// All of them, in the order in which they are needed.
 pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     let mut features = for_everything(machine);

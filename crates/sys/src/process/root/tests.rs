@@ -144,3 +144,16 @@ fn the_memory_in_the_lists_of_single_cpus_is_read_in_pieces_of_any_size() {
     let file = open_file(&proc_root().files.dir, c"meminfo").unwrap();
     assert!(for_each_line(&file, &mut [0; 16], failed, |_| Ok(())).is_err());
 }
+
+#[test]
+fn a_line_without_its_end_is_not_taken_for_a_whole_one() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("cgroup.procs"), "17\n1234").unwrap();
+    let file = std::fs::File::open(folder.path().join("cgroup.procs")).unwrap().into();
+    let mut lines = Vec::new();
+    let ended = for_each_line(&file, &mut [0; 64], std::convert::identity, |line| {
+        lines.push(line.to_vec());
+        Ok(())
+    });
+    assert_eq!((ended, lines), (Err(rustix::io::Errno::BADMSG), vec![b"17".to_vec()]));
+}
