@@ -102,9 +102,8 @@ impl ForeignKills {
         let Some(Running { rest, _lane }) = self.running.take() else {
             return Vec::new();
         };
-        self.link.shared.stopping.store(true, Ordering::Relaxed);
-        // One that has no room for it looks at `stopping`.
-        self.link.messages.try_send(Message::Stop).ok();
+        self.link.shared.stopping.store(true, Ordering::Release);
+        self.link.messages.wake();
         rest.recv_timeout(STOP_MAX).unwrap_or_default()
     }
 }

@@ -280,7 +280,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let say = move |line| {
         let _was_taken = says.line(line);
     };
-    let history = History::open_with_journal(&options.state, caps, notes, complete, say)
+    let history = History::open_with_notes(&options.state, caps, notes, complete, say)
         .inspect_err(|_| forget())
         .map_err(failed)?;
     let tmalloc = tmalloc::link().map_err(failed)?;

@@ -220,7 +220,7 @@ pub struct Facts<'a> {
 
 /// Who decided what a process counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Judge {
+pub enum JudgedBy {
     /// The rule of this place in the list, from 0.
     Rule(usize),
     /// The mark of its cgroup.
@@ -239,7 +239,7 @@ pub struct Judgement {
     /// How much goes with it.
     pub scope: Scope,
     /// Who decided.
-    pub by: Judge,
+    pub by: JudgedBy,
     /// Its user's session ends with it.
     pub session: bool,
 }
@@ -258,7 +258,7 @@ impl Judgement {
     /// what a session stands on is avoided, unless a rule says otherwise.
     #[must_use]
     pub fn weight_of_machine(&self) -> Weight {
-        let by_rule = matches!(self.by, Judge::Rule(_));
+        let by_rule = matches!(self.by, JudgedBy::Rule(_));
         if self.session && !by_rule { self.weight.min(AVOIDED) } else { self.weight }
     }
 }
@@ -302,7 +302,7 @@ impl Rules {
                     Effect::Weight(weight) => (weight, None),
                     Effect::Never => (Weight::NEUTRAL, Some(rule.protection())),
                 };
-                Judgement { weight, protection, scope, by: Judge::Rule(index), session }
+                Judgement { weight, protection, scope, by: JudgedBy::Rule(index), session }
             }
             None => Judgement { session, ..unruled(facts, scope) },
         }
@@ -347,11 +347,11 @@ fn unruled(facts: &Facts<'_>, scope: Scope) -> Judgement {
         (owner, Wish::Avoid | Wish::Omit) => (owner == facts.uid).then_some((MARKED_BY_USER, None)),
     });
     let (weight, protection, by) = match marked {
-        Some((weight, protection)) => (weight, protection, Judge::Mark),
+        Some((weight, protection)) => (weight, protection, JudgedBy::Mark),
         None if facts.oom_score_adj <= ADJ_NEVER && facts.uid == Uid(0) && facts.child_of_init => {
-            (Weight::NEUTRAL, Some(Protection::OomScoreAdj), Judge::OomScoreAdj)
+            (Weight::NEUTRAL, Some(Protection::OomScoreAdj), JudgedBy::OomScoreAdj)
         }
-        None => (adj_weight(facts.oom_score_adj, facts.uid), None, Judge::OomScoreAdj),
+        None => (adj_weight(facts.oom_score_adj, facts.uid), None, JudgedBy::OomScoreAdj),
     };
     Judgement { weight, protection, scope, by, session: false }
 }

@@ -269,7 +269,7 @@ impl Acceptor {
         let patience = self.patience;
         let started = thread::Builder::new().name("control-client".to_owned()).stack_size(STACK_BYTES).spawn(
             move || {
-                converse(&stream, control.as_ref(), peer, patience, Holding { _seat: slot, tally, paced })
+                converse(&stream, control.as_ref(), peer, patience, Holding { _slot: slot, tally, paced })
             },
         );
         match started {
@@ -295,7 +295,7 @@ impl Acceptor {
 
 /// What a conversation gives back when it ends.
 struct Holding {
-    _seat: Slot,
+    _slot: Slot,
     tally: Arc<Tally>,
     paced: Paced,
 }

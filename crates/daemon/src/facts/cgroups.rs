@@ -105,14 +105,14 @@ impl Cgroups {
     /// `cgroups`: where v2 is mounted.
     pub(crate) fn new(offload: &Offload, cgroups: Option<CgroupRoot>, mut proc: ProcRoot) -> Self {
         let mut portrait = Portrait::default();
-        let scout = move |key: &Key| find(key, cgroups.as_ref(), &mut proc, &mut portrait);
-        Self::with(offload, Box::new(scout), PATIENCE)
+        let look_up = move |key: &Key| find(key, cgroups.as_ref(), &mut proc, &mut portrait);
+        Self::with(offload, Box::new(look_up), PATIENCE)
     }
 
-    fn with(offload: &Offload, mut scout: Box<LookUp>, patience: Duration) -> Self {
+    fn with(offload: &Offload, mut look_up: Box<LookUp>, patience: Duration) -> Self {
         let (answer, answers) = sync_channel(1);
         let ask = offload.lane(Haste::Urgent, 1, move |key| {
-            let found = scout(&key);
+            let found = look_up(&key);
             // Whoever asked may have ended.
             answer.send((key, found)).ok();
         });

@@ -35,27 +35,27 @@ struct ProcessNames {
 type KnownNames = Arc<Mutex<HashMap<VictimId, ProcessNames>>>;
 type Asked = [Option<VictimId>; NAMED_MAX];
 
-/// Asks for lives to be read.
+/// Asks for names to be read.
 #[derive(Debug, Clone)]
 pub(crate) struct NameReader {
     requests: Lane<Asked>,
-    lives: KnownNames,
+    known: KnownNames,
     readers: PatientReaders,
 }
 
 impl NameReader {
     pub(crate) fn new(offload: &Offload, proc: ProcRoot, readers: PatientReaders) -> Self {
-        let lives = KnownNames::default();
-        let mut reader = Reader { proc, readers: readers.clone(), lives: Arc::clone(&lives) };
+        let known = KnownNames::default();
+        let mut reader = Reader { proc, readers: readers.clone(), known: Arc::clone(&known) };
         let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |names| reader.write(names));
-        Self { requests, lives, readers }
+        Self { requests, known, readers }
     }
 
     /// One that reads nothing.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
         let readers = PatientReaders::new(&Offload::closed());
-        Self { requests: Lane::closed(), lives: KnownNames::default(), readers }
+        Self { requests: Lane::closed(), known: KnownNames::default(), readers }
     }
 
     /// Has the first few processes read; never waits and allocates nothing.
@@ -69,7 +69,7 @@ impl NameReader {
     }
 
     fn life(&self, id: VictimId) -> Option<ProcessNames> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Adds names, command lines and cgroups to an incident: what was read before, else what is still there.
@@ -97,29 +97,29 @@ fn fill(victim: &mut Victim, life: ProcessNames) {
     }
 }
 
-/// What lives are written with.
+/// What names are read with.
 struct Reader {
     proc: ProcRoot,
     readers: PatientReaders,
-    lives: KnownNames,
+    known: KnownNames,
 }
 
 impl Reader {
     fn write(&mut self, names: Asked) {
         for id in names.into_iter().flatten() {
-            let known = self.lives().contains_key(&id);
+            let known = self.known().contains_key(&id);
             if !known && let Ok(life) = read_names(&mut self.proc, &self.readers, id) {
-                let mut lives = self.lives();
-                if lives.len() >= REMEMBERED_MAX {
-                    lives.clear();
+                let mut known = self.known();
+                if known.len() >= REMEMBERED_MAX {
+                    known.clear();
                 }
-                lives.insert(id, life);
+                known.insert(id, life);
             }
         }
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<VictimId, ProcessNames>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<VictimId, ProcessNames>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

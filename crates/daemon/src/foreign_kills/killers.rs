@@ -307,7 +307,7 @@ impl Listener {
         let cgroup = process.as_ref().and_then(|_| self.proc.as_mut()?.cgroup(line.pid).ok().flatten());
         let uid = line.uid.or(process.as_ref().map(|process| process.uid))?;
         let living = process.as_ref().is_some_and(|process| !process.dying && !process.is_zombie());
-        let death = KillFacts {
+        let facts = KillFacts {
             time,
             account: None,
             action: if line.signal == Signal::Term { Outcome::Term } else { Outcome::Kill },
@@ -329,7 +329,7 @@ impl Listener {
             }],
             arranged: None,
         };
-        Some(Heard { death, goes: held.filter(|_| living) })
+        Some(Heard { facts, goes: held.filter(|_| living) })
     }
 }
 
@@ -344,30 +344,30 @@ fn is_whom(line: &EarlyoomLine<'_>, process: &Process) -> bool {
 /// What an entry tells of.
 #[derive(Debug)]
 struct Heard {
-    death: KillFacts,
+    facts: KillFacts,
     /// It is to be told only if this process goes: a program can have another's death announced, and earlyoom announces
     /// those that it spares (`--dryrun`), too.
     goes: Option<PidFd>,
 }
 
 impl From<KillFacts> for Heard {
-    fn from(death: KillFacts) -> Self {
-        Self { death, goes: None }
+    fn from(facts: KillFacts) -> Self {
+        Self { facts, goes: None }
     }
 }
 
 /// Tells of it, where need be by a thread that waits for the process to go first.
 fn tell(heard: Heard, link: &Link, witnesses: &Arc<()>) {
-    let Heard { death, goes } = heard;
+    let Heard { facts, goes } = heard;
     // One is held here, and one by each thread.
     let Some(goes) = goes.filter(|_| Arc::strong_count(witnesses) <= WITNESSES_MAX) else {
-        return link.foreign(death);
+        return link.foreign(facts);
     };
     let (theirs, mark) = (link.clone(), Arc::clone(witnesses));
     let started = thread::Builder::new().name("witness".into()).spawn(move || {
         // What cannot be waited for is told.
         if goes.wait_exit(GOES_WITHIN).unwrap_or(true) {
-            theirs.foreign(death);
+            theirs.foreign(facts);
         }
         drop(mark);
     });

@@ -14,7 +14,6 @@ pub(super) enum Message {
     ArrangedKill(ArrangedKill),
     /// Another killer took somebody.
     Foreign(Box<KillFacts>),
-    Stop,
 }
 
 /// What is in force, in words, for `status`.
@@ -57,8 +56,8 @@ impl Link {
     }
 
     /// Tells of what another killer did. Waits for room.
-    pub(super) fn foreign(&self, death: KillFacts) {
-        self.messages.send(Message::Foreign(Box::new(death))).ok();
+    pub(super) fn foreign(&self, facts: KillFacts) {
+        self.messages.send(Message::Foreign(Box::new(facts))).ok();
     }
 
     pub(super) fn say_programs(&self, words: String) {

@@ -88,7 +88,7 @@ struct Unmatched {
 /// What is brought to the guard, until it is written down.
 #[derive(Debug)]
 struct Delivery {
-    deceased: ForeignKill,
+    kill: ForeignKill,
     /// Of those that found no room in the ring, how many are to be given back as told.
     lost: u64,
     /// Set by the guard: a request may still be waiting there when we have given up, and is then brought again.
@@ -96,8 +96,8 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn of(deceased: ForeignKill) -> Self {
-        Self { deceased, lost: 0, written: Arc::default() }
+    fn of(kill: ForeignKill) -> Self {
+        Self { kill, lost: 0, written: Arc::default() }
     }
 }
 
@@ -228,7 +228,7 @@ impl Worker {
         {
             self.notices.once("kills of the kernel", &error);
         }
-        rest.into_iter().map(|delivery| delivery.deceased).collect()
+        rest.into_iter().map(|delivery| delivery.kill).collect()
     }
 
     fn take_messages(&mut self) {
@@ -236,9 +236,11 @@ impl Worker {
             match self.inbox.queue.next() {
                 Ok(Message::Equip(kills)) => self.equip(*kills),
                 Ok(Message::ArrangedKill(deed)) => self.deeds.push(Unmatched { deed, since: Instant::now() }),
-                Ok(Message::Foreign(death)) => self.deliver(ForeignKill::Known(death)),
-                Ok(Message::Stop) | Err(TryRecvError::Disconnected) => return self.stopping = true,
-                Err(TryRecvError::Empty) => return,
+                Ok(Message::Foreign(facts)) => self.deliver(ForeignKill::Known(facts)),
+                Err(TryRecvError::Disconnected) => return self.stopping = true,
+                Err(TryRecvError::Empty) => {
+                    return self.stopping |= self.inbox.shared.stopping.load(Ordering::Acquire);
+                }
             }
         }
     }
@@ -398,14 +400,14 @@ impl Worker {
             let id = Some(VictimId { pid: dead.pid, start_ns: dead.start_ns });
             let deed = arranged(&mut deeds, id, Some(dead.uid), same);
             let uid = dead.uid;
-            let death = of_kernel(marked, &told, dead, deed);
-            if let Some(id) = death.id() {
+            let facts = of_kernel(marked, &told, dead, deed);
+            if let Some(id) = facts.id() {
                 if self.remembered.len() >= REMEMBERED_MAX {
                     self.remembered.pop_front();
                 }
                 self.remembered.push_back((id, uid));
             }
-            self.deliver(ForeignKill::Known(Box::new(death)));
+            self.deliver(ForeignKill::Known(Box::new(facts)));
         }
         self.deeds.retain(|one| {
             let at = deeds.iter().position(|deed| *deed == one.deed);
@@ -469,8 +471,8 @@ impl Worker {
         }
     }
 
-    fn deliver(&mut self, deceased: ForeignKill) {
-        self.bring(Delivery::of(deceased));
+    fn deliver(&mut self, kill: ForeignKill) {
+        self.bring(Delivery::of(kill));
     }
 
     /// Has it written down. What was not is kept, for another time or for the guard's end.
@@ -478,8 +480,8 @@ impl Worker {
         if self.stopping {
             return self.undelivered.push(delivery);
         }
-        let (deceased, written) = (delivery.deceased.clone(), Arc::clone(&delivery.written));
-        let answer = self.caller.ask(|reply| Request::ForeignKills { deceased, written, reply });
+        let (kill, written) = (delivery.kill.clone(), Arc::clone(&delivery.written));
+        let answer = self.caller.ask(|reply| Request::ForeignKills { kill, written, reply });
         // The guard may have come to it while we gave up.
         let done = delivery.written.load(Ordering::Relaxed);
         if let Err(refusal) = answer.as_ref()

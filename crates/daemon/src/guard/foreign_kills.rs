@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 impl<K: Kernel> Guard<K> {
     /// Unless it was written down before.
-    pub(super) fn record_once(&mut self, deceased: ForeignKill, written: &AtomicBool) {
+    pub(super) fn record_once(&mut self, kill: ForeignKill, written: &AtomicBool) {
         // Only this thread sets it.
         if !written.swap(true, Ordering::Relaxed) {
-            self.record_deceased(deceased);
+            self.record_deceased(kill);
         }
     }
 
-    pub(super) fn record_deceased(&mut self, deceased: ForeignKill) {
-        match deceased {
-            ForeignKill::Known(death) => self.record_death(*death),
+    pub(super) fn record_deceased(&mut self, kill: ForeignKill) {
+        match kill {
+            ForeignKill::Known(facts) => self.record_death(*facts),
             ForeignKill::Arranged(deed) => self.record_last_defence(&deed),
             ForeignKill::Unrecorded(count) => {
                 let reason = Reason::KernelKillsNotRecorded.text();
@@ -38,16 +38,16 @@ impl<K: Kernel> Guard<K> {
         }
     }
 
-    fn record_death(&mut self, death: KillFacts) {
-        let signal = match death.action {
+    fn record_death(&mut self, facts: KillFacts) {
+        let signal = match facts.action {
             Outcome::Term => Signal::Term,
             Outcome::Kill | Outcome::Deny | Outcome::Notify | Outcome::Refuse => Signal::Kill,
         };
         // An earlier daemon wrote it down, and died before it gave the kernel's record back.
-        if death.id().is_some_and(|id| self.context.ledger.inherited(id, signal).is_some()) {
+        if facts.id().is_some_and(|id| self.context.ledger.inherited(id, signal).is_some()) {
             return;
         }
-        let KillFacts { time, account, reason, victims, origin, arranged, .. } = death;
+        let KillFacts { time, account, reason, victims, origin, arranged, .. } = facts;
         let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
         let held = self.context.ledger.page_size().to_pages(Bytes(held));
         let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));

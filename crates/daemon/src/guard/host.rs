@@ -35,7 +35,7 @@ use std::io;
 pub(crate) struct Host {
     proc: ProcRoot,
     selector: Option<Selector>,
-    folders: Cgroups,
+    cgroups: Cgroups,
     /// Reading where a process is waits for whoever makes a cgroup: up to Linux 6.10.
     cgroup_file_waits: bool,
 }
@@ -48,8 +48,8 @@ impl Host {
     pub(crate) fn new(offload: &Offload, proc: ProcRoot, other: ProcRoot) -> Self {
         let free =
             kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
-        let folders = Cgroups::new(offload, CgroupRoot::open().ok(), other);
-        Self { proc, selector: None, folders, cgroup_file_waits: !free }
+        let cgroups = Cgroups::new(offload, CgroupRoot::open().ok(), other);
+        Self { proc, selector: None, cgroups, cgroup_file_waits: !free }
     }
 
     /// Where a process is that is not known to be in any cgroup but the root of the v2 hierarchy: another may tell more.
@@ -62,7 +62,7 @@ impl Host {
         if !self.cgroup_file_waits {
             return held.portray(None, into);
         }
-        match self.folders.find(&Key::Process(id)) {
+        match self.cgroups.find(&Key::Process(id)) {
             Some(Found::Path(path)) => held.portray(Some(path), into),
             Some(Found::Cgroup(_) | Found::Nothing) => held.portray(Some(b""), into),
             None => Err(cgroup_not_known(id.pid)),
@@ -98,7 +98,7 @@ impl Population for Host {
     }
 
     fn begin_decision(&mut self) {
-        self.folders.begin();
+        self.cgroups.begin();
     }
 
     fn own_pid(&self) -> Pid {
@@ -134,7 +134,7 @@ impl Population for Host {
         into: &mut Portrait,
     ) -> Result<bool, ProcessError> {
         let held = HeldFolder::open(&self.proc, id)?;
-        match cgroup_id.map(|cgroup| self.folders.find(&Key::Id(cgroup))) {
+        match cgroup_id.map(|cgroup| self.cgroups.find(&Key::Id(cgroup))) {
             Some(Some(Found::Cgroup(folder))) if folder.own.path != b"/" => {
                 held.portray(Some(&folder.own.path), into).map(|()| true)
             }
@@ -144,11 +144,11 @@ impl Population for Host {
     }
 
     fn mark_of(&mut self, cgroup: &[u8], id: Option<u64>) -> Result<Option<Mark>, NotKnown> {
-        Ok(self.folders.at_path(cgroup, id)?.and_then(|folder| folder.mark))
+        Ok(self.cgroups.at_path(cgroup, id)?.and_then(|folder| folder.mark))
     }
 
     fn group_of(&mut self, cgroup: &[u8], id: Option<u64>, scope: Scope) -> Result<Option<Group>, NotKnown> {
-        Ok(self.folders.at_path(cgroup, id)?.and_then(|folder| match scope {
+        Ok(self.cgroups.at_path(cgroup, id)?.and_then(|folder| match scope {
             Scope::Cgroup => Some(folder.own.clone()),
             Scope::Process | Scope::Tree => folder.oom_group.clone(),
         }))

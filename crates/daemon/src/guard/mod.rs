@@ -238,7 +238,7 @@ impl<K: Kernel> Guard<K> {
     fn turn(&mut self) {
         self.wake_ups = self.wake_ups.saturating_add(1);
         self.take_records();
-        self.settle_flights();
+        self.settle_pending();
         self.tend();
         self.take_request();
         self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
@@ -276,7 +276,7 @@ impl<K: Kernel> Guard<K> {
     }
 
     /// Tells the guards which of their victims are gone.
-    fn settle_flights(&mut self) {
+    fn settle_pending(&mut self) {
         let mut gone = Vec::new();
         let now = self.context.kernel.now();
         self.context
@@ -344,13 +344,13 @@ impl<K: Kernel> Guard<K> {
                 self.configure(configured);
                 reply.send(Ok(()));
             }
-            Request::Judged(findings) => {
-                if let Some(renewed) = &findings.renewed {
+            Request::Judged(answer) => {
+                if let Some(renewed) = &answer.renewed {
                     self.context.eligibility.shield = Arc::clone(renewed);
                     self.protect_anew();
                 }
                 if let Some(attached) = &mut self.attached
-                    && let Err(error) = attached.take_findings(findings, &mut self.context)
+                    && let Err(error) = attached.take_judged(answer, &mut self.context)
                 {
                     self.context.notices.once("limits", &error);
                 }
@@ -369,8 +369,8 @@ impl<K: Kernel> Guard<K> {
                     self.record_last_defence(&deed);
                 }
             }
-            Request::ForeignKills { deceased, written, reply } => {
-                self.record_once(deceased, &written);
+            Request::ForeignKills { kill, written, reply } => {
+                self.record_once(kill, &written);
                 reply.send(Ok(()));
             }
             Request::Refused(refused) => self.record_refusal(&refused),
@@ -494,8 +494,8 @@ impl<K: Kernel> Guard<K> {
         // Whoever waits for an answer learns that there is none.
         self.mailbox.close();
         settle();
-        for deceased in self.foreign_kills.stop() {
-            self.record_deceased(deceased);
+        for kill in self.foreign_kills.stop() {
+            self.record_deceased(kill);
         }
         if let Err(error) = self.context.pending.stop() {
             self.context.notices.say(format_args!("the reaper did not end well: {error}"));

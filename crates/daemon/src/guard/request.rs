@@ -126,7 +126,7 @@ pub(crate) enum Request {
     LastDefence(ArrangedKill),
     /// Somebody else took somebody. Answered when it is written down; `written` is then set, and a second request with the
     /// same one, made because the answer to the first was late, is only answered.
-    ForeignKills { deceased: ForeignKill, written: Arc<AtomicBool>, reply: Reply<Result<(), Refusal>> },
+    ForeignKills { kill: ForeignKill, written: Arc<AtomicBool>, reply: Reply<Result<(), Refusal>> },
     /// Command lines that rules ask for.
     CommandLines(Found),
     /// What processes of an account near its line count.

@@ -40,7 +40,7 @@ impl Workers {
             let caller = caller.clone();
             move |request| caller.deliver(request)
         };
-        let (lines, cases, survey) = (guard(), guard(), guard());
+        let (lines, unjudged, survey) = (guard(), guard(), guard());
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
@@ -48,7 +48,7 @@ impl Workers {
             cmdlines: CommandLines::new(offload, proc()?, readers.clone(), move |found| {
                 lines(Request::CommandLines(found))
             }),
-            judge: Judge::new(offload, proc()?, move |findings| cases(Request::Judged(findings))),
+            judge: Judge::new(offload, proc()?, move |answer| unjudged(Request::Judged(answer))),
             groups: CgroupKiller::new(offload, journal, reaper)?,
             reclaimer: Reclaimer::new(offload, proc()?, readers.clone(), journal.clone()),
             copied: CopiedReader::new(offload, readers, page_size(), move |part| {

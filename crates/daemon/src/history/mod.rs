@@ -49,7 +49,7 @@ pub struct History {
 }
 
 impl History {
-    /// As [`History::open_with_journal`], where nothing outlives this process and nobody listens.
+    /// As [`History::open_with_notes`], where nothing outlives this process and nobody listens.
     ///
     /// # Errors
     /// As there.
@@ -58,10 +58,10 @@ impl History {
         caps: Caps,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
     ) -> Result<Self, HistoryError> {
-        Self::open_with_journal(folder, caps, None, enrich, |_| {})
+        Self::open_with_notes(folder, caps, None, enrich, |_| {})
     }
 
-    /// Opens the store in the state folder, which is made where it is missing, and starts the thread. With a journal, what
+    /// Opens the store in the state folder, which is made where it is missing, and starts the thread. With pinned notes, what
     /// is recorded and not written yet outlives this process. A disk that refuses is no error: incidents wait until it does
     /// not.
     ///
@@ -71,10 +71,10 @@ impl History {
     /// # Errors
     /// [`HistoryError`]: somebody else owns a file, another daemon writes it, or a newer Plimsoll wrote it. The files are left
     /// as they were.
-    pub fn open_with_journal(
+    pub fn open_with_notes(
         folder: &Path,
         caps: Caps,
-        journal: Option<PinnedNotes>,
+        notes: Option<PinnedNotes>,
         enrich: impl FnMut(&mut Incident) + Send + 'static,
         say: impl FnMut(String) + Send + 'static,
     ) -> Result<Self, HistoryError> {
@@ -114,7 +114,7 @@ impl History {
         })
         .map_err(HistoryError::io("start the thread that writes", folder))?;
         let reader = Reader::new(path, Arc::clone(&shared), sender.clone());
-        let writer = Writer::new(sender, shared, journal);
+        let writer = Writer::new(sender, shared, notes);
         Ok(Self { writer, reader, next_id, written_below: known.unwrap_or(0) })
     }
 }

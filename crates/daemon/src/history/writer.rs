@@ -72,21 +72,21 @@ pub struct Counts {
 pub struct Writer {
     sender: SyncSender<Message>,
     shared: Arc<Shared>,
-    journal: Option<PinnedNotes>,
+    notes: Option<PinnedNotes>,
 }
 
 impl Writer {
     pub(super) const fn new(
         sender: SyncSender<Message>,
         shared: Arc<Shared>,
-        journal: Option<PinnedNotes>,
+        notes: Option<PinnedNotes>,
     ) -> Self {
-        Self { sender, shared, journal }
+        Self { sender, shared, notes }
     }
 
     /// Records an incident. Never waits: when the queue is full, the incident is dropped and counted.
     pub fn record(&self, incident: Incident) {
-        let note = self.journal.as_ref().and_then(|journal| journal.done(&incident));
+        let note = self.notes.as_ref().and_then(|notes| notes.done(&incident));
         let age = Timestamp::now().duration_since(incident.time).try_into().unwrap_or_default();
         self.send(Message::Incident(Box::new(incident), note, Some((Instant::now(), age))));
     }
@@ -97,8 +97,8 @@ impl Writer {
     }
 
     /// Where intentions are noted.
-    pub(crate) const fn journal(&self) -> Option<&PinnedNotes> {
-        self.journal.as_ref()
+    pub(crate) const fn notes(&self) -> Option<&PinnedNotes> {
+        self.notes.as_ref()
     }
 
     /// Records what became known of an incident later. Never waits, as [`Writer::record`].
@@ -145,7 +145,7 @@ impl Writer {
     }
 
     /// Writes everything recorded before, closes the files and ends the thread; what is recorded later is dropped. What the
-    /// disk refuses stays in the journal.
+    /// disk refuses stays among the pinned notes.
     ///
     /// # Errors
     /// As [`Writer::flush`]; closed twice is [`HistoryError::Closed`].
@@ -315,7 +315,7 @@ fn run(mut work: Work) {
         batch.answer(written);
     }
     work.shared.move_gate(Gate::Closed);
-    // What the disk refused is not let go of: the next daemon finds it in the journal.
+    // What the disk refused is not let go of: the next daemon finds it among the pinned notes.
     mem::take(&mut batch.notes).into_iter().for_each(mem::forget);
     let Work { store, _lock, receiver, shared, .. } = work;
     drop(store);
@@ -492,7 +492,10 @@ impl Work {
                     .to_owned()
             }
             // As when the disk is full. They stay in that file.
-            Err(error) => format!("no incident of the damaged file was taken over: {error}"),
+            Err(error) => {
+                self.shared.remember(&error);
+                format!("no incident of the damaged file was taken over: {error}")
+            }
         };
         (self.say)(taken_over);
         Ok(())

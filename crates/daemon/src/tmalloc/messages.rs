@@ -25,8 +25,6 @@ pub(crate) enum Message {
     Walked,
     /// What grants leave free is this now.
     Headroom(Bytes),
-    /// The daemon stops.
-    Stop,
 }
 
 /// Whether it runs, and what it does.
@@ -45,6 +43,8 @@ pub(crate) enum Shown {
 struct Shared {
     /// A message found no room.
     lost: AtomicBool,
+    /// The daemon stops.
+    stop: AtomicBool,
     shown: Mutex<Shown>,
 }
 
@@ -92,10 +92,10 @@ impl Link {
         self.queue.wake();
     }
 
-    /// Ends the coordinator, which waits for nobody.
+    /// Ends the coordinator. Never waits: no thread may be there to take a message.
     pub(super) fn stop(&self) {
-        // It has ended where nobody takes this.
-        self.queue.send(Message::Stop).ok();
+        self.shared.stop.store(true, Ordering::Release);
+        self.queue.wake();
     }
 
     /// What there is to show.
@@ -113,6 +113,11 @@ impl Inbox {
     /// Whether messages were lost since the last call.
     pub(super) fn lost(&self) -> bool {
         self.shared.lost.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether it is to end.
+    pub(super) fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
     }
 
     /// Shows how it stands.

@@ -269,9 +269,9 @@ impl Service {
                     self.setup.terms.headroom = headroom;
                     self.coordinator.configure(self.setup.terms, now());
                 }
-                Message::Stop => self.stopping = true,
             }
         }
+        self.stopping |= self.setup.inbox.stopped();
         if self.setup.inbox.lost() {
             self.adopt();
             self.coordinator.walked(now());
@@ -329,16 +329,16 @@ impl Service {
         let id = ConnectionId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
         let taken = Peer::of(&stream, &mut self.owners).and_then(|peer| {
-            let seated = self.seat(id, Line { stream, peer });
+            let entered = self.enter(id, Line { stream, peer });
             self.charge(peer.owner);
-            seated
+            entered
         });
         if let Err(error) = taken {
             self.setup.notices.once("tmalloc", &format_args!("a connection was not taken: {error}"));
         }
     }
 
-    fn seat(&mut self, id: ConnectionId, line: Line) -> io::Result<()> {
+    fn enter(&mut self, id: ConnectionId, line: Line) -> io::Result<()> {
         line.stream.set_nonblocking(true)?;
         if let Err(fault) = self.coordinator.connect(id, line.peer.owner, now()) {
             // One that does not take it learns from the closing alone.

@@ -1,5 +1,5 @@
 use super::{
-    AVOIDED, Effect, Exe, Facts, Judge, MARKED_BY_USER, Mark, PREFERRED, Pattern, Rule, RuleError, Rules,
+    AVOIDED, Effect, Exe, Facts, JudgedBy, MARKED_BY_USER, Mark, PREFERRED, Pattern, Rule, RuleError, Rules,
     Scope, Wish, adj_weight, cgroup,
 };
 use crate::{
@@ -41,7 +41,7 @@ fn judge(rule: Rule, facts: &Facts<'_>) -> super::Judgement {
 fn without_rules_marks_and_adj_everybody_counts_the_same() {
     let judgement = Rules::default().judge(&SOMEBODY);
     assert_eq!((judgement.weight, judgement.protection), (Weight::NEUTRAL, None));
-    assert_eq!((judgement.scope, judgement.by), (Scope::Process, Judge::OomScoreAdj));
+    assert_eq!((judgement.scope, judgement.by), (Scope::Process, JudgedBy::OomScoreAdj));
 }
 
 #[test]
@@ -84,10 +84,10 @@ fn the_first_rule_that_matches_decides_and_never_is_not_undone_by_an_earlier_one
     let rule = |effect| Rule { exe: patterns("/usr/lib/firefox/*"), ..Rule::new(effect) };
     let rules = vec![rule(Effect::Weight(AVOIDED)), rule(Effect::Weight(PREFERRED))];
     let judgement = Rules::new(rules).unwrap().judge(&SOMEBODY);
-    assert_eq!((judgement.weight, judgement.by), (AVOIDED, Judge::Rule(0)));
+    assert_eq!((judgement.weight, judgement.by), (AVOIDED, JudgedBy::Rule(0)));
     let rules = vec![rule(Effect::Weight(PREFERRED)), rule(Effect::Never)];
     let judgement = Rules::new(rules).unwrap().judge(&SOMEBODY);
-    assert_eq!((judgement.protection, judgement.by), (Some(Protection::Executable), Judge::Rule(1)));
+    assert_eq!((judgement.protection, judgement.by), (Some(Protection::Executable), JudgedBy::Rule(1)));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_rule_goes_before_a_mark_and_a_mark_before_adj() {
     let facts =
         Facts { mark: Some(Mark { wish: Wish::Omit, owner: Uid(0) }), oom_score_adj: 900, ..SOMEBODY };
     assert_eq!(judge(Rule { uid: vec![Uid(1000)], ..prefer() }, &facts).weight, PREFERRED);
-    assert_eq!(Rules::default().judge(&facts).by, Judge::Mark);
+    assert_eq!(Rules::default().judge(&facts).by, JudgedBy::Mark);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use super::{GetIncident, Incident, Reader, Told, tell, which};
 use crate::exit::{Exit, Failure};
 use serde_json::Value;
 
-/// DESIGN section 6: fields may be added, not renamed.
+/// Scripts rely on it: fields may be added, not renamed.
 #[test]
 fn the_json_has_the_fields_that_scripts_rely_on() {
     let sample: Value = serde_json::from_str(include_str!("sample.json")).unwrap();

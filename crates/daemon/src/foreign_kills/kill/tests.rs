@@ -73,9 +73,9 @@ fn a_kill_at_a_limit_is_its_user_s_with_all_that_the_report_says() {
     let dead = victim(&mark, &told, PAGE);
     assert_eq!((dead.pid, dead.uid, dead.comm.as_str()), (Pid(7), Uid(1000), "hog"));
     assert_eq!((dead.usage_bytes, dead.cgroup.as_deref()), (6 * 4096, Some("/lxc/web")));
-    let death = of_kernel(&mark, &told, dead, None);
-    assert_eq!((death.reason, death.account), (Reason::KernelCgroupLimit, Some(Account::User(Uid(1000)))));
-    let origin = &death.origin;
+    let facts = of_kernel(&mark, &told, dead, None);
+    assert_eq!((facts.reason, facts.account), (Reason::KernelCgroupLimit, Some(Account::User(Uid(1000)))));
+    let origin = &facts.origin;
     assert_eq!((origin.scope, origin.order), (Some(Scope::Cgroup), Some(2)));
     assert_eq!((origin.cgroup.as_deref(), origin.cause.as_deref()), (Some("/lxc/web"), Some("memcg-limit")));
     assert_eq!(origin.gfp.as_deref(), Some("0xcc0(GFP_KERNEL)"));
@@ -88,8 +88,8 @@ fn a_kill_at_a_limit_is_its_user_s_with_all_that_the_report_says() {
 fn a_kill_that_the_kernel_wrote_no_report_of_is_told_by_its_last_line() {
     let told = Told { report: None, killed: Some(killed()) };
     let mark = marked(Some(facts()));
-    let death = of_kernel(&mark, &told, victim(&mark, &told, PAGE), None);
-    assert_eq!((death.reason, death.origin.order), (Reason::KernelCgroupLimit, None));
+    let facts = of_kernel(&mark, &told, victim(&mark, &told, PAGE), None);
+    assert_eq!((facts.reason, facts.origin.order), (Reason::KernelCgroupLimit, None));
     let silent = of_kernel(&mark, &Told::default(), victim(&mark, &Told::default(), PAGE), None);
     assert_eq!((silent.reason, silent.origin.scope), (Reason::KernelOomKill, None));
     // Not known to be the machine's: nobody else's business.
@@ -103,8 +103,8 @@ fn the_machine_s_own_shortage_is_everybody_s() {
     let global = global.replace("Memory cgroup out of memory", "Out of memory").replace("memory: usage", "x");
     let told = Told { report: log::parse(global.as_bytes()).pop(), killed: None };
     let mark = marked(Some(facts()));
-    let death = of_kernel(&mark, &told, victim(&mark, &told, PAGE), None);
-    assert_eq!((death.reason, death.account), (Reason::KernelOutOfMemory, None));
+    let facts = of_kernel(&mark, &told, victim(&mark, &told, PAGE), None);
+    assert_eq!((facts.reason, facts.account), (Reason::KernelOutOfMemory, None));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_the_last_defence_arranged_keeps_its_reason() {
     let deed = ArrangedKill { uid: Uid(1000), reason: Reason::LastDefenceMemoryMax, victim: None };
     let told = Told { report: log::parse(REPORT.as_bytes()).pop(), killed: Some(killed()) };
     let mark = marked(Some(facts()));
-    let death = of_kernel(&mark, &told, victim(&mark, &told, PAGE), Some(deed));
-    assert_eq!((death.reason, death.arranged), (Reason::LastDefenceMemoryMax, Some(deed)));
-    assert_eq!(death.origin.order, Some(2));
+    let facts = of_kernel(&mark, &told, victim(&mark, &told, PAGE), Some(deed));
+    assert_eq!((facts.reason, facts.arranged), (Reason::LastDefenceMemoryMax, Some(deed)));
+    assert_eq!(facts.origin.order, Some(2));
 }

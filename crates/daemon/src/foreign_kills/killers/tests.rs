@@ -20,13 +20,13 @@ const TOOK: &str = "Killed /user.slice/user-1000.slice/app.scope due to memory p
 #[test]
 fn a_cgroup_that_systemd_oomd_took_is_told_once_with_its_user() {
     let mut listener = listener();
-    let death = listener.hear(&entry(OOMD, TOOK)).unwrap().death;
-    assert_eq!(death.account, Some(Account::User(Uid(1000))));
-    assert_eq!((death.reason, death.action), (Reason::SystemdOomdKill, Outcome::Kill));
-    assert_eq!(death.origin.killer, Killer::SystemdOomd);
-    assert_eq!(death.origin.cgroup.as_deref(), Some("/user.slice/user-1000.slice/app.scope"));
-    assert_eq!(death.origin.summary.as_deref(), Some(TOOK));
-    assert!(death.victims.is_empty());
+    let facts = listener.hear(&entry(OOMD, TOOK)).unwrap().facts;
+    assert_eq!(facts.account, Some(Account::User(Uid(1000))));
+    assert_eq!((facts.reason, facts.action), (Reason::SystemdOomdKill, Outcome::Kill));
+    assert_eq!(facts.origin.killer, Killer::SystemdOomd);
+    assert_eq!(facts.origin.cgroup.as_deref(), Some("/user.slice/user-1000.slice/app.scope"));
+    assert_eq!(facts.origin.summary.as_deref(), Some(TOOK));
+    assert!(facts.victims.is_empty());
     // Some versions announce what they then report.
     let marked = TOOK.replace("Killed", "Marked").replace("scope due", "scope for killing due");
     assert!(listener.hear(&entry(OOMD, &marked)).is_none());
@@ -37,11 +37,11 @@ fn a_cgroup_that_systemd_oomd_took_is_told_once_with_its_user() {
 #[test]
 fn a_process_that_earlyoom_signalled_is_told_with_what_its_line_says() {
     let message = r#"sending SIGTERM to process 4294967 uid 1000 "tail": oom_score 156, oom_score_adj 0, VmRSS 4962 MiB, cmdline "x""#;
-    let death = listener().hear(&entry(EARLYOOM, message)).unwrap().death;
-    let victim = &death.victims[0];
+    let facts = listener().hear(&entry(EARLYOOM, message)).unwrap().facts;
+    let victim = &facts.victims[0];
     assert_eq!((victim.pid, victim.uid, victim.comm.as_str()), (Pid(4_294_967), Uid(1000), "tail"));
     assert_eq!((victim.usage_bytes, victim.start_ns), (Bytes(4962 << 20).0, 0));
-    assert_eq!((death.action, death.id()), (Outcome::Term, None));
+    assert_eq!((facts.action, facts.id()), (Outcome::Term, None));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_process_that_lives_must_be_what_earlyoom_says_and_is_told_when_it_has_gone(
     assert!(listener.hear(&line_of(pid, own, "another")).is_none());
     assert!(listener.hear(&line_of(pid, own + 777, "sleep")).is_none());
     let heard = listener.hear(&line_of(pid, own, "sleep")).unwrap();
-    assert!(heard.goes.is_some() && heard.death.victims[0].start_ns > 0);
+    assert!(heard.goes.is_some() && heard.facts.victims[0].start_ns > 0);
     let ((link, queue), witnesses) = (link(), Arc::new(()));
     tell(heard, &link, &witnesses);
     assert!(queue.next().is_err(), "it lives");

@@ -153,7 +153,7 @@ impl Ledger {
     /// Allocates nothing and waits for nothing; to be kept until then.
     pub(crate) fn intend(&self, entry: &Entry, victim: &Victim) -> Option<Note> {
         let bytes = |pages| self.page_size.to_bytes(pages).0;
-        self.writer.journal()?.intend(&Draft {
+        self.writer.notes()?.intend(&Draft {
             id: self.next_id,
             time: time_of(entry.crossed),
             account: entry.account,

@@ -1,5 +1,5 @@
 //! Victims known beforehand: while an account is near its line, its largest processes are held by pidfd already, so
-//! that at the crossing nothing is left to do but to signal (seed 000's early bootstrap).
+//! that at the crossing nothing is left to do but to signal.
 
 use crate::guard::kernel::Kernel;
 use plimsoll_policy::{

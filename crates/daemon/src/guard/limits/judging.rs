@@ -9,7 +9,7 @@ use crate::{
     guard::{
         context::Context,
         kernel::{Kernel, Programs as _},
-        selection::judge::{CASES_MAX, JudgeAnswer, JudgeRequest, Judged, Unjudged},
+        selection::judge::{JudgeAnswer, JudgeRequest, Judged, UNJUDGED_MAX, Unjudged},
     },
 };
 use plimsoll_policy::{
@@ -42,20 +42,24 @@ impl<K: Kernel> Attached<K> {
         if self.weights.has_had_its_part(user, moment) {
             return;
         }
-        let cases = self.open_cases(user, all, context);
-        if cases.is_empty() {
+        let unjudged = self.unjudged_of(user, all, context);
+        if unjudged.is_empty() {
             self.ask_for_cmdlines(user, moment, context);
             return;
         }
         let tried = |case: &Unjudged| (case.mm, Tried { user, tracked_ns: case.tracked_ns, when: moment });
-        let asked: Vec<(u64, Tried)> = cases.iter().map(tried).collect();
-        if context.workers.judge.ask(JudgeRequest { user, cases, eligibility: context.eligibility.clone() }) {
+        let asked: Vec<(u64, Tried)> = unjudged.iter().map(tried).collect();
+        if context.workers.judge.ask(JudgeRequest {
+            user,
+            unjudged,
+            eligibility: context.eligibility.clone(),
+        }) {
             self.weights.awaited.insert(user, moment);
             self.weights.tried.extend(asked);
         }
     }
 
-    fn open_cases(&mut self, user: Uid, all: bool, context: &Context<K>) -> Vec<Unjudged> {
+    fn unjudged_of(&mut self, user: Uid, all: bool, context: &Context<K>) -> Vec<Unjudged> {
         let moment = context.now();
         let Self { weights, candidates, .. } = self;
         weights.forget_gone(user);
@@ -79,16 +83,16 @@ impl<K: Kernel> Attached<K> {
             tracked_ns: entry.tracked_ns,
             cmdline: weights.of(entry.mm, entry.tracked_ns).and_then(|known| known.cmdline.clone()),
         };
-        open.into_iter().take(CASES_MAX).map(case).collect()
+        open.into_iter().take(UNJUDGED_MAX).map(case).collect()
     }
 
     /// Takes in what came of a request, and looks whether there are more to be judged: who comes first may be another now.
-    pub(crate) fn take_findings(
+    pub(crate) fn take_judged(
         &mut self,
-        findings: JudgeAnswer,
+        answer: JudgeAnswer,
         context: &mut Context<K>,
     ) -> Result<(), BpfError> {
-        let JudgeAnswer { user, verdicts, rules, took, .. } = findings;
+        let JudgeAnswer { user, judged, rules, took, .. } = answer;
         self.weights.pace.spent(user, took, context.now());
         if !Arc::ptr_eq(&rules, &context.eligibility.rules) {
             // Others are in force by now, and everybody is being judged by these.
@@ -96,8 +100,8 @@ impl<K: Kernel> Attached<K> {
         }
         self.weights.awaited.remove(&user);
         let moment = context.now();
-        let mut changed = verdicts.len() == CASES_MAX;
-        for verdict in verdicts {
+        let mut changed = judged.len() == UNJUDGED_MAX;
+        for verdict in judged {
             changed |= self.write_down(user, verdict, moment)?;
         }
         if (changed || self.weights.wanted.contains(&user)) && self.near.contains(&user) {
@@ -109,7 +113,7 @@ impl<K: Kernel> Attached<K> {
 
     /// Whether it is another judgement than the one before.
     fn write_down(&mut self, user: Uid, verdict: Judged, moment: Nanos) -> Result<bool, BpfError> {
-        let Judged { case: Unjudged { id, mm, tracked_ns, cmdline }, uid, judgement } = verdict;
+        let Judged { unjudged: Unjudged { id, mm, tracked_ns, cmdline }, uid, judgement } = verdict;
         let Judgement { weight, protection, session, .. } = judgement;
         let never = protection.is_some();
         self.weights.tried.remove(&mm);

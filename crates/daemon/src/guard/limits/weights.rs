@@ -3,7 +3,7 @@
 
 use crate::{
     facts::cmdlines::{Line, Program, Wanted},
-    guard::selection::judge::CASES_MAX,
+    guard::selection::judge::UNJUDGED_MAX,
     pace::Pace,
 };
 use plimsoll_policy::{
@@ -76,7 +76,7 @@ pub(crate) struct Weights {
     listed: Vec<Entry>,
     /// Accounts with somebody to be judged.
     pub(crate) wanted: BTreeSet<Uid>,
-    /// Accounts whose findings are awaited, since when.
+    /// Accounts whose answer is awaited, since when.
     pub(crate) awaited: BTreeMap<Uid, Nanos>,
     pub(crate) due: Option<Nanos>,
     /// When the next look may be at the earliest.
@@ -221,7 +221,7 @@ impl Weights {
         let mut its: Vec<(&u64, &Known)> = its.collect();
         its.sort_by_key(|(_, known)| known.asked);
         let wanted = |(mm, known): (&u64, &Known)| Wanted { id: known.id, program: known.program(*mm) };
-        its.into_iter().take(CASES_MAX).map(wanted).collect()
+        its.into_iter().take(UNJUDGED_MAX).map(wanted).collect()
     }
 }
 

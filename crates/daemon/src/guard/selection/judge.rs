@@ -23,7 +23,7 @@ use std::sync::mpsc::Receiver;
 use std::{sync::Arc, time::Duration};
 
 /// Processes of one account judged at a time, some fifty microseconds each: the first of them are soon heard of.
-pub(crate) const CASES_MAX: usize = 64;
+pub(crate) const UNJUDGED_MAX: usize = 64;
 
 /// Accounts that wait their turn.
 const QUEUE_MAX: usize = 8;
@@ -43,14 +43,14 @@ pub(crate) struct Unjudged {
 #[derive(Debug)]
 pub(crate) struct JudgeRequest {
     pub(crate) user: Uid,
-    pub(crate) cases: Vec<Unjudged>,
+    pub(crate) unjudged: Vec<Unjudged>,
     pub(crate) eligibility: Eligibility,
 }
 
-/// What came of one case.
+/// What came of one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
-    pub(crate) case: Unjudged,
+    pub(crate) unjudged: Unjudged,
     /// Its real uid when it was looked at.
     pub(crate) uid: Uid,
     pub(crate) judgement: Judgement,
@@ -60,7 +60,7 @@ pub(crate) struct Judged {
 #[derive(Debug)]
 pub(crate) struct JudgeAnswer {
     pub(crate) user: Uid,
-    pub(crate) verdicts: Vec<Judged>,
+    pub(crate) judged: Vec<Judged>,
     /// By what they were judged: it may be out of force by now.
     pub(crate) rules: Arc<Rules>,
     /// Where what is protected was replaced, what is protected now: they were judged by it.
@@ -85,14 +85,14 @@ impl Judge {
         let mut portrait = Portrait::default();
         let requests = offload.lane(Haste::Ordinary, QUEUE_MAX, move |request| {
             let began = thread_cpu_time();
-            let mut findings = examine(request, &mut proc, &mut portrait);
-            findings.took = thread_cpu_time().saturating_sub(began);
-            tell(findings);
+            let mut answer = examine(request, &mut proc, &mut portrait);
+            answer.took = thread_cpu_time().saturating_sub(began);
+            tell(answer);
         });
         Self { requests }
     }
 
-    /// One whose cases somebody else judges.
+    /// One whose requests somebody else takes.
     #[cfg(test)]
     pub(crate) fn by_another() -> (Self, Receiver<JudgeRequest>) {
         let (requests, queue) = Lane::of_another(QUEUE_MAX);
@@ -106,7 +106,7 @@ impl Judge {
 }
 
 fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) -> JudgeAnswer {
-    let JudgeRequest { user, cases, mut eligibility } = request;
+    let JudgeRequest { user, unjudged, mut eligibility } = request;
     // An upgrade may have put another file in an executable's place, and nobody told.
     let renewed = eligibility.shield.renewed().map(Arc::new);
     eligibility.shield = renewed.clone().unwrap_or(eligibility.shield);
@@ -115,15 +115,15 @@ fn examine(request: JudgeRequest, proc: &mut ProcRoot, portrait: &mut Portrait) 
         Ok(root) => Some(root),
         // Whoever is marked there would be taken for unmarked.
         Err(error) if is_passing(&error) => {
-            return JudgeAnswer { user, verdicts: Vec::new(), rules, renewed, took: Duration::ZERO };
+            return JudgeAnswer { user, judged: Vec::new(), rules, renewed, took: Duration::ZERO };
         }
         Err(_not_to_be_had) => None,
     };
     // Who has gone has no verdict; who, or whose cgroup, cannot be looked at stays as they are, and is asked about again.
     let marks = |path: &[u8]| root.as_ref().map_or(Ok(None), |root| mark_in(root, path));
     let judged =
-        cases.into_iter().filter_map(|case| judge(case, proc, &eligibility, (&marks, portrait)).ok());
-    JudgeAnswer { user, verdicts: judged.collect(), rules, renewed, took: Duration::ZERO }
+        unjudged.into_iter().filter_map(|case| judge(case, proc, &eligibility, (&marks, portrait)).ok());
+    JudgeAnswer { user, judged: judged.collect(), rules, renewed, took: Duration::ZERO }
 }
 
 /// Tells the mark on the cgroup at a path.
@@ -145,7 +145,7 @@ fn judge(
     let mark = portrait.cgroup().map_or(Ok(None), marks);
     let mark = mark.map_err(|_what_it_was| cgroup_not_known(case.id.pid))?;
     let judgement = eligibility.judge(&Subject::of(&process, mark, case.cmdline.as_deref()), portrait);
-    Ok(Judged { case, uid: process.uid, judgement })
+    Ok(Judged { unjudged: case, uid: process.uid, judgement })
 }
 
 #[cfg(test)]

@@ -270,13 +270,13 @@ impl Simulation {
     fn judge(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let request = self.judge_requests.as_ref().and_then(|judge_requests| judge_requests.try_recv().ok());
-        let lives = request.is_none_or(|JudgeRequest { user, cases, eligibility }| {
-            let judged = cases.into_iter().filter_map(|case| self.world().verdict(case));
-            let verdicts = judged.collect();
+        let lives = request.is_none_or(|JudgeRequest { user, unjudged, eligibility }| {
+            let judged = unjudged.into_iter().filter_map(|case| self.world().verdict(case));
+            let judged = judged.collect();
             self.guarded(&mut guard, |guard| {
                 guard.answer(Request::Judged(JudgeAnswer {
                     user,
-                    verdicts,
+                    judged,
                     rules: eligibility.rules,
                     renewed: None,
                     took: std::time::Duration::ZERO,

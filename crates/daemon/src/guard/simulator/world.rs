@@ -8,7 +8,7 @@ use super::{
 };
 use crate::guard::selection::judge::{Judged, Unjudged};
 use plimsoll_policy::{
-    preference::{Judge, Judgement, Scope},
+    preference::{JudgedBy, Judgement, Scope},
     selection::{Protection, Weight},
     units::{Pid, Uid},
     victim::{KILL_DEADLINE, Signal, VictimId},
@@ -307,7 +307,7 @@ impl World {
             weight: Weight::from_permille(permille).unwrap(),
             protection: self.random.one_in(12).then_some(Protection::Unit),
             scope: Scope::default(),
-            by: Judge::OomScoreAdj,
+            by: JudgedBy::OomScoreAdj,
             session: matches!(permille, 500 | 1300),
         }
     }
@@ -316,7 +316,7 @@ impl World {
     pub(super) fn verdict(&self, case: Unjudged) -> Option<Judged> {
         let process = self.processes.get(&case.id.pid.0).filter(|one| one.start_ns == case.id.start_ns)?;
         let judgement = self.memories[&process.mm?].judgement;
-        Some(Judged { case, uid: Uid(process.uid), judgement })
+        Some(Judged { unjudged: case, uid: Uid(process.uid), judgement })
     }
 
     /// Used by a process that is not told of it yet.

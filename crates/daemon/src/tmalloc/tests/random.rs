@@ -13,7 +13,7 @@ const LINE: u64 = 1000;
 /// What a client does next.
 #[derive(Debug, Clone)]
 enum Step {
-    PendingRequest {
+    Request {
         pages: u64,
         patience: Patience,
     },
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Patience::Endless),
     ];
     prop_oneof![
-        8 => (1_u64..400, patience).prop_map(|(pages, patience)| Step::PendingRequest { pages, patience }),
+        8 => (1_u64..400, patience).prop_map(|(pages, patience)| Step::Request { pages, patience }),
         6 => Just(Step::Touch),
         3 => (1_u64..200).prop_map(Step::Idle),
         3 => (1_u64..200).prop_map(Step::GiveBack),
@@ -98,7 +98,7 @@ impl Run {
         let client = self.clients.get_mut(&pid).unwrap();
         let (ask, watch) = (client.ask, client.watch);
         match *step {
-            Step::PendingRequest { pages, patience } => {
+            Step::Request { pages, patience } => {
                 let seq = self.next_seq;
                 self.next_seq += 1;
                 self.open.insert((ask, seq), (pages, patience != Patience::None));

@@ -1,6 +1,6 @@
-use super::{CASES_MAX, Entry, Known, Tried, Weights};
+use super::{Entry, Known, Tried, UNJUDGED_MAX, Weights};
 use plimsoll_policy::{
-    preference::{Judge, Judgement, Scope},
+    preference::{JudgedBy, Judgement, Scope},
     reading::Reading,
     selection::{Candidate, Weight},
     units::{Nanos, Pages, Pid, Uid},
@@ -19,7 +19,7 @@ fn known(pid: u32) -> Known {
             weight: Weight::NEUTRAL,
             protection: None,
             scope: Scope::Process,
-            by: Judge::OomScoreAdj,
+            by: JudgedBy::OomScoreAdj,
             session: false,
         },
         judged: Nanos(1),
@@ -31,13 +31,13 @@ fn known(pid: u32) -> Known {
 #[test]
 fn those_whose_command_line_never_comes_do_not_keep_the_others_from_being_asked_for() {
     let mut weights = Weights::default();
-    let all = u32::try_from(CASES_MAX * 2 + CASES_MAX / 2).unwrap();
+    let all = u32::try_from(UNJUDGED_MAX * 2 + UNJUDGED_MAX / 2).unwrap();
     weights.known.extend((0..all).map(|pid| (u64::from(pid), known(pid))));
     let mut asked = BTreeSet::new();
     // Nobody answers.
     for round in 1..=3 {
         let wanted = weights.without_cmdline(ALICE);
-        assert_eq!(wanted.len(), CASES_MAX);
+        assert_eq!(wanted.len(), UNJUDGED_MAX);
         for one in wanted {
             asked.insert(one.id.pid.0);
             weights.known.get_mut(&u64::from(one.id.pid.0)).unwrap().asked = Some(Nanos(round));

@@ -1,7 +1,7 @@
 use super::{JudgeRequest, Unjudged, examine, judge};
 use crate::guard::Eligibility;
 use plimsoll_policy::{
-    preference::{AVOIDED, Effect, Judge, Mark, Pattern, Rule, Rules},
+    preference::{AVOIDED, Effect, JudgedBy, Mark, Pattern, Rule, Rules},
     selection::Protection,
     units::{Pid, Uid},
     victim::VictimId,
@@ -30,13 +30,13 @@ fn case_of(pid: Pid, cmdline: Option<&str>) -> Unjudged {
     Unjudged { id: VictimId { pid, start_ns }, mm: 7, tracked_ns: 9, cmdline: cmdline.map(Into::into) }
 }
 
-fn verdicts(rules: Vec<Rule>, cases: Vec<Unjudged>) -> Vec<super::Judged> {
+fn judged(rules: Vec<Rule>, unjudged: Vec<Unjudged>) -> Vec<super::Judged> {
     let rules = Arc::new(Rules::new(rules).unwrap());
     let eligibility = Eligibility { rules: Arc::clone(&rules), ..Eligibility::default() };
-    let request = JudgeRequest { user: Uid(1), cases, eligibility };
-    let findings = examine(request, &mut proc(), &mut Portrait::default());
-    assert!(Arc::ptr_eq(&findings.rules, &rules));
-    findings.verdicts
+    let request = JudgeRequest { user: Uid(1), unjudged, eligibility };
+    let answer = examine(request, &mut proc(), &mut Portrait::default());
+    assert!(Arc::ptr_eq(&answer.rules, &rules));
+    answer.judged
 }
 
 fn pattern(text: &str) -> Vec<Pattern> {
@@ -47,15 +47,15 @@ fn pattern(text: &str) -> Vec<Pattern> {
 fn a_process_is_judged_by_what_it_runs_and_a_later_one_of_its_number_is_not() {
     let exe = std::env::current_exe().unwrap();
     let rule = || Rule { exe: pattern(exe.to_str().unwrap()), ..Rule::new(Effect::Weight(AVOIDED)) };
-    let found = verdicts(vec![rule()], vec![case(None)]);
+    let found = judged(vec![rule()], vec![case(None)]);
     let [verdict] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(
-        (verdict.judgement.weight, verdict.judgement.by, &verdict.case),
-        (AVOIDED, Judge::Rule(0), &case(None))
+        (verdict.judgement.weight, verdict.judgement.by, &verdict.unjudged),
+        (AVOIDED, JudgedBy::Rule(0), &case(None))
     );
     let mut later = case(None);
     later.id.start_ns += 50_000_000;
-    assert!(verdicts(vec![rule()], vec![later]).is_empty());
+    assert!(judged(vec![rule()], vec![later]).is_empty());
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn one_of_whom_it_is_not_known_whether_it_is_marked_has_no_verdict() {
 #[test]
 fn a_command_line_counts_once_it_was_read() {
     let rule = || Rule { cmdline: pattern("*--big*"), ..Rule::new(Effect::Weight(AVOIDED)) };
-    let found = verdicts(vec![rule()], vec![case(None), case(Some("x --big y"))]);
+    let found = judged(vec![rule()], vec![case(None), case(Some("x --big y"))]);
     let judges: Vec<_> = found.iter().map(|one| one.judgement.by).collect();
-    assert_eq!(judges, [Judge::OomScoreAdj, Judge::Rule(0)]);
+    assert_eq!(judges, [JudgedBy::OomScoreAdj, JudgedBy::Rule(0)]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn never_protects_only_an_executable_that_nobody_else_can_write() {
     for (exe, wanted) in [(&theirs, Some(Protection::Executable)), (&open, None)] {
         let mut child = Sleeper::run(exe);
         let rule = Rule { exe: pattern(exe.to_str().unwrap()), ..Rule::new(Effect::Never) };
-        let found = verdicts(vec![rule], vec![case_of(child.pid(), None)]);
+        let found = judged(vec![rule], vec![case_of(child.pid(), None)]);
         child.end();
         assert_eq!(found.first().unwrap().judgement.protection, wanted, "{}", exe.display());
     }
