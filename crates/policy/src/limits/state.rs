@@ -113,13 +113,15 @@ impl LimitState {
         }
     }
 
-    /// Remembers a victim. Where no place is left, one that is overdue gives way; failing that, the new one is not
-    /// remembered, and only the accounting knows it as dying.
+    /// Remembers a victim. Where no place is left, one that is overdue gives way, or else one that was only found dying, of
+    /// which a storm has any number; failing that, the new one is not remembered, and only the accounting knows it as dying.
     fn board(&mut self, flight: InFlight) {
+        let overdue = || self.in_flight.iter().position(|one| one.stage == Stage::Overdue);
+        let adopted = || self.in_flight.iter().position(|one| one.adopted);
         if self.is_full()
-            && let Some(overdue) = self.in_flight.iter().position(|one| one.stage == Stage::Overdue)
+            && let Some(place) = overdue().or_else(adopted)
         {
-            self.in_flight.remove(overdue);
+            self.in_flight.remove(place);
         }
         if !self.is_full() {
             self.in_flight.push(flight);

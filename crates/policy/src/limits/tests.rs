@@ -313,6 +313,20 @@ fn who_is_found_dying_and_then_told_to_have_been_asked_is_ended_when_the_grace_i
 }
 
 #[test]
+fn who_was_asked_finds_a_place_though_more_are_found_dying_than_there_are_places() {
+    let mut guard = Guard::new();
+    let dying = |pid| Candidate { standing: Standing::Dying, ..candidate(pid, 1) };
+    let mut found: Vec<Candidate> = (100..).take(IN_FLIGHT_MAX + 8).map(dying).collect();
+    guard.step(&Snapshot { action: Action::Term, ..account(&found) }, 0);
+    assert_eq!(guard.stages().len(), IN_FLIGHT_MAX);
+    guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
+    found.push(candidate(10, 95));
+    let snapshot = Snapshot { action: Action::Term, ..account(&found) };
+    let reason = Reason::TermDeadlinePassed;
+    assert_eq!(guard.step(&snapshot, 10), LimitAction::Escalate { victim: id(10), since: Nanos(0), reason });
+}
+
+#[test]
 fn a_process_told_to_end_is_ended_though_usage_fell_meanwhile() {
     let mut guard = Guard::new();
     guard.outcome(10, SignalOutcome::Sent(Signal::Term), 0);
