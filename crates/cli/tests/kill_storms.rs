@@ -155,3 +155,22 @@ fn another_users_hog_is_killed_and_told_beside_a_storm_as_without_it() {
     storm.stop();
     assert_eq!(told_and_counted(&fixture, BOB), (3, 0));
 }
+
+#[test]
+fn more_who_ignore_being_asked_than_are_waited_for_are_all_ended() {
+    let fixture = fixture!("[limits]\nterm_grace_ms = 1000\n");
+    fixture.limit(ALICE, "64M", &["--action", "term"]);
+    let _all = fixture.python(
+        ALICE,
+        "import mmap, os, signal\n\
+         signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         for _ in range(150):\n\
+         \x20   if os.fork() == 0:\n\
+         \x20       held = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)\n\
+         \x20       for _ in range(256): held.write(b'x' * 4096)\n\
+         \x20       signal.pause()\n\
+         signal.pause()\n",
+    );
+    wait_for("more are asked than are waited for", || fixture.facts(ALICE).kills > 40);
+    wait_for("all that were asked have ended", || fixture.facts(ALICE).dying.0 == 0);
+}

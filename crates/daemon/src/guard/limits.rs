@@ -319,6 +319,11 @@ impl<K: Kernel> Attached<K> {
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
     pub(crate) fn tend(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        for (user, victim, since) in context.pending.asked() {
+            if let Some(watch) = self.watched.get_mut(&user) {
+                watch.state.still_asked(victim, since);
+            }
+        }
         let moment = context.now();
         let scan_due = self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {

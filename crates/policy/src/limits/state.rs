@@ -96,6 +96,14 @@ impl LimitState {
         flights.chain(refusals).min()
     }
 
+    /// Remembers one that was sent SIGTERM at `since` and has not ended, unless it is remembered, or a signal to it just
+    /// failed. Where it found no place it gets the next one: nothing else would end it when its time is over.
+    pub fn still_asked(&mut self, victim: VictimId, since: Nanos) {
+        if self.stage(victim).is_none() && !self.failed(victim) {
+            self.board(InFlight { victim, stage: Stage::Term, since, adopted: false });
+        }
+    }
+
     fn sent(&mut self, victim: VictimId, signal: Signal, now: Nanos) {
         let stage = match signal {
             Signal::Term => Stage::Term,

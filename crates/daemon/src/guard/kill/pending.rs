@@ -192,6 +192,16 @@ impl<K: Kernel> PendingKills<K> {
         self.pending.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Term)
     }
 
+    /// Victims of users' lines that were sent SIGTERM and no more, and have not ended: whose, who, and since when.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (Uid, VictimId, Nanos)> {
+        self.pending.iter().filter_map(|flight| match flight.owner {
+            Owner::User(user) if flight.signal == Signal::Term && !flight.exited => {
+                Some((user, flight.victim, flight.signalled))
+            }
+            Owner::User(_) | Owner::Machine | Owner::WorkingSet => None,
+        })
+    }
+
     /// What the victim of an address space was sent, where `pid` was not itself the one. What is tracked since after that is
     /// another one at the same address, whose end was not heard of yet.
     pub(crate) fn signal_of_mm(&self, mm: u64, tracked_ns: u64, pid: Pid) -> Option<Signal> {

@@ -57,14 +57,12 @@ pub(crate) struct Folds {
     pub(crate) owed: BTreeSet<Uid>,
     /// When it was written down last.
     pub(crate) told: BTreeMap<Uid, Nanos>,
-    /// Some of whom they took found no place among those that are waited for.
-    pub(crate) without_place: bool,
 }
 
 impl Folds {
-    /// Whether there is something to be written down, or somebody to be taken in, yet.
+    /// Whether there is something to be written down yet.
     pub(crate) fn are_owed(&self) -> bool {
-        !self.owed.is_empty() || self.without_place
+        !self.owed.is_empty()
     }
 }
 

@@ -39,7 +39,7 @@ impl<K: Kernel> Attached<K> {
         let now = context.now();
         self.folds.told.retain(|_, told| now.0.saturating_sub(told.0) < TOLD_APART.0);
         self.folds.owed.clear();
-        let mut any = core::mem::take(&mut self.folds.without_place);
+        let mut any = false;
         for account in accounts.iter().filter(|account| account.folded > 0) {
             any = true;
             if self.folds.told.contains_key(&account.uid) || !self.tell_folded(account, context)? {
@@ -110,18 +110,16 @@ impl<K: Kernel> Attached<K> {
         let victim = other.map_or(VictimId { pid: space.pid, start_ns: space.start_ns }, |pid| {
             ending_in(space, context).unwrap_or(VictimId { pid, start_ns: 0 })
         });
-        let state = &mut self.watch(space.user, Action::of(Some(signal))).state;
-        state.outcome(victim, SignalOutcome::Sent(signal), now);
-        // Nothing would end it when its time is over: it is taken in by the next look.
-        if state.in_flight().iter().all(|one| one.victim != victim) {
-            self.folds.without_place = true;
-            return;
-        }
         context.pending.add(PendingKill {
             mm: space.mm,
             pidfd: context.kernel.hold(victim.pid, victim.start_ns).ok(),
             pages: space.own,
             ..PendingKill::new(victim, Owner::User(space.user), signal, now)
         });
+        self.watch(space.user, Action::of(Some(signal))).state.outcome(
+            victim,
+            SignalOutcome::Sent(signal),
+            now,
+        );
     }
 }
