@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (topic, variable) in [
         ("limits", "PLIMSOLL_BPF_BUILD"),
         ("oom", "PLIMSOLL_OOM_BUILD"),
+        ("pressure", "PLIMSOLL_PRESSURE_BUILD"),
         ("select", "PLIMSOLL_SELECT_BUILD"),
         ("workingset", "PLIMSOLL_WORKINGSET_BUILD"),
     ] {

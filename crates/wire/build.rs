@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     bindgen::Builder::default()
         .header(wire.join("limits.h").display().to_string())
         .header(wire.join("oom.h").display().to_string())
+        .header(wire.join("pressure.h").display().to_string())
         .header(wire.join("select.h").display().to_string())
         .header(wire.join("workingset.h").display().to_string())
         .allowlist_type("plimsoll_.*")

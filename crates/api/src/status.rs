@@ -155,8 +155,38 @@ pub struct Pressure {
     pub kill_at_mem_bytes: Option<u64>,
     /// Free swap threshold for SIGKILL.
     pub kill_at_swap_bytes: Option<u64>,
+    /// What tells the machine guard to look: `programs` (a CPU that works, whoever takes pages back) or `timer`; `None` where it
+    /// is off.
+    #[serde(default)]
+    pub looks: Option<String>,
+    /// What has to be left when somebody is selected; `None` where the machine guard is off, or has not looked yet.
+    #[serde(default)]
+    pub margin: Option<MarginView>,
+    /// Until memory and swap are used up at the present rate; `None`: they are not being used up.
+    #[serde(default)]
+    pub exhausted_in_ns: Option<u64>,
     /// How a victim is found; `None` where the machine guard is off.
     pub selection: Option<Selection>,
+}
+
+/// What has to be left when somebody is selected, so that memory is back before there is none: the rate times the sum of the
+/// times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarginView {
+    /// The margin.
+    pub bytes: u64,
+    /// How fast memory and swap are being used up.
+    pub fill_bytes_per_second: u64,
+    /// Until a look finds that memory is short.
+    pub detect_ns: u64,
+    /// Until it is known whom to select.
+    pub select_ns: u64,
+    /// Until the signal is sent.
+    pub signal_ns: u64,
+    /// Until as much has come back as was used up meanwhile.
+    pub reap_ns: u64,
+    /// At this rate: the lowest measured here lately.
+    pub reap_bytes_per_second: u64,
 }
 
 /// How the machine guard comes to know whom to select.

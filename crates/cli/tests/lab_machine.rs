@@ -13,6 +13,7 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 use support::{
     ALICE, Fixture,
@@ -75,7 +76,7 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let protect = format!("[protect]\nexe = {others:?}\n");
     let fixture = fixture!(&protect);
     let meminfo = Meminfo::over(&fixture);
-    let config = format!("[machine]\nnotice = false\nreclaim = false\n{protect}");
+    let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
     fs::write(fixture.path("plimsoll.toml"), config).unwrap();
     fixture.reload();
     let holder = |mebibytes| {
@@ -104,4 +105,86 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let last = &selection(&fixture)["last"];
     let (processes, looks) = (last["processes"].as_u64().unwrap(), last["looks"].as_u64().unwrap());
     assert!(processes >= 3 && looks <= processes, "{last}");
+}
+
+/// Guards the machine itself, and would end nobody but where hardly anything is left.
+const FAR: &str = "[machine]\nterm_memory = 0.1\nkill_memory = 0.1\nnotice = false\nreclaim = false\n";
+
+fn guarding_from_afar(fixture: &Fixture) {
+    fs::write(fixture.path("plimsoll.toml"), FAR).unwrap();
+    fixture.reload();
+    wait_for("the programs tell when to look", || fixture.status()["pressure"]["looks"] == "programs");
+}
+
+fn wake_ups(fixture: &Fixture) -> u64 {
+    fixture.status()["guards"]["own"]["wake_ups"].as_u64().unwrap()
+}
+
+fn wake_ups_in(fixture: &Fixture, span: Duration) -> u64 {
+    let before = wake_ups(fixture);
+    std::thread::sleep(span);
+    wake_ups(fixture) - before
+}
+
+#[test]
+fn a_cpu_that_works_has_memory_looked_at() {
+    let fixture = fixture!();
+    guarding_from_afar(&fixture);
+    let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut busy = Killed(busy);
+    let times = wake_ups_in(&fixture, Duration::from_secs(4));
+    assert!(busy.0.try_wait().unwrap().is_none(), "the loop runs all the time");
+    // Three times at least, ten times a second where memory is small, and the question twice.
+    assert!((5..=46).contains(&times), "woken {times} times in 4 s");
+}
+
+#[test]
+fn a_machine_whose_cpus_idle_wakes_nobody() {
+    let Some(_) = guest::disk() else { return };
+    let fixture = fixture!();
+    guarding_from_afar(&fixture);
+    // What else a guest does now and then: the best of some.
+    let fewest = (0..6).map(|_| wake_ups_in(&fixture, Duration::from_secs(6))).min().unwrap();
+    // A timer would come six times; the question takes two.
+    assert!(fewest <= 3, "woken {fewest} times in 6 s at least");
+}
+
+/// Ended when dropped.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Takes more than there is, and goes over all of it again and again.
+const THRASHES: &str = "memory = mmap.mmap(-1, int(hear()) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+    memory.madvise(mmap.MADV_NOHUGEPAGE)\n\
+    say('begins')\n\
+    round = 0\n\
+    while True:\n\
+    \x20   round += 1\n\
+    \x20   for page in range(0, len(memory), 4096): memory[page] = round & 255\n";
+
+#[test]
+fn a_guest_that_thrashes_with_swap_free_has_its_hog_killed() {
+    let Some(disk) = guest::disk() else { return };
+    let _swap = guest::Swap::on(disk);
+    let fixture = fixture!();
+    let config = "[machine]\nnotice = false\nreclaim = false\nterm_grace_ms = 60000\n";
+    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
+    fixture.reload();
+    let total = fixture.status()["pressure"]["mem_total_bytes"].as_u64().unwrap() >> 20;
+    let mut hog = fixture.python(ALICE, THRASHES);
+    hog.tell(&(total + 100).to_string());
+    hog.stage("begins");
+    hog.killed();
+    let incident = fixture.incidents(1).remove(0);
+    assert_eq!(incident["reason"], "machine-thrashing", "{incident}");
+    assert_eq!(incident["victims"][0]["pid"].as_u64(), Some(u64::from(hog.pid())), "{incident}");
+    let left = &fixture.status()["pressure"];
+    let half = left["swap_total_bytes"].as_u64().unwrap() / 2;
+    assert!(left["swap_free_bytes"].as_u64().unwrap() > half, "{left}");
 }

@@ -41,7 +41,7 @@ enum Values {
 use Values::{Constant, Follows, OfTheKernel, OfTheShapes};
 
 /// Every `const volatile` of `bpf/`, by file. A new one fails the gate until it is here and, if it varies, in the shapes.
-const SETTINGS: [(&str, &[(&str, Values)]); 4] = [
+const SETTINGS: [(&str, &[(&str, Values)]); 5] = [
     (
         "limits",
         &[
@@ -63,6 +63,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 4] = [
         ],
     ),
     ("oom", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
+    ("pressure", &[]),
     ("select", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("workingset", &[("nr_nodes", OfTheShapes), ("page_shift", OfTheShapes)]),
 ];
@@ -111,7 +112,7 @@ fn facts_shapes() -> Vec<Named> {
             ("oom", format!("{said}, by number"), Shape::Oom { cpus, by_number: true }),
         ]
     });
-    shapes.collect()
+    shapes.chain([("pressure", "as it is".to_owned(), Shape::Pressure)]).collect()
 }
 
 /// The other value of each is of the way before where not everything is loaded: they have most programs in common.

@@ -143,6 +143,21 @@ fn a_protected_executable_is_passed_over_and_said_to_be() {
 }
 
 #[test]
+fn a_spike_that_ends_in_time_ends_nobody_and_one_that_lasts_does() {
+    let sandbox = sandbox!("[machine]\nnotice = false\nspike_ms = 1500\n");
+    let (mut large, large_pid) = sandbox.process(64, "leave");
+    sandbox.is(SHORT);
+    std::thread::sleep(Duration::from_millis(700));
+    sandbox.is(PLENTY);
+    sandbox.assert_quiet(0, Duration::from_millis(2000));
+    let began = Instant::now();
+    sandbox.is(SHORT);
+    large.stage("asked");
+    assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
+    assert_incident(&sandbox.incidents(1)[0], "term", "machine-low-memory-term", large_pid);
+}
+
+#[test]
 fn it_sleeps_longer_the_more_memory_there_is() {
     let sandbox = sandbox!("[machine]\nnotice = false\n");
     let looks_in_3_s = || {
@@ -151,7 +166,8 @@ fn it_sleeps_longer_the_more_memory_there_is() {
         std::thread::sleep(Duration::from_secs(3));
         wake_ups() - before
     };
-    // At 6 GB/s (how fast memory fills at worst) 6 GB last a second; the two questions wake it too.
+    // More than 16 CPUs fill in a second; the two questions wake it too.
+    sandbox.is(Memory { available_mib: 200_000, ..PLENTY });
     let far = looks_in_3_s();
     assert!((2..=7).contains(&far), "woken {far} times in 3 s with plenty of memory");
     // Just above the threshold it looks every 100 ms.

@@ -9,7 +9,9 @@ use crate::{
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
-    bpf::{LoadOptions, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside},
+    bpf::{
+        LoadOptions, Looks, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside,
+    },
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
 };
@@ -49,6 +51,8 @@ enum Placement {
     Selection,
     /// The program that tells of the kernel's own kills, likewise.
     Kills,
+    /// The programs that tell when to look at memory, likewise.
+    Looks,
     /// The programs that count the use of files, likewise.
     WorkingSet,
 }
@@ -149,6 +153,12 @@ impl Loader {
                     ));
                 }
             }
+            match self.looks() {
+                Ok(looks) => drop(caller.send(Request::Looks(Box::new(looks)))),
+                Err(error) => {
+                    journal.line(format!("the machine's memory is looked at by a timer: {error}"));
+                }
+            }
             match self.kills() {
                 Ok(kills) => foreign_kills.equip(kills),
                 Err(error) => {
@@ -173,6 +183,13 @@ impl Loader {
         may_draw()?;
         self.spawn(Placement::Kills)?;
         OomKills::open(&self.job.pin).map_err(|error| error.to_string())
+    }
+
+    /// Loads the programs that tell when to look at memory, unless they are there, and attaches them.
+    fn looks(&self) -> Result<Looks, String> {
+        may_draw()?;
+        self.spawn(Placement::Looks)?;
+        Looks::open(&self.job.pin).map_err(|error| error.to_string())
     }
 
     /// Has the programs of working-set protection loaded, unless they are there.
@@ -253,6 +270,7 @@ pub fn main() -> Result<(), String> {
             return Selector::load(&job.pin, cpus).map(drop).map_err(|error| error.to_string());
         }
         Placement::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
+        Placement::Looks => return Looks::load(&job.pin).map_err(|error| error.to_string()),
         Placement::WorkingSet => {
             return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string());
         }
@@ -270,7 +288,7 @@ pub fn main() -> Result<(), String> {
     let loaded = match job.placement {
         Placement::InPlace | Placement::Beside => load(&options),
         Placement::BesideWithTheirMaps => load_beside(&options),
-        Placement::Selection | Placement::Kills | Placement::WorkingSet => Ok(()),
+        Placement::Selection | Placement::Kills | Placement::Looks | Placement::WorkingSet => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
 }

@@ -44,7 +44,7 @@ use plimsoll_policy::{
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
-    bpf::{BpfError, Found, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
+    bpf::{BpfError, Found, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
         OomScore, ProcRoot, lock_memory, mem_total, page_size, raise_open_files, set_oom_score_adj_self,
@@ -505,8 +505,9 @@ fn end(guard: Guard, options: &DaemonOptions, keep: bool, services: Services) ->
 fn remove_pins(pin: &Path) -> Result<bool, BpfError> {
     let selection = Selector::remove(pin)?;
     let kills = OomKills::remove(pin)?;
+    let looks = Looks::remove(pin)?;
     let working_set = Programs::remove(pin)?;
-    Ok(Pins::new(pin).remove()? || selection || kills || working_set)
+    Ok(Pins::new(pin).remove()? || selection || kills || looks || working_set)
 }
 
 /// The pin folder goes with what was in it; it stays where another daemon has begun to use it.

@@ -1,8 +1,9 @@
 //! The machine guard: asks the largest process to end when available memory and free swap are both low, kills it when
-//! they are almost gone.
+//! they are almost gone, or when the machine does little but wait for memory.
 //!
-//! Thresholds, the 'percent of what' and the adaptive sleep are earlyoom's (1.8 and later), so that whoever comes from
-//! there finds the same behaviour; the deadline after SIGTERM and the rule of one victim at a time are ours.
+//! The thresholds and the 'percent of what' are earlyoom's (1.8 and later), so that whoever comes from there finds the same
+//! behaviour. What is ours: a most for large machines, the margin, the time that a spike may take, the stall, the deadline
+//! after SIGTERM, and the rule of one victim at a time.
 
 use crate::{
     reading::Reading,
@@ -12,9 +13,14 @@ use crate::{
     victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
 };
 
+mod margin;
 mod mild;
 mod sleep;
+mod stall;
 mod state;
+pub use margin::{Margin, Reaction};
+pub use sleep::MIN as LOOK_MIN;
+pub use stall::{StallConfig, StallReading};
 pub use state::{MachineStage, MachineState};
 
 /// Parts in a thousand.
@@ -41,6 +47,16 @@ pub struct MachineConfig {
     /// Where it is said that memory runs short, once per shortage, and who would be next; `None`: not said. Where this is under
     /// [`MachineConfig::term`], it is as if it were the same.
     pub notice: Option<Thresholds>,
+    /// The most of what programs can have that shares of memory are taken of: a tenth of a large machine is more than anybody
+    /// needs to be warned in time.
+    pub memory_max: Bytes,
+    /// How long memory may be low before anybody is selected, where it is not being used up so fast that it reaches what is
+    /// worse within 250 ms: the next threshold, or the margin. 0: at once.
+    pub spike: Nanos,
+    /// When the machine is taken to be thrashing; `None`: it is not asked.
+    pub stall: Option<StallConfig>,
+    /// How fast memory can be used up at most, in bytes a second: how soon it is looked again follows from it.
+    pub fill_max_per_second: u64,
     /// Whether pages that are not in use are moved to swap while memory is at or under [`MachineConfig::term`] and free swap
     /// above it.
     pub reclaim: bool,
@@ -52,14 +68,31 @@ pub struct MachineConfig {
     pub dry_run: bool,
 }
 
+/// 40 GiB, of which 10 % are 4 GiB: at the fastest that earlyoom has seen a machine fill, two thirds of a second.
+pub const MEMORY_MAX: Bytes = Bytes(40 << 30);
+
+/// A second: builds and games were killed for less in earlyoom's and systemd-oomd's trackers.
+pub const SPIKE: Nanos = Nanos(1_000_000_000);
+
+/// Three seconds.
+pub const STALL_WITHIN: Nanos = Nanos(3_000_000_000);
+
+/// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
+pub const FILL_MAX_PER_SECOND: u64 = 6000 << 20;
+
 impl Default for MachineConfig {
-    /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %; 10 s of grace, as long as earlyoom waits for an exit; 5 s to die.
+    /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %, of 40 GiB at most; a second for a spike; 40 % of 3 s; 6000 MiB/s; 10 s of
+    /// grace, as long as earlyoom waits for an exit; 5 s to die.
     fn default() -> Self {
         let both = |permille| Thresholds { memory: Permille(permille), swap: Permille(permille) };
         Self {
             term: both(100),
             kill: both(50),
             notice: Some(both(150)),
+            memory_max: MEMORY_MAX,
+            spike: SPIKE,
+            stall: Some(StallConfig { full: Permille(400), within: STALL_WITHIN }),
+            fill_max_per_second: FILL_MAX_PER_SECOND,
             reclaim: true,
             term_grace: TERM_GRACE,
             kill_deadline: KILL_DEADLINE,
@@ -111,6 +144,12 @@ impl MachineConfig {
         }
         Ok(())
     }
+
+    /// A threshold in bytes of `MemAvailable`, where programs can have so much.
+    #[must_use]
+    pub fn memory_line(&self, thresholds: &Thresholds, total: Bytes) -> Bytes {
+        part(total.min(self.memory_max), thresholds.memory)
+    }
 }
 
 /// The lines of `/proc/meminfo` that the guard goes by.
@@ -129,6 +168,27 @@ pub struct MachineReading {
     /// Freed memory that waits in the lists of single CPUs (`/proc/zoneinfo`), in neither of the others. It counts as
     /// available where it is known: to be read while [`MachineState::counts_waiting`].
     pub waiting: Reading<Bytes>,
+    /// What a cache outside of the kernel's own (ZFS) gives up when asked. It counts as available where it is known.
+    pub arc: Reading<Bytes>,
+    /// `Active(file)` and `Inactive(file)`.
+    pub file: Reading<Bytes>,
+    /// What the kernel counts of waiting for memory, and when that was read: to be read while [`MachineState::watches_stall`].
+    pub stall: Reading<StallReading>,
+}
+
+impl MachineReading {
+    /// Nothing could be read.
+    pub const UNREADABLE: Self = Self {
+        mem_available: Reading::Unreadable,
+        anon: Reading::Unreadable,
+        swap_total: Reading::Unreadable,
+        swap_free: Reading::Unreadable,
+        shared: Reading::Unreadable,
+        waiting: Reading::Unreadable,
+        arc: Reading::Unreadable,
+        file: Reading::Unreadable,
+        stall: Reading::Unreadable,
+    };
 }
 
 /// Why nothing could be decided from a reading.
@@ -140,9 +200,20 @@ pub enum MachineFault {
     Implausible,
 }
 
+/// Why somebody has to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Memory and swap are at or under a threshold, or under the margin.
+    Low,
+    /// The machine does little but wait for memory.
+    Stall,
+}
+
 /// How short the machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
+    /// Why.
+    pub cause: Cause,
     /// What it calls for.
     pub signal: Signal,
     /// Anonymous memory in use.
@@ -182,13 +253,15 @@ pub enum MachineAction {
     Report(MachineFault),
 }
 
-/// All four numbers, known.
+/// All four numbers, known, and what there is to know of a stall.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     mem_available: Bytes,
     anon: Bytes,
     swap_total: Bytes,
     swap_free: Bytes,
+    /// With the pages of files that could be evicted now.
+    stall: Option<(StallReading, Bytes)>,
 }
 
 /// Decides what to do for the machine, and how long to sleep before looking again.
@@ -201,13 +274,13 @@ pub fn decide(
 ) -> (MachineState, MachineAction, Nanos) {
     let facts = facts(reading);
     state.observe(config, now);
-    let shortage = facts.as_ref().ok().and_then(|facts| shortage(facts, config));
+    let shortage = facts.as_ref().ok().and_then(|facts| shortage(facts, config, &mut state, now));
     let action = match state.stage() {
         MachineStage::Termed { victim, since } => {
             if now >= since.saturating_add(config.term_grace) {
                 MachineAction::Escalate { victim, reason: Reason::MachineTermDeadlinePassed }
-            } else if shortage.is_some_and(|shortage| shortage.signal == Signal::Kill) {
-                MachineAction::Escalate { victim, reason: Reason::MachineLowMemoryKill }
+            } else if let Some(shortage) = shortage.filter(|shortage| shortage.signal == Signal::Kill) {
+                MachineAction::Escalate { victim, reason: shortage.reason() }
             } else {
                 MachineAction::Rest
             }
@@ -236,8 +309,10 @@ pub fn decide(
         (action, _) => action,
     };
     let adaptive = facts.map_or(sleep::MAX, |facts| {
-        let memory = facts.mem_available.saturating_sub(part(facts.total(), config.term.memory));
-        sleep::adaptive(memory, facts.swap_free.saturating_sub(part(facts.swap_total, config.term.swap)))
+        let least = if state.is_hurried(facts.mem_available) { sleep::MIN } else { sleep::MIN_AT_REST };
+        let memory = facts.mem_available.saturating_sub(config.memory_line(&config.term, facts.total()));
+        let swap = facts.swap_free.saturating_sub(part(facts.swap_total, config.term.swap));
+        sleep::adaptive((memory, config.fill_max_per_second), swap).max(least)
     });
     let sleep = sleep::until(adaptive, state.next_deadline(config), now);
     (state, action, sleep)
@@ -255,8 +330,7 @@ pub fn select(
 ) -> Decision {
     let selection = select_victims(candidates, |victim| state.skipped(victim));
     let reason = match (selection.victims.is_empty(), shortage.signal) {
-        (false, Signal::Term) => Reason::MachineLowMemoryTerm,
-        (false, Signal::Kill) => Reason::MachineLowMemoryKill,
+        (false, _) => shortage.reason(),
         (true, _) if candidates.iter().any(|one| state.failed(one.id())) => Reason::SignalFailed,
         (true, _) => Reason::MachineOnlyProtectedLeft,
     };
@@ -278,7 +352,7 @@ pub fn select(
 pub fn is_near(reading: &MachineReading, config: &MachineConfig) -> bool {
     let wider = |Permille(permille): Permille| Permille(permille.saturating_add(permille >> 1).min(1000));
     let near = Thresholds { memory: wider(config.term.memory), swap: wider(config.term.swap) };
-    facts(reading).is_ok_and(|facts| low(&facts, &near))
+    facts(reading).is_ok_and(|facts| low(&facts, &near, config))
 }
 
 /// What is told of a shortage that comes: those who would be selected if it went on, first come first, as the peers.
@@ -306,8 +380,8 @@ pub fn notice(
 
 fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
     let known = |name, value: Reading<Bytes>| value.known().ok_or(MachineFault::Missing(name));
-    let mem_available = known("MemAvailable", reading.mem_available)?;
-    let mem_available = mem_available.saturating_add(reading.waiting.known().unwrap_or_default());
+    let given_up = [reading.waiting, reading.arc].into_iter().filter_map(Reading::known).sum();
+    let mem_available = known("MemAvailable", reading.mem_available)?.saturating_add(given_up);
     let anon = known("AnonPages", reading.anon)?;
     let swap_total = known("SwapTotal", reading.swap_total)?;
     // Without swap there is nothing free of it, and nothing to ask.
@@ -315,28 +389,62 @@ fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
     if mem_available == Bytes(0) && anon == Bytes(0) {
         return Err(MachineFault::Implausible);
     }
-    Ok(Facts { mem_available, anon, swap_total, swap_free })
+    Ok(Facts {
+        mem_available,
+        anon,
+        swap_total,
+        swap_free,
+        stall: reading.stall.known().zip(reading.file.known()),
+    })
 }
 
-fn shortage(facts: &Facts, config: &MachineConfig) -> Option<Shortage> {
-    let signal = if low(facts, &config.kill) {
-        Signal::Kill
-    } else if low(facts, &config.term) {
-        Signal::Term
-    } else {
-        return None;
-    };
-    let threshold = match signal {
-        Signal::Kill => config.kill.memory,
-        Signal::Term => config.term.memory,
-    };
+/// Whether somebody has to go now, and how.
+fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now: Nanos) -> Option<Shortage> {
     let total = facts.total();
-    Some(Shortage { signal, in_use: facts.anon, line: total.saturating_sub(part(total, threshold)) })
+    state.fill.take(facts.mem_available.saturating_add(facts.swap_free), now);
+    state.margin = Margin::of(state.fill, &state.reaction, sleep::MIN, total);
+    state.look_again = None;
+    let term_line = config.memory_line(&config.term, total);
+    let kill_line = config.memory_line(&config.kill, total).max(state.margin.bytes);
+    state.watches_stall = facts.mem_available <= Bytes(term_line.0.saturating_add(term_line.0 >> 1));
+    let shortage = |cause, signal, line| Shortage {
+        cause,
+        signal,
+        in_use: facts.anon,
+        line: total.saturating_sub(line),
+    };
+    if facts.mem_available <= term_line && state.thrashes(facts.stall, config, now) {
+        return Some(shortage(Cause::Stall, Signal::Kill, term_line));
+    }
+    if facts.mem_available > term_line {
+        state.stall.clear();
+    }
+    let has_swap = |Thresholds { swap, .. }: Thresholds| facts.swap_free > part(facts.swap_total, swap);
+    let kill = facts.mem_available <= kill_line && !has_swap(config.kill);
+    let left = facts.mem_available.saturating_sub(state.margin.bytes);
+    if state.lasts(Signal::Kill, kill.then_some(left), config, now) {
+        return Some(shortage(Cause::Low, Signal::Kill, kill_line));
+    }
+    let term = facts.mem_available <= term_line && !has_swap(config.term);
+    let left = facts.mem_available.saturating_sub(kill_line);
+    state
+        .lasts(Signal::Term, term.then_some(left), config, now)
+        .then(|| shortage(Cause::Low, Signal::Term, term_line))
 }
 
-fn low(facts: &Facts, thresholds: &Thresholds) -> bool {
-    facts.mem_available <= part(facts.total(), thresholds.memory)
+fn low(facts: &Facts, thresholds: &Thresholds, config: &MachineConfig) -> bool {
+    facts.mem_available <= config.memory_line(thresholds, facts.total())
         && facts.swap_free <= part(facts.swap_total, thresholds.swap)
+}
+
+impl Shortage {
+    const fn reason(&self) -> Reason {
+        match (self.cause, self.signal) {
+            (Cause::Stall, _) => Reason::MachineThrashing,
+            (Cause::Low, Signal::Term) => Reason::MachineLowMemoryTerm,
+            (Cause::Low, Signal::Kill) => Reason::MachineLowMemoryKill,
+        }
+    }
 }
 
 impl Facts {

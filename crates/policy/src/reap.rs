@@ -113,6 +113,9 @@ pub const RATED_BYTES_MIN: u64 = 64 << 20;
 /// How many of the newest rates the median is taken of.
 pub const RECENT_RATES_MAX: usize = 64;
 
+/// Among so many rates one can be an outlier.
+pub const OUTLIER_OF: usize = 8;
+
 /// How fast memory came back, in bytes a second, from victims of [`RATED_BYTES_MIN`] and more.
 ///
 /// It is kept across restarts as it serialises; [`Rates::sound`] is for what comes back from a disk.
@@ -168,6 +171,21 @@ impl Rates {
     #[must_use]
     pub const fn lowest(&self) -> Option<u64> {
         self.lowest
+    }
+
+    /// The lowest of the newest [`RECENT_RATES_MAX`], in bytes a second; `None`: none was seen.
+    ///
+    /// One that is lower than a quarter of all others is an outlier and is left out, where there are [`OUTLIER_OF`] and more: a
+    /// machine that was suspended, or stopped by its host, says nothing about freeing.
+    #[must_use]
+    pub fn lowest_lately(&self) -> Option<u64> {
+        let lowest = |above: u64| self.recent.iter().copied().filter(|rate| *rate > above).min();
+        let first = lowest(0)?;
+        let alone = self.recent.iter().filter(|rate| **rate == first).count() == 1;
+        match lowest(first) {
+            Some(second) if alone && self.recent.len() >= OUTLIER_OF && first < second >> 2 => Some(second),
+            Some(_) | None => Some(first),
+        }
     }
 
     /// How many rates were seen.

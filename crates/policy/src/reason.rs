@@ -84,6 +84,9 @@ reasons! {
     MachineLowMemoryKill = "machine-low-memory-kill":
         "The machine's available memory and free swap were both almost used up, and its largest process was \
          selected.";
+    /// The machine is thrashing.
+    MachineThrashing = "machine-thrashing":
+        "The machine did little but wait for memory, whatever swap was free, and its largest process was selected.";
     /// SIGTERM was sent for the machine and the grace period is over.
     MachineTermDeadlinePassed = "machine-term-deadline-passed":
         "The machine was short of memory; the process was asked to end and was still there when the grace \

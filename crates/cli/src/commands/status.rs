@@ -8,13 +8,16 @@ use crate::{
 };
 use clap::Args;
 use plimsoll_api::status::{
-    GuardView, Guards, Kernel, OthersView, OwnView, Pressure, Status, TmallocView, Triggers,
+    GuardView, Guards, Kernel, MarginView, OthersView, OwnView, Pressure, Status, TmallocView, Triggers,
 };
 use plimsoll_api::{
     client::{CallError, Client},
     message::Limits,
 };
-use plimsoll_policy::{human, units::Bytes};
+use plimsoll_policy::{
+    human,
+    units::{Bytes, Nanos},
+};
 use plimsoll_report::table::Table;
 use serde_json::Value;
 use std::{
@@ -224,7 +227,33 @@ fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
             None => writeln!(out, "  {signal} at {memory} available or less.")?,
         }
     }
-    Ok(())
+    pressure.margin.as_ref().map_or(Ok(()), |margin| self::margin(out, margin, pressure))
+}
+
+/// What has to be left, term by term.
+fn margin(out: &mut dyn Write, margin: &MarginView, pressure: &Pressure) -> io::Result<()> {
+    let bytes = |bytes| human::bytes(Bytes(bytes));
+    let time = |span| human::span(Nanos(span));
+    if margin.fill_bytes_per_second == 0 {
+        let rate = bytes(margin.reap_bytes_per_second);
+        return writeln!(
+            out,
+            "  Margin: none, memory is not being used up; reaping gives back {rate}/s at least."
+        );
+    }
+    writeln!(
+        out,
+        "  Margin: {} = {}/s x ({} detect + {} select + {} signal + {} reap, at {}/s).",
+        bytes(margin.bytes),
+        bytes(margin.fill_bytes_per_second),
+        time(margin.detect_ns),
+        time(margin.select_ns),
+        time(margin.signal_ns),
+        time(margin.reap_ns),
+        bytes(margin.reap_bytes_per_second),
+    )?;
+    let left = pressure.exhausted_in_ns.map(time);
+    left.map_or(Ok(()), |left| writeln!(out, "  At that rate memory and swap are used up in {left}."))
 }
 
 fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {

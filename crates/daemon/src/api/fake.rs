@@ -10,7 +10,8 @@ use plimsoll_api::{
     accounts::AccountView,
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
-        GuardView, Guards, Kernel, MapView, OwnView, Pressure, Selection, SelectionEffort, Status, Triggers,
+        GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, Selection, SelectionEffort,
+        Status, Triggers,
     },
 };
 use plimsoll_policy::{
@@ -190,22 +191,7 @@ impl Control for Fake {
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
             default: None,
-            pressure: Pressure {
-                mem_total_bytes: Some(MEM_TOTAL.0),
-                mem_available_bytes: Some(4 << 30),
-                anon_bytes: None,
-                swap_total_bytes: Some(0),
-                swap_free_bytes: Some(0),
-                term_at_mem_bytes: Some(800 << 20),
-                term_at_swap_bytes: None,
-                kill_at_mem_bytes: Some(400 << 20),
-                kill_at_swap_bytes: None,
-                selection: Some(Selection {
-                    from: Some("programs".to_owned()),
-                    ready_ns: Some(700_000_000),
-                    last: Some(SelectionEffort { processes: 300, looks: 2, age_ns: 400_000 }),
-                }),
-            },
+            pressure: pressure(),
             kernel: Kernel {
                 release: Some("6.12.0".to_owned()),
                 attached: true,
@@ -313,5 +299,35 @@ impl Control for Fake {
             Pick::Pid(pid) => incident.victims.iter().any(|victim| victim.pid == pid),
         });
         found.cloned().ok_or_else(|| not_found(pick))
+    }
+}
+
+fn pressure() -> Pressure {
+    Pressure {
+        mem_total_bytes: Some(MEM_TOTAL.0),
+        mem_available_bytes: Some(4 << 30),
+        anon_bytes: None,
+        swap_total_bytes: Some(0),
+        swap_free_bytes: Some(0),
+        term_at_mem_bytes: Some(800 << 20),
+        term_at_swap_bytes: None,
+        kill_at_mem_bytes: Some(400 << 20),
+        kill_at_swap_bytes: None,
+        looks: Some("programs".to_owned()),
+        margin: Some(MarginView {
+            bytes: 80 << 20,
+            fill_bytes_per_second: 2 << 30,
+            detect_ns: 12_000_000,
+            select_ns: 5_000_000,
+            signal_ns: 1_000_000,
+            reap_ns: 21_062_500,
+            reap_bytes_per_second: 1_750 << 20,
+        }),
+        exhausted_in_ns: Some(2_000_000_000),
+        selection: Some(Selection {
+            from: Some("programs".to_owned()),
+            ready_ns: Some(700_000_000),
+            last: Some(SelectionEffort { processes: 300, looks: 2, age_ns: 400_000 }),
+        }),
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_policy::{
     last_defence::{Headroom, LastDefenceConfig},
     limits::{LimitConfig, TriggerSet},
     lines::{self, Line, UidRange},
-    machine::{MachineConfig, Permille, Thresholds},
+    machine::{MachineConfig, Permille, StallConfig, Thresholds},
     preference::{Pattern, Programs, Rules},
     size::Size,
     units::{Bytes, Nanos, Uid},
@@ -23,8 +23,8 @@ use std::{collections::BTreeMap, path::Path};
 const DAY_MS: u64 = 86_400_000;
 /// The kernel's own largest `pid_max`.
 const PID_MAX: u64 = 1 << 22;
-const HISTORY_MIN_BYTES: u64 = 1 << 20;
-const HISTORY_MAX_BYTES: u64 = 1 << 40;
+const FIXED_MIN_BYTES: u64 = 1 << 20;
+const FIXED_MAX_BYTES: u64 = 1 << 40;
 const GRANT_HEADROOM_MAX_BYTES: u64 = 1 << 40;
 
 /// A whole number within bounds that the message names.
@@ -84,16 +84,14 @@ impl<'de, const MAX: u16> Deserialize<'de> for Percent<MAX> {
     }
 }
 
-/// The size of the history; a share of RAM would mean nothing there.
+/// A size that is the same on any machine.
 #[derive(Debug, Clone, Copy)]
-struct HistorySize(Bytes);
+struct FixedSize(Bytes);
 
-impl<'de> Deserialize<'de> for HistorySize {
+impl<'de> Deserialize<'de> for FixedSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Size::deserialize(deserializer)? {
-            Size::Bytes(bytes) if (HISTORY_MIN_BYTES..=HISTORY_MAX_BYTES).contains(&bytes.0) => {
-                Ok(Self(bytes))
-            }
+            Size::Bytes(bytes) if (FIXED_MIN_BYTES..=FIXED_MAX_BYTES).contains(&bytes.0) => Ok(Self(bytes)),
             size @ (Size::Bytes(_) | Size::OfRam(_)) => {
                 Err(D::Error::custom(format!("{size} is out of range; allowed is 1M to 1T")))
             }
@@ -275,16 +273,20 @@ section!(RawMachine {
     kill_swap: Percent<1000>,
     term_grace_ms: Within<0, DAY_MS>,
     kill_deadline_ms: Within<1, DAY_MS>,
+    memory_max: FixedSize,
     notice: bool,
     notice_memory: Percent<999>,
     notice_swap: Percent<1000>,
     reclaim: bool,
+    spike_ms: Within<0, DAY_MS>,
+    stall: Percent<1000>,
+    stall_ms: Within<500, 60_000>,
 });
 section!(RawLastDefence { memory_max: bool, headroom: Room, oom_score_adj: bool });
 section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
 section!(RawSession { exe: Vec<CheckedPattern>, shells: Vec<CheckedPattern>, });
 section!(RawHistory {
-    max_bytes: HistorySize,
+    max_bytes: FixedSize,
     max_age_days: Within<1, 36_500>,
     max_incidents: Within<1, 10_000_000>,
 });
@@ -442,6 +444,15 @@ impl RawMachine {
                     swap: self.notice_swap.map_or(default.swap, |share| share.0),
                 }
             }),
+            memory_max: self.memory_max.map_or(default.memory_max, |size| size.0),
+            spike: self.spike_ms.map_or(default.spike, Within::as_nanos),
+            stall: default
+                .stall
+                .map(|stall| StallConfig {
+                    full: self.stall.map_or(stall.full, |share| share.0),
+                    within: self.stall_ms.map_or(stall.within, Within::as_nanos),
+                })
+                .filter(|stall| stall.full < Permille(1000)),
             reclaim: self.reclaim.unwrap_or(default.reclaim),
             ..default
         };

@@ -71,6 +71,8 @@ pub const KEYS: &[Key] = keys! {
         "From SIGTERM to SIGKILL, when the process is still there.";
     machine.kill_deadline_ms: "1 to 86400000", "milliseconds", Some("5000"), "2000",
         "From SIGKILL until another process may be selected though the first is still there.";
+    machine.memory_max: "SIZE from 1M to 1T", "bytes", Some("\"40G\""), "\"128G\"",
+        "The most of available and anonymous memory that the shares `term_memory`, `kill_memory` and `notice_memory` are taken of: on a large machine a tenth is more than anybody needs to be warned in time.";
     machine.notice: "`true` or `false`", "-", Some("true"), "false",
         "Whether an incident tells, once per shortage and before anybody is asked to end, that memory runs short and who would be next.";
     machine.notice_memory: "0.1 to 99.9", "percent", Some("15"), "20",
@@ -79,6 +81,12 @@ pub const KEYS: &[Key] = keys! {
         "The share of free swap for that; as `term_swap` where that is more.";
     machine.reclaim: "`true` or `false`", "-", Some("true"), "false",
         "Whether pages that are not in use are moved to swap while available memory is at or below `term_memory` and free swap above `term_swap`: up to 256 MiB every 2 s.";
+    machine.spike_ms: "0 to 86400000", "milliseconds", Some("1000"), "500",
+        "How long memory may be low before anybody is selected, while it is not being used up so fast that what is worse is reached within 250 ms: `kill_memory`, or the margin. 0: at once.";
+    machine.stall: "0.1 to 100", "percent", Some("40"), "60",
+        "SIGKILL to the largest process when available memory is at or below `term_memory`, whatever swap is free, and programs could do nothing but wait for memory for this share of the last `stall_ms`; 15 % of it is enough where as many pages were read again as files have left. 100 turns it off.";
+    machine.stall_ms: "500 to 60000", "milliseconds", Some("3000"), "5000",
+        "The time that `stall` is a share of.";
 
     last_defence.memory_max: "`true` or `false`", "-", Some("true"), "false",
         "Whether `memory.max` of the slice of each user with a line is set above the line, through systemd where it runs, for lines whose action is `kill` or `term`. Put back where nobody else changed it since.";

@@ -4,7 +4,7 @@ use super::{
 };
 use plimsoll_policy::{
     account::Action,
-    machine::{Permille, Thresholds},
+    machine::{Permille, StallConfig, Thresholds},
     size::Size,
     units::{Bytes, Nanos, Uid},
 };
@@ -122,6 +122,7 @@ fn every_value_arrives_where_it_belongs() {
          [limits.users]\nalice = { hard = 1048576 }\n\
          [limits.groups]\nstaff = { hard = 2097152 }\n\
          [machine]\nenabled = false\nterm_memory = 12.5\nkill_memory = \"2.2%\"\nterm_swap = 100\nkill_swap = 0.1\n\
+         memory_max = \"1G\"\nspike_ms = 5\nstall = 70\nstall_ms = 600\n\
          term_grace_ms = 3\nkill_deadline_ms = 4\n\
          [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
          [history]\nmax_bytes = \"2M\"\nmax_age_days = 4\nmax_incidents = 5\n\
@@ -146,6 +147,9 @@ fn every_value_arrives_where_it_belongs() {
         kill: Thresholds { memory: Permille(22), swap: Permille(1) },
         term_grace: Nanos(3_000_000),
         kill_deadline: Nanos(4_000_000),
+        memory_max: Bytes(1 << 30),
+        spike: Nanos(5_000_000),
+        stall: Some(StallConfig { full: Permille(700), within: Nanos(600_000_000) }),
         ..MachineConfig::default()
     };
     let machine = Machine { enabled: false, guard };
@@ -195,6 +199,8 @@ const BAD: &[(&str, &str)] = &[
     ("machine.term_swap = 100.1", "is no percentage from 0.1 to 100.0"),
     ("machine.term_memory = 7.12", "at most one decimal"),
     ("machine.term_memory = -5", "'-5%' is no percentage"),
+    ("machine.stall_ms = 499", "allowed is 500 to 60000"),
+    ("machine.memory_max = \"10%\"", "out of range"),
     ("machine.term_memory = nan", "is no percentage"),
     ("machine.term_memory = 1e300", "is no percentage"),
     ("machine.term_memory = \"1G\"", "'1G' is no percentage"),

@@ -8,6 +8,7 @@ use crate::{
     facts::cgroups::{Cgroups, Found, Group, Key, NotKnown, cgroup_not_known},
     offload::Offload,
 };
+use nix::poll::{PollFd, PollFlags};
 use plimsoll_policy::{
     preference::{Mark, Scope},
     reading::Reading,
@@ -19,16 +20,20 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, Events, FamilyFacts, Holder,
-        Limits, LineSet, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
+        Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
     },
     cgroup::CgroupRoot,
     process::{
         HeldFolder, PidFd, Portrait, ProcRoot, Process, ProcessError, Reaper, ScanCounts, clock_monotonic_ns,
-        kernel_version,
+        kernel_version, memory_stall_trigger,
     },
 };
 use plimsoll_wire::{abi, record::Record, task::TaskFacts, text::Meminfo};
-use std::io;
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    time::Duration,
+};
 
 /// `/proc`, and what is faster than it where this kernel has it.
 #[derive(Debug)]
@@ -36,9 +41,16 @@ pub(crate) struct Host {
     proc: ProcRoot,
     selector: Option<Selector>,
     cgroups: Cgroups,
+    looks: Option<Looks>,
+    /// Readable when programs wait for memory; `None` on a kernel that does not tell.
+    stalls: Option<OwnedFd>,
     /// Reading where a process is waits for whoever makes a cgroup: up to Linux 6.10.
     cgroup_file_waits: bool,
 }
+
+/// As much of the time as at lmkd's first level ('some', 70 ms of 1 s), of a window that needs no CAP_SYS_RESOURCE.
+const STALLED: Duration = Duration::from_millis(140);
+const STALLED_OF: Duration = Duration::from_secs(2);
 
 /// Since this version `/proc/PID/cgroup` takes no lock that others hold while they wait for memory.
 const CGROUP_FILE_IS_FREE: (u32, u32) = (6, 11);
@@ -49,7 +61,14 @@ impl Host {
         let free =
             kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
         let cgroups = Cgroups::new(offload, CgroupRoot::open().ok(), other);
-        Self { proc, selector: None, cgroups, cgroup_file_waits: !free }
+        let stalls = memory_stall_trigger(STALLED, STALLED_OF).ok();
+        Self { proc, selector: None, cgroups, looks: None, stalls, cgroup_file_waits: !free }
+    }
+
+    /// What tells that it is time to look at memory. The file of stalls can always be read.
+    pub(super) fn tells_when_to_look(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let looks = self.looks.iter().map(|looks| PollFd::new(looks.fd(), PollFlags::POLLIN));
+        looks.chain(self.stalls.iter().map(|stalls| PollFd::new(stalls.as_fd(), PollFlags::POLLPRI)))
     }
 
     /// Where a process is that is not known to be in any cgroup but the root of the v2 hierarchy: another may tell more.
@@ -221,6 +240,17 @@ impl Kernel for Host {
             Ok(zones) => zones.waiting().map_or(Reading::Absent, Reading::Known),
             Err(_) => Reading::Unreadable,
         }
+    }
+
+    fn equip_looks(&mut self, looks: Looks) {
+        self.looks = Some(looks);
+    }
+
+    fn ask_look(&mut self, due: Nanos, pressed: Nanos) -> bool {
+        if self.looks.as_mut().is_some_and(|looks| looks.ask(due, pressed).is_err()) {
+            self.looks = None;
+        }
+        self.looks.is_some()
     }
 
     fn read_meminfo(&mut self) -> Result<Meminfo, ProcessError> {

@@ -7,13 +7,13 @@ use super::selection::population::Population;
 use plimsoll_policy::{
     reading::Reading,
     reap::Rates,
-    units::{Pages, Pid, Uid},
+    units::{Nanos, Pages, Pid, Uid},
     victim::Signal,
 };
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts, Holder,
-        LineSet, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
+        LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -54,6 +54,15 @@ pub(crate) trait Kernel: Population {
 
     /// Freed pages that wait in the lists of single CPUs.
     fn waiting_pages(&mut self) -> Reading<Pages>;
+
+    /// Programs are there that tell when to look at memory.
+    fn equip_looks(&mut self, _looks: Looks) {}
+
+    /// Asks to be woken as soon as a CPU works at `due` or later, or pages are taken back at `pressed` or later. False: nobody
+    /// will, and it takes a timer.
+    fn ask_look(&mut self, _due: Nanos, _pressed: Nanos) -> bool {
+        false
+    }
 
     /// The machine's memory.
     fn read_meminfo(&mut self) -> Result<Meminfo, ProcessError>;

@@ -15,14 +15,14 @@ use super::{
         population::Source,
     },
 };
-use crate::facts::cmdlines::Found;
+use crate::facts::{cmdlines::Found, pressure::PressureReading};
 use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
     human,
     incident::{Guard, Trigger},
     machine::{
-        MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Shortage, decide, is_near,
-        notice, select,
+        LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Margin, Shortage,
+        decide, is_near, notice, select,
     },
     reading::Reading,
     reason::Reason,
@@ -43,6 +43,10 @@ pub(crate) struct MachineGuard {
     census: Census,
     last: Option<MachineReading>,
     due: Nanos,
+    /// When to look though no CPU does anything and nobody takes pages back; `None`: then there is nothing to see.
+    timer: Option<Nanos>,
+    told_by_programs: bool,
+    pressure: PressureReading,
     /// When the list of processes is made again at the earliest.
     refresh: Nanos,
     /// What the last decision took.
@@ -63,6 +67,9 @@ const CONFIRM_TRIES: u32 = 4;
 
 /// So soon it is looked again, where somebody is waited for.
 const LOOK_AGAIN: Nanos = Nanos(20_000_000);
+
+/// A look that came later says more about the daemon, which was stopped, than about what is to come.
+const LATE_MAX: Nanos = Nanos(100_000_000);
 
 /// How soon it is looked again whether a victim's cgroup has ended: no descriptor tells that.
 const OTHERS_AGAIN: Nanos = Nanos(10_000_000);
@@ -87,6 +94,9 @@ impl MachineGuard {
             census: Census::new(),
             last: None,
             due: Nanos(0),
+            timer: Some(Nanos(0)),
+            told_by_programs: false,
+            pressure: PressureReading::NONE,
             refresh: Nanos(0),
             effort: None,
             asked: None,
@@ -99,7 +109,18 @@ impl MachineGuard {
 
     pub(crate) fn configure(&mut self, config: MachineConfig) {
         self.config = config;
-        self.due = Nanos(0);
+        self.look_at_once();
+    }
+
+    /// Looks in the next turn.
+    pub(crate) const fn look_at_once(&mut self) {
+        self.look_at(Nanos(0));
+    }
+
+    /// Looks at this moment, whatever else happens.
+    const fn look_at(&mut self, moment: Nanos) {
+        self.due = moment;
+        self.timer = Some(moment);
     }
 
     /// Other rules are in force: what the list says of processes is of those before.
@@ -140,18 +161,30 @@ impl MachineGuard {
         self.last.is_some_and(|reading| is_near(&reading, &self.config))
     }
 
-    /// When to look next.
-    pub(crate) fn due(&self) -> Nanos {
-        self.others.map_or(self.due, |(_, due)| self.due.min(due))
+    /// When to look next, though nothing happens.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        self.timer.into_iter().chain(self.others.map(|(_, due)| due)).min()
+    }
+
+    /// What tells it to look, as `status` says it.
+    pub(crate) const fn told_by(&self) -> &'static str {
+        if self.told_by_programs { "programs" } else { "timer" }
+    }
+
+    /// What the last decision was made of.
+    pub(crate) const fn margin(&self) -> &Margin {
+        self.state.margin()
     }
 
     /// Looks and acts, if it is time.
     pub(crate) fn tend<K: Kernel>(&mut self, context: &mut Context<K>) {
         let moment = context.now();
         self.look_for_others(moment, context);
-        if moment < self.due {
+        let is_time = moment >= self.due || self.timer.is_some_and(|timer| moment >= timer);
+        if !is_time {
             return;
         }
+        self.measure(moment, context);
         context.kernel.begin_decision();
         let reading = self.read(moment, context);
         self.last = Some(reading);
@@ -159,8 +192,24 @@ impl MachineGuard {
         let (state, action, sleep) = decide(&reading, &self.config, state, moment);
         self.state = state;
         self.due = moment.saturating_add(sleep);
+        self.timer = None;
+        self.act(action, &reading, moment, context);
+        // From here on the programs tell when it is time. Without them it takes a timer.
+        let pressed = moment.saturating_add(LOOK_MIN).min(self.due);
+        self.told_by_programs = context.kernel.ask_look(self.due, pressed);
+        let looks = (!self.told_by_programs).then_some(self.due);
+        self.timer = [self.timer, self.state.next_deadline(&self.config), looks].into_iter().flatten().min();
+    }
+
+    fn act<K: Kernel>(
+        &mut self,
+        action: MachineAction,
+        reading: &MachineReading,
+        moment: Nanos,
+        context: &mut Context<K>,
+    ) {
         match action {
-            MachineAction::Rest => self.prepare(&reading, moment, context),
+            MachineAction::Rest => self.prepare(reading, moment, context),
             MachineAction::Notice { in_use, line } => self.announce((in_use, line), moment, context),
             MachineAction::Reclaim { bytes } if self.config.dry_run => {
                 let amount = human::bytes(bytes);
@@ -180,13 +229,31 @@ impl MachineGuard {
         }
     }
 
-    fn read<K: Kernel>(&self, moment: Nanos, context: &mut Context<K>) -> MachineReading {
+    /// How late it is, which costs memory only while memory is being used up; and how fast memory came back until now.
+    fn measure<K: Kernel>(&mut self, moment: Nanos, context: &Context<K>) {
+        if self.last.is_none() {
+            self.state.reaction.reaped(&context.pending.rates());
+        }
+        if self.due > Nanos(0) && moment > self.due && self.state.margin().fill_per_second > 0 {
+            self.state.reaction.looked(moment.saturating_sub(self.due).min(LATE_MAX));
+        }
+    }
+
+    fn read<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) -> MachineReading {
         let waiting = if self.state.counts_waiting(moment) {
             let pages = context.kernel.waiting_pages();
             pages.map(|pages| context.ledger.page_size().to_bytes(pages))
         } else {
             Reading::Absent
         };
+        if let Some(last) = context.workers.pressure.last() {
+            self.pressure = last;
+        }
+        let PressureReading { stall, arc } = self.pressure;
+        if self.state.watches_stall() {
+            // For the next look.
+            context.workers.pressure.ask();
+        }
         match context.kernel.read_meminfo() {
             Ok(info) => MachineReading {
                 mem_available: reading(info.mem_available),
@@ -195,18 +262,13 @@ impl MachineGuard {
                 swap_free: reading(info.swap_free),
                 shared: reading(info.shared),
                 waiting,
+                arc,
+                file: reading(info.active_file.zip(info.inactive_file).map(|(a, b)| a.saturating_add(b))),
+                stall,
             },
             Err(error) => {
                 context.notices.once("machine guard", &error);
-                let unread = Reading::Unreadable;
-                MachineReading {
-                    mem_available: unread,
-                    anon: unread,
-                    swap_total: unread,
-                    swap_free: unread,
-                    shared: unread,
-                    waiting,
-                }
+                MachineReading::UNREADABLE
             }
         }
     }
@@ -231,6 +293,7 @@ impl MachineGuard {
         // At most a fiftieth of the time goes into it.
         let cost = context.now().0.saturating_sub(moment.0);
         self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
+        self.state.reaction.reaped(&context.pending.rates());
         match listed {
             Ok(_) => {
                 let state = &self.state;
@@ -267,8 +330,9 @@ impl MachineGuard {
             return;
         }
         let decision = self.decide_surely(shortage, context);
+        let selected = context.now();
         if self.waits(decision.victims.first(), noticed, context) {
-            self.due = noticed.saturating_add(LOOK_AGAIN);
+            self.look_at(noticed.saturating_add(LOOK_AGAIN));
             return;
         }
         let belonging = self.belonging(&decision, context);
@@ -289,9 +353,11 @@ impl MachineGuard {
         }
         let mut kill = Kill::new(Owner::Machine, shortage.signal, entry);
         self.send(&decision, belonging, &mut kill, context);
+        self.state.reaction.selected(selected.saturating_sub(noticed));
+        self.state.reaction.signalled(context.now().saturating_sub(selected));
         if kill.is_empty() {
             // Decide again at once: the next one is selected.
-            self.due = context.now();
+            self.look_at(context.now());
         }
         kill.conclude(context.ledger.peers(&decision), context);
     }
@@ -440,7 +506,7 @@ impl MachineGuard {
             MachineStage::Idle => victim,
         };
         self.state.outcome(followed, SignalOutcome::Freed, &self.config, now);
-        self.due = now;
+        self.look_at(now);
     }
 
     /// Nothing is prepared any more.

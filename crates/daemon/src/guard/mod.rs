@@ -136,17 +136,26 @@ impl Guard {
     }
 
     /// Sleeps until something happens or a deadline comes.
-    fn wait(&self) -> io::Result<()> {
-        let mut descriptors: Vec<PollFd<'_>> =
-            self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
+    fn wait(&mut self) -> io::Result<()> {
+        let looks = || self.machine.iter().flat_map(|_| self.context.kernel.tells_when_to_look());
+        let looks_count = looks().count();
+        let others = self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
+        let mut descriptors: Vec<PollFd<'_>> = looks().chain(others).collect();
         let timeout = self.next_deadline().map(|due| {
             let nanoseconds = due.0.saturating_sub(self.context.kernel.now().0);
             TimeSpec::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
         });
         match ppoll(&mut descriptors, timeout, None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(errno) => Err(io::Error::from(errno)),
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => return Ok(()),
+            Err(errno) => return Err(io::Error::from(errno)),
         }
+        // A stall is told once.
+        let told = descriptors.iter().take(looks_count).any(|one| one.any() == Some(true));
+        if told && let Some(machine) = &mut self.machine {
+            machine.look_at_once();
+        }
+        Ok(())
     }
 
     fn waited_on(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -246,7 +255,7 @@ impl<K: Kernel> Guard<K> {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let machine = self.machine.as_ref().map(MachineGuard::due);
+        let machine = self.machine.as_ref().and_then(MachineGuard::due);
         let pending =
             if self.context.pending.is_empty() { None } else { self.context.pending.next_deadline() };
         let limits = self.attached.as_ref().and_then(|attached| {
@@ -364,6 +373,7 @@ impl<K: Kernel> Guard<K> {
                 }
             }
             Request::Equip(selector) => self.context.kernel.equip(*selector),
+            Request::Looks(looks) => self.context.kernel.equip_looks(*looks),
             Request::LastDefence(deed) => {
                 if let Some(deed) = self.foreign_kills.hear(deed) {
                     self.record_last_defence(&deed);

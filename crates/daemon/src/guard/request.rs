@@ -18,7 +18,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
-use plimsoll_sys::bpf::Selector;
+use plimsoll_sys::bpf::{Looks, Selector};
 use std::{
     collections::BTreeSet,
     io,
@@ -133,6 +133,8 @@ pub(crate) enum Request {
     Judged(JudgeAnswer),
     /// The selection programs are there.
     Equip(Box<Selector>),
+    /// The programs that tell when to look at memory are there.
+    Looks(Box<Looks>),
     /// What forked processes were found to have copied.
     Surveyed(Survey),
     /// A request for memory was refused.

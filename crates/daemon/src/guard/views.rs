@@ -13,14 +13,14 @@ use crate::{
 use plimsoll_api::{
     accounts::AccountView,
     status::{
-        GuardView, Guards, Kernel, MapView, OthersView, OwnView, Pressure, Selection, Status, TmallocView,
-        Triggers,
+        GuardView, Guards, Kernel, MapView, MarginView, OthersView, OwnView, Pressure, Selection, Status,
+        TmallocView, Triggers,
     },
 };
 use plimsoll_policy::{
     incident::Guard as Side,
-    machine::MachineReading,
-    units::{Bytes, Nanos, Uid},
+    machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
+    units::{Bytes, Nanos, Uid, part},
 };
 use plimsoll_sys::bpf::AccountFacts;
 
@@ -211,20 +211,34 @@ impl<K: TheKernel> Guard<K> {
         let anon = known(|reading| reading.anon.known());
         let swap_total = known(|reading| reading.swap_total.known());
         let config = self.machine.as_ref().map(|machine| *machine.config());
-        let share = |whole: Option<u64>, permille: Option<u16>| {
-            Some(whole?.checked_div(1000)?.saturating_mul(u64::from(permille?)))
+        let swap = |permille: fn(&MachineConfig) -> Thresholds| {
+            let Permille(share) = permille(config.as_ref()?).swap;
+            part(swap_total?, share.into(), 1000)
         };
-        let programs = available.zip(anon).map(|(available, anon)| available.saturating_add(anon));
+        let programs = available.zip(anon).map(|(available, anon)| Bytes(available.saturating_add(anon)));
+        let memory = |thresholds: fn(&MachineConfig) -> Thresholds| {
+            let config = config.as_ref()?;
+            Some(config.memory_line(&thresholds(config), programs?).0)
+        };
+        let margin =
+            self.machine.as_ref().filter(|machine| machine.last().is_some()).map(MachineGuard::margin);
+        let left = available
+            .zip(known(|reading| reading.swap_free.known()))
+            .map(|(memory, swap)| memory.saturating_add(swap));
+        let exhausted = |margin: &Margin| margin.time_for(Bytes(left?)).map(|time| time.0);
         Pressure {
             mem_total_bytes: Some(self.mem_total.0),
             mem_available_bytes: available,
             anon_bytes: anon,
             swap_total_bytes: swap_total,
             swap_free_bytes: known(|reading| reading.swap_free.known()),
-            term_at_mem_bytes: share(programs, config.map(|config| config.term.memory.0)),
-            term_at_swap_bytes: share(swap_total, config.map(|config| config.term.swap.0)),
-            kill_at_mem_bytes: share(programs, config.map(|config| config.kill.memory.0)),
-            kill_at_swap_bytes: share(swap_total, config.map(|config| config.kill.swap.0)),
+            term_at_mem_bytes: memory(|config| config.term),
+            term_at_swap_bytes: swap(|config| config.term),
+            kill_at_mem_bytes: memory(|config| config.kill),
+            kill_at_swap_bytes: swap(|config| config.kill),
+            looks: self.machine.as_ref().map(|machine| machine.told_by().into()),
+            margin: margin.map(margin_view),
+            exhausted_in_ns: margin.and_then(exhausted),
             selection: self.machine.as_ref().map(|machine| self.selection(machine)),
         }
     }
@@ -291,5 +305,17 @@ impl<K: TheKernel> Guard<K> {
             records_dropped: Some(counters.records_dropped),
             signals_failed: Some(counters.signals_failed),
         })
+    }
+}
+
+fn margin_view(margin: &Margin) -> MarginView {
+    MarginView {
+        bytes: margin.bytes.0,
+        fill_bytes_per_second: margin.fill_per_second,
+        detect_ns: margin.detect.0,
+        select_ns: margin.select.0,
+        signal_ns: margin.signal.0,
+        reap_ns: margin.reap.0,
+        reap_bytes_per_second: margin.reap_per_second,
     }
 }

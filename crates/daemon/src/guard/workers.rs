@@ -7,7 +7,10 @@ use super::{
     selection::judge::Judge,
 };
 use crate::{
-    facts::{cmdlines::CommandLines, copied::CopiedReader, names::NameReader, patient::PatientReaders},
+    facts::{
+        cmdlines::CommandLines, copied::CopiedReader, names::NameReader, patient::PatientReaders,
+        pressure::PressureReader,
+    },
     journal::Journal,
     offload::Offload,
 };
@@ -23,6 +26,7 @@ pub(crate) struct Workers {
     pub(crate) groups: CgroupKiller,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) copied: CopiedReader,
+    pub(crate) pressure: PressureReader,
 }
 
 impl Workers {
@@ -54,6 +58,7 @@ impl Workers {
             copied: CopiedReader::new(offload, readers, page_size(), move |part| {
                 survey(Request::Surveyed(part))
             }),
+            pressure: PressureReader::new(offload, proc()?, page_size()),
         })
     }
 
@@ -67,6 +72,7 @@ impl Workers {
             groups: CgroupKiller::mute(),
             reclaimer: Reclaimer::mute(),
             copied: CopiedReader::mute(),
+            pressure: PressureReader::mute(),
         }
     }
 }

@@ -31,11 +31,9 @@ fn an_incident_gets_the_minutes_before_it_with_times_from_its_decision() {
     let mut sampler = Sampler::absent();
     let reading = MachineReading {
         mem_available: Reading::Known(Bytes(7 << 20)),
-        anon: Reading::Unreadable,
         swap_total: Reading::Known(Bytes(0)),
         swap_free: Reading::Known(Bytes(0)),
-        shared: Reading::Absent,
-        waiting: Reading::Absent,
+        ..MachineReading::UNREADABLE
     };
     sampler.take(seconds_ago(4), [account(20 << 20)].into_iter(), Some(&reading));
     sampler.take(seconds_ago(2), [account(40 << 20)].into_iter(), None);

@@ -20,7 +20,7 @@ pub(super) fn step(
         return told;
     }
     // Not before: the kernel makes room by itself, and what is pushed out too early comes back from the disk.
-    let short = part(facts.total(), config.term.memory);
+    let short = config.memory_line(&config.term, facts.total());
     let has_room = facts.swap_free > part(facts.swap_total, config.term.swap);
     let due = state.reclaimed.is_none_or(|last| now >= last.saturating_add(RECLAIM_EVERY));
     if config.reclaim && has_room && due && facts.mem_available <= short {
@@ -35,11 +35,11 @@ fn notice(facts: &Facts, config: &MachineConfig, state: &mut MachineState) -> Op
     let asked = config.notice?;
     let notice =
         Thresholds { memory: asked.memory.max(config.term.memory), swap: asked.swap.max(config.term.swap) };
-    if !low(facts, &notice) {
+    if !low(facts, &notice, config) {
         state.noticed = false;
         return None;
     }
-    let line = facts.total().saturating_sub(part(facts.total(), notice.memory));
+    let line = facts.total().saturating_sub(config.memory_line(&notice, facts.total()));
     let told = core::mem::replace(&mut state.noticed, true);
     (!told).then_some(MachineAction::Notice { in_use: facts.anon, line })
 }

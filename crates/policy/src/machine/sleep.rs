@@ -2,20 +2,19 @@
 
 use crate::units::{Bytes, Nanos, part};
 
-/// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
-const MEMORY_FILL_BYTES_PER_SECOND: u64 = 6000 << 20;
 /// 800 MiB/s, earlyoom's 'seen with membomb on ZRAM'.
 const SWAP_FILL_BYTES_PER_SECOND: u64 = 800 << 20;
-/// The shortest sleep, 100 ms, as earlyoom's.
-pub(super) const MIN: Nanos = Nanos(100_000_000);
+/// The shortest sleep while memory is being used up, 10 ms, as lmkd's: 60 MiB at earlyoom's fastest.
+pub const MIN: Nanos = Nanos(10_000_000);
+/// The shortest otherwise, 100 ms, as earlyoom's.
+pub(super) const MIN_AT_REST: Nanos = Nanos(100_000_000);
 /// The longest sleep, 1 s, as earlyoom's.
 pub(super) const MAX: Nanos = Nanos(1_000_000_000);
 
 /// The time to fill what is left of memory and of swap above the SIGTERM thresholds: first memory, then swap, so both times
 /// add up.
-pub(super) fn adaptive(memory: Bytes, swap: Bytes) -> Nanos {
-    let time = fill_ns(memory, MEMORY_FILL_BYTES_PER_SECOND)
-        .saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
+pub(super) fn adaptive((memory, memory_per_second): (Bytes, u64), swap: Bytes) -> Nanos {
+    let time = fill_ns(memory, memory_per_second).saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
     Nanos(time).clamp(MIN, MAX)
 }
 
@@ -24,7 +23,7 @@ pub(super) fn until(sleep: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos 
     match deadline {
         Some(deadline) if deadline > now => sleep.min(deadline.saturating_sub(now)),
         // Already due and just acted on: look again soon, without spinning.
-        Some(_) => MIN,
+        Some(_) => MIN_AT_REST,
         None => sleep,
     }
 }

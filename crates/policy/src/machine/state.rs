@@ -1,8 +1,12 @@
 //! What the machine guard remembers between two decisions.
 
-use super::{MachineConfig, MachineFault};
+use super::{
+    MachineConfig, MachineFault,
+    margin::{Fill, Margin, Reaction},
+    stall::{Stall, StallReading},
+};
 use crate::{
-    units::Nanos,
+    units::{Bytes, Nanos},
     victim::{Signal, SignalOutcome, VictimId},
 };
 use alloc::vec::Vec;
@@ -13,6 +17,11 @@ const HOLD: Nanos = Nanos(10_000_000_000);
 /// How long what a victim gave back may wait in the lists of single CPUs: the kernel empties them after some seconds
 /// without use (`vmstat_update`, every second, mm/vmstat.c), or when others ask for memory.
 const WAITING: Nanos = Nanos(5_000_000_000);
+
+/// Memory that reaches what is worse within so long is not waited for: 250 ms is ten times what a kill takes.
+const SOON: Nanos = Nanos(250_000_000);
+
+const HURRIED: Nanos = Nanos(10_000_000_000);
 
 /// How many processes that must not be selected are remembered; the oldest gives way. Allocated once.
 const SKIPS_MAX: usize = 64;
@@ -59,6 +68,19 @@ pub struct MachineState {
     freed: Option<Nanos>,
     /// When room was made last.
     pub(super) reclaimed: Option<Nanos>,
+    /// Since when memory and swap are at or under the thresholds of SIGTERM.
+    term_since: Option<Nanos>,
+    /// Of SIGKILL, or under the margin.
+    kill_since: Option<Nanos>,
+    /// When it is worth a look though no CPU does anything.
+    pub(super) look_again: Option<Nanos>,
+    pub(super) watches_stall: bool,
+    pub(super) fill: Fill,
+    pub(super) stall: Stall,
+    /// As last worked out.
+    pub(super) margin: Margin,
+    /// What kills took here.
+    pub reaction: Reaction,
 }
 
 impl Default for MachineState {
@@ -71,6 +93,14 @@ impl Default for MachineState {
             noticed: false,
             freed: None,
             reclaimed: None,
+            term_since: None,
+            kill_since: None,
+            look_again: None,
+            watches_stall: false,
+            fill: Fill::default(),
+            stall: Stall::default(),
+            margin: Margin::default(),
+            reaction: Reaction::default(),
         }
     }
 }
@@ -107,17 +137,29 @@ impl MachineState {
         self.freed.is_some_and(|freed| now < freed.saturating_add(WAITING))
     }
 
+    /// Whether [`super::MachineReading::stall`] is worth the reading: memory is about to be low, whatever there is of swap.
+    #[must_use]
+    pub const fn watches_stall(&self) -> bool {
+        self.watches_stall
+    }
+
     /// A decision was told and nothing sent: do not ask for the same again for 10 s, unless the shortage ends first or
     /// gets worse.
     pub const fn hold(&mut self, signal: Signal, now: Nanos) {
         self.hold = Some((signal, now.saturating_add(HOLD)));
     }
 
-    /// When to decide again at the latest.
+    /// The memory that was to be left at the last decision, and why.
+    #[must_use]
+    pub const fn margin(&self) -> &Margin {
+        &self.margin
+    }
+
+    /// When to decide again at the latest, even if no CPU does anything until then.
     #[must_use]
     pub const fn next_deadline(&self, config: &MachineConfig) -> Option<Nanos> {
         match self.stage {
-            MachineStage::Idle => None,
+            MachineStage::Idle => self.look_again,
             MachineStage::Termed { since, .. } => Some(since.saturating_add(config.term_grace)),
             MachineStage::Killed { since, .. } => Some(since.saturating_add(config.kill_deadline)),
         }
@@ -135,6 +177,61 @@ impl MachineState {
             self.stage = MachineStage::Idle;
             self.skip(Skip { victim, until: None });
         }
+    }
+
+    /// Whether memory has been this low for long enough to act, or is about to be worse. `left`: what is left until it is;
+    /// `None`: memory is not this low.
+    pub(super) fn lasts(
+        &mut self,
+        calls_for: Signal,
+        left: Option<Bytes>,
+        config: &MachineConfig,
+        now: Nanos,
+    ) -> bool {
+        let since = match calls_for {
+            Signal::Term => &mut self.term_since,
+            Signal::Kill => &mut self.kill_since,
+        };
+        let Some(left) = left else {
+            *since = None;
+            return false;
+        };
+        let ends = since.get_or_insert(now).saturating_add(config.spike);
+        if now >= ends || self.fill.time_for(left).is_some_and(|time| time <= SOON.min(config.spike)) {
+            return true;
+        }
+        self.look_again = Some(self.look_again.map_or(ends, |other| other.min(ends)));
+        false
+    }
+
+    /// Whether the machine does little but wait for memory, while memory is low.
+    pub(super) fn thrashes(
+        &mut self,
+        facts: Option<(StallReading, Bytes)>,
+        config: &MachineConfig,
+        now: Nanos,
+    ) -> bool {
+        let (Some((reading, file)), Some(stall)) = (facts, &config.stall) else {
+            return false;
+        };
+        if matches!(self.stage, MachineStage::Killed { .. }) {
+            // What it gives back is not known yet.
+            self.stall.clear();
+            return false;
+        }
+        let thrashes = self.stall.take(&reading, file, stall);
+        if self.stall.is_stalled() {
+            // All may wait for a disk, and no CPU do anything.
+            self.look_again = Some(now.saturating_add(Nanos(stall.within.0 / 6)));
+        }
+        thrashes
+    }
+
+    /// Whether memory would be gone in ten seconds at the present rate, and there is more to do than to wait: for a victim's end,
+    /// or until somebody can be one.
+    pub(super) fn is_hurried(&self, available: Bytes) -> bool {
+        let waits = matches!(self.stage, MachineStage::Killed { .. }) || self.hold.is_some();
+        !waits && self.fill.time_at_worst(available).is_some_and(|time| time <= HURRIED)
     }
 
     pub(super) fn held(&self, signal: Signal) -> bool {

@@ -1,5 +1,5 @@
 use super::{
-    MachineAction, MachineConfig, MachineConfigError, MachineFault, MachineReading, MachineStage,
+    Cause, MachineAction, MachineConfig, MachineConfigError, MachineFault, MachineReading, MachineStage,
     MachineState, Permille, Shortage, Thresholds, decide, select,
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
 use proptest::{prop_assert, proptest};
 
 mod mild;
+mod pressure;
 mod scenarios;
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +28,9 @@ fn reading(available_mib: u64, anon_mib: u64, swap_total_mib: u64, swap_free_mib
         swap_free: known(swap_free_mib),
         shared: known(0),
         waiting: Reading::Absent,
+        arc: Reading::Absent,
+        file: known(available_mib / 2),
+        stall: Reading::Absent,
     }
 }
 
@@ -34,10 +38,17 @@ fn id(pid: u32) -> VictimId {
     VictimId { pid: Pid(pid), start_ns: 100 }
 }
 
-#[derive(Default)]
+/// It waits for no spike to end.
 struct Guard {
     config: MachineConfig,
     state: MachineState,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        let config = MachineConfig { spike: Nanos(0), ..MachineConfig::default() };
+        Self { config, state: MachineState::default() }
+    }
 }
 
 impl Guard {
@@ -93,7 +104,12 @@ fn a_shortage_says_how_far_over_the_line_the_machine_is() {
     let MachineAction::Select(shortage) = Guard::default().step(&reading(60, 940, 0, 0), 0) else {
         panic!("no shortage")
     };
-    let expected = Shortage { signal: Signal::Term, in_use: Bytes(940 * MIB), line: Bytes(900 * MIB) };
+    let expected = Shortage {
+        cause: Cause::Low,
+        signal: Signal::Term,
+        in_use: Bytes(940 * MIB),
+        line: Bytes(900 * MIB),
+    };
     assert_eq!(shortage, expected);
 }
 
@@ -190,7 +206,7 @@ fn choose(guard: &Guard, candidates: &[Candidate], shortage: &Shortage) -> crate
 }
 
 fn shortage(signal: Signal) -> Shortage {
-    Shortage { signal, in_use: Bytes(950 * MIB), line: Bytes(900 * MIB) }
+    Shortage { cause: Cause::Low, signal, in_use: Bytes(950 * MIB), line: Bytes(900 * MIB) }
 }
 
 #[test]
@@ -315,10 +331,10 @@ proptest! {
         let known = |bytes| Reading::Known(Bytes(bytes));
         let reading = MachineReading {
             mem_available: known(available), anon: known(anon), swap_total: known(total), swap_free: known(free),
-            shared: Reading::Absent,
-            waiting: Reading::Absent,
+            ..MachineReading::UNREADABLE
         };
-        let (_, action, sleep) = decide(&reading, &MachineConfig::default(), MachineState::default(), Nanos(0));
+        let config = MachineConfig { spike: Nanos(0), ..MachineConfig::default() };
+        let (_, action, sleep) = decide(&reading, &config, MachineState::default(), Nanos(0));
         if let MachineAction::Select(shortage) = action {
             prop_assert!(available.checked_add(anon).is_none() || shortage.in_use >= shortage.line);
         }

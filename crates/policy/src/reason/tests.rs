@@ -32,6 +32,7 @@ fn the_texts_are_what_they_always_were() {
             "machine-low-memory-notice",
             "machine-low-memory-term",
             "machine-low-memory-kill",
+            "machine-thrashing",
             "machine-term-deadline-passed",
             "machine-only-protected-left",
             "actions-not-recorded",

@@ -42,21 +42,22 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
             raise,
             String::from("look at what is charged and what could not be counted: plimsoll status."),
         ]),
-        Reason::MachineLowMemoryTerm | Reason::MachineLowMemoryKill | Reason::MachineTermDeadlinePassed => {
-            Vec::from([
-                lighter(incident),
-                String::from(match reader {
-                    Reader::User => {
-                        "ask the administrator for lines per user, so that one user's programs cannot take \
+        Reason::MachineLowMemoryTerm
+        | Reason::MachineLowMemoryKill
+        | Reason::MachineThrashing
+        | Reason::MachineTermDeadlinePassed => Vec::from([
+            lighter(incident),
+            String::from(match reader {
+                Reader::User => {
+                    "ask the administrator for lines per user, so that one user's programs cannot take \
                          the memory of all."
-                    }
-                    Reader::Administrator => {
-                        "draw a line for each user, so that one cannot take the memory of all: plimsoll \
+                }
+                Reader::Administrator => {
+                    "draw a line for each user, so that one cannot take the memory of all: plimsoll \
                          limit set default 50%."
-                    }
-                }),
-            ])
-        }
+                }
+            }),
+        ]),
         Reason::MachineLowMemoryNotice => Vec::from([String::from(
             "end what is not needed, or close some of it, before something is ended.",
         )]),

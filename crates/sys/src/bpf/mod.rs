@@ -11,6 +11,7 @@ mod journal;
 mod limits;
 mod link;
 mod load;
+mod looks;
 mod map;
 mod object;
 mod oom;
@@ -36,6 +37,7 @@ pub use limits::{
 };
 pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};
+pub use looks::Looks;
 pub use map::Map;
 pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};

@@ -82,6 +82,9 @@ fn setting_places(types: &Btf<'_>) -> Option<Vec<(String, Range<usize>)>> {
 /// The settings of a loaded object.
 pub(super) fn settings(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, BpfError> {
     let none = || no_such(SETTINGS);
+    if map(object, SETTINGS).is_err() {
+        return Ok(BTreeMap::new());
+    }
     let types = object.btf()?;
     let places = types.as_ref().and_then(setting_places).ok_or_else(none)?;
     let all = map(object, SETTINGS)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
@@ -152,6 +155,9 @@ impl Plan {
 
     #[expect(unsafe_code, reason = "libbpf-rs tells the types of loaded objects only")]
     fn write_settings(&self, open: &mut OpenObject) -> Result<(), BpfError> {
+        if self.settings.is_empty() {
+            return Ok(());
+        }
         let places = {
             // SAFETY: the object lives until after the block.
             let object = unsafe { open.as_libbpf_object().as_ref() };

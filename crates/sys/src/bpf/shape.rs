@@ -5,7 +5,7 @@
 use super::{
     error::BpfError,
     load::{self, LoadOptions},
-    object, oom, select,
+    looks, object, oom, select,
     types::Features,
     workingset::{self, Accesses},
 };
@@ -33,6 +33,8 @@ pub enum Shape {
         /// For kernels that tell of a victim but its number, which is a program that every kernel takes.
         by_number: bool,
     },
+    /// `pressure.bpf.c`
+    Pressure,
     /// `workingset.bpf.c`
     WorkingSet {
         /// Where accesses are seen: one of [`super::WorkingSet::ways`].
@@ -58,6 +60,7 @@ impl Shape {
             Self::Select { cpus } => select::plan(*cpus, Features::read()?, select::Parts::ALL),
             Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
             Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,
+            Self::Pressure => looks::plan(),
             Self::WorkingSet { accesses, page_shift, nodes } => {
                 workingset::Kernel::read()?.with(*page_shift, *nodes).plan(*accesses)
             }

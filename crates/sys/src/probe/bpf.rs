@@ -3,7 +3,7 @@
 use super::{Answer, program::may_load};
 use crate::{
     bpf::{
-        self, BpfError, LoadOptions, Members, OomKills, Pins, Selector, WorkingSet,
+        self, BpfError, LoadOptions, Looks, Members, OomKills, Pins, Selector, WorkingSet,
         types::{BTF_FILE, Counters, counters_of, find, kernel_types},
     },
     process::possible_cpus,
@@ -30,6 +30,8 @@ pub struct BpfFacts {
     pub selection_programs: Answer,
     /// The one that tells of the kernel's own kills does.
     pub kills_program: Answer,
+    /// Those that tell the machine guard when to look do.
+    pub looks_programs: Answer,
     /// Those that count use of files, and keep the floor, do.
     pub working_set_programs: Answer,
 }
@@ -73,6 +75,7 @@ fn probe() -> BpfFacts {
         limits_programs: verified(&may_load, verify_limits),
         selection_programs: verified(&may_load, Selector::verify),
         kills_program: verified(&may_load, OomKills::verify),
+        looks_programs: verified(&may_load, |_cpus| Looks::verify()),
         working_set_programs: verified(&may_load, |_cpus| WorkingSet::verify()),
     }
 }

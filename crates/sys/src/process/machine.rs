@@ -1,12 +1,16 @@
 //! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
 
 use super::{Errno, ProcessError, Subject};
-use plimsoll_policy::units::PageSize;
+use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_wire::text::{
-    KernelVersion, WireError, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+    KernelVersion, WireError, parse_arcstats, parse_cpu_online, parse_cpu_possible, parse_oom_kills,
+    parse_osrelease, parse_refaults,
 };
-use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::time::Duration;
+use rustix::{
+    fs::{Mode, OFlags},
+    time::{ClockId, Timespec, clock_gettime},
+};
+use std::{os::fd::OwnedFd, time::Duration};
 
 const NANOSECONDS_A_SECOND: u64 = 1_000_000_000;
 
@@ -83,6 +87,44 @@ pub fn online_cpus() -> Result<u32, ProcessError> {
 /// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
 pub fn oom_kills() -> Result<u64, ProcessError> {
     read_file("/proc/vmstat", "read /proc/vmstat", parse_oom_kills)
+}
+
+/// How many pages were read again soon after they were evicted since boot, of files and anonymous ones.
+///
+/// # Errors
+/// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn refaults() -> Result<Pages, ProcessError> {
+    read_file("/proc/vmstat", "read /proc/vmstat", parse_refaults)
+}
+
+/// What the cache of ZFS gives up when memory is asked for; `None` where there is no ZFS.
+///
+/// # Errors
+/// By what the kernel says of its `arcstats`; [`ProcessError::Unreadable`] when they cannot be understood.
+pub fn arc_available() -> Result<Option<Bytes>, ProcessError> {
+    match read_file("/proc/spl/kstat/zfs/arcstats", "read the arcstats of ZFS", parse_arcstats) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ProcessError::Unsupported { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A descriptor that is readable out of the ordinary (`POLLPRI`) when some program could not go on for want of memory for
+/// `stalled` of `window`; once a window at most (`psi_trigger_create`, kernel/sched/psi.c).
+///
+/// # Errors
+/// By what the kernel says: it knows no stalls, or one who is not root asks for a window of other than whole 2 s.
+pub fn memory_stall_trigger(stalled: Duration, window: Duration) -> Result<OwnedFd, ProcessError> {
+    let failed = |errno| ProcessError::of_machine("set a trigger at /proc/pressure/memory", errno);
+    let file = rustix::fs::open(
+        "/proc/pressure/memory",
+        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let file = file.map_err(failed)?;
+    let trigger = format!("some {} {}\0", stalled.as_micros(), window.as_micros());
+    rustix::io::write(&file, trigger.as_bytes()).map_err(failed)?;
+    Ok(file)
 }
 
 /// The running kernel's version.

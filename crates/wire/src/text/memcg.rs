@@ -4,7 +4,10 @@ use super::{
     WireError,
     field::{decimal, lines, split_once},
 };
-use plimsoll_policy::{last_defence::slice::Max, units::Bytes};
+use plimsoll_policy::{
+    last_defence::slice::Max,
+    units::{Bytes, Pages},
+};
 
 const STAT: &str = "memory.stat";
 const EVENTS: &str = "memory.events";
@@ -116,6 +119,21 @@ pub fn parse_oom_kills(text: &[u8]) -> Result<u64, WireError> {
     const FILE: &str = "/proc/vmstat";
     let line = keyed(text).find(|(key, _)| *key == b"oom_kill");
     number(FILE, "oom_kill", line.ok_or(WireError::missing(FILE, "oom_kill"))?.1)
+}
+
+/// Reads how many pages were read again soon after they were evicted since boot, of files and anonymous ones, from
+/// `/proc/vmstat` (`workingset_refault_*`, Linux 5.9).
+///
+/// # Errors
+/// [`WireError::Malformed`] when a line holds no number; [`WireError::Missing`] when one is not there.
+pub fn parse_refaults(text: &[u8]) -> Result<Pages, WireError> {
+    const FILE: &str = "/proc/vmstat";
+    let refaults = |field: &'static str| {
+        let line = keyed(text).find(|(key, _)| *key == field.as_bytes());
+        number(FILE, field, line.ok_or(WireError::missing(FILE, field))?.1)
+    };
+    let anonymous = refaults("workingset_refault_anon")?;
+    Ok(Pages(anonymous.saturating_add(refaults("workingset_refault_file")?)))
 }
 
 fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

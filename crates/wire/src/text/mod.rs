@@ -15,6 +15,7 @@ macro_rules! capture {
 }
 
 mod accounts;
+mod arcstats;
 mod cgroup;
 mod cgroup_files;
 mod cmdline;
@@ -42,6 +43,7 @@ mod zoneinfo;
 pub use accounts::{
     GroupEntry, PasswdEntry, SubordinateEntry, group_entries, passwd_entries, subordinate_entries,
 };
+pub use arcstats::parse_arcstats;
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{
     CgroupType, parse_cgroup_process, parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,
@@ -61,7 +63,7 @@ pub use locks::{WriteLease, parse_write_lease};
 pub use maps::{Mapping, parse_mapping};
 pub use memcg::{
     FileStat, MemoryEvents, parse_file_stat, parse_memory_events, parse_memory_held, parse_memory_max,
-    parse_oom_kills,
+    parse_oom_kills, parse_refaults,
 };
 pub use meminfo::{Meminfo, parse_meminfo};
 pub use mountinfo::{Mount, parse_mount, unescape};

@@ -2,12 +2,12 @@
 
 use super::{
     CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, ReportPart, WireError, find_report, group_entries,
-    parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm, parse_cpu_online, parse_cpu_possible,
-    parse_earlyoom_line, parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo,
-    parse_memory_events, parse_memory_held, parse_memory_max, parse_mount, parse_oom_group, parse_oom_kills,
-    parse_oomd_count, parse_oomd_line, parse_oomd_mark, parse_osrelease, parse_pressure, parse_smaps_rollup,
-    parse_stat, parse_statm, parse_status, parse_write_lease, parse_zoneinfo, passwd_entries,
-    printable_cmdline, unescape,
+    parse_arcstats, parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm, parse_cpu_online,
+    parse_cpu_possible, parse_earlyoom_line, parse_kernel_record, parse_killed_line, parse_mapping,
+    parse_meminfo, parse_memory_events, parse_memory_held, parse_memory_max, parse_mount, parse_oom_group,
+    parse_oom_kills, parse_oomd_count, parse_oomd_line, parse_oomd_mark, parse_osrelease, parse_pressure,
+    parse_refaults, parse_smaps_rollup, parse_stat, parse_statm, parse_status, parse_write_lease,
+    parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
 };
 
 /// One reader and what must hold of it for any bytes.
@@ -24,6 +24,7 @@ pub struct FuzzTarget {
 /// The libFuzzer targets and the test that runs without libFuzzer both go through
 /// this table, so that neither can leave one out.
 pub const FUZZ_TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "arcstats", check: |bytes| shows_safely(parse_arcstats(bytes)) },
     FuzzTarget { name: "cgroup", check: check_cgroup },
     FuzzTarget { name: "cgroup_files", check: check_cgroup_files },
     FuzzTarget { name: "cmdline", check: check_cmdline },
@@ -162,6 +163,7 @@ fn check_memcg(bytes: &[u8]) -> Result<(), &'static str> {
     shows_safely(parse_memory_max(bytes))?;
     shows_safely(parse_memory_events(bytes))?;
     shows_safely(parse_oom_kills(bytes))?;
+    shows_safely(parse_refaults(bytes))?;
     shows_safely(parse_memory_held(bytes))
 }
 

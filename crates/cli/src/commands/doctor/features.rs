@@ -132,6 +132,12 @@ fn for_selection(bpf: &BpfFacts) -> Vec<Feature> {
             "/proc is read, process by process",
         ),
         optional(
+            "pressure programs",
+            &bpf.looks_programs,
+            "when the machine guard looks at memory: a CPU that works, or whoever takes pages back, wakes it",
+            "a timer wakes it, once a second while memory is plenty",
+        ),
+        optional(
             "bpf_task_from_pid",
             &bpf.task_from_pid,
             "exact memory of the few that the choice is between (Linux 6.2)",

@@ -20,7 +20,7 @@ const DIRE: Bytes = Bytes(30 * MIB);
 const PLENTY: Bytes = Bytes(6000 * MIB);
 
 fn quiet(dry_run: bool) -> MachineConfig {
-    MachineConfig { notice: None, reclaim: false, dry_run, ..MachineConfig::default() }
+    MachineConfig { notice: None, reclaim: false, spike: Nanos(0), dry_run, ..MachineConfig::default() }
 }
 
 /// A rule by which a job goes as a tree: it weighs all but what it did.
@@ -232,7 +232,7 @@ fn a_dry_run_names_whom_a_real_one_signals_and_signals_nobody() {
 
 #[test]
 fn a_dry_run_tells_the_milder_steps_too() {
-    let config = MachineConfig { reclaim: true, dry_run: true, ..MachineConfig::default() };
+    let config = MachineConfig { notice: MachineConfig::default().notice, reclaim: true, ..quiet(true) };
     let town = Town::of(&[(10, 1, 9000, "hog")]);
     let mut guarded = Guarded::new(&town, config, Rules::default());
     town.has_with_swap(SHORT, Bytes(1024 * MIB));

@@ -109,7 +109,7 @@ fn the_clock_that_made_room_last_is_the_guard_s_own() {
 #[test]
 fn a_notice_under_the_term_threshold_is_as_if_it_were_the_same() {
     let both = |permille| Thresholds { memory: Permille(permille), swap: Permille(permille) };
-    let config = MachineConfig { notice: Some(both(20)), ..MachineConfig::default() };
+    let config = MachineConfig { notice: Some(both(20)), ..Guard::default().config };
     assert_eq!(config.validate(), Ok(()));
     let mut guard = Guard { config, ..Guard::default() };
     assert_eq!(guard.step(&reading(101, 899, 0, 0), 0), MachineAction::Rest);

@@ -14,7 +14,12 @@ const GRACE: u64 = 30_000_000_000;
 const DEADLINE: u64 = 50_000_000_000;
 
 fn config() -> MachineConfig {
-    MachineConfig { term_grace: Nanos(GRACE), kill_deadline: Nanos(DEADLINE), ..MachineConfig::default() }
+    MachineConfig {
+        spike: Nanos(0),
+        term_grace: Nanos(GRACE),
+        kill_deadline: Nanos(DEADLINE),
+        ..MachineConfig::default()
+    }
 }
 
 /// What the model knows of the one victim.

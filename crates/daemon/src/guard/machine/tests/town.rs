@@ -417,7 +417,7 @@ impl Guarded {
 
     /// It is time to look.
     pub(super) fn tend(&mut self) {
-        let due = self.guard.due().0;
+        let due = self.guard.due().unwrap().0;
         let now = self.context.kernel.now();
         self.context.kernel.passes(due.saturating_sub(now));
         self.guard.tend(&mut self.context);

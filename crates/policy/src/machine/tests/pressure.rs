@@ -1,0 +1,208 @@
+//! When it acts: neither for a spike, nor for a stall where memory is plenty, nor too late for memory that is used up fast.
+
+use super::*;
+use crate::{
+    machine::{Margin, StallReading},
+    reap::Rates,
+};
+
+/// A machine of 10,000 MiB, looked at every 100 ms.
+struct Machine {
+    config: MachineConfig,
+    state: MachineState,
+    ms: u64,
+    stalled_ms: u64,
+    read_again_mib: u64,
+}
+
+/// What a tenth of a second is like.
+#[derive(Clone, Copy)]
+struct Tenth {
+    available_mib: u64,
+    swap_free_mib: u64,
+    file_mib: u64,
+    stalled_ms: u64,
+    read_again_mib: u64,
+}
+
+const CALM: Tenth =
+    Tenth { available_mib: 5000, swap_free_mib: 4000, file_mib: 1000, stalled_ms: 0, read_again_mib: 0 };
+
+impl Machine {
+    fn new() -> Self {
+        Self {
+            config: MachineConfig::default(),
+            state: MachineState::default(),
+            ms: 0,
+            stalled_ms: 0,
+            read_again_mib: 0,
+        }
+    }
+
+    fn step(&mut self, tenth: Tenth) -> MachineAction {
+        self.ms += 100;
+        self.stalled_ms += tenth.stalled_ms;
+        self.read_again_mib += tenth.read_again_mib;
+        let now = Nanos(self.ms * MS);
+        let known = |mib: u64| Reading::Known(Bytes(mib * MIB));
+        let stall = StallReading {
+            at: now,
+            stalled: Nanos(self.stalled_ms * MS),
+            read_again: Bytes(self.read_again_mib * MIB),
+        };
+        let read = MachineReading {
+            file: known(tenth.file_mib),
+            stall: Reading::Known(stall),
+            ..reading(tenth.available_mib, 10_000 - tenth.available_mib, 8000, tenth.swap_free_mib)
+        };
+        let (state, action, _) = decide(&read, &self.config, core::mem::take(&mut self.state), now);
+        self.state = state;
+        action
+    }
+
+    /// What is selected for within so many tenths, and in the how manieth.
+    fn selects(&mut self, tenths: u64, tenth: impl Fn(u64) -> Tenth) -> Option<(Cause, Signal, u64)> {
+        (1..=tenths).find_map(|number| {
+            let MachineAction::Select(shortage) = self.step(tenth(number)) else { return None };
+            Some((shortage.cause, shortage.signal, number))
+        })
+    }
+}
+
+#[test]
+fn a_machine_that_only_waits_for_memory_has_somebody_killed_though_swap_is_free() {
+    let mut machine = Machine::new();
+    let thrashing = Tenth { available_mib: 400, stalled_ms: 60, ..CALM };
+    assert_eq!(machine.selects(10, |_| CALM), None);
+    assert_eq!(machine.selects(100, |_| thrashing), Some((Cause::Stall, Signal::Kill, 31)));
+    // Not a second one before it is known what the first gave back.
+    let now = Nanos(machine.ms * MS);
+    machine.state.outcome(id(1), SignalOutcome::Sent(Signal::Kill), &machine.config, now);
+    assert_eq!(machine.selects(20, |_| thrashing), None);
+    let now = Nanos(machine.ms * MS);
+    machine.state.outcome(id(1), SignalOutcome::Freed, &machine.config, now);
+    assert_eq!(machine.selects(29, |_| thrashing), None);
+    assert_eq!(machine.selects(100, |_| thrashing).map(|(cause, ..)| cause), Some(Cause::Stall));
+}
+
+#[test]
+fn nobody_is_killed_for_a_stall_while_memory_is_plenty() {
+    let stalled = Tenth { available_mib: 1100, stalled_ms: 100, read_again_mib: 1000, ..CALM };
+    assert_eq!(Machine::new().selects(600, |_| stalled), None);
+}
+
+#[test]
+fn a_stall_that_ends_before_its_time_kills_nobody() {
+    let mut machine = Machine::new();
+    let stalled =
+        |number| Tenth { available_mib: 400, stalled_ms: if number % 40 < 11 { 100 } else { 0 }, ..CALM };
+    assert_eq!(machine.selects(400, stalled), None);
+}
+
+#[test]
+fn what_is_read_again_counts_where_it_is_all_that_files_have_left() {
+    let again =
+        |read_again_mib| Tenth { available_mib: 400, file_mib: 300, stalled_ms: 20, read_again_mib, ..CALM };
+    assert_eq!(Machine::new().selects(200, |_| again(11)).map(|(cause, ..)| cause), Some(Cause::Stall));
+    assert_eq!(Machine::new().selects(200, |_| again(8)), None);
+    let less_stalled = Tenth { stalled_ms: 14, ..again(11) };
+    assert_eq!(Machine::new().selects(200, |_| less_stalled), None);
+}
+
+#[test]
+fn a_spike_is_waited_for_and_a_shortage_that_lasts_is_not() {
+    let full = Tenth { available_mib: 1300, swap_free_mib: 0, ..CALM };
+    // By 500 MiB in half a second, and back.
+    let spike = |number: u64| match number % 40 {
+        falls @ 10..15 => Tenth { available_mib: 1300 - 100 * (falls - 9), ..full },
+        15..19 => Tenth { available_mib: 800, ..full },
+        _ => full,
+    };
+    assert_eq!(Machine::new().selects(400, spike), None);
+    let stays = |number: u64| Tenth { available_mib: 1300 - 100 * number.min(5), ..full };
+    // It was low in the third tenth.
+    assert_eq!(Machine::new().selects(400, stays), Some((Cause::Low, Signal::Term, 13)));
+    let mut at_once = Machine::new();
+    at_once.config.spike = Nanos(0);
+    assert_eq!(at_once.selects(400, stays), Some((Cause::Low, Signal::Term, 3)));
+}
+
+#[test]
+fn memory_that_is_used_up_fast_is_not_waited_for() {
+    // 1 GiB a second: in the eighth tenth it is at 700 MiB, a fifth of a second above 500.
+    let falls = |number: u64| Tenth { available_mib: 1500 - 100 * number.min(15), swap_free_mib: 0, ..CALM };
+    assert_eq!(Machine::new().selects(100, falls), Some((Cause::Low, Signal::Term, 8)));
+    // Asked to end, it goes on: killed within a quarter of a second of the margin.
+    let mut machine = Machine::new();
+    machine.selects(100, falls);
+    machine.state.outcome(id(1), SignalOutcome::Sent(Signal::Term), &machine.config, Nanos(machine.ms * MS));
+    let killed =
+        (9..15).find(|number| matches!(machine.step(falls(*number)), MachineAction::Escalate { .. }));
+    assert_eq!(killed, Some(13));
+}
+
+fn reap_at(machine: &mut Machine, bytes_per_second: u64) {
+    let mut rates = Rates::new();
+    rates.record(bytes_per_second, SECOND);
+    machine.state.reaction.reaped(&rates);
+}
+
+fn margin_while_a_gib_a_second_goes(reap_per_second: u64) -> Margin {
+    let mut machine = Machine::new();
+    reap_at(&mut machine, reap_per_second);
+    machine.selects(5, |number| Tenth { available_mib: 5000 - 102 * number, ..CALM });
+    *machine.state.margin()
+}
+
+#[test]
+fn the_margin_is_what_goes_meanwhile_and_a_slower_rate_widens_it() {
+    let fast = margin_while_a_gib_a_second_goes(4 << 30);
+    let slow = margin_while_a_gib_a_second_goes(256 << 20);
+    assert_eq!(fast.fill_per_second, 1020 * MIB);
+    let until_signal = fast.detect.0 + fast.select.0 + fast.signal.0;
+    assert_eq!(until_signal, 18 * MS, "10 and 2 ms to see it, 5 to select, 1 to signal");
+    assert_eq!(fast.bytes.0, fast.fill_per_second * (until_signal + fast.reap.0) / SECOND);
+    assert!(slow.reap.0 > 10 * fast.reap.0 && slow.bytes.0 > 3 * fast.bytes.0, "{slow:?} {fast:?}");
+    let idle = Machine::new().state;
+    assert_eq!(idle.margin().bytes, Bytes(0));
+}
+
+#[test]
+fn what_kills_took_here_widens_the_margin_and_the_longest_is_forgotten_after_sixteen() {
+    let mut machine = Machine::new();
+    let falls = |number: u64| Tenth { available_mib: 5000 - 10 * number, ..CALM };
+    machine.state.reaction.selected(Nanos(80 * MS));
+    machine.selects(2, falls);
+    assert_eq!(machine.state.margin().select, Nanos(80 * MS));
+    (0..16).for_each(|_| machine.state.reaction.selected(Nanos(3 * MS)));
+    machine.selects(2, falls);
+    assert_eq!(machine.state.margin().select, Nanos(3 * MS));
+}
+
+#[test]
+fn under_the_margin_somebody_is_killed_whatever_the_threshold() {
+    let mut machine = Machine::new();
+    reap_at(&mut machine, 100 << 20);
+    // 20 GiB a second with 100 MiB/s back: 4 GiB at least, and half of everything at most.
+    let falls = |number: u64| Tenth { available_mib: 9000 - 2000 * number.min(4), swap_free_mib: 0, ..CALM };
+    assert_eq!(machine.selects(4, falls), Some((Cause::Low, Signal::Kill, 3)));
+}
+
+#[test]
+fn a_large_machine_is_not_warned_at_a_tenth() {
+    let mut guard = Guard::default();
+    let of_256_gib = |available_gib: u64| reading(available_gib * 1024, (256 - available_gib) * 1024, 0, 0);
+    assert_eq!(guard.step(&of_256_gib(20), 0), MachineAction::Rest);
+    assert_eq!(called_for(guard.step(&of_256_gib(4), 1000)), Some(Signal::Term));
+    guard.config.memory_max = Bytes(u64::MAX);
+    assert_eq!(called_for(guard.step(&of_256_gib(25), 2000)), Some(Signal::Term));
+    let config = MachineConfig::default();
+    assert_eq!(config.memory_line(&config.kill, Bytes(256 << 30)), Bytes(2 << 30));
+    assert_eq!(config.memory_line(&config.kill, Bytes(16 << 30)), Bytes((16 << 30) / 20));
+}
+
+#[test]
+fn the_cache_of_zfs_counts_as_available() {
+    let arc = MachineReading { arc: Reading::Known(Bytes(500 * MIB)), ..reading(50, 950, 0, 0) };
+    assert_eq!(Guard::default().step(&arc, 0), MachineAction::Rest);
+}

@@ -1,0 +1,121 @@
+//! When the machine guard is to look at memory, told by programs (`bpf/pressure.bpf.c`): by a CPU that works after a moment, or
+//! by whoever takes pages back after another. No timer is needed, and a machine whose CPUs all idle wakes nobody.
+//!
+//! [`Looks::load`] belongs into the loader's child; [`Looks::open`] attaches. What is attached goes with [`Looks`], at the
+//! latest at the end of this process.
+
+use super::{
+    build_pins::BuildPins, error::BpfError, link::attach_tracepoint, map::Map, object::Plan, pins::number,
+    ring::Ring, site::Table as _,
+};
+use plimsoll_policy::units::Nanos;
+use plimsoll_wire::abi;
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+use zerocopy::IntoBytes as _;
+
+/// Tells the programs from those of another build.
+const BUILD: u64 = number(env!("PLIMSOLL_PRESSURE_BUILD"));
+
+const ON_TICK: &str = "on_tick";
+const ON_RECLAIM: [&str; 2] = ["on_wakeup_kswapd", "on_direct_reclaim"];
+
+/// CPUs that take no ticks while one program runs on them.
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+
+fn pins(root: &Path) -> BuildPins {
+    BuildPins::below(root, "pressure", BUILD)
+}
+
+pub(super) fn plan() -> Plan {
+    Plan {
+        name: "pressure",
+        object: include_bytes!(concat!(env!("OUT_DIR"), "/pressure.bpf.o")),
+        tried: &[ON_TICK],
+        ..Plan::default()
+    }
+}
+
+/// The programs, attached.
+#[derive(Debug)]
+pub struct Looks {
+    ring: Ring,
+    wanted: Map,
+    _attached: Vec<OwnedFd>,
+}
+
+impl Looks {
+    /// Loads and pins below `root/pressure`, unless this build's programs are there. Those of other builds go. Heavy: for the
+    /// loader's child.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] when the kernel refuses one; [`BpfError::Pin`].
+    pub fn load(root: &Path) -> Result<(), BpfError> {
+        pins(root).load(|| Ok(vec![plan()])).map(drop)
+    }
+
+    /// Has the kernel verify the programs, and lets go of them.
+    ///
+    /// # Errors
+    /// [`BpfError::Load`] when the kernel refuses one.
+    pub fn verify() -> Result<(), BpfError> {
+        plan().verify()
+    }
+
+    /// Removes all pins below `root/pressure`, of whichever build. Returns whether there were any.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] for the first that could not be removed.
+    pub fn remove(root: &Path) -> Result<bool, BpfError> {
+        pins(root).remove_all()
+    }
+
+    /// Attaches what [`Looks::load`] pinned.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`] when this build's programs are not there, [`BpfError::Attach`] when the kernel refuses; also where
+    /// some CPUs take no ticks while they work (`nohz_full`), and nobody would be told of them.
+    pub fn open(root: &Path) -> Result<Self, BpfError> {
+        let refused = |program, source| BpfError::Attach { program, source };
+        let tickless = std::fs::read_to_string(TICKLESS).unwrap_or_default();
+        if tickless.bytes().any(|byte| byte.is_ascii_digit()) {
+            let why = format!("CPUs {} take no ticks while they work", tickless.trim());
+            return Err(refused(ON_TICK, io::Error::other(why)));
+        }
+        let pins = pins(root);
+        let attach = |name| {
+            let program = pins.open(name)?;
+            attach_tracepoint(program.as_fd()).map_err(|source| refused(name, source))
+        };
+        let mut attached = vec![attach(ON_TICK)?];
+        for name in ON_RECLAIM {
+            attached.push(attach(name)?);
+        }
+        Ok(Self {
+            ring: Ring::open(&pins.path("told"), "told")?,
+            wanted: Map::open(&pins.path("looks"), "looks")?,
+            _attached: attached,
+        })
+    }
+
+    /// To be polled for input: a look is due.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd()
+    }
+
+    /// Asks to be told: as soon as a CPU works at `due` or later, and as soon as somebody takes pages back at `pressed` or
+    /// later, each once. What was told before is forgotten.
+    ///
+    /// # Errors
+    /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it; [`BpfError::Map`].
+    pub fn ask(&mut self, due: Nanos, pressed: Nanos) -> Result<(), BpfError> {
+        while self.ring.next()?.is_some() {}
+        self.ring.give_back()?;
+        let at = |moment: Nanos| moment.0.max(1);
+        let wanted = abi::plimsoll_looks { due_ns: at(due), pressed_ns: at(pressed) };
+        self.wanted.write(&0_u32.to_ne_bytes(), wanted.as_bytes())
+    }
+}
