@@ -27,29 +27,47 @@ pub(crate) enum Throttle {
     Quota,
     /// The least share of the CPU that a cgroup can have.
     Shares,
+    /// Bound to the CPU of [`Load::SlowCpu`].
+    SlowCpu,
+}
+
+/// What runs beside the victims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    None,
+    /// Two busy processes for each CPU.
+    All,
+    /// Nine on the last CPU, so that it has a tenth of its speed for one more; the others are idle.
+    SlowCpu,
 }
 
 /// One case: how the victims are throttled, beside how much load, and how many kills a round.
 struct Case {
     name: &'static str,
     throttle: Throttle,
-    loaded: bool,
+    load: Load,
     bytes: u64,
     rounds: (usize, usize),
 }
 
-const FREE: Case =
-    Case { name: "unthrottled", throttle: Throttle::None, loaded: false, bytes: 1024 * MIB, rounds: (15, 2) };
+const FREE: Case = Case {
+    name: "unthrottled",
+    throttle: Throttle::None,
+    load: Load::None,
+    bytes: 1024 * MIB,
+    rounds: (15, 2),
+};
 const LOADED: Case =
-    Case { name: "unthrottled, loaded", loaded: true, bytes: 256 * MIB, rounds: (7, 1), ..FREE };
+    Case { name: "unthrottled, loaded", load: Load::All, bytes: 256 * MIB, rounds: (7, 1), ..FREE };
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     FREE,
     LOADED,
     Case { name: "SCHED_IDLE", throttle: Throttle::Idle, ..LOADED },
     Case { name: "nice 19", throttle: Throttle::Nice, ..LOADED },
     Case { name: "least share", throttle: Throttle::Shares, ..LOADED },
-    Case { name: "1 % quota", throttle: Throttle::Quota, loaded: false, ..LOADED },
+    Case { name: "1 % quota", throttle: Throttle::Quota, load: Load::None, ..LOADED },
+    Case { name: "bound to a slow CPU", throttle: Throttle::SlowCpu, load: Load::SlowCpu, ..LOADED },
 ];
 
 /// Victims that others sleep beside.
@@ -66,9 +84,11 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
         "the pool has {} threads; rates are anonymous bytes a second, from the signal to the exit (pidfd readable)",
         reapers.threads()
     ));
+    let mut minima = Minima::default();
     for case in CASES.iter().filter(|case| options.wants(case.name)) {
-        run_case(options, &reapers, case, report)?;
+        run_case(options, &reapers, case, (report, &mut minima))?;
     }
+    minima.tell(report);
     if options.wants("eight") {
         eight_at_once(options, &reapers, Throttle::None, report)?;
         eight_at_once(options, &reapers, Throttle::Idle, report)?;
@@ -88,12 +108,37 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
     Ok(())
 }
 
+/// The lowest rates of all cases, as seed 004 compares them: they are what a margin of free memory has to be sized by.
+#[derive(Debug, Default)]
+struct Minima {
+    plain: Vec<f64>,
+    expedited: Vec<f64>,
+}
+
+impl Minima {
+    /// Takes in one case.
+    fn take(&mut self, plain: &[f64], expedited: &[f64]) {
+        self.plain.extend(plain.iter().copied().reduce(f64::min));
+        self.expedited.extend(expedited.iter().copied().reduce(f64::min));
+    }
+
+    fn tell(&self, report: &mut BenchReport) {
+        let lowest = |rates: &[f64]| rates.iter().copied().reduce(f64::min);
+        let (Some(plain), Some(expedited)) = (lowest(&self.plain), lowest(&self.expedited)) else { return };
+        let (plain, expedited): (Series<'_>, Series<'_>) = (("plain", &[plain]), ("expedited", &[expedited]));
+        for series in [plain, expedited] {
+            report.add_row("minimum of all cases", series, "MB/s");
+        }
+        report.add_ratio("minimum of all cases", expedited, plain);
+    }
+}
+
 /// Plain and expedited kills in turns. A throttled case has an unthrottled expedited kill beside them, in the same load.
 fn run_case(
     options: &Options,
     reapers: &Reapers,
     case: &Case,
-    report: &mut BenchReport,
+    (report, minima): (&mut BenchReport, &mut Minima),
 ) -> Result<(), BenchError> {
     let bytes = if options.quick { 64 * MIB } else { case.bytes };
     let grouped = matches!(case.throttle, Throttle::Quota | Throttle::Shares);
@@ -101,7 +146,7 @@ fn run_case(
         report.note(format!("{}: no cpu controller that can be written here: see it in the lab", case.name));
         return Ok(());
     }
-    let _hogs = if case.loaded { Some(Hogs::start(options)?) } else { None };
+    let _hogs = Hogs::start(options, case.load)?;
     let own = [(case.throttle, bytes)];
     let free = [(Throttle::None, bytes)];
     let (mut plain, mut expedited, mut unthrottled) = (Vec::new(), Vec::new(), Vec::new());
@@ -123,6 +168,7 @@ fn run_case(
             one(&free, Kill::Pool, &mut unthrottled)?;
         }
     }
+    minima.take(&plain, &expedited);
     let plain: Series<'_> = ("plain", &plain);
     let expedited: Series<'_> = ("expedited", &expedited);
     for series in [plain, expedited] {
@@ -148,7 +194,7 @@ fn eight_at_once(
     let bytes = if options.quick { 16 * MIB } else { 128 * MIB };
     let victims = [(throttle, bytes); EIGHT];
     let idle = throttle == Throttle::Idle;
-    let _hogs = if idle { Some(Hogs::start(options)?) } else { None };
+    let _hogs = Hogs::start(options, if idle { Load::All } else { Load::None })?;
     let (name, rounds) = if idle { ("eight, SCHED_IDLE", 9) } else { ("eight", 15) };
     let (mut plain, mut one, mut pool) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.sized(rounds, 1) {

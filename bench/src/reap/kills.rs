@@ -1,6 +1,10 @@
 //! Kills of `reap`: victims are started, told to hold their memory, killed together, and timed until all are gone.
 
-use super::{Throttle, load::Quota, sleepers::Sleepers};
+use super::{
+    Throttle,
+    load::{Quota, set, slow_cpu},
+    sleepers::Sleepers,
+};
 use crate::{
     child::{STEP, Workload},
     error::BenchError,
@@ -208,6 +212,7 @@ fn victim(
         Throttle::None => {}
         Throttle::Idle => set("chrt", &["--idle", "--pid", "0", &pid])?,
         Throttle::Nice => set("renice", &["-n", "19", "-p", &pid])?,
+        Throttle::SlowCpu => set("taskset", &["-a", "-p", "-c", &slow_cpu().to_string(), &pid])?,
         Throttle::Quota | Throttle::Shares => {
             if let Some(quota) = quota {
                 quota.hold(victim.pid())?;
@@ -215,8 +220,4 @@ fn victim(
         }
     }
     Ok(victim)
-}
-
-fn set(program: &str, arguments: &[&str]) -> Result<(), BenchError> {
-    crate::child::run(&mut std::process::Command::new(program), arguments).map(|_| ())
 }

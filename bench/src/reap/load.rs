@@ -1,6 +1,6 @@
 //! What victims of `reap` are throttled by: busy processes, and a cgroup with a CPU quota.
 
-use super::Throttle;
+use super::{Load, Throttle};
 use crate::{child::Workload, error::BenchError, options::Options};
 use std::{
     fs, io,
@@ -13,6 +13,9 @@ const HOG_UID: u32 = 60_031;
 /// Two for each CPU.
 const HOGS_A_CPU: usize = 2;
 
+/// On the slow CPU.
+const HOGS_OF_SLOW_CPU: usize = 9;
+
 /// Processes that want the CPU all the time; they end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Hogs {
@@ -20,11 +23,34 @@ pub(super) struct Hogs {
 }
 
 impl Hogs {
-    pub(super) fn start(options: &Options) -> Result<Self, BenchError> {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(32);
-        let hogs = (0..cpus * HOGS_A_CPU).map(|_| Workload::start(&options.workload, &[&"busy", &HOG_UID]));
-        Ok(Self { _hogs: hogs.collect::<Result<_, _>>()? })
+    pub(super) fn start(options: &Options, load: Load) -> Result<Self, BenchError> {
+        let count = match load {
+            Load::None => 0,
+            Load::All => cpus().min(32) * HOGS_A_CPU,
+            Load::SlowCpu => HOGS_OF_SLOW_CPU,
+        };
+        let hogs = (0..count).map(|_| Workload::start(&options.workload, &[&"busy", &HOG_UID]));
+        let hogs = hogs.collect::<Result<Vec<_>, _>>()?;
+        if load == Load::SlowCpu {
+            for hog in &hogs {
+                set("taskset", &["-a", "-p", "-c", &slow_cpu().to_string(), &hog.pid().to_string()])?;
+            }
+        }
+        Ok(Self { _hogs: hogs })
     }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The last one.
+pub(super) fn slow_cpu() -> usize {
+    cpus().saturating_sub(1)
+}
+
+pub(super) fn set(program: &str, arguments: &[&str]) -> Result<(), BenchError> {
+    crate::child::run(&mut std::process::Command::new(program), arguments).map(|_| ())
 }
 
 /// A cgroup that may use 1 % of one CPU, or has the least share of it.
@@ -39,20 +65,18 @@ impl Quota {
         let name = format!("plimsoll-bench-{}", std::process::id());
         let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
         let (root, settings): (_, &[(&str, &str)]) = if v1.join("cpu.cfs_quota_us").exists() {
-            match throttle {
-                Throttle::Shares => (v1, &[("cpu.shares", "2")]),
-                Throttle::None | Throttle::Idle | Throttle::Nice | Throttle::Quota => {
-                    (v1, &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "1000")])
-                }
+            if throttle == Throttle::Shares {
+                (v1, &[("cpu.shares", "2")])
+            } else {
+                (v1, &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "1000")])
             }
         } else if v2.join("cgroup.subtree_control").exists() {
             // In force already, or refused: then `cpu.max` is missing below.
             fs::write(v2.join("cgroup.subtree_control"), "+cpu").ok();
-            match throttle {
-                Throttle::Shares => (v2, &[("cpu.weight", "1")]),
-                Throttle::None | Throttle::Idle | Throttle::Nice | Throttle::Quota => {
-                    (v2, &[("cpu.max", "1000 100000")])
-                }
+            if throttle == Throttle::Shares {
+                (v2, &[("cpu.weight", "1")])
+            } else {
+                (v2, &[("cpu.max", "1000 100000")])
             }
         } else {
             return Ok(None);
