@@ -155,8 +155,8 @@ pub struct Pressure {
     pub kill_at_mem_bytes: Option<u64>,
     /// Free swap threshold for SIGKILL.
     pub kill_at_swap_bytes: Option<u64>,
-    /// What tells the machine guard to look: `programs` (a CPU that works, whoever takes pages back) or `timer`; `None` where it
-    /// is off.
+    /// What tells the machine guard to look: `programs` (a CPU that works, whoever takes pages back) or `timer`; `None` where
+    /// it is off.
     #[serde(default)]
     pub looks: Option<String>,
     /// What has to be left when somebody is selected; `None` where the machine guard is off, or has not looked yet.

@@ -5,27 +5,27 @@
 //! behaviour. What is ours: a most for large machines, the margin, the time that a spike may take, the stall, the deadline
 //! after SIGTERM, and the rule of one victim at a time.
 
+use share::part;
+
 use crate::{
     reading::Reading,
     reason::Reason,
     selection::{Candidate, Decision, Shortlist, select as select_victims},
-    units::{self, Bytes, Nanos, PageSize, Pages},
+    units::{Bytes, Nanos, PageSize, Pages},
     victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
 };
 
 mod margin;
 mod mild;
+mod share;
 mod sleep;
 mod stall;
 mod state;
 pub use margin::{Margin, Reaction};
+pub use share::Permille;
 pub use sleep::MIN as LOOK_MIN;
 pub use stall::{StallConfig, StallReading};
 pub use state::{MachineStage, MachineState};
-
-/// Parts in a thousand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Permille(pub u16);
 
 /// At or under both, the machine is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +81,8 @@ pub const STALL_WITHIN: Nanos = Nanos(3_000_000_000);
 pub const FILL_MAX_PER_SECOND: u64 = 6000 << 20;
 
 impl Default for MachineConfig {
-    /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %, of 40 GiB at most; a second for a spike; 40 % of 3 s; 6000 MiB/s; 10 s of
-    /// grace, as long as earlyoom waits for an exit; 5 s to die.
+    /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %, of 40 GiB at most; a second for a spike; 40 % of 3 s; 6000 MiB/s;
+    /// 10 s of grace, as long as earlyoom waits for an exit; 5 s to die.
     fn default() -> Self {
         let both = |permille| Thresholds { memory: Permille(permille), swap: Permille(permille) };
         Self {
@@ -172,7 +172,8 @@ pub struct MachineReading {
     pub arc: Reading<Bytes>,
     /// `Active(file)` and `Inactive(file)`.
     pub file: Reading<Bytes>,
-    /// What the kernel counts of waiting for memory, and when that was read: to be read while [`MachineState::watches_stall`].
+    /// What the kernel counts of waiting for memory, and when that was read: to be read while
+    /// [`MachineState::watches_stall`].
     pub stall: Reading<StallReading>,
 }
 
@@ -452,11 +453,6 @@ impl Facts {
     fn total(&self) -> Bytes {
         self.mem_available.saturating_add(self.anon)
     }
-}
-
-/// So many permille of a size, rounded down; the whole above 1000.
-fn part(whole: Bytes, Permille(permille): Permille) -> Bytes {
-    Bytes(units::part(whole.0, permille.into(), 1000).unwrap_or(whole.0)).min(whole)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! (`/proc/pressure/memory`, full), and what was read again compared with the pages of files that are left. The time is
 //! summed from the kernel's total, not from its averages, which are ten seconds late.
 
-use super::{Permille, part};
+use super::share::{Permille, part};
 use crate::units::{Bytes, Nanos};
 
 /// When the machine is taken to be thrashing.

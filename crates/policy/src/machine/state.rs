@@ -227,8 +227,8 @@ impl MachineState {
         thrashes
     }
 
-    /// Whether memory would be gone in ten seconds at the present rate, and there is more to do than to wait: for a victim's end,
-    /// or until somebody can be one.
+    /// Whether memory would be gone in ten seconds at the present rate, and there is more to do than to wait: for a victim's
+    /// end, or until somebody can be one.
     pub(super) fn is_hurried(&self, available: Bytes) -> bool {
         let waits = matches!(self.stage, MachineStage::Killed { .. }) || self.hold.is_some();
         !waits && self.fill.time_at_worst(available).is_some_and(|time| time <= HURRIED)
