@@ -16,6 +16,7 @@
 #include <bpf/bpf_core_read.h>
 #include "wire/limits.h"
 #include "kill.h"
+#include "user.h"
 #include "counters.h"
 #include "limits/maps.h"
 #include "limits/account.h"

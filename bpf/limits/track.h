@@ -95,9 +95,7 @@ static __always_inline bool may_copy(struct plimsoll_account *a)
 }
 
 /*
- * Whose account a process is charged to: its uid's; in a container of root's nobody's; with a subordinate uid in a user
- * namespace, that of who made the outermost namespace, unless that is root. Root stays root, wherever it went. Namespaces
- * nest 32 deep (create_user_ns).
+ * Whose account a process is charged to: that of whom it counts for (user.h); in a container of root's nobody's.
  *
  * Global functions are verified once and not on each path that comes to them, so they take numbers. They read what these
  * are the addresses of as any kernel memory: at each load of a pointer from one that it trusts the verifier compares the
@@ -106,19 +104,8 @@ static __always_inline bool may_copy(struct plimsoll_account *a)
 __noinline __u32 user_of_leader(__u64 leader)
 {
 	struct task_struct *task = (struct task_struct *)leader;
-	const struct cred *cred = BPF_CORE_READ(task, real_cred);
-	struct user_namespace *ns = BPF_CORE_READ(cred, user_ns);
-	__u32 uid = BPF_CORE_READ(cred, uid.val), owner;
-	int i;
 
-	if (in_roots_container(leader))
-		return PLIMSOLL_NO_UID;
-	if (!uid || !BPF_CORE_READ(ns, level))
-		return uid;
-	for (i = 0; i < 33 && BPF_CORE_READ(ns, level) > 1; i++)
-		ns = BPF_CORE_READ(ns, parent);
-	owner = BPF_CORE_READ(ns, owner.val);
-	return owner ? owner : uid;
+	return in_roots_container(leader) ? PLIMSOLL_NO_UID : user_of_cred(BPF_CORE_READ(task, real_cred));
 }
 
 /*

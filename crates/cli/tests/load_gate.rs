@@ -62,6 +62,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 5] = [
             ("told_apart_ns", Constant),
         ],
     ),
+    ("killed", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("oom", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("pressure", &[]),
     ("select", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
@@ -108,6 +109,7 @@ fn facts_shapes() -> Vec<Named> {
         let said = format!("CPUs: {cpus}");
         [
             ("select", said.clone(), Shape::Select { cpus }),
+            ("killed", said.clone(), Shape::Killed { cpus }),
             ("oom", said.clone(), Shape::Oom { cpus, by_number: false }),
             ("oom", format!("{said}, by number"), Shape::Oom { cpus, by_number: true }),
         ]

@@ -8,6 +8,7 @@ mod events;
 mod facts;
 mod grants;
 mod journal;
+mod killed;
 mod limits;
 mod link;
 mod load;
@@ -31,6 +32,7 @@ pub use events::Events;
 pub use facts::{AccountFacts, AddressSpace, STRAYS_MOST};
 pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
+pub use killed::Killed;
 pub use limits::{
     CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark,
     Weighing,

@@ -4,6 +4,7 @@
 
 use super::{
     error::BpfError,
+    killed,
     load::{self, LoadOptions},
     looks, object, oom, select,
     types::Features,
@@ -23,6 +24,11 @@ pub enum Shape {
     Limits(LoadOptions),
     /// `select.bpf.c`
     Select {
+        /// Possible CPUs.
+        cpus: u32,
+    },
+    /// `killed.bpf.c`
+    Killed {
         /// Possible CPUs.
         cpus: u32,
     },
@@ -58,6 +64,7 @@ impl Shape {
         let plan = match self {
             Self::Limits(options) => load::plan(options, Features::read()?),
             Self::Select { cpus } => select::plan(*cpus, Features::read()?, select::Parts::ALL),
+            Self::Killed { cpus } => killed::plan(*cpus, Features::read()?),
             Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
             Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,
             Self::Pressure => looks::plan(),

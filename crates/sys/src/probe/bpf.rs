@@ -3,7 +3,7 @@
 use super::{Answer, program::may_load};
 use crate::{
     bpf::{
-        self, BpfError, LoadOptions, Looks, Members, OomKills, Pins, Selector, WorkingSet,
+        self, BpfError, Killed, LoadOptions, Looks, Members, OomKills, Pins, Selector, WorkingSet,
         types::{BTF_FILE, Counters, counters_of, find, kernel_types},
     },
     process::possible_cpus,
@@ -32,6 +32,8 @@ pub struct BpfFacts {
     pub kills_program: Answer,
     /// Those that tell the machine guard when to look do.
     pub looks_programs: Answer,
+    /// The program that tells whom anybody kills.
+    pub killed_program: Answer,
     /// Those that count use of files, and keep the floor, do.
     pub working_set_programs: Answer,
 }
@@ -76,6 +78,7 @@ fn probe() -> BpfFacts {
         selection_programs: verified(&may_load, Selector::verify),
         kills_program: verified(&may_load, OomKills::verify),
         looks_programs: verified(&may_load, |_cpus| Looks::verify()),
+        killed_program: verified(&may_load, Killed::verify),
         working_set_programs: verified(&may_load, |_cpus| WorkingSet::verify()),
     }
 }

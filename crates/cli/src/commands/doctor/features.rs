@@ -35,7 +35,7 @@ pub(super) fn features(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     features.extend(for_lines(bpf, machine));
     features.extend(capabilities(machine));
     features.extend(for_selection(bpf));
-    features.extend(for_the_history(bpf, machine));
+    features.extend(for_kills_of_others(bpf, machine));
     features.extend(for_the_working_set(bpf, machine));
     features.extend(for_less(bpf, machine));
     features
@@ -146,8 +146,8 @@ fn for_selection(bpf: &BpfFacts) -> Vec<Feature> {
     ]
 }
 
-/// What tells of kills that are not ours.
-fn for_the_history(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
+/// What is known and done of kills that are not ours.
+fn for_kills_of_others(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
     vec![
         optional(
             "oom/mark_victim program",
@@ -160,6 +160,12 @@ fn for_the_history(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
             &machine.kernel_log,
             "why the kernel killed: who asked for what, and what was free",
             "its kills are told without a cause",
+        ),
+        optional(
+            "signal/signal_generate program",
+            &bpf.killed_program,
+            "freeing whoever anybody kills from outside (reaping.expedite = \"any\")",
+            "only the daemon's own victims, and those that 'plimsoll kill --expedite' names",
         ),
     ]
 }

@@ -60,7 +60,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "an account is idle though somebody runs" in "limits/track.h":
         "	return a->from_default && !a->processes &&" => "	return a->from_default &&";
     "an account follows from what somebody acts with" in "limits/track.h":
-        "	const struct cred *cred = BPF_CORE_READ(task, real_cred);" => "	const struct cred *cred = BPF_CORE_READ(task, cred);";
+        "user_of_cred(BPF_CORE_READ(task, real_cred))" => "user_of_cred(BPF_CORE_READ(task, cred))";
     "what is reserved stays behind when the user changes" in "limits/track.h":
         "	move_reserved(e->mm, index);\n" => "";
     "what is dying stays behind when the user changes" in "limits/track.h":
