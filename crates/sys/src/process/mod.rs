@@ -42,7 +42,7 @@ pub use pageout::{PAGE_OUT_BATCH_BYTES, PageOut, PageOutEnd, PageOutOrder};
 pub use pidfd::PidFd;
 pub use portrait::Portrait;
 pub use reaper::{
-    Holdings, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions,
+    Holdings, KilledBy, OwnerOf, REAPER_QUEUE_MAX, ReapReport, Reaper, ReaperHandle, ReaperOptions,
     Watch as ReaperWatch,
 };
 pub(crate) use root::for_each_line;

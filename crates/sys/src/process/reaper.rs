@@ -16,6 +16,7 @@ mod report;
 mod worker;
 
 pub use calls::{OwnerOf, Watch};
+pub use queue::KilledBy;
 pub use report::{Holdings, ReapReport};
 
 use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
@@ -105,7 +106,19 @@ impl ReaperHandle {
     /// The victim itself, also when the reaper has been stopped.
     pub fn submit(&self, victim: PidFd, tag: u64) -> Result<(), PidFd> {
         match self.queue.upgrade() {
-            Some(queue) => queue.submit(victim, tag),
+            Some(queue) => queue.submit(victim, tag, KilledBy::Us),
+            None => Err(victim),
+        }
+    }
+
+    /// Hands over a victim that somebody else killed. It is freed when no other needs a thread, and one thread at least is kept
+    /// for those; no second thread helps, and it has no turn for being small.
+    ///
+    /// # Errors
+    /// As [`ReaperHandle::submit`]; those that come back so are not counted.
+    pub fn submit_other(&self, victim: PidFd, tag: u64) -> Result<(), PidFd> {
+        match self.queue.upgrade() {
+            Some(queue) => queue.submit(victim, tag, KilledBy::Others),
             None => Err(victim),
         }
     }
@@ -125,7 +138,10 @@ struct Crew {
 
 impl Crew {
     fn tell(&self, one: ReapReport) {
-        if let Some((bytes, took_ns)) = one.measured() {
+        // Not of those that others killed: anybody could have a rate recorded that they like.
+        if one.killed_by == KilledBy::Us
+            && let Some((bytes, took_ns)) = one.measured()
+        {
             self.rates.lock().unwrap_or_else(PoisonError::into_inner).record(bytes, took_ns);
         }
         (self.report)(one);
@@ -201,7 +217,7 @@ impl Reaper {
     /// # Errors
     /// The victim itself, which will have to free its memory without help.
     pub fn submit(&self, pidfd: PidFd, tag: u64) -> Result<(), PidFd> {
-        self.queue.submit(pidfd, tag)
+        self.queue.submit(pidfd, tag, KilledBy::Us)
     }
 
     /// For another thread that kills.

@@ -8,7 +8,7 @@
 
 use super::{
     super::{ProcRoot, clock_monotonic_ns, root::EntryPath},
-    Crew, start,
+    Crew, KilledBy, start,
     worker::Duties,
 };
 use plimsoll_policy::units::{Pid, Uid};
@@ -142,16 +142,20 @@ impl Calls {
         Some(list.inside.swap_remove(at).duties)
     }
 
-    /// Whether no call is to be made for victims of whom `user` gives. It is asked only while a thread is left.
-    pub(super) fn pass_over(&self, user: impl FnOnce() -> Option<Uid>) -> bool {
-        match self.list().left.len() {
-            0 => return false,
-            LEFT_MAX.. => return true,
-            _ => {}
+    /// Whether no call is to be made for victims of whom `user` gives. It is asked only while a thread is left. Those that
+    /// others killed have half of what there is: anybody can have one that is held killed, and the rest is for our own.
+    pub(super) fn pass_over(&self, killed_by: KilledBy, user: impl FnOnce() -> Option<Uid>) -> bool {
+        let (of_owner_max, all_max) = match killed_by {
+            KilledBy::Us => (LEFT_OF_OWNER_MAX, LEFT_MAX),
+            KilledBy::Others => (LEFT_OF_OWNER_MAX / 2, LEFT_MAX / 2),
+        };
+        let left = self.list().left.len();
+        if left == 0 || left >= all_max {
+            return left > 0;
         }
         // Those whose user is not known are one owner more.
         let owner = user().map(|user| (self.owner.0)(user));
-        self.list().left.iter().filter(|left| left.owner == owner).count() >= LEFT_OF_OWNER_MAX
+        self.list().left.iter().filter(|left| left.owner == owner).count() >= of_owner_max
     }
 
     /// What was left to do by a thread that did not come back.

@@ -1,5 +1,6 @@
 //! What became of a victim.
 
+use super::KilledBy;
 use crate::process::{PidFd, Reap};
 use plimsoll_policy::{
     reap::{Hindrances, RATED_BYTES_MIN, rate},
@@ -44,6 +45,12 @@ impl Holdings {
 pub struct ReapReport {
     /// What the submitter called it.
     pub tag: u64,
+    /// Who killed it.
+    pub killed_by: KilledBy,
+    /// It was one of our own victims already when somebody else's kill of it was handed over: nothing was done.
+    pub known: bool,
+    /// How long a thread was at it: in calls that free, and in turns, in nanoseconds.
+    pub cost_ns: u64,
     /// The victim. A thread that has not come back from it has it as well.
     pub pidfd: Arc<PidFd>,
     /// How the last try to free its memory from outside ended.

@@ -354,3 +354,75 @@ fn one_whose_cpu_cgroup_holds_it_is_moved_out() {
     assert!(report.lifted.contains(Hindrance::CpuGroup), "{report:?}");
     assert!(!report.found.contains(Hindrance::Denied), "{report:?}");
 }
+
+#[test]
+fn a_victim_of_somebody_elses_kill_waits_for_our_own() {
+    let guest = Guest::asleep();
+    let pidfd = guest.pidfd();
+    pidfd.send_signal(Signal::Kill).unwrap();
+    wait_for_exit(&pidfd);
+    let (entered, inside) = channel();
+    let (release, released) = channel::<()>();
+    let (tell, told) = channel();
+    let released = Mutex::new(released);
+    let reaper = Reaper::spawn_with(with_threads(1), move |report| {
+        entered.send(()).unwrap();
+        released.lock().unwrap().recv().unwrap_err();
+        tell.send(report.tag).unwrap();
+    })
+    .unwrap();
+    let copy = || pidfd.try_clone().unwrap();
+    reaper.submit(copy(), 0).unwrap();
+    inside.recv_timeout(PATIENCE).unwrap();
+    let handle = reaper.handle();
+    for tag in [3, 4] {
+        handle.submit_other(copy(), tag).unwrap();
+    }
+    for tag in [1, 2] {
+        reaper.submit(copy(), tag).unwrap();
+    }
+    drop(release);
+    reaper.stop().unwrap();
+    assert_eq!(told.iter().collect::<Vec<_>>()[..3], [0, 1, 2]);
+}
+
+#[test]
+fn of_those_that_others_killed_one_after_the_other_is_freed() {
+    // Enough for a rate.
+    let guests: Vec<Guest> = (0..4).map(|_| Guest::holding(64)).collect();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn_with(with_threads(2), move |report| tell.send(report).unwrap()).unwrap();
+    for (guest, tag) in guests.iter().zip(0..) {
+        let pidfd = guest.pidfd();
+        pidfd.send_signal(Signal::Kill).unwrap();
+        reaper.handle().submit_other(pidfd, tag).unwrap();
+    }
+    let mut tags: Vec<u64> = (0..4)
+        .map(|_| {
+            let report = told.recv_timeout(PATIENCE).unwrap();
+            assert!(report.killed_by == KilledBy::Others && report.exited && !report.known, "{report:?}");
+            report.tag
+        })
+        .collect();
+    tags.sort_unstable();
+    assert_eq!(tags, [0, 1, 2, 3]);
+    assert_eq!((reaper.refused(), reaper.rates().count()), (0, 0));
+}
+
+#[test]
+fn one_of_our_own_is_not_taken_again_for_somebody_else() {
+    let guest = Guest::asleep();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    // Not killed: it is tried for 63 ms.
+    reaper.submit(guest.pidfd(), 1).unwrap();
+    thread::sleep(Duration::from_millis(10));
+    reaper.handle().submit_other(guest.pidfd(), 2).unwrap();
+    let first = told.recv_timeout(PATIENCE).unwrap();
+    assert!(first.tag == 2 && first.known && first.attempts == 0, "{first:?}");
+    let second = told.recv_timeout(PATIENCE).unwrap();
+    assert!(second.tag == 1 && !second.known, "{second:?}");
+    // And it may come again once it was reported.
+    reaper.handle().submit_other(guest.pidfd(), 3).unwrap();
+    assert!(!told.recv_timeout(PATIENCE).unwrap().known);
+}

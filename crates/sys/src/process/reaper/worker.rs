@@ -10,7 +10,7 @@ use super::{
         root::EntryPath,
         urgency::{raise_decider, unhurried},
     },
-    Crew,
+    Crew, KilledBy,
     early::Early,
     queue::{Job, Taker, Work},
     report::{Holdings, ReapReport},
@@ -58,8 +58,8 @@ const LINGER_NS: u64 = 64_000_000;
 /// From this size on another thread helps: a smaller one is free before the other has woken.
 pub(super) const HELP_BYTES_MIN: u64 = 128 << 20;
 
-/// Victims on their way out that one thread waits for; beyond, the oldest of those that are held is reported as it stands, or
-/// the oldest of all.
+/// Victims on their way out that one thread waits for; beyond, the oldest of those that others killed is reported as it stands,
+/// or of those that are held, or the oldest of all.
 const LINGERING_MAX: usize = 16;
 
 /// One thread.
@@ -90,10 +90,16 @@ impl Duties {
 }
 
 /// One victim, from its turn on.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Case {
     /// Whoever frees its memory has it as well.
     pidfd: Arc<PidFd>,
     tag: u64,
+    killed_by: KilledBy,
+    /// It keeps others that somebody else killed waiting.
+    in_the_way: bool,
+    /// Time spent on it.
+    cost_ns: u64,
     handed_ns: u64,
     /// Another thread was at it before.
     early: Option<Arc<Early>>,
@@ -114,6 +120,30 @@ struct Case {
 }
 
 impl Case {
+    fn new(job: Job, early: Option<Arc<Early>>, turn_ns: u64) -> Self {
+        let Job { pidfd, tag, killed_by, handed_ns } = job;
+        Self {
+            pidfd: Arc::new(pidfd),
+            tag,
+            killed_by,
+            in_the_way: killed_by == KilledBy::Others,
+            cost_ns: 0,
+            handed_ns,
+            early,
+            turn_ns,
+            next_ns: 0,
+            held: None,
+            result: Reap::NotDying,
+            attempts: 0,
+            killed: false,
+            expedited: false,
+            looked: false,
+            reaped_ns: None,
+            found: Hindrances::NONE,
+            lifted: Hindrances::NONE,
+        }
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -150,8 +180,15 @@ impl Worker {
         }
         while !self.duties.closed || !self.duties.lingering.is_empty() {
             match if self.duties.closed { None } else { self.crew.taker.take() } {
+                Some(Work::Reap(job)) if self.crew.taker.is_known(&job) => {
+                    let mut case = Case::new(job, None, clock_monotonic_ns());
+                    self.make_way(&mut case);
+                    let report = self.finish(case, false);
+                    self.crew.tell(ReapReport { known: true, ..report });
+                }
                 Some(Work::Reap(job)) => {
-                    let case = self.begin(job)?;
+                    let mut case = self.begin(job)?;
+                    self.make_way(&mut case);
                     self.linger(case);
                 }
                 Some(Work::Help(pidfd)) => self.help(&pidfd)?,
@@ -171,8 +208,9 @@ impl Worker {
     fn linger(&mut self, case: Case) {
         let lingering = &mut self.duties.lingering;
         if lingering.len() >= LINGERING_MAX {
-            let held = lingering.iter().position(|case| case.result == Reap::Held);
-            let oldest = lingering.remove(held.unwrap_or(0));
+            let others = lingering.iter().position(|case| case.killed_by == KilledBy::Others);
+            let held = || lingering.iter().position(|case| case.result == Reap::Held);
+            let oldest = lingering.remove(others.or_else(held).unwrap_or(0));
             self.report(oldest, false);
         }
         self.duties.lingering.push(case);
@@ -210,14 +248,21 @@ impl Worker {
     }
 
     /// Whether no such call is made for it, since others of its owner's have not come back.
-    fn is_passed_over(&mut self, victim: &PidFd) -> bool {
+    fn is_passed_over(&mut self, victim: &PidFd, killed_by: KilledBy) -> bool {
         let Self { crew, root, .. } = self;
-        crew.calls.pass_over(|| status_of(root, victim)?.real_uid)
+        crew.calls.pass_over(killed_by, || status_of(root, victim)?.real_uid)
+    }
+
+    /// Freeing it is over: the next one that somebody else killed may come.
+    fn make_way(&self, case: &mut Case) {
+        if mem::take(&mut case.in_the_way) {
+            self.crew.taker.make_way();
+        }
     }
 
     /// Frees beside another thread, which goes on in any case.
     fn help(&mut self, pidfd: &PidFd) -> Option<()> {
-        if self.is_passed_over(pidfd) {
+        if self.is_passed_over(pidfd, KilledBy::Us) {
             return Some(());
         }
         self.call(pidfd, || unhurried(|| pidfd.reap())).map(|_whatever| ())
@@ -225,7 +270,7 @@ impl Worker {
 
     /// Frees it as soon as it is killed. Whoever it is handed to helps, makes it urgent and reports.
     fn await_kill(&mut self, pidfd: &PidFd) -> Option<()> {
-        if self.is_passed_over(pidfd) {
+        if self.is_passed_over(pidfd, KilledBy::Us) {
             return Some(());
         }
         let early = Arc::new(Early::new(pidfd.pid(), self.anonymous(pidfd)));
@@ -242,34 +287,23 @@ impl Worker {
     }
 
     /// The first step.
-    fn begin(&mut self, Job { pidfd, tag, handed_ns }: Job) -> Option<Case> {
+    fn begin(&mut self, job: Job) -> Option<Case> {
         let turn_ns = clock_monotonic_ns();
-        let early = self.crew.taker.take_early(pidfd.pid());
+        let own = job.killed_by == KilledBy::Us;
+        if own {
+            self.crew.taker.note_own(job.pidfd.pid());
+        }
+        let early = own.then(|| self.crew.taker.take_early(job.pidfd.pid())).flatten();
         let anonymous = match &early {
             Some(early) => early.anonymous,
-            None => self.anonymous(&pidfd),
+            None => self.anonymous(&job.pidfd),
         };
-        if early.is_none() && anonymous.is_some_and(|bytes| bytes.0 >= HELP_BYTES_MIN) {
-            self.crew.taker.ask_for_help(&pidfd);
+        if own && early.is_none() && anonymous.is_some_and(|bytes| bytes.0 >= HELP_BYTES_MIN) {
+            self.crew.taker.ask_for_help(&job.pidfd);
         }
         let turn_ns = early.as_ref().map_or(turn_ns, |early| early.since_ns().min(turn_ns));
-        let mut case = Case {
-            pidfd: Arc::new(pidfd),
-            tag,
-            handed_ns,
-            early,
-            turn_ns,
-            next_ns: 0,
-            held: anonymous.map(|anonymous| Holdings { anonymous, ..Holdings::default() }),
-            result: Reap::NotDying,
-            attempts: 0,
-            killed: false,
-            expedited: false,
-            looked: false,
-            reaped_ns: None,
-            found: Hindrances::NONE,
-            lifted: Hindrances::NONE,
-        };
+        let mut case = Case::new(job, early, turn_ns);
+        case.held = anonymous.map(|anonymous| Holdings { anonymous, ..Holdings::default() });
         let rest = self.status(&mut case).as_ref().and_then(Holdings::of);
         if let (Some(held), Some(rest)) = (&mut case.held, rest) {
             *held = Holdings { anonymous: held.anonymous, ..rest };
@@ -278,13 +312,14 @@ impl Worker {
         self.expedite(&mut case);
         let mut case = self.try_to_reap(case)?;
         self.expedite(&mut case);
-        self.end_at_once(&case);
+        self.end_at_once(&mut case);
         self.schedule(&mut case);
         Some(case)
     }
 
     /// Takes over a victim whose thread did not come back from it.
     fn go_on_without(&mut self, mut case: Case) {
+        self.make_way(&mut case);
         case.result = Reap::Held;
         case.found.insert(Hindrance::HeldSpace);
         self.expedite(&mut case);
@@ -322,15 +357,17 @@ impl Worker {
     fn try_to_reap(&mut self, mut case: Case) -> Option<Case> {
         case.attempts = case.attempts.saturating_add(1);
         // Where a thread has not come back, another one would not, either.
-        if Arc::strong_count(&case.pidfd) > 1 || self.is_passed_over(&case.pidfd) {
+        if Arc::strong_count(&case.pidfd) > 1 || self.is_passed_over(&case.pidfd, case.killed_by) {
             case.result = Reap::Held;
             case.found.insert(Hindrance::HeldSpace);
             return Some(case);
         }
         let (pidfd, hurries) = (Arc::clone(&case.pidfd), self.may_hurry(&case));
         self.duties.current = Some(case);
+        let began_ns = clock_monotonic_ns();
         let result = self.call(&pidfd, || if hurries { pidfd.reap() } else { unhurried(|| pidfd.reap()) })?;
         let mut case = self.duties.current.take()?;
+        case.cost_ns = case.cost_ns.saturating_add(clock_monotonic_ns().saturating_sub(began_ns));
         case.result = result;
         match case.result {
             Reap::Reaped => {
@@ -380,12 +417,13 @@ impl Worker {
 
     /// Whether all that there is to free takes no longer than a turn, and others have had theirs.
     fn may_hurry(&self, case: &Case) -> bool {
-        case.held.is_some_and(|held| held.anonymous.0 <= TURN_BYTES_MAX)
+        case.killed_by == KilledBy::Us
+            && case.held.is_some_and(|held| held.anonymous.0 <= TURN_BYTES_MAX)
             && clock_monotonic_ns() >= self.duties.rested_ns
     }
 
     /// A small one runs before everybody else: it is gone before others notice.
-    fn end_at_once(&mut self, case: &Case) {
+    fn end_at_once(&mut self, case: &mut Case) {
         if case.killed && self.may_hurry(case) && !case.pidfd.has_exited().unwrap_or(false) {
             self.give_turn(case);
         }
@@ -403,14 +441,16 @@ impl Worker {
 
     /// What came of a turn; `None` where it is gone, or others have not had theirs since the last turn: of many that are late,
     /// each would have a turn after the other otherwise, and nobody else one.
-    fn give_turn(&mut self, case: &Case) -> Option<Turn> {
+    fn give_turn(&mut self, case: &mut Case) -> Option<Turn> {
         let began_ns = clock_monotonic_ns();
         if began_ns < self.duties.rested_ns {
             return None;
         }
         let turn = give_turn(&self.root.files, &case.pidfd).ok()?;
         let ended_ns = clock_monotonic_ns();
-        self.duties.rested_ns = ended_ns.saturating_add(ended_ns.saturating_sub(began_ns).saturating_mul(2));
+        let took_ns = ended_ns.saturating_sub(began_ns);
+        case.cost_ns = case.cost_ns.saturating_add(took_ns);
+        self.duties.rested_ns = ended_ns.saturating_add(took_ns.saturating_mul(2));
         Some(turn)
     }
 
@@ -447,6 +487,9 @@ impl Worker {
     }
 
     fn report(&mut self, case: Case, exited: bool) {
+        if case.killed_by == KilledBy::Us {
+            self.crew.taker.forget_own(case.pidfd.pid());
+        }
         let report = self.finish(case, exited);
         self.crew.tell(report);
     }
@@ -482,6 +525,9 @@ impl Worker {
         let back_ns = if left == Some(Bytes(0)) && exited { Some(end_ns) } else { case.reaped_ns };
         ReapReport {
             tag: case.tag,
+            killed_by: case.killed_by,
+            known: false,
+            cost_ns: case.cost_ns,
             pidfd: case.pidfd,
             result: case.result,
             attempts: case.attempts,

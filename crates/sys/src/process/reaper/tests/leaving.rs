@@ -1,7 +1,7 @@
 //! Calls that do not come back. How a thread gets into one is in the integration test `stuck_memory`.
 
 use super::super::{
-    Watch,
+    KilledBy, Watch,
     calls::{Calls, LEFT_MAX, LEFT_OF_OWNER_MAX, OwnerOf},
     worker::Duties,
 };
@@ -31,7 +31,7 @@ fn leave_one(calls: &Calls, user: u32) -> u64 {
 }
 
 fn is_passed_over(calls: &Calls, user: u32) -> bool {
-    calls.pass_over(|| Some(Uid(user)))
+    calls.pass_over(KilledBy::Us, || Some(Uid(user)))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn one_that_came_back_is_not_replaced() {
 #[test]
 fn each_owner_has_a_share_of_the_threads_that_are_left() {
     let calls = calls();
-    assert!(!calls.pass_over(|| unreachable!("nobody is left: nobody is asked for")));
+    assert!(!calls.pass_over(KilledBy::Us, || unreachable!("nobody is left: nobody is asked for")));
     // As the owner, and as one of its subordinate uids.
     let first = leave_one(&calls, 7);
     assert!(!is_passed_over(&calls, 7));
@@ -66,9 +66,23 @@ fn each_owner_has_a_share_of_the_threads_that_are_left() {
     assert_eq!(LEFT_OF_OWNER_MAX, 2);
     assert!(is_passed_over(&calls, 7) && is_passed_over(&calls, 101));
     assert!(!is_passed_over(&calls, 8), "another pays for it");
-    assert!(!calls.pass_over(|| None), "nobody knows whose it is: it is gone");
+    assert!(!calls.pass_over(KilledBy::Us, || None), "nobody knows whose it is: it is gone");
     assert!(calls.leave(first).is_none());
     assert!(!is_passed_over(&calls, 7) && !is_passed_over(&calls, 100));
+}
+
+#[test]
+fn what_others_killed_has_half_of_the_threads_that_may_be_left() {
+    let calls = calls();
+    let is_passed_over = |user: u32, killed_by| calls.pass_over(killed_by, || Some(Uid(user)));
+    assert!(!is_passed_over(7, KilledBy::Others));
+    leave_one(&calls, 7);
+    assert!(is_passed_over(7, KilledBy::Others) && !is_passed_over(7, KilledBy::Us));
+    for user in 8..15 {
+        assert!(!is_passed_over(50, KilledBy::Others));
+        leave_one(&calls, user);
+    }
+    assert!(is_passed_over(50, KilledBy::Others) && !is_passed_over(50, KilledBy::Us));
 }
 
 #[test]
