@@ -3,21 +3,23 @@
 use super::{
     frame::{FrameError, Frames, Patience, write_within},
     message::{
-        ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, INTERFACE, IncidentReply,
-        Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
+        ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
+        INTERFACE, IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall,
+        ShowLimits, ShowProtection,
     },
 };
 use crate::{protect::ProtectView, status::Status};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
+    units::Pid,
     workingset::TunableChange,
 };
 use rustix::{
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-        sockopt::{Timeout, set_socket_timeout},
+        sockopt::{Timeout, set_socket_timeout, socket_peercred},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -132,6 +134,17 @@ impl Client {
     pub fn set_protection(&mut self, settings: Vec<TunableChange>) -> Result<ProtectView, CallError> {
         let reply = self.call("SetProtection", &SetProtectionCall { settings });
         reply.map(|reply: ProtectionReply| reply.protection)
+    }
+
+    /// Has a process freed that was sent SIGKILL; whether it was taken.
+    pub fn expedite(&mut self, victim: ExpediteCall) -> Result<bool, CallError> {
+        self.call("Expedite", &victim).map(|reply: ExpediteReply| reply.taken)
+    }
+
+    /// The daemon's process, as the kernel knows it. `None`: it is in another pid namespace.
+    pub fn daemon(&self) -> Option<Pid> {
+        let credentials = socket_peercred(&self.stream).ok()?;
+        u32::try_from(credentials.pid.as_raw_nonzero().get()).ok().map(Pid)
     }
 
     /// One page of incidents.

@@ -107,6 +107,23 @@ pub struct ProtectionReply {
     pub protection: ProtectView,
 }
 
+/// Parameters of `Expedite`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpediteCall {
+    /// The process.
+    pub pid: u32,
+    /// Its start time since boot in nanoseconds, to the clock tick at least.
+    pub start_ns: u64,
+}
+
+/// What `Expedite` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpediteReply {
+    /// It was taken. `false`: the share of its user, or of all, is used up, and it frees its memory itself.
+    pub taken: bool,
+}
+
 /// Parameters of `History`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

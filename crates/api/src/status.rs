@@ -22,6 +22,9 @@ pub struct Status {
     /// The `default` line.
     #[serde(default)]
     pub default: Option<DefaultView>,
+    /// Victims of others' kills; `None` where that is not told.
+    #[serde(default)]
+    pub reaping: Option<ReapingView>,
     /// The machine's memory.
     pub pressure: Pressure,
     /// What the in-kernel side is made of.
@@ -58,6 +61,19 @@ pub struct Guards {
     /// Files and anonymous memory that stay in memory; `None` where that is not told.
     #[serde(default)]
     pub workingset: Option<GuardView>,
+}
+
+/// Victims of others' kills, freed as the daemon's own are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReapingView {
+    /// Whose victims are freed from outside, in a few words.
+    pub state: String,
+    /// Victims of others that were, since the daemon started.
+    pub victims: u64,
+    /// Their anonymous memory that came back, where that is known.
+    pub freed_bytes: u64,
+    /// Those that freed themselves, as their user's share, or all users', was used up.
+    pub refused: u64,
 }
 
 /// Who answers processes that ask for memory before they use it.

@@ -9,6 +9,7 @@ use crate::{
     },
     config::Places,
     directory::{Directory, Wanted},
+    expedite::Expedite,
     guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
     journal::Journal,
@@ -23,7 +24,7 @@ use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Line, LineBook, OWN_LINES_MAX, Place, Target, validate},
-    units::{Bytes, Gid, PageSize, Uid},
+    units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
 use plimsoll_sys::process::ProcRoot;
@@ -64,6 +65,7 @@ pub(crate) struct Setup {
     pub(crate) saved: Saved,
     pub(crate) caller: Caller,
     pub(crate) working_set: WorkingSet,
+    pub(crate) expedite: Expedite,
     pub(crate) loader: Loader,
     pub(crate) journal: Journal,
     pub(crate) reader: Reader,
@@ -82,6 +84,7 @@ pub(crate) struct ControlService {
     /// Held until a change is in force.
     tunables: Mutex<Tunables>,
     working_set: WorkingSet,
+    expedite: Expedite,
     journal: Journal,
     /// When a user who changed a line may change one again, whichever of their uids they come with.
     paces: Mutex<BTreeMap<Uid, Instant>>,
@@ -102,6 +105,7 @@ impl ControlService {
             kept: Mutex::new(SavedLines { book, file, loader: setup.loader, closed: false }),
             tunables: Mutex::new(tunables),
             working_set: setup.working_set,
+            expedite: setup.expedite,
             journal: setup.journal,
             paces: Mutex::default(),
             reader: setup.reader,
@@ -125,6 +129,7 @@ impl ControlService {
     pub(crate) fn close(&self) {
         self.kept().closed = true;
         self.working_set.close();
+        self.expedite.close();
     }
 
     fn tunables(&self) -> MutexGuard<'_, Tunables> {
@@ -138,6 +143,11 @@ impl ControlService {
     pub(crate) fn begin_protection(&self) -> Result<(), Refusal> {
         let tunables = self.tunables();
         self.working_set.set(&tunables.terms())
+    }
+
+    /// Begins to free everybody's victims, if that is to be.
+    pub(crate) fn begin_expediting(&self) {
+        self.expedite.begin();
     }
 
     /// Loads what is needed, saves, draws; on a failure everything is as before.
@@ -257,6 +267,7 @@ impl ControlService {
             self.journal.line(refusal.to_string());
         }
         drop(tunables);
+        self.expedite.set(settings.reaping);
         // The loader stays: sizes, charge and protection are the loaded programs', which hold the counts.
         self.commit(&mut kept, book, Change::All).map_err(|refusal| refusal.to_string())?;
         Ok(
@@ -311,6 +322,7 @@ impl Control for ControlService {
         // What it has locked of files is the working set's, and in memory once, whoever maps it.
         let locked = self.working_set.locked_bytes();
         status.guards.own.resident_bytes = resident_bytes().map(|bytes| bytes.saturating_sub(locked));
+        status.reaping = Some(self.expedite.view());
         status.guards.own.uptime_seconds = Some(self.started.elapsed().as_secs());
         Ok(status)
     }
@@ -383,6 +395,10 @@ impl Control for ControlService {
         };
         self.working_set.set(&terms).map_err(undone)?;
         tunables.save(saved).map_err(|error| undone(Refusal::Internal(error.to_string())))
+    }
+
+    fn expedite(&self, peer: Peer, pid: Pid, start_ns: u64) -> Result<bool, Refusal> {
+        self.expedite.take(peer, pid, start_ns)
     }
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {

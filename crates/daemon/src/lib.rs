@@ -7,6 +7,7 @@ pub mod api;
 pub mod config;
 mod control;
 pub mod directory;
+mod expedite;
 mod facts;
 mod foreign_kills;
 mod guard;

@@ -10,7 +10,8 @@ use crate::{
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
     bpf::{
-        LoadOptions, Looks, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load, load_beside,
+        Killed, LoadOptions, Looks, Members, Meta, OomKills, PinState, Pins, Selector, WorkingSet, load,
+        load_beside,
     },
     probe::in_initial_pid_namespace,
     process::{ProcessError, possible_cpus},
@@ -55,6 +56,8 @@ enum Placement {
     Looks,
     /// The programs that count the use of files, likewise.
     WorkingSet,
+    /// The program that tells whom anybody kills, likewise.
+    Killed,
 }
 
 /// What the child is told, on its standard input.
@@ -201,6 +204,15 @@ impl Loader {
         self.spawn(Placement::WorkingSet)
     }
 
+    /// Has the program that tells whom anybody kills loaded, unless it is there.
+    ///
+    /// # Errors
+    /// As [`Loader::ensure`].
+    pub(crate) fn prepare_killed(&self) -> Result<(), String> {
+        may_draw()?;
+        self.spawn(Placement::Killed)
+    }
+
     fn is_made_for_this(&self, meta: &Meta) -> bool {
         meta.is_this_layout()
             && meta.charged_members == self.members().mask()
@@ -271,6 +283,7 @@ pub fn main() -> Result<(), String> {
         }
         Placement::Kills => return OomKills::load(&job.pin, cpus).map_err(|error| error.to_string()),
         Placement::Looks => return Looks::load(&job.pin).map_err(|error| error.to_string()),
+        Placement::Killed => return Killed::load(&job.pin, cpus).map_err(|error| error.to_string()),
         Placement::WorkingSet => {
             return WorkingSet::load(&job.pin).map(drop).map_err(|error| error.to_string());
         }
@@ -288,7 +301,11 @@ pub fn main() -> Result<(), String> {
     let loaded = match job.placement {
         Placement::InPlace | Placement::Beside => load(&options),
         Placement::BesideWithTheirMaps => load_beside(&options),
-        Placement::Selection | Placement::Kills | Placement::Looks | Placement::WorkingSet => Ok(()),
+        Placement::Selection
+        | Placement::Kills
+        | Placement::Looks
+        | Placement::WorkingSet
+        | Placement::Killed => Ok(()),
     };
     loaded.map_err(|error| error.to_string())
 }

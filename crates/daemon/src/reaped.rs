@@ -2,6 +2,7 @@
 //! across restarts.
 
 use crate::{
+    expedite::{self, Inbox},
     journal::Journal,
     offload::{Haste, Lane, Offload},
     owners::Owners,
@@ -27,7 +28,12 @@ const FILE_NAME: &str = "reap-rates.json";
 ///
 /// # Errors
 /// As [`Reaper::spawn_with`].
-pub(crate) fn start(folder: &Path, journal: Journal, offload: &Offload) -> io::Result<(Reaper, Lane<()>)> {
+pub(crate) fn start(
+    folder: &Path,
+    journal: Journal,
+    offload: &Offload,
+) -> io::Result<(Reaper, Lane<()>, Inbox)> {
+    let (others, inbox) = expedite::link()?;
     let rates = read(folder).unwrap_or_else(|why| {
         journal.line(format!("how fast memory came back before is not known: {why}"));
         Rates::new()
@@ -36,7 +42,10 @@ pub(crate) fn start(folder: &Path, journal: Journal, offload: &Offload) -> io::R
     let owner = OwnerOf::new(move |uid| owners.lock().unwrap_or_else(PoisonError::into_inner).owner_now(uid));
     let options = ReaperOptions { rates, owner, ..ReaperOptions::default() };
     let reaper = Reaper::spawn_with(options, move |report| {
-        if let Some(line) = told(&report) {
+        // Of those that others killed `status` has the sum: each line would be one that anybody can have written.
+        if !others.tell(&report)
+            && let Some(line) = told(&report)
+        {
             journal.line(line);
         }
     })?;
@@ -46,7 +55,7 @@ pub(crate) fn start(folder: &Path, journal: Journal, offload: &Offload) -> io::R
         watch.look();
         true
     })?;
-    Ok((reaper, lane))
+    Ok((reaper, lane, inbox))
 }
 
 /// Keeps the rates for the next daemon.

@@ -7,6 +7,8 @@ use crate::{
     control,
     control::{ControlService, Saved},
     directory::{Directory, Known, Wanted},
+    expedite,
+    expedite::{Expedite, Others},
     facts::names::NameReader,
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
@@ -44,7 +46,7 @@ use plimsoll_policy::{
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
-    bpf::{BpfError, Found, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
+    bpf::{BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
         OomScore, ProcRoot, lock_memory, mem_total, page_size, raise_open_files, set_oom_score_adj_self,
@@ -153,6 +155,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     let grants = start_tmalloc(&mut guard, options, headroom, &mut services);
     look_up_members(&services);
     protect_working_set(&services);
+    expedite_others(&services);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
         options.socket.display(),
@@ -252,6 +255,12 @@ fn protect_working_set(services: &Services) {
     });
 }
 
+/// Begins to free victims of anybody's kill once guarding has begun, where that is configured: a program is loaded for it.
+fn expedite_others(services: &Services) {
+    let control = Arc::clone(&services.control);
+    services.links.offload.once(move || control.begin_expediting());
+}
+
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
 fn look_up_members(services: &Services) {
     let (control, journal) = (Arc::clone(&services.control), services.links.journal.clone());
@@ -269,7 +278,9 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let (mailbox, caller) = mailbox().map_err(failed)?;
     let links = Links { offload: offload.clone(), caller: caller.clone(), journal: journal.clone() };
-    let (reaper, _reaper_watch) = reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
+    let (reaper, _reaper_watch, inbox) =
+        reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
+    let others = Others { inbox, reaper: reaper.handle(), wanted: settings.reaping };
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle()).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
     let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
@@ -288,6 +299,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         saved,
         caller: caller.clone(),
         working_set: working_set(options, &loader, &links, mem_total),
+        expedite: expedite(options, &loader, &links, others)?,
         loader: loader.clone(),
         journal: journal.clone(),
         reader: history.reader.clone(),
@@ -331,8 +343,8 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let loading = lock.as_ref().and_then(|_| loader.equip(caller, to_foreign, journal));
-    let (tmalloc, writer) = (Some(tmalloc), history.writer);
-    Ok((guard, Services { loading, links, _reaper_watch, tmalloc, control, writer, lock }))
+    let writer = history.writer;
+    Ok((guard, Services { loading, links, _reaper_watch, tmalloc: Some(tmalloc), control, writer, lock }))
 }
 
 fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_total: Bytes) -> WorkingSet {
@@ -347,6 +359,18 @@ fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_tota
         mem_total,
         page_size: page_size(),
     })
+}
+
+fn expedite(
+    options: &DaemonOptions,
+    loader: &Loader,
+    links: &Links,
+    others: Others,
+) -> Result<Expedite, RunError> {
+    let Links { offload, journal, .. } = links.clone();
+    let setup =
+        expedite::Setup { others, pin: options.pin.clone(), loader: loader.clone(), offload, journal };
+    Expedite::new(setup).map_err(failed)
 }
 
 fn start_last_defence(
@@ -507,7 +531,8 @@ fn remove_pins(pin: &Path) -> Result<bool, BpfError> {
     let kills = OomKills::remove(pin)?;
     let looks = Looks::remove(pin)?;
     let working_set = Programs::remove(pin)?;
-    Ok(Pins::new(pin).remove()? || selection || kills || looks || working_set)
+    let killed = Killed::remove(pin)?;
+    Ok(Pins::new(pin).remove()? || selection || kills || looks || working_set || killed)
 }
 
 /// The pin folder goes with what was in it; it stays where another daemon has begun to use it.

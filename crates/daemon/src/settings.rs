@@ -1,7 +1,7 @@
 //! The configuration, turned into what the guards take.
 
 use crate::{
-    config::{self, Config, NamedLine},
+    config::{self, Config, NamedLine, Reaping},
     directory::{Known, Named, Wanted},
     guard::Configured,
     workingset::Terms,
@@ -26,6 +26,7 @@ use std::{
 pub(crate) struct Settings {
     pub(crate) guards: Configured,
     pub(crate) working_set: Terms,
+    pub(crate) reaping: Reaping,
     pub(crate) lines: Vec<(Target, Line)>,
     /// Lines whose names stand for nobody knows whom, and why: they are not in force.
     pub(crate) left_out: Vec<String>,
@@ -55,6 +56,8 @@ impl Settings {
                 cgroup: config.workingset.cgroup.clone(),
                 dry_run,
             },
+            // A dry run attaches nothing for it.
+            reaping: if dry_run { Reaping::default() } else { config.reaping },
             lines: lines(&config.limits, mem_total, known, &mut left_out)?,
             left_out,
         })

@@ -37,6 +37,8 @@ pub enum Request {
         /// Whose.
         target: Target,
     },
+    /// Free a dying process; [`may_expedite`] says whose.
+    Expedite,
     /// Anything that changes the guard itself.
     ControlDaemon,
 }
@@ -95,6 +97,9 @@ pub enum Refused {
         /// The administrator's.
         required: Action,
     },
+    /// Another user's process.
+    #[error("it is another user's process; only root may have it expedited")]
+    NotYourProcess,
     /// The guard itself.
     #[error("only root may control the daemon")]
     Daemon,
@@ -120,7 +125,7 @@ pub fn may(
         return Ok(());
     }
     match *request {
-        Request::ReadStatus | Request::ReadDefault | Request::ReadIncidents => Ok(()),
+        Request::ReadStatus | Request::ReadDefault | Request::ReadIncidents | Request::Expedite => Ok(()),
         Request::ReadGroup(gid) if book.is_member(peer, gid) => Ok(()),
         Request::ReadGroup(gid) => Err(Refused::NotYourGroup(gid)),
         Request::ReadAccount(Account::User(uid)) => own(peer, Target::User(uid)),
@@ -152,6 +157,14 @@ pub fn may(
 /// [`Refused::Subordinate`].
 pub fn may_draw(uid: Uid, owner: Uid) -> Result<(), Refused> {
     if uid == owner { Ok(()) } else { Err(Refused::Subordinate { uid, owner }) }
+}
+
+/// Whether a peer, who counts for `owner`, may have a dying process freed at the daemon's expense that counts for `victims`.
+///
+/// # Errors
+/// [`Refused::NotYourProcess`].
+pub fn may_expedite(peer: Uid, owner: Uid, victims: Uid) -> Result<(), Refused> {
+    if peer == Uid::ROOT || owner == victims { Ok(()) } else { Err(Refused::NotYourProcess) }
 }
 
 fn own(peer: Uid, target: Target) -> Result<(), Refused> {

@@ -8,7 +8,8 @@ use crate::{
 };
 use clap::Args;
 use plimsoll_api::status::{
-    GuardView, Guards, Kernel, MarginView, OthersView, OwnView, Pressure, Status, TmallocView, Triggers,
+    GuardView, Guards, Kernel, MarginView, OthersView, OwnView, Pressure, ReapingView, Status, TmallocView,
+    Triggers,
 };
 use plimsoll_api::{
     client::{CallError, Client},
@@ -140,6 +141,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     if let Some(others) = others {
         kills_of_others(out, others)?;
     }
+    if let Some(reaping) = &status.reaping {
+        freed_for_others(out, reaping)?;
+    }
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
     limit::doubts(out, &status.groups, names)?;
@@ -174,6 +178,20 @@ fn grants(tmalloc: &TmallocView) -> [String; 5] {
 fn kills_of_others(out: &mut dyn Write, others: &OthersView) -> io::Result<()> {
     writeln!(out, "Kills by the kernel: {}.", output::printable(&others.kernel))?;
     writeln!(out, "Kills by other programs: {}.", output::printable(&others.programs))
+}
+
+/// Whose victims are freed from outside.
+fn freed_for_others(out: &mut dyn Write, reaping: &ReapingView) -> io::Result<()> {
+    let ReapingView { state, victims, freed_bytes, refused } = reaping;
+    write!(out, "Freed from outside: {}", output::printable(state))?;
+    if *victims > 0 {
+        let victims = output::counted(*victims, "victim of others", "victims of others");
+        write!(out, "; {victims} until now, {} of memory", human::bytes(Bytes(*freed_bytes)))?;
+    }
+    if *refused > 0 {
+        write!(out, "; {refused} freed themselves, beyond their users' shares")?;
+    }
+    writeln!(out, ".")
 }
 
 /// How long, how large, how often awake: as far as known.

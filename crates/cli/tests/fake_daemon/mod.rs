@@ -129,6 +129,10 @@ impl Control for FakeDaemon {
         Err(Refusal::Unavailable("the working set is not protected: no programs".to_owned()))
     }
 
+    fn expedite(&self, _peer: Peer, _pid: Pid, _start_ns: u64) -> Result<bool, Refusal> {
+        Ok(true)
+    }
+
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         let admitted = self.incidents.iter().filter(|incident| {
             query.since.is_none_or(|since| incident.time >= since)

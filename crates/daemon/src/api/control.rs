@@ -131,6 +131,13 @@ pub trait Control: Send + Sync + 'static {
     /// Any [`Refusal`].
     fn set_protection(&self, peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal>;
 
+    /// Has a process freed that was sent SIGKILL, if it is the peer's: whose it is, is known only once it is held. Whether it
+    /// was taken.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::NotPermitted`], or any other [`Refusal`].
+    fn expedite(&self, peer: Peer, pid: Pid, start_ns: u64) -> Result<bool, Refusal>;
+
     /// A page of incidents, oldest first.
     ///
     /// # Errors

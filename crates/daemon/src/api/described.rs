@@ -88,6 +88,7 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("History", json!({"since": "2026-01-01T00:00:00Z", "before_id": 9, "limit": 1})),
         ("ShowProtection", json!({"files": 5})),
         ("SetProtection", json!({"settings": ["clean_min_ratio=20", "clean_low_ratio="]})),
+        ("Expedite", json!({"pid": 7, "start_ns": 5})),
         ("GetIncident", json!({"id": 1})),
         ("GetIncident", json!({"pid": 4000 + ALICE.0})),
     ]

@@ -10,8 +10,8 @@ use plimsoll_api::{
     accounts::AccountView,
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
-        GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, Selection, SelectionEffort,
-        Status, Triggers,
+        GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, ReapingView, Selection,
+        SelectionEffort, Status, Triggers,
     },
 };
 use plimsoll_policy::{
@@ -179,18 +179,14 @@ impl Control for Fake {
                     wake_ups: Some(1),
                     incidents_lost: Some(0),
                     incidents_waiting: Some(0),
-                    commit_last_ns: None,
-                    commit_longest_ns: None,
-                    protected: None,
-                    reap_lowest_bytes_per_second: None,
+                    ..OwnView::default()
                 },
-                others: None,
-                tmalloc: None,
-                workingset: None,
+                ..Guards::default()
             },
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
             default: None,
+            reaping: Some(ReapingView { state: "ours".to_owned(), ..ReapingView::default() }),
             pressure: pressure(),
             kernel: Kernel {
                 release: Some("6.12.0".to_owned()),
@@ -237,6 +233,11 @@ impl Control for Fake {
     fn clear_limit(&self, peer: Peer, target: Target) -> Result<Cleared, Refusal> {
         self.note(&format!("clear_limit {target}"), peer);
         Ok(self.book.lock().unwrap().clear(Place::of(peer.uid, target).unwrap()))
+    }
+
+    fn expedite(&self, peer: Peer, pid: Pid, _start_ns: u64) -> Result<bool, Refusal> {
+        self.note("expedite", peer);
+        Ok(pid != Pid(1))
     }
 
     fn protection(&self, peer: Peer) -> Result<ProtectView, Refusal> {

@@ -7,8 +7,9 @@ use super::{
 };
 use plimsoll_api::accounts::{DefaultView, GroupView, UNCOVERED_MAX, UserView};
 use plimsoll_api::message::{
-    ClearLimitCall, ClearLimitReply, GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits, Nothing,
-    ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProtection,
+    ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
+    IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits,
+    ShowProtection,
 };
 use plimsoll_policy::{
     account::{Account, Action},
@@ -60,13 +61,15 @@ impl Plimsoll<'_> {
             "ClearLimit" => to_value(&self.clear_limit(&read(parameters)?)?)?,
             "ShowProtection" => to_value(&self.show_protection(read(parameters)?)?)?,
             "SetProtection" => to_value(&self.set_protection(&read(parameters)?)?)?,
+            "Expedite" => to_value(&self.expedite(read(parameters)?)?)?,
             "History" => to_value(&self.history(read(parameters)?)?)?,
             "GetIncident" => to_value(&self.get_incident(read(parameters)?)?)?,
             _ => return Err(Fault::NoSuchMethod),
         })
     }
 
-    /// Where permission is decided, but for one thing: [`permission::may_draw`] goes by whom the peer counts for.
+    /// Where permission is decided, but for two things that go by whom the peer counts for: [`permission::may_draw`], and
+    /// [`permission::may_expedite`], which goes by whose the process is, too.
     fn permit(&self, request: &Request) -> Result<Standing, Refusal> {
         let standing = self.control.standing()?;
         permission::may(self.peer.uid, request, &standing.book, standing.mem_total, standing.page_size)
@@ -171,6 +174,12 @@ impl Plimsoll<'_> {
         let asked = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
         protection.files.truncate(if self.peer.is_root() { asked.min(FILES_TOLD_MAX) } else { 0 });
         Ok(ProtectionReply { protection })
+    }
+
+    fn expedite(&self, call: ExpediteCall) -> Result<ExpediteReply, Refusal> {
+        self.permit(&Request::Expedite)?;
+        let ExpediteCall { pid, start_ns } = call;
+        Ok(ExpediteReply { taken: self.control.expedite(self.peer, Pid(pid), start_ns)? })
     }
 
     fn history(&self, call: HistoryCall) -> Result<HistoryPage, Refusal> {

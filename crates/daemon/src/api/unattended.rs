@@ -9,7 +9,7 @@ use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
-    units::Uid,
+    units::{Pid, Uid},
     workingset::TunableChange,
 };
 
@@ -50,6 +50,10 @@ impl Control for Unattended {
     }
 
     fn set_protection(&self, _: Peer, _: &[TunableChange]) -> Result<(), Refusal> {
+        refuse()
+    }
+
+    fn expedite(&self, _: Peer, _: Pid, _: u64) -> Result<bool, Refusal> {
         refuse()
     }
 

@@ -1,7 +1,8 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
 use super::{
-    Charge, Config, ConfigError, History, Limits, Machine, Maps, NamedLine, Protect, Tmalloc, Workingset,
+    Charge, Config, ConfigError, Expedited, History, Limits, Machine, Maps, NamedLine, Protect, Reaping,
+    Tmalloc, Workingset,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -23,9 +24,8 @@ use std::{collections::BTreeMap, path::Path};
 const DAY_MS: u64 = 86_400_000;
 /// The kernel's own largest `pid_max`.
 const PID_MAX: u64 = 1 << 22;
-const FIXED_MIN_BYTES: u64 = 1 << 20;
-const FIXED_MAX_BYTES: u64 = 1 << 40;
-const GRANT_HEADROOM_MAX_BYTES: u64 = 1 << 40;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
 
 /// A whole number within bounds that the message names.
 #[derive(Debug, Clone, Copy)]
@@ -84,31 +84,17 @@ impl<'de, const MAX: u16> Deserialize<'de> for Percent<MAX> {
     }
 }
 
-/// A size that is the same on any machine.
+/// A size within bounds that the message names; a share of RAM would mean nothing there.
 #[derive(Debug, Clone, Copy)]
-struct FixedSize(Bytes);
+struct SizeWithin<const MIN: u64, const MAX: u64>(Bytes);
 
-impl<'de> Deserialize<'de> for FixedSize {
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for SizeWithin<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Size::deserialize(deserializer)? {
-            Size::Bytes(bytes) if (FIXED_MIN_BYTES..=FIXED_MAX_BYTES).contains(&bytes.0) => Ok(Self(bytes)),
+            Size::Bytes(bytes) if (MIN..=MAX).contains(&bytes.0) => Ok(Self(bytes)),
             size @ (Size::Bytes(_) | Size::OfRam(_)) => {
-                Err(D::Error::custom(format!("{size} is out of range; allowed is 1M to 1T")))
-            }
-        }
-    }
-}
-
-/// What grants leave free; a share of RAM would mean nothing under a small line.
-#[derive(Debug, Clone, Copy)]
-struct GrantHeadroom(Bytes);
-
-impl<'de> Deserialize<'de> for GrantHeadroom {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Size::deserialize(deserializer)? {
-            Size::Bytes(bytes) if bytes.0 <= GRANT_HEADROOM_MAX_BYTES => Ok(Self(bytes)),
-            size @ (Size::Bytes(_) | Size::OfRam(_)) => {
-                Err(D::Error::custom(format!("{size} is out of range; allowed is 0 to 1T")))
+                let [least, most] = [MIN, MAX].map(|bytes| Size::Bytes(Bytes(bytes)));
+                Err(D::Error::custom(format!("{size} is out of range; allowed is {least} to {most}")))
             }
         }
     }
@@ -273,7 +259,7 @@ section!(RawMachine {
     kill_swap: Percent<1000>,
     term_grace_ms: Within<0, DAY_MS>,
     kill_deadline_ms: Within<1, DAY_MS>,
-    memory_max: FixedSize,
+    memory_max: SizeWithin<MIB, TIB>,
     notice: bool,
     notice_memory: Percent<999>,
     notice_swap: Percent<1000>,
@@ -286,11 +272,12 @@ section!(RawLastDefence { memory_max: bool, headroom: Room, oom_score_adj: bool 
 section!(RawProtect { exe: Vec<AbsolutePath>, cgroup: Vec<AbsolutePath>, });
 section!(RawSession { exe: Vec<CheckedPattern>, shells: Vec<CheckedPattern>, });
 section!(RawHistory {
-    max_bytes: FixedSize,
+    max_bytes: SizeWithin<MIB, TIB>,
     max_age_days: Within<1, 36_500>,
     max_incidents: Within<1, 10_000_000>,
 });
-section!(RawTmalloc { headroom: GrantHeadroom });
+section!(RawTmalloc { headroom: SizeWithin<0, TIB> });
+section!(RawReaping { expedite: Expedited, expedite_from: SizeWithin<MIB, TIB> });
 section!(RawWorkingset {
     workingset_protection: Within<0, 1>,
     anon_min_ratio: Within<0, 100>,
@@ -311,6 +298,7 @@ pub(super) struct Raw {
     session: RawSession,
     history: RawHistory,
     tmalloc: RawTmalloc,
+    reaping: RawReaping,
     workingset: RawWorkingset,
     maps: RawMaps,
     rules: Vec<CheckedRule>,
@@ -345,6 +333,7 @@ impl Raw {
         self.session.overlay(later.session);
         self.history.overlay(later.history);
         self.tmalloc.overlay(later.tmalloc);
+        self.reaping.overlay(later.reaping);
         self.workingset.overlay(later.workingset);
         self.maps.overlay(later.maps);
     }
@@ -358,6 +347,7 @@ impl Raw {
             protect: self.protect.resolve(),
             history: self.history.resolve(),
             tmalloc: self.tmalloc.resolve(),
+            reaping: self.reaping.resolve(),
             workingset: self.workingset.resolve(),
             maps: self.maps.resolve(),
             rules: rules(self.rules)?.with_session(self.session.resolve()),
@@ -514,6 +504,16 @@ impl RawTmalloc {
     fn resolve(self) -> Tmalloc {
         let default = Tmalloc::default();
         Tmalloc { headroom: self.headroom.map_or(default.headroom, |headroom| headroom.0) }
+    }
+}
+
+impl RawReaping {
+    fn resolve(self) -> Reaping {
+        let default = Reaping::default();
+        Reaping {
+            expedite: self.expedite.unwrap_or(default.expedite),
+            expedite_from: self.expedite_from.map_or(default.expedite_from, |size| size.0),
+        }
     }
 }
 

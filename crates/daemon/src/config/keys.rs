@@ -115,6 +115,11 @@ pub const KEYS: &[Key] = keys! {
     tmalloc.headroom: "0 to 1T", "SIZE", Some("\"1M\""), "\"4M\"",
         "What grants of memory leave free under each line, for stacks, libc and what a program allocates without asking: it is granted what stays at or under `hard` less this.";
 
+    reaping.expedite: "`\"ours\"` or `\"any\"`", "-", Some("\"ours\""), "\"any\"",
+        "Whose memory the daemon frees when it is killed: that of its own victims and of those that `plimsoll kill --expedite` names, or that of every process that anybody kills (`kill -9`, the kernel, a container engine), too. For the latter a program runs at each signal on the machine, some nanoseconds long (reaping.md).";
+    reaping.expedite_from: "1M to 1T", "SIZE", Some("\"64M\""), "\"256M\"",
+        "Of those that anybody kills, only who has so much in anonymous memory and swap.";
+
     workingset.workingset_protection: "0 or 1", "-", Some("0"), "1",
         "Whether files in use, and anonymous memory, are kept in memory when it runs short. 0 undoes everything at once.";
     workingset.anon_min_ratio: "0 to 100", "percent of RAM", Some("15"), "10",

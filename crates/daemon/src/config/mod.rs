@@ -124,6 +124,8 @@ pub struct Config {
     pub history: History,
     /// `[tmalloc]`
     pub tmalloc: Tmalloc,
+    /// `[reaping]`
+    pub reaping: Reaping,
     /// `[workingset]`
     pub workingset: Workingset,
     /// `[maps]`
@@ -242,6 +244,33 @@ impl Default for Tmalloc {
     /// Stacks, libc and what a program allocates without asking come to some hundred KiB in each of a few processes.
     fn default() -> Self {
         Self { headroom: HEADROOM }
+    }
+}
+
+/// Whose victims are freed from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expedited {
+    /// Those of the guards, and those that a client names.
+    #[default]
+    Ours,
+    /// Those that anybody kills, too.
+    Any,
+}
+
+/// `[reaping]`: how the memory of killed processes comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaping {
+    /// Whose is freed from outside.
+    pub expedite: Expedited,
+    /// Of those that anybody kills, who has so much.
+    pub expedite_from: Bytes,
+}
+
+impl Default for Reaping {
+    /// Nothing runs at signals unless somebody wants it. A smaller victim is free before help could come.
+    fn default() -> Self {
+        Self { expedite: Expedited::Ours, expedite_from: Bytes(64 << 20) }
     }
 }
 

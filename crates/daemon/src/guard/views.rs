@@ -112,6 +112,7 @@ impl<K: TheKernel> Guard<K> {
             accounts,
             groups: Vec::new(),
             default: None,
+            reaping: None,
             pressure: self.pressure(),
             kernel: self.kernel()?,
         })

@@ -12,7 +12,7 @@ use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
-    units::Uid,
+    units::{Pid, Uid},
     workingset::TunableChange,
 };
 use std::{
@@ -67,6 +67,9 @@ impl Control for Slow {
     }
     fn set_protection(&self, peer: Peer, changes: &[TunableChange]) -> Result<(), Refusal> {
         self.fake.set_protection(peer, changes)
+    }
+    fn expedite(&self, peer: Peer, pid: Pid, start_ns: u64) -> Result<bool, Refusal> {
+        self.fake.expedite(peer, pid, start_ns)
     }
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         self.fake.history(peer, query)
