@@ -1,7 +1,7 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, generate, history, limit, protect, report, status, why,
+    bench, daemon, demo, doctor, explain, generate, history, kill, limit, protect, report, status, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Limit(limit::Arguments),
     /// Keep the files in use in memory when it runs short; show which.
     Protect(protect::Arguments),
+    /// End processes, and have their memory back at full speed.
+    Kill(kill::Arguments),
     /// What was killed or refused, oldest first.
     History(history::Arguments),
     /// The story of one incident in words.

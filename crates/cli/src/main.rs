@@ -15,7 +15,7 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, generate, history, limit, protect, report, status, why,
+    bench, daemon, demo, doctor, explain, generate, history, kill, limit, protect, report, status, why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -83,6 +83,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Status(arguments) => status::run(&arguments, &socket, out),
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::Protect(arguments) => protect::run(&arguments, &socket, out),
+        Command::Kill(arguments) => kill::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),
         Command::Explain(arguments) => explain::run(&arguments, out),
