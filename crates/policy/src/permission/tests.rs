@@ -1,4 +1,4 @@
-use super::{Refused, Request, group_visible, may, may_draw, redact, visible};
+use super::{Refused, Request, group_visible, may, may_draw, may_expedite, redact, visible};
 use crate::{
     account::{Account, Action},
     incident::{
@@ -274,4 +274,15 @@ fn how_another_user_s_account_grew_is_not_shown_and_the_machine_is() {
         Course { account: vec![], ..course.clone() },
         "their process, another's account"
     );
+}
+
+#[test]
+fn a_dying_process_is_expedited_for_whom_it_counts_for_and_for_root() {
+    let (alice, bob, subordinate) = (Uid(1000), Uid(1001), Uid(100_000));
+    assert_eq!(may_expedite(alice, alice, alice), Ok(()));
+    assert_eq!(may_expedite(subordinate, alice, alice), Ok(()));
+    assert_eq!(may_expedite(Uid::ROOT, Uid::ROOT, alice), Ok(()));
+    for victims in [bob, Uid::ROOT] {
+        assert_eq!(may_expedite(alice, alice, victims), Err(Refused::NotYourProcess));
+    }
 }

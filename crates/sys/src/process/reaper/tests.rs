@@ -60,35 +60,56 @@ fn a_kill_that_arrives_after_the_victim_was_handed_over_is_still_served() {
     assert!(report.attempts > 1 && report.exited, "{report:?}");
 }
 
+/// A reaper whose one thread is busy with one that has exited until `release` is dropped. It tells the tags.
+struct Busy {
+    guest: Guest,
+    reaper: Reaper,
+    release: Sender<()>,
+    told: Receiver<u64>,
+}
+
+impl Busy {
+    fn start() -> Self {
+        let guest = Guest::asleep();
+        let pidfd = guest.pidfd();
+        pidfd.send_signal(Signal::Kill).unwrap();
+        wait_for_exit(&pidfd);
+        let (entered, inside) = channel();
+        let (release, released) = channel::<()>();
+        let (tell, told) = channel();
+        let released = Mutex::new(released);
+        let reaper = Reaper::spawn_with(with_threads(1), move |report| {
+            // Only the first one is waited for.
+            entered.send(()).ok();
+            released.lock().unwrap().recv().unwrap_err();
+            tell.send(report.tag).unwrap();
+        })
+        .unwrap();
+        reaper.submit(pidfd, 0).unwrap();
+        inside.recv_timeout(PATIENCE).unwrap();
+        Self { guest, reaper, release, told }
+    }
+
+    /// All tags, in their order.
+    fn end(self) -> Vec<u64> {
+        drop(self.release);
+        self.reaper.stop().unwrap();
+        self.told.iter().collect()
+    }
+}
+
 #[test]
 fn a_full_queue_gives_the_victim_back_at_once_and_counts_it() {
-    let guest = Guest::asleep();
-    let pidfd = guest.pidfd();
-    pidfd.send_signal(Signal::Kill).unwrap();
-    wait_for_exit(&pidfd);
-    let (entered, inside) = channel();
-    let (release, released) = channel::<()>();
-    let (count, counted) = channel();
-    let released = Mutex::new(released);
-    let reaper = Reaper::spawn_with(with_threads(1), move |report| {
-        entered.send(()).unwrap();
-        released.lock().unwrap().recv().unwrap_err();
-        count.send(report.tag).unwrap();
-    })
-    .unwrap();
-    reaper.submit(pidfd.try_clone().unwrap(), 0).unwrap();
-    inside.recv_timeout(PATIENCE).unwrap();
-    // The thread is busy with the first: exactly the queue's length fits behind it.
+    let busy = Busy::start();
+    let Busy { guest, reaper, .. } = &busy;
+    // Exactly the queue's length fits behind it.
     for tag in 1..=u64::try_from(REAPER_QUEUE_MAX).unwrap() {
-        reaper.submit(pidfd.try_clone().unwrap(), tag).unwrap();
+        reaper.submit(guest.pidfd(), tag).unwrap();
     }
     assert_eq!(reaper.refused(), 0);
-    let given_back = reaper.submit(pidfd, 999).unwrap_err();
+    let given_back = reaper.submit(guest.pidfd(), 999).unwrap_err();
     assert_eq!((given_back.pid(), reaper.refused()), (guest.pid(), 1));
-    drop(release);
-    reaper.stop().unwrap();
-    let tags: Vec<u64> = counted.iter().collect();
-    assert_eq!(tags, (0..=u64::try_from(REAPER_QUEUE_MAX).unwrap()).collect::<Vec<_>>());
+    assert_eq!(busy.end(), (0..=u64::try_from(REAPER_QUEUE_MAX).unwrap()).collect::<Vec<_>>());
 }
 
 #[test]
@@ -357,33 +378,15 @@ fn one_whose_cpu_cgroup_holds_it_is_moved_out() {
 
 #[test]
 fn a_victim_of_somebody_elses_kill_waits_for_our_own() {
-    let guest = Guest::asleep();
-    let pidfd = guest.pidfd();
-    pidfd.send_signal(Signal::Kill).unwrap();
-    wait_for_exit(&pidfd);
-    let (entered, inside) = channel();
-    let (release, released) = channel::<()>();
-    let (tell, told) = channel();
-    let released = Mutex::new(released);
-    let reaper = Reaper::spawn_with(with_threads(1), move |report| {
-        entered.send(()).unwrap();
-        released.lock().unwrap().recv().unwrap_err();
-        tell.send(report.tag).unwrap();
-    })
-    .unwrap();
-    let copy = || pidfd.try_clone().unwrap();
-    reaper.submit(copy(), 0).unwrap();
-    inside.recv_timeout(PATIENCE).unwrap();
-    let handle = reaper.handle();
+    let busy = Busy::start();
+    let Busy { guest, reaper, .. } = &busy;
     for tag in [3, 4] {
-        handle.submit_other(copy(), tag).unwrap();
+        reaper.handle().submit_other(guest.pidfd(), tag).unwrap();
     }
     for tag in [1, 2] {
-        reaper.submit(copy(), tag).unwrap();
+        reaper.submit(guest.pidfd(), tag).unwrap();
     }
-    drop(release);
-    reaper.stop().unwrap();
-    assert_eq!(told.iter().collect::<Vec<_>>()[..3], [0, 1, 2]);
+    assert_eq!(busy.end()[..3], [0, 1, 2]);
 }
 
 #[test]
