@@ -2,9 +2,9 @@
 
 pub(super) mod reclaimer;
 
-mod company;
+pub(super) mod company;
 mod floor;
-mod patience;
+pub(super) mod patience;
 
 use super::{
     context::Context,
@@ -32,7 +32,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::process::ProcessError;
 
-use company::announce;
+use company::{announce, end_together};
 use patience::Patience;
 
 /// The guard of the whole machine.
@@ -398,9 +398,7 @@ impl MachineGuard {
 
     /// Whether one who is selected still is, looked at once more.
     fn stands<K: Kernel>(&mut self, first: VictimId, context: &mut Context<K>) -> bool {
-        let before = self.census.judgement(first);
-        self.census.confirm(first, &mut context.kernel, &context.eligibility)
-            && self.census.judgement(first) == before
+        self.census.stands(first, &mut context.kernel, &context.eligibility)
     }
 
     /// Where the first victim belongs, and who goes with it.
@@ -434,7 +432,9 @@ impl MachineGuard {
             return;
         }
         match kills {
-            Some(belonging) => self.end_together(belonging, kill, context),
+            Some(belonging) => {
+                end_together(&mut self.census, |id| self.state.skipped(id), belonging, kill, context);
+            }
             None => self.asked = decision.victims.first().map(Candidate::id).zip(belonging),
         }
     }
@@ -464,7 +464,7 @@ impl MachineGuard {
         if matches!(outcome, SignalOutcome::Sent(_)) {
             context.pending.escalated(victim, moment);
             self.note(victim, outcome);
-            self.end_together(&belonging, &mut kill, context);
+            end_together(&mut self.census, |id| self.state.skipped(id), &belonging, &mut kill, context);
             self.census.strike(victim);
         }
         kill.conclude(Vec::new(), context);
@@ -553,4 +553,4 @@ impl MachineGuard {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,7 +10,7 @@ use crate::{
             Kill,
             cgroups::{Order, UnitMark},
         },
-        selection::census::{Belonging, Company, TREE_MAX, Tree},
+        selection::census::{Belonging, Census, Company, TREE_MAX, Tree},
     },
 };
 use plimsoll_policy::{
@@ -44,7 +44,7 @@ fn order<K: Kernel>(group: &Group, dry_run: bool, context: &mut Context<K>) {
 }
 
 /// Before the first signal: the service manager is told.
-pub(super) fn announce<K: Kernel>(belonging: &Belonging, context: &mut Context<K>) {
+pub(in crate::guard) fn announce<K: Kernel>(belonging: &Belonging, context: &mut Context<K>) {
     if let Some(unit) = beginning(belonging)
         && !context.workers.groups.mark(unit.clone())
     {
@@ -55,76 +55,76 @@ pub(super) fn announce<K: Kernel>(belonging: &Belonging, context: &mut Context<K
     }
 }
 
+/// After the victim's signal, and only if it got one: the rest of its tree; or everybody else of a cgroup that goes whole
+/// is given to the thread that ends cgroups. `skip`: who is on the way out already, or cannot be signalled.
+pub(in crate::guard) fn end_together<K: Kernel>(
+    census: &mut Census,
+    skip: impl Fn(VictimId) -> bool,
+    belonging: &Belonging,
+    kill: &mut Kill<K>,
+    context: &mut Context<K>,
+) {
+    let together = kill.victims().count();
+    match &belonging.company {
+        Company::Nobody => {}
+        Company::Tree(tree) => {
+            let tree = of_this_moment(census, tree, context);
+            let before = census.unlooked();
+            // The victim itself, and those of its memory: they were signalled first.
+            let others = tree.members.into_iter().filter(|id| !skip(*id));
+            others.for_each(|id| end_one(census, id, kill, context));
+            let missed = census.unlooked().saturating_sub(before);
+            if missed > 0 {
+                context.notices.say(format_args!(
+                    "of a victim's tree {missed} processes could not be looked at and were not ended"
+                ));
+            }
+            if tree.left > 0 {
+                context.notices.say(format_args!(
+                    "of a victim's tree {TREE_MAX} processes were ended and {} more were not",
+                    tree.left
+                ));
+            }
+        }
+        Company::Cgroup(group) => {
+            order(group, false, context);
+            // Who is in it is known to the thread that ends it.
+            census.spoil();
+        }
+    }
+    if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
+        let others = kill.victims().count().saturating_sub(together);
+        let killed = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
+        if !context.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
+            // The number is for systemd's log alone.
+        }
+    }
+    kill.victims().for_each(|one| census.strike(one.id()));
+}
+
+/// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
+fn of_this_moment<K: Kernel>(census: &mut Census, tree: &Tree, context: &mut Context<K>) -> Tree {
+    let mut tree = tree.clone();
+    if let Err(error) = census.take_again(&mut context.kernel) {
+        context.notices.once("machine guard", &error);
+        context.notices.say("of a victim's tree nobody else was ended: processes could not be listed");
+        return Tree::default();
+    }
+    tree.left = 0;
+    census.follow(&mut tree);
+    tree
+}
+
+fn end_one<K: Kernel>(census: &mut Census, id: VictimId, kill: &mut Kill<K>, context: &mut Context<K>) {
+    let Some(candidate) = census.endable(id, &mut context.kernel, &context.eligibility) else {
+        return;
+    };
+    if context.pending.find(id).is_none() {
+        kill.send(&candidate, None, None, context);
+    }
+}
+
 impl MachineGuard {
-    /// After the victim's signal, and only if it got one: the rest of its tree; or everybody else of a cgroup that goes whole
-    /// is given to the thread that ends cgroups.
-    pub(super) fn end_together<K: Kernel>(
-        &mut self,
-        belonging: &Belonging,
-        kill: &mut Kill<K>,
-        context: &mut Context<K>,
-    ) {
-        let together = kill.victims().count();
-        match &belonging.company {
-            Company::Nobody => {}
-            Company::Tree(tree) => {
-                let tree = self.of_this_moment(tree, context);
-                let before = self.census.unlooked();
-                for id in tree.members {
-                    self.end_one(id, kill, context);
-                }
-                let missed = self.census.unlooked().saturating_sub(before);
-                if missed > 0 {
-                    context.notices.say(format_args!(
-                        "of a victim's tree {missed} processes could not be looked at and were not ended"
-                    ));
-                }
-                if tree.left > 0 {
-                    context.notices.say(format_args!(
-                        "of a victim's tree {TREE_MAX} processes were ended and {} more were not",
-                        tree.left
-                    ));
-                }
-            }
-            Company::Cgroup(group) => {
-                order(group, false, context);
-                // Who is in it is known to the thread that ends it.
-                self.census.spoil();
-            }
-        }
-        if let Some(UnitMark { cgroup, whole: false, .. }) = beginning(belonging) {
-            let others = kill.victims().count().saturating_sub(together);
-            let killed = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
-            if !context.workers.groups.mark(UnitMark { cgroup, whole: false, killed: Some(killed) }) {
-                // The number is for systemd's log alone.
-            }
-        }
-        kill.victims().for_each(|one| self.census.strike(one.id()));
-    }
-
-    /// A tree as it is now: a job starts others all the time, and what is known of it may be seconds old.
-    fn of_this_moment<K: Kernel>(&mut self, tree: &Tree, context: &mut Context<K>) -> Tree {
-        let mut tree = tree.clone();
-        if let Err(error) = self.list(context) {
-            context.notices.once("machine guard", &error);
-            context.notices.say("of a victim's tree nobody else was ended: processes could not be listed");
-            return Tree::default();
-        }
-        tree.left = 0;
-        self.census.follow(&mut tree);
-        tree
-    }
-
-    fn end_one<K: Kernel>(&mut self, id: VictimId, kill: &mut Kill<K>, context: &mut Context<K>) {
-        let Some(candidate) = self.census.endable(id, &mut context.kernel, &context.eligibility) else {
-            return;
-        };
-        // The victim itself, and those of its memory: they were signalled first.
-        if context.pending.find(id).is_none() && !self.state.skipped(id) {
-            kill.send(&candidate, None, None, context);
-        }
-    }
-
     /// What a dry run says would have been done, step by step: whoever would have been signalled, in that order.
     pub(super) fn rehearse<K: Kernel>(
         &mut self,
@@ -144,7 +144,7 @@ impl MachineGuard {
             match &belonging.company {
                 Company::Nobody => {}
                 Company::Tree(tree) => {
-                    let tree = self.of_this_moment(tree, context);
+                    let tree = of_this_moment(&mut self.census, tree, context);
                     for id in tree.members {
                         let known = ends.iter().any(|one| one.id() == id);
                         ends.extend(

@@ -1,7 +1,10 @@
 //! The floor of working-set protection: whom the programs may take when clean file memory falls below it, by the same
 //! selection as the machine guard's own, and what goes with whomever they took.
 
-use super::{CONFIRM_TRIES, MachineGuard, company::announce};
+use super::{
+    CONFIRM_TRIES, MachineGuard,
+    company::{announce, end_together},
+};
 use crate::guard::{
     context::Context,
     kernel::Kernel,
@@ -169,7 +172,7 @@ impl MachineGuard {
             // Gone by itself, and its memory with it: the next event finds out whether that is enough.
             return;
         }
-        self.end_together(&belonging, &mut kill, context);
+        end_together(&mut self.census, |id| self.state.skipped(id), &belonging, &mut kill, context);
         let peers = self.peers(|one| kill.victims().all(|victim| victim.id() != one.id()), context);
         kill.conclude(peers, context);
     }

@@ -40,7 +40,7 @@ impl Wait {
 
 /// How long has been waited, and for what.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(in crate::guard) struct Patience {
     unlooked: Wait,
     dying: Wait,
     /// Who is waited for, or was, and since when.
@@ -49,7 +49,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Whether to look again, as one that could not be looked at may come before this one (`None`: may be all there is).
-    pub(super) fn waits_for_looks(
+    pub(in crate::guard) fn waits_for_looks(
         &mut self,
         census: &Census,
         first: Option<&Candidate>,
@@ -64,7 +64,7 @@ impl Patience {
     }
 
     /// Whether another guard, or somebody else, has ended one that gives back half as much as this one would, or more.
-    pub(super) fn waits_for_dying<K: Kernel>(
+    pub(in crate::guard) fn waits_for_dying<K: Kernel>(
         &mut self,
         first: &Candidate,
         census: &Census,

@@ -153,6 +153,12 @@ impl Census {
         Ok(())
     }
 
+    /// Looks at all processes once more.
+    pub(crate) fn take_again<P: Population>(&mut self, population: &mut P) -> Result<(), ProcessError> {
+        let (shared, _) = self.shared;
+        self.take(population, shared)
+    }
+
     /// When the look at all was begun; `None` where there is none.
     pub(crate) const fn taken(&self) -> Option<Nanos> {
         self.taken
@@ -268,6 +274,17 @@ impl Census {
             self.look_closely(id, population, eligibility);
         }
         self.candidate(victim).is_some_and(|one| one.standing == Standing::Free && !one.doubt.unjudged)
+    }
+
+    /// Whether one who is selected still is, looked at once more.
+    pub(crate) fn stands<P: Population>(
+        &mut self,
+        first: VictimId,
+        population: &mut P,
+        eligibility: &Eligibility,
+    ) -> bool {
+        let before = self.judgement(first);
+        self.confirm(first, population, eligibility) && self.judgement(first) == before
     }
 
     /// How many could not be looked at.
