@@ -23,6 +23,19 @@ const UNLIMITED: u64 = 1 << 62;
 /// Cgroups below that are looked into for processes, at most.
 const BELOW_MAX: usize = 4096;
 
+/// What programs hold in a cgroup. Its parts (`memory.stat`) are added up by the kernel up to 2 s late where the cgroup has
+/// others below it, and all of it together (`memory.current`) at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Programs {
+    /// All that is charged now, less files and the kernel's memory as they were added up last: too much where one of those grew
+    /// since, too little where it shrank.
+    pub usage: Bytes,
+    /// As it was added up last.
+    pub settled: Bytes,
+    /// Of both, what is mapped of files and shared memory.
+    pub mapped: Bytes,
+}
+
 /// One memory cgroup, by path.
 #[derive(Debug)]
 pub struct MemoryCgroup {
@@ -31,6 +44,8 @@ pub struct MemoryCgroup {
     limit: Kept,
     usage: Kept,
     stat: Kept,
+    /// Swapped memory, or in version 1 the kernel's own.
+    beside: Kept,
 }
 
 impl Clone for MemoryCgroup {
@@ -59,7 +74,14 @@ impl MemoryCgroup {
     }
 
     fn at(folder: PathBuf, version_1: bool) -> Self {
-        Self { folder, version_1, limit: Kept::default(), usage: Kept::default(), stat: Kept::default() }
+        Self {
+            folder,
+            version_1,
+            limit: Kept::default(),
+            usage: Kept::default(),
+            stat: Kept::default(),
+            beside: Kept::default(),
+        }
     }
 
     /// Its inode, by which the kernel's programs know it.
@@ -101,6 +123,43 @@ impl MemoryCgroup {
     /// As [`Self::limit`].
     pub fn stat(&self) -> io::Result<FileStat> {
         parse_file_stat(&self.stat.read(&self.folder.join("memory.stat"))?).map_err(io::Error::other)
+    }
+
+    /// What programs hold in it and in those below: anonymous memory, resident or swapped out, each page once; with
+    /// `mapped` also the file pages and the shared memory that they have mapped.
+    ///
+    /// # Errors
+    /// As [`Self::limit`].
+    pub fn programs(&self, mapped: bool) -> io::Result<Programs> {
+        // First: what grows meanwhile is then in both or in the second.
+        let charged = self.usage()?;
+        let stat = self.stat()?;
+        let anonymous = stat.anon.ok_or_else(|| io::Error::other("memory.stat without anonymous memory"))?;
+        let (swapped, kernel) = if self.version_1 {
+            // What has been read back is not counted as swapped.
+            (stat.swap.unwrap_or_default(), self.number("memory.kmem.usage_in_bytes")?)
+        } else {
+            let cached = stat.swap_cached.unwrap_or_default();
+            let swapped = self.number("memory.swap.current")?;
+            (swapped.saturating_sub(cached), stat.kernel.unwrap_or_default())
+        };
+        let others = kernel.saturating_add(stat.file.unwrap_or_default());
+        let others = others.saturating_add(stat.sock.unwrap_or_default());
+        let mapped = stat.mapped.filter(|_| mapped).unwrap_or_default();
+        let with = |resident: Bytes| resident.saturating_add(swapped).saturating_add(mapped);
+        Ok(Programs { usage: with(charged.saturating_sub(others)), settled: with(anonymous), mapped })
+    }
+
+    /// A number that not every kernel has a file for.
+    fn number(&self, file: &str) -> io::Result<Bytes> {
+        match self.beside.read(&self.folder.join(file)) {
+            Ok(text) => match parse_memory_max(&text).map_err(io::Error::other)? {
+                Max::At(bytes) => Ok(bytes),
+                Max::Unlimited => Err(io::Error::other("no number")),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Bytes(0)),
+            Err(error) => Err(error),
+        }
     }
 
     /// How much of the machine's free swap it may take; `None`: as much as there is.

@@ -26,7 +26,7 @@ pub use handle::CgroupId;
 pub(crate) use handle::open_by_id;
 pub use kill::{Held, KILL_HELD_MAX, KILL_PROCESSES_MAX, KillMeans, KillOrders, Killed, Killer, Spares};
 pub use mark::{Marks, SetBy};
-pub use memory::MemoryCgroup;
+pub use memory::{MemoryCgroup, Programs};
 pub(crate) use mounts::{CgroupMount, has_memory};
 pub use reclaim::{RECLAIM_STEP_BYTES, Reclaim, ReclaimEnd, ReclaimOrder};
 pub use root::{Cgroup, CgroupRoot};

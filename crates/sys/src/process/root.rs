@@ -1,10 +1,11 @@
 //! `/proc`, opened once.
 
 use super::{Errno, ProcessError, Subject, scan};
-use plimsoll_policy::units::{Bytes, Pages, Pid, Uid};
+use plimsoll_policy::units::{Bytes, Nanos, Pages, Pid, Uid};
 use plimsoll_wire::text::{
     Membership, Meminfo, Pressure, Printable, SmapsRollup, Stat, WireError, Zoneinfo, parse_cgroup,
-    parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm, printable_cmdline,
+    parse_idle, parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm,
+    printable_cmdline,
 };
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags, makedev, openat, statat, statx},
@@ -91,6 +92,18 @@ impl ProcRoot {
             .read_at(c"meminfo")
             .map_err(|errno| ProcessError::of_machine("read /proc/meminfo", errno))?;
         parse_meminfo(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
+    }
+
+    /// Reads how long all CPUs together were idle since boot (`/proc/uptime`).
+    ///
+    /// # Errors
+    /// As [`Self::read_meminfo`].
+    pub fn read_idle(&mut self) -> Result<Nanos, ProcessError> {
+        let text = self
+            .files
+            .read_at(c"uptime")
+            .map_err(|errno| ProcessError::of_machine("read /proc/uptime", errno))?;
+        parse_idle(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
     }
 
     /// Reads `/proc/pressure/memory`; `None` on a kernel that does not measure stalls: built without PSI, or started with

@@ -52,6 +52,18 @@ pub struct FileStat {
     pub dirty: Option<Bytes>,
     /// Anonymous memory.
     pub anon: Option<Bytes>,
+    /// All file pages and all shared memory.
+    pub file: Option<Bytes>,
+    /// File pages and shared memory that programs have mapped.
+    pub mapped: Option<Bytes>,
+    /// Memory of the kernel's own, version 2 only.
+    pub kernel: Option<Bytes>,
+    /// Buffers of the network.
+    pub sock: Option<Bytes>,
+    /// Swapped memory, version 1 only, which has no file for it.
+    pub swap: Option<Bytes>,
+    /// Swapped memory that is in memory as well.
+    pub swap_cached: Option<Bytes>,
 }
 
 /// Reads them: the version 1 hierarchy tells sums over all cgroups below under names that begin with `total_`, version 2
@@ -75,6 +87,12 @@ pub fn parse_file_stat(text: &[u8]) -> Result<FileStat, WireError> {
             b"file_dirty" | b"dirty" => ("dirty", &mut stat.dirty),
             // Version 1 has its name from a time when it was thought of as the pages mapped.
             b"anon" | b"rss" => ("anon", &mut stat.anon),
+            b"file" | b"cache" => ("file", &mut stat.file),
+            b"kernel" => ("kernel", &mut stat.kernel),
+            b"sock" => ("sock", &mut stat.sock),
+            b"file_mapped" | b"mapped_file" => ("mapped", &mut stat.mapped),
+            b"swap" => ("swap", &mut stat.swap),
+            b"swapcached" => ("swapcached", &mut stat.swap_cached),
             _ => continue,
         };
         slot.get_or_insert(Bytes(number(STAT, field, value)?));

@@ -28,6 +28,10 @@ pub struct Meminfo {
     pub swap_total: Option<Bytes>,
     /// Unused swap space.
     pub swap_free: Option<Bytes>,
+    /// `SwapCached`: what is in swap space and in memory as well.
+    pub swap_cached: Option<Bytes>,
+    /// `Mapped`: file pages and shared memory that programs have mapped.
+    pub mapped: Option<Bytes>,
 }
 
 /// Reads `/proc/meminfo`. Lines it does not know are skipped, lines that are not there stay `None`.
@@ -48,6 +52,8 @@ pub fn parse_meminfo(text: &[u8]) -> Result<Meminfo, WireError> {
         ("Dirty", &mut meminfo.dirty),
         ("SwapTotal", &mut meminfo.swap_total),
         ("SwapFree", &mut meminfo.swap_free),
+        ("SwapCached", &mut meminfo.swap_cached),
+        ("Mapped", &mut meminfo.mapped),
     ];
     take_kilobytes(FILE, text, wanted)?;
     meminfo.mem_total.map(|_| meminfo).ok_or(WireError::missing(FILE, "MemTotal"))

@@ -42,15 +42,25 @@ fn oom_kills_of_the_machine_are_found_among_the_other_counters() {
 #[test]
 fn file_memory_is_read_of_both_versions_with_that_of_cgroups_below() {
     let two = b"anon 10\nfile 99\nfile_dirty 3\ninactive_file 20\nactive_file 5\n";
-    let of = |anon, dirty, inactive, active| FileStat {
+    let of = |file, (anon, dirty, inactive, active)| FileStat {
+        file: Some(Bytes(file)),
         active_file: Some(Bytes(active)),
         inactive_file: Some(Bytes(inactive)),
         dirty: Some(Bytes(dirty)),
         anon: Some(Bytes(anon)),
+        ..FileStat::default()
     };
-    assert_eq!(parse_file_stat(two).unwrap(), of(10, 3, 20, 5));
-    let one = b"cache 9\nrss 1\ndirty 1\ninactive_file 2\nactive_file 3\ntotal_rss 4\ntotal_dirty 5\ntotal_inactive_file 6\ntotal_active_file 7\n";
-    assert_eq!(parse_file_stat(one).unwrap(), of(4, 5, 6, 7));
+    assert_eq!(parse_file_stat(two).unwrap(), of(99, (10, 3, 20, 5)));
+    let one = b"cache 9\nrss 1\ndirty 1\ninactive_file 2\nactive_file 3\ntotal_cache 8\ntotal_rss 4\ntotal_dirty 5\ntotal_inactive_file 6\ntotal_active_file 7\n";
+    assert_eq!(parse_file_stat(one).unwrap(), of(8, (4, 5, 6, 7)));
+    let swapped = |text: &[u8]| {
+        let stat = parse_file_stat(text).unwrap();
+        (stat.mapped, stat.swap, stat.swap_cached)
+    };
+    let two = b"inactive_file 0\nfile_mapped 1\nswapcached 2\nswap_free 9\n";
+    assert_eq!(swapped(two), (Some(Bytes(1)), None, Some(Bytes(2))));
+    let one = b"mapped_file 9\nswap 9\ntotal_inactive_file 0\ntotal_mapped_file 1\ntotal_swap 2\ntotal_swapcached 3\n";
+    assert_eq!(swapped(one), (Some(Bytes(1)), Some(Bytes(2)), Some(Bytes(3))));
     parse_file_stat(b"anon 1\n").unwrap_err();
     parse_file_stat(b"inactive_file x\n").unwrap_err();
 }
