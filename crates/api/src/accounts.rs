@@ -34,16 +34,19 @@ pub struct AccountView {
     pub action: Action,
     /// Usage is at or above the soft limit.
     pub near: bool,
-    /// Processes (address spaces) charged to it.
+    /// Processes (address spaces) charged to it; of a cgroup those that are in it and below it, of the machine all.
     pub processes: u64,
     /// Where the line comes from.
     pub source: Source,
-    /// What the line was drawn for: this user, a group they are in, or `default`.
+    /// What the line was drawn for: this user, a group they are in, `default`, this cgroup, or the machine.
     #[serde(default)]
     pub target: Option<Target>,
     /// Who drew it: root, or the user.
     #[serde(default)]
     pub set_by: Option<Uid>,
+    /// What else is to be known of it, as a sentence without its full stop: that there is no such cgroup.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// The line of a group, as `status` and `limit show` tell it. What it comes to for each member is in their accounts.

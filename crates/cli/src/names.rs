@@ -76,16 +76,16 @@ impl Names {
     }
 
     /// The name of the group that a line is for; `None` also where it is for no group.
-    pub(crate) fn of_group(&mut self, target: Target) -> Option<String> {
+    pub(crate) fn of_group(&mut self, target: &Target) -> Option<String> {
         match target {
-            Target::Group(gid) => self.of_gid(gid),
-            Target::User(_) | Target::Default => None,
+            Target::Group(gid) => self.of_gid(*gid),
+            Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         }
     }
 
     /// A group's line with the group's name.
     pub(crate) fn fill_in_group(&mut self, view: &GroupView) -> GroupView {
-        GroupView { name: self.of_group(view.account), ..view.clone() }
+        GroupView { name: self.of_group(&view.account), ..view.clone() }
     }
 
     /// The `default` line with the names of those whom it leaves out.
@@ -96,14 +96,12 @@ impl Names {
 
     /// The account with its name.
     pub(crate) fn fill_in(&mut self, view: &AccountView) -> AccountView {
-        AccountView { name: self.of(view.account), ..view.clone() }
+        AccountView { name: self.of(&view.account), ..view.clone() }
     }
 
-    /// The name of an account.
-    pub(crate) fn of(&mut self, account: Account) -> Option<String> {
-        match account {
-            Account::User(uid) => self.of_uid(uid),
-        }
+    /// The name of an account; `None` also where it is no user's.
+    pub(crate) fn of(&mut self, account: &Account) -> Option<String> {
+        account.user().and_then(|uid| self.of_uid(uid))
     }
 }
 

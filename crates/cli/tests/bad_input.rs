@@ -18,7 +18,7 @@ use support::{SOON, until, wait_for};
 type Refusal<'a> = (&'a [&'a str], i32, &'a str);
 
 /// What makes no sense whatever a line is drawn for.
-const NONSENSE: [Refusal<'_>; 24] = [
+const NONSENSE: [Refusal<'_>; 25] = [
     (&["limit", "set", "nobody-of-that-name", "1G"], 1, "nobody-of-that-name"),
     (&["limit", "set", "60150", "12Q"], 2, "12Q"),
     (&["limit", "set", "60150", ""], 2, "512M"),
@@ -37,8 +37,9 @@ const NONSENSE: [Refusal<'_>; 24] = [
     (&["limit", "set", "60150"], 2, "HARD"),
     (&["limit", "set", "@nogroup-of-that-name", "1G"], 2, "nogroup-of-that-name"),
     (&["limit", "set", "job:7", "1G"], 2, "job:7"),
-    (&["limit", "set", "cgroup:/x", "1G"], 2, "cgroup:/x"),
-    (&["limit", "set", "system", "1G"], 2, "system"),
+    (&["limit", "set", "cgroup:/", "1G"], 2, "'system'"),
+    (&["limit", "set", "cgroup:/a/../b", "1G"], 2, "'/a/../b'"),
+    (&["limit", "set", "cgroup:a", "1G"], 2, "'a'"),
     (&["limit", "set", "", "1G"], 2, "nobody named"),
     (&["limit", "set", "4294967295", "1G"], 2, "4294967295"),
     (&["limit", "clear", "60109"], 1, "60109"),

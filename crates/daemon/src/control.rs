@@ -10,6 +10,7 @@ use crate::{
     config::Places,
     directory::{Directory, Wanted},
     expedite::Expedite,
+    facts::meter::Gauge,
     guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
     journal::Journal,
@@ -22,8 +23,10 @@ use crate::{
 };
 use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
+    account::Account,
     incident::Incident,
-    lines::{Cleared, Line, LineBook, OWN_LINES_MAX, Place, Target, validate},
+    lines::{Cleared, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
+    reading::Reading,
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
@@ -72,6 +75,8 @@ pub(crate) struct Setup {
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
     pub(crate) dry_run: bool,
+    /// As for [`Gauge::new`].
+    pub(crate) mapped: bool,
 }
 
 /// Answers the API, and reloads the configuration.
@@ -93,6 +98,7 @@ pub(crate) struct ControlService {
     mem_total: Bytes,
     page_size: PageSize,
     dry_run: bool,
+    mapped: bool,
     started: Instant,
 }
 
@@ -113,6 +119,7 @@ impl ControlService {
             mem_total: setup.mem_total,
             page_size: setup.page_size,
             dry_run: setup.dry_run,
+            mapped: setup.mapped,
             started: Instant::now(),
         }
     }
@@ -156,7 +163,7 @@ impl ControlService {
             return Err(Refusal::Unavailable("the daemon is stopping".to_owned()));
         }
         let book = Arc::new(book);
-        if !book.is_empty() {
+        if !book.is_empty() && !change.is_measured() {
             kept.loader.ensure().map_err(Refusal::Unavailable)?;
         }
         let saved = |error: crate::state::StateError| Refusal::Internal(error.to_string());
@@ -188,8 +195,35 @@ impl ControlService {
     }
 
     fn place(peer: Peer, target: Target) -> Result<Place, Refusal> {
-        Place::of(peer.uid, target)
-            .ok_or_else(|| Refusal::NotPermitted(format!("only root may change the line of {target}")))
+        let refused = || Refusal::NotPermitted(format!("only root may change the line of {target}"));
+        Place::of(peer.uid, target.clone()).ok_or_else(refused)
+    }
+
+    /// What cgroups hold now, and the machine; the guard's own look may be a second old.
+    fn measure(&self, views: &mut [AccountView]) {
+        let mut gauge = None;
+        for view in views.iter_mut().filter(|view| view.account.user().is_none()) {
+            if gauge.is_none() {
+                gauge = ProcRoot::open(Path::new("/proc")).ok().map(|proc| Gauge::new(proc, self.mapped));
+            }
+            let Some(gauge) = &mut gauge else { return };
+            match gauge.usage(&view.account) {
+                Reading::Known(programs) | Reading::Stale { value: programs, .. } => {
+                    view.usage_bytes = programs.usage.0;
+                }
+                Reading::Absent => {
+                    view.usage_bytes = 0;
+                    view.note = Some("there is no such memory cgroup now".to_owned());
+                }
+                Reading::Unreadable => view.note = Some("what it uses cannot be read".to_owned()),
+            }
+            view.processes = match &view.account {
+                Account::System => gauge.count_all(),
+                Account::Cgroup(_) | Account::User(_) => gauge.processes(&view.account).map(|all| all.len()),
+            }
+            .and_then(|count| u64::try_from(count).ok())
+            .unwrap_or(0);
+        }
     }
 
     fn say(&self, notes: Vec<String>) {
@@ -239,7 +273,7 @@ impl ControlService {
         self.say(known.notes);
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
-        book.set(place, line);
+        book.set(place.clone(), line);
         book.replace_members(known.members);
         self.commit(&mut kept, book, Change::One { place, now })
     }
@@ -319,6 +353,7 @@ impl Control for ControlService {
         if let Some(guard) = &mut status.guards.workingset {
             guard.state = self.working_set.words();
         }
+        self.measure(&mut status.accounts);
         // What it has locked of files is the working set's, and in memory once, whoever maps it.
         let locked = self.working_set.locked_bytes();
         status.guards.own.resident_bytes = resident_bytes().map(|bytes| bytes.saturating_sub(locked));
@@ -327,8 +362,11 @@ impl Control for ControlService {
         Ok(status)
     }
 
-    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
-        self.caller.ask(|reply| Request::Accounts { user, asker: peer.uid, reply })
+    fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
+        let only = only.cloned();
+        let mut views = self.caller.ask(|reply| Request::Accounts { only, asker: peer.uid, reply })?;
+        self.measure(&mut views);
+        Ok(views)
     }
 
     fn running(&self) -> Vec<Uid> {
@@ -339,24 +377,29 @@ impl Control for ControlService {
     }
 
     fn set_limit(&self, peer: Peer, limit: SetLimit) -> Result<(), Refusal> {
-        let SetLimit { target, line, now } = limit;
+        let SetLimit { ref target, line, now } = limit;
         let line: Line = line;
         validate(&line, self.mem_total).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let place = Self::place(peer, target)?;
+        let place = Self::place(peer, target.clone())?;
         self.pace(peer);
-        if let Target::Group(gid) = target {
+        if let Target::Group(gid) = *target {
             return self.set_group_line(limit, gid, place);
         }
         self.look_up_if_changed()?;
         let mut kept = self.kept();
-        if !kept.book.has_room(place) {
-            return Err(Refusal::Unavailable(format!(
-                "{OWN_LINES_MAX} users have drawn lines of their own, and no more are kept; ask root to draw yours, or to \
-                 clear others"
-            )));
+        if !kept.book.has_room(&place) {
+            return Err(Refusal::Unavailable(match place {
+                Place::Own(_) => format!(
+                    "{OWN_LINES_MAX} users have drawn lines of their own, and no more are kept; ask root to draw yours, or to \
+                     clear others"
+                ),
+                Place::Administrator(_) => format!(
+                    "{MEASURED_LINES_MAX} cgroups have lines, and no more are kept; clear one, or draw one for a cgroup above"
+                ),
+            }));
         }
         let mut book = (*kept.book).clone();
-        book.set(place, line);
+        book.set(place.clone(), line);
         self.commit(&mut kept, book, Change::One { place, now })
     }
 
@@ -366,7 +409,7 @@ impl Control for ControlService {
         self.look_up_if_changed()?;
         let mut kept = self.kept();
         let mut book = (*kept.book).clone();
-        let cleared = book.clear(place);
+        let cleared = book.clear(place.clone());
         if book != *kept.book {
             self.commit(&mut kept, book, Change::One { place, now: false })?;
         }

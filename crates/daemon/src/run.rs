@@ -3,7 +3,7 @@
 use crate::{
     api::server::Server,
     config,
-    config::{Config, Places},
+    config::{Charge, Config, Places},
     control,
     control::{ControlService, Saved},
     directory::{Directory, Known, Wanted},
@@ -281,7 +281,8 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let (reaper, _reaper_watch, inbox) =
         reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let others = Others { inbox, reaper: reaper.handle(), wanted: settings.reaping };
-    let workers = Workers::new(&offload, &caller, &journal, &reaper.handle()).map_err(failed)?;
+    let mapped = config.limits.charge == Charge::Rss;
+    let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), mapped).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
     let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
     let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);
@@ -306,6 +307,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
+        mapped,
     }));
     let originals = Originals::default();
     let last_defence =
@@ -470,6 +472,12 @@ fn inherit(found: Vec<Found>, written_below: u64, mut proc: ProcRoot) -> Inherit
 
 /// Draws the saved and configured lines. What cannot be drawn is said, and the rest guards on.
 fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: bool) {
+    begin_lines(guard, book, loader, pinnable);
+    // With the programs or without.
+    guard.measure(book, &Change::All);
+}
+
+fn begin_lines(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: bool) {
     if !pinnable {
         // Why was said when that was found.
         if !book.is_empty() {
@@ -479,7 +487,7 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
     }
     if book.is_empty() {
         // What a crashed daemon may have left is of no line any more.
-        if let Err(refusal) = guard.draw(book, Change::All) {
+        if let Err(refusal) = guard.draw(book, &Change::All) {
             guard.say(&refusal.to_string());
         }
         return;
@@ -490,7 +498,7 @@ fn begin(guard: &mut Guard, book: &Arc<LineBook>, loader: &Loader, pinnable: boo
                 guard.say(&remark);
             }
             // What cannot be drawn was said, and `status` tells it.
-            guard.draw(book, Change::All).ok();
+            guard.draw(book, &Change::All).ok();
         }
         Err(why) => guard.leave_undrawn(why),
     }

@@ -40,7 +40,7 @@ impl SharedRecorder {
         let ago = Timestamp::now().duration_since(incident.time).as_nanos();
         let ago = u64::try_from(ago.max(0)).unwrap_or(u64::MAX);
         let decided = Nanos(clock_monotonic_ns().saturating_sub(ago));
-        let course = self.read(|recorder| recorder.course(incident.account, decided, Nanos(0)));
+        let course = self.read(|recorder| recorder.course(incident.account.as_ref(), decided, Nanos(0)));
         incident.course = Some(course).filter(|course| !course.is_empty());
     }
 
@@ -165,7 +165,7 @@ fn attend(ask: Ask, book: &SharedRecorder, proc: &mut ProcRoot, writer: &Writer)
         Ask::Conclude(trail) => {
             // A little of what is known already: a sample may have come between the decision and the look-up.
             let from = Nanos(trail.decided.0.saturating_sub(GRAIN.0));
-            let course = book.read(|recorder| recorder.course(trail.account, trail.decided, from));
+            let course = book.read(|recorder| recorder.course(trail.account.as_ref(), trail.decided, from));
             writer.outcome(later(trail.id, course));
         }
     }

@@ -10,7 +10,7 @@ use plimsoll_policy::{
     human,
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
-    lines::{Line, Target, validate},
+    lines::{Line, MEASURED_LINES_MAX, Target, validate},
     machine::{FILL_MAX_PER_SECOND, MachineConfig},
     units::{Bytes, Gid},
     who::Who,
@@ -112,12 +112,20 @@ fn lines(
     let allowed = |name: &dyn Display, line: &Line| {
         validate(line, mem_total).map_err(|error| format!("the configured line of {name}: {error}"))
     };
-    if let Some(line) = &config.default {
-        allowed(&"default", line)?;
+    let mut lines: Vec<(Target, Line)> = Vec::new();
+    for (target, line) in [(Target::Default, &config.default), (Target::System, &config.system)] {
+        if let Some(line) = line {
+            allowed(&target, line)?;
+            lines.push((target, *line));
+        }
     }
-    let mut lines: Vec<(Target, Line)> = config.default.iter().map(|line| (Target::Default, *line)).collect();
+    // One is the machine's.
+    let most = MEASURED_LINES_MAX.saturating_sub(1);
+    if config.cgroups.len() > most {
+        return Err(format!("[limits.cgroups] has more than {most} lines: draw some for a cgroup above"));
+    }
     let mut seen = HashSet::new();
-    for entry in config.users.iter().chain(&config.groups) {
+    for entry in config.users.iter().chain(&config.groups).chain(&config.cgroups) {
         allowed(&entry.who, &entry.line)?;
         let target = match target_of(entry, known)? {
             Ok(target) => target,
@@ -129,11 +137,13 @@ fn lines(
                 continue;
             }
         };
-        if !seen.insert(target) {
+        if !seen.insert(target.clone()) {
             return Err(match target {
                 Target::User(uid) => format!("[limits.users] has two lines for uid {uid}: keep one"),
                 Target::Group(gid) => format!("[limits.groups] has two lines for gid {gid}: keep one"),
-                Target::Default => "limits.default is there twice: keep one".to_owned(),
+                Target::Default | Target::Cgroup(_) | Target::System => {
+                    format!("the configuration has two lines for {target}: keep one")
+                }
             });
         }
         lines.push((target, entry.line));
@@ -146,14 +156,15 @@ fn target_of(entry: &NamedLine, known: &Known) -> Result<Result<Target, String>,
     match &entry.who {
         Who::Uid(uid) => Ok(Ok(Target::User(*uid))),
         Who::Gid(gid) => Ok(Ok(Target::Group(*gid))),
+        Who::Cgroup(path) => Ok(Ok(Target::Cgroup(path.clone()))),
         Who::User(name) => numbered(name, &known.users, Target::User).map_err(|name| {
             format!("[limits.users] names '{name}', who is no user here: correct the name or use the uid")
         }),
         Who::Group(name) => numbered(name, &known.groups, Target::Group).map_err(|name| {
             format!("[limits.groups] names '{name}', which is no group here: correct the name or use the gid")
         }),
-        other @ (Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System) => {
-            Err(format!("the configuration names '{other}', which is neither user nor group"))
+        other @ (Who::Default | Who::Job(_) | Who::System) => {
+            Err(format!("the configuration names '{other}', which is neither user nor group nor cgroup"))
         }
     }
 }

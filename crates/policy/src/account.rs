@@ -1,40 +1,130 @@
 //! What a line is drawn for, and what crossing it does.
 
 use crate::{human, units::Uid, victim::Signal};
-use alloc::{format, string::String};
+use alloc::{
+    string::{String, ToString},
+    sync::Arc,
+};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
-/// An account. Users today; jobs, cgroups and the system get their own variants as their guards come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The longest cgroup path accepted, in bytes: Linux's `PATH_MAX` with the final zero.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// An account. Jobs get their own variant as their guard comes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// All processes of one user, by real uid.
     User(Uid),
+    /// All that is charged to one cgroup and to those below it.
+    Cgroup(CgroupPath),
+    /// All programs of the machine.
+    System,
+}
+
+impl Account {
+    /// Whose it is, where it is a user's.
+    #[must_use]
+    pub const fn user(&self) -> Option<Uid> {
+        match self {
+            Self::User(uid) => Some(*uid),
+            Self::Cgroup(_) | Self::System => None,
+        }
+    }
+}
+
+impl From<Uid> for Account {
+    fn from(uid: Uid) -> Self {
+        Self::User(uid)
+    }
 }
 
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "user:{uid}"),
+            Self::Cgroup(path) => write!(f, "cgroup:{path}"),
+            Self::System => f.write_str("system"),
         }
     }
 }
 
-impl Serialize for Account {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+/// A cgroup below the root of its hierarchy, by path: `/machine.slice`. Whether there is one of that path is not asked.
+/// Cloning it allocates nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupPath(Arc<str>);
+
+impl CgroupPath {
+    /// From the root of the hierarchy, with a leading `/`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether another path is this one or below it.
+    #[must_use]
+    pub fn covers(&self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.0.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }
 }
 
-impl<'de> Deserialize<'de> for Account {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.strip_prefix("user:")
-            .and_then(|uid| uid.parse().ok())
-            .map(|uid| Self::User(Uid(uid)))
-            .ok_or_else(|| serde::de::Error::custom(format!("unknown account '{text}'")))
+impl fmt::Display for CgroupPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
+
+/// A text that is no path of a cgroup that can have a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CgroupPathError {
+    /// The root is no cgroup like others.
+    #[error("the cgroup '/' is the whole machine; give 'system'")]
+    Root,
+    /// Not a path from the root, or one that could be written in another way.
+    #[error("'{}' is no cgroup; write its path from /, without '//', '.' and '..'", human::escaped(.0))]
+    Malformed(String),
+}
+
+impl FromStr for CgroupPath {
+    type Err = CgroupPathError;
+
+    /// One `/` at the end is left out. Names may hold anything but control characters.
+    fn from_str(text: &str) -> Result<Self, CgroupPathError> {
+        if text == "/" {
+            return Err(CgroupPathError::Root);
+        }
+        let path = text.strip_suffix('/').unwrap_or(text);
+        let mut names = path.split('/');
+        let from_root = names.next() == Some("") && path.len() > 1;
+        let plain = names.all(|name| !matches!(name, "" | "." | ".."));
+        if from_root && plain && path.len() <= PATH_BYTES_MAX && !path.contains(char::is_control) {
+            Ok(Self(Arc::from(path)))
+        } else {
+            Err(CgroupPathError::Malformed(text.to_string()))
+        }
+    }
+}
+
+/// A text that is no account.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown account '{}'", human::escaped(.0))]
+pub struct UnknownAccount(pub String);
+
+impl FromStr for Account {
+    type Err = UnknownAccount;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAccount> {
+        if text == "system" {
+            return Ok(Self::System);
+        }
+        let user = || text.strip_prefix("user:")?.parse().ok().map(|uid| Self::User(Uid(uid)));
+        let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
+        user().or_else(cgroup).ok_or_else(|| UnknownAccount(text.to_string()))
+    }
+}
+
+as_text!(Account);
 
 texts! {
     /// What crossing a line does.

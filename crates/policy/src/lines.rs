@@ -5,7 +5,7 @@
 //! the most generous counts, and these before the `default` line.
 
 use crate::{
-    account::{Action, Source},
+    account::{Account, Action, CgroupPath, Source},
     size::Size,
     units::{Bytes, Gid, PageSize, Pages, Uid},
 };
@@ -113,8 +113,8 @@ fn bounded(limit: &'static str, size: Size, mem_total: Bytes) -> Result<Bytes, L
     Ok(bytes)
 }
 
-/// What a line is drawn for. Its text is `user:1000`, `group:50` or `default`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What a line is drawn for. Its text is `user:1000`, `group:50`, `default`, `cgroup:/machine.slice` or `system`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// Every user of the range without a line of their own and without one of a group.
     Default,
@@ -122,6 +122,22 @@ pub enum Target {
     Group(Gid),
     /// One user.
     User(Uid),
+    /// One cgroup, with those below it.
+    Cgroup(CgroupPath),
+    /// The machine.
+    System,
+}
+
+impl Target {
+    /// The account, where it has one that the kernel itself measures, as a whole: no event counts what it is charged.
+    #[must_use]
+    pub fn measured(&self) -> Option<Account> {
+        match self {
+            Self::Cgroup(path) => Some(Account::Cgroup(path.clone())),
+            Self::System => Some(Account::System),
+            Self::User(_) | Self::Group(_) | Self::Default => None,
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -130,33 +146,41 @@ impl fmt::Display for Target {
             Self::Default => f.write_str("default"),
             Self::Group(gid) => write!(f, "group:{gid}"),
             Self::User(uid) => write!(f, "user:{uid}"),
+            Self::Cgroup(path) => write!(f, "cgroup:{path}"),
+            Self::System => f.write_str("system"),
         }
     }
 }
 
 /// A text that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is none of 'default', 'user:' and a uid, 'group:' and a gid", crate::human::escaped(.0))]
+#[error(
+    "'{}' is none of 'default', 'system', 'user:' and a uid, 'group:' and a gid, 'cgroup:' and a path",
+    crate::human::escaped(.0)
+)]
 pub struct UnknownTarget(pub String);
 
 impl FromStr for Target {
     type Err = UnknownTarget;
 
     fn from_str(text: &str) -> Result<Self, UnknownTarget> {
-        if text == "default" {
-            return Ok(Self::Default);
+        match text {
+            "default" => return Ok(Self::Default),
+            "system" => return Ok(Self::System),
+            _ => {}
         }
         let number = |digits: &str| digits.parse().ok().filter(|number| *number != u32::MAX);
         let user = text.strip_prefix("user:").and_then(number).map(|uid| Self::User(Uid(uid)));
         let group = text.strip_prefix("group:").and_then(number).map(|gid| Self::Group(Gid(gid)));
-        user.or(group).ok_or_else(|| UnknownTarget(text.to_string()))
+        let cgroup = || text.strip_prefix("cgroup:")?.parse().ok().map(Self::Cgroup);
+        user.or(group).or_else(cgroup).ok_or_else(|| UnknownTarget(text.to_string()))
     }
 }
 
 as_text!(Target);
 
 /// Where `limit set` puts a line, which is also who set it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// Among the administrator's, in the state folder.
     Administrator(Target),
@@ -172,31 +196,31 @@ impl Place {
         match target {
             _ if peer == Uid::ROOT => Some(Self::Administrator(target)),
             Target::User(uid) if uid == peer => Some(Self::Own(uid)),
-            Target::User(_) | Target::Group(_) | Target::Default => None,
+            Target::User(_) | Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         }
     }
 
     /// Who set it.
     #[must_use]
-    pub const fn set_by(self) -> Uid {
+    pub const fn set_by(&self) -> Uid {
         match self {
             Self::Administrator(_) => Uid::ROOT,
-            Self::Own(uid) => uid,
+            Self::Own(uid) => *uid,
         }
     }
 
     /// What it is drawn for.
     #[must_use]
-    pub const fn target(self) -> Target {
+    pub fn target(&self) -> Target {
         match self {
-            Self::Administrator(target) => target,
-            Self::Own(uid) => Target::User(uid),
+            Self::Administrator(target) => target.clone(),
+            Self::Own(uid) => Target::User(*uid),
         }
     }
 }
 
 /// One line as the state file keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredLine {
     /// What it is drawn for.
@@ -244,7 +268,7 @@ impl Default for UidRange {
 }
 
 /// The line in force, in this machine's pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// The hard limit, rounded down.
     pub hard: Pages,
@@ -260,7 +284,7 @@ pub struct Resolved {
 
 mod book;
 mod members;
-pub use book::{Cleared, LineBook, OWN_LINES_MAX};
+pub use book::{Cleared, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX};
 pub use members::{Answer, Members, Membership, renewed};
 
 #[cfg(test)]

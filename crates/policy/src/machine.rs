@@ -18,7 +18,7 @@ use crate::{
 mod margin;
 mod mild;
 mod share;
-mod sleep;
+pub(crate) mod sleep;
 mod stall;
 mod state;
 pub use margin::{Margin, Reaction};

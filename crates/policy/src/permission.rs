@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What a peer asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The guard's state, without accounts.
     ReadStatus,
@@ -55,6 +55,9 @@ pub enum Refused {
     /// The `default` line.
     #[error("the default line is for all users; only root may change it")]
     DefaultLine,
+    /// The line of a cgroup, or of the machine.
+    #[error("{0} is no user's own account; it is for root only")]
+    Measured(Target),
     /// The line of a group.
     #[error("the line of a group is for all its members; only root may change it")]
     GroupLine,
@@ -108,9 +111,9 @@ pub enum Refused {
 /// Whether `peer` may do what it asks for, given the lines there are. Whether the line itself makes sense is
 /// [`crate::lines::validate`]'s to say.
 ///
-/// Anyone reads their own account, the lines of their groups, the default line and the guard's state. Whom the administrator
-/// drew a line for sets and clears one of their own: up to the administrator's, with an action at least as strict, enforced at
-/// once if they like. All else is root's.
+/// Anyone reads their own account, the lines of their groups, those of `default` and `system`, and the guard's state.
+/// Whom the administrator drew a line for sets and clears one of their own: up to the administrator's, with an action at
+/// least as strict, enforced at once if they like. All else is root's.
 ///
 /// # Errors
 /// [`Refused`], which is exit status 4 on the command line.
@@ -124,11 +127,16 @@ pub fn may(
     if peer == Uid::ROOT {
         return Ok(());
     }
-    match *request {
-        Request::ReadStatus | Request::ReadDefault | Request::ReadIncidents | Request::Expedite => Ok(()),
-        Request::ReadGroup(gid) if book.is_member(peer, gid) => Ok(()),
-        Request::ReadGroup(gid) => Err(Refused::NotYourGroup(gid)),
-        Request::ReadAccount(Account::User(uid)) => own(peer, Target::User(uid)),
+    match request {
+        Request::ReadStatus
+        | Request::ReadDefault
+        | Request::ReadIncidents
+        | Request::Expedite
+        | Request::ReadAccount(Account::System) => Ok(()),
+        Request::ReadGroup(gid) if book.is_member(peer, *gid) => Ok(()),
+        Request::ReadGroup(gid) => Err(Refused::NotYourGroup(*gid)),
+        Request::ReadAccount(Account::User(uid)) => own(peer, &Target::User(*uid)),
+        Request::ReadAccount(Account::Cgroup(path)) => own(peer, &Target::Cgroup(path.clone())),
         Request::ClearLine { target } => own(peer, target),
         Request::SetLine { target, line, now: _ } => {
             own(peer, target)?;
@@ -167,26 +175,35 @@ pub fn may_expedite(peer: Uid, owner: Uid, victims: Uid) -> Result<(), Refused> 
     if peer == Uid::ROOT || owner == victims { Ok(()) } else { Err(Refused::NotYourProcess) }
 }
 
-fn own(peer: Uid, target: Target) -> Result<(), Refused> {
+fn own(peer: Uid, target: &Target) -> Result<(), Refused> {
     match target {
-        Target::User(uid) if uid == peer => Ok(()),
-        Target::User(_) => Err(Refused::NotYourAccount { target }),
+        Target::User(uid) if *uid == peer => Ok(()),
+        Target::User(_) => Err(Refused::NotYourAccount { target: target.clone() }),
         Target::Group(_) => Err(Refused::GroupLine),
         Target::Default => Err(Refused::DefaultLine),
+        Target::Cgroup(_) | Target::System => Err(Refused::Measured(target.clone())),
     }
 }
 
 /// Whether a list of accounts given to `peer` may hold this one.
 #[must_use]
-pub fn visible(account: Account, peer: Uid) -> bool {
-    let Account::User(uid) = account;
-    peer == Uid::ROOT || uid == peer
+pub fn visible(account: &Account, peer: Uid) -> bool {
+    peer == Uid::ROOT || is_theirs(Some(account), peer)
+}
+
+/// What concerns the machine is everybody's to read.
+fn is_theirs(account: Option<&Account>, peer: Uid) -> bool {
+    match account {
+        None | Some(Account::System) => true,
+        Some(Account::User(uid)) => *uid == peer,
+        Some(Account::Cgroup(_)) => false,
+    }
 }
 
 /// Whether a list of groups' lines given to `peer` may hold this one.
 #[must_use]
-pub fn group_visible(group: Target, peer: Uid, book: &LineBook) -> bool {
-    peer == Uid::ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, gid))
+pub fn group_visible(group: &Target, peer: Uid, book: &LineBook) -> bool {
+    peer == Uid::ROOT || matches!(group, Target::Group(gid) if book.is_member(peer, *gid))
 }
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
@@ -198,14 +215,12 @@ pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
     if peer == Uid::ROOT {
         return Some(incident.clone());
     }
-    let theirs = match incident.account {
-        None => true,
-        Some(Account::User(uid)) => uid == peer,
-    };
-    if !theirs && !incident.victims.iter().any(|victim| victim.uid == peer) {
+    if !is_theirs(incident.account.as_ref(), peer)
+        && !incident.victims.iter().any(|victim| victim.uid == peer)
+    {
         return None;
     }
-    let own = incident.account.is_some_and(|Account::User(uid)| uid == peer);
+    let own = incident.account.as_ref().is_some_and(|account| is_theirs(Some(account), peer));
     let mut shown = incident.clone();
     // systemd-oomd names the cgroup that it took and no process: whose slice that was, reads which.
     if let Some(origin) = shown.origin.as_mut().filter(|_| !own) {

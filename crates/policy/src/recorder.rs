@@ -7,7 +7,7 @@
 use crate::{
     account::Account,
     incident::{Course, MachineSample, UsageSample},
-    units::{Bytes, Nanos, Uid},
+    units::{Bytes, Nanos},
 };
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -41,10 +41,10 @@ const ALIKE_PERMILLE: u16 = 10;
 const STALL_OLDEST: Nanos = Nanos(3_000_000_000);
 
 /// One account, as it was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountNow {
-    /// Whose.
-    pub uid: Uid,
+    /// Which.
+    pub account: Account,
     /// Charged now.
     pub usage: Bytes,
     /// The line in force.
@@ -81,10 +81,10 @@ pub struct Stall {
     pub full_avg10_permille: Option<u16>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct UsageEntry {
     at: Nanos,
-    uid: Uid,
+    account: Account,
     usage: Bytes,
     line: Option<Bytes>,
 }
@@ -162,12 +162,12 @@ impl Recorder {
     /// Takes in how an account stands, if it is worth it: near, followed, or with an eighth of its line in use. One that has
     /// fallen below that is taken in once more. Times must not run backwards.
     pub fn account(&mut self, at: Nanos, now: AccountNow) {
-        let entry = UsageEntry { at, uid: now.uid, usage: now.usage, line: now.line };
-        let known = self.followed.iter().position(|slot| slot.kept.uid == now.uid);
+        let entry = UsageEntry { at, account: now.account, usage: now.usage, line: now.line };
+        let known = self.followed.iter().position(|slot| slot.kept.account == entry.account);
         let was_worth = known
             .and_then(|index| self.followed.get(index))
             .is_some_and(|slot| is_worth(slot.latest().usage, slot.latest().line));
-        if !now.followed && !was_worth && !is_worth(now.usage, now.line) {
+        if !now.followed && !was_worth && !is_worth(entry.usage, entry.line) {
             return;
         }
         match known.and_then(|index| self.followed.get_mut(index)) {
@@ -177,7 +177,7 @@ impl Recorder {
     }
 
     fn follow(&mut self, entry: UsageEntry) {
-        push(&mut self.usage, entry, USAGE_MAX);
+        push(&mut self.usage, entry.clone(), USAGE_MAX);
         let slot = Slot::new(entry);
         if self.followed.len() < ACCOUNTS_MAX {
             self.followed.push(slot);
@@ -235,7 +235,7 @@ impl Recorder {
     /// The course of memory around a decision: from `from` on, but no earlier than [`BEFORE`] it. Of the account where there
     /// is one, and of the machine.
     #[must_use]
-    pub fn course(&self, account: Option<Account>, decided: Nanos, from: Nanos) -> Course {
+    pub fn course(&self, account: Option<&Account>, decided: Nanos, from: Nanos) -> Course {
         let from = from.max(decided.saturating_sub(BEFORE));
         let at_ms = |at: Nanos| {
             let span = |later: Nanos, earlier: Nanos| {
@@ -244,10 +244,9 @@ impl Recorder {
             };
             if at >= decided { span(at, decided) } else { span(decided, at).saturating_neg() }
         };
-        let uid = account.map(|Account::User(uid)| uid);
         let waiting = self.followed.iter().filter_map(|slot| slot.pending.as_ref());
         let of_account = self.usage.iter().chain(waiting);
-        let of_account = of_account.filter(|entry| Some(entry.uid) == uid && entry.at >= from);
+        let of_account = of_account.filter(|entry| Some(&entry.account) == account && entry.at >= from);
         let of_machine = self.machine.iter().chain(self.last.as_ref().and_then(|slot| slot.pending.as_ref()));
         Course {
             account: of_account

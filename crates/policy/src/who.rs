@@ -4,6 +4,7 @@
 //! Names are resolved by the client; the daemon is only ever given a uid, a gid or `default`.
 
 use crate::{
+    account::{CgroupPath, CgroupPathError},
     human,
     units::{Gid, Uid},
 };
@@ -12,8 +13,6 @@ use core::{fmt, str::FromStr};
 
 /// The longest name accepted, in bytes: Linux's `LOGIN_NAME_MAX` is 256 with the final zero.
 const NAME_BYTES_MAX: usize = 255;
-/// The longest cgroup path accepted, in bytes: Linux's `PATH_MAX` with the final zero.
-const PATH_BYTES_MAX: usize = 4095;
 
 /// WHO of `limit set WHO ...`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,8 +30,8 @@ pub enum Who {
     /// A job started by `plimsoll run`.
     Job(String),
     /// A cgroup by path.
-    Cgroup(String),
-    /// Everything that belongs to the system.
+    Cgroup(CgroupPath),
+    /// All programs of the machine.
     System,
 }
 
@@ -48,6 +47,9 @@ pub enum WhoError {
     /// A number that is no gid, for the same reasons.
     #[error("gid '{}' is out of range; gids go from 0 to 4294967294", human::escaped(.0))]
     GidRange(String),
+    /// No cgroup.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupPathError),
     /// Not a name that an account could have.
     #[error("'{}' is no user name, uid, @group, job:ID, cgroup:PATH, 'default' or 'system'", human::escaped(.0))]
     Malformed(String),
@@ -55,7 +57,7 @@ pub enum WhoError {
 
 /// A WHO that parses and is not served yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is not available in this version; give a user name, a uid, @group or 'default'", human::escaped(.who))]
+#[error("'{}' is not available in this version; give a user name, a uid, @group, cgroup:PATH, 'default' or 'system'", human::escaped(.who))]
 pub struct Unsupported {
     /// The WHO, as [`Who`] displays it.
     pub who: String,
@@ -65,11 +67,17 @@ impl Who {
     /// Whether this version can draw a line for it.
     ///
     /// # Errors
-    /// [`Unsupported`] for jobs, cgroups and `system`.
+    /// [`Unsupported`] for jobs.
     pub fn supported(&self) -> Result<(), Unsupported> {
         match self {
-            Self::User(_) | Self::Uid(_) | Self::Group(_) | Self::Gid(_) | Self::Default => Ok(()),
-            Self::Job(_) | Self::Cgroup(_) | Self::System => Err(Unsupported { who: self.to_string() }),
+            Self::User(_)
+            | Self::Uid(_)
+            | Self::Group(_)
+            | Self::Gid(_)
+            | Self::Default
+            | Self::Cgroup(_)
+            | Self::System => Ok(()),
+            Self::Job(_) => Err(Unsupported { who: self.to_string() }),
         }
     }
 }
@@ -100,7 +108,7 @@ impl FromStr for Who {
         } else if let Some(rest) = text.strip_prefix("job:") {
             is_name(rest).then(|| Self::Job(rest.to_string()))
         } else if let Some(rest) = text.strip_prefix("cgroup:") {
-            is_path(rest).then(|| Self::Cgroup(rest.to_string()))
+            return Ok(Self::Cgroup(rest.parse()?));
         } else {
             is_name(text).then(|| Self::User(text.to_string()))
         };
@@ -149,10 +157,6 @@ fn is_name(text: &str) -> bool {
         && !text.starts_with(['-', '@', ' '])
         && !text.ends_with(' ')
         && !text.contains(|c: char| c.is_control() || c == ':' || c == '/')
-}
-
-fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.len() <= PATH_BYTES_MAX && !text.contains(char::is_control)
 }
 
 #[cfg(test)]

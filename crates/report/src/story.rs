@@ -134,8 +134,8 @@ fn victims(incident: &Incident) -> String {
 
 /// How much was used, and how much the line allowed.
 fn usage(incident: &Incident) -> Vec<String> {
-    let account = match incident.account {
-        Some(account) => format!("{account}"),
+    let account = match &incident.account {
+        Some(account) => escaped(&account.to_string()),
         None => String::from("the machine"),
     };
     let mut parts = Vec::from([format!("usage {} of {account}", bytes(Bytes(incident.usage_bytes)))]);
@@ -183,26 +183,38 @@ const fn by_the_kernel(trigger: Trigger) -> bool {
 fn unrecorded(incident: &Incident) -> Option<String> {
     let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
     let folded = incident.reason == Reason::IncidentsFolded.text();
-    incident.unrecorded.map(|count| match (folded, incident.account) {
+    incident.unrecorded.map(|count| match (folded, &incident.account) {
         (true, Some(account)) => {
-            format!("Up to {time}: {count} incidents of {account} are told only as their number.")
+            format!(
+                "Up to {time}: {count} incidents of {} are told only as their number.",
+                escaped(&account.to_string())
+            )
         }
         (true, None) => format!("Up to {time}: {count} incidents are told only as their number."),
         (false, _) => format!("{time}: {count} actions were not recorded."),
     })
 }
 
+/// An account, as it begins a sentence.
+fn whose(account: &Account, name: Option<&str>) -> String {
+    match (account, name) {
+        (Account::User(uid), Some(name)) => format!("User {} (uid {uid})", escaped(name)),
+        (Account::User(uid), None) => format!("User {uid}"),
+        (Account::Cgroup(path), _) => format!("Cgroup {}", escaped(path.as_str())),
+        (Account::System, _) => String::from("The machine"),
+    }
+}
+
 fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> String {
     let usage = bytes(Bytes(incident.usage_bytes));
     let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
     let line = incident.hard_bytes.map(|hard| (bytes(Bytes(hard)), bytes(Bytes(incident.overshoot_bytes))));
-    match (incident.account, line) {
+    match (&incident.account, line) {
         (None, Some((line, _))) if reason == Some(Reason::MachineLowMemoryNotice) => format!(
             "{time}: the machine was getting short of memory. Programs were using {usage}; it is said from {line} on."
         ),
-        (Some(Account::User(uid)), line) => {
-            let who = name
-                .map_or_else(|| format!("User {uid}"), |name| format!("User {} (uid {uid})", escaped(name)));
+        (Some(account), line) => {
+            let who = whose(account, name);
             match line {
                 Some((line, over)) if incident.overshoot_bytes > 0 => {
                     format!("{time}: {who} was using {usage}, {over} over the line of {line}.")

@@ -63,7 +63,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
         table.row([
             incident.id.to_string(),
             incident.time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
-            whose(incident.account, names),
+            whose(incident.account.as_ref(), names),
             incident.action.text().to_owned(),
             victims(incident),
             usage(incident),
@@ -74,10 +74,12 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
     write!(out, "{table}")
 }
 
-fn whose(account: Option<Account>, names: &mut Names) -> String {
+fn whose(account: Option<&Account>, names: &mut Names) -> String {
     match account {
         None => "the machine".to_owned(),
-        Some(account) => names.of(account).map_or_else(|| account.to_string(), |name| human::escaped(&name)),
+        Some(account) => names
+            .of(account)
+            .map_or_else(|| human::escaped(&account.to_string()), |name| human::escaped(&name)),
     }
 }
 

@@ -22,7 +22,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
-pub(crate) use show::{doubts, list, uncovered};
+pub(crate) use show::{doubts, list, notes, uncovered};
 
 /// `plimsoll limit ...`
 #[derive(Debug, Args)]
@@ -46,7 +46,8 @@ const AVAILABLE: [Action; 3] = [Action::Notify, Action::Term, Action::Kill];
 
 #[derive(Debug, Args)]
 struct SetArguments {
-    /// A user name, a uid, @GROUP for each of its members, or 'default' for every user from UID_MIN to UID_MAX without a line.
+    /// A user name, a uid, @GROUP for each of its members, 'default' for every user from UID_MIN to UID_MAX without a line,
+    /// cgroup:PATH, or 'system' for all programs together.
     who: String,
     /// The load line: 512M, 1.5G, 25% (of RAM), or bytes.
     hard: String,
@@ -66,7 +67,7 @@ struct SetArguments {
 
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// A user name, a uid, @GROUP, or 'default'; all that you may see when left out.
+    /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
     who: Option<String>,
     /// Print JSON.
     #[arg(long)]
@@ -75,7 +76,7 @@ struct ShowArguments {
 
 #[derive(Debug, Args)]
 struct ClearArguments {
-    /// A user name, a uid, @GROUP, or 'default'.
+    /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'.
     who: String,
     /// Print JSON.
     #[arg(long)]
@@ -97,8 +98,10 @@ fn target(who: &str) -> Result<Target, Failure> {
         Who::Uid(uid) => Ok(Target::User(uid)),
         Who::Gid(gid) => Ok(Target::Group(gid)),
         Who::Default => Ok(Target::Default),
-        // Names are resolved and the others refused by then.
-        other @ (Who::User(_) | Who::Group(_) | Who::Job(_) | Who::Cgroup(_) | Who::System) => {
+        Who::Cgroup(path) => Ok(Target::Cgroup(path)),
+        Who::System => Ok(Target::System),
+        // Names are resolved and jobs refused by then.
+        other @ (Who::User(_) | Who::Group(_) | Who::Job(_)) => {
             Err(Failure::usage(format_args!("'{other}' is not available in this version")))
         }
     }
@@ -162,6 +165,7 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
         }
     } else {
         show::list(out, &limits, &mut names)?;
+        show::notes(out, &limits.accounts)?;
         show::doubts(out, &limits.groups, &mut names)?;
         show::uncovered(out, limits.default.as_ref(), &mut names)?;
     }

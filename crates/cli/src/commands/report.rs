@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     // Before the question: who has made a slip hears of it at once.
     let to = Destination::of(arguments)?;
     let incident = Client::connect(socket)?.incident(which)?;
-    let name = incident.account.and_then(|account| Names::default().of(account));
+    let name = incident.account.as_ref().and_then(|account| Names::default().of(account));
     let reader = if arguments.verbose { Reader::Administrator } else { Reader::User };
     let page = page::page(&incident, name.as_deref(), reader);
     match to {

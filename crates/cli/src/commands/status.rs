@@ -146,6 +146,7 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     }
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
+    limit::notes(out, &status.accounts)?;
     limit::doubts(out, &status.groups, names)?;
     limit::uncovered(out, status.default.as_ref(), names)?;
     writeln!(out)?;

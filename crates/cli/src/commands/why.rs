@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let which = which(&arguments.which)?;
     let incident = Client::connect(socket)?.incident(which)?;
-    let name = incident.account.and_then(|account| Names::default().of(account));
+    let name = incident.account.as_ref().and_then(|account| Names::default().of(account));
     let reader = if arguments.verbose { Reader::Administrator } else { Reader::User };
     if arguments.json {
         let story = tell(&incident, name.as_deref(), reader);

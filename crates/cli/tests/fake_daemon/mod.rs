@@ -77,9 +77,10 @@ impl Control for FakeDaemon {
         Ok(serde_json::from_value(status).unwrap())
     }
 
-    fn limits(&self, _peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+    fn limits(&self, _peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
         let book = self.book.lock().unwrap();
-        let views = book.explicit_uids().into_iter().filter(|uid| user.is_none_or(|user| user == *uid));
+        let views =
+            book.explicit_uids().into_iter().filter(|uid| only.is_none_or(|only| only.user() == Some(*uid)));
         let views = views.filter_map(|uid| {
             let resolved = book.resolve(uid, MEM_TOTAL, page_size())?;
             let hard_bytes = page_size().to_bytes(resolved.hard).0;
@@ -98,6 +99,7 @@ impl Control for FakeDaemon {
                 source: Source::State,
                 target: Some(resolved.set_as.target()),
                 set_by: Some(resolved.set_as.set_by()),
+                note: None,
             })
         });
         Ok(views.collect())

@@ -8,6 +8,7 @@ use plimsoll_api::{
     status::Status,
 };
 use plimsoll_policy::{
+    account::Account,
     incident::Incident,
     lines::{Cleared, Line, LineBook, Target, UidRange},
     units::{Bytes, Gid, PageSize, Pid, Uid},
@@ -47,7 +48,7 @@ pub struct Standing {
 }
 
 /// A line to draw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetLimit {
     /// For whom.
     pub target: Target,
@@ -98,11 +99,11 @@ pub trait Control: Send + Sync + 'static {
     /// Any [`Refusal`].
     fn status(&self, peer: Peer) -> Result<Status, Refusal>;
 
-    /// Accounts with a line: all, or that of one user (none or one).
+    /// Accounts with a line: all, or one (none or one).
     ///
     /// # Errors
     /// Any [`Refusal`].
-    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal>;
+    fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal>;
 
     /// The users that run something now, those to whom `/etc/subuid` gives no owner first.
     fn running(&self) -> Vec<Uid>;
@@ -156,7 +157,7 @@ pub trait Control: Send + Sync + 'static {
 pub fn default_view(standing: &Standing) -> Option<DefaultView> {
     let Standing { book, mem_total, page_size } = standing;
     let resolved = book.resolve_default(*mem_total, *page_size)?;
-    let (line, source) = book.administrators(Target::Default)?;
+    let (line, source) = book.administrators(&Target::Default)?;
     let UidRange { min, max } = book.range();
     Some(DefaultView {
         hard: line.hard,
@@ -175,7 +176,7 @@ pub fn default_view(standing: &Standing) -> Option<DefaultView> {
 pub fn group_view(standing: &Standing, gid: Gid) -> Option<GroupView> {
     let Standing { book, mem_total, page_size } = standing;
     let account = Target::Group(gid);
-    let resolved = book.resolve_target(account, *mem_total, *page_size)?;
+    let resolved = book.resolve_target(&account, *mem_total, *page_size)?;
     let membership = book.membership(gid);
     let known = membership.map_or(0, |membership| membership.uids.len());
     Some(GroupView {

@@ -80,6 +80,7 @@ impl Fake {
             source: Source::State,
             target: Some(resolved.set_as.target()),
             set_by: Some(resolved.set_as.set_by()),
+            note: None,
         })
     }
 }
@@ -208,13 +209,16 @@ impl Control for Fake {
         })
     }
 
-    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+    fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
         self.note("limits", peer);
         let (explicit, members) = {
             let book = self.book.lock().unwrap();
             (book.explicit_uids(), book.member_uids())
         };
-        let uids = explicit.union(&members).copied().filter(move |uid| user.is_none_or(|user| user == *uid));
+        let uids = explicit
+            .union(&members)
+            .copied()
+            .filter(move |uid| only.is_none_or(|only| only.user() == Some(*uid)));
         Ok(uids.filter_map(|uid| self.view(uid)).collect())
     }
 

@@ -80,35 +80,39 @@ impl Plimsoll<'_> {
     fn status(&self, Nothing {}: Nothing) -> Result<Value, Refusal> {
         let standing = self.permit(&Request::ReadStatus)?;
         let mut status = self.control.status(self.peer)?;
-        status.accounts.retain(|account| permission::visible(account.account, self.peer.uid));
+        status.accounts.retain(|account| permission::visible(&account.account, self.peer.uid));
         status.groups = self.groups(&standing);
         status.default = self.default(&standing);
         to_value(&status)
     }
 
     fn show_limits(&self, call: &ShowLimits) -> Result<Limits, Refusal> {
-        let request = match call.who {
-            None | Some(Target::Default) => Request::ReadDefault,
-            Some(Target::Group(gid)) => Request::ReadGroup(gid),
-            Some(Target::User(uid)) => Request::ReadAccount(Account::User(uid)),
+        let only = match &call.who {
+            Some(Target::User(uid)) => Some(Account::User(*uid)),
+            Some(target) => target.measured(),
+            None => None,
+        };
+        let request = match (&call.who, &only) {
+            (_, Some(account)) => Request::ReadAccount(account.clone()),
+            (Some(Target::Group(gid)), None) => Request::ReadGroup(*gid),
+            (_, None) => Request::ReadDefault,
         };
         let standing = self.permit(&request)?;
-        let mut accounts = match call.who {
-            None | Some(Target::Group(_)) => self.accounts(None)?,
-            Some(Target::User(uid)) => self.accounts(Some(uid))?,
+        let mut accounts = match &call.who {
             Some(Target::Default) => Vec::new(),
+            Some(_) | None => self.accounts(only.as_ref())?,
         };
-        if let Some(group @ Target::Group(_)) = call.who {
-            accounts.retain(|account| account.target == Some(group));
+        if let Some(group @ Target::Group(_)) = &call.who {
+            accounts.retain(|account| account.target.as_ref() == Some(group));
         }
-        let groups = match call.who {
+        let groups = match &call.who {
             None => self.groups(&standing),
-            Some(Target::Group(gid)) => group_view(&standing, gid).into_iter().collect(),
-            Some(Target::User(_) | Target::Default) => Vec::new(),
+            Some(Target::Group(gid)) => group_view(&standing, *gid).into_iter().collect(),
+            Some(_) => Vec::new(),
         };
-        let default = match call.who {
+        let default = match &call.who {
             None | Some(Target::Default) => self.default(&standing),
-            Some(Target::User(_) | Target::Group(_)) => None,
+            Some(_) => None,
         };
         Ok(Limits { accounts, groups, default })
     }
@@ -116,7 +120,7 @@ impl Plimsoll<'_> {
     /// The lines of groups that the peer may see.
     fn groups(&self, standing: &Standing) -> Vec<GroupView> {
         let views = standing.book.gids().into_iter().filter_map(|gid| group_view(standing, gid));
-        views.filter(|view| permission::group_visible(view.account, self.peer.uid, &standing.book)).collect()
+        views.filter(|view| permission::group_visible(&view.account, self.peer.uid, &standing.book)).collect()
     }
 
     /// The `default` line, and whom of those that the peer may see it leaves out.
@@ -135,9 +139,9 @@ impl Plimsoll<'_> {
         Some(view)
     }
 
-    fn accounts(&self, user: Option<Uid>) -> Result<Vec<plimsoll_api::accounts::AccountView>, Refusal> {
-        let mut accounts = self.control.limits(self.peer, user)?;
-        accounts.retain(|account| permission::visible(account.account, self.peer.uid));
+    fn accounts(&self, only: Option<&Account>) -> Result<Vec<plimsoll_api::accounts::AccountView>, Refusal> {
+        let mut accounts = self.control.limits(self.peer, only)?;
+        accounts.retain(|account| permission::visible(&account.account, self.peer.uid));
         Ok(accounts)
     }
 
@@ -146,14 +150,14 @@ impl Plimsoll<'_> {
         let line = Line { hard, soft, action: action.unwrap_or(Action::Kill) };
         let now = now.unwrap_or(false);
         permission::may_draw(self.peer.uid, self.peer.owner).map_err(not_permitted)?;
-        self.permit(&Request::SetLine { target, line, now })?;
-        self.control.set_limit(self.peer, SetLimit { target, line, now })?;
+        self.permit(&Request::SetLine { target: target.clone(), line, now })?;
+        self.control.set_limit(self.peer, SetLimit { target: target.clone(), line, now })?;
         self.show_limits(&ShowLimits { who: Some(target) })
     }
 
     fn clear_limit(&self, call: &ClearLimitCall) -> Result<ClearLimitReply, Refusal> {
-        self.permit(&Request::ClearLine { target: call.who })?;
-        let result = self.control.clear_limit(self.peer, call.who)?;
+        self.permit(&Request::ClearLine { target: call.who.clone() })?;
+        let result = self.control.clear_limit(self.peer, call.who.clone())?;
         Ok(ClearLimitReply { result })
     }
 

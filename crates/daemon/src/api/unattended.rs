@@ -7,6 +7,7 @@ use super::{
 };
 use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
+    account::Account,
     incident::Incident,
     lines::{Cleared, Target},
     units::{Pid, Uid},
@@ -29,7 +30,7 @@ impl Control for Unattended {
         refuse()
     }
 
-    fn limits(&self, _: Peer, _: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
+    fn limits(&self, _: Peer, _: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
         refuse()
     }
 

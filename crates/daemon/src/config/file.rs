@@ -6,6 +6,7 @@ use super::{
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
+    account::CgroupPath,
     human,
     last_defence::{Headroom, LastDefenceConfig},
     limits::{LimitConfig, TriggerSet},
@@ -166,7 +167,11 @@ impl<'de> Deserialize<'de> for UserKey {
             Ok(Who::Group(_) | Who::Gid(_)) => {
                 Err(D::Error::custom("the lines of groups are in the table limits.groups"))
             }
-            Ok(other @ (Who::Job(_) | Who::Cgroup(_) | Who::System)) => {
+            Ok(Who::Cgroup(_)) => {
+                Err(D::Error::custom("the lines of cgroups are in the table limits.cgroups"))
+            }
+            Ok(Who::System) => Err(D::Error::custom("the line of the machine is the key limits.system")),
+            Ok(other @ Who::Job(_)) => {
                 Err(D::Error::custom(format!("'{other}' cannot have a line here; give a user name or a uid")))
             }
             Err(error) => Err(D::Error::custom(error)),
@@ -195,6 +200,16 @@ impl<'de> Deserialize<'de> for GroupKey {
             ) => Err(D::Error::custom(format!("'{other}' is no group; give the name or the gid of one"))),
             Err(error) => Err(D::Error::custom(error)),
         }
+    }
+}
+
+/// A cgroup's key: its path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct CgroupKey(CgroupPath);
+
+impl<'de> Deserialize<'de> for CgroupKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -244,6 +259,8 @@ section!(RawLimits {
     default: CheckedLine,
     users: BTreeMap<UserKey, CheckedLine>,
     groups: BTreeMap<GroupKey, CheckedLine>,
+    cgroups: BTreeMap<CgroupKey, CheckedLine>,
+    system: CheckedLine,
     charge: Charge,
     uid_min: Within<0, 4_294_967_294>,
     uid_max: Within<0, 4_294_967_294>,
@@ -324,9 +341,11 @@ impl Raw {
         later.rules.append(&mut self.rules);
         self.rules = later.rules;
         let (users, groups) = (later.limits.users.take(), later.limits.groups.take());
+        let cgroups = later.limits.cgroups.take();
         self.limits.overlay(later.limits);
         self.limits.users.get_or_insert_default().extend(users.unwrap_or_default());
         self.limits.groups.get_or_insert_default().extend(groups.unwrap_or_default());
+        self.limits.cgroups.get_or_insert_default().extend(cgroups.unwrap_or_default());
         self.machine.overlay(later.machine);
         self.last_defence.overlay(later.last_defence);
         self.protect.overlay(later.protect);
@@ -380,10 +399,15 @@ impl RawLimits {
         let groups =
             self.groups.unwrap_or_default().into_iter().map(|(GroupKey(key), line)| named(&key, line));
         let (users, groups) = (users.collect::<Result<_, _>>()?, groups.collect::<Result<_, _>>()?);
+        let cgroups = self.cgroups.unwrap_or_default().into_iter();
+        let cgroups =
+            cgroups.map(|(CgroupKey(path), line)| NamedLine { who: Who::Cgroup(path), line: line.0 });
         let limits = Limits {
             default: self.default.map(|line| line.0),
             users,
             groups,
+            cgroups: cgroups.collect(),
+            system: self.system.map(|line| line.0),
             charge: self.charge.unwrap_or(default.charge),
             uids: UidRange {
                 min: self.uid_min.map_or(uids.min, |uid| Uid(uid.as_u32())),

@@ -149,7 +149,8 @@ pub enum Charge {
 /// [`plimsoll_policy::lines::validate`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLine {
-    /// [`Who::User`] or [`Who::Uid`] in [`Limits::users`], [`Who::Group`] or [`Who::Gid`] in [`Limits::groups`].
+    /// [`Who::User`] or [`Who::Uid`] in [`Limits::users`], [`Who::Group`] or [`Who::Gid`] in [`Limits::groups`],
+    /// [`Who::Cgroup`] in [`Limits::cgroups`].
     pub who: Who,
     /// Their line.
     pub line: Line,
@@ -164,6 +165,10 @@ pub struct Limits {
     pub users: Vec<NamedLine>,
     /// Lines for each member of a group, each [`Who`] once. The same group may still be here by name and by gid.
     pub groups: Vec<NamedLine>,
+    /// Lines of cgroups, each once.
+    pub cgroups: Vec<NamedLine>,
+    /// For the machine.
+    pub system: Option<Line>,
     /// What usage is.
     pub charge: Charge,
     /// Whom `default` is for.
@@ -178,6 +183,8 @@ impl Default for Limits {
             default: None,
             users: Vec::new(),
             groups: Vec::new(),
+            cgroups: Vec::new(),
+            system: None,
             charge: Charge::Anon,
             uids: UidRange::default(),
             ladder: LimitConfig::default(),

@@ -51,7 +51,7 @@ impl<K: Kernel> Guard<K> {
         let held: u64 = victims.iter().map(|victim| victim.usage_bytes).fold(0, u64::saturating_add);
         let held = self.context.ledger.page_size().to_pages(Bytes(held));
         let account = arranged.map_or(account, |deed| Some(Account::User(deed.uid)));
-        let line = account.and_then(|Account::User(uid)| {
+        let line = account.as_ref().and_then(Account::user).and_then(|uid| {
             self.attached.as_mut().and_then(|attached| attached.limits.account(uid).ok().flatten())
         });
         let followed = line.is_some();

@@ -15,7 +15,7 @@ mod weights;
 use super::{
     context::Context,
     kernel::{Kernel, Programs as _, Records as _},
-    kill::ledger::Entry,
+    kill::{ledger::Entry, pending::Owner},
     last_defence::{LineFacts, NearFacts},
 };
 use crate::tmalloc::Message;
@@ -319,8 +319,10 @@ impl<K: Kernel> Attached<K> {
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
     pub(crate) fn tend(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
-        for (user, victim, since) in context.pending.asked() {
-            if let Some(watch) = self.watched.get_mut(&user) {
+        for (owner, victim, since) in context.pending.asked() {
+            if let Owner::User(user) = owner
+                && let Some(watch) = self.watched.get_mut(&user)
+            {
                 watch.state.still_asked(victim, since);
             }
         }

@@ -9,6 +9,7 @@ use super::{
     machine::MachineGuard,
 };
 use plimsoll_policy::{
+    account::Account,
     recorder::AccountNow,
     units::{Nanos, PageSize},
 };
@@ -23,12 +24,13 @@ impl<K: Kernel> Guard<K> {
             return;
         }
         let machine = self.machine.as_ref();
-        if self.attached.is_none() && machine.is_none() && self.context.ledger.trails().is_empty() {
+        let unguarded = self.attached.is_none() && self.measured.is_empty() && machine.is_none();
+        if unguarded && self.context.ledger.trails().is_empty() {
             // Nothing is guarded: there are no incidents to come.
             return;
         }
         let near = self.attached.as_ref().is_some_and(|attached| !attached.near.is_empty());
-        let tense = near || machine.is_some_and(MachineGuard::is_pressed);
+        let tense = near || self.measured.any_near() || machine.is_some_and(MachineGuard::is_pressed);
         let trails = self.context.ledger.trails();
         let following = tense || !trails.is_empty();
         // An incident that is nobody's here has the machine looked at, which costs the same however many accounts there are.
@@ -46,7 +48,11 @@ impl<K: Kernel> Guard<K> {
             self.sampler.looked(now, Nanos(self.context.kernel.now().0.saturating_sub(now.0)));
         }
         let (page_size, trails) = (self.context.ledger.page_size(), self.context.ledger.trails());
-        let accounts = facts.iter().map(|one| account_now(one, page_size, trails.follows(one.uid)));
+        let users = facts.iter().map(|one| account_now(one, page_size));
+        let accounts = users.chain(self.measured.accounts_now(page_size)).map(|mut one| {
+            one.followed |= trails.follows(&one.account);
+            one
+        });
         // With stalls where it matters, by a thread that may wait for them.
         let reading = self.machine.as_ref().and_then(MachineGuard::last).filter(|_| !following);
         self.sampler.take(now, accounts, reading);
@@ -64,11 +70,11 @@ impl<K: Kernel> Guard<K> {
     }
 }
 
-fn account_now(facts: &AccountFacts, page_size: PageSize, followed: bool) -> AccountNow {
+fn account_now(facts: &AccountFacts, page_size: PageSize) -> AccountNow {
     AccountNow {
-        uid: facts.uid,
+        account: Account::User(facts.uid),
         usage: page_size.to_bytes(facts.usage),
         line: facts.effective.map(|line| page_size.to_bytes(line)),
-        followed: followed || facts.near,
+        followed: facts.near,
     }
 }

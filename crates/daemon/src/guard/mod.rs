@@ -12,6 +12,7 @@ mod kill;
 mod last_defence;
 mod limits;
 mod machine;
+mod measured;
 mod minutes;
 mod request;
 mod selection;
@@ -38,6 +39,7 @@ use kill::pending::Owner;
 pub(crate) use kill::pending::PendingKills;
 use limits::attached::Attached;
 use machine::MachineGuard;
+use measured::Measured;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -91,6 +93,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     machine: Option<MachineGuard>,
     /// Who comes first, where the machine is not guarded and somebody wants to know.
     ranker: Option<MachineGuard>,
+    /// Lines of cgroups and of the machine.
+    measured: Measured,
     foreign_kills: ForeignKills,
     mem_total: Bytes,
     attached: Option<Attached<K>>,
@@ -210,6 +214,7 @@ impl<K: Kernel> Guard<K> {
             book,
             machine: machine.map(MachineGuard::new),
             ranker: None,
+            measured: Measured::default(),
             foreign_kills,
             mem_total,
             attached: None,
@@ -270,7 +275,7 @@ impl<K: Kernel> Guard<K> {
                 .min()
         });
         let samples = self.sampler.due(self.context.ledger.trails());
-        [machine, pending, limits, samples].into_iter().flatten().min()
+        [machine, pending, limits, self.measured.due(), samples].into_iter().flatten().min()
     }
 
     fn tend(&mut self) {
@@ -282,6 +287,7 @@ impl<K: Kernel> Guard<K> {
         if let Some(machine) = &mut self.machine {
             machine.tend(&mut self.context);
         }
+        self.measured.tend(&mut self.context);
     }
 
     /// Tells the guards which of their victims are gone.
@@ -300,6 +306,7 @@ impl<K: Kernel> Guard<K> {
                         attached.unfinished.insert(uid);
                     }
                 }
+                (Owner::Measured(key), _, _) => self.measured.freed(key, victim, now),
                 (Owner::Machine, _, Some(machine)) => {
                     let others = self.context.pending.count_of(|owner| owner == Owner::Machine) > 0;
                     machine.freed(victim, others, self.context.workers.groups.busy(), now);
@@ -341,7 +348,8 @@ impl<K: Kernel> Guard<K> {
     fn answer(&mut self, request: Request) {
         match request {
             Request::Lines { reply, .. } | Request::Configure { reply, .. } if !reply.begin() => {}
-            Request::Lines { book, change, reply } => reply.send(self.draw(&book, change)),
+            Request::Lines { book, change, reply } => reply.send(self.draw(&book, &change)),
+            Request::Looked(looked) => self.measured.take(looked, &mut self.context),
             Request::Surveyed(survey) => {
                 if let Some(attached) = &mut self.attached
                     && let Err(error) = attached.take_survey(&survey, &mut self.context)
@@ -390,7 +398,9 @@ impl<K: Kernel> Guard<K> {
                 self.ranker_mut(|ranker, context| ranker.act_below_floor(&below, context));
             }
             Request::FloorFar => self.rest_ranker(),
-            Request::Accounts { user, asker, reply } => reply.send(self.account_views(user, asker)),
+            Request::Accounts { only, asker, reply } => {
+                reply.send(self.account_views(only.as_ref(), asker));
+            }
             Request::Status { asker, reply } => reply.send(self.status(asker)),
         }
     }

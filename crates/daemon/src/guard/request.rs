@@ -3,13 +3,14 @@
 use super::{last_defence::ArrangedKill, selection::judge::JudgeAnswer};
 use crate::{
     api::control::Refusal,
-    facts::{cmdlines::Found, copied::Survey},
+    facts::{cmdlines::Found, copied::Survey, meter::Looked},
     foreign_kills::ForeignKill,
     message::{Receiver, Sender, queue},
     tmalloc::Refused,
 };
 use plimsoll_api::{accounts::AccountView, status::Status};
 use plimsoll_policy::{
+    account::Account,
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{LineBook, Place},
@@ -78,12 +79,19 @@ impl std::fmt::Debug for Ranked {
 }
 
 /// Which line changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     /// One, which tells whose doing it is; `now`: enforce it at once.
     One { place: Place, now: bool },
     /// Any of them: start, reload.
     All,
+}
+
+impl Change {
+    /// Whether it is of a line that needs no programs.
+    pub(crate) fn is_measured(&self) -> bool {
+        matches!(self, Self::One { place, .. } if place.target().measured().is_some())
+    }
 }
 
 /// Clean file memory was below its floor, or near it with nothing that reclaim could take, and nothing but a process's end
@@ -120,8 +128,10 @@ pub(crate) enum Request {
     Lines { book: Arc<LineBook>, change: Change, reply: Reply<Result<(), Refusal>> },
     /// The configuration changed.
     Configure { configured: Configured, reply: Reply<Result<(), Refusal>> },
-    /// Accounts with a line.
-    Accounts { user: Option<Uid>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
+    /// What cgroups with a line hold, and the machine.
+    Looked(Looked),
+    /// Accounts with a line; `only`: that one.
+    Accounts { only: Option<Account>, asker: Uid, reply: Reply<Result<Vec<AccountView>, Refusal>> },
     /// The kernel's own OOM killer took somebody.
     LastDefence(ArrangedKill),
     /// Somebody else took somebody. Answered when it is written down; `written` is then set, and a second request with the

@@ -18,6 +18,7 @@ use plimsoll_api::{
     },
 };
 use plimsoll_policy::{
+    account::Account,
     incident::Guard as Side,
     machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
     units::{Bytes, Nanos, Uid, part},
@@ -35,16 +36,22 @@ impl<K: TheKernel> Guard<K> {
     /// Accounts with a line, exact at this moment: what is not settled is settled first.
     pub(super) fn account_views(
         &mut self,
-        user: Option<Uid>,
+        only: Option<&Account>,
         asker: Uid,
     ) -> Result<Vec<AccountView>, Refusal> {
-        let facts = self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut views: Vec<AccountView> = facts
-            .iter()
-            .filter(|facts| user.is_none_or(|user| user == facts.uid))
-            .filter_map(|facts| self.view(facts))
+        let user = only.map(Account::user);
+        let facts = match user {
+            Some(None) => Vec::new(),
+            Some(Some(_)) | None => {
+                self.settled_accounts(asker).map_err(|error| Refusal::Internal(error.to_string()))?
+            }
+        };
+        let users = facts.iter().filter_map(|facts| self.view(facts));
+        let mut views: Vec<AccountView> = users
+            .chain(self.measured.views(self.page_size()))
+            .filter(|view| only.is_none_or(|only| *only == view.account))
             .collect();
-        views.sort_by_key(|view| view.account);
+        views.sort_by(|a, b| a.account.cmp(&b.account));
         Ok(views)
     }
 
@@ -66,7 +73,7 @@ impl<K: TheKernel> Guard<K> {
         let line = self.book.resolve(facts.uid, self.mem_total, page_size)?;
         let bytes = |pages| page_size.to_bytes(pages).0;
         Some(AccountView {
-            account: crate::guard::kill::ledger::user(facts.uid),
+            account: Account::User(facts.uid),
             name: None,
             usage_bytes: bytes(facts.usage),
             reserved_bytes: bytes(facts.reserved),
@@ -80,12 +87,14 @@ impl<K: TheKernel> Guard<K> {
             source: line.source,
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
+            note: None,
         })
     }
 
     pub(super) fn status(&mut self, asker: Uid) -> Result<Status, Refusal> {
         let accounts = self.account_views(None, asker)?;
         let limits_on = self.attached.is_some() && !self.undrawn.is_all();
+        let measured = !self.measured.is_empty();
         Ok(Status {
             daemon: true,
             triggers: Triggers {
@@ -94,8 +103,14 @@ impl<K: TheKernel> Guard<K> {
                     "switched off in the configuration"
                 } else if self.context.config.dry_run {
                     "dry run: decisions are recorded, nothing is sent"
+                } else if limits_on && measured {
+                    "in force: kills the largest process by pidfd when the kernel side asks, and where it sees a line of \
+                     a cgroup or of the system crossed"
                 } else if limits_on {
                     "in force: kills the largest process by pidfd when the kernel side asks"
+                } else if measured {
+                    "in force: looks at cgroups and the system, and kills the largest process by pidfd where a line is \
+                     crossed"
                 } else if self.machine.is_some() && self.undrawn.is_all() {
                     "in force for the machine guard; no line is in force"
                 } else if self.machine.is_some() {
@@ -108,7 +123,7 @@ impl<K: TheKernel> Guard<K> {
                 .into(),
                 last_defence: self.context.last_defence.words(limits_on, self.context.config.dry_run),
             },
-            guards: self.guards(limits_on),
+            guards: self.guards(limits_on || measured),
             accounts,
             groups: Vec::new(),
             default: None,
@@ -153,7 +168,8 @@ impl<K: TheKernel> Guard<K> {
     }
 
     fn guards(&self, limits_on: bool) -> Guards {
-        let dying_lines = self.context.pending.count_of(|owner| matches!(owner, Owner::User(_)));
+        let dying_lines =
+            self.context.pending.count_of(|owner| matches!(owner, Owner::User(_) | Owner::Measured(_)));
         let dying_machine = self.context.pending.count_of(|owner| owner == Owner::Machine);
         let dying_floor = self.context.pending.count_of(|owner| owner == Owner::WorkingSet);
         let view = |on: bool, dying, guard| GuardView {

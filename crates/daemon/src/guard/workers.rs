@@ -8,7 +8,11 @@ use super::{
 };
 use crate::{
     facts::{
-        cmdlines::CommandLines, copied::CopiedReader, names::NameReader, patient::PatientReaders,
+        cmdlines::CommandLines,
+        copied::CopiedReader,
+        meter::{Gauge, Meter},
+        names::NameReader,
+        patient::PatientReaders,
         pressure::PressureReader,
     },
     journal::Journal,
@@ -27,10 +31,12 @@ pub(crate) struct Workers {
     pub(crate) reclaimer: Reclaimer,
     pub(crate) copied: CopiedReader,
     pub(crate) pressure: PressureReader,
+    pub(crate) meter: Meter,
 }
 
 impl Workers {
     /// They tell `caller` what they find, and `journal` what they do; cgroups they end have their victims reaped by `reaper`.
+    /// `mapped`: as for [`Gauge::new`].
     ///
     /// # Errors
     /// Where there is no `/proc`.
@@ -39,12 +45,13 @@ impl Workers {
         caller: &Caller,
         journal: &Journal,
         reaper: &ReaperHandle,
+        mapped: bool,
     ) -> Result<Self, ProcessError> {
         let guard = || {
             let caller = caller.clone();
             move |request| caller.deliver(request)
         };
-        let (lines, unjudged, survey) = (guard(), guard(), guard());
+        let (lines, unjudged, survey, usage) = (guard(), guard(), guard(), guard());
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
@@ -59,6 +66,9 @@ impl Workers {
                 survey(Request::Surveyed(part))
             }),
             pressure: PressureReader::new(offload, proc()?, page_size()),
+            meter: Meter::new(offload, Gauge::new(proc()?, mapped), move |looked| {
+                usage(Request::Looked(looked))
+            }),
         })
     }
 
@@ -73,6 +83,7 @@ impl Workers {
             reclaimer: Reclaimer::mute(),
             copied: CopiedReader::mute(),
             pressure: PressureReader::mute(),
+            meter: Meter::by_another().0,
         }
     }
 }

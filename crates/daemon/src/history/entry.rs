@@ -102,7 +102,7 @@ impl Row {
 /// Whose share an incident is in. A kill that no line was the reason of is in the share of who lost the process: anybody can
 /// have the kernel kill again and again.
 pub(super) fn payer(incident: &Incident) -> Option<Account> {
-    incident.account.or_else(|| incident.victims.first().map(|victim| Account::User(victim.uid)))
+    incident.account.clone().or_else(|| incident.victims.first().map(|victim| Account::User(victim.uid)))
 }
 
 /// The JSON of the incident, after as many cuts as it takes: first the peers, then command lines, then victims. 16 victims

@@ -22,7 +22,7 @@ pub struct PinnedNotes {
 pub(crate) struct Draft<'a> {
     pub(crate) id: u64,
     pub(crate) time: jiff::Timestamp,
-    pub(crate) account: Option<Account>,
+    pub(crate) account: Option<&'a Account>,
     pub(crate) guard: Guard,
     pub(crate) trigger: Trigger,
     pub(crate) action: Outcome,
@@ -45,7 +45,7 @@ impl<'a> From<&'a Incident> for Draft<'a> {
         Self {
             id: incident.id,
             time: incident.time,
-            account: incident.account,
+            account: incident.account.as_ref(),
             guard: incident.guard,
             trigger: incident.trigger,
             action: incident.action,

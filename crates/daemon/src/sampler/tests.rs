@@ -1,6 +1,6 @@
 use super::*;
 use crate::offload::Offload;
-use plimsoll_policy::{reading::Reading, units::Uid};
+use plimsoll_policy::{account::Account, reading::Reading, units::Uid};
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -9,7 +9,12 @@ use std::{
 const ALICE: Uid = Uid(60_689);
 
 fn account(usage: u64) -> AccountNow {
-    AccountNow { uid: ALICE, usage: Bytes(usage), line: Some(Bytes(64 << 20)), followed: true }
+    AccountNow {
+        account: Account::User(ALICE),
+        usage: Bytes(usage),
+        line: Some(Bytes(64 << 20)),
+        followed: true,
+    }
 }
 
 fn incident() -> Incident {

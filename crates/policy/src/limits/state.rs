@@ -248,8 +248,15 @@ impl LimitState {
         self.in_flight.iter().any(|flight| flight.stage != Stage::Overdue)
     }
 
-    /// Whether it must not be selected now.
-    pub(super) fn skipped(&self, victim: VictimId) -> bool {
+    /// Whether usage was at or above the soft limit at the last decision.
+    #[must_use]
+    pub const fn is_near(&self) -> bool {
+        self.near
+    }
+
+    /// Whether it must not be selected now: it was signalled, or a signal to it just failed.
+    #[must_use]
+    pub fn skipped(&self, victim: VictimId) -> bool {
         self.stage(victim).is_some() || self.failed(victim)
     }
 

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// administrator's.
 pub const OWN_LINES_MAX: usize = 2048;
 
+/// Lines of cgroups and of the machine that are kept: each is looked at again and again.
+pub const MEASURED_LINES_MAX: usize = 256;
+
 /// Every line there is: from the configuration, from the state folder, and users' own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LineBook {
@@ -85,11 +88,8 @@ impl LineBook {
     pub fn clear(&mut self, place: Place) -> Cleared {
         let (removed, target) = match place {
             Place::Own(uid) => return Self::cleared(self.own.remove(&uid).is_some()),
-            Place::Administrator(target @ (Target::Default | Target::Group(_))) => {
-                (self.state.remove(&target).is_some(), target)
-            }
-            Place::Administrator(target @ Target::User(uid)) => {
-                let own = self.own.remove(&uid).is_some();
+            Place::Administrator(target) => {
+                let own = matches!(&target, Target::User(uid) if self.own.remove(uid).is_some());
                 (self.state.remove(&target).is_some() || own, target)
             }
         };
@@ -102,26 +102,30 @@ impl LineBook {
 
     /// The line kept in a place, as typed.
     #[must_use]
-    pub fn get(&self, place: Place) -> Option<&Line> {
+    pub fn get(&self, place: &Place) -> Option<&Line> {
         match place {
-            Place::Administrator(target) => self.state.get(&target),
-            Place::Own(uid) => self.own.get(&uid),
+            Place::Administrator(target) => self.state.get(target),
+            Place::Own(uid) => self.own.get(uid),
         }
     }
 
     /// The administrator's line as typed: from the state folder, else from the configuration.
     #[must_use]
-    pub fn administrators(&self, target: Target) -> Option<(&Line, Source)> {
-        let state = self.state.get(&target).map(|line| (line, Source::State));
-        state.or_else(|| self.config.get(&target).map(|line| (line, Source::Config)))
+    pub fn administrators(&self, target: &Target) -> Option<(&Line, Source)> {
+        let state = self.state.get(target).map(|line| (line, Source::State));
+        state.or_else(|| self.config.get(target).map(|line| (line, Source::Config)))
     }
 
-    /// Whether one more line can be kept there; the administrator's always can.
+    /// Whether one more line can be kept there; the administrator's of users always can.
     #[must_use]
-    pub fn has_room(&self, place: Place) -> bool {
+    pub fn has_room(&self, place: &Place) -> bool {
         match place {
+            Place::Administrator(target) if target.measured().is_some() => {
+                let measured = self.measured();
+                measured.contains(target) || measured.len() < MEASURED_LINES_MAX
+            }
             Place::Administrator(_) => true,
-            Place::Own(uid) => self.own.contains_key(&uid) || self.own.len() < OWN_LINES_MAX,
+            Place::Own(uid) => self.own.contains_key(uid) || self.own.len() < OWN_LINES_MAX,
         }
     }
 
@@ -129,8 +133,8 @@ impl LineBook {
     #[must_use]
     pub fn numbered_uids(&self) -> BTreeSet<Uid> {
         let users = self.targets().filter_map(|target| match target {
-            Target::User(uid) => Some(uid),
-            Target::Group(_) | Target::Default => None,
+            Target::User(uid) => Some(*uid),
+            Target::Group(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         });
         users.collect()
     }
@@ -146,10 +150,16 @@ impl LineBook {
     #[must_use]
     pub fn gids(&self) -> BTreeSet<Gid> {
         let groups = self.targets().filter_map(|target| match target {
-            Target::Group(gid) => Some(gid),
-            Target::User(_) | Target::Default => None,
+            Target::Group(gid) => Some(*gid),
+            Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System => None,
         });
         groups.collect()
+    }
+
+    /// The cgroups that have a line, and the machine where it has one.
+    #[must_use]
+    pub fn measured(&self) -> BTreeSet<Target> {
+        self.targets().filter(|target| target.measured().is_some()).cloned().collect()
     }
 
     /// The known members of all groups that have a line.
@@ -160,14 +170,14 @@ impl LineBook {
     }
 
     /// What the administrator drew a line for; some twice.
-    fn targets(&self) -> impl Iterator<Item = Target> {
-        self.config.keys().chain(self.state.keys()).copied()
+    fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.config.keys().chain(self.state.keys())
     }
 
-    /// No line is in force for anybody: nothing has to be attached.
+    /// No line is in force for anybody: nothing has to be attached. Those of cgroups and of the machine need no programs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.config.is_empty() && self.state.is_empty()
+        self.targets().all(|target| target.measured().is_some())
     }
 
     /// The line in force for a user; `None` where there is none. A user's own counts under an administrator's only.
@@ -193,7 +203,7 @@ impl LineBook {
         mem_total: Bytes,
         page_size: PageSize,
     ) -> Option<Resolved> {
-        let resolve = |target| self.resolve_target(target, mem_total, page_size);
+        let resolve = |target| self.resolve_target(&target, mem_total, page_size);
         let of_groups = || {
             let theirs = self.members.iter().filter(|(_, membership)| membership.uids.contains(&uid));
             theirs.filter_map(|(gid, _)| resolve(Target::Group(*gid))).reduce(more_generous)
@@ -205,21 +215,21 @@ impl LineBook {
     /// The `default` line in force for [`LineBook::range`].
     #[must_use]
     pub fn resolve_default(&self, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
-        self.resolve_target(Target::Default, mem_total, page_size)
+        self.resolve_target(&Target::Default, mem_total, page_size)
     }
 
     /// The administrator's line of one target, whoever it applies to.
     #[must_use]
-    pub fn resolve_target(&self, target: Target, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
+    pub fn resolve_target(&self, target: &Target, mem_total: Bytes, page_size: PageSize) -> Option<Resolved> {
         let (line, source) = self.administrators(target)?;
-        resolve_line(line, (source, Place::Administrator(target)), mem_total, page_size)
+        resolve_line(line, (source, Place::Administrator(target.clone())), mem_total, page_size)
     }
 
     /// Lines of the state folder that this machine would refuse today, because its RAM changed or the file was edited.
     /// Those of less than [`HARD_BYTES_MIN`] are not in force; the others are, with soft held down to hard.
     #[must_use]
     pub fn faults(&self, mem_total: Bytes) -> Vec<(Place, LineError)> {
-        let state = self.state.iter().map(|(target, line)| (Place::Administrator(*target), line));
+        let state = self.state.iter().map(|(target, line)| (Place::Administrator(target.clone()), line));
         let own = self.own.iter().map(|(uid, line)| (Place::Own(*uid), line));
         state
             .chain(own)
@@ -231,7 +241,7 @@ impl LineBook {
     #[must_use]
     pub fn to_stored(&self) -> Vec<StoredLine> {
         let state = self.state.iter().map(|(target, line)| StoredLine {
-            target: *target,
+            target: target.clone(),
             set_by: Uid::ROOT,
             line: *line,
         });
@@ -244,12 +254,12 @@ impl LineBook {
     }
 
     /// Takes over what the state file kept. Returns the entries that nobody could have set (a user's for another, for a
-    /// group or for `default`, or one more than [`OWN_LINES_MAX`]), which are left out.
+    /// group or for `default`, or one more than is kept), which are left out.
     pub fn load_stored(&mut self, lines: impl IntoIterator<Item = StoredLine>) -> Vec<StoredLine> {
         let mut refused = Vec::new();
         for stored in lines {
-            match Place::of(stored.set_by, stored.target) {
-                Some(place) if self.has_room(place) => {
+            match Place::of(stored.set_by, stored.target.clone()) {
+                Some(place) if self.has_room(&place) => {
                     self.set(place, stored.line);
                 }
                 Some(_) | None => refused.push(stored),

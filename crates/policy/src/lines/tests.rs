@@ -1,8 +1,8 @@
 mod groups;
 
 use super::{
-    Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, OWN_LINES_MAX, Place, Resolved, StoredLine, Target,
-    UidRange, validate,
+    Cleared, HARD_BYTES_MIN, Line, LineBook, LineError, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Resolved,
+    StoredLine, Target, UidRange, validate,
 };
 use crate::{
     account::{Action, Source},
@@ -34,9 +34,9 @@ fn with(hard: &str, soft: &str, action: Action) -> Line {
 
 fn book(config: &[(Target, Line)], set: &[(Place, Line)]) -> LineBook {
     let mut book = LineBook::default();
-    book.replace_config(UidRange::default(), config.iter().copied());
+    book.replace_config(UidRange::default(), config.iter().cloned());
     for (place, line) in set {
-        book.set(*place, *line);
+        book.set(place.clone(), *line);
     }
     book
 }
@@ -132,7 +132,7 @@ fn the_default_line_is_for_the_range_only() {
 #[test]
 fn state_wins_over_the_configuration_per_target() {
     let place = Place::Administrator(ALICES);
-    let mut book = book(&[(ALICES, line("1G"))], &[(place, line("2G"))]);
+    let mut book = book(&[(ALICES, line("1G"))], &[(place.clone(), line("2G"))]);
     assert_eq!((mib(resolved(&book, ALICE).hard), resolved(&book, ALICE).source), (2048, Source::State));
     assert_eq!(book.clear(place), Cleared::StillInConfig);
     assert_eq!((mib(resolved(&book, ALICE).hard), resolved(&book, ALICE).source), (1024, Source::Config));
@@ -147,8 +147,8 @@ fn a_users_configured_line_comes_before_a_default_line_set_later() {
 #[test]
 fn a_users_own_line_counts_only_where_lower() {
     let own = Place::Own(ALICE);
-    let mut book = book(&[(ALICES, line("1G"))], &[(own, line("512M"))]);
-    assert_eq!((mib(resolved(&book, ALICE).hard), resolved(&book, ALICE).set_as), (512, own));
+    let mut book = book(&[(ALICES, line("1G"))], &[(own.clone(), line("512M"))]);
+    assert_eq!((mib(resolved(&book, ALICE).hard), resolved(&book, ALICE).set_as), (512, own.clone()));
     book.set(Place::Administrator(ALICES), line("256M"));
     assert_eq!(mib(resolved(&book, ALICE).hard), 256);
     book.set(own, line("256M"));
@@ -158,7 +158,10 @@ fn a_users_own_line_counts_only_where_lower() {
 #[test]
 fn a_users_own_line_counts_under_the_default_line_and_not_alone() {
     let own = (Place::Own(ALICE), line("512M"));
-    assert_eq!(mib(resolved(&book(&[(Target::Default, line("1G"))], &[own]), ALICE).hard), 512);
+    assert_eq!(
+        mib(resolved(&book(&[(Target::Default, line("1G"))], core::slice::from_ref(&own)), ALICE).hard),
+        512
+    );
     let alone = book(&[], &[own]);
     assert_eq!(alone.resolve(ALICE, RAM, page()), None);
     assert!(alone.is_empty(), "nothing has to be attached for it");
@@ -168,19 +171,44 @@ fn a_users_own_line_counts_under_the_default_line_and_not_alone() {
 fn lines_of_users_own_are_so_many_and_the_administrators_are_always_kept() {
     let mut book = LineBook::default();
     for uid in 0..u32::try_from(OWN_LINES_MAX).unwrap() {
-        assert!(book.has_room(Place::Own(Uid(1000 + uid))));
+        assert!(book.has_room(&Place::Own(Uid(1000 + uid))));
         book.set(Place::Own(Uid(1000 + uid)), line("1G"));
     }
-    assert!(book.has_room(Place::Own(ALICE)), "it takes the place of hers");
-    assert!(!book.has_room(Place::Own(Uid(999))));
-    assert!(book.has_room(Place::Administrator(Target::User(Uid(999)))));
+    assert!(book.has_room(&Place::Own(ALICE)), "it takes the place of hers");
+    assert!(!book.has_room(&Place::Own(Uid(999))));
+    assert!(book.has_room(&Place::Administrator(Target::User(Uid(999)))));
     // Nor are more taken over from a file.
     let mut stored = book.to_stored();
     stored.push(StoredLine { target: Target::User(Uid(999)), set_by: Uid(999), line: line("1G") });
     stored.push(StoredLine { target: Target::User(Uid(999)), set_by: Uid::ROOT, line: line("1G") });
     let mut loaded = LineBook::default();
     assert_eq!(loaded.load_stored(stored).len(), 1);
-    assert!(loaded.get(Place::Administrator(Target::User(Uid(999)))).is_some());
+    assert!(loaded.get(&Place::Administrator(Target::User(Uid(999)))).is_some());
+}
+
+#[test]
+fn lines_that_the_kernel_measures_need_no_programs_and_are_so_many() {
+    let cgroup = |number: usize| Target::Cgroup(std::format!("/{number}").parse().unwrap());
+    let mut book = book(&[(Target::System, line("4G"))], &[]);
+    for number in 1..MEASURED_LINES_MAX {
+        let place = Place::Administrator(cgroup(number));
+        assert!(book.has_room(&place));
+        book.set(place, line("1G"));
+    }
+    assert!(book.is_empty(), "nothing has to be attached for them");
+    assert_eq!(book.measured().len(), MEASURED_LINES_MAX);
+    assert!(book.has_room(&Place::Administrator(cgroup(1))), "it takes the place of its own");
+    assert!(book.has_room(&Place::Administrator(Target::System)));
+    assert!(!book.has_room(&Place::Administrator(cgroup(0))));
+    assert!(book.has_room(&Place::Administrator(ALICES)));
+    assert_eq!(book.resolve(ALICE, RAM, page()), None);
+    let found = book.resolve_target(&Target::System, RAM, page()).unwrap();
+    assert_eq!(
+        (mib(found.hard), found.source, found.set_as.target()),
+        (4096, Source::Config, Target::System)
+    );
+    assert_eq!(book.clear(Place::Administrator(cgroup(1))), Cleared::Removed);
+    assert_eq!(book.clear(Place::Administrator(Target::System)), Cleared::StillInConfig);
 }
 
 #[test]
@@ -254,7 +282,7 @@ fn a_stored_line_that_nobody_could_have_set_is_left_out_and_returned() {
     let forged =
         [Target::Default, ALICES].map(|target| StoredLine { target, set_by: Uid(1001), line: line("1G") });
     let mut book = LineBook::default();
-    assert_eq!(book.load_stored(forged), forged);
+    assert_eq!(book.load_stored(forged.clone()), forged);
     assert!(book.is_empty());
 }
 
@@ -294,16 +322,34 @@ fn a_line_too_small_is_never_in_force() {
 
 #[test]
 fn a_target_reads_back_from_its_text_and_nothing_else_does() {
-    for target in [Target::Default, ALICES, Target::Group(Gid(50)), Target::Group(Gid(0))] {
+    let cgroup = || Target::Cgroup("/machine.slice/a b".parse().unwrap());
+    for target in
+        [Target::Default, ALICES, Target::Group(Gid(50)), Target::Group(Gid(0)), cgroup(), Target::System]
+    {
         assert_eq!(target.to_string().parse(), Ok(target));
     }
-    for bad in
-        ["", "alice", "user:", "user:-1", "user:4294967295", "Default", "@50", "group:", "group:4294967295"]
-    {
+    for bad in [
+        "",
+        "alice",
+        "user:",
+        "user:-1",
+        "user:4294967295",
+        "Default",
+        "@50",
+        "group:",
+        "group:4294967295",
+        "cgroup:",
+        "cgroup:/",
+        "cgroup:x",
+        "cgroup:/a/../b",
+        "System",
+    ] {
         let error = bad.parse::<Target>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            std::format!("'{bad}' is none of 'default', 'user:' and a uid, 'group:' and a gid")
+            std::format!(
+                "'{bad}' is none of 'default', 'system', 'user:' and a uid, 'group:' and a gid, 'cgroup:' and a path"
+            )
         );
     }
 }

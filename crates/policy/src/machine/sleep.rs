@@ -7,15 +7,20 @@ const SWAP_FILL_BYTES_PER_SECOND: u64 = 800 << 20;
 /// The shortest sleep while memory is being used up, 10 ms, as lmkd's: 60 MiB at earlyoom's fastest.
 pub const MIN: Nanos = Nanos(10_000_000);
 /// The shortest otherwise, 100 ms, as earlyoom's.
-pub(super) const MIN_AT_REST: Nanos = Nanos(100_000_000);
+pub(crate) const MIN_AT_REST: Nanos = Nanos(100_000_000);
 /// The longest sleep, 1 s, as earlyoom's.
-pub(super) const MAX: Nanos = Nanos(1_000_000_000);
+pub(crate) const MAX: Nanos = Nanos(1_000_000_000);
 
 /// The time to fill what is left of memory and of swap above the SIGTERM thresholds: first memory, then swap, so both times
 /// add up.
-pub(super) fn adaptive((memory, memory_per_second): (Bytes, u64), swap: Bytes) -> Nanos {
-    let time = fill_ns(memory, memory_per_second).saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
-    Nanos(time).clamp(MIN, MAX)
+pub(super) fn adaptive((memory, per_second): (Bytes, u64), swap: Bytes) -> Nanos {
+    time_to_fill((memory, per_second), swap).clamp(MIN, MAX)
+}
+
+/// The same, however short or long.
+pub(crate) fn time_to_fill((memory, per_second): (Bytes, u64), swap: Bytes) -> Nanos {
+    let time = fill_ns(memory, per_second).saturating_add(fill_ns(swap, SWAP_FILL_BYTES_PER_SECOND));
+    Nanos(time)
 }
 
 /// Cuts a sleep short for a deadline.

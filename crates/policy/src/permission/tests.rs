@@ -23,11 +23,15 @@ fn line(hard: &str, action: Action) -> Line {
 fn ask(peer: Uid, request: Request, administrators: &[(Target, Line)]) -> Result<(), Refused> {
     let mut book = LineBook::new(UidRange::default());
     for (target, line) in administrators {
-        book.set(Place::Administrator(*target), *line);
+        book.set(Place::Administrator(target.clone()), *line);
     }
     let staff = Membership { uids: [ALICE].into(), doubt: None };
     book.replace_members(Members::from([(STAFF, staff)]));
     may(peer, &request, &book, RAM, PageSize::from_bytes(4096).unwrap())
+}
+
+fn slice() -> Target {
+    Target::Cgroup("/machine.slice".parse().unwrap())
 }
 
 fn set(target: Target, hard: &str, action: Action, now: bool) -> Request {
@@ -37,11 +41,18 @@ fn set(target: Target, hard: &str, action: Action, now: bool) -> Request {
 #[test]
 fn root_may_everything() {
     let administrators = [(Target::User(ALICE), line("1G", Action::Kill))];
-    for target in [Target::Default, Target::Group(STAFF), Target::User(ALICE), Target::User(Uid::ROOT)] {
+    for target in [
+        Target::Default,
+        Target::Group(STAFF),
+        Target::User(ALICE),
+        Target::User(Uid::ROOT),
+        slice(),
+        Target::System,
+    ] {
         for request in [
             Request::ReadGroup(Gid(51)),
-            set(target, "2G", Action::Notify, true),
-            Request::ClearLine { target },
+            set(target.clone(), "2G", Action::Notify, true),
+            Request::ClearLine { target: target.clone() },
             Request::ReadAccount(Account::User(ALICE)),
             Request::ControlDaemon,
         ] {
@@ -65,11 +76,11 @@ fn anyone_reads_what_concerns_them() {
 
 #[test]
 fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
-    let bobs = Target::User(BOB);
+    let bobs = || Target::User(BOB);
     let cases = [
-        (Request::ReadAccount(Account::User(BOB)), Refused::NotYourAccount { target: bobs }),
-        (set(bobs, "1M", Action::Kill, false), Refused::NotYourAccount { target: bobs }),
-        (Request::ClearLine { target: bobs }, Refused::NotYourAccount { target: bobs }),
+        (Request::ReadAccount(Account::User(BOB)), Refused::NotYourAccount { target: bobs() }),
+        (set(bobs(), "1M", Action::Kill, false), Refused::NotYourAccount { target: bobs() }),
+        (Request::ClearLine { target: bobs() }, Refused::NotYourAccount { target: bobs() }),
         (set(Target::Default, "1M", Action::Kill, false), Refused::DefaultLine),
         (Request::ClearLine { target: Target::Default }, Refused::DefaultLine),
         (set(Target::Group(STAFF), "1M", Action::Kill, false), Refused::GroupLine),
@@ -80,6 +91,9 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
             set(Target::User(Uid::ROOT), "1M", Action::Kill, true),
             Refused::NotYourAccount { target: Target::User(Uid::ROOT) },
         ),
+        (Request::ReadAccount(slice().measured().unwrap()), Refused::Measured(slice())),
+        (set(slice(), "1M", Action::Kill, false), Refused::Measured(slice())),
+        (Request::ClearLine { target: Target::System }, Refused::Measured(Target::System)),
         (Request::ControlDaemon, Refused::Daemon),
     ];
     for (request, refused) in cases {
@@ -89,31 +103,31 @@ fn nobody_but_root_touches_anothers_account_the_default_line_or_the_daemon() {
 
 #[test]
 fn a_user_sets_a_line_up_to_the_administrators_and_not_a_page_more() {
-    let own = Target::User(ALICE);
-    for target in [own, Target::Group(STAFF), Target::Default] {
+    let own = || Target::User(ALICE);
+    for target in [own(), Target::Group(STAFF), Target::Default] {
         let administrators = [(target, line("1G", Action::Kill))];
         for (hard, now) in [("512M", false), ("512M", true), ("1G", false), ("12.5%", false)] {
-            assert_eq!(ask(ALICE, set(own, hard, Action::Kill, now), &administrators), Ok(()), "{hard}");
+            assert_eq!(ask(ALICE, set(own(), hard, Action::Kill, now), &administrators), Ok(()), "{hard}");
         }
-        let refused = ask(ALICE, set(own, "1073745920", Action::Kill, false), &administrators).unwrap_err();
+        let refused = ask(ALICE, set(own(), "1073745920", Action::Kill, false), &administrators).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "hard limit 1048580K is above the administrator's line of 1.0 GiB; give a lower one, or ask root to raise it"
         );
-        ask(ALICE, set(own, "12.51%", Action::Kill, false), &administrators).unwrap_err();
+        ask(ALICE, set(own(), "12.51%", Action::Kill, false), &administrators).unwrap_err();
     }
 }
 
 #[test]
 fn a_user_without_an_administrators_line_sets_none_and_clears_what_was_left() {
-    let own = Target::User(ALICE);
-    let refused = ask(ALICE, set(own, "1G", Action::Kill, false), &[]).unwrap_err();
+    let own = || Target::User(ALICE);
+    let refused = ask(ALICE, set(own(), "1G", Action::Kill, false), &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "no line is drawn for you that yours could be lower than; ask root for one ('plimsoll limit set 1000 SIZE', or \
          'default' for every user)"
     );
-    assert_eq!(ask(ALICE, Request::ClearLine { target: own }, &[]), Ok(()));
+    assert_eq!(ask(ALICE, Request::ClearLine { target: own() }, &[]), Ok(()));
 }
 
 #[test]
@@ -136,10 +150,10 @@ fn a_default_line_is_nothing_to_draw_below_for_a_user_outside_its_range() {
 
 #[test]
 fn a_user_cannot_weaken_the_administrators_action() {
-    let own = Target::User(ALICE);
-    let administrators = [(own, line("1G", Action::Term))];
-    assert_eq!(ask(ALICE, set(own, "1G", Action::Kill, false), &administrators), Ok(()));
-    let refused = ask(ALICE, set(own, "1M", Action::Notify, false), &administrators).unwrap_err();
+    let own = || Target::User(ALICE);
+    let administrators = [(own(), line("1G", Action::Term))];
+    assert_eq!(ask(ALICE, set(own(), "1G", Action::Kill, false), &administrators), Ok(()));
+    let refused = ask(ALICE, set(own(), "1M", Action::Notify, false), &administrators).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "action 'notify' is weaker than the administrator's 'term'; use 'term' or a stricter one"
@@ -157,34 +171,39 @@ fn a_users_own_line_does_not_bind_the_user() {
 
 #[test]
 fn a_line_is_put_only_where_its_setter_may_put_it() {
-    let alices = Target::User(ALICE);
-    assert_eq!(Place::of(Uid::ROOT, alices), Some(Place::Administrator(alices)));
+    let alices = || Target::User(ALICE);
+    assert_eq!(Place::of(Uid::ROOT, alices()), Some(Place::Administrator(alices())));
     assert_eq!(
         Place::of(Uid::ROOT, Target::User(Uid::ROOT)),
         Some(Place::Administrator(Target::User(Uid::ROOT)))
     );
-    assert_eq!(Place::of(ALICE, alices), Some(Place::Own(ALICE)));
-    assert_eq!(Place::of(BOB, alices), None);
+    assert_eq!(Place::of(ALICE, alices()), Some(Place::Own(ALICE)));
+    assert_eq!(Place::of(BOB, alices()), None);
     assert_eq!(Place::of(ALICE, Target::Default), None);
     assert_eq!(Place::of(ALICE, Target::Group(STAFF)), None);
-    assert_eq!(Place::of(Uid::ROOT, Target::Group(STAFF)).map(Place::set_by), Some(Uid::ROOT));
+    assert_eq!(Place::of(ALICE, slice()), None);
+    assert_eq!(Place::of(ALICE, Target::System), None);
+    assert_eq!(Place::of(Uid::ROOT, Target::Group(STAFF)).map(|place| place.set_by()), Some(Uid::ROOT));
     assert_eq!(Place::Own(ALICE).set_by(), ALICE);
 }
 
 #[test]
 fn accounts_are_shown_to_their_user_and_root() {
     let account = Account::User(ALICE);
-    assert!(visible(account, ALICE) && visible(account, Uid::ROOT) && !visible(account, BOB));
+    assert!(visible(&account, ALICE) && visible(&account, Uid::ROOT) && !visible(&account, BOB));
+    let cgroup = slice().measured().unwrap();
+    assert!(visible(&cgroup, Uid::ROOT) && !visible(&cgroup, ALICE));
+    assert!(visible(&Account::System, ALICE));
 }
 
 #[test]
 fn a_groups_line_is_shown_to_its_members_and_root() {
     let group = Target::Group(STAFF);
     let mut book = LineBook::new(UidRange::default());
-    assert!(group_visible(group, Uid::ROOT, &book) && !group_visible(group, ALICE, &book));
+    assert!(group_visible(&group, Uid::ROOT, &book) && !group_visible(&group, ALICE, &book));
     let staff = Membership { uids: [ALICE].into(), doubt: None };
     book.replace_members(Members::from([(STAFF, staff)]));
-    assert!(group_visible(group, ALICE, &book) && !group_visible(group, BOB, &book));
+    assert!(group_visible(&group, ALICE, &book) && !group_visible(&group, BOB, &book));
 }
 
 fn mixed() -> Incident {

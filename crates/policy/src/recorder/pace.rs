@@ -1,9 +1,6 @@
 //! When to look: once a second while something is going on, as part of a wake-up that has another cause otherwise.
 
-use crate::{
-    account::Account,
-    units::{Nanos, Uid},
-};
+use crate::{account::Account, units::Nanos};
 use alloc::collections::VecDeque;
 
 /// Two samples are at least this far apart. A little less than a second: timers of a second each then give a sample each.
@@ -61,7 +58,7 @@ impl Pace {
 }
 
 /// An incident whose course goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trail {
     /// The incident.
     pub id: u64,
@@ -127,9 +124,9 @@ impl Trails {
         self.trails.iter().any(|(trail, _)| trail.account.is_some())
     }
 
-    /// Whether one of them is of this user's account.
+    /// Whether one of them is of this account.
     #[must_use]
-    pub fn follows(&self, uid: Uid) -> bool {
-        self.trails.iter().any(|(trail, _)| trail.account == Some(Account::User(uid)))
+    pub fn follows(&self, account: &Account) -> bool {
+        self.trails.iter().any(|(trail, _)| trail.account.as_ref() == Some(account))
     }
 }

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 const GAP: Nanos = Nanos(10_000_000_000);
 
 /// A sample as the ring keeps it.
-pub(super) trait Entry: Copy {
+pub(super) trait Entry: Clone {
     /// When it was taken.
     fn at(&self) -> Nanos;
     /// Whether it tells nothing that the one kept last does not.
@@ -15,7 +15,7 @@ pub(super) trait Entry: Copy {
 }
 
 /// Where a series stands: the sample kept last, and the newest after it, which may turn out to be worth keeping.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Slot<E> {
     pub(super) kept: E,
     pub(super) pending: Option<E>,
@@ -46,7 +46,7 @@ impl<E: Entry> Slot<E> {
         if let Some(pending) = self.pending.take().filter(|_| !alike) {
             keep(pending);
         }
-        keep(sample);
+        keep(sample.clone());
         self.kept = sample;
     }
 }

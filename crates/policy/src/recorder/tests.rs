@@ -1,4 +1,5 @@
 use super::*;
+use crate::units::Uid;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -10,7 +11,12 @@ fn second(at: u64) -> Nanos {
 }
 
 fn found(uid: u32, usage: u64) -> AccountNow {
-    AccountNow { uid: Uid(uid), usage: Bytes(usage), line: Some(Bytes(LINE)), followed: false }
+    AccountNow {
+        account: Account::User(Uid(uid)),
+        usage: Bytes(usage),
+        line: Some(Bytes(LINE)),
+        followed: false,
+    }
 }
 
 fn recorder() -> Recorder {
@@ -22,7 +28,7 @@ fn usage(course: &Course) -> Vec<(i64, u64)> {
 }
 
 fn of_alice(recorder: &Recorder, decided: u64) -> Course {
-    recorder.course(Some(Account::User(ALICE)), second(decided), Nanos(0))
+    recorder.course(Some(&Account::User(ALICE)), second(decided), Nanos(0))
 }
 
 #[test]
@@ -31,7 +37,7 @@ fn growth_is_kept_second_by_second_with_times_from_the_decision() {
     for at in 0..5 {
         recorder.account(second(at), found(1000, (100 + 100 * at) * MIB));
     }
-    let course = recorder.course(Some(Account::User(ALICE)), Nanos(3_500_000_000), Nanos(0));
+    let course = recorder.course(Some(&Account::User(ALICE)), Nanos(3_500_000_000), Nanos(0));
     assert_eq!(usage(&course), [(-3500, 100), (-2500, 200), (-1500, 300), (-500, 400), (500, 500)]);
     assert_eq!(course.account[0].line_bytes, Some(LINE));
     assert_eq!(course.mem_total_bytes, Some(8 << 30));
@@ -80,7 +86,7 @@ fn nothing_older_than_five_minutes_and_nothing_of_others_is_told() {
     let course = of_alice(&recorder, 399);
     assert_eq!(course.account[0].at_ms, -300_000);
     assert!(course.account.iter().all(|sample| sample.usage_bytes != 77 * MIB));
-    let later = recorder.course(Some(Account::User(ALICE)), second(390), second(389));
+    let later = recorder.course(Some(&Account::User(ALICE)), second(390), second(389));
     assert!(later.account.iter().all(|sample| sample.at_ms >= -1000), "{later:?}");
     assert!(recorder.course(None, second(399), Nanos(0)).account.is_empty());
 }
@@ -135,7 +141,7 @@ fn no_timer_runs_but_for_ten_seconds_after_an_incident() {
     assert!(!pace.is_time(Nanos(5_800_000_000)) && pace.is_time(Nanos(5_950_000_000)));
     assert_eq!(pace.due(&trails), None);
     trails.begin(1, Some(Account::User(ALICE)), Some(second(6)));
-    assert!(trails.follows(ALICE) && !trails.follows(Uid(1)) && trails.follows_any());
+    assert!(trails.follows(&ALICE.into()) && !trails.follows(&Uid(1).into()) && trails.follows_any());
     let mut ticks = 0;
     while let Some(due) = pace.due(&trails) {
         pace.taken(due);
@@ -189,7 +195,7 @@ proptest! {
             recorder.account(Nanos(at * 1_000_000), found(1000, bytes));
         }
         let decided = Nanos(at * 1_000_000);
-        let course = recorder.course(Some(Account::User(ALICE)), decided, Nanos(0));
+        let course = recorder.course(Some(&Account::User(ALICE)), decided, Nanos(0));
         let kept: Vec<(i64, i64)> = course
             .account
             .iter()

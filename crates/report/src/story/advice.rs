@@ -3,6 +3,7 @@
 use super::Reader;
 use plimsoll_policy::{
     account::Account,
+    human::escaped,
     incident::{Incident, Outcome},
     reason::Reason,
 };
@@ -100,14 +101,24 @@ fn without_reason(incident: &Incident, reader: Reader) -> Vec<String> {
 }
 
 fn higher(incident: &Incident, reader: Reader) -> String {
-    match (incident.account, reader) {
+    match (&incident.account, reader) {
         (Some(Account::User(uid)), Reader::Administrator) => {
             format!("give the user a higher line: plimsoll limit set {uid} SIZE.")
+        }
+        (Some(account @ (Account::Cgroup(_) | Account::System)), Reader::Administrator) => {
+            format!("draw a higher line: plimsoll limit set {} SIZE.", quoted(&account.to_string()))
         }
         _ => String::from(
             "ask the administrator for a higher line; 'plimsoll limit show' shows the present one.",
         ),
     }
+}
+
+/// As a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "/:._-@".contains(character);
+    let text = escaped(text);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 pub(super) fn lighter(incident: &Incident) -> String {

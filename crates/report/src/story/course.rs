@@ -47,7 +47,7 @@ pub type Points = Vec<(i64, u64)>;
 /// held, which is no point of this: there the last sample ends what was before.
 #[must_use]
 pub fn usage(incident: &Incident) -> (Points, Points) {
-    let all: Points = match (&incident.course, incident.account) {
+    let all: Points = match (&incident.course, &incident.account) {
         (Some(course), Some(_)) => {
             course.account.iter().map(|sample| (sample.at_ms, sample.usage_bytes)).collect()
         }
@@ -112,7 +112,7 @@ fn in_words(incident: &Incident, trend: Trend, reader: Reader) -> String {
 
 /// For a line: whether the machine was short as well.
 fn available_then(incident: &Incident, course: &Course) -> Option<String> {
-    incident.account?;
+    incident.account.as_ref()?;
     let last = course.machine.iter().rfind(|sample| sample.at_ms <= 0)?;
     let (available, total) = (last.mem_available_bytes?, course.mem_total_bytes?);
     Some(format!("The machine had {} of its {} available.", bytes(Bytes(available)), bytes(Bytes(total))))

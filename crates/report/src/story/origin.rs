@@ -3,7 +3,6 @@
 use super::{advice, reader::Reader, victims};
 use crate::oom::SYSRQ_ADVICE;
 use plimsoll_policy::{
-    account::Account,
     container::Container,
     human::{bytes, escaped, is_hazardous, shown, shown_whole as path},
     incident::{
@@ -166,8 +165,8 @@ pub(super) fn line(incident: &Incident) -> Option<String> {
     if incident.usage_bytes > 0 {
         parts.push(format!("held {}", bytes(Bytes(incident.usage_bytes))));
     }
-    if let Some(Account::User(uid)) = incident.account {
-        parts.push(format!("of user:{uid}"));
+    if let Some(account) = &incident.account {
+        parts.push(format!("of {}", escaped(&account.to_string())));
     }
     // Where nobody is named, these are who it was.
     if !incident.victims.is_empty() {

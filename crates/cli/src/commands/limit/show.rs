@@ -112,20 +112,20 @@ const fn source(source: Source) -> &'static str {
 /// user.
 fn provenance(view: &AccountView, names: &mut Names) -> String {
     let kept = source(view.source);
-    match (view.target, view.set_by) {
+    match (&view.target, view.set_by) {
         (Some(target @ Target::Group(_)), _) => format!("{kept}, {}", group(target, names)),
         (Some(Target::Default), _) => format!("{kept}, default"),
         (Some(Target::User(_)), Some(Uid(1..))) => format!("{kept}, by the user"),
-        (Some(Target::User(_)) | None, _) => kept.to_owned(),
+        (Some(Target::User(_) | Target::Cgroup(_) | Target::System) | None, _) => kept.to_owned(),
     }
 }
 
 /// A group as it is written on the command line: by its name, where it has one.
-fn group(target: Target, names: &mut Names) -> String {
+fn group(target: &Target, names: &mut Names) -> String {
     match (names.of_group(target), target) {
         (Some(name), _) => format!("@{}", human::escaped(&name)),
         (None, Target::Group(gid)) => format!("@{gid}"),
-        (None, Target::User(_) | Target::Default) => target.to_string(),
+        (None, Target::User(_) | Target::Default | Target::Cgroup(_) | Target::System) => target.to_string(),
     }
 }
 
@@ -140,9 +140,9 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
         &["USAGE", "SOFT", "HARD", "IN FORCE", "PROCESSES"],
     );
     for view in &limits.accounts {
-        let name = names.of(view.account).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
+        let name = names.of(&view.account).map_or_else(|| "-".to_owned(), |name| human::escaped(&name));
         table.row([
-            view.account.to_string(),
+            human::escaped(&view.account.to_string()),
             name,
             human::bytes(Bytes(view.usage_bytes)),
             size(view.soft_bytes),
@@ -156,7 +156,7 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
     }
     let groups = limits.groups.iter().map(|view| {
         let members = output::counted(view.members, "member", "members");
-        let whom = format!("{}, {members}", group(view.account, names));
+        let whom = format!("{}, {members}", group(&view.account, names));
         (SharedEntry::of_group(view.clone()), whom)
     });
     let groups: Vec<_> = groups.collect();
@@ -181,11 +181,22 @@ pub(crate) fn list(out: &mut dyn Write, limits: &Limits, names: &mut Names) -> i
     write!(out, "{table}")
 }
 
+/// What else is to be known of accounts.
+pub(crate) fn notes(out: &mut dyn Write, accounts: &[AccountView]) -> io::Result<()> {
+    for view in accounts {
+        if let Some(note) = &view.note {
+            let account = human::escaped(&view.account.to_string());
+            writeln!(out, "Note: {account}: {}.", output::printable(note))?;
+        }
+    }
+    Ok(())
+}
+
 /// Which groups' members are not all known, and why.
 pub(crate) fn doubts(out: &mut dyn Write, groups: &[GroupView], names: &mut Names) -> io::Result<()> {
     for view in groups {
         if let Some(doubt) = &view.doubt {
-            writeln!(out, "Note: members of {}: {}.", group(view.account, names), output::printable(doubt))?;
+            writeln!(out, "Note: members of {}: {}.", group(&view.account, names), output::printable(doubt))?;
         }
     }
     Ok(())
@@ -225,11 +236,11 @@ pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
         .iter()
         .map(|view| {
             let name = names
-                .of(view.account)
+                .of(&view.account)
                 .map_or_else(String::new, |name| format!(" ({})", human::escaped(&name)));
             let mut sentence = format!(
                 "{}{name}: hard {}, soft {}, action {}; usage {} in {}.",
-                view.account,
+                human::escaped(&view.account.to_string()),
                 size(view.hard_bytes),
                 size(view.soft_bytes),
                 view.action,
@@ -242,12 +253,15 @@ pub(super) fn sentences(limits: &Limits, names: &mut Names) -> Vec<String> {
                     size(view.effective_bytes)
                 ));
             }
+            if let Some(note) = &view.note {
+                sentence.push_str(&format!(" Note: {}.", output::printable(note)));
+            }
             sentence
         })
         .collect();
     sentences.extend(limits.groups.iter().map(|view| {
         let name = names
-            .of_group(view.account)
+            .of_group(&view.account)
             .map_or_else(String::new, |name| format!(" ({})", human::escaped(&name)));
         let mut sentence = format!(
             "{}{name}: hard {}, soft {}, action {}; for each of {} without a line of their own.",

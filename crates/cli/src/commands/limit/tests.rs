@@ -37,6 +37,7 @@ fn view(uid: u32) -> AccountView {
         source: Source::State,
         target: Some(Target::User(Uid(uid))),
         set_by: Some(Uid(0)),
+        note: None,
     }
 }
 
@@ -99,7 +100,7 @@ fn everything_given_is_in_the_call_and_what_is_not_is_left_to_the_daemon() {
     };
     let expected = json!({"who": "default", "hard": "25%", "soft": "12.5%", "action": "term", "now": true});
     let call = request(&all).unwrap();
-    assert_eq!((call.who, serde_json::to_value(&call).unwrap()), (Target::Default, expected));
+    assert_eq!((serde_json::to_value(&call).unwrap(), call.who), (expected, Target::Default));
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn title(incident: &Incident) -> String {
         return format!("{count} {what}");
     }
     let Some(first) = incident.victims.first() else {
-        return match (killer(incident), incident.account) {
+        return match (killer(incident), &incident.account) {
             (Some(Killer::Kernel), _) => "The kernel's OOM killer ended a process".to_owned(),
             (Some(Killer::SystemdOomd), _) => "systemd-oomd took a cgroup".to_owned(),
             (Some(Killer::Earlyoom), _) => "earlyoom ended a process".to_owned(),
@@ -158,14 +158,15 @@ fn capital(sentence: &str) -> String {
 fn facts(incident: &Incident, name: Option<&str>) -> Html {
     let size = |size: u64| bytes(Bytes(size));
     let time = |ns: u64| span(Nanos(ns));
-    let whose = match (incident.account, name) {
-        (None, _) => "the machine".to_owned(),
+    let whose = match (&incident.account, name) {
+        (None | Some(Account::System), _) => "the machine".to_owned(),
+        (Some(Account::Cgroup(path)), _) => format!("cgroup {path}"),
         (Some(Account::User(uid)), Some(name)) => format!("{name} (uid {uid})"),
         (Some(Account::User(uid)), None) => format!("user {uid}"),
     };
     let over = incident.hard_bytes.map(|_| size(incident.overshoot_bytes));
     let (killed_by, whose_line, of_user) = match killer(incident) {
-        Some(killer) => (Some(killer.name().to_owned()), None, incident.account.map(|_| whose)),
+        Some(killer) => (Some(killer.name().to_owned()), None, incident.account.as_ref().map(|_| whose)),
         None => (None, Some(whose), None),
     };
     let usage = Some(incident.usage_bytes);
@@ -246,7 +247,7 @@ fn window(incident: &Incident, course: &Course) -> (i64, i64) {
 
 fn usage_plot(incident: &Incident, course: &Course, points: Vec<(i64, u64)>, window: (i64, i64)) -> Html {
     let what = if incident.account.is_some() { "usage of the account" } else { "memory of all programs" };
-    let title = match (incident.account, incident.hard_bytes) {
+    let title = match (&incident.account, incident.hard_bytes) {
         (Some(_), Some(_)) => "Usage and the line",
         (Some(_), None) => "Usage of the account",
         (None, Some(_)) => "Memory of all programs and where the guard acts",

@@ -49,6 +49,7 @@ fn running() -> Status {
         source: Source::State,
         target: Some(Target::Group(Gid(0))),
         set_by: Some(Uid(0)),
+        note: None,
     }];
     status.groups = vec![GroupView {
         account: Target::Group(Gid(0)),

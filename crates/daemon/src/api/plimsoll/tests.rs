@@ -64,7 +64,7 @@ fn a_user_lowers_their_own_line_and_takes_that_back() {
     let cleared = call(&fake, ALICE, "ClearLimit", json!({"who": "user:60001"})).unwrap();
     assert_eq!(cleared, json!({"result": "removed"}));
     let book = fake.book.lock().unwrap();
-    assert_eq!(book.get(Place::Administrator(Target::User(ALICE))), Some(&line(1 << 30)), "root's stays");
+    assert_eq!(book.get(&Place::Administrator(Target::User(ALICE))), Some(&line(1 << 30)), "root's stays");
 }
 
 #[test]

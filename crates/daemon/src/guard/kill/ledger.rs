@@ -12,7 +12,7 @@ use plimsoll_policy::{
     recorder::{Trail, Trails},
     reservation::Tier,
     selection::{Candidate, Decision, Weight},
-    units::{Nanos, PageSize, Pages, Uid},
+    units::{Nanos, PageSize, Pages},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::bpf::Note;
@@ -65,18 +65,18 @@ impl Entry {
         }
     }
 
-    /// Likewise, of a user's line.
-    pub(crate) fn of_line(uid: Uid, trigger: Trigger, reason: Reason) -> Self {
-        Self { account: Some(user(uid)), ..Self::new(Guard::Limits, trigger, reason.text()) }
+    /// Likewise, of the line of an account.
+    pub(crate) fn of_line(account: impl Into<Account>, trigger: Trigger, reason: Reason) -> Self {
+        Self { account: Some(account.into()), ..Self::new(Guard::Limits, trigger, reason.text()) }
     }
 
-    /// Of what was decided about a user's line.
-    pub(crate) fn of_decision(uid: Uid, decision: &Decision) -> Self {
+    /// Of what was decided about the line of an account.
+    pub(crate) fn of_decision(account: impl Into<Account>, decision: &Decision) -> Self {
         Self {
             crossed: decision.asked_at,
             usage: decision.usage,
             hard: Some(decision.hard),
-            ..Self::of_line(uid, Trigger::Daemon, decision.reason)
+            ..Self::of_line(account, Trigger::Daemon, decision.reason)
         }
     }
 }
@@ -156,7 +156,7 @@ impl Ledger {
         self.writer.notes()?.intend(&Draft {
             id: self.next_id,
             time: time_of(entry.crossed),
-            account: entry.account,
+            account: entry.account.as_ref(),
             guard: entry.guard,
             trigger: entry.trigger,
             action: action(entry.signal),
@@ -233,7 +233,7 @@ impl Ledger {
     /// Likewise. Unless its account is `followed`, the machine's course alone goes on: anybody can have the kernel kill again
     /// and again, and looking at all accounts each second must not come of that.
     pub(crate) fn record_followed(&mut self, entry: Entry, followed: bool) -> u64 {
-        let account = entry.account.filter(|_| followed);
+        let account = entry.account.clone().filter(|_| followed);
         let (decided, is_one) = (entry.crossed.or(entry.signalled), entry.unrecorded.is_none());
         let incident = self.incident(entry);
         let id = incident.id;
@@ -281,7 +281,7 @@ impl Ledger {
     /// Writes a refusal down. Its course does not go on: whoever is refused without end must not keep the sampler busy.
     pub(crate) fn record_refusal(&mut self, refused: &Refused, victim: Victim) {
         let entry = Entry {
-            account: Some(user(refused.user)),
+            account: Some(Account::User(refused.user)),
             usage: refused.usage,
             hard: Some(refused.hard),
             victims: Vec::from([victim]),
@@ -334,11 +334,6 @@ const fn action(signal: Option<Signal>) -> Outcome {
 /// What a process counted, where that is not its size.
 pub(crate) fn told(weight: Weight) -> Option<u16> {
     (weight != Weight::NEUTRAL).then_some(weight.permille())
-}
-
-/// The account of one user.
-pub(crate) const fn user(uid: Uid) -> Account {
-    Account::User(uid)
 }
 
 /// The wall-clock time of a moment on the monotonic clock; now, where there is none.

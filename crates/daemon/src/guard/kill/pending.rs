@@ -32,6 +32,8 @@ pub(crate) const UNRECORDED: u64 = 0;
 pub(crate) enum Owner {
     /// The line of a user.
     User(Uid),
+    /// The line of a cgroup, or of the machine: the guard's number for it.
+    Measured(u32),
     /// The machine guard.
     Machine,
     /// The floor of working-set protection.
@@ -91,7 +93,7 @@ impl<K: Kernel> PendingKill<K> {
 
     /// Whether its incident is told as it is after so long. A user can hold thousands of victims: they are not kept for ever.
     const fn is_told_late(&self) -> bool {
-        self.exited || matches!(self.owner, Owner::User(_))
+        self.exited || matches!(self.owner, Owner::User(_) | Owner::Measured(_))
     }
 }
 
@@ -192,14 +194,10 @@ impl<K: Kernel> PendingKills<K> {
         self.pending.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Term)
     }
 
-    /// Victims of users' lines that were sent SIGTERM and no more, and have not ended: whose, who, and since when.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = (Uid, VictimId, Nanos)> {
-        self.pending.iter().filter_map(|flight| match flight.owner {
-            Owner::User(user) if flight.signal == Signal::Term && !flight.exited => {
-                Some((user, flight.victim, flight.signalled))
-            }
-            Owner::User(_) | Owner::Machine | Owner::WorkingSet => None,
-        })
+    /// Victims that were sent SIGTERM and no more, and have not ended: whose, who, and since when.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (Owner, VictimId, Nanos)> {
+        let asked = self.pending.iter().filter(|flight| flight.signal == Signal::Term && !flight.exited);
+        asked.map(|flight| (flight.owner, flight.victim, flight.signalled))
     }
 
     /// What the victim of an address space was sent, where `pid` was not itself the one. What is tracked since after that is

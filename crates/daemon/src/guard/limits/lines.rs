@@ -30,7 +30,12 @@ impl From<BpfError> for Refusal {
 
 impl<K: Kernel> Guard<K> {
     /// Brings the programs to what the book says.
-    pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: Change) -> Result<(), Refusal> {
+    pub(crate) fn draw(&mut self, book: &Arc<LineBook>, change: &Change) -> Result<(), Refusal> {
+        if change.is_measured() {
+            self.book = Arc::clone(book);
+            self.measure(book, change);
+            return Ok(());
+        }
         let before = core::mem::replace(&mut self.book, Arc::clone(book));
         let drawn = self.draw_book(change);
         if let Err(refusal) = &drawn {
@@ -38,13 +43,20 @@ impl<K: Kernel> Guard<K> {
             self.take_back(change, refusal);
         } else {
             self.undrawn.failed = None;
+            self.measure(book, change);
         }
         self.context.tmalloc.tell(Message::Lines);
         drawn
     }
 
+    /// Draws the lines of cgroups and of the machine, which need no programs.
+    pub(crate) fn measure(&mut self, book: &LineBook, change: &Change) {
+        let now = self.context.now();
+        self.measured.draw(book, change, (self.mem_total, self.context.ledger.page_size()), now);
+    }
+
     /// A change failed: what there was before it is in force again, or is known not to be.
-    fn take_back(&mut self, change: Change, refusal: &Refusal) {
+    fn take_back(&mut self, change: &Change, refusal: &Refusal) {
         self.undrawn.failed = match change {
             Change::All => Some(refusal.to_string()),
             // Loaded for the first line, which was not drawn: nothing stays attached for nobody. What a daemon before this
@@ -55,7 +67,7 @@ impl<K: Kernel> Guard<K> {
             }
             // Nothing was left half drawn.
             Change::One { .. } if matches!(refusal, Refusal::Unavailable(_)) => return,
-            Change::One { .. } => self.draw_book(Change::All).err().map(|refusal| refusal.to_string()),
+            Change::One { .. } => self.draw_book(&Change::All).err().map(|refusal| refusal.to_string()),
         };
         if let Some(why) = &self.undrawn.failed {
             self.context.notices.say(format_args!("lines are NOT in force: {why}"));
@@ -70,7 +82,7 @@ impl<K: Kernel> Guard<K> {
         self.undrawn.failed = Some(why);
     }
 
-    fn draw_book(&mut self, change: Change) -> Result<(), Refusal> {
+    fn draw_book(&mut self, change: &Change) -> Result<(), Refusal> {
         if self.book.is_empty() {
             self.take_last_records();
             self.attached = None;

@@ -40,7 +40,7 @@ pub(crate) struct Wanted<'a> {
     page_size: PageSize,
     default: Option<Resolved>,
     dry_run: bool,
-    change: Change,
+    change: &'a Change,
     /// Whoever changes the own line.
     own: Option<Uid>,
     /// Users that the administrator drew a line for by number.
@@ -62,7 +62,7 @@ pub(crate) struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     pub(crate) fn of(
         book: &'a LineBook,
-        change: Change,
+        change: &'a Change,
         mem_total: Bytes,
         page_size: PageSize,
         dry_run: bool,
@@ -75,7 +75,7 @@ impl<'a> Wanted<'a> {
             dry_run,
             change,
             own: match change {
-                Change::One { place: Place::Own(uid), .. } => Some(uid),
+                Change::One { place: Place::Own(uid), .. } => Some(*uid),
                 Change::One { .. } | Change::All => None,
             },
             numbered: book.numbered_uids(),
@@ -136,7 +136,7 @@ impl<'a> Wanted<'a> {
         match self.change {
             Change::One { place, .. } => match place.target() {
                 Target::User(uid) => Some(uid),
-                Target::Default | Target::Group(_) => None,
+                Target::Default | Target::Group(_) | Target::Cgroup(_) | Target::System => None,
             },
             Change::All => None,
         }
@@ -299,18 +299,19 @@ impl<'a> Wanted<'a> {
     /// What a user says of the own line never raises what is in force for them above the administrator's.
     fn enforce(&self, uid: Uid, line: &Resolved) -> Enforce {
         match self.change {
-            Change::One { place, now: true } if self.concerns(place.target(), uid, line) => Enforce::Now,
+            Change::One { place, now: true } if self.concerns(&place.target(), uid, line) => Enforce::Now,
             // Nor for others, where their lines are drawn with it.
             Change::One { .. } if self.own.is_some() => Enforce::Within,
             Change::One { .. } | Change::All => Enforce::Ratchet,
         }
     }
 
-    fn concerns(&self, target: Target, uid: Uid, line: &Resolved) -> bool {
+    fn concerns(&self, target: &Target, uid: Uid, line: &Resolved) -> bool {
         match target {
-            Target::User(user) => user == uid,
-            Target::Group(_) => line.set_as == Place::Administrator(target),
+            Target::User(user) => *user == uid,
+            Target::Group(_) => line.set_as.target() == *target,
             Target::Default => self.is_default(uid),
+            Target::Cgroup(_) | Target::System => false,
         }
     }
 

@@ -1,4 +1,4 @@
-mod town;
+pub(in crate::guard) mod town;
 
 use crate::guard::selection::census::TREE_MAX;
 use plimsoll_policy::{

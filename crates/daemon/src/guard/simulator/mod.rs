@@ -199,7 +199,7 @@ impl Simulation {
         let deeds = self.deeds.iter().copied().chain(sent).collect();
         guard.inherit(Inheritance::told(deeds));
         let book = Arc::clone(&self.book);
-        if self.guarded(&mut guard, |guard| guard.draw(&book, Change::All).unwrap()) {
+        if self.guarded(&mut guard, |guard| guard.draw(&book, &Change::All).unwrap()) {
             self.guard = Some(guard);
         } else {
             self.crashes += 1;
@@ -295,14 +295,14 @@ impl Simulation {
         let mut book = (*self.book).clone();
         let user = Target::User(Uid(self.random.pick(&USERS).unwrap()));
         let target = if self.random.one_in(4) { Target::Default } else { user };
-        let own = self.random.one_in(2).then(|| self.may_draw(target)).flatten();
-        let place = own.map_or(Place::Administrator(target), |(place, _)| place);
+        let own = self.random.one_in(2).then(|| self.may_draw(&target)).flatten();
+        let place = own.as_ref().map_or(Place::Administrator(target), |(place, _)| place.clone());
         let action = self.random.pick(&[Action::Kill, Action::Kill, Action::Term, Action::Notify]).unwrap();
         if self.random.one_in(3) {
-            book.clear(place);
+            book.clear(place.clone());
         } else {
-            let most = own.map_or(4000, |(_, hard)| hard);
-            book.set(place, line(self.random.within(most.min(500), most), action));
+            let most = own.as_ref().map_or(4000, |(_, hard)| *hard);
+            book.set(place.clone(), line(self.random.within(most.min(500), most), action));
         }
         let now = self.random.one_in(4);
         self.world().trace(format!("the line of {place:?} changes, now: {now}"));
@@ -313,7 +313,8 @@ impl Simulation {
         let book = Arc::clone(&self.book);
         self.world().load_if_absent();
         let mut refused = false;
-        let draws = |guard: &mut Guard<Machine>| match guard.draw(&book, Change::One { place, now }) {
+        let change = Change::One { place, now };
+        let draws = |guard: &mut Guard<Machine>| match guard.draw(&book, &change) {
             // No account is left for them.
             Err(Refusal::Unavailable(_)) => refused = true,
             drawn => drawn.unwrap(),
@@ -330,8 +331,8 @@ impl Simulation {
     }
 
     /// A user's own line, where one may be drawn for this target, and how far up.
-    fn may_draw(&self, target: Target) -> Option<(Place, u64)> {
-        let Target::User(uid) = target else { return None };
+    fn may_draw(&self, target: &Target) -> Option<(Place, u64)> {
+        let Target::User(uid) = *target else { return None };
         let page_size = PageSize::from_bytes(PAGE_BYTES).unwrap();
         let administrators = self.book.resolve_administrators(uid, MEM_TOTAL, page_size)?;
         Some((Place::Own(uid), administrators.hard.0))

@@ -88,12 +88,12 @@ fn a_share_of_ram_is_compared_by_what_it_is_on_this_machine() {
 fn the_state_wins_over_the_configuration_for_one_group_and_does_not_outbid_another() {
     let mut book = alice_in(&[STAFF, WHEEL], &[(OF_STAFF, line("3G")), (OF_WHEEL, line("2G"))]);
     let place = Place::Administrator(OF_STAFF);
-    book.set(place, line("1G"));
+    book.set(place.clone(), line("1G"));
     assert_eq!(resolved(&book, ALICE).set_as, Place::Administrator(OF_WHEEL));
     book.set(Place::Administrator(OF_WHEEL), line("512M"));
     let found = resolved(&book, ALICE);
-    assert_eq!((found.set_as, found.source, mib(found.hard)), (place, Source::State, 1024));
-    assert_eq!(book.clear(place), Cleared::StillInConfig);
+    assert_eq!((found.set_as, found.source, mib(found.hard)), (place.clone(), Source::State, 1024));
+    assert_eq!(book.clear(place.clone()), Cleared::StillInConfig);
     assert_eq!(resolved(&book, ALICE).source, Source::Config);
     assert_eq!(book.clear(place), Cleared::StillInConfig);
     assert_eq!(book.clear(Place::Administrator(Target::Group(Gid(7)))), Cleared::NothingSet);
@@ -130,7 +130,7 @@ fn a_groups_line_is_stored_and_only_roots_is_believed() {
     assert!(loaded.load_stored(stored).is_empty());
     assert_eq!(loaded, saved);
     let forged = StoredLine { target: OF_STAFF, set_by: ALICE, line: line("1G") };
-    assert_eq!(loaded.load_stored([forged]), [forged]);
+    assert_eq!(loaded.load_stored([forged.clone()]), [forged]);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn in_every_small_world_the_line_is_the_one_that_the_words_say() {
                 let lines =
                     [(ALICES, user), (OF_STAFF, staff), (OF_WHEEL, wheel), (Target::Default, default)];
                 let config: Vec<_> =
-                    lines.iter().filter_map(|(target, size)| Some((*target, gib((*size)?)))).collect();
+                    lines.iter().filter_map(|(target, size)| Some((target.clone(), gib((*size)?)))).collect();
                 let known = [in_staff.then_some(STAFF), in_wheel.then_some(WHEEL)];
                 let mut book = alice_in(&known.into_iter().flatten().collect::<Vec<_>>(), &config);
                 if let Some(own) = own {
@@ -170,7 +170,11 @@ fn in_every_small_world_the_line_is_the_one_that_the_words_say() {
                 let theirs = user.or(of_groups).or(default);
                 let expected = theirs.map(|theirs| own.map_or(theirs, |own| own.min(theirs)));
                 let found = book.resolve(ALICE, RAM, page());
-                assert_eq!(found.map(|line| mib(line.hard) / 1024), expected, "{lines:?} {own:?} {groups}");
+                assert_eq!(
+                    found.as_ref().map(|line| mib(line.hard) / 1024),
+                    expected,
+                    "{lines:?} {own:?} {groups}"
+                );
                 let by_themselves = found.is_some_and(|line| line.set_as == Place::Own(ALICE));
                 assert_eq!(by_themselves, own.zip(theirs).is_some_and(|(own, theirs)| own < theirs));
                 combinations += 1;

@@ -10,6 +10,7 @@ use crate::api::{
 use plimsoll_api::client::{CallError, Client};
 use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
 use plimsoll_policy::{
+    account::Account,
     incident::Incident,
     lines::{Cleared, Target},
     units::{Pid, Uid},
@@ -50,8 +51,8 @@ impl Control for Slow {
         self.go_on.lock().unwrap().recv_timeout(DEADLINE).unwrap();
         self.fake.status(peer)
     }
-    fn limits(&self, peer: Peer, user: Option<Uid>) -> Result<Vec<AccountView>, Refusal> {
-        self.fake.limits(peer, user)
+    fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
+        self.fake.limits(peer, only)
     }
     fn running(&self) -> Vec<Uid> {
         self.fake.running()

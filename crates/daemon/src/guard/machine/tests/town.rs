@@ -43,7 +43,7 @@ use std::{
 };
 
 /// The first process of this number.
-pub(super) const fn id(pid: u32) -> VictimId {
+pub(in crate::guard) const fn id(pid: u32) -> VictimId {
     VictimId { pid: Pid(pid), start_ns: 1 }
 }
 
@@ -74,10 +74,10 @@ struct State {
 
 /// The way to it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Town(Rc<RefCell<State>>);
+pub(in crate::guard) struct Town(Rc<RefCell<State>>);
 
 #[derive(Debug)]
-pub(super) struct Hold(Town, VictimId);
+pub(in crate::guard) struct Hold(Town, VictimId);
 
 fn seen(pid: u32, start_ns: u64, parent: u32, pages: u64, comm: &str) -> Seen {
     Seen {
@@ -90,7 +90,7 @@ fn seen(pid: u32, start_ns: u64, parent: u32, pages: u64, comm: &str) -> Seen {
 
 impl Town {
     /// Of these: number, parent, pages, name.
-    pub(super) fn of(people: &[(u32, u32, u64, &str)]) -> Self {
+    pub(in crate::guard) fn of(people: &[(u32, u32, u64, &str)]) -> Self {
         let town = Self::default();
         town.0.borrow_mut().now = 1_000_000_000_000;
         for (pid, parent, pages, comm) in people {
@@ -125,16 +125,16 @@ impl Town {
         (state.available, state.swap_free) = (available.0, swap_free.0);
     }
 
-    pub(super) fn passes(&self, nanos: u64) {
+    pub(in crate::guard) fn passes(&self, nanos: u64) {
         self.0.borrow_mut().now += nanos;
     }
 
-    pub(super) fn now(&self) -> u64 {
+    pub(in crate::guard) fn now(&self) -> u64 {
         self.0.borrow().now
     }
 
     /// Becomes smaller, or larger unseen.
-    pub(super) fn set(&self, pid: u32, pages: u64) {
+    pub(in crate::guard) fn set(&self, pid: u32, pages: u64) {
         self.change(pid, |one| one.private = Reading::Known(Pages(pages)));
     }
 
@@ -144,7 +144,7 @@ impl Town {
         self.note(pid);
     }
 
-    pub(super) fn comes(&self, pid: u32, parent: u32, pages: u64, comm: &str) {
+    pub(in crate::guard) fn comes(&self, pid: u32, parent: u32, pages: u64, comm: &str) {
         self.put(seen(pid, 1, parent, pages, comm));
         self.note(pid);
     }
@@ -163,11 +163,11 @@ impl Town {
     }
 
     /// Was ended by somebody else, and is not gone.
-    pub(super) fn dies(&self, pid: u32) {
+    pub(in crate::guard) fn dies(&self, pid: u32) {
         self.change(pid, |one| one.standing = Standing::Dying);
     }
 
-    pub(super) fn gone(&self, pid: u32) {
+    pub(in crate::guard) fn gone(&self, pid: u32) {
         self.0.borrow_mut().people.remove(&pid);
     }
 
@@ -176,7 +176,7 @@ impl Town {
     }
 
     /// Nobody can be looked at.
-    pub(super) fn blind(&self, blind: bool) {
+    pub(in crate::guard) fn blind(&self, blind: bool) {
         self.0.borrow_mut().blind = blind;
     }
 
@@ -186,7 +186,7 @@ impl Town {
     }
 
     /// `memory.oom.group` is set on every cgroup.
-    pub(super) fn kills_by_cgroup(&self) {
+    pub(in crate::guard) fn kills_by_cgroup(&self) {
         self.0.borrow_mut().by_cgroup = true;
     }
 
@@ -200,11 +200,11 @@ impl Town {
         self.0.borrow().announced.clone()
     }
 
-    pub(super) fn sent(&self) -> Vec<(VictimId, Signal)> {
+    pub(in crate::guard) fn sent(&self) -> Vec<(VictimId, Signal)> {
         self.0.borrow().sent.clone()
     }
 
-    pub(super) fn listed(&self) -> usize {
+    pub(in crate::guard) fn listed(&self) -> usize {
         self.0.borrow().listed
     }
 

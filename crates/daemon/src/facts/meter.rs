@@ -1,0 +1,175 @@
+//! What cgroups that have a line hold, and the machine: read off the guard thread, because the kernel adds a cgroup's numbers
+//! up when they are read, and allocates for that, so that it waits where memory is short.
+//!
+//! No event tells of them. The guard says when to look, and at what.
+
+use crate::offload::{Haste, Lane, Offload};
+use plimsoll_policy::{
+    account::{Account, CgroupPath},
+    limits::Cpus,
+    reading::Reading,
+    units::{Bytes, Nanos, Pid},
+};
+use plimsoll_sys::{
+    cgroup::{MemoryCgroup, Programs},
+    process::{ProcRoot, clock_monotonic_ns, online_cpus},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+/// Cgroups whose files are kept open; when there are more, all are opened anew.
+const OPEN_MAX: usize = 512;
+
+/// What is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The guard's number for it.
+    pub(crate) key: u32,
+    /// What it is.
+    pub(crate) account: Account,
+    /// Above this usage it is to be told who is in it.
+    pub(crate) line: Bytes,
+}
+
+/// What was seen of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// As in the [`Order`].
+    pub(crate) key: u32,
+    /// What programs hold there. `Absent`: there is no such cgroup now.
+    pub(crate) usage: Reading<Programs>,
+    /// Who is in it and below it, where that was to be told. `None`: not told, or everybody.
+    pub(crate) members: Option<BTreeSet<Pid>>,
+}
+
+/// What was seen of all that was asked about at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// One for each order.
+    pub(crate) looks: Vec<Look>,
+    /// When it was begun.
+    pub(crate) began: Nanos,
+    /// How long it took.
+    pub(crate) took: Nanos,
+    /// How idle the CPUs were; `None`: not known.
+    pub(crate) cpus: Option<Cpus>,
+}
+
+/// Has them looked at.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    orders: Lane<Vec<Order>>,
+}
+
+impl Meter {
+    /// Tells what it sees with `tell`.
+    pub(crate) fn new(offload: &Offload, mut gauge: Gauge, tell: impl Fn(Looked) + Send + 'static) -> Self {
+        // Late by as long as it waits for a CPU, and in a storm that is when it matters.
+        let orders = offload.lane(Haste::Urgent, 1, move |orders: Vec<Order>| tell(gauge.look(&orders)));
+        Self { orders }
+    }
+
+    /// One that sees nothing, and what it is asked.
+    #[cfg(test)]
+    pub(crate) fn by_another() -> (Self, std::sync::mpsc::Receiver<Vec<Order>>) {
+        let (orders, asked) = Lane::of_another(1);
+        (Self { orders }, asked)
+    }
+
+    /// Asks for a look; false while it is still at the one before. Never waits.
+    pub(crate) fn ask(&self, orders: Vec<Order>) -> bool {
+        self.orders.hand(orders)
+    }
+}
+
+/// Reads.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    proc: ProcRoot,
+    /// What is mapped of files and shared memory counts, too.
+    mapped: bool,
+    open: BTreeMap<CgroupPath, MemoryCgroup>,
+}
+
+impl Gauge {
+    pub(crate) const fn new(proc: ProcRoot, mapped: bool) -> Self {
+        Self { proc, mapped, open: BTreeMap::new() }
+    }
+
+    fn look(&mut self, orders: &[Order]) -> Looked {
+        let began = Nanos(clock_monotonic_ns());
+        let looks = orders.iter().map(|order| {
+            let usage = self.usage(&order.account);
+            let over = usage.known().is_some_and(|programs| programs.usage > order.line);
+            let members = if over { self.processes(&order.account) } else { None };
+            Look { key: order.key, usage, members }
+        });
+        let looks = looks.collect();
+        let now = Nanos(clock_monotonic_ns());
+        let idle = self.proc.read_idle().ok();
+        let cpus = idle.zip(online_cpus().ok()).map(|(idle, count)| Cpus { at: now, idle, count });
+        Looked { looks, began, took: now.saturating_sub(began), cpus }
+    }
+
+    /// What programs hold there.
+    pub(crate) fn usage(&mut self, account: &Account) -> Reading<Programs> {
+        match account {
+            Account::User(_) => Reading::Absent,
+            Account::Cgroup(path) => match self.of_cgroup(path, MemoryCgroup::programs) {
+                Ok(usage) => Reading::Known(usage),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
+                Err(_) => Reading::Unreadable,
+            },
+            Account::System => self.of_machine().map_or(Reading::Unreadable, Reading::Known),
+        }
+    }
+
+    /// Who is in it and below it; `None` where that cannot be told, and of the machine.
+    pub(crate) fn processes(&mut self, account: &Account) -> Option<BTreeSet<Pid>> {
+        match account {
+            Account::User(_) | Account::System => None,
+            Account::Cgroup(path) => self.of_cgroup(path, |cgroup, _| cgroup.processes()).ok(),
+        }
+    }
+
+    /// How many processes the machine runs; `None` where that cannot be told.
+    pub(crate) fn count_all(&mut self) -> Option<usize> {
+        let mut count = 0_usize;
+        let counted = self.proc.processes(|process| {
+            count = count.saturating_add(usize::from(!process.kernel_thread));
+        });
+        counted.ok().map(|_| count)
+    }
+
+    fn of_machine(&mut self) -> Option<Programs> {
+        let info = self.proc.read_meminfo().ok()?;
+        let swapped = info.swap_total?.saturating_sub(info.swap_free?);
+        let swapped = swapped.saturating_sub(info.swap_cached.unwrap_or_default());
+        let mapped = info.mapped.filter(|_| self.mapped).unwrap_or_default();
+        let usage = info.anonymous?.saturating_add(swapped).saturating_add(mapped);
+        Some(Programs { usage, settled: usage, mapped })
+    }
+
+    /// One that was removed is looked for again the next time: another may have its path by then.
+    fn of_cgroup<T>(
+        &mut self,
+        path: &CgroupPath,
+        read: impl FnOnce(&MemoryCgroup, bool) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let cgroup = match self.open.remove(path) {
+            Some(cgroup) => cgroup,
+            None => MemoryCgroup::open(path.as_str())?,
+        };
+        let value = read(&cgroup, self.mapped)?;
+        if self.open.len() >= OPEN_MAX {
+            self.open.clear();
+        }
+        self.open.insert(path.clone(), cgroup);
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;
