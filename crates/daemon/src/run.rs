@@ -315,16 +315,13 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
     let to_foreign = foreign_kills.link();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
+    let (shield, rules) = (Arc::new(Shield::new(&config)), Arc::new(guards.rules));
     let context = Context {
         kernel: Host::new(&offload, proc()?, proc()?),
         pending: PendingKills::new(reaper),
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
-        eligibility: Eligibility {
-            shield: Arc::new(Shield::new(&config)),
-            rules: Arc::new(guards.rules),
-            originals,
-        },
+        eligibility: Eligibility { shield, rules, originals },
         workers,
         last_defence,
         tmalloc: tmalloc.0.clone(),
