@@ -403,10 +403,11 @@ fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
 fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now: Nanos) -> Option<Shortage> {
     let total = facts.total();
     state.fill.take(facts.mem_available.saturating_add(facts.swap_free), now);
-    state.margin = Margin::of(state.fill, &state.reaction, sleep::MIN, total);
+    state.margin = Margin::of(state.fill, &state.reaction, sleep::MIN);
     state.look_again = None;
     let term_line = config.memory_line(&config.term, total);
-    let kill_line = config.memory_line(&config.kill, total).max(state.margin.bytes);
+    // Before that there is room for asking.
+    let kill_line = config.memory_line(&config.kill, total).max(state.margin.bytes.min(term_line));
     state.watches_stall = facts.mem_available <= Bytes(term_line.0.saturating_add(term_line.0 >> 1));
     let shortage = |cause, signal, line| Shortage {
         cause,

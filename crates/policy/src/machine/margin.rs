@@ -136,7 +136,7 @@ pub struct Margin {
     pub reap: Nanos,
     /// The lowest rate of reaping measured here lately, in bytes a second; before any was, 856 MB/s.
     pub reap_per_second: u64,
-    /// All of that time at that rate; never more than half of what programs can have.
+    /// All of that time at that rate. Nobody is killed for it above the threshold of SIGTERM.
     pub bytes: Bytes,
 }
 
@@ -154,7 +154,7 @@ impl Margin {
     }
 
     /// `every`: how often it is looked while memory is near its end.
-    pub(super) fn of(fill: Fill, reaction: &Reaction, every: Nanos, total: Bytes) -> Self {
+    pub(super) fn of(fill: Fill, reaction: &Reaction, every: Nanos) -> Self {
         let detect = every.saturating_add(reaction.late.or(LATE_UNMEASURED));
         let select = reaction.select.or(SELECT_UNMEASURED);
         let signal = reaction.signal.or(SIGNAL_UNMEASURED);
@@ -163,7 +163,7 @@ impl Margin {
         let used = |time: Nanos| Bytes(part(fill_per_second, time.0, SECOND).unwrap_or(u64::MAX));
         let until_signal = detect.saturating_add(select).saturating_add(signal);
         let reap = time_at(used(until_signal), reap_per_second).unwrap_or_default();
-        let bytes = used(until_signal.saturating_add(reap)).min(Bytes(total.0 >> 1));
+        let bytes = used(until_signal.saturating_add(reap));
         Self { fill_per_second, detect, select, signal, reap, reap_per_second, bytes }
     }
 }

@@ -183,9 +183,14 @@ fn what_kills_took_here_widens_the_margin_and_the_longest_is_forgotten_after_six
 fn under_the_margin_somebody_is_killed_whatever_the_threshold() {
     let mut machine = Machine::new();
     reap_at(&mut machine, 100 << 20);
-    // 20 GiB a second with 100 MiB/s back: 4 GiB at least, and half of everything at most.
-    let falls = |number: u64| Tenth { available_mib: 9000 - 2000 * number.min(4), swap_free_mib: 0, ..CALM };
-    assert_eq!(machine.selects(4, falls), Some((Cause::Low, Signal::Kill, 3)));
+    // 20 GiB a second with 100 MiB/s back: more than there is, but nobody is killed above the threshold of SIGTERM.
+    let falls = |number: u64| Tenth {
+        available_mib: 9900 - 2000 * number.min(4) - 901 * (number / 5),
+        swap_free_mib: 0,
+        ..CALM
+    };
+    assert_eq!(machine.selects(5, falls), Some((Cause::Low, Signal::Kill, 5)));
+    assert!(machine.state.margin().bytes > Bytes(10_000 * MIB));
 }
 
 #[test]
