@@ -21,7 +21,7 @@ struct {
 	__type(value, struct plimsoll_looks);
 } looks SEC(".maps");
 
-/* What is in it is not read: that it can be read wakes the guard. A full one can be read. */
+/* When it was told. A full one can be read all the same. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
@@ -29,13 +29,16 @@ struct {
 
 static __always_inline void tell(__u64 *due)
 {
-	__u64 when = *(volatile __u64 *)due;
+	__u64 when = *(volatile __u64 *)due, now;
 
-	if (!when || bpf_ktime_get_ns() < when)
+	if (!when)
+		return;
+	now = bpf_ktime_get_ns();
+	if (now < when)
 		return;
 	if (__sync_val_compare_and_swap(due, when, 0) != when)
 		return;
-	bpf_ringbuf_output(&told, &when, sizeof(when), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(&told, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 
 static __always_inline struct plimsoll_looks *wanted(void)

@@ -145,8 +145,8 @@ fn a_machine_whose_cpus_idle_wakes_nobody() {
     guarding_from_afar(&fixture);
     // What else a guest does now and then: the best of some.
     let fewest = (0..6).map(|_| wake_ups_in(&fixture, Duration::from_secs(6))).min().unwrap();
-    // A timer would come six times; the question takes two.
-    assert!(fewest <= 3, "woken {fewest} times in 6 s at least");
+    // A timer would come six times; the question takes two, and has a CPU work, which may be a look each.
+    assert!(fewest <= 5, "woken {fewest} times in 6 s at least");
 }
 
 /// Ended when dropped.

@@ -342,8 +342,9 @@ impl Expedite {
         let Counts { victims, freed_bytes, refused } = &self.shared.counts;
         let untold = locked(&self.shared.killed).as_ref().map(Killed::untold);
         let untold = untold.and_then(Result::ok).unwrap_or(0);
+        let listening = locked(&self.shared.killed).is_some();
         ReapingView {
-            state: words(&locked(&self.state)),
+            state: words(&locked(&self.state), listening),
             victims: victims.load(Ordering::Relaxed),
             freed_bytes: freed_bytes.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed).saturating_add(untold),
@@ -351,13 +352,14 @@ impl Expedite {
     }
 }
 
-fn words(state: &State) -> String {
+/// `listening`: somebody hears who is killed; not any more where that failed, which the journal says.
+fn words(state: &State, listening: bool) -> String {
     const OURS: &str = "victims of ours, and of 'plimsoll kill --expedite'";
     let from = bytes(state.wanted.expedite_from);
-    match (state.wanted.expedite, &state.failed, &state.reader) {
+    match (state.wanted.expedite, &state.failed, listening) {
         (Expedited::Ours, ..) => OURS.to_owned(),
-        (Expedited::Any, None, Some(_)) => format!("victims of anybody's kill, from {from} on"),
-        (Expedited::Any, None, None) => format!("{OURS}; anybody's: not yet"),
+        (Expedited::Any, None, true) => format!("victims of anybody's kill, from {from} on"),
+        (Expedited::Any, None, false) => format!("{OURS}; not anybody's now: the journal says why"),
         (Expedited::Any, Some(why), _) => format!("{OURS}; not anybody's: {why}"),
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_policy::{
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{Line, MEASURED_LINES_MAX, Target, validate},
-    machine::{FILL_MAX_PER_SECOND, MachineConfig},
+    machine::{FILL_MAX_PER_SECOND, FILLING_CPUS_MAX, MachineConfig},
     units::{Bytes, Gid},
     who::Who,
 };
@@ -78,10 +78,9 @@ pub(crate) fn wanted(config: &Config, gids: impl IntoIterator<Item = Gid>) -> Wa
     wanted
 }
 
-/// Each CPU clears 6000 MiB of pages a second at most (earlyoom's fastest; 4 KiB in 0.65 us), and 16 of them together as much
-/// as the memory of a large machine takes.
+/// How fast this machine's memory can be used up.
 fn fill_max() -> u64 {
-    let cpus = online_cpus().unwrap_or(16).clamp(1, 16);
+    let cpus = online_cpus().unwrap_or(FILLING_CPUS_MAX).clamp(1, FILLING_CPUS_MAX);
     FILL_MAX_PER_SECOND.saturating_mul(cpus.into())
 }
 

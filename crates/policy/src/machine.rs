@@ -77,7 +77,10 @@ pub const SPIKE: Nanos = Nanos(1_000_000_000);
 /// Three seconds.
 pub const STALL_WITHIN: Nanos = Nanos(3_000_000_000);
 
-/// 6000 MiB/s, earlyoom's 'seen with stress -m 4 --vm-bytes 4G'.
+/// So many CPUs that clear pages use the bandwidth of a large machine's memory: 94 GiB/s.
+pub const FILLING_CPUS_MAX: u32 = 16;
+
+/// 6000 MiB/s for a CPU that clears pages: earlyoom's 'seen with stress -m 4 --vm-bytes 4G', 4 KiB in 0.65 us.
 pub const FILL_MAX_PER_SECOND: u64 = 6000 << 20;
 
 impl Default for MachineConfig {
@@ -274,6 +277,7 @@ pub fn decide(
     now: Nanos,
 ) -> (MachineState, MachineAction, Nanos) {
     let facts = facts(reading);
+    state.look_again = None;
     state.observe(config, now);
     let shortage = facts.as_ref().ok().and_then(|facts| shortage(facts, config, &mut state, now));
     let action = match state.stage() {
@@ -404,10 +408,10 @@ fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now
     let total = facts.total();
     state.fill.take(facts.mem_available.saturating_add(facts.swap_free), now);
     state.margin = Margin::of(state.fill, &state.reaction, sleep::MIN);
-    state.look_again = None;
     let term_line = config.memory_line(&config.term, total);
     // Before that there is room for asking.
-    let kill_line = config.memory_line(&config.kill, total).max(state.margin.bytes.min(term_line));
+    let kill_least = config.memory_line(&config.kill, total);
+    let kill_line = kill_least.max(state.margin.bytes.min(term_line));
     state.watches_stall = facts.mem_available <= Bytes(term_line.0.saturating_add(term_line.0 >> 1));
     let shortage = |cause, signal, line| Shortage {
         cause,
@@ -423,7 +427,8 @@ fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now
     }
     let has_swap = |Thresholds { swap, .. }: Thresholds| facts.swap_free > part(facts.swap_total, swap);
     let kill = facts.mem_available <= kill_line && !has_swap(config.kill);
-    let left = facts.mem_available.saturating_sub(state.margin.bytes);
+    // Where a quarter is left of what is almost gone, nobody waits to see how fast the rest goes.
+    let left = facts.mem_available.saturating_sub(state.margin.bytes.max(Bytes(kill_least.0 >> 2)));
     if state.lasts(Signal::Kill, kill.then_some(left), config, now) {
         return Some(shortage(Cause::Low, Signal::Kill, kill_line));
     }

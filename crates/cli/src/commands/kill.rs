@@ -125,13 +125,13 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     let pids: BTreeSet<u32> = arguments.pids.iter().copied().collect();
     let mut victims = hold_all(&pids, protected)?;
     let mut refused = None;
-    for victim in &mut victims {
-        end(victim);
-        if arguments.expedite
-            && let Ok(client) = &mut daemon
-            && let Err(error) = expedite(client, victim)
-        {
-            refused.get_or_insert(error);
+    // Nobody's signal waits for the daemon's answer about another.
+    victims.iter_mut().for_each(end);
+    if let (true, Ok(client)) = (arguments.expedite, &mut daemon) {
+        for victim in &mut victims {
+            if let Err(error) = expedite(client, victim) {
+                refused.get_or_insert(error);
+            }
         }
     }
     wait_for_all(&mut victims);

@@ -13,13 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// As last read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PressureReading {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub(crate) at: Nanos,
     pub(crate) stall: Reading<StallReading>,
     pub(crate) arc: Reading<Bytes>,
 }
 
 impl PressureReading {
     /// Nothing was read.
-    pub(crate) const NONE: Self = Self { stall: Reading::Absent, arc: Reading::Absent };
+    pub(crate) const NONE: Self = Self { at: Nanos(0), stall: Reading::Absent, arc: Reading::Absent };
 }
 
 /// Has it read, and keeps what was read last.
@@ -62,11 +64,11 @@ impl PressureReader {
 }
 
 fn read(proc: &mut ProcRoot, page_size: PageSize) -> PressureReading {
-    PressureReading { stall: stall(proc, page_size), arc: of(arc_available()) }
+    let at = Nanos(clock_monotonic_ns());
+    PressureReading { at, stall: stall(proc, at, page_size), arc: of(arc_available()) }
 }
 
-fn stall(proc: &mut ProcRoot, page_size: PageSize) -> Reading<StallReading> {
-    let at = Nanos(clock_monotonic_ns());
+fn stall(proc: &mut ProcRoot, at: Nanos, page_size: PageSize) -> Reading<StallReading> {
     match (proc.read_memory_pressure(), refaults()) {
         (Ok(Some(pressure)), Ok(pages)) => Reading::Known(StallReading {
             at,

@@ -246,6 +246,16 @@ impl Kernel for Host {
         self.looks = Some(looks);
     }
 
+    fn told_to_look(&mut self) -> Option<Nanos> {
+        match self.looks.as_mut()?.told() {
+            Ok(told) => told,
+            Err(_) => {
+                self.looks = None;
+                None
+            }
+        }
+    }
+
     fn ask_look(&mut self, due: Nanos, pressed: Nanos) -> bool {
         if self.looks.as_mut().is_some_and(|looks| looks.ask(due, pressed).is_err()) {
             self.looks = None;

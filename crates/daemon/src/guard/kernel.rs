@@ -58,6 +58,11 @@ pub(crate) trait Kernel: Population {
     /// Programs are there that tell when to look at memory.
     fn equip_looks(&mut self, _looks: Looks) {}
 
+    /// When programs told that it is time to look at memory, since this was asked last.
+    fn told_to_look(&mut self) -> Option<Nanos> {
+        None
+    }
+
     /// Asks to be woken as soon as a CPU works at `due` or later, or pages are taken back at `pressed` or later. False: nobody
     /// will, and it takes a timer.
     fn ask_look(&mut self, _due: Nanos, _pressed: Nanos) -> bool {

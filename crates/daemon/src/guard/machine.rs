@@ -68,6 +68,12 @@ const CONFIRM_TRIES: u32 = 4;
 /// So soon it is looked again, where somebody is waited for.
 const LOOK_AGAIN: Nanos = Nanos(20_000_000);
 
+/// Older ones are of another machine: it may have given up its cache meanwhile.
+const PRESSURE_AGE_MAX: Nanos = Nanos(2_500_000_000);
+
+/// A CPU that works has a timer interrupt this often or more often (`CONFIG_HZ` is 250 or more; 100 on few).
+const TICK: Nanos = Nanos(4_000_000);
+
 /// A look that came later says more about the daemon, which was stopped, than about what is to come.
 const LATE_MAX: Nanos = Nanos(100_000_000);
 
@@ -180,11 +186,12 @@ impl MachineGuard {
     pub(crate) fn tend<K: Kernel>(&mut self, context: &mut Context<K>) {
         let moment = context.now();
         self.look_for_others(moment, context);
+        let told = context.kernel.told_to_look();
         let is_time = moment >= self.due || self.timer.is_some_and(|timer| moment >= timer);
-        if !is_time {
+        if !is_time && told.is_none() {
             return;
         }
-        self.measure(moment, context);
+        self.measure(told, moment, context);
         context.kernel.begin_decision();
         let reading = self.read(moment, context);
         self.last = Some(reading);
@@ -230,12 +237,17 @@ impl MachineGuard {
     }
 
     /// How late it is, which costs memory only while memory is being used up; and how fast memory came back until now.
-    fn measure<K: Kernel>(&mut self, moment: Nanos, context: &Context<K>) {
+    fn measure<K: Kernel>(&mut self, told: Option<Nanos>, moment: Nanos, context: &Context<K>) {
         if self.last.is_none() {
             self.state.reaction.reaped(&context.pending.rates());
         }
-        if self.due > Nanos(0) && moment > self.due && self.state.margin().fill_per_second > 0 {
-            self.state.reaction.looked(moment.saturating_sub(self.due).min(LATE_MAX));
+        // What else wakes it while CPUs idle says nothing about that.
+        let due = told.map(|told| (told, TICK)).or((!self.told_by_programs).then_some((self.due, Nanos(0))));
+        if let Some((due, before)) = due.filter(|(due, _)| *due > Nanos(0) && *due <= moment)
+            && self.state.margin().fill_per_second > 0
+        {
+            let late = moment.saturating_sub(due).saturating_add(before);
+            self.state.reaction.looked(late.min(LATE_MAX));
         }
     }
 
@@ -249,8 +261,9 @@ impl MachineGuard {
         if let Some(last) = context.workers.pressure.last() {
             self.pressure = last;
         }
-        let PressureReading { stall, arc } = self.pressure;
-        if self.state.watches_stall() {
+        let is_old = moment.saturating_sub(self.pressure.at) > PRESSURE_AGE_MAX;
+        let PressureReading { stall, arc, .. } = if is_old { PressureReading::NONE } else { self.pressure };
+        if self.state.watches_stall() || self.pressure.arc.known().is_some() {
             // For the next look.
             context.workers.pressure.ask();
         }

@@ -154,8 +154,9 @@ impl Guard {
             Err(nix::errno::Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(io::Error::from(errno)),
         }
-        // A stall is told once.
-        let told = descriptors.iter().take(looks_count).any(|one| one.any() == Some(true));
+        // The file of stalls tells it once; the ring of looks is read in turn.
+        let stalls = |one: &PollFd<'_>| one.revents().is_some_and(|told| told.contains(PollFlags::POLLPRI));
+        let told = descriptors.iter().take(looks_count).any(stalls);
         if told && let Some(machine) = &mut self.machine {
             machine.look_at_once();
         }

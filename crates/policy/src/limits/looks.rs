@@ -4,7 +4,7 @@
 //! Where they idle nothing fills, and a look a second is enough to see that they do not any more.
 
 use crate::{
-    machine::{FILL_MAX_PER_SECOND, sleep},
+    machine::{FILL_MAX_PER_SECOND, FILLING_CPUS_MAX, sleep},
     units::{Bytes, Nanos},
 };
 
@@ -18,7 +18,7 @@ const GROWTH: Bytes = Bytes(1 << 20);
 /// The longest, 1 s: as long as the machine guard's.
 const APART_MAX: Nanos = sleep::MAX;
 
-/// Looks take at most this part of a CPU's time, whatever the number of lines: a hundredth.
+/// Looks take at most this part of a CPU's time: a hundredth, unless one takes more than 10 ms.
 const REST: u64 = 100;
 
 /// Whether CPUs work is told from at least this long: 0.2 s. What the kernel tells of it is good to some hundredths.
@@ -66,8 +66,9 @@ impl Looks {
     pub fn apart(&self, room: Bytes, rose: Bytes, took: Nanos) -> Nanos {
         let least = if rose > GROWTH { GROWING_MIN } else { APART_MIN };
         let rest = Nanos(took.0.saturating_mul(REST));
-        let fills =
-            if self.idle { APART_MAX } else { sleep::time_to_fill((room, FILL_MAX_PER_SECOND), Bytes(0)) };
+        let cpus = self.before.map_or(FILLING_CPUS_MAX, |cpus| cpus.count.clamp(1, FILLING_CPUS_MAX));
+        let rate = FILL_MAX_PER_SECOND.saturating_mul(cpus.into());
+        let fills = if self.idle { APART_MAX } else { sleep::time_to_fill((room, rate), Bytes(0)) };
         fills.max(least).max(rest).min(APART_MAX)
     }
 }

@@ -75,6 +75,8 @@ pub struct MachineState {
     /// When it is worth a look though no CPU does anything.
     pub(super) look_again: Option<Nanos>,
     pub(super) watches_stall: bool,
+    /// When a victim was killed or gone last: what was read of stalls before is of another machine.
+    settled: Nanos,
     pub(super) fill: Fill,
     pub(super) stall: Stall,
     /// As last worked out.
@@ -97,6 +99,7 @@ impl Default for MachineState {
             kill_since: None,
             look_again: None,
             watches_stall: false,
+            settled: Nanos(0),
             fill: Fill::default(),
             stall: Stall::default(),
             margin: Margin::default(),
@@ -117,7 +120,10 @@ impl MachineState {
     pub fn outcome(&mut self, victim: VictimId, outcome: SignalOutcome, config: &MachineConfig, now: Nanos) {
         match outcome {
             SignalOutcome::Sent(Signal::Term) => self.stage = MachineStage::Termed { victim, since: now },
-            SignalOutcome::Sent(Signal::Kill) => self.stage = MachineStage::Killed { victim, since: now },
+            SignalOutcome::Sent(Signal::Kill) => {
+                self.settled = now;
+                self.stage = MachineStage::Killed { victim, since: now };
+            }
             SignalOutcome::Failed(_) => {
                 self.forget(victim);
                 self.skip(Skip { victim, until: Some(now.saturating_add(config.kill_deadline)) });
@@ -125,6 +131,7 @@ impl MachineState {
             SignalOutcome::Vanished => self.forget(victim),
             SignalOutcome::Freed => {
                 self.freed = Some(now);
+                self.settled = now;
                 self.forget(victim);
             }
         }
@@ -157,12 +164,13 @@ impl MachineState {
 
     /// When to decide again at the latest, even if no CPU does anything until then.
     #[must_use]
-    pub const fn next_deadline(&self, config: &MachineConfig) -> Option<Nanos> {
-        match self.stage {
-            MachineStage::Idle => self.look_again,
+    pub fn next_deadline(&self, config: &MachineConfig) -> Option<Nanos> {
+        let of_victim = match self.stage {
+            MachineStage::Idle => None,
             MachineStage::Termed { since, .. } => Some(since.saturating_add(config.term_grace)),
             MachineStage::Killed { since, .. } => Some(since.saturating_add(config.kill_deadline)),
-        }
+        };
+        [of_victim, self.look_again].into_iter().flatten().min()
     }
 
     /// Brings the memory up to the present.
@@ -196,8 +204,15 @@ impl MachineState {
             *since = None;
             return false;
         };
-        let ends = since.get_or_insert(now).saturating_add(config.spike);
-        if now >= ends || self.fill.time_for(left).is_some_and(|time| time <= SOON.min(config.spike)) {
+        // Somebody was asked already.
+        let spike = if matches!(self.stage, MachineStage::Termed { .. }) { Nanos(0) } else { config.spike };
+        let ends = since.get_or_insert(now).saturating_add(spike);
+        let time = match calls_for {
+            Signal::Term => self.fill.time_for(left),
+            // What may turn out to be a rate leaves no time for a second reading.
+            Signal::Kill => self.fill.time_at_worst(left).or((left == Bytes(0)).then_some(Nanos(0))),
+        };
+        if now >= ends || time.is_some_and(|time| time <= SOON.min(spike)) {
             return true;
         }
         self.look_again = Some(self.look_again.map_or(ends, |other| other.min(ends)));
@@ -214,8 +229,8 @@ impl MachineState {
         let (Some((reading, file)), Some(stall)) = (facts, &config.stall) else {
             return false;
         };
-        if matches!(self.stage, MachineStage::Killed { .. }) {
-            // What it gives back is not known yet.
+        if matches!(self.stage, MachineStage::Killed { .. }) || reading.at <= self.settled {
+            // What a victim gives back is not known yet.
             self.stall.clear();
             return false;
         }

@@ -10,6 +10,7 @@ use super::{
 };
 use plimsoll_policy::units::Nanos;
 use plimsoll_wire::abi;
+use rustix::time::{ClockId, clock_getres};
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -77,9 +78,14 @@ impl Looks {
     ///
     /// # Errors
     /// [`BpfError::Pin`] when this build's programs are not there, [`BpfError::Attach`] when the kernel refuses; also where
-    /// some CPUs take no ticks while they work (`nohz_full`), and nobody would be told of them.
+    /// some CPUs take no ticks while they work (`nohz_full`), or ticks are no timers of high resolution: nobody would be told.
     pub fn open(root: &Path) -> Result<Self, BpfError> {
         let refused = |program, source| BpfError::Attach { program, source };
+        // With high-resolution timers the tick is one of them (tick_setup_sched_timer, kernel/time/tick-sched.c).
+        let resolution = clock_getres(ClockId::Monotonic);
+        if (resolution.tv_sec, resolution.tv_nsec) != (0, 1) {
+            return Err(refused(ON_TICK, io::Error::other("this kernel has no high-resolution timers")));
+        }
         let tickless = std::fs::read_to_string(TICKLESS).unwrap_or_default();
         if tickless.bytes().any(|byte| byte.is_ascii_digit()) {
             let why = format!("CPUs {} take no ticks while they work", tickless.trim());
@@ -106,14 +112,29 @@ impl Looks {
         self.ring.fd()
     }
 
+    /// When it was told that a look is due, the last time since this was asked; `None`: it was not.
+    ///
+    /// # Errors
+    /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
+    pub fn told(&mut self) -> Result<Option<Nanos>, BpfError> {
+        let mut last = None;
+        while let Some(place) = self.ring.next()? {
+            let mut moment = [0; 8];
+            if self.ring.copy(place, &mut moment) {
+                last = Some(Nanos(u64::from_ne_bytes(moment)));
+            }
+        }
+        self.ring.give_back()?;
+        Ok(last)
+    }
+
     /// Asks to be told: as soon as a CPU works at `due` or later, and as soon as somebody takes pages back at `pressed` or
     /// later, each once. What was told before is forgotten.
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it; [`BpfError::Map`].
     pub fn ask(&mut self, due: Nanos, pressed: Nanos) -> Result<(), BpfError> {
-        while self.ring.next()?.is_some() {}
-        self.ring.give_back()?;
+        self.told()?;
         let at = |moment: Nanos| moment.0.max(1);
         let wanted = abi::plimsoll_looks { due_ns: at(due), pressed_ns: at(pressed) };
         self.wanted.write(&0_u32.to_ne_bytes(), wanted.as_bytes())

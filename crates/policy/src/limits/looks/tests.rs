@@ -20,7 +20,7 @@ fn apart_ms(looks: Looks, room_mib: u64, took_us: u64) -> u64 {
 #[test]
 fn while_cpus_work_a_look_comes_before_the_line_could_be_reached() {
     let looks = after(&[(0, 0), (1000, 1000)]);
-    for (room_mib, apart) in [(0, 10), (1, 10), (59, 10), (600, 100), (3000, 500), (60_000, 1000)] {
+    for (room_mib, apart) in [(0, 10), (1, 10), (118, 10), (1200, 100), (6000, 500), (120_000, 1000)] {
         assert_eq!(apart_ms(looks, room_mib, 0), apart, "{room_mib} MiB below the line");
     }
 }
@@ -28,7 +28,7 @@ fn while_cpus_work_a_look_comes_before_the_line_could_be_reached() {
 #[test]
 fn what_does_not_grow_is_looked_at_less_often() {
     let looks = after(&[(0, 0), (1000, 1000)]);
-    for (room_mib, apart) in [(0, 100), (600, 100), (3000, 500)] {
+    for (room_mib, apart) in [(0, 100), (1200, 100), (6000, 500)] {
         assert_eq!(looks.apart(Bytes(room_mib * MIB), Bytes(MIB), Nanos(0)).0 / MS, apart, "{room_mib} MiB");
     }
 }
