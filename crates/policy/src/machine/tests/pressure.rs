@@ -211,3 +211,53 @@ fn the_cache_of_zfs_counts_as_available() {
     let arc = MachineReading { arc: Reading::Known(Bytes(500 * MIB)), ..reading(50, 950, 0, 0) };
     assert_eq!(Guard::default().step(&arc, 0), MachineAction::Rest);
 }
+
+#[test]
+fn a_hog_that_takes_all_between_two_looks_is_killed_at_the_first() {
+    let full = Tenth { swap_free_mib: 0, ..CALM };
+    let mut machine = Machine::new();
+    machine.selects(3, |_| full);
+    let gone = Tenth { available_mib: 200, ..full };
+    assert_eq!(machine.selects(10, |_| gone), Some((Cause::Low, Signal::Kill, 1)));
+    // Where nothing is known of a rate, a quarter of the threshold is left to nobody.
+    let nearly = Tenth { available_mib: 125, ..full };
+    assert_eq!(Machine::new().selects(10, |_| nearly), Some((Cause::Low, Signal::Kill, 1)));
+}
+
+#[test]
+fn what_cannot_be_read_is_not_looked_at_without_end() {
+    let mut machine = Machine::new();
+    let low = Tenth { available_mib: 800, swap_free_mib: 0, ..CALM };
+    machine.step(low);
+    assert!(machine.state.next_deadline(&machine.config).is_some(), "the end of a spike");
+    let now = Nanos(machine.ms * MS + SECOND);
+    let (state, ..) = decide(&MachineReading::UNREADABLE, &machine.config, machine.state, now);
+    assert_eq!(state.next_deadline(&machine.config), None);
+}
+
+#[test]
+fn a_stall_read_before_a_victims_end_says_nothing_about_after_it() {
+    let mut machine = Machine::new();
+    let thrashing = Tenth { available_mib: 400, stalled_ms: 60, ..CALM };
+    machine.selects(31, |_| thrashing);
+    let now = Nanos(machine.ms * MS);
+    machine.state.outcome(id(1), SignalOutcome::Sent(Signal::Kill), &machine.config, now);
+    // Gone after 4 s; what was read last is of its first tenth.
+    let old = machine.ms;
+    let gone = Nanos((old + 4000) * MS);
+    machine.state.outcome(id(1), SignalOutcome::Freed, &machine.config, gone);
+    let read = |at, stalled_ms: u64| MachineReading {
+        stall: Reading::Known(StallReading {
+            at: Nanos(at * MS),
+            stalled: Nanos(stalled_ms * MS),
+            read_again: Bytes(0),
+        }),
+        ..reading(400, 9600, 8000, 4000)
+    };
+    for (at, stalled_ms, ms) in [(old, 1860, 4100), (old + 4200, 4400, 4200)] {
+        let now = Nanos((old + ms) * MS);
+        let (state, action, _) = decide(&read(at, stalled_ms), &machine.config, machine.state, now);
+        machine.state = state;
+        assert!(!matches!(action, MachineAction::Select(_)), "{action:?}");
+    }
+}
