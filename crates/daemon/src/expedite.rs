@@ -356,10 +356,11 @@ impl Expedite {
 fn words(state: &State, listening: bool) -> String {
     const OURS: &str = "victims of ours, and of 'plimsoll kill --expedite'";
     let from = bytes(state.wanted.expedite_from);
-    match (state.wanted.expedite, &state.failed, listening) {
+    match (state.wanted.expedite, &state.failed, &state.reader) {
         (Expedited::Ours, ..) => OURS.to_owned(),
-        (Expedited::Any, None, true) => format!("victims of anybody's kill, from {from} on"),
-        (Expedited::Any, None, false) => format!("{OURS}; not anybody's now: the journal says why"),
+        (Expedited::Any, None, Some(_)) if listening => format!("victims of anybody's kill, from {from} on"),
+        (Expedited::Any, None, Some(_)) => format!("{OURS}; not anybody's now: the journal says why"),
+        (Expedited::Any, None, None) => format!("{OURS}; anybody's: not yet"),
         (Expedited::Any, Some(why), _) => format!("{OURS}; not anybody's: {why}"),
     }
 }
