@@ -3,6 +3,7 @@
 //! back.
 
 pub(super) mod cgroups;
+pub(super) mod company;
 pub(super) mod ledger;
 pub(super) mod pending;
 pub(super) mod unit_marks;

@@ -2,16 +2,20 @@
 
 pub(super) mod reclaimer;
 
-pub(super) mod company;
 mod floor;
-pub(super) mod patience;
 
 use super::{
     context::Context,
     kernel::Kernel,
-    kill::{Kill, ledger::Entry, pending::Owner},
+    kill::{
+        Kill,
+        company::{announce, end_together, rehearse},
+        ledger::Entry,
+        pending::Owner,
+    },
     selection::{
         census::{Belonging, Census, Effort, LOOKS_MAX},
+        patience::Patience,
         population::Source,
     },
 };
@@ -31,9 +35,6 @@ use plimsoll_policy::{
     victim::{Signal, SignalOutcome, VictimId},
 };
 use plimsoll_sys::process::ProcessError;
-
-use company::{announce, end_together};
-use patience::Patience;
 
 /// The guard of the whole machine.
 #[derive(Debug)]
@@ -359,7 +360,7 @@ impl MachineGuard {
             self.state.hold(shortage.signal, noticed);
             // How long it took to come to where a signal would have been sent.
             let signalled = Some(context.now());
-            let victims = self.rehearse(&decision, shortage.signal, &belonging, context);
+            let victims = rehearse(&mut self.census, &decision, shortage.signal, &belonging, context);
             let peers = context.ledger.peers(&decision);
             context.ledger.record(Entry { signalled, victims, peers, ..entry });
             return;

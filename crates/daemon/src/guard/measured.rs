@@ -7,13 +7,17 @@
 use super::{
     context::Context,
     kernel::Kernel,
-    kill::{Kill, ledger::Entry, pending::Owner},
-    machine::{
+    kill::{
+        Kill,
         company::{announce, end_together},
-        patience::Patience,
+        ledger::Entry,
+        pending::Owner,
     },
     request::Change,
-    selection::census::{Belonging, Census, Company},
+    selection::{
+        census::{Belonging, Census, Company},
+        patience::Patience,
+    },
 };
 use crate::facts::meter::{Look, Looked, Order};
 use plimsoll_api::accounts::AccountView;

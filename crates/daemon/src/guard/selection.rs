@@ -3,5 +3,6 @@
 pub(super) mod census;
 pub(super) mod eligibility;
 pub(super) mod judge;
+pub(super) mod patience;
 pub(super) mod population;
 pub(super) mod shield;

@@ -1,14 +1,16 @@
 //! The floor of working-set protection: whom the programs may take when clean file memory falls below it, by the same
 //! selection as the machine guard's own, and what goes with whomever they took.
 
-use super::{
-    CONFIRM_TRIES, MachineGuard,
-    company::{announce, end_together},
-};
+use super::{CONFIRM_TRIES, MachineGuard};
 use crate::guard::{
     context::Context,
     kernel::Kernel,
-    kill::{Kill, ledger::Entry, pending::Owner},
+    kill::{
+        Kill,
+        company::{announce, end_together},
+        ledger::Entry,
+        pending::Owner,
+    },
     request::BelowFloor,
 };
 use plimsoll_policy::{

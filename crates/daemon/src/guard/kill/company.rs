@@ -1,6 +1,5 @@
 //! Those who go with a victim: told to the service manager, signalled after it, or in a dry run only named.
 
-use super::MachineGuard;
 use crate::{
     facts::cgroups::Group,
     guard::{
@@ -124,39 +123,33 @@ fn end_one<K: Kernel>(census: &mut Census, id: VictimId, kill: &mut Kill<K>, con
     }
 }
 
-impl MachineGuard {
-    /// What a dry run says would have been done, step by step: whoever would have been signalled, in that order.
-    pub(super) fn rehearse<K: Kernel>(
-        &mut self,
-        decision: &Decision,
-        signal: Signal,
-        belonging: &Option<Belonging>,
-        context: &mut Context<K>,
-    ) -> Vec<Victim> {
-        let mut ends: Vec<Candidate> = decision.together().copied().collect();
-        if let (true, Signal::Kill, Some(belonging)) = (decision.dry_run, signal, belonging) {
-            if let Some(unit) = beginning(belonging) {
-                let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
-                context
-                    .notices
-                    .say(format_args!("dry run: would have marked the unit of {unit} for systemd"));
-            }
-            match &belonging.company {
-                Company::Nobody => {}
-                Company::Tree(tree) => {
-                    let tree = of_this_moment(&mut self.census, tree, context);
-                    for id in tree.members {
-                        let known = ends.iter().any(|one| one.id() == id);
-                        ends.extend(
-                            self.census
-                                .endable(id, &mut context.kernel, &context.eligibility)
-                                .filter(|_| !known),
-                        );
-                    }
-                }
-                Company::Cgroup(group) => order(group, true, context),
-            }
+/// What a dry run says would have been done, step by step: whoever would have been signalled, in that order.
+pub(in crate::guard) fn rehearse<K: Kernel>(
+    census: &mut Census,
+    decision: &Decision,
+    signal: Signal,
+    belonging: &Option<Belonging>,
+    context: &mut Context<K>,
+) -> Vec<Victim> {
+    let mut ends: Vec<Candidate> = decision.together().copied().collect();
+    if let (true, Signal::Kill, Some(belonging)) = (decision.dry_run, signal, belonging) {
+        if let Some(unit) = beginning(belonging) {
+            let unit = escaped(&String::from_utf8_lossy(&unit.cgroup));
+            context.notices.say(format_args!("dry run: would have marked the unit of {unit} for systemd"));
         }
-        ends.iter().map(|candidate| context.ledger.victim(candidate)).collect()
+        match &belonging.company {
+            Company::Nobody => {}
+            Company::Tree(tree) => {
+                let tree = of_this_moment(census, tree, context);
+                for id in tree.members {
+                    let known = ends.iter().any(|one| one.id() == id);
+                    ends.extend(
+                        census.endable(id, &mut context.kernel, &context.eligibility).filter(|_| !known),
+                    );
+                }
+            }
+            Company::Cgroup(group) => order(group, true, context),
+        }
     }
+    ends.iter().map(|candidate| context.ledger.victim(candidate)).collect()
 }
