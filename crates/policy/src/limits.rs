@@ -14,9 +14,9 @@ use crate::{
     victim::{KILL_DEADLINE, TERM_GRACE, VictimId},
 };
 
-mod looks;
+mod spacing;
 mod state;
-pub use looks::{Cpus, Looks};
+pub use spacing::{Cpus, Spacing};
 pub use state::{IN_FLIGHT_MAX, InFlight, LimitState};
 
 /// How patient the ladder is.

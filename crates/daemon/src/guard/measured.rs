@@ -25,7 +25,7 @@ use plimsoll_policy::{
     account::Account,
     human::escaped,
     incident::Trigger,
-    limits::{LimitAction, LimitState, Looks, Snapshot, decide, effective},
+    limits::{LimitAction, LimitState, Snapshot, Spacing, decide, effective},
     lines::{LineBook, Resolved, Target},
     reading::Reading,
     reason::Reason,
@@ -148,7 +148,7 @@ pub(super) struct Measured {
     census: Option<Census>,
     /// When all processes were listed last.
     listed: Option<Nanos>,
-    looks: Looks,
+    spacing: Spacing,
     /// A look is under way, since then.
     asked: Option<Nanos>,
 }
@@ -242,7 +242,7 @@ impl Measured {
     pub(super) fn take<K: Kernel>(&mut self, looked: Looked, context: &mut Context<K>) {
         let began = context.now();
         self.asked = None;
-        self.looks.observe(looked.cpus);
+        self.spacing.observe(looked.cpus);
         context.kernel.begin_decision();
         let page_size = context.ledger.page_size();
         let mut keys = Vec::with_capacity(looked.looks.len());
@@ -259,7 +259,7 @@ impl Measured {
         let now = context.now();
         let took = looked.took.saturating_add(now.saturating_sub(began));
         for (_, watch) in self.watched.iter_mut().filter(|(key, _)| keys.contains(*key)) {
-            watch.due = next_look(watch, &self.looks, (now, took), context);
+            watch.due = next_look(watch, &self.spacing, (now, took), context);
         }
     }
 
@@ -531,7 +531,7 @@ impl Measured {
 /// When a line is looked at again: after a look and a decision that ended at this moment and took so long.
 fn next_look<K: Kernel>(
     watch: &Watch,
-    looks: &Looks,
+    spacing: &Spacing,
     (now, took): (Nanos, Nanos),
     context: &Context<K>,
 ) -> Nanos {
@@ -540,7 +540,7 @@ fn next_look<K: Kernel>(
     }
     let page_size = context.ledger.page_size();
     let room = watch.effective.saturating_sub(watch.usage.known().unwrap_or_default());
-    let mut apart = looks.apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), took);
+    let mut apart = spacing.apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), took);
     if !watch.state.in_flight().is_empty() {
         apart = apart.max(DYING_AGAIN);
     }

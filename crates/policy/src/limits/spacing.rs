@@ -40,12 +40,12 @@ pub struct Cpus {
 
 /// What is remembered from look to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Looks {
+pub struct Spacing {
     before: Option<Cpus>,
     idle: bool,
 }
 
-impl Looks {
+impl Spacing {
     /// Takes in how idle the CPUs were; `None`: it is not known, and they are taken to work.
     pub fn observe(&mut self, now: Option<Cpus>) {
         let (Some(now), Some(before)) = (now, self.before) else {
