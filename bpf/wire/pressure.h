@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* When the machine guard is to look at memory. */
+/* When memory is to be looked at. */
 #ifndef PLIMSOLL_WIRE_PRESSURE_H
 #define PLIMSOLL_WIRE_PRESSURE_H
 
 #include "types.h"
 
-/* On the clock of bpf_ktime_get_ns. 0: nobody waits for it, or it was told. */
-struct plimsoll_looks {
-	/* As soon as a CPU works after this. */
-	__u64 due_ns;
-	/* As soon as pages are taken back after this. */
-	__u64 pressed_ns;
+/* Who waits for a moment, on the clock of bpf_ktime_get_ns. 0: nobody, or it was told. */
+#define PLIMSOLL_LOOK_MEMORY 0  /* the machine guard: a CPU works */
+#define PLIMSOLL_LOOK_USAGE 1   /* the guard of cgroups' and the system's lines: a CPU works */
+#define PLIMSOLL_LOOK_RECLAIM 2 /* the machine guard: pages are taken back */
+#define PLIMSOLL_LOOKS 3
+
+struct plimsoll_look {
+	__u64 at_ns;
+	__u32 look;
+	__u32 reserved;
 };
 
 #endif

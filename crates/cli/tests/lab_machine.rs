@@ -17,6 +17,7 @@ use std::{
 };
 use support::{
     ALICE, Fixture,
+    cgroup::Cgroup,
     guest::{self, command},
     program::Program,
     wait_for,
@@ -143,10 +144,26 @@ fn a_machine_whose_cpus_idle_wakes_nobody() {
     let Some(_) = guest::disk() else { return };
     let fixture = fixture!();
     guarding_from_afar(&fixture);
-    // What else a guest does now and then: the best of some.
-    let fewest = (0..6).map(|_| wake_ups_in(&fixture, Duration::from_secs(6))).min().unwrap();
-    // A timer would come six times; the question takes two, and has a CPU work, which may be a look each.
-    assert!(fewest <= 5, "woken {fewest} times in 6 s at least");
+    let cgroup = Cgroup::limited("idle", 1024).unwrap();
+    let account = format!("cgroup:{}", cgroup.path());
+    for account in [&account, "system"] {
+        fixture.ok(&["limit", "set", account, "64M", "--action", "notify"]);
+    }
+    let fewest = |times, span| (0..times).map(|_| wake_ups_in(&fixture, span)).min().unwrap();
+    // The question takes some, for it has a CPU work, which is a time to look.
+    std::thread::sleep(Duration::from_secs(3));
+    let question = fewest(4, Duration::from_secs(1));
+    // What else a guest does now and then: the best of some. A timer would come eight times more.
+    let woken = fewest(5, Duration::from_secs(9));
+    println!("MEASURED: woken {question} times in 1 s, {woken} in 9 s");
+    assert!(woken <= question + 5, "woken {woken} times in 9 s at least, {question} in 1 s");
+    fixture.ok(&["limit", "clear", "system"]);
+    fixture.ok(&["limit", "set", &account, "64M"]);
+    std::thread::sleep(Duration::from_secs(3));
+    let mut hog = fixture.within(&cgroup, ALICE, "bloat", &["--mebibytes=512"]);
+    hog.killed();
+    let incident = fixture.incidents(1).remove(0);
+    println!("MEASURED: {} MiB over", incident["overshoot_bytes"].as_u64().unwrap() >> 20);
 }
 
 /// Ended when dropped.

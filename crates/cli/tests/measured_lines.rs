@@ -13,15 +13,6 @@ const ROOM_MIB: u32 = 4096;
 const MIB: u64 = 1 << 20;
 
 impl Fixture {
-    /// A workload of a user's that begins in this cgroup.
-    fn within(&self, cgroup: &Cgroup, user: u32, name: &str, arguments: &[&str]) -> Program {
-        let program = self.as_user(user, self.workload_path(name));
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(cgroup.processes());
-        command.arg(program.get_program()).args(program.get_args()).args(arguments);
-        Program::of(command)
-    }
-
     #[track_caller]
     fn measured(&self, account: &str) -> Value {
         let shown = self.json(&["limit", "show", account]);
@@ -109,6 +100,24 @@ fn memory_spread_over_many_small_cgroups_is_seen_and_who_grows_past_the_line_goe
     assert_eq!((&incident["account"], &incident["victims"][0]["pid"]), (&account.into(), &hog.pid().into()));
     assert_alive(&mut small);
     assert_eq!(fixture.history().len(), 1);
+}
+
+#[test]
+fn among_more_cgroups_than_are_listed_who_grows_past_the_line_goes_all_the_same() {
+    let Some((cgroup, account)) = with_room("many") else { return };
+    let fixture = fixture!();
+    fixture.ok(&["limit", "set", &account, "64M"]);
+    let cgroups: Vec<Cgroup> = (0..4200).map(|number| cgroup.within(&format!("job{number}"))).collect();
+    let mut outside = fixture.workload(BOB, "chill", &["--mebibytes=80"]).ready();
+    // Whichever order the kernel tells them in, one of them is not listed.
+    for number in [0, 2100, 4199] {
+        let arguments = ["--mebibytes=120", "--rate=200", "--no-thp"];
+        let mut hog = fixture.within(&cgroups[number], ALICE, "bloat", &arguments);
+        hog.killed();
+        wait_for("it is told", || fixture.history().iter().any(|one| one["victims"][0]["pid"] == hog.pid()));
+    }
+    assert_alive(std::slice::from_mut(&mut outside));
+    assert_eq!(fixture.history().len(), 3);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use plimsoll_policy::{
     last_defence::LastDefenceConfig,
     limits::LimitConfig,
     lines::{Line, MEASURED_LINES_MAX, Target, validate},
-    machine::{FILL_MAX_PER_SECOND, FILLING_CPUS_MAX, MachineConfig},
+    machine::{MachineConfig, fill_max},
     units::{Bytes, Gid},
     who::Who,
 };
@@ -78,17 +78,12 @@ pub(crate) fn wanted(config: &Config, gids: impl IntoIterator<Item = Gid>) -> Wa
     wanted
 }
 
-/// How fast this machine's memory can be used up.
-fn fill_max() -> u64 {
-    let cpus = online_cpus().unwrap_or(FILLING_CPUS_MAX).clamp(1, FILLING_CPUS_MAX);
-    FILL_MAX_PER_SECOND.saturating_mul(cpus.into())
-}
-
 fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConfig>, String> {
     if !config.enabled {
         return Ok(None);
     }
-    let machine = MachineConfig { dry_run, fill_max_per_second: fill_max(), ..config.guard };
+    let machine =
+        MachineConfig { dry_run, fill_max_per_second: fill_max(online_cpus().ok()), ..config.guard };
     machine.validate().map_err(|error| error.to_string())?;
     Ok(Some(machine))
 }

@@ -16,7 +16,7 @@ use crate::{
 
 mod spacing;
 mod state;
-pub use spacing::{Cpus, Spacing};
+pub use spacing::apart;
 pub use state::{IN_FLIGHT_MAX, InFlight, LimitState};
 
 /// How patient the ladder is.

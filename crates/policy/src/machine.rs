@@ -77,11 +77,18 @@ pub const SPIKE: Nanos = Nanos(1_000_000_000);
 /// Three seconds.
 pub const STALL_WITHIN: Nanos = Nanos(3_000_000_000);
 
+/// How fast memory can be used up at most, in bytes per second: on a machine of so many CPUs, or of a number that is not known.
+#[must_use]
+pub fn fill_max(cpus: Option<u32>) -> u64 {
+    let cpus = cpus.unwrap_or(FILLING_CPUS_MAX).clamp(1, FILLING_CPUS_MAX);
+    FILL_MAX_PER_SECOND.saturating_mul(cpus.into())
+}
+
 /// So many CPUs that clear pages use the bandwidth of a large machine's memory: 94 GiB/s.
-pub const FILLING_CPUS_MAX: u32 = 16;
+const FILLING_CPUS_MAX: u32 = 16;
 
 /// 6000 MiB/s for a CPU that clears pages: earlyoom's 'seen with stress -m 4 --vm-bytes 4G', 4 KiB in 0.65 us.
-pub const FILL_MAX_PER_SECOND: u64 = 6000 << 20;
+const FILL_MAX_PER_SECOND: u64 = 6000 << 20;
 
 impl Default for MachineConfig {
     /// earlyoom's 10 % / 10 % and 5 % / 5 %, said at 15 %, of 40 GiB at most; a second for a spike; 40 % of 3 s; 6000 MiB/s;

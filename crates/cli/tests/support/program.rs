@@ -1,6 +1,6 @@
 //! Programs of test users: held as children, ended when dropped, read line by line with a deadline.
 
-use super::{Fixture, slowness, until};
+use super::{Fixture, cgroup::Cgroup, slowness, until};
 use std::{
     borrow::BorrowMut,
     fs,
@@ -162,6 +162,15 @@ impl Drop for Program {
 }
 
 impl Fixture {
+    /// A workload of a user's that begins in this cgroup.
+    pub fn within(&self, cgroup: &Cgroup, user: u32, name: &str, arguments: &[&str]) -> Program {
+        let program = self.as_user(user, self.workload_path(name));
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(cgroup.processes());
+        command.arg(program.get_program()).args(program.get_args()).args(arguments);
+        Program::of(command)
+    }
+
     /// A command that runs as a user, knows this daemon's sockets, and dies with the thread that started it.
     pub fn as_user(&self, user: u32, program: impl AsRef<Path>) -> Command {
         self.owns(user);

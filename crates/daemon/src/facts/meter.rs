@@ -6,7 +6,6 @@
 use crate::offload::{Haste, Lane, Offload};
 use plimsoll_policy::{
     account::{Account, CgroupPath},
-    limits::Cpus,
     reading::Reading,
     units::{Bytes, Nanos, Pid},
 };
@@ -53,8 +52,8 @@ pub(crate) struct Looked {
     pub(crate) began: Nanos,
     /// How long it took.
     pub(crate) took: Nanos,
-    /// How idle the CPUs were; `None`: not known.
-    pub(crate) cpus: Option<Cpus>,
+    /// How many CPUs work; `None`: not known.
+    pub(crate) cpus: Option<u32>,
 }
 
 /// Has them looked at.
@@ -107,10 +106,8 @@ impl Gauge {
             Look { key: order.key, usage, members }
         });
         let looks = looks.collect();
-        let now = Nanos(clock_monotonic_ns());
-        let idle = self.proc.read_idle().ok();
-        let cpus = idle.zip(online_cpus().ok()).map(|(idle, count)| Cpus { at: now, idle, count });
-        Looked { looks, began, took: now.saturating_sub(began), cpus }
+        let took = Nanos(clock_monotonic_ns()).saturating_sub(began);
+        Looked { looks, began, took, cpus: online_cpus().ok() }
     }
 
     /// What programs hold there.
@@ -130,8 +127,20 @@ impl Gauge {
     pub(crate) fn processes(&mut self, account: &Account) -> Option<BTreeSet<Pid>> {
         match account {
             Account::User(_) | Account::System => None,
-            Account::Cgroup(path) => self.of_cgroup(path, |cgroup, _| cgroup.processes()).ok(),
+            Account::Cgroup(path) => match self.of_cgroup(path, |cgroup, _| cgroup.processes()) {
+                Ok(listed) => Some(listed),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(_) => self.processes_by_their_own(path),
+            },
         }
+    }
+
+    /// The same, found by what each of all processes says of itself: where a cgroup cannot be listed, or not whole.
+    fn processes_by_their_own(&mut self, path: &CgroupPath) -> Option<BTreeSet<Pid>> {
+        let mut all = Vec::new();
+        let counted = self.proc.processes(|process| all.push(process.pid));
+        counted.ok()?;
+        Some(all.into_iter().filter(|pid| self.proc.is_below(*pid, path).unwrap_or(false)).collect())
     }
 
     /// How many processes the machine runs; `None` where that cannot be told.

@@ -51,10 +51,9 @@ impl PressureReader {
         Self { requests: Lane::closed(), last: Arc::new(Mutex::new(PressureReading::NONE)) }
     }
 
-    /// Asks for a reading; never waits.
-    pub(crate) fn ask(&self) {
-        // As good as taken where one waits already.
-        let _was_taken = self.requests.hand(());
+    /// Asks for a reading; never waits. False: one is being made, and another is to be made after it.
+    pub(crate) fn ask(&self) -> bool {
+        self.requests.hand(())
     }
 
     /// The last one; `None` while it is being written. Never waits.

@@ -19,8 +19,9 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, Events, FamilyFacts, Holder,
-        Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector, VictimMark, Weighing,
+        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, Events,
+        FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector,
+        VictimMark, Weighing,
     },
     cgroup::CgroupRoot,
     process::{
@@ -256,8 +257,8 @@ impl Kernel for Host {
         }
     }
 
-    fn ask_look(&mut self, due: Nanos, pressed: Nanos) -> bool {
-        if self.looks.as_mut().is_some_and(|looks| looks.ask(due, pressed).is_err()) {
+    fn ask_look(&mut self, what: Awaited, moment: Nanos) -> bool {
+        if self.looks.as_ref().is_some_and(|looks| looks.ask(what, moment).is_err()) {
             self.looks = None;
         }
         self.looks.is_some()

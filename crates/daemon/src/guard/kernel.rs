@@ -12,8 +12,8 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts, Holder,
-        LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
+        AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts,
+        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -58,14 +58,13 @@ pub(crate) trait Kernel: Population {
     /// Programs are there that tell when to look at memory.
     fn equip_looks(&mut self, _looks: Looks) {}
 
-    /// When programs told that it is time to look at memory, since this was asked last.
+    /// When programs told that the machine guard is to look, since this was asked last.
     fn told_to_look(&mut self) -> Option<Nanos> {
         None
     }
 
-    /// Asks to be woken as soon as a CPU works at `due` or later, or pages are taken back at `pressed` or later. False: nobody
-    /// will, and it takes a timer.
-    fn ask_look(&mut self, _due: Nanos, _pressed: Nanos) -> bool {
+    /// Asks to be woken as soon as this happens at that moment or later. False: nobody will, and it takes a timer.
+    fn ask_look(&mut self, _what: Awaited, _moment: Nanos) -> bool {
         false
     }
 

@@ -34,7 +34,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::process::ProcessError;
+use plimsoll_sys::{bpf::Awaited, process::ProcessError};
 
 /// The guard of the whole machine.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(crate) struct MachineGuard {
     timer: Option<Nanos>,
     told_by_programs: bool,
     pressure: PressureReading,
+    /// It was asked for and did not come.
+    unread_since: Option<Nanos>,
     /// When the list of processes is made again at the earliest.
     refresh: Nanos,
     /// What the last decision took.
@@ -71,6 +73,9 @@ const LOOK_AGAIN: Nanos = Nanos(20_000_000);
 
 /// Older ones are of another machine: it may have given up its cache meanwhile.
 const PRESSURE_AGE_MAX: Nanos = Nanos(2_500_000_000);
+
+/// It is told of when they cannot be read for so long.
+const PRESSURE_LATE: Nanos = Nanos(5_000_000_000);
 
 /// A CPU that works has a timer interrupt this often or more often (`CONFIG_HZ` is 250 or more; 100 on few).
 const TICK: Nanos = Nanos(4_000_000);
@@ -104,6 +109,7 @@ impl MachineGuard {
             timer: Some(Nanos(0)),
             told_by_programs: false,
             pressure: PressureReading::NONE,
+            unread_since: None,
             refresh: Nanos(0),
             effort: None,
             asked: None,
@@ -183,11 +189,10 @@ impl MachineGuard {
         self.state.margin()
     }
 
-    /// Looks and acts, if it is time.
-    pub(crate) fn tend<K: Kernel>(&mut self, context: &mut Context<K>) {
+    /// Looks and acts, if it is time, or it was told to then.
+    pub(crate) fn tend<K: Kernel>(&mut self, told: Option<Nanos>, context: &mut Context<K>) {
         let moment = context.now();
         self.look_for_others(moment, context);
-        let told = context.kernel.told_to_look();
         let is_time = moment >= self.due || self.timer.is_some_and(|timer| moment >= timer);
         if !is_time && told.is_none() {
             return;
@@ -204,7 +209,8 @@ impl MachineGuard {
         self.act(action, &reading, moment, context);
         // From here on the programs tell when it is time. Without them it takes a timer.
         let pressed = moment.saturating_add(LOOK_MIN).min(self.due);
-        self.told_by_programs = context.kernel.ask_look(self.due, pressed);
+        self.told_by_programs = context.kernel.ask_look(Awaited::Reclaim, pressed)
+            && context.kernel.ask_look(Awaited::Memory, self.due);
         let looks = (!self.told_by_programs).then_some(self.due);
         self.timer = [self.timer, self.state.next_deadline(&self.config), looks].into_iter().flatten().min();
     }
@@ -266,7 +272,7 @@ impl MachineGuard {
         let PressureReading { stall, arc, .. } = if is_old { PressureReading::NONE } else { self.pressure };
         if self.state.watches_stall() || self.pressure.arc.known().is_some() {
             // For the next look.
-            context.workers.pressure.ask();
+            self.ask_for_pressure(moment, context);
         }
         match context.kernel.read_meminfo() {
             Ok(info) => MachineReading {
@@ -284,6 +290,17 @@ impl MachineGuard {
                 context.notices.once("machine guard", &error);
                 MachineReading::UNREADABLE
             }
+        }
+    }
+
+    /// Says so where the one asked for does not come: any user who reads the same may hold its lock, and be kept from going on.
+    fn ask_for_pressure<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) {
+        if context.workers.pressure.ask() {
+            self.unread_since = None;
+        } else if moment.saturating_sub(*self.unread_since.get_or_insert(moment)) > PRESSURE_LATE {
+            let late =
+                "no answer from /proc/pressure/memory for 5 s: thrashing is not seen until there is one";
+            context.notices.once("machine guard", &late);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Lines of cgroups and of the machine: usage is what the kernel itself has counted, which raises no event, so that it is
-//! looked at again and again; what follows from it is decided as for a user's line.
+//! looked at again and again while CPUs work; what follows from it is decided as for a user's line.
 //!
 //! All processes are listed when a line is crossed, as for the machine guard, and those below a cgroup are selected from that
 //! list by the same rules.
@@ -25,7 +25,7 @@ use plimsoll_policy::{
     account::Account,
     human::escaped,
     incident::Trigger,
-    limits::{LimitAction, LimitState, Snapshot, Spacing, decide, effective},
+    limits::{LimitAction, LimitState, Snapshot, apart, decide, effective},
     lines::{LineBook, Resolved, Target},
     reading::Reading,
     reason::Reason,
@@ -34,7 +34,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, PageSize, Pages, Pid, Uid},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::cgroup::Programs;
+use plimsoll_sys::{bpf::Awaited, cgroup::Programs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decisions in a row for one look: each either ends something or is the last.
@@ -49,6 +49,9 @@ const AGAIN: Nanos = Nanos(10_000_000);
 
 /// From one look to the next while a victim is on its way out: its end is told.
 const DYING_AGAIN: Nanos = Nanos(100_000_000);
+
+/// The same where the last could not decide, and all CPUs idle.
+const UNSETTLED_AGAIN: Nanos = Nanos(1_000_000_000);
 
 /// A look that takes longer is told of.
 const LATE: Nanos = Nanos(5_000_000_000);
@@ -70,7 +73,12 @@ struct Watch {
     rose: Pages,
     peak: Pages,
     state: LimitState,
+    /// When to look next, as soon as a CPU works.
     due: Nanos,
+    /// When to, though none does.
+    timer: Option<Nanos>,
+    /// When a victim went last.
+    gone: Nanos,
     /// Who is in the cgroup, as it was last told.
     members: Option<BTreeSet<Pid>>,
     patience: Patience,
@@ -82,6 +90,8 @@ struct Watch {
     ending: bool,
     /// It was found crossed, processes were listed, and the next look decides.
     confirms: bool,
+    /// It is crossed, and the last look could not decide.
+    unsettled: bool,
 }
 
 impl Watch {
@@ -96,13 +106,25 @@ impl Watch {
             peak: Pages(0),
             state: LimitState::default(),
             due: now,
+            timer: Some(now),
+            gone: Nanos(0),
             members: None,
             patience: Patience::default(),
             most: Pages(0),
             asked: None,
             ending: false,
             confirms: false,
+            unsettled: false,
         }
+    }
+
+    /// Has it looked at by then, whatever else happens.
+    const fn look_at(&mut self, moment: Nanos) {
+        (self.due, self.timer) = (moment, Some(moment));
+    }
+
+    fn is_due(&self, now: Nanos) -> bool {
+        self.due <= now || self.timer.is_some_and(|timer| timer <= now)
     }
 
     fn is_over(&self) -> bool {
@@ -148,7 +170,8 @@ pub(super) struct Measured {
     census: Option<Census>,
     /// When all processes were listed last.
     listed: Option<Nanos>,
-    spacing: Spacing,
+    /// What programs were asked to wait for: the moment, and whether they will.
+    waits: (Nanos, bool),
     /// A look is under way, since then.
     asked: Option<Nanos>,
 }
@@ -176,7 +199,8 @@ impl Measured {
             }
             let watch = self.watched.entry(key).or_insert_with(|| Watch::new(account, line.clone(), now));
             if watch.line != line || at_once {
-                (watch.line, watch.due) = (line, now);
+                watch.line = line;
+                watch.look_at(now);
             }
             if at_once {
                 watch.effective = watch.line.hard;
@@ -198,11 +222,23 @@ impl Measured {
         self.watched.values().any(|watch| watch.state.is_near())
     }
 
-    /// When to look next, or to see that a look is late.
+    /// When to look next though nothing happens, or to see that a look is late.
     pub(super) fn due(&self) -> Option<Nanos> {
         match self.asked {
             Some(since) => (!self.watched.is_empty()).then(|| since.saturating_add(LATE)),
-            None => self.watched.values().map(|watch| watch.due).min(),
+            None => {
+                let told = self.waits.1;
+                let next = |watch: &Watch| watch.timer.into_iter().chain((!told).then_some(watch.due)).min();
+                self.watched.values().filter_map(next).min()
+            }
+        }
+    }
+
+    /// Has programs wake it for the next look.
+    pub(super) fn plan<K: Kernel>(&mut self, context: &mut Context<K>) {
+        let next = self.watched.values().map(|watch| watch.due).min().filter(|_| self.asked.is_none());
+        if let Some(next) = next.filter(|next| *next != self.waits.0 || !self.waits.1) {
+            self.waits = (next, context.kernel.ask_look(Awaited::Usage, next));
         }
     }
 
@@ -225,10 +261,10 @@ impl Measured {
             return;
         }
         let page_size = context.ledger.page_size();
-        let due = self.watched.iter_mut().filter(|(_, watch)| watch.due <= now);
+        let due = self.watched.iter_mut().filter(|(_, watch)| watch.is_due(now));
         let orders: Vec<Order> = due
             .map(|(key, watch)| {
-                watch.due = now.saturating_add(LATE);
+                watch.look_at(now.saturating_add(LATE));
                 let line = page_size.to_bytes(watch.effective);
                 Order { key: *key, account: watch.account.clone(), line }
             })
@@ -242,24 +278,26 @@ impl Measured {
     pub(super) fn take<K: Kernel>(&mut self, looked: Looked, context: &mut Context<K>) {
         let began = context.now();
         self.asked = None;
-        self.spacing.observe(looked.cpus);
         context.kernel.begin_decision();
         let page_size = context.ledger.page_size();
         let mut keys = Vec::with_capacity(looked.looks.len());
         for look in looked.looks {
-            keys.push(look.key);
-            if let Some(watch) = self.watched.get_mut(&look.key) {
-                let key = look.key;
+            let key = look.key;
+            // Who has gone since it began would be counted still, and another would go for that.
+            if let Some(watch) = self.watched.get_mut(&key).filter(|watch| watch.gone <= looked.began) {
+                keys.push(key);
                 watch.see(look, page_size);
-                if self.is_ready(key, (looked.began, began), context) {
-                    self.judge(key, looked.began, context);
+                let is_ready = self.is_ready(key, (looked.began, began), context);
+                let settled = is_ready && self.judge(key, looked.began, context);
+                if let Some(watch) = self.watched.get_mut(&key) {
+                    watch.unsettled = !settled && watch.is_over();
                 }
             }
         }
         let now = context.now();
         let took = looked.took.saturating_add(now.saturating_sub(began));
         for (_, watch) in self.watched.iter_mut().filter(|(key, _)| keys.contains(*key)) {
-            watch.due = next_look(watch, &self.spacing, (now, took), context);
+            plan_look(watch, looked.cpus, (now, took), context);
         }
     }
 
@@ -300,18 +338,19 @@ impl Measured {
     pub(super) fn freed(&mut self, key: u32, victim: VictimId, now: Nanos) {
         if let Some(watch) = self.watched.get_mut(&key) {
             watch.state.outcome(victim, SignalOutcome::Freed, now);
-            watch.due = now;
+            watch.gone = now;
+            watch.look_at(now);
         }
     }
 
-    /// Decides about one line, and acts, until there is nothing to do.
-    fn judge<K: Kernel>(&mut self, key: u32, seen: Nanos, context: &mut Context<K>) {
+    /// Decides about one line, and acts, until there is nothing to do; false where that is not known yet.
+    fn judge<K: Kernel>(&mut self, key: u32, seen: Nanos, context: &mut Context<K>) -> bool {
         if !context.config.triggers.daemon {
-            return;
+            return true;
         }
         for _ in 0..STEPS_MAX {
-            let Some((candidates, usage)) = self.candidates(key, context) else { return };
-            let Some(watch) = self.watched.get_mut(&key) else { return };
+            let Some((candidates, usage)) = self.candidates(key, context) else { return false };
+            let Some(watch) = self.watched.get_mut(&key) else { return true };
             if watch.state.in_flight().is_empty() {
                 watch.most = usage.known().unwrap_or_default();
             }
@@ -330,9 +369,10 @@ impl Measured {
             let (state, next) = decide(&snapshot, &context.config, state, context.now());
             watch.state = state;
             if !self.carry_out(key, next, context) {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Those that the decision is about, nobody where the line is not crossed; and the usage that it goes by. `None`: it cannot
@@ -529,24 +569,29 @@ impl Measured {
 }
 
 /// When a line is looked at again: after a look and a decision that ended at this moment and took so long.
-fn next_look<K: Kernel>(
-    watch: &Watch,
-    spacing: &Spacing,
+fn plan_look<K: Kernel>(
+    watch: &mut Watch,
+    cpus: Option<u32>,
     (now, took): (Nanos, Nanos),
     context: &Context<K>,
-) -> Nanos {
+) {
     if watch.confirms {
-        return now;
+        watch.look_at(now);
+        return;
     }
     let page_size = context.ledger.page_size();
     let room = watch.effective.saturating_sub(watch.usage.known().unwrap_or_default());
-    let mut apart = spacing.apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), took);
+    let mut apart = apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), took, cpus);
     if !watch.state.in_flight().is_empty() {
         apart = apart.max(DYING_AGAIN);
     }
     let due = now.saturating_add(apart);
     let deadline = watch.state.next_deadline(&context.config);
-    due.min(deadline.unwrap_or(due)).max(now.saturating_add(AGAIN))
+    let soonest = now.saturating_add(AGAIN);
+    watch.due = due.min(deadline.unwrap_or(due)).max(soonest);
+    // What was begun goes on though all CPUs idle.
+    let again = watch.unsettled.then(|| now.saturating_add(UNSETTLED_AGAIN));
+    watch.timer = deadline.into_iter().chain(again).min().map(|timer| timer.max(soonest));
 }
 
 /// A cgroup goes whole for the line of one only where it is that one or below it.

@@ -141,7 +141,7 @@ impl Guard {
 
     /// Sleeps until something happens or a deadline comes.
     fn wait(&mut self) -> io::Result<()> {
-        let looks = || self.machine.iter().flat_map(|_| self.context.kernel.tells_when_to_look());
+        let looks = || self.context.kernel.tells_when_to_look();
         let looks_count = looks().count();
         let others = self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
         let mut descriptors: Vec<PollFd<'_>> = looks().chain(others).collect();
@@ -256,6 +256,7 @@ impl<K: Kernel> Guard<K> {
         self.settle_pending();
         self.tend();
         self.take_request();
+        self.measured.plan(&mut self.context);
         self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
         self.sample();
     }
@@ -285,8 +286,9 @@ impl<K: Kernel> Guard<K> {
         {
             self.context.notices.once("limits", &error);
         }
+        let told = self.context.kernel.told_to_look();
         if let Some(machine) = &mut self.machine {
-            machine.tend(&mut self.context);
+            machine.tend(told, &mut self.context);
         }
         self.measured.tend(&mut self.context);
     }

@@ -1,5 +1,5 @@
-//! When the machine guard is to look at memory, told by programs (`bpf/pressure.bpf.c`): by a CPU that works after a moment, or
-//! by whoever takes pages back after another. No timer is needed, and a machine whose CPUs all idle wakes nobody.
+//! When memory is to be looked at, told by programs (`bpf/pressure.bpf.c`): by a CPU that works after a moment, or by whoever
+//! takes pages back after another. No timer is needed, and a machine whose CPUs all idle wakes nobody.
 //!
 //! [`Looks::load`] belongs into the loader's child; [`Looks::open`] attaches. What is attached goes with [`Looks`], at the
 //! latest at the end of this process.
@@ -38,6 +38,17 @@ pub(super) fn plan() -> Plan {
         tried: &[ON_TICK],
         ..Plan::default()
     }
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// The machine guard's: that a CPU works.
+    Memory,
+    /// That of the guard of cgroups' and the system's lines: that a CPU works.
+    Usage,
+    /// The machine guard's: that somebody takes pages back.
+    Reclaim,
 }
 
 /// The programs, attached.
@@ -112,31 +123,33 @@ impl Looks {
         self.ring.fd()
     }
 
-    /// When it was told that a look is due, the last time since this was asked; `None`: it was not.
+    /// When it was told that the machine guard is to look, the last time since this was asked; `None`: it was not. Whoever
+    /// waits for [`Awaited::Usage`] was woken by it, and knows by the clock.
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
     pub fn told(&mut self) -> Result<Option<Nanos>, BpfError> {
         let mut last = None;
         while let Some(place) = self.ring.next()? {
-            let mut moment = [0; 8];
-            if self.ring.copy(place, &mut moment) {
-                last = Some(Nanos(u64::from_ne_bytes(moment)));
+            let mut told = abi::plimsoll_look::default();
+            if self.ring.copy(place, told.as_mut_bytes()) && told.look != abi::PLIMSOLL_LOOK_USAGE {
+                last = Some(Nanos(told.at_ns));
             }
         }
         self.ring.give_back()?;
         Ok(last)
     }
 
-    /// Asks to be told: as soon as a CPU works at `due` or later, and as soon as somebody takes pages back at `pressed` or
-    /// later, each once. What was told before is forgotten.
+    /// Asks to be told once, as soon as this happens at `moment` or later. What was asked before of the same is forgotten.
     ///
     /// # Errors
-    /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it; [`BpfError::Map`].
-    pub fn ask(&mut self, due: Nanos, pressed: Nanos) -> Result<(), BpfError> {
-        self.told()?;
-        let at = |moment: Nanos| moment.0.max(1);
-        let wanted = abi::plimsoll_looks { due_ns: at(due), pressed_ns: at(pressed) };
-        self.wanted.write(&0_u32.to_ne_bytes(), wanted.as_bytes())
+    /// [`BpfError::Map`]
+    pub fn ask(&self, what: Awaited, moment: Nanos) -> Result<(), BpfError> {
+        let key = match what {
+            Awaited::Memory => abi::PLIMSOLL_LOOK_MEMORY,
+            Awaited::Usage => abi::PLIMSOLL_LOOK_USAGE,
+            Awaited::Reclaim => abi::PLIMSOLL_LOOK_RECLAIM,
+        };
+        self.wanted.write(&key.to_ne_bytes(), &moment.0.max(1).to_ne_bytes())
     }
 }

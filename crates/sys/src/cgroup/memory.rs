@@ -21,6 +21,9 @@ use std::{
 const UNLIMITED: u64 = 1 << 62;
 
 /// Cgroups below that are looked into for processes, at most.
+/// What the kernel says of a file of a cgroup that was removed: ENODEV.
+const GONE: i32 = 19;
+
 const BELOW_MAX: usize = 4096;
 
 /// What programs hold in a cgroup. Its parts (`memory.stat`) are added up by the kernel up to 2 s late where the cgroup has
@@ -186,16 +189,24 @@ impl MemoryCgroup {
     /// The processes in it and below.
     ///
     /// # Errors
-    /// What the kernel says of the cgroup itself; those below that go meanwhile are passed over.
+    /// What the kernel says of the cgroup or of one below, where threads may be apart from their process, for one; those below
+    /// that go meanwhile are passed over. [`io::ErrorKind::OutOfMemory`] when there are more than [`BELOW_MAX`] below.
     pub fn processes(&self) -> io::Result<BTreeSet<Pid>> {
         let mut found = BTreeSet::new();
         collect(&self.folder, &mut found)?;
-        self.visit_below(|folder, _inode| {
-            if collect(folder, &mut found).is_err() {
-                // It went meanwhile, and who was in it with it.
+        let mut refused = None;
+        let all = self.visit_below(|folder, _inode| {
+            if let Err(error) = collect(folder, &mut found)
+                && !(error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(GONE))
+            {
+                refused = Some(error);
             }
         });
-        Ok(found)
+        match refused {
+            Some(error) => Err(error),
+            None if !all => Err(io::Error::new(io::ErrorKind::OutOfMemory, "too many cgroups below it")),
+            None => Ok(found),
+        }
     }
 
     /// The inodes of it and of those below.
@@ -210,20 +221,25 @@ impl MemoryCgroup {
         Ok(found)
     }
 
-    /// Those below, at most [`BELOW_MAX`] of them.
-    fn visit_below(&self, mut visit: impl FnMut(&Path, u64)) {
+    /// Those below, at most [`BELOW_MAX`] of them; whether there are no more.
+    fn visit_below(&self, mut visit: impl FnMut(&Path, u64)) -> bool {
         let mut folders = vec![self.folder.clone()];
         let mut seen = 0_usize;
         while let Some(folder) = folders.pop() {
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
-                if seen < BELOW_MAX && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    seen = seen.saturating_add(1);
-                    visit(&entry.path(), entry.ino());
-                    folders.push(entry.path());
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
                 }
+                if seen == BELOW_MAX {
+                    return false;
+                }
+                seen = seen.saturating_add(1);
+                visit(&entry.path(), entry.ino());
+                folders.push(entry.path());
             }
         }
+        true
     }
 }
 

@@ -1,11 +1,13 @@
 //! `/proc`, opened once.
 
 use super::{Errno, ProcessError, Subject, scan};
-use plimsoll_policy::units::{Bytes, Nanos, Pages, Pid, Uid};
+use plimsoll_policy::{
+    account::CgroupPath,
+    units::{Bytes, Pages, Pid, Uid},
+};
 use plimsoll_wire::text::{
     Membership, Meminfo, Pressure, Printable, SmapsRollup, Stat, WireError, Zoneinfo, parse_cgroup,
-    parse_idle, parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm,
-    printable_cmdline,
+    parse_meminfo, parse_pressure, parse_smaps_rollup, parse_stat, parse_statm, printable_cmdline,
 };
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags, makedev, openat, statat, statx},
@@ -94,18 +96,6 @@ impl ProcRoot {
         parse_meminfo(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
     }
 
-    /// Reads how long all CPUs together were idle since boot (`/proc/uptime`).
-    ///
-    /// # Errors
-    /// As [`Self::read_meminfo`].
-    pub fn read_idle(&mut self) -> Result<Nanos, ProcessError> {
-        let text = self
-            .files
-            .read_at(c"uptime")
-            .map_err(|errno| ProcessError::of_machine("read /proc/uptime", errno))?;
-        parse_idle(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
-    }
-
     /// Reads `/proc/pressure/memory`; `None` on a kernel that does not measure stalls: built without PSI, or started with
     /// `psi=0`. It waits for whoever adds the numbers up (`avgs_lock`, `psi_show` in kernel/sched/psi.c): not for the
     /// kill path.
@@ -130,6 +120,14 @@ impl ProcRoot {
     /// By what the kernel says; [`ProcessError::Unreadable`] when it cannot be understood.
     pub fn cgroup(&mut self, pid: Pid) -> Result<Option<String>, ProcessError> {
         Ok(self.membership(pid)?.path().map(|path| Printable(path).to_string()))
+    }
+
+    /// Whether a process is in that cgroup or below it. It may wait, as [`ProcRoot::cgroup`].
+    ///
+    /// # Errors
+    /// As [`ProcRoot::cgroup`].
+    pub fn is_below(&mut self, pid: Pid, path: &CgroupPath) -> Result<bool, ProcessError> {
+        Ok(self.membership(pid)?.path().is_some_and(|of_process| path.covers(of_process)))
     }
 
     fn membership(&mut self, pid: Pid) -> Result<Membership<'_>, ProcessError> {

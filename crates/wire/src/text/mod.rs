@@ -38,7 +38,6 @@ mod stat;
 mod statm;
 mod status;
 mod target;
-mod uptime;
 mod zoneinfo;
 
 pub use accounts::{
@@ -75,5 +74,4 @@ pub use stat::{ProcessState, Stat, parse_stat};
 pub use statm::{Statm, parse_statm};
 pub use status::{Status, parse_status};
 pub use target::{FUZZ_TARGETS, FuzzTarget, is_safe_to_show};
-pub use uptime::parse_idle;
 pub use zoneinfo::{Zoneinfo, parse_zoneinfo};

@@ -3,12 +3,11 @@
 use super::{
     CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, ReportPart, WireError, find_report, group_entries,
     parse_arcstats, parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm, parse_cpu_online,
-    parse_cpu_possible, parse_earlyoom_line, parse_file_stat, parse_idle, parse_kernel_record,
-    parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events, parse_memory_held,
-    parse_memory_max, parse_mount, parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line,
-    parse_oomd_mark, parse_osrelease, parse_pressure, parse_refaults, parse_smaps_rollup, parse_stat,
-    parse_statm, parse_status, parse_write_lease, parse_zoneinfo, passwd_entries, printable_cmdline,
-    unescape,
+    parse_cpu_possible, parse_earlyoom_line, parse_file_stat, parse_kernel_record, parse_killed_line,
+    parse_mapping, parse_meminfo, parse_memory_events, parse_memory_held, parse_memory_max, parse_mount,
+    parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line, parse_oomd_mark, parse_osrelease,
+    parse_pressure, parse_refaults, parse_smaps_rollup, parse_stat, parse_statm, parse_status,
+    parse_write_lease, parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
 };
 
 /// One reader and what must hold of it for any bytes.
@@ -45,7 +44,6 @@ pub const FUZZ_TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "stat", check: check_stat },
     FuzzTarget { name: "statm", check: |bytes| shows_safely(parse_statm(bytes)) },
     FuzzTarget { name: "status", check: |bytes| shows_safely(parse_status(bytes)) },
-    FuzzTarget { name: "uptime", check: |bytes| shows_safely(parse_idle(bytes)) },
     FuzzTarget { name: "zoneinfo", check: |bytes| shows_safely(parse_zoneinfo(bytes)) },
 ];
 

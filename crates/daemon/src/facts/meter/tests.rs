@@ -30,7 +30,7 @@ fn what_is_mapped_counts_where_it_is_to() {
 }
 
 #[test]
-fn all_that_is_asked_about_is_told_at_once_with_how_idle_the_cpus_were() {
+fn all_that_is_asked_about_is_told_at_once_with_the_number_of_cpus() {
     let (told, heard) = sync_channel(1);
     let meter = Meter::new(&Offload::start().unwrap(), gauge(), move |looked| told.send(looked).unwrap());
     let order = |key, account| Order { key, account, line: Bytes(0) };
@@ -39,5 +39,5 @@ fn all_that_is_asked_about_is_told_at_once_with_how_idle_the_cpus_were() {
     assert_eq!(looked.looks.iter().map(|look| look.key).collect::<Vec<_>>(), [7, 9]);
     assert_eq!((&looked.looks[0].usage, &looked.looks[0].members), (&Reading::Absent, &None));
     assert!(looked.looks[1].usage.known().is_some() && looked.took > Nanos(0));
-    assert!(looked.cpus.is_some_and(|cpus| cpus.count > 0 && cpus.at >= looked.began));
+    assert!(looked.cpus.is_some_and(|cpus| cpus > 0));
 }

@@ -296,20 +296,65 @@ fn looks_are_asked_for_together_once_and_none_where_no_line_is() {
 }
 
 #[test]
-fn an_idle_machine_is_looked_at_once_a_second() {
+fn where_programs_tell_of_working_cpus_no_timer_wakes_an_idle_machine() {
+    let town = town();
+    town.tells(true);
+    let mut lines = Lines::of(&town);
+    lines.draw(&cgroup("/a"), 5000, Action::Kill, false);
+    lines.look(&[("cgroup:/a", 1000, &[10, 11, 12])]);
+    assert!(lines.measured.due().is_some(), "they were not asked");
+    lines.measured.plan(&mut lines.context);
+    assert_eq!(lines.measured.due(), None);
+    // A CPU works when it is time.
+    let wait = town.awaited().unwrap().saturating_sub(lines.context.now());
+    assert!(wait > Nanos(0) && wait <= Nanos(SECOND), "{wait:?}");
+    town.passes(wait.0);
+    lines.measured.tend(&mut lines.context);
+    assert_eq!(lines.asked.try_recv().unwrap().len(), 1);
+    assert!(lines.measured.due().is_some(), "an answer is waited for");
+    // They go.
+    let looked = Looked { looks: Vec::new(), began: lines.context.now(), took: Nanos(0), cpus: None };
+    lines.measured.take(looked, &mut lines.context);
+    town.tells(false);
+    lines.measured.plan(&mut lines.context);
+    assert!(lines.measured.due().is_some());
+}
+
+#[test]
+fn what_was_begun_goes_on_though_all_cpus_idle() {
+    let town = town();
+    town.tells(true);
+    let mut lines = Lines::of(&town);
+    lines.draw(&cgroup("/a"), 5000, Action::Term, true);
+    lines.looks(&[("cgroup:/a", 9200, &[10, 11, 12])]);
+    assert_eq!(town.sent(), [(id(10), Signal::Term)]);
+    lines.measured.plan(&mut lines.context);
+    let now = lines.context.now();
+    assert_eq!(lines.measured.due(), Some(now.saturating_add(TERM_GRACE)));
+    // It is gone, and so is what it held: nothing is left to be done.
+    lines.ends(10);
+    lines.look(&[("cgroup:/a", 4200, &[11, 12])]);
+    lines.measured.plan(&mut lines.context);
+    assert_eq!(lines.measured.due(), None);
+}
+
+#[test]
+fn a_look_that_began_before_a_victim_was_gone_ends_nobody() {
     let town = town();
     let mut lines = Lines::of(&town);
-    lines.draw(&Target::System, 200_000, Action::Kill, false);
-    for turn in 0..6 {
-        let orders = lines.orders();
-        let (now, key) = (lines.context.now(), orders[0].key);
-        let usage = Bytes(1 << 20);
-        let usage = Reading::Known(Programs { usage, settled: usage, mapped: Bytes(0) });
-        let cpus = Some(plimsoll_policy::limits::Cpus { at: now, idle: Nanos(now.0 * 2), count: 2 });
-        let looked =
-            Looked { looks: vec![Look { key, usage, members: None }], began: now, took: Nanos(50_000), cpus };
-        lines.measured.take(looked, &mut lines.context);
-        let apart = lines.measured.due().unwrap().saturating_sub(now);
-        assert!(turn < 5 || apart == Nanos(SECOND), "{apart:?}");
-    }
+    lines.draw(&cgroup("/a"), 5000, Action::Kill, true);
+    lines.looks(&[("cgroup:/a", 9200, &[10, 11, 12])]);
+    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
+    let orders = lines.orders();
+    let (began, key) = (lines.context.now(), orders[0].key);
+    town.passes(1);
+    lines.ends(10);
+    let usage = page_size().to_bytes(Pages(9200));
+    let usage = Reading::Known(Programs { usage, settled: usage, mapped: Bytes(0) });
+    let members = Some([11, 12].map(Pid).into());
+    let looks = vec![Look { key, usage, members }];
+    lines.measured.take(Looked { looks, began, took: Nanos(50_000), cpus: None }, &mut lines.context);
+    lines.looks(&[("cgroup:/a", 4200, &[11, 12])]);
+    assert_eq!(town.sent().len(), 1);
+    assert_eq!(lines.incidents().len(), 1);
 }

@@ -25,7 +25,7 @@ use plimsoll_policy::{
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
-    bpf::{BpfError, Events, Limits, Pins, Selector},
+    bpf::{Awaited, BpfError, Events, Limits, Pins, Selector},
     cgroup::CgroupId,
     process::{
         Errno, HeldFolder, Portrait, ProcRoot, Process, ProcessError, ReaperHandle, ScanCounts, Subject,
@@ -68,6 +68,8 @@ struct State {
     sent: Vec<(VictimId, Signal)>,
     /// Ends when somebody is about to signal it.
     slips_away: Option<u32>,
+    /// For when a CPU that works is to be told of. `None`: no programs do that.
+    awaited: Option<Nanos>,
     /// Announced to the reaper, and how many signals had been sent then.
     announced: Vec<(VictimId, usize)>,
 }
@@ -188,6 +190,15 @@ impl Town {
     /// `memory.oom.group` is set on every cgroup.
     pub(in crate::guard) fn kills_by_cgroup(&self) {
         self.0.borrow_mut().by_cgroup = true;
+    }
+
+    /// Programs tell of CPUs that work, or do not.
+    pub(in crate::guard) fn tells(&self, tells: bool) {
+        self.0.borrow_mut().awaited = tells.then_some(Nanos(0));
+    }
+
+    pub(in crate::guard) fn awaited(&self) -> Option<Nanos> {
+        self.0.borrow().awaited
     }
 
     /// Ends just before it would be signalled.
@@ -327,6 +338,12 @@ impl Kernel for Town {
         Ok(None)
     }
 
+    fn ask_look(&mut self, _: Awaited, moment: Nanos) -> bool {
+        let mut state = self.0.borrow_mut();
+        state.awaited = state.awaited.map(|_| moment);
+        state.awaited.is_some()
+    }
+
     fn waiting_pages(&mut self) -> Reading<Pages> {
         Reading::Absent
     }
@@ -420,7 +437,7 @@ impl Guarded {
         let due = self.guard.due().unwrap().0;
         let now = self.context.kernel.now();
         self.context.kernel.passes(due.saturating_sub(now));
-        self.guard.tend(&mut self.context);
+        self.guard.tend(None, &mut self.context);
     }
 
     /// Clean file memory is below its floor, and the programs could take nobody.
