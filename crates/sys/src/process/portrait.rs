@@ -3,16 +3,20 @@
 
 use super::{
     ExeIdentity, HeldFolder, ProcessError,
-    root::{identify, read_whole, unreadable},
+    root::{FOLDER, THREADS_BYTES, identify, read_whole, unreadable},
 };
 use plimsoll_wire::text::{parse_cgroup, parse_stat};
-use rustix::fs::{CWD, readlinkat_raw};
+use rustix::fs::{CWD, Mode, RawDir, openat, readlinkat_raw};
+use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd};
 
 /// Longer than any path that the kernel tells (`PATH_MAX`).
 const PATH_BYTES: usize = 4096;
 
 /// Room for `cgroup`: a path for each hierarchy. As a rule it is a hundred bytes.
 const CGROUP_BYTES: usize = 16 * 1024;
+
+/// Threads that are about to exit are passed over, so many at most.
+const THREADS_MAX: usize = 64;
 
 /// Buffers for [`HeldFolder::portray`], made once.
 #[derive(Debug)]
@@ -96,23 +100,52 @@ impl HeldFolder {
     /// [`ProcessError::Vanished`] when the process has gone meanwhile. Any other: something could not be read this time, for
     /// want of descriptors or of memory, and is not to be taken for missing.
     pub fn portray(&self, cgroup: Option<&[u8]>, into: &mut Portrait) -> Result<(), ProcessError> {
-        into.exe.clear();
-        into.identity = self.read_exe(into).map(Some).or_else(unless_passing(None))?;
+        // A first thread that has exited tells nothing of this any more; the others do, and have the memory.
+        let thread = match self.read_exe(self.folder(), into) {
+            Err(ProcessError::Vanished(_)) => Some(self.living_thread()?),
+            _ => None,
+        };
+        let folder = thread.as_ref().unwrap_or_else(|| self.folder());
+        into.identity = self.read_exe(folder, into).map(Some).or_else(unless_passing(None))?;
         into.cgroup.clear();
         match cgroup {
             Some(path) => into.cgroup.extend_from_slice(path),
-            None => self.read_cgroup(into).or_else(unless_passing(()))?,
+            None => self.read_cgroup(folder, into).or_else(unless_passing(()))?,
         }
         into.oom_score_adj = self.oom_score_adj().map(Some).or_else(unless_passing(None))?;
         into.leads_terminal = self.read_leads_terminal(into).or_else(unless_passing(false))?;
         Ok(())
     }
 
-    fn read_exe(&self, into: &mut Portrait) -> Result<ExeIdentity, ProcessError> {
+    /// The folder of a thread that has an address space; [`ProcessError::Vanished`] when none is left.
+    fn living_thread(&self) -> Result<OwnedFd, ProcessError> {
+        let failed = |errno| ProcessError::of_process(self.pid(), "list the threads", errno);
+        let open = |dir: &OwnedFd, name: &CStr| openat(dir, name, FOLDER, Mode::empty());
+        let tasks = open(self.folder(), c"task").map_err(failed)?;
+        let mut names = [MaybeUninit::uninit(); THREADS_BYTES];
+        let mut entries = RawDir::new(&tasks, &mut names);
+        let mut looked_at = 0;
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            if let Ok(folder) = open(&tasks, entry.file_name())
+                && identify(&folder, c"exe").is_ok()
+            {
+                return Ok(folder);
+            }
+            looked_at += 1;
+            if looked_at == THREADS_MAX {
+                break;
+            }
+        }
+        Err(ProcessError::Vanished(self.pid()))
+    }
+
+    fn read_exe(&self, folder: &OwnedFd, into: &mut Portrait) -> Result<ExeIdentity, ProcessError> {
         let failed = |errno| ProcessError::of_process(self.pid(), "read the executable's path", errno);
-        let identity = identify(self.folder(), c"exe").map_err(failed)?;
+        into.exe.clear();
+        let identity = identify(folder, c"exe").map_err(failed)?;
         let room = into.text.get_mut(..PATH_BYTES).unwrap_or_default();
-        let length = readlinkat_raw(self.folder(), c"exe", room).map_err(failed)?;
+        let length = readlinkat_raw(folder, c"exe", room).map_err(failed)?;
         if length >= PATH_BYTES {
             return Err(failed(rustix::io::Errno::NAMETOOLONG));
         }
@@ -126,9 +159,9 @@ impl HeldFolder {
         parse_stat(text).map(|stat| stat.leads_terminal).map_err(|error| unreadable(self.pid(), error))
     }
 
-    fn read_cgroup(&self, into: &mut Portrait) -> Result<(), ProcessError> {
+    fn read_cgroup(&self, folder: &OwnedFd, into: &mut Portrait) -> Result<(), ProcessError> {
         let failed = |errno| ProcessError::of_process(self.pid(), "read the cgroup", errno);
-        let text = read_whole(self.folder(), c"cgroup", &mut into.text).map_err(failed)?;
+        let text = read_whole(folder, c"cgroup", &mut into.text).map_err(failed)?;
         let membership = parse_cgroup(text).map_err(|error| unreadable(self.pid(), error))?;
         into.cgroup.extend_from_slice(membership.path().unwrap_or_default());
         Ok(())

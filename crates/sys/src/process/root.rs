@@ -32,7 +32,7 @@ const STAT_BYTES: usize = 2048;
 const ROLLUP: &str = "smaps_rollup";
 
 /// Room for the names of a few threads.
-const THREADS_BYTES: usize = 512;
+pub(super) const THREADS_BYTES: usize = 512;
 
 /// Room for `PID/task/TID/smaps_rollup`.
 const PATH_BYTES: usize = 64;
@@ -127,7 +127,14 @@ impl ProcRoot {
     /// # Errors
     /// As [`ProcRoot::cgroup`].
     pub fn is_below(&mut self, pid: Pid, path: &CgroupPath) -> Result<bool, ProcessError> {
-        Ok(self.membership(pid)?.path().is_some_and(|of_process| path.covers(of_process)))
+        let is_below = |membership: Membership<'_>| membership.path().is_some_and(|own| path.covers(own));
+        if is_below(self.membership(pid)?) {
+            return Ok(true);
+        }
+        // With version 1 a first thread that has exited is in the root.
+        let Some(thread) = self.files.another_thread(pid)? else { return Ok(false) };
+        let text = self.files.read(pid, &format!("task/{thread}/cgroup"), "read the cgroup")?;
+        parse_cgroup(text).map(is_below).map_err(|error| unreadable(pid, error))
     }
 
     fn membership(&mut self, pid: Pid) -> Result<Membership<'_>, ProcessError> {
@@ -176,7 +183,14 @@ impl ProcRoot {
     /// # Errors
     /// By what the kernel says.
     pub fn cmdline(&mut self, pid: Pid) -> Result<Option<String>, ProcessError> {
-        self.files.read_start(pid, "cmdline", "read the command line").map(printable_cmdline)
+        let operation = "read the command line";
+        let line = self.files.read_start(pid, "cmdline", operation).map(printable_cmdline)?;
+        if line.is_some() {
+            return Ok(line);
+        }
+        // A first thread that has exited has none; the others have.
+        let Some(thread) = self.files.another_thread(pid)? else { return Ok(None) };
+        self.files.read_start(pid, &format!("task/{thread}/cmdline"), operation).map(printable_cmdline)
     }
 
     /// The exact memory of a process; `None` where it has no address space. Walks its page tables and waits for its
@@ -235,7 +249,7 @@ pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, Er
     })
 }
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 pub(super) const fn unreadable(pid: Pid, error: WireError) -> ProcessError {
     ProcessError::Unreadable { subject: Subject::Process(pid), error }

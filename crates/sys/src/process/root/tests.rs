@@ -1,9 +1,9 @@
 use super::*;
 use crate::process::{
-    page_size,
+    HeldFolder, Portrait, page_size,
     testing::{Guest, proc_root},
 };
-use plimsoll_policy::units::Bytes;
+use plimsoll_policy::{units::Bytes, victim::VictimId};
 use std::{fs, os::unix::fs::MetadataExt};
 
 /// The kernel's first own thread: it has no memory, no command line, no executable.
@@ -69,8 +69,15 @@ threading.Thread(target=time.sleep, args=[60]).start()
 ctypes.PyDLL(None).pthread_exit(None)";
     let guest = Guest::start(std::process::Command::new("python3").args(["-c", script]));
     guest.wait_until("the first thread has ended", |root, pid| root.exe_identity(pid) == Ok(None));
-    let anonymous = proc_root().smaps_rollup(guest.pid()).unwrap().unwrap().anonymous.unwrap();
+    let mut root = proc_root();
+    let anonymous = root.smaps_rollup(guest.pid()).unwrap().unwrap().anonymous.unwrap();
     assert!(anonymous >= Bytes(32 << 20), "{anonymous}");
+    assert!(root.cmdline(guest.pid()).unwrap().unwrap().contains("python3 -c import"));
+    let id = VictimId { pid: guest.pid(), start_ns: guest.start_ns() };
+    let mut portrait = Portrait::default();
+    HeldFolder::open(&root, id).unwrap().portray(None, &mut portrait).unwrap();
+    let exe = String::from_utf8(portrait.exe().unwrap().to_vec()).unwrap();
+    assert!(exe.contains("python3"), "{exe}");
 }
 
 #[test]
