@@ -102,6 +102,71 @@ fn memory_spread_over_many_small_cgroups_is_seen_and_who_grows_past_the_line_goe
     assert_eq!(fixture.history().len(), 1);
 }
 
+/// Its first thread exits, and another takes 200 MiB.
+const LEADERLESS: &str = "import ctypes, threading\n\
+    def take():\n\
+    \x20   memory = mmap.mmap(-1, 200 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+    \x20   for page in range(0, len(memory), 4096): memory[page] = 1\n\
+    \x20   time.sleep(60)\n\
+    hear()\n\
+    threading.Thread(target=take).start()\n\
+    ctypes.CDLL(None).pthread_exit(None)\n";
+
+#[test]
+fn a_hog_whose_first_thread_has_exited_goes_and_nobody_for_it() {
+    let Some((cgroup, account)) = with_room("leaderless") else { return };
+    let inside = cgroup.within("inside");
+    let fixture = fixture!();
+    fixture.ok(&["limit", "set", &account, "64M"]);
+    let mut calm = [
+        fixture.within(&inside, BOB, "chill", &["--mebibytes=20"]).ready(),
+        fixture.within(&inside, ALICE, "chill", &["--mebibytes=8"]).ready(),
+    ];
+    let mut hog = fixture.python(ALICE, LEADERLESS);
+    inside.take(hog.pid());
+    hog.tell("go");
+    hog.killed();
+    let incident = fixture.incidents(1)[0].clone();
+    assert_eq!(incident["victims"][0]["pid"], hog.pid(), "{incident}");
+    assert_alive(&mut calm);
+    assert_eq!(fixture.history().len(), 1);
+}
+
+/// Holds 30 MiB and eight children that share them.
+const PREFORK: &str = "memory = b'x' * (30 << 20)\n\
+    for _ in range(8):\n\
+    \x20   if os.fork() == 0: time.sleep(60)\n\
+    say('ready')\n\
+    time.sleep(60)\n";
+
+/// Grows a file in memory and lets it shrink, again and again.
+const GROWS_FILES: &str = "path = hear()\n\
+    with open(path, 'wb') as file:\n\
+    \x20   for _ in range(12):\n\
+    \x20       for _ in range(200): file.write(bytes(1 << 20))\n\
+    \x20       file.flush(); time.sleep(0.2)\n\
+    \x20       file.seek(0); file.truncate()\n\
+    os.unlink(path)\n\
+    say('done')\n";
+
+#[test]
+fn nobody_goes_for_files_that_grow_in_another_cgroup_below() {
+    let Some((cgroup, account)) = with_room("files") else { return };
+    let (service, user) = (cgroup.within("service"), cgroup.within("user"));
+    let fixture = fixture!();
+    fixture.ok(&["limit", "set", &account, "64M"]);
+    let mut prefork = fixture.python(BOB, &format!("hear()\n{PREFORK}"));
+    service.take(prefork.pid());
+    prefork.tell("go");
+    prefork.stage("ready");
+    let mut grows = fixture.python(ALICE, GROWS_FILES);
+    user.take(grows.pid());
+    grows.tell(&format!("/dev/shm/plimsoll-test-{}", grows.pid()));
+    grows.stage("done");
+    assert_alive(std::slice::from_mut(&mut prefork));
+    assert!(fixture.history().is_empty(), "{:?}", fixture.history());
+}
+
 #[test]
 fn among_more_cgroups_than_are_listed_who_grows_past_the_line_goes_all_the_same() {
     let Some((cgroup, account)) = with_room("many") else { return };

@@ -101,6 +101,7 @@ impl Gauge {
         let began = Nanos(clock_monotonic_ns());
         let looks = orders.iter().map(|order| {
             let usage = self.usage(&order.account);
+            let usage = self.without_files(usage, order);
             let over = usage.known().is_some_and(|programs| programs.usage > order.line);
             let members = if over { self.processes(&order.account) } else { None };
             Look { key: order.key, usage, members }
@@ -120,6 +121,20 @@ impl Gauge {
                 Err(_) => Reading::Unreadable,
             },
             Account::System => self.of_machine().map_or(Reading::Unreadable, Reading::Known),
+        }
+    }
+
+    /// Files that grew just now look like programs' memory until the kernel has added up what is below: where that makes the
+    /// difference, each cgroup below is asked by itself.
+    fn without_files(&mut self, usage: Reading<Programs>, order: &Order) -> Reading<Programs> {
+        let Account::Cgroup(path) = &order.account else { return usage };
+        match usage.known() {
+            Some(programs) if programs.usage > order.line && programs.settled <= order.line => {
+                let now = self.of_cgroup(path, MemoryCgroup::settled_now);
+                let settled = now.unwrap_or(programs.settled).max(programs.settled);
+                Reading::Known(Programs { usage: programs.usage.min(settled), settled, ..programs })
+            }
+            _ => usage,
         }
     }
 
@@ -167,7 +182,7 @@ impl Gauge {
         path: &CgroupPath,
         read: impl FnOnce(&MemoryCgroup, bool) -> io::Result<T>,
     ) -> io::Result<T> {
-        let cgroup = match self.open.remove(path) {
+        let cgroup = match self.open.remove(path).filter(MemoryCgroup::is_at_its_path) {
             Some(cgroup) => cgroup,
             None => MemoryCgroup::open(path.as_str())?,
         };

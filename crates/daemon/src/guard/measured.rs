@@ -30,9 +30,9 @@ use plimsoll_policy::{
     reading::Reading,
     reason::Reason,
     recorder::AccountNow,
-    selection::{Candidate, Decision, rank_without},
+    selection::{Candidate, Decision, Standing, rank_without},
     units::{Bytes, Nanos, PageSize, Pages, Pid, Uid},
-    victim::{Signal, SignalOutcome, VictimId},
+    victim::{Signal, SignalOutcome, Stage, VictimId},
 };
 use plimsoll_sys::{bpf::Awaited, cgroup::Programs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,9 @@ const STEPS_MAX: usize = 16;
 /// A list of processes is good for a look that began so soon after it. Usage is read after the list is made: who has gone since
 /// is in neither, and nobody dies for what has come back.
 const LIST_HOLDS: Nanos = Nanos(50_000_000);
+
+/// Several are ended for one look where they hold less than a quarter of what is missing, as a shift.
+const FALLS_SHORT_SHIFT: u32 = 2;
 
 /// The next look is no sooner, whatever is due: 10 ms.
 const AGAIN: Nanos = Nanos(10_000_000);
@@ -67,10 +70,10 @@ struct Watch {
     /// The line in force.
     effective: Pages,
     usage: Reading<Pages>,
-    /// Of that, what no process counts as its own.
-    mapped: Pages,
     /// By how much usage rose since the look before.
     rose: Pages,
+    /// Of the usage, what no process counts as its own.
+    mapped: Pages,
     peak: Pages,
     state: LimitState,
     /// When to look next, as soon as a CPU works.
@@ -82,7 +85,7 @@ struct Watch {
     /// Who is in the cgroup, as it was last told.
     members: Option<BTreeSet<Pid>>,
     patience: Patience,
-    /// Usage when nobody was on the way out yet: so much of what is dying makes room at most.
+    /// Usage when nobody was on the way out yet, or when one was found to be: so much of what is dying makes room at most.
     most: Pages,
     /// Who was asked to end, and where it belonged then.
     asked: Option<(VictimId, Belonging)>,
@@ -101,8 +104,8 @@ impl Watch {
             line,
             effective: OPEN,
             usage: Reading::Stale { value: Pages(0), age_ns: 0 },
-            mapped: Pages(0),
             rose: Pages(0),
+            mapped: Pages(0),
             peak: Pages(0),
             state: LimitState::default(),
             due: now,
@@ -154,8 +157,8 @@ impl Watch {
             // The line in force falls with what is sure to have gone.
             let most = page_size.to_pages(settled).max(usage);
             self.effective = effective(self.effective, self.line.hard, most);
-            self.mapped = page_size.to_pages(mapped);
             self.rose = usage.saturating_sub(before);
+            self.mapped = page_size.to_pages(mapped);
             self.peak = self.peak.max(usage);
         }
     }
@@ -351,8 +354,15 @@ impl Measured {
         for _ in 0..STEPS_MAX {
             let Some((candidates, usage)) = self.candidates(key, context) else { return false };
             let Some(watch) = self.watched.get_mut(&key) else { return true };
+            let known =
+                |one: &Candidate| watch.state.in_flight().iter().any(|flight| flight.victim == one.id());
+            let mut dying = candidates.iter().filter(|one| one.standing == Standing::Dying);
+            let now = usage.known().unwrap_or_default();
             if watch.state.in_flight().is_empty() {
-                watch.most = usage.known().unwrap_or_default();
+                watch.most = now;
+            } else if dying.any(|one| !known(one)) {
+                // Another is found on its way out: what it holds came after the first.
+                watch.most = watch.most.max(now);
             }
             let snapshot = Snapshot {
                 usage,
@@ -398,7 +408,7 @@ impl Measured {
         census.resolve(&mut context.kernel, &context.eligibility, skip);
         let candidates: Vec<Candidate> =
             census.candidates().iter().filter(|one| watch.concerns(one.id())).copied().collect();
-        // Files may have grown, and not be added up yet: it is no more than what all of them hold.
+        // Nobody goes for what none of them has.
         let held = |one: &Candidate| one.usage.latest().unwrap_or_default().saturating_add(one.doubt.error);
         let held = candidates.iter().map(held).sum::<Pages>().saturating_add(watch.mapped);
         let usage = watch.usage.map(|usage| usage.min(held));
@@ -477,13 +487,15 @@ impl Measured {
                 census.strike(candidate.id());
             }
         }
-        // What it held has grown since it was listed: only another look tells whether that is enough.
-        let again = kill.is_empty();
-        if !again && signal == Signal::Kill {
+        // What it held has grown since it was listed: only another look tells whether that is enough, where it may be.
+        // For what one holds that does not end nobody else goes but one at a time.
+        let none_is_stuck = !watch.state.in_flight().iter().any(|flight| flight.stage == Stage::Overdue);
+        let again = kill.is_empty() || signal == Signal::Kill && none_is_stuck && falls_short(decision);
+        if !kill.is_empty() && signal == Signal::Kill {
             watch.ending = matches!(belonging.company, Company::Cgroup(_));
             let skip = |id| watch.state.skipped(id);
             end_together(census, skip, &belonging, &mut kill, context);
-        } else if !again {
+        } else if !kill.is_empty() {
             watch.asked = Some((first, belonging));
         }
         kill.conclude(context.ledger.peers(decision), context);
@@ -592,6 +604,13 @@ fn plan_look<K: Kernel>(
     // What was begun goes on though all CPUs idle.
     let again = watch.unsettled.then(|| now.saturating_add(UNSETTLED_AGAIN));
     watch.timer = deadline.into_iter().chain(again).min().map(|timer| timer.max(soonest));
+}
+
+/// Whether what is missing is far more than those hold who are ended now.
+fn falls_short(decision: &Decision) -> bool {
+    let held = decision.together().filter_map(|one| one.usage.latest()).sum::<Pages>();
+    let missing = decision.usage.saturating_sub(decision.dying).saturating_sub(decision.hard);
+    missing.0 >> FALLS_SHORT_SHIFT > held.0
 }
 
 /// A cgroup goes whole for the line of one only where it is that one or below it.

@@ -21,6 +21,9 @@ use std::{
 const UNLIMITED: u64 = 1 << 62;
 
 /// Cgroups below that are looked into for processes, at most.
+/// So many are read one by one: some 50 ms.
+const SETTLED_MAX: usize = 1024;
+
 /// What the kernel says of a file of a cgroup that was removed: ENODEV.
 const GONE: i32 = 19;
 
@@ -42,6 +45,8 @@ pub struct Programs {
 /// One memory cgroup, by path.
 #[derive(Debug)]
 pub struct MemoryCgroup {
+    /// Its inode then.
+    opened_as: Option<u64>,
     folder: PathBuf,
     version_1: bool,
     limit: Kept,
@@ -78,6 +83,7 @@ impl MemoryCgroup {
 
     fn at(folder: PathBuf, version_1: bool) -> Self {
         Self {
+            opened_as: fs::metadata(&folder).ok().map(|metadata| metadata.ino()),
             folder,
             version_1,
             limit: Kept::default(),
@@ -93,6 +99,12 @@ impl MemoryCgroup {
     /// What the kernel says, [`io::ErrorKind::NotFound`] when it was removed.
     pub fn inode(&self) -> io::Result<u64> {
         fs::metadata(&self.folder).map(|metadata| metadata.ino())
+    }
+
+    /// Whether it is what was at its path when it was opened: with version 1 a cgroup can be renamed, and another made there.
+    #[must_use]
+    pub fn is_at_its_path(&self) -> bool {
+        self.inode().ok() == self.opened_as
     }
 
     /// Its own limit; `None`: it has none.
@@ -153,6 +165,17 @@ impl MemoryCgroup {
         Ok(Programs { usage: with(charged.saturating_sub(others)), settled: with(anonymous), mapped })
     }
 
+    /// As [`Programs::settled`], but as it is now. The kernel adds what is in the cgroups below up late where they were read
+    /// by themselves, and each of them at once (`memcg_rstat_updated` of mm/memcontrol.c; on 6.18 a cgroup was 350 MiB behind
+    /// for a second while the one two levels down was right).
+    ///
+    /// # Errors
+    /// As [`Self::limit`]; [`io::ErrorKind::OutOfMemory`] when there are more than [`SETTLED_MAX`] below.
+    pub fn settled_now(&self, mapped: bool) -> io::Result<Bytes> {
+        let mut left = SETTLED_MAX;
+        settled_now(self, mapped, &mut left)
+    }
+
     /// A number that not every kernel has a file for.
     fn number(&self, file: &str) -> io::Result<Bytes> {
         match self.beside.read(&self.folder.join(file)) {
@@ -197,14 +220,14 @@ impl MemoryCgroup {
         let mut refused = None;
         let all = self.visit_below(|folder, _inode| {
             if let Err(error) = collect(folder, &mut found)
-                && !(error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(GONE))
+                && !is_gone(&error)
             {
                 refused = Some(error);
             }
         });
         match refused {
             Some(error) => Err(error),
-            None if !all => Err(io::Error::new(io::ErrorKind::OutOfMemory, "too many cgroups below it")),
+            None if !all => Err(too_many()),
             None => Ok(found),
         }
     }
@@ -273,6 +296,33 @@ fn read_all(file: &File) -> io::Result<Vec<u8>> {
             Some(_) | None => return Ok(text),
         }
     }
+}
+
+/// The larger of what a cgroup says and what those below it say together; `left`: how many more may be asked.
+fn settled_now(cgroup: &MemoryCgroup, mapped: bool, left: &mut usize) -> io::Result<Bytes> {
+    *left = left.checked_sub(1).ok_or_else(too_many)?;
+    let own = cgroup.programs(mapped)?.settled;
+    let mut below = Bytes(0);
+    for entry in fs::read_dir(&cgroup.folder)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let one = settled_now(&MemoryCgroup::at(entry.path(), cgroup.version_1), mapped, left);
+            below = match one {
+                Ok(settled) => below.saturating_add(settled),
+                Err(error) if is_gone(&error) => below,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+    Ok(own.max(below))
+}
+
+/// It was removed, or has no memory controller.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(GONE)
+}
+
+fn too_many() -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, "too many cgroups below it")
 }
 
 fn collect(folder: &Path, into: &mut BTreeSet<Pid>) -> io::Result<()> {

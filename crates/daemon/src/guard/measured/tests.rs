@@ -296,6 +296,42 @@ fn looks_are_asked_for_together_once_and_none_where_no_line_is() {
 }
 
 #[test]
+fn of_many_small_ones_several_go_for_one_look_and_no_more_than_a_quarter_of_what_is_missing() {
+    let people: Vec<(u32, u32, u64, &str)> = (100..600).map(|pid| (pid, 1, 100, "small")).collect();
+    let town = Town::of(&people);
+    let mut lines = Lines::of(&town);
+    lines.draw(&cgroup("/a"), 20_000, Action::Kill, true);
+    let all: Vec<u32> = (100..600).collect();
+    lines.looks(&[("cgroup:/a", 50_000, &all)]);
+    assert_eq!(town.sent().len(), STEPS_MAX);
+    lines.draw(&cgroup("/a"), 49_700, Action::Kill, true);
+    let before = town.sent().len();
+    for (victim, _) in town.sent() {
+        lines.ends(victim.pid.0);
+    }
+    let left: Vec<u32> =
+        all.into_iter().filter(|pid| !town.sent().iter().any(|(id, _)| id.pid.0 == *pid)).collect();
+    lines.looks(&[("cgroup:/a", 50_000, &left)]);
+    assert!(town.sent().len() <= before + 2, "{:?}", town.sent().len());
+}
+
+#[test]
+fn nobody_goes_for_what_one_after_the_other_hands_on_before_it_is_gone() {
+    let town = town();
+    let mut lines = Lines::of(&town);
+    lines.draw(&cgroup("/a"), 5000, Action::Kill, true);
+    lines.looks(&[("cgroup:/a", 5200, INSIDE)]);
+    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
+    // While the first is dying, another is found to be that holds far more.
+    town.comes(13, 1, 9000, "next");
+    town.dies(13);
+    for _ in 0..4 {
+        lines.looks(&[("cgroup:/a", 14_200, &[10, 11, 12, 13])]);
+    }
+    assert_eq!(town.sent().len(), 1);
+}
+
+#[test]
 fn where_programs_tell_of_working_cpus_no_timer_wakes_an_idle_machine() {
     let town = town();
     town.tells(true);
