@@ -429,7 +429,8 @@ fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now
     if facts.mem_available <= term_line && state.thrashes(facts.stall, config, now) {
         return Some(shortage(Cause::Stall, Signal::Kill, term_line));
     }
-    if facts.mem_available > term_line {
+    // Whoever lets go of some of it for a moment does not hide the stalls before.
+    if !state.watches_stall {
         state.stall.clear();
     }
     let has_swap = |Thresholds { swap, .. }: Thresholds| facts.swap_free > part(facts.swap_total, swap);

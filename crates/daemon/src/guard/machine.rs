@@ -362,7 +362,7 @@ impl MachineGuard {
         }
         let decision = self.decide_surely(shortage, context);
         let selected = context.now();
-        if self.waits(decision.victims.first(), noticed, context) {
+        if self.waits(decision.victims.first(), shortage.signal, noticed, context) {
             self.look_at(noticed.saturating_add(LOOK_AGAIN));
             return;
         }
@@ -393,10 +393,11 @@ impl MachineGuard {
         kill.conclude(context.ledger.peers(&decision), context);
     }
 
-    /// Whether somebody is waited for before this one is ended.
+    /// Whether somebody is waited for before this one is sent that.
     fn waits<K: Kernel>(
         &mut self,
         first: Option<&Candidate>,
+        signal: Signal,
         noticed: Nanos,
         context: &mut Context<K>,
     ) -> bool {
@@ -407,7 +408,10 @@ impl MachineGuard {
         if self.patience.waits_for_looks(&self.census, first, skip, noticed) {
             return true;
         }
-        first.is_some_and(|first| self.patience.waits_for_dying(first, &self.census, context, skip))
+        let waits =
+            first.is_some_and(|first| self.patience.waits_for_dying(first, &self.census, context, skip));
+        let available = self.last.and_then(|reading| reading.mem_available.known()).unwrap_or_default();
+        waits && !(signal == Signal::Kill && self.patience.is_in_vain(available, noticed))
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes

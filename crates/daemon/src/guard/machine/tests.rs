@@ -419,6 +419,20 @@ fn the_machine_guard_waits_for_whom_the_floor_has_ended() {
 }
 
 #[test]
+fn who_is_held_on_the_way_out_does_not_hold_the_guard_while_memory_is_used_up() {
+    let town = Town::of(&[(10, 1, 9000, "held"), (11, 1, 8000, "hog")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.dies(10);
+    town.has(DIRE);
+    let began = town.now();
+    while town.sent().is_empty() && town.now() < began + 3 * SECOND {
+        guarded.tend();
+    }
+    assert_eq!(town.sent(), [(id(11), Signal::Kill)]);
+    assert!(town.now() < began + SECOND, "{} ms", (town.now() - began) / 1_000_000);
+}
+
+#[test]
 fn whom_the_programs_asked_for_and_then_took_is_told_once() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());

@@ -4,7 +4,7 @@
 use crate::guard::{context::Context, kernel::Kernel, selection::census::Census};
 use plimsoll_policy::{
     selection::Candidate,
-    units::{Nanos, Pages},
+    units::{Bytes, Nanos, Pages},
     victim::{KILL_DEADLINE, VictimId},
     workingset::floor::FLOOR_DEADLINE,
 };
@@ -17,6 +17,10 @@ const UNSURE_OF_RANK_MAX: Nanos = Nanos(200_000_000);
 /// Whoever is on the way out is waited for so long; and for one after the other so long in all.
 const DYING_MAX: Nanos = FLOOR_DEADLINE;
 const ALL_DYING_MAX: Nanos = KILL_DEADLINE;
+
+/// Where SIGKILL is due: so long without so much more to be had.
+const IN_VAIN: Nanos = Nanos(500_000_000);
+const RISE: Bytes = Bytes(4 << 20);
 
 /// A reason that nobody had for so long is another.
 const SAME_REASON: Nanos = Nanos(1_000_000_000);
@@ -43,6 +47,8 @@ impl Wait {
 pub(in crate::guard) struct Patience {
     unlooked: Wait,
     dying: Wait,
+    /// The most that was to be had while somebody was waited for, and since when.
+    most: Option<(Nanos, Bytes)>,
     /// Who is waited for, or was, and since when.
     each: Vec<(VictimId, Nanos)>,
 }
@@ -81,6 +87,21 @@ impl Patience {
             return false;
         }
         self.dying.goes_on(ALL_DYING_MAX, now)
+    }
+
+    /// Whether waiting gives nothing back: whoever holds processes on their way out, as a debugger can, is not to have the
+    /// machine's memory used up meanwhile.
+    pub(in crate::guard) fn is_in_vain(&mut self, available: Bytes, now: Nanos) -> bool {
+        let known = self.most.filter(|(since, _)| now <= since.saturating_add(SAME_REASON));
+        match known {
+            Some((since, most)) if available <= most.saturating_add(RISE) => {
+                now >= since.saturating_add(IN_VAIN)
+            }
+            Some(_) | None => {
+                self.most = Some((now, available));
+                false
+            }
+        }
     }
 
     /// Whether one that is on the way out may still be: who did not end in time is not waited for again.
