@@ -8,12 +8,13 @@
 use share::part;
 
 use crate::{
-    reading::Reading,
+    reading::{self, Reading},
     reason::Reason,
     selection::{Candidate, Decision, Shortlist, select as select_victims},
     units::{Bytes, Nanos, PageSize, Pages},
     victim::{KILL_DEADLINE, Signal, TERM_GRACE, VictimId},
 };
+use serde::{Deserialize, Serialize};
 
 mod margin;
 mod mild;
@@ -21,14 +22,15 @@ mod share;
 pub(crate) mod sleep;
 mod stall;
 mod state;
-pub use margin::{Margin, Reaction};
+pub mod trace;
+pub use margin::{Margin, Measured};
 pub use share::Permille;
 pub use sleep::MIN as LOOK_MIN;
 pub use stall::{StallConfig, StallReading};
 pub use state::{MachineStage, MachineState};
 
 /// At or under both, the machine is short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thresholds {
     /// `MemAvailable` as a part of `MemAvailable + AnonPages`: of what programs can have, without what the kernel and
     /// locked or shared memory hold.
@@ -38,7 +40,8 @@ pub struct Thresholds {
 }
 
 /// When the machine guard acts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MachineConfig {
     /// Where SIGTERM is sent.
     pub term: Thresholds,
@@ -163,28 +166,55 @@ impl MachineConfig {
 }
 
 /// The lines of `/proc/meminfo` that the guard goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MachineReading {
     /// `MemAvailable`.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub mem_available: Reading<Bytes>,
     /// `AnonPages`.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub anon: Reading<Bytes>,
     /// `SwapTotal`.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub swap_total: Reading<Bytes>,
     /// `SwapFree`.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub swap_free: Reading<Bytes>,
     /// `Shmem`. Only selection asks for it, and does without.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub shared: Reading<Bytes>,
     /// Freed memory that waits in the lists of single CPUs (`/proc/zoneinfo`), in neither of the others. It counts as
     /// available where it is known: to be read while [`MachineState::counts_waiting`].
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub waiting: Reading<Bytes>,
     /// What a cache outside of the kernel's own (ZFS) gives up when asked. It counts as available where it is known.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub arc: Reading<Bytes>,
     /// `Active(file)` and `Inactive(file)`.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub file: Reading<Bytes>,
     /// What the kernel counts of waiting for memory, and when that was read: to be read while
     /// [`MachineState::watches_stall`].
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub stall: Reading<StallReading>,
+}
+
+impl Default for MachineReading {
+    /// There is nothing to read.
+    fn default() -> Self {
+        Self {
+            mem_available: Reading::Absent,
+            anon: Reading::Absent,
+            swap_total: Reading::Absent,
+            swap_free: Reading::Absent,
+            shared: Reading::Absent,
+            waiting: Reading::Absent,
+            arc: Reading::Absent,
+            file: Reading::Absent,
+            stall: Reading::Absent,
+        }
+    }
 }
 
 impl MachineReading {

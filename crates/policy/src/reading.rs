@@ -21,6 +21,58 @@ pub enum Reading<T> {
     },
 }
 
+impl<T> Reading<T> {
+    /// Whether there is no such thing.
+    #[must_use]
+    pub const fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+/// A reading that is written as its value, where it is known. To be left out where it is absent.
+pub mod plain {
+    use super::Reading;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Plain<T> {
+        Known(T),
+        Stale { value: T, age_ns: u64 },
+        Unreadable(()),
+    }
+
+    /// The value, `null` for what is unreadable, the value and its age for what is stale.
+    ///
+    /// # Errors
+    /// The serialiser's.
+    pub fn serialize<T: Copy + Serialize, S: Serializer>(
+        reading: &Reading<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match *reading {
+            Reading::Known(value) => Plain::Known(value),
+            Reading::Stale { value, age_ns } => Plain::Stale { value, age_ns },
+            Reading::Absent | Reading::Unreadable => Plain::Unreadable(()),
+        }
+        .serialize(serializer)
+    }
+
+    /// Likewise.
+    ///
+    /// # Errors
+    /// For what is none of these.
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Reading<T>, D::Error> {
+        Ok(match Plain::deserialize(deserializer)? {
+            Plain::Known(value) => Reading::Known(value),
+            Plain::Stale { value, age_ns } => Reading::Stale { value, age_ns },
+            Plain::Unreadable(()) => Reading::Unreadable,
+        })
+    }
+}
+
 impl<T: Copy> Reading<T> {
     /// The value, where it was read just now.
     #[must_use]

@@ -4,6 +4,7 @@
 //! what they are to agree with.
 
 use crate::units::{Bytes, Pages};
+use serde::{Deserialize, Serialize};
 
 /// What stays free below a line for what nobody asks for (stacks, libc, the companions of page tables), unless the
 /// configuration says another amount.
@@ -40,7 +41,8 @@ pub const fn room(usage: Pages, headroom: Pages, hard: Pages) -> Pages {
 }
 
 /// In which order processes of one account are victims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Tier {
     /// Its user's session ends with it: a victim only when nobody else is left.
     Session,

@@ -6,7 +6,7 @@
 //! Nothing here allocates: selection runs when memory is short.
 
 use crate::{
-    reading::Reading,
+    reading::{self, Reading},
     reason::Reason,
     reservation::Tier,
     units::{Nanos, Pages, Pid, Uid, part},
@@ -30,6 +30,9 @@ pub const PEERS_MAX: usize = 5;
 
 /// How many victims a decision holds: one, and as many to fall back on as signals may reasonably fail.
 pub const VICTIMS_MAX: usize = 8;
+
+/// How many [`decisive`] names: all that are selected, compared or not to be selected again, and one that shields each.
+pub const DECISIVE_MAX: usize = 34;
 
 /// How many [`unresolved`] names at a time: a batch that is worth one call into the kernel.
 pub const RESOLVE_MAX: usize = 16;
@@ -57,10 +60,11 @@ pub enum Protection {
 }
 
 /// Whether a process may be selected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// It may.
+    #[default]
     Free,
     /// Never.
     Protected(Protection),
@@ -69,7 +73,10 @@ pub enum Standing {
 }
 
 /// One process that selection looks at. Process 1 is never selected, whatever its standing says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// As it serialises it has what is not as it is with most processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Candidate {
     /// Its number.
     pub pid: Pid,
@@ -78,20 +85,42 @@ pub struct Candidate {
     /// Its real uid.
     pub uid: Uid,
     /// An opaque key of its address space, equal for processes that share one; 0 where not known.
+    #[serde(skip_serializing_if = "is_default")]
     pub mm: u64,
     /// What it is charged (a whole address space: equal for all that share it). `Absent`: it has no address space.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub usage: Reading<Pages>,
     /// Of that, what its end gives back: less where it shares pages since a fork. Who shares most of its own gives little back,
     /// and the next would have to go at once: it counts eight times this at most. `Pages(u64::MAX)`: all, as far as is known.
+    #[serde(skip_serializing_if = "gives_all_back")]
     pub gives_back: Pages,
     /// What each of its pages counts.
+    #[serde(skip_serializing_if = "is_default")]
     pub weight: Weight,
     /// All of the upper tier come before all of the lower one.
+    #[serde(skip_serializing_if = "is_default")]
     pub tier: Tier,
     /// What is not certain of all this.
+    #[serde(skip_serializing_if = "is_default")]
     pub doubt: Doubt,
     /// Whether it may be selected.
+    #[serde(skip_serializing_if = "is_default")]
     pub standing: Standing,
+}
+
+impl Default for Candidate {
+    /// A process that nothing is known of.
+    fn default() -> Self {
+        Self::of(VictimId { pid: Pid(0), start_ns: 0 }, Uid::ROOT)
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+const fn gives_all_back(gives_back: &Pages) -> bool {
+    gives_back.0 == u64::MAX
 }
 
 impl Candidate {
@@ -228,6 +257,29 @@ pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimI
     }
     let protected = candidates.iter().any(|one| one.protected() && one.usage != Reading::Absent);
     Selection { victims, peers, protected }
+}
+
+/// Those of the candidates by whom [`select`], which came to `found`, comes to the same: whom it selected and compared, whom
+/// `skip` holds for, and who shields one of them. Their address spaces are numbered anew.
+#[must_use]
+pub fn decisive(
+    candidates: &[Candidate],
+    found: impl Iterator<Item = Candidate>,
+    skip: impl Fn(VictimId) -> bool,
+) -> Shortlist<DECISIVE_MAX> {
+    let mut decisive = Shortlist::<DECISIVE_MAX>::EMPTY;
+    let mut add =
+        |one: Candidate| decisive.iter().any(|other| other.id() == one.id()) || decisive.append(one);
+    let skipped = candidates.iter().filter(|one| skip(one.id())).take(VICTIMS_MAX).copied();
+    for one in found.chain(skipped) {
+        let shields = |other: &&Candidate| other.shares_memory_with(&one) && other.protected();
+        let shield = candidates.iter().find(|other| one.mm != 0 && shields(other));
+        if !add(one) || shield.is_some_and(|shield| !add(*shield)) {
+            break;
+        }
+    }
+    decisive.number_spaces();
+    decisive
 }
 
 /// What of the shared memory that a process has mapped counts as its own: its part of what the machine has, by what all

@@ -46,7 +46,8 @@ impl Signal {
 }
 
 /// Why a signal was not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SignalFault {
     /// `EPERM`: a capability is missing, or a security module said no.
     NotPermitted,
@@ -55,7 +56,8 @@ pub enum SignalFault {
 }
 
 /// What became of a signal, or of its victim later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SignalOutcome {
     /// The kernel took the signal; the victim is dying from now on.
     Sent(Signal),

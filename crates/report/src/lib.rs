@@ -6,3 +6,4 @@ pub mod oom;
 pub mod plot;
 pub mod story;
 pub mod table;
+pub mod trace;

@@ -5,7 +5,7 @@
 
 #[cfg(test)]
 mod spoilt_files {
-    use plimsoll_report::oom::log;
+    use plimsoll_report::{oom::log, trace};
     use plimsoll_wire::text::{FUZZ_TARGETS, FuzzTarget, Printable};
     use std::{
         env, fs,
@@ -65,6 +65,8 @@ mod spoilt_files {
         b"Killed process ",
         b"[ 1.5] ",
         b"\nNode 0 Normal free:",
+        b"\n{\"look\":{\"at\":9,\"mem_available\":0,\"anon\":9}}\n",
+        b"\n{\"decided\":{\"signal\":\"kill\",\"victim\":{\"pid\":7,\"start_ns\":1},\"reason\":\"machine-thrashing\"}}\n",
     ];
 
     /// `splitmix64`: small, and good enough to choose where to spoil.
@@ -86,7 +88,7 @@ mod spoilt_files {
     }
 
     fn readers() -> impl Iterator<Item = &'static FuzzTarget> {
-        FUZZ_TARGETS.iter().chain([&log::FUZZ_TARGET])
+        FUZZ_TARGETS.iter().chain([&log::FUZZ_TARGET, &trace::FUZZ_TARGET])
     }
 
     fn corpus(name: &str) -> Vec<Vec<u8>> {

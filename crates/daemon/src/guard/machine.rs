@@ -25,8 +25,8 @@ use plimsoll_policy::{
     human,
     incident::{Guard, Trigger},
     machine::{
-        LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Margin, Shortage,
-        decide, is_near, notice, select,
+        LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Margin, Measured,
+        Shortage, decide, is_near, notice, select, trace::Line,
     },
     reading::Reading,
     reason::Reason,
@@ -246,7 +246,7 @@ impl MachineGuard {
     /// How late it is, which costs memory only while memory is being used up; and how fast memory came back until now.
     fn measure<K: Kernel>(&mut self, told: Option<Nanos>, moment: Nanos, context: &Context<K>) {
         if self.last.is_none() {
-            self.state.reaction.reaped(&context.pending.rates());
+            self.take_in(&Line::Measured(Measured::Reap(context.pending.rates().lowest_lately())));
         }
         // What else wakes it while CPUs idle says nothing about that.
         let due = told.map(|told| (told, TICK)).or((!self.told_by_programs).then_some((self.due, Nanos(0))));
@@ -254,8 +254,12 @@ impl MachineGuard {
             && self.state.margin().fill_per_second > 0
         {
             let late = moment.saturating_sub(due).saturating_add(before);
-            self.state.reaction.looked(late.min(LATE_MAX));
+            self.take_in(&Line::Measured(Measured::Late(late.min(LATE_MAX))));
         }
+    }
+
+    fn take_in(&mut self, line: &Line<'_>) {
+        self.state.learn(line, &self.config);
     }
 
     fn read<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) -> MachineReading {
@@ -324,7 +328,7 @@ impl MachineGuard {
         // At most a fiftieth of the time goes into it.
         let cost = context.now().0.saturating_sub(moment.0);
         self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
-        self.state.reaction.reaped(&context.pending.rates());
+        self.take_in(&Line::Measured(Measured::Reap(context.pending.rates().lowest_lately())));
         match listed {
             Ok(_) => {
                 let state = &self.state;
@@ -374,7 +378,7 @@ impl MachineGuard {
             ..entry(decision.reason)
         };
         if decision.dry_run || decision.victims.is_empty() {
-            self.state.hold(shortage.signal, noticed);
+            self.take_in(&Line::Hold { at: noticed, signal: shortage.signal });
             // How long it took to come to where a signal would have been sent.
             let signalled = Some(context.now());
             let victims = rehearse(&mut self.census, &decision, shortage.signal, &belonging, context);
@@ -384,8 +388,8 @@ impl MachineGuard {
         }
         let mut kill = Kill::new(Owner::Machine, shortage.signal, entry);
         self.send(&decision, belonging, &mut kill, context);
-        self.state.reaction.selected(selected.saturating_sub(noticed));
-        self.state.reaction.signalled(context.now().saturating_sub(selected));
+        self.take_in(&Line::Measured(Measured::Select(selected.saturating_sub(noticed))));
+        self.take_in(&Line::Measured(Measured::Signal(context.now().saturating_sub(selected))));
         if kill.is_empty() {
             // Decide again at once: the next one is selected.
             self.look_at(context.now());
@@ -460,7 +464,7 @@ impl MachineGuard {
             let (outcome, moment) = kill.send(candidate, note, None, context);
             self.note(candidate.id(), outcome);
             if kill.victims().count() <= 1 || !matches!(outcome, SignalOutcome::Sent(_)) {
-                self.state.outcome(candidate.id(), outcome, &self.config, moment);
+                self.take_in(&Line::Outcome { at: moment, victim: candidate.id(), outcome });
             }
         }
         if kill.is_empty() {
@@ -495,7 +499,7 @@ impl MachineGuard {
         let candidate = self.census.candidates().iter().find(|one| one.id() == victim).copied();
         let mut kill = Kill::new(Owner::Machine, Signal::Kill, Entry { usage: pages, ..entry(reason) });
         let (outcome, moment) = kill.escalate(victim, candidate, context);
-        self.state.outcome(victim, outcome, &self.config, moment);
+        self.take_in(&Line::Outcome { at: moment, victim, outcome });
         if matches!(outcome, SignalOutcome::Sent(_)) {
             context.pending.escalated(victim, moment);
             self.note(victim, outcome);
@@ -540,7 +544,7 @@ impl MachineGuard {
             MachineStage::Termed { victim, .. } | MachineStage::Killed { victim, .. } => victim,
             MachineStage::Idle => victim,
         };
-        self.state.outcome(followed, SignalOutcome::Freed, &self.config, now);
+        self.take_in(&Line::Outcome { at: now, victim: followed, outcome: SignalOutcome::Freed });
         self.look_at(now);
     }
 

@@ -3,10 +3,8 @@
 //! As in seed 004 of this project ("a margin of free memory has to be maintained", Suren Baghdasaryan's expedited reclaim,
 //! 2019), it is sized by the lowest rate at which memory comes back.
 
-use crate::{
-    reap::Rates,
-    units::{Bytes, Nanos, part},
-};
+use crate::units::{Bytes, Nanos, part};
+use serde::{Deserialize, Serialize};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -25,7 +23,7 @@ const APART: Nanos = Nanos(2_000_000);
 
 /// How fast memory and swap were used up lately. A rate is believed once two readings in a row have shown it: what goes at one
 /// stroke (a reservation, a pool of huge pages) does not go on. Then less and less of it is, as time goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(super) struct Fill {
     last: Option<(Nanos, Bytes)>,
     /// Between the last two readings.
@@ -70,7 +68,7 @@ fn time_at(bytes: Bytes, per_second: u64) -> Option<Nanos> {
 }
 
 /// The longest of the newest so many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 struct Longest {
     newest: [Nanos; MEASURED_MAX],
     next: usize,
@@ -91,8 +89,8 @@ impl Longest {
 }
 
 /// What the parts of a kill take on this machine: the longest of the newest 16, and the lowest rate of reaping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Reaction {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub(super) struct Reaction {
     late: Longest,
     select: Longest,
     signal: Longest,
@@ -100,29 +98,32 @@ pub struct Reaction {
 }
 
 impl Reaction {
-    /// A look came so much later than it was due.
-    pub fn looked(&mut self, late: Nanos) {
-        self.late.take(late);
-    }
-
-    /// From a look that found memory short it took so long to know whom to select.
-    pub fn selected(&mut self, took: Nanos) {
-        self.select.take(took);
-    }
-
-    /// From there it took so long until the signal was sent.
-    pub fn signalled(&mut self, took: Nanos) {
-        self.signal.take(took);
-    }
-
-    /// How fast memory came back until now.
-    pub fn reaped(&mut self, rates: &Rates) {
-        self.reap_per_second = rates.lowest_lately();
+    pub(super) fn take(&mut self, measured: Measured) {
+        match measured {
+            Measured::Late(span) => self.late.take(span),
+            Measured::Select(span) => self.select.take(span),
+            Measured::Signal(span) => self.signal.take(span),
+            Measured::Reap(per_second) => self.reap_per_second = per_second,
+        }
     }
 }
 
+/// A part of a kill, as it was on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measured {
+    /// A look came so much later than it was due.
+    Late(Nanos),
+    /// From a look that found memory short it took so long to know whom to select.
+    Select(Nanos),
+    /// From there it took so long until the signal was sent.
+    Signal(Nanos),
+    /// The lowest rate at which memory came back lately, in bytes a second.
+    Reap(Option<u64>),
+}
+
 /// What is to be left when somebody is selected, and what that is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Margin {
     /// How fast memory is used up, in bytes a second.
     pub fill_per_second: u64,

@@ -6,9 +6,10 @@
 
 use super::share::{Permille, part};
 use crate::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 /// When the machine is taken to be thrashing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallConfig {
     /// For this part of the time no program could go on, for want of memory.
     pub full: Permille,
@@ -23,7 +24,7 @@ const READ_AGAIN_FULL: Permille = Permille(150);
 const MARKS_MAX: usize = 8;
 
 /// What the kernel counts from its start on, and when that was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct StallReading {
     /// When it was read, on the clock of the decisions.
     pub at: Nanos,
@@ -35,7 +36,7 @@ pub struct StallReading {
 }
 
 /// What is remembered of the time that is looked at: from [`Stall::clear`] on, the oldest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(super) struct Stall {
     marks: [StallReading; MARKS_MAX],
     count: usize,

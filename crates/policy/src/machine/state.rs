@@ -10,6 +10,7 @@ use crate::{
     victim::{Signal, SignalOutcome, VictimId},
 };
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// After a decision that sent nothing (nobody to kill, dry run), the same one is made again after 10 s.
 const HOLD: Nanos = Nanos(10_000_000_000);
@@ -27,7 +28,8 @@ const HURRIED: Nanos = Nanos(10_000_000_000);
 const SKIPS_MAX: usize = 64;
 
 /// Where the guard stands with its one victim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MachineStage {
     /// Nobody is being killed.
     #[default]
@@ -49,18 +51,22 @@ pub enum MachineStage {
 }
 
 /// A process not to select: until then because a signal to it failed, or without end because SIGKILL did not end it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Skip {
     victim: VictimId,
     until: Option<Nanos>,
 }
 
 /// The guard's memory. Starts idle; allocates when it is made and never again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+///
+/// A trace begins with it as it serialises; [`MachineState::sound`] is for what comes from one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MachineState {
     stage: MachineStage,
     skips: Vec<Skip>,
     hold: Option<(Signal, Nanos)>,
+    #[serde(skip)]
     fault: Option<MachineFault>,
     /// This shortage has been told.
     pub(super) noticed: bool,
@@ -81,8 +87,7 @@ pub struct MachineState {
     pub(super) stall: Stall,
     /// As last worked out.
     pub(super) margin: Margin,
-    /// What kills took here.
-    pub reaction: Reaction,
+    pub(super) reaction: Reaction,
 }
 
 impl Default for MachineState {
@@ -115,9 +120,28 @@ impl MachineState {
         self.stage
     }
 
+    /// What was read from elsewhere, with no more in it than is kept.
+    #[must_use]
+    pub fn sound(mut self) -> Self {
+        self.skips.truncate(SKIPS_MAX);
+        self
+    }
+
+    /// With what was told last of missing readings: no trace has that.
+    pub(super) const fn told_like(mut self, other: &Self) -> Self {
+        self.fault = other.fault;
+        self
+    }
+
     /// Takes in what became of a signal, or of the victim. `now` is when that was known. Where several that share an
     /// address space were signalled, report one of them: the one whose end is watched.
-    pub fn outcome(&mut self, victim: VictimId, outcome: SignalOutcome, config: &MachineConfig, now: Nanos) {
+    pub(super) fn outcome(
+        &mut self,
+        victim: VictimId,
+        outcome: SignalOutcome,
+        config: &MachineConfig,
+        now: Nanos,
+    ) {
         match outcome {
             SignalOutcome::Sent(Signal::Term) => self.stage = MachineStage::Termed { victim, since: now },
             SignalOutcome::Sent(Signal::Kill) => {
@@ -152,7 +176,7 @@ impl MachineState {
 
     /// A decision was told and nothing sent: do not ask for the same again for 10 s, unless the shortage ends first or
     /// gets worse.
-    pub const fn hold(&mut self, signal: Signal, now: Nanos) {
+    pub(super) const fn hold(&mut self, signal: Signal, now: Nanos) {
         self.hold = Some((signal, now.saturating_add(HOLD)));
     }
 

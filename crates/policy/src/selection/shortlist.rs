@@ -57,6 +57,20 @@ impl<const N: usize> Shortlist<N> {
         }
     }
 
+    /// Gives each address space that they are in a number of its own, from 1 on, in the place of its key.
+    pub(super) fn number_spaces(&mut self) {
+        let (mut known, mut count) = ([0_u64; N], 0_usize);
+        for place in self.places.iter_mut().take(self.taken).filter(|place| place.mm != 0) {
+            let at = known.iter().take(count).position(|mm| *mm == place.mm).unwrap_or(count);
+            if let Some(slot) = known.get_mut(at) {
+                *slot = place.mm;
+            }
+            let number = at.saturating_add(1);
+            count = count.max(number);
+            place.mm = u64::try_from(number).unwrap_or(u64::MAX);
+        }
+    }
+
     /// Whether every place is taken.
     pub(super) const fn is_full(&self) -> bool {
         self.taken == N

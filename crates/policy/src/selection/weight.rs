@@ -80,7 +80,7 @@ impl WeightRange {
 }
 
 /// What is not certain of a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// How far its usage may be from the truth, either way.
     pub error: Pages,
@@ -93,6 +93,12 @@ pub struct Doubt {
 impl Doubt {
     /// All is certain.
     pub const NONE: Self = Self { error: Pages(0), ceiling: Pages(u64::MAX), unjudged: false };
+}
+
+impl Default for Doubt {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 impl Candidate {

@@ -1,10 +1,7 @@
 //! When it acts: neither for a spike, nor for a stall where memory is plenty, nor too late for memory that is used up fast.
 
 use super::*;
-use crate::{
-    machine::{Margin, StallReading},
-    reap::Rates,
-};
+use crate::machine::{Margin, Measured, StallReading, trace::Line};
 
 /// A machine of 10,000 MiB, looked at every 100 ms.
 struct Machine {
@@ -37,6 +34,10 @@ impl Machine {
             stalled_ms: 0,
             read_again_mib: 0,
         }
+    }
+
+    fn learn(&mut self, measured: Measured) {
+        self.state.learn(&Line::Measured(measured), &self.config);
     }
 
     fn step(&mut self, tenth: Tenth) -> MachineAction {
@@ -142,9 +143,7 @@ fn memory_that_is_used_up_fast_is_not_waited_for() {
 }
 
 fn reap_at(machine: &mut Machine, bytes_per_second: u64) {
-    let mut rates = Rates::new();
-    rates.record(bytes_per_second, SECOND);
-    machine.state.reaction.reaped(&rates);
+    machine.learn(Measured::Reap(Some(bytes_per_second)));
 }
 
 fn margin_while_a_gib_a_second_goes(reap_per_second: u64) -> Margin {
@@ -171,10 +170,10 @@ fn the_margin_is_what_goes_meanwhile_and_a_slower_rate_widens_it() {
 fn what_kills_took_here_widens_the_margin_and_the_longest_is_forgotten_after_sixteen() {
     let mut machine = Machine::new();
     let falls = |number: u64| Tenth { available_mib: 5000 - 10 * number, ..CALM };
-    machine.state.reaction.selected(Nanos(80 * MS));
+    machine.learn(Measured::Select(Nanos(80 * MS)));
     machine.selects(2, falls);
     assert_eq!(machine.state.margin().select, Nanos(80 * MS));
-    (0..16).for_each(|_| machine.state.reaction.selected(Nanos(3 * MS)));
+    (0..16).for_each(|_| machine.learn(Measured::Select(Nanos(3 * MS))));
     machine.selects(2, falls);
     assert_eq!(machine.state.margin().select, Nanos(3 * MS));
 }
