@@ -7,6 +7,7 @@
 mod arguments;
 mod commands;
 mod exit;
+mod input;
 mod names;
 mod output;
 mod since;
@@ -15,7 +16,8 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, generate, history, kill, limit, protect, report, status, why,
+    bench, daemon, demo, doctor, explain, generate, history, kill, limit, protect, report, simulate, status,
+    why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -86,6 +88,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Kill(arguments) => kill::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),
+        Command::Simulate(arguments) => simulate::run(&arguments, out),
         Command::Explain(arguments) => explain::run(&arguments, out),
         Command::Report(arguments) => report::run(&arguments, &socket, out),
         Command::Doctor(arguments) => doctor::run(&arguments, &socket, out),

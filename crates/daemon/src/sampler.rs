@@ -33,14 +33,17 @@ impl SharedRecorder {
 
     /// Adds the minutes before to an incident that has none, by its time on the clock of the wall.
     pub(crate) fn complete(&self, incident: &mut Incident) {
-        if incident.course.is_some() || incident.unrecorded.is_some() {
+        // One that has a trace was recorded just now.
+        let known = incident.course.as_ref().is_some_and(|course| course.trace.is_none());
+        if known || incident.unrecorded.is_some() {
             return;
         }
         // Of now and of then on the same clock, so that it may have been set any time before.
         let ago = Timestamp::now().duration_since(incident.time).as_nanos();
         let ago = u64::try_from(ago.max(0)).unwrap_or(u64::MAX);
         let decided = Nanos(clock_monotonic_ns().saturating_sub(ago));
-        let course = self.read(|recorder| recorder.course(incident.account.as_ref(), decided, Nanos(0)));
+        let mut course = self.read(|recorder| recorder.course(incident.account.as_ref(), decided, Nanos(0)));
+        course.trace = incident.course.take().and_then(|course| course.trace);
         incident.course = Some(course).filter(|course| !course.is_empty());
     }
 

@@ -208,8 +208,8 @@ pub fn group_visible(group: &Target, peer: Uid, book: &LineBook) -> bool {
 
 /// An incident as `peer` may see it, or `None` where it is not theirs to see. Root sees all. Others see those of their
 /// own account, those that took a process of theirs, and the machine's; in these, command lines and cgroups of other
-/// people's processes are removed, how another's account grew, and what somebody else's log says where neither the account
-/// nor a victim was theirs.
+/// people's processes are removed, how another's account grew, traces, and what somebody else's log says where neither the
+/// account nor a victim was theirs.
 #[must_use]
 pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
     if peer == Uid::ROOT {
@@ -228,6 +228,8 @@ pub fn redact(incident: &Incident, peer: Uid) -> Option<Incident> {
     }
     // How somebody else's account grew is not theirs to see; what the machine had, anybody could read.
     shown.course.iter_mut().filter(|_| !own).for_each(|course| course.account.clear());
+    // All processes that were compared are in it, as often as they were.
+    shown.course.iter_mut().for_each(|course| course.trace = None);
     shown.victims.iter_mut().chain(&mut shown.peers).for_each(|process| conceal(process, peer));
     Some(shown)
 }

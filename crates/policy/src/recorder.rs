@@ -262,6 +262,7 @@ impl Recorder {
                 .collect(),
             mem_total_bytes: Some(self.mem_total.0),
             swap_total_bytes: self.swap_total.map(|total| total.0),
+            trace: None,
         }
     }
 }

@@ -22,8 +22,15 @@ const ORDER: [&str; 11] = [
 ];
 
 /// Of the command line, what may use the crates below.
-const NOT_EVERYDAY: [&str; 6] =
-    ["main.rs", "commands/bench", "commands/daemon", "commands/demo", "commands/doctor", "commands/kill"];
+const NOT_EVERYDAY: [&str; 7] = [
+    "main.rs",
+    "commands/bench",
+    "commands/daemon",
+    "commands/demo",
+    "commands/doctor",
+    "commands/kill",
+    "commands/simulate",
+];
 
 /// What has the loader of BPF programs, the daemon or the benches in it.
 const HEAVY: [&str; 4] = ["plimsoll_bench", "plimsoll_daemon", "plimsoll_sys", "plimsoll_wire"];

@@ -7,7 +7,12 @@ use crate::{
 };
 use clap::Args;
 use plimsoll_api::{client::Client, message::GetIncident};
-use plimsoll_policy::{human, incident::Incident};
+use plimsoll_policy::{
+    human,
+    incident::{Incident, Victim},
+    machine::trace::{Line, Name},
+    victim::VictimId,
+};
 use plimsoll_report::story::{Reader, Telling, story, tell};
 use serde::Serialize;
 use std::{io::Write, path::Path};
@@ -32,12 +37,18 @@ pub(crate) struct Arguments {
     /// Print the incident as JSON: all that is known of it, the minutes before included, and the story.
     #[arg(long)]
     json: bool,
+    /// Print what the machine guard saw before it decided, for 'plimsoll simulate'. For root.
+    #[arg(long, conflicts_with_all = ["verbose", "json"])]
+    trace: bool,
 }
 
 /// Asks and tells.
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let which = which(&arguments.which)?;
     let incident = Client::connect(socket)?.incident(which)?;
+    if arguments.trace {
+        return trace(incident, out);
+    }
     let name = incident.account.as_ref().and_then(|account| Names::default().of(account));
     let reader = if arguments.verbose { Reader::Administrator } else { Reader::User };
     if arguments.json {
@@ -46,6 +57,22 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         return Ok(Exit::Done);
     }
     output::lines(out, &story(&incident, name.as_deref(), reader))?;
+    Ok(Exit::Done)
+}
+
+/// The trace, and what its processes are called.
+fn trace(incident: Incident, out: &mut dyn Write) -> Ending {
+    let Incident { id, course, victims, peers, .. } = incident;
+    let Some(trace) = course.and_then(|course| course.trace) else {
+        return Err(Failure::failed(format_args!(
+            "incident {id} has no trace for you: only decisions of the machine guard have one, and only root may read it"
+        )));
+    };
+    let name = |Victim { pid, start_ns, comm, .. }| Name { id: VictimId { pid, start_ns }, comm };
+    let names = Line::Names(victims.into_iter().chain(peers).map(name).collect());
+    out.write_all(trace.as_bytes())?;
+    serde_json::to_writer(&mut *out, &names)?;
+    writeln!(out)?;
     Ok(Exit::Done)
 }
 

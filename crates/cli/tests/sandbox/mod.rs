@@ -181,10 +181,37 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Each decision of the guard comes out as it was when its trace is simulated: whom, why, and when.
+    pub fn assert_replays(&self, incidents: &[Value]) {
+        for incident in incidents.iter().filter(|one| one["guard"] == "pressure") {
+            let (code, trace, said) = self.run(&["why", &incident["id"].to_string(), "--trace"]);
+            assert_eq!(code, 0, "{said}");
+            let path = self.folder.path().join("trace.jsonl");
+            fs::write(&path, &trace).unwrap();
+            let simulated = self.json(&["simulate", path.to_str().unwrap()]).expect("it is a trace");
+            assert_eq!(simulated["exact"], true, "{simulated:#}\n{trace}");
+            let last = simulated["decisions"].as_array().unwrap().last().expect("it was decided");
+            assert_has(last, &json!({"as_recorded": true, "reason": incident["reason"]}));
+            if let Some(victim) = incident["victims"].get(0) {
+                for key in ["pid", "start_ns", "comm"] {
+                    assert_eq!(last["victim"][key], victim[key], "{key}: {incident}");
+                }
+            }
+            let parse = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+            let apart = parse(&last["time"]).duration_since(parse(&incident["time"])).abs();
+            let most = if incident["reason"] == "machine-term-deadline-passed" { 100 } else { 2 };
+            assert!(apart.as_millis() <= most, "{last} {incident}");
+        }
+    }
+}
+
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the daemon's log:\n{}", self.log());
+        } else if let Some(history) = self.json(&["history"]) {
+            self.assert_replays(history.as_array().unwrap());
         }
         drop(fs::remove_dir(pin_of(self.folder.path())));
     }

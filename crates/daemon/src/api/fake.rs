@@ -146,6 +146,7 @@ fn course() -> Course {
         }],
         mem_total_bytes: Some(MEM_TOTAL.0),
         swap_total_bytes: None,
+        trace: Some("{}".to_owned()),
     }
 }
 

@@ -103,6 +103,11 @@ impl<K: Kernel> Kill<K> {
         (outcome, moment)
     }
 
+    /// What the decision can be replayed from.
+    pub(super) fn traced(&mut self, trace: String) {
+        self.entry.trace = Some(trace);
+    }
+
     /// Those who were sent its signal, in that order.
     pub(super) fn victims(&self) -> impl Iterator<Item = &Candidate> {
         let escalated = self.escalated.iter().filter_map(|one| one.candidate.as_ref());

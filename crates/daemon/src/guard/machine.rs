@@ -3,6 +3,7 @@
 pub(super) mod reclaimer;
 
 mod floor;
+mod recording;
 
 use super::{
     context::Context,
@@ -26,21 +27,27 @@ use plimsoll_policy::{
     incident::{Guard, Trigger},
     machine::{
         LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Margin, Measured,
-        Shortage, decide, is_near, notice, select, trace::Line,
+        Shortage, decide, is_near, notice, select,
+        trace::{Decided, Line},
     },
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Decision},
+    selection::{Candidate, Decision, decisive, select as select_victims},
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
 use plimsoll_sys::{bpf::Awaited, process::ProcessError};
+use recording::{Present, Recording};
+use std::borrow::Cow;
 
 /// The guard of the whole machine.
 #[derive(Debug)]
 pub(crate) struct MachineGuard {
     config: MachineConfig,
     state: MachineState,
+    recording: Recording,
+    /// As last measured.
+    reap_per_second: Option<u64>,
     census: Census,
     last: Option<MachineReading>,
     due: Nanos,
@@ -103,6 +110,8 @@ impl MachineGuard {
         Self {
             config,
             state: MachineState::default(),
+            recording: Recording::new(),
+            reap_per_second: None,
             census: Census::new(),
             last: None,
             due: Nanos(0),
@@ -122,6 +131,7 @@ impl MachineGuard {
 
     pub(crate) fn configure(&mut self, config: MachineConfig) {
         self.config = config;
+        self.recording.begin_anew();
         self.look_at_once();
     }
 
@@ -201,6 +211,7 @@ impl MachineGuard {
         context.kernel.begin_decision();
         let reading = self.read(moment, context);
         self.last = Some(reading);
+        self.record(&Line::Look { at: moment, reading }, moment);
         let state = core::mem::take(&mut self.state);
         let (state, action, sleep) = decide(&reading, &self.config, state, moment);
         self.state = state;
@@ -246,7 +257,7 @@ impl MachineGuard {
     /// How late it is, which costs memory only while memory is being used up; and how fast memory came back until now.
     fn measure<K: Kernel>(&mut self, told: Option<Nanos>, moment: Nanos, context: &Context<K>) {
         if self.last.is_none() {
-            self.take_in(&Line::Measured(Measured::Reap(context.pending.rates().lowest_lately())));
+            self.measure_reaping(moment, context);
         }
         // What else wakes it while CPUs idle says nothing about that.
         let due = told.map(|told| (told, TICK)).or((!self.told_by_programs).then_some((self.due, Nanos(0))));
@@ -254,12 +265,39 @@ impl MachineGuard {
             && self.state.margin().fill_per_second > 0
         {
             let late = moment.saturating_sub(due).saturating_add(before);
-            self.take_in(&Line::Measured(Measured::Late(late.min(LATE_MAX))));
+            self.take_in(&Line::Measured(Measured::Late(late.min(LATE_MAX))), moment);
         }
     }
 
-    fn take_in(&mut self, line: &Line<'_>) {
+    fn measure_reaping<K: Kernel>(&mut self, moment: Nanos, context: &Context<K>) {
+        let lowest = context.pending.rates().lowest_lately();
+        if lowest != self.reap_per_second {
+            self.reap_per_second = lowest;
+            self.take_in(&Line::Measured(Measured::Reap(lowest)), moment);
+        }
+    }
+
+    /// Takes in what is no look, and records it before.
+    fn take_in(&mut self, line: &Line<'_>, at: Nanos) {
+        self.record(line, at);
         self.state.learn(line, &self.config);
+    }
+
+    fn record(&mut self, line: &Line<'_>, at: Nanos) {
+        self.recording.write(line, Present { at, config: &self.config, state: &self.state });
+    }
+
+    /// By whom it was selected.
+    fn record_list(&mut self, found: impl Iterator<Item = Candidate>, at: Nanos) {
+        let list = decisive(self.census.candidates(), found, |victim| self.state.skipped(victim));
+        self.record(&Line::List(Cow::Borrowed(&list)), at);
+    }
+
+    fn record_decision(&mut self, decision: &Decision, signal: Option<Signal>, at: Nanos) {
+        self.record_list(decision.victims.iter().chain(&decision.peers).copied(), at);
+        let victim = decision.victims.first().map(Candidate::id);
+        let signal = signal.filter(|_| victim.is_some());
+        self.record(&Line::Decided(Decided { signal, victim, reason: decision.reason }), at);
     }
 
     fn read<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) -> MachineReading {
@@ -279,17 +317,20 @@ impl MachineGuard {
             self.ask_for_pressure(moment, context);
         }
         match context.kernel.read_meminfo() {
-            Ok(info) => MachineReading {
-                mem_available: reading(info.mem_available),
-                anon: reading(info.anonymous),
-                swap_total: reading(info.swap_total),
-                swap_free: reading(info.swap_free),
-                shared: reading(info.shared),
-                waiting,
-                arc,
-                file: reading(info.active_file.zip(info.inactive_file).map(|(a, b)| a.saturating_add(b))),
-                stall,
-            },
+            Ok(info) => {
+                self.recording.has(info.mem_total);
+                MachineReading {
+                    mem_available: reading(info.mem_available),
+                    anon: reading(info.anonymous),
+                    swap_total: reading(info.swap_total),
+                    swap_free: reading(info.swap_free),
+                    shared: reading(info.shared),
+                    waiting,
+                    arc,
+                    file: reading(info.active_file.zip(info.inactive_file).map(|(a, b)| a.saturating_add(b))),
+                    stall,
+                }
+            }
             Err(error) => {
                 context.notices.once("machine guard", &error);
                 MachineReading::UNREADABLE
@@ -328,9 +369,12 @@ impl MachineGuard {
         // At most a fiftieth of the time goes into it.
         let cost = context.now().0.saturating_sub(moment.0);
         self.refresh = moment.saturating_add(Nanos(cost.saturating_mul(50)).max(REFRESH));
-        self.take_in(&Line::Measured(Measured::Reap(context.pending.rates().lowest_lately())));
+        self.measure_reaping(moment, context);
         match listed {
             Ok(_) => {
+                let found = select_victims(self.census.candidates(), |victim| self.state.skipped(victim));
+                let found = found.victims.iter().chain(&found.peers).copied();
+                self.record_list(found, moment);
                 let state = &self.state;
                 self.census
                     .keep_warm(&mut context.kernel, &context.eligibility, |victim| state.skipped(victim));
@@ -346,11 +390,14 @@ impl MachineGuard {
     /// Says that memory runs short, and who would be next.
     fn announce<K: Kernel>(&mut self, amounts: (Bytes, Bytes), noticed: Nanos, context: &mut Context<K>) {
         if let Err(error) = self.look(context) {
+            self.record(&Line::Waited, noticed);
             context.notices.once("machine guard", &error);
             return;
         }
         let decision = notice(self.census.candidates(), amounts, &self.state, context.ledger.page_size());
+        self.record_decision(&decision, None, noticed);
         context.ledger.record(Entry {
+            trace: Some(self.recording.text()),
             crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
@@ -361,15 +408,18 @@ impl MachineGuard {
 
     fn relieve<K: Kernel>(&mut self, shortage: &Shortage, noticed: Nanos, context: &mut Context<K>) {
         if let Err(error) = self.look(context) {
+            self.record(&Line::Waited, noticed);
             context.notices.once("machine guard", &error);
             return;
         }
         let decision = self.decide_surely(shortage, context);
         let selected = context.now();
         if self.waits(decision.victims.first(), shortage.signal, noticed, context) {
+            self.record(&Line::Waited, noticed);
             self.look_at(noticed.saturating_add(LOOK_AGAIN));
             return;
         }
+        self.record_decision(&decision, Some(shortage.signal), noticed);
         let belonging = self.belonging(&decision, context);
         let entry = Entry {
             crossed: Some(noticed),
@@ -378,22 +428,26 @@ impl MachineGuard {
             ..entry(decision.reason)
         };
         if decision.dry_run || decision.victims.is_empty() {
-            self.take_in(&Line::Hold { at: noticed, signal: shortage.signal });
+            self.take_in(&Line::Hold { at: noticed, signal: shortage.signal }, noticed);
             // How long it took to come to where a signal would have been sent.
             let signalled = Some(context.now());
             let victims = rehearse(&mut self.census, &decision, shortage.signal, &belonging, context);
             let peers = context.ledger.peers(&decision);
-            context.ledger.record(Entry { signalled, victims, peers, ..entry });
+            let trace = Some(self.recording.text());
+            context.ledger.record(Entry { signalled, victims, peers, trace, ..entry });
             return;
         }
         let mut kill = Kill::new(Owner::Machine, shortage.signal, entry);
         self.send(&decision, belonging, &mut kill, context);
-        self.take_in(&Line::Measured(Measured::Select(selected.saturating_sub(noticed))));
-        self.take_in(&Line::Measured(Measured::Signal(context.now().saturating_sub(selected))));
+        let signalled = context.now().saturating_sub(selected);
+        for measured in [Measured::Select(selected.saturating_sub(noticed)), Measured::Signal(signalled)] {
+            self.take_in(&Line::Measured(measured), noticed);
+        }
         if kill.is_empty() {
             // Decide again at once: the next one is selected.
             self.look_at(context.now());
         }
+        kill.traced(self.recording.text());
         kill.conclude(context.ledger.peers(&decision), context);
     }
 
@@ -464,7 +518,7 @@ impl MachineGuard {
             let (outcome, moment) = kill.send(candidate, note, None, context);
             self.note(candidate.id(), outcome);
             if kill.victims().count() <= 1 || !matches!(outcome, SignalOutcome::Sent(_)) {
-                self.take_in(&Line::Outcome { at: moment, victim: candidate.id(), outcome });
+                self.take_in(&Line::Outcome { at: moment, victim: candidate.id(), outcome }, moment);
             }
         }
         if kill.is_empty() {
@@ -489,6 +543,8 @@ impl MachineGuard {
     }
 
     fn escalate<K: Kernel>(&mut self, victim: VictimId, reason: Reason, context: &mut Context<K>) {
+        let decided = Decided { signal: Some(Signal::Kill), victim: Some(victim), reason };
+        self.record(&Line::Decided(decided), context.now());
         // As it was when it was asked to end: since then it may have become small, and the list another.
         let asked = self.asked.take().filter(|(asked, _)| *asked == victim);
         let belonging = asked
@@ -499,13 +555,14 @@ impl MachineGuard {
         let candidate = self.census.candidates().iter().find(|one| one.id() == victim).copied();
         let mut kill = Kill::new(Owner::Machine, Signal::Kill, Entry { usage: pages, ..entry(reason) });
         let (outcome, moment) = kill.escalate(victim, candidate, context);
-        self.take_in(&Line::Outcome { at: moment, victim, outcome });
+        self.take_in(&Line::Outcome { at: moment, victim, outcome }, moment);
         if matches!(outcome, SignalOutcome::Sent(_)) {
             context.pending.escalated(victim, moment);
             self.note(victim, outcome);
             end_together(&mut self.census, |id| self.state.skipped(id), &belonging, &mut kill, context);
             self.census.strike(victim);
         }
+        kill.traced(self.recording.text());
         kill.conclude(Vec::new(), context);
     }
 
@@ -544,7 +601,7 @@ impl MachineGuard {
             MachineStage::Termed { victim, .. } | MachineStage::Killed { victim, .. } => victim,
             MachineStage::Idle => victim,
         };
-        self.take_in(&Line::Outcome { at: now, victim: followed, outcome: SignalOutcome::Freed });
+        self.take_in(&Line::Outcome { at: now, victim: followed, outcome: SignalOutcome::Freed }, now);
         self.look_at(now);
     }
 

@@ -69,6 +69,8 @@ impl Shared {
 /// See [`super::Counts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    /// Traces in the queue.
+    pub(super) traces: AtomicU64,
     pub(super) dropped: AtomicU64,
     pub(super) unwritten: AtomicU64,
     pub(super) waiting: AtomicU64,

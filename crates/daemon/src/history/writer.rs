@@ -27,6 +27,9 @@ use std::{
 /// Records that may wait, with their incidents less than a MiB: more than the ring buffer holds.
 pub const QUEUE_MAX: usize = 1024;
 
+/// Of these no more than so many have traces.
+const TRACES_MAX: u64 = 16;
+
 /// The deepest stack seen is that of SQLite, which asks for less than 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -85,7 +88,11 @@ impl Writer {
     }
 
     /// Records an incident. Never waits: when the queue is full, the incident is dropped and counted.
-    pub fn record(&self, incident: Incident) {
+    pub fn record(&self, mut incident: Incident) {
+        if traced(&incident) && self.shared.counters.traces.fetch_add(1, Ordering::Relaxed) >= TRACES_MAX {
+            self.shared.counters.traces.fetch_sub(1, Ordering::Relaxed);
+            incident.course = None;
+        }
         let note = self.notes.as_ref().and_then(|notes| notes.done(&incident));
         let age = Timestamp::now().duration_since(incident.time).try_into().unwrap_or_default();
         self.send(Message::Incident(Box::new(incident), note, Some((Instant::now(), age))));
@@ -160,7 +167,10 @@ impl Writer {
     }
 
     fn send(&self, message: Message) {
-        if self.sender.try_send(message).is_err() {
+        if let Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) =
+            self.sender.try_send(message)
+        {
+            self.shared.taken(&message);
             add(&self.shared.counters.dropped, 1);
         }
     }
@@ -217,6 +227,19 @@ impl Recorded {
             Message::Incident(incident, ..) => Some(*incident),
             Message::Outcome(_) | Message::Damaged(_) | Message::Flush(_) | Message::Stop(_) => None,
         })
+    }
+}
+
+fn traced(incident: &Incident) -> bool {
+    incident.course.as_ref().is_some_and(|course| course.trace.is_some())
+}
+
+impl Shared {
+    /// A message is in the queue no more.
+    fn taken(&self, message: &Message) {
+        if matches!(message, Message::Incident(incident, ..) if traced(incident)) {
+            self.counters.traces.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -343,6 +366,7 @@ impl Work {
     }
 
     fn take(&mut self, message: Message, batch: &mut Batch) {
+        self.shared.taken(&message);
         match message {
             Message::Incident(mut incident, note, recorded) => {
                 (self.enrich)(&mut incident);

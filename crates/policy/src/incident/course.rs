@@ -5,7 +5,7 @@
 //!
 //! [recorder]: crate::recorder
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// The minutes before an incident and the seconds after it, oldest first. An empty list: nothing was near then.
@@ -23,6 +23,9 @@ pub struct Course {
     /// `SwapTotal`.
     #[serde(default)]
     pub swap_total_bytes: Option<u64>,
+    /// What the machine guard decided from ([`crate::machine::trace`]), where the decision was its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 /// An account at one moment.
@@ -58,7 +61,7 @@ impl Course {
     /// Whether there is nothing in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.account.is_empty() && self.machine.is_empty()
+        self.account.is_empty() && self.machine.is_empty() && self.trace.is_none()
     }
 
     /// Goes on with what was recorded later, which takes the place of what was known of the same time.
@@ -73,6 +76,7 @@ impl Course {
         self.machine.extend(later.machine);
         self.mem_total_bytes = later.mem_total_bytes.or(self.mem_total_bytes);
         self.swap_total_bytes = later.swap_total_bytes.or(self.swap_total_bytes);
+        self.trace = later.trace.or_else(|| self.trace.take());
     }
 
     /// Keeps the newest `count` samples of each.

@@ -7,7 +7,7 @@ use crate::{
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
-    incident::{Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
+    incident::{Course, Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
     reason::Reason,
     recorder::{Trail, Trails},
     reservation::Tier,
@@ -43,6 +43,8 @@ pub(crate) struct Entry {
     pub(crate) unrecorded: Option<u64>,
     /// Of a kill that was not ours.
     pub(crate) origin: Option<Origin>,
+    /// What the decision can be replayed from.
+    pub(crate) trace: Option<String>,
 }
 
 impl Entry {
@@ -62,6 +64,7 @@ impl Entry {
             peers: Vec::new(),
             unrecorded: None,
             origin: None,
+            trace: None,
         }
     }
 
@@ -274,7 +277,7 @@ impl Ledger {
             reason: entry.reason.into_owned(),
             peers: entry.peers,
             origin: entry.origin,
-            course: None,
+            course: entry.trace.map(|trace| Course { trace: Some(trace), ..Course::default() }),
         }
     }
 

@@ -76,3 +76,24 @@ fn among_ten_thousand_incidents_each_is_found_with_its_own_course() {
     let newest = history.reader.query(&Query { limit: 2, ..Query::default() }).unwrap();
     assert_eq!(newest, [9999, 10_000].map(|id| Incident { course: None, ..own(id) }));
 }
+
+#[test]
+fn no_more_than_a_few_traces_wait_in_the_queue_and_no_incident_is_lost_for_that() {
+    let (writer, recorded) = Recorded::by_a_writer(30);
+    let course = || Some(Course { trace: Some("{}".to_owned()), ..Course::default() });
+    let count = |recorded: &Recorded| {
+        let all = std::iter::from_fn(|| recorded.next_incident()).collect::<Vec<_>>();
+        (all.len(), all.iter().filter(|one| one.course.is_some()).count())
+    };
+    // What finds the queue full, or was taken, is in it no more.
+    (1..=40).for_each(|id| writer.record(Incident { course: course(), ..incident(id) }));
+    assert_eq!(count(&recorded), (30, 16));
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    for id in 1..=40 {
+        history.writer.record(Incident { course: course(), ..incident(id) });
+        history.writer.flush(SOON).unwrap();
+    }
+    let traced = (1..=40).filter_map(|id| history.reader.by_id(id).unwrap()?.course?.trace);
+    assert_eq!(traced.count(), 40);
+}

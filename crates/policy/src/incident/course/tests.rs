@@ -23,12 +23,14 @@ fn what_is_recorded_later_goes_on_where_it_begins_and_nothing_is_there_twice() {
         machine: vec![machine(-2000)],
         mem_total_bytes: Some(64),
         swap_total_bytes: None,
+        ..Course::default()
     };
     course.go_on(Course {
         account: vec![usage(-1000), usage(-5), usage(900)],
         machine: vec![machine(-10), machine(990)],
         mem_total_bytes: None,
         swap_total_bytes: Some(7),
+        ..Course::default()
     });
     let times = |course: &Course| course.account.iter().map(|one| one.at_ms).collect::<Vec<_>>();
     assert_eq!(times(&course), [-3000, -1000, -5, 900]);

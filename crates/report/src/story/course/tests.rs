@@ -28,7 +28,13 @@ fn machine_at(second: i64, available_mib: u64, some: Option<u16>) -> MachineSamp
 }
 
 fn with(account: Vec<UsageSample>, machine: Vec<MachineSample>) -> Incident {
-    let course = Course { account, machine, mem_total_bytes: Some(8192 * MIB), swap_total_bytes: Some(0) };
+    let course = Course {
+        account,
+        machine,
+        mem_total_bytes: Some(8192 * MIB),
+        swap_total_bytes: Some(0),
+        trace: None,
+    };
     Incident { course: Some(course), ..incident() }
 }
 

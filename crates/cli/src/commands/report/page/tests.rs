@@ -47,6 +47,7 @@ fn incident(name: &str) -> Incident {
         machine: vec![machine(-4000, 0), machine(-1000, 220), machine(2000, 0)],
         mem_total_bytes: Some(1024 * MIB),
         swap_total_bytes: Some(8 * MIB),
+        trace: None,
     });
     incident
 }

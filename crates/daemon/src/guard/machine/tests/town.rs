@@ -118,7 +118,7 @@ impl Town {
     }
 
     /// Of available memory, without swap.
-    pub(super) fn has(&self, available: Bytes) {
+    pub(in crate::guard) fn has(&self, available: Bytes) {
         self.has_with_swap(available, Bytes(0));
     }
 
@@ -406,7 +406,7 @@ impl Reaps for Town {
 }
 
 /// A machine guard of a town, with what it works with.
-pub(super) struct Guarded {
+pub(in crate::guard) struct Guarded {
     guard: MachineGuard,
     context: Context<Town>,
     recorded: Recorded,
@@ -414,8 +414,17 @@ pub(super) struct Guarded {
     told: RefCell<(Vec<String>, Incidents)>,
 }
 
+/// Whatever a test did, what was decided is decided once more.
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.guard.assert_replays();
+        }
+    }
+}
+
 impl Guarded {
-    pub(super) fn new(town: &Town, config: MachineConfig, rules: Rules) -> Self {
+    pub(in crate::guard) fn new(town: &Town, config: MachineConfig, rules: Rules) -> Self {
         let (writer, recorded) = Recorded::by_a_writer(1000);
         let (journal, lines) = Journal::gather();
         let groups =
@@ -432,8 +441,16 @@ impl Guarded {
         }
     }
 
+    pub(in crate::guard) fn trace(&self) -> String {
+        self.guard.trace()
+    }
+
+    pub(in crate::guard) fn assert_replays(&self) {
+        self.guard.assert_replays();
+    }
+
     /// It is time to look.
-    pub(super) fn tend(&mut self) {
+    pub(in crate::guard) fn tend(&mut self) {
         let due = self.guard.due().unwrap().0;
         let now = self.context.kernel.now();
         self.context.kernel.passes(due.saturating_sub(now));
@@ -487,7 +504,7 @@ impl Guarded {
         self.context.workers.groups.occupy(ending);
     }
 
-    pub(super) fn configure(&mut self, config: MachineConfig) {
+    pub(in crate::guard) fn configure(&mut self, config: MachineConfig) {
         self.guard.configure(config);
     }
 

@@ -1,0 +1,54 @@
+use super::super::MachineGuard;
+use crate::guard::machine::tests::town::{Guarded, Town};
+use plimsoll_policy::{machine::MachineConfig, preference::Rules, units::Bytes};
+use plimsoll_report::trace::{replay, words};
+
+impl MachineGuard {
+    /// What it remembers replays to what it did.
+    pub(in crate::guard) fn assert_replays(&self) {
+        let trace = self.recording.text();
+        if trace.is_empty() {
+            return;
+        }
+        let replay = replay(trace.as_bytes(), None).unwrap_or_else(|error| panic!("{error}:\n{trace}"));
+        assert!(replay.is_exact(), "{}\n{trace}", words(&replay));
+    }
+
+    pub(in crate::guard) fn trace(&self) -> String {
+        self.recording.text()
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_trace_is_bounded_and_replays_from_wherever_it_begins() {
+    let town = Town::of(&[(10, 1, 90_000, "hog"), (11, 1, 5000, "second")]);
+    let mut guarded = Guarded::new(&town, MachineConfig::default(), Rules::default());
+    let mut longest = 0;
+    for round in 0..2000_u64 {
+        // Up and down, so that there is much to remember.
+        town.has(Bytes((110 + round % 40) * MIB));
+        guarded.tend();
+        longest = longest.max(guarded.trace().len());
+        if round % 50 == 0 {
+            guarded.assert_replays();
+        }
+    }
+    assert!((super::HALF_BYTES..=2 * super::HALF_BYTES).contains(&longest), "{longest}");
+    assert_eq!(guarded.trace().matches("{\"begin\":").count(), 2);
+}
+
+#[test]
+fn another_configuration_begins_another_part_of_the_trace() {
+    let town = Town::of(&[(10, 1, 90_000, "hog"), (11, 1, 5000, "second")]);
+    let mut guarded = Guarded::new(&town, MachineConfig::default(), Rules::default());
+    town.has(Bytes(90 * MIB));
+    (0..20).for_each(|_| guarded.tend());
+    guarded.configure(MachineConfig { reclaim: false, ..MachineConfig::default() });
+    (0..20).for_each(|_| guarded.tend());
+    let trace = guarded.trace();
+    let of = |reclaim| format!("\"reclaim\":{reclaim}");
+    assert!(trace.contains(&of(true)) && trace.contains(&of(false)), "{trace}");
+    guarded.assert_replays();
+}
