@@ -196,6 +196,7 @@ impl Terminal {
         fs::set_permissions(folder.join("bin/sudo"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy(root().join("fuzz/corpus/oom/arm64-5.10-binder-order3-wrapped"), folder.join("kern.log"))
             .unwrap();
+        symlink(root().join("docs"), folder.join("docs")).unwrap();
         Self { fixture, folder }
     }
 

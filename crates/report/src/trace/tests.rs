@@ -1,12 +1,62 @@
-use super::{LINE_BYTES_MAX, check, replay, words};
-use plimsoll_policy::{machine::MachineConfig, units::Nanos};
-use serde_json::json;
+use super::{LINE_BYTES_MAX, check, replay, simulated, words};
+use plimsoll_policy::{
+    machine::{MachineConfig, trace::Replay},
+    units::Nanos,
+};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
 
 const BEGIN: &str = "{\"begin\":{\"version\":1,\"at\":0,\"page_size\":4096,\"cpus\":2}}\n";
 const SHORT: &str = "{\"look\":{\"at\":0,\"mem_available\":40,\"anon\":960,\"swap_total\":0}}\n";
 
+fn shown(name: &str) -> Replay {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traces").join(name).with_extension("jsonl");
+    replay(&fs::read(path).unwrap(), None).unwrap()
+}
+
 fn at_once() -> MachineConfig {
     MachineConfig { spike: Nanos(0), ..MachineConfig::default() }
+}
+
+/// After how many milliseconds, with how much available: what is sent.
+fn steps(name: &str) -> Vec<(u64, u64, String)> {
+    let json = serde_json::to_value(simulated(&shown(name))).unwrap();
+    let step = |one: &Value| {
+        let what = one["signal"].as_str().unwrap_or("told");
+        let mib = one["mem_available_bytes"].as_u64().unwrap() >> 20;
+        (one["after_ns"].as_u64().unwrap() / 1_000_000, mib, what.to_owned())
+    };
+    json["decisions"].as_array().unwrap().iter().map(step).collect()
+}
+
+#[test]
+fn the_table_of_the_page_is_what_its_traces_come_to() {
+    let step = |ms, mib, what: &str| (ms, mib, what.to_owned());
+    let all = |name| steps(name);
+    assert_eq!(
+        all("phone"),
+        [step(8000, 260, "told"), step(13_500, 150, "SIGTERM"), step(16_750, 85, "SIGKILL")]
+    );
+    assert_eq!(
+        all("laptop"),
+        [step(3600, 2280, "told"), step(8400, 1320, "SIGTERM"), step(11_200, 760, "SIGKILL")]
+    );
+    assert_eq!(
+        all("server"),
+        [step(2100, 6092, "told"), step(5100, 3092, "SIGTERM"), step(6200, 1992, "SIGKILL")]
+    );
+    assert_eq!(all("thrashing"), [step(7000, 1000, "SIGKILL")]);
+    for name in ["phone", "laptop", "server"] {
+        let told = words(&shown(name));
+        let killed = told.lines().last().unwrap();
+        let (victim, others) = match name {
+            "phone" => ("\"camera\"", "\"launcher\""),
+            "laptop" => ("\"ld\"", "\"gnome-shell\""),
+            _ => ("\"analytics\"", "\"postgres\""),
+        };
+        assert!(killed.contains(victim) && !told.contains(others), "{told}");
+    }
 }
 
 #[test]
