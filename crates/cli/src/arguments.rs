@@ -1,8 +1,8 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, generate, history, kill, limit, protect, report, simulate, status,
-    why,
+    bench, daemon, demo, doctor, explain, generate, history, import, kill, limit, protect, report, simulate,
+    status, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Why(why::Arguments),
     /// What the machine guard would have done, from what it saw: a trace of an incident.
     Simulate(simulate::Arguments),
+    /// The options of earlyoom or systemd-oomd as a configuration, on standard output.
+    Import(import::Arguments),
     /// The kernel's own OOM reports in plain words, with the cause and what to do.
     Explain(explain::Arguments),
     /// The story of one incident as a page to look at, to keep or to pass on.

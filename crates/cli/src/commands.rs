@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod kill;
 pub(crate) mod limit;
 pub(crate) mod protect;

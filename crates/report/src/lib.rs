@@ -2,6 +2,7 @@
 //! both. It decides nothing.
 
 pub mod html;
+pub mod import;
 pub mod oom;
 pub mod plot;
 pub mod story;

@@ -5,7 +5,7 @@
 
 #[cfg(test)]
 mod spoilt_files {
-    use plimsoll_report::{oom::log, trace};
+    use plimsoll_report::{import, oom::log, trace};
     use plimsoll_wire::text::{FUZZ_TARGETS, FuzzTarget, Printable};
     use std::{
         env, fs,
@@ -88,7 +88,7 @@ mod spoilt_files {
     }
 
     fn readers() -> impl Iterator<Item = &'static FuzzTarget> {
-        FUZZ_TARGETS.iter().chain([&log::FUZZ_TARGET, &trace::FUZZ_TARGET])
+        FUZZ_TARGETS.iter().chain([&log::FUZZ_TARGET, &trace::FUZZ_TARGET, &import::FUZZ_TARGET])
     }
 
     fn corpus(name: &str) -> Vec<Vec<u8>> {
