@@ -138,8 +138,10 @@ struct Crew {
 
 impl Crew {
     fn tell(&self, one: ReapReport) {
-        // Not of those that others killed: anybody could have a rate recorded that they like.
+        // Not of those that others killed, nor of those that had to be tried again: anybody could have a rate recorded that
+        // they like.
         if one.killed_by == KilledBy::Us
+            && one.at_first
             && let Some((bytes, took_ns)) = one.measured()
         {
             self.rates.lock().unwrap_or_else(PoisonError::into_inner).record(bytes, took_ns);

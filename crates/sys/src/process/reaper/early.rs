@@ -5,7 +5,7 @@
 
 use crate::process::{PidFd, Reap, clock_monotonic_ns};
 use plimsoll_policy::units::{Bytes, Pid};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long a signal is waited for that was announced: it is sent microseconds later, or not at all.
 const EXPECT_NS: u64 = 500_000;
@@ -21,13 +21,14 @@ pub(super) struct Early {
     pub(super) anonymous: Option<Bytes>,
     /// When freeing began.
     since_ns: AtomicU64,
-    freed: AtomicBool,
+    /// When that was done; 0: not yet.
+    freed_ns: AtomicU64,
 }
 
 impl Early {
     pub(super) fn new(pid: Pid, anonymous: Option<Bytes>) -> Self {
         let since_ns = AtomicU64::new(clock_monotonic_ns());
-        Self { pid, anonymous, since_ns, freed: AtomicBool::new(false) }
+        Self { pid, anonymous, since_ns, freed_ns: AtomicU64::new(0) }
     }
 
     /// Asks until the signal has arrived, and frees the memory in the same call. Spins: what is waited for takes no longer
@@ -39,7 +40,7 @@ impl Early {
             self.since_ns.store(now_ns, Ordering::Relaxed);
             match pidfd.reap() {
                 Reap::NotDying if now_ns.saturating_sub(began_ns) < EXPECT_NS => std::hint::spin_loop(),
-                Reap::Reaped => return self.freed.store(true, Ordering::Release),
+                Reap::Reaped => return self.freed_ns.store(clock_monotonic_ns(), Ordering::Release),
                 Reap::NotDying
                 | Reap::StillMapped
                 | Reap::AlreadyGone
@@ -60,8 +61,8 @@ impl Early {
         self.since_ns.load(Ordering::Relaxed)
     }
 
-    /// Its anonymous memory was freed here.
-    pub(super) fn has_freed(&self) -> bool {
-        self.freed.load(Ordering::Acquire)
+    /// When its anonymous memory was free, where that was done here.
+    pub(super) fn freed_ns(&self) -> Option<u64> {
+        Some(self.freed_ns.load(Ordering::Acquire)).filter(|freed_ns| *freed_ns > 0)
     }
 }

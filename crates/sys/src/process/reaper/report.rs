@@ -72,6 +72,9 @@ pub struct ReapReport {
     pub left: Option<Bytes>,
     /// From its turn to when its anonymous memory was back, in nanoseconds; `None`: it is not, or not known to be.
     pub back_ns: Option<u64>,
+    /// It was freed from outside at the first try. Only then [`ReapReport::rate`] tells how fast the kernel frees: whoever shares
+    /// an address space, or holds it, decides when a later try succeeds.
+    pub at_first: bool,
     /// What stood in the way.
     pub found: Hindrances,
     /// What of it was lifted.
@@ -87,9 +90,9 @@ impl ReapReport {
         (came_back.0 >= RATED_BYTES_MIN).then_some((came_back.0, self.back_ns?))
     }
 
-    /// How fast its memory came back, in bytes a second.
+    /// How fast its memory came back, in bytes a second, where nobody but the kernel had a say in that.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
-        self.measured().and_then(|(bytes, took_ns)| rate(bytes, took_ns))
+        self.measured().filter(|_| self.at_first).and_then(|(bytes, took_ns)| rate(bytes, took_ns))
     }
 }

@@ -6,7 +6,13 @@ use plimsoll_policy::{
     reap::Hindrance,
     units::{Bytes, Pid},
 };
-use std::{fs, process::Command, thread, time::Instant};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Command,
+    thread,
+    time::Instant,
+};
 
 mod hindrances;
 mod leaving;
@@ -153,6 +159,27 @@ fn with_threads(threads: usize) -> ReaperOptions {
     ReaperOptions { threads: NonZeroUsize::new(threads), ..ReaperOptions::default() }
 }
 
+/// A process of 64 MiB whose exit its tracer holds up until that is killed.
+fn traced() -> (Guest, PidFd) {
+    // PTRACE_SEIZE with PTRACE_O_TRACEEXIT and PTRACE_O_EXITKILL.
+    let script = "import ctypes, os, sys, time\n\
+        here, there = os.pipe()\n\
+        child = os.fork()\n\
+        if child == 0:\n\
+        \x20   block = b'x' * (65 << 20)\n\
+        \x20   os.write(there, b'x')\n\
+        \x20   time.sleep(60)\n\
+        os.read(here, 1)\n\
+        assert ctypes.CDLL(None).ptrace(0x4206, child, None, ctypes.c_void_p(0x100040)) == 0\n\
+        print(child, flush=True)\n\
+        sys.stdin.read()\n";
+    let mut guest = Guest::start(Command::new("python3").args(["-c", script]));
+    let mut said = String::new();
+    BufReader::new(guest.stdout()).read_line(&mut said).unwrap();
+    let child = PidFd::open(Pid(said.trim().parse().unwrap())).unwrap();
+    (guest, child)
+}
+
 fn reap_one(guest: &Guest) -> (ReapReport, Rates) {
     reap_this(guest.pidfd())
 }
@@ -166,6 +193,36 @@ fn reap_this(victim: PidFd) -> (ReapReport, Rates) {
     let rates = reaper.rates();
     reaper.stop().unwrap();
     (report, rates)
+}
+
+#[test]
+fn a_rate_is_told_by_when_the_memory_was_free_and_not_by_a_tracer() {
+    let (mut tracer, victim) = traced();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    victim.send_signal(Signal::Kill).unwrap();
+    reaper.submit(victim, 7).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    tracer.bury();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(report.exited && report.took_ns >= 400_000_000, "{report:?}");
+    assert!(report.at_first && report.back_ns.is_some_and(|back_ns| back_ns < 200_000_000), "{report:?}");
+    assert_eq!((reaper.rates().count(), reaper.rates().lowest()), (1, report.rate()));
+}
+
+#[test]
+fn who_can_only_be_freed_later_has_no_rate() {
+    let (mut tracer, victim) = traced();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    reaper.submit(victim.try_clone().unwrap(), 7).unwrap();
+    thread::sleep(Duration::from_millis(5));
+    victim.send_signal(Signal::Kill).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    tracer.bury();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(report.result == Reap::Reaped && report.measured().is_some(), "{report:?}");
+    assert_eq!((report.rate(), reaper.rates().count()), (None, 0));
 }
 
 #[test]

@@ -115,6 +115,8 @@ struct Case {
     looked: bool,
     /// When `process_mrelease` said that all was free.
     reaped_ns: Option<u64>,
+    /// It said so at the first try.
+    at_first: bool,
     found: Hindrances,
     lifted: Hindrances,
 }
@@ -139,6 +141,7 @@ impl Case {
             expedited: false,
             looked: false,
             reaped_ns: None,
+            at_first: false,
             found: Hindrances::NONE,
             lifted: Hindrances::NONE,
         }
@@ -372,6 +375,7 @@ impl Worker {
         match case.result {
             Reap::Reaped => {
                 case.reaped_ns = Some(clock_monotonic_ns());
+                case.at_first = case.attempts == 1;
                 case.killed = true;
             }
             Reap::StillMapped | Reap::AlreadyGone => case.killed = true,
@@ -501,8 +505,8 @@ impl Worker {
             // It went between two tries.
             case.result = Reap::AlreadyGone;
         }
-        if case.result == Reap::AlreadyGone && case.early.as_ref().is_some_and(|early| early.has_freed()) {
-            case.result = Reap::Reaped;
+        if let Some(freed_ns) = case.early.as_ref().and_then(|early| early.freed_ns()) {
+            (case.result, case.reaped_ns, case.at_first) = (Reap::Reaped, Some(freed_ns), true);
         }
         // That nobody else has the address space is known only from a try that succeeded: once the victim has let go
         // of it, nobody tells whether a living process goes on with it.
@@ -521,8 +525,8 @@ impl Worker {
         case.lifted.insert_if(exited && case.found.contains(Hindrance::Stopped), Hindrance::Stopped);
         let freed = case.result != Reap::Held && case.found.contains(Hindrance::HeldSpace);
         case.lifted.insert_if(freed, Hindrance::HeldSpace);
-        // The end of its exit, where that was seen: what the victim unmapped itself, it may free a moment after.
-        let back_ns = if left == Some(Bytes(0)) && exited { Some(end_ns) } else { case.reaped_ns };
+        // Not the end of its exit, which a tracer, for one, can put off.
+        let back_ns = case.reaped_ns.or_else(|| (left == Some(Bytes(0)) && exited).then_some(end_ns));
         ReapReport {
             tag: case.tag,
             killed_by: case.killed_by,
@@ -537,6 +541,7 @@ impl Worker {
             held: case.held,
             left,
             back_ns: back_ns.map(|back_ns| back_ns.saturating_sub(case.turn_ns)),
+            at_first: case.at_first,
             found: case.found,
             lifted: case.lifted,
         }
