@@ -120,7 +120,7 @@ pub struct ExpediteCall {
 /// What `Expedite` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpediteReply {
-    /// It was taken. `false`: the share of its user, or of all, is used up, and it frees its memory itself.
+    /// It was taken. `false`: it is not dying, or the share of its user, or of all, is used up, and it frees its memory itself.
     pub taken: bool,
 }
 

@@ -309,7 +309,8 @@ impl Expedite {
         self.offload.attend(Haste::Ordinary, readable, listens).map_err(|error| said(&error))
     }
 
-    /// Takes in the process that a client names, and has sent SIGKILL to; whether it is taken.
+    /// Takes in the process that a client names, and has sent SIGKILL to; whether it is taken. One that is not dying is not: it
+    /// would keep its place from others for as long as the reapers wait for its signal.
     ///
     /// # Errors
     /// There is no such process, or it is none of the client's.
@@ -334,7 +335,7 @@ impl Expedite {
         let owner = self.shared.owner(process.uid);
         permission::may_expedite(peer.uid, peer.owner, owner)
             .map_err(|refused| Refusal::NotPermitted(refused.to_string()))?;
-        Ok(self.shared.take(victim, id, owner))
+        Ok(process.dying && self.shared.take(victim, id, owner))
     }
 
     /// For `status`.

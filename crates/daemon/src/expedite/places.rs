@@ -1,7 +1,7 @@
 //! Whose victims are at the reapers, and who waits for that: the decision alone.
 //!
-//! Each user has a share of the places, of those that wait, and of the reapers' time. Who is refused frees its memory itself,
-//! as it would without us.
+//! Each user has a share of the places, of those that wait, and of the reapers' time. The fewer places are free, the fewer one
+//! user may have: who has none comes first. Who is refused frees its memory itself, as it would without us.
 
 use crate::pace::Pace;
 use plimsoll_policy::{
@@ -24,6 +24,11 @@ const WAITING_EACH: usize = 32;
 
 /// An eighth of a CPU for each user, after a second at once. Of one victim half a second is noted at most: some 5 GiB.
 type Paces = Pace<8, 500, 1000>;
+
+/// Whether a user who has so many of these places may have another: fewer than there are free ones, and than each may have.
+const fn has_share(count: usize, taken: usize, max: usize, each: usize) -> bool {
+    count < each && count < max.saturating_sub(taken)
+}
 
 /// Why one is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +81,9 @@ impl<T> Places<T> {
             return Err(Refused::Known);
         }
         let of_owner = self.waiting.iter().filter(|one| one.owner == owner).count();
-        if of_owner >= WAITING_EACH || self.waiting.len() >= WAITING_MAX || self.paces.until(owner) > now {
+        if !has_share(of_owner, self.waiting.len(), WAITING_MAX, WAITING_EACH)
+            || self.paces.until(owner) > now
+        {
             return Err(Refused::OverShare);
         }
         self.waiting.push_back(Waiting { id, owner, victim });
@@ -85,11 +92,11 @@ impl<T> Places<T> {
 
     /// Who is to go to the reapers now, under which tag: of those whose user has fewest there, who has waited longest.
     pub(super) fn next(&mut self) -> Option<(u64, T)> {
-        if self.at_work.len() >= AT_WORK_MAX {
+        let counts = self.waiting.iter().map(|one| self.at_work_of(one.owner)).enumerate();
+        let (at, fewest) = counts.min_by_key(|(_, count)| *count)?;
+        if !has_share(fewest, self.at_work.len(), AT_WORK_MAX, AT_WORK_EACH) {
             return None;
         }
-        let counts = self.waiting.iter().map(|one| self.at_work_of(one.owner)).enumerate();
-        let (at, _) = counts.filter(|(_, count)| *count < AT_WORK_EACH).min_by_key(|(_, count)| *count)?;
         let Waiting { id, owner, victim } = self.waiting.remove(at)?;
         self.newest = self.newest.wrapping_add(1);
         self.at_work.push(AtWork { tag: self.newest, id, owner });

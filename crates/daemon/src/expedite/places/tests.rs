@@ -43,6 +43,23 @@ fn a_storm_of_one_user_leaves_places_to_the_next_one() {
 }
 
 #[test]
+fn several_users_together_leave_places_to_the_next_one() {
+    let mut places = Places::default();
+    for round in 0..1000 {
+        for user in 0..6 {
+            places.enter(id(round * 6 + user), Uid(2000 + user), 1, NOW).ok();
+        }
+    }
+    let bobs = enter(&mut places, 10_000..10_004, BOB);
+    assert!(bobs.iter().all(Result::is_ok), "{bobs:?}");
+    all_next(&mut places);
+    assert!(places.at_work_of(BOB) > 0, "all places are somebody else's");
+    // None of theirs leaves, and another one comes.
+    places.enter(id(20_000), ALICE, 20_000, NOW).unwrap();
+    assert_eq!(places.next().map(|(_, pid)| pid), Some(20_000));
+}
+
+#[test]
 fn those_of_whom_there_are_fewest_go_first_and_then_in_their_order() {
     let mut places = Places::default();
     enter(&mut places, 0..20, ALICE);
