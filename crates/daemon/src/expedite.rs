@@ -51,7 +51,7 @@ struct Done {
     cost: Duration,
     /// What came back, where that is known.
     freed_bytes: Option<u64>,
-    /// SIGKILL had reached it, and it was none of our own.
+    /// SIGKILL had reached it, and it was neither one of our own nor its tracer's.
     is_victim: bool,
 }
 
@@ -71,7 +71,7 @@ impl Link {
         let held = report.held.map(|held| held.anonymous);
         let freed_bytes = report.left.and_then(|left| Some(held?.saturating_sub(left).0));
         // There is room for as many as there are places.
-        let is_victim = !report.known && !report.found.contains(Hindrance::NotKilled);
+        let is_victim = !report.left_alone && !report.found.contains(Hindrance::NotKilled);
         self.done.try_send(Done { tag: report.tag, cost, freed_bytes, is_victim }).ok();
         true
     }

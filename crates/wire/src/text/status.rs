@@ -20,6 +20,8 @@ pub struct Status {
     pub thread_group: Option<Pid>,
     /// Its number in the innermost pid namespace it is in, the last of `NSpid`.
     pub namespace_pid: Option<Pid>,
+    /// Who traces its leading thread (`TracerPid`), as far as the reader can see it.
+    pub tracer: Option<Pid>,
     /// The state of its leading thread.
     pub state: Option<ProcessState>,
     /// Resident anonymous memory. From 6.2 on it may miss a few pages per CPU; `smaps_rollup` does not.
@@ -65,6 +67,8 @@ impl Status {
             b"Uid" => self.take_uids(value),
             b"Tgid" => set_pid(&mut self.thread_group, "Tgid", value),
             b"NSpid" => set_pid(&mut self.namespace_pid, "NSpid", words(value).last().unwrap_or(value)),
+            b"TracerPid" if value == b"0" => Ok(()),
+            b"TracerPid" => set_pid(&mut self.tracer, "TracerPid", value),
             b"State" => {
                 let letter =
                     value.first().ok_or_else(|| WireError::malformed(FILE, "State", "a letter", value))?;

@@ -210,9 +210,9 @@ impl Taker {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody else's kill is of one of our own victims.
-    pub(super) fn is_known(&self, job: &Job) -> bool {
-        job.killed_by == KilledBy::Others && self.own().contains(&job.pidfd.pid())
+    /// Whether it is one of our own victims.
+    pub(super) fn is_own(&self, pid: Pid) -> bool {
+        self.own().contains(&pid)
     }
 
     /// One of our own victims has its turn.

@@ -47,8 +47,8 @@ pub struct ReapReport {
     pub tag: u64,
     /// Who killed it.
     pub killed_by: KilledBy,
-    /// It was one of our own victims already when somebody else's kill of it was handed over: nothing was done.
-    pub known: bool,
+    /// Nothing was done, as it was somebody else's kill: of one of our own victims, or of one whose tracer may want its memory.
+    pub left_alone: bool,
     /// How long a thread was at it: in calls that free, and in turns, in nanoseconds.
     pub cost_ns: u64,
     /// The victim. A thread that has not come back from it has it as well.
@@ -72,8 +72,8 @@ pub struct ReapReport {
     pub left: Option<Bytes>,
     /// From its turn to when its anonymous memory was back, in nanoseconds; `None`: it is not, or not known to be.
     pub back_ns: Option<u64>,
-    /// It was freed from outside at the first try. Only then [`ReapReport::rate`] tells how fast the kernel frees: whoever shares
-    /// an address space, or holds it, decides when a later try succeeds.
+    /// It was freed from outside at the first try. Only then [`ReapReport::rate`] tells how fast the kernel frees: whoever
+    /// shares an address space, or holds it, decides when a later try succeeds.
     pub at_first: bool,
     /// What stood in the way.
     pub found: Hindrances,

@@ -1,6 +1,6 @@
 use super::*;
-use crate::process::testing::{CpuGroup, Freezer, Guest, wait_for_exit};
-use crate::process::{Priority, Reap, raise_decider, urgency::schedule_of};
+use crate::process::testing::{CpuGroup, Freezer, Guest, proc_root, wait_for_exit};
+use crate::process::{Priority, Reap, page_size, raise_decider, urgency::schedule_of};
 use plimsoll_policy::victim::Signal;
 use plimsoll_policy::{
     reap::Hindrance,
@@ -447,6 +447,23 @@ fn a_victim_of_somebody_elses_kill_waits_for_our_own() {
 }
 
 #[test]
+fn a_tracee_of_somebody_elses_kill_is_left_to_its_tracer() {
+    let (_tracer, victim) = traced();
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn(move |report| tell.send(report).unwrap()).unwrap();
+    victim.send_signal(Signal::Kill).unwrap();
+    reaper.handle().submit_other(victim.try_clone().unwrap(), 1).unwrap();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(report.left_alone && report.attempts == 0 && !report.exited, "{report:?}");
+    let kept = proc_root().process(victim.pid()).unwrap().usage().known().unwrap();
+    assert!(page_size().to_bytes(kept) >= Bytes(64 << 20), "{kept:?}");
+    // Ours comes back, whoever looks on.
+    reaper.submit(victim, 2).unwrap();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    assert!(!report.left_alone && report.left == Some(Bytes(0)), "{report:?}");
+}
+
+#[test]
 fn of_those_that_others_killed_one_after_the_other_is_freed() {
     // Enough for a rate.
     let guests: Vec<Guest> = (0..4).map(|_| Guest::holding(64)).collect();
@@ -460,7 +477,10 @@ fn of_those_that_others_killed_one_after_the_other_is_freed() {
     let mut tags: Vec<u64> = (0..4)
         .map(|_| {
             let report = told.recv_timeout(PATIENCE).unwrap();
-            assert!(report.killed_by == KilledBy::Others && report.exited && !report.known, "{report:?}");
+            assert!(
+                report.killed_by == KilledBy::Others && report.exited && !report.left_alone,
+                "{report:?}"
+            );
             report.tag
         })
         .collect();
@@ -479,10 +499,10 @@ fn one_of_our_own_is_not_taken_again_for_somebody_else() {
     thread::sleep(Duration::from_millis(10));
     reaper.handle().submit_other(guest.pidfd(), 2).unwrap();
     let first = told.recv_timeout(PATIENCE).unwrap();
-    assert!(first.tag == 2 && first.known && first.attempts == 0, "{first:?}");
+    assert!(first.tag == 2 && first.left_alone && first.attempts == 0, "{first:?}");
     let second = told.recv_timeout(PATIENCE).unwrap();
-    assert!(second.tag == 1 && !second.known, "{second:?}");
+    assert!(second.tag == 1 && !second.left_alone, "{second:?}");
     // And it may come again once it was reported.
     reaper.handle().submit_other(guest.pidfd(), 3).unwrap();
-    assert!(!told.recv_timeout(PATIENCE).unwrap().known);
+    assert!(!told.recv_timeout(PATIENCE).unwrap().left_alone);
 }

@@ -183,11 +183,11 @@ impl Worker {
         }
         while !self.duties.closed || !self.duties.lingering.is_empty() {
             match if self.duties.closed { None } else { self.crew.taker.take() } {
-                Some(Work::Reap(job)) if self.crew.taker.is_known(&job) => {
+                Some(Work::Reap(job)) if self.is_left_alone(&job) => {
                     let mut case = Case::new(job, None, clock_monotonic_ns());
                     self.make_way(&mut case);
                     let report = self.finish(case, false);
-                    self.crew.tell(ReapReport { known: true, ..report });
+                    self.crew.tell(ReapReport { left_alone: true, ..report });
                 }
                 Some(Work::Reap(job)) => {
                     let mut case = self.begin(job)?;
@@ -205,6 +205,13 @@ impl Worker {
             self.look_after()?;
         }
         Some(())
+    }
+
+    /// Whether nothing is done for somebody else's kill: it is one of our own victims, or is traced.
+    fn is_left_alone(&mut self, job: &Job) -> bool {
+        let traced = |root| status_of(root, &job.pidfd).is_some_and(|status| status.tracer.is_some());
+        job.killed_by == KilledBy::Others
+            && (self.crew.taker.is_own(job.pidfd.pid()) || traced(&mut self.root))
     }
 
     /// Makes room for one more.
@@ -530,7 +537,7 @@ impl Worker {
         ReapReport {
             tag: case.tag,
             killed_by: case.killed_by,
-            known: false,
+            left_alone: false,
             cost_ns: case.cost_ns,
             pidfd: case.pidfd,
             result: case.result,

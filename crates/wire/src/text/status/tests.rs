@@ -8,6 +8,7 @@ fn a_capture_of_a_sleeping_process_is_read() {
         effective_uid: Some(Uid(0)),
         thread_group: Some(Pid(27_041)),
         namespace_pid: Some(Pid(27_041)),
+        tracer: None,
         state: Some(ProcessState::Sleeping),
         rss_anonymous: Some(Bytes(92 * 1024)),
         rss_shmem: Some(Bytes(0)),
@@ -47,6 +48,15 @@ fn a_pending_kill_is_seen_on_the_thread_and_on_the_process() {
 fn real_and_effective_uid_are_told_apart() {
     let status = parse_status(b"Uid:\t60001\t0\t0\t0\n").unwrap();
     assert_eq!((status.real_uid, status.effective_uid), (Some(Uid(60_001)), Some(Uid(0))));
+}
+
+#[test]
+fn who_traces_it_is_told() {
+    let tracer = |text: &str| parse_status(format!("Uid:\t1\t1\t1\t1\n{text}").as_bytes()).unwrap().tracer;
+    assert_eq!(
+        [tracer("TracerPid:\t0\n"), tracer("TracerPid:\t812\n"), tracer("")],
+        [None, Some(Pid(812)), None]
+    );
 }
 
 #[test]
