@@ -70,7 +70,7 @@ pub struct ReapingView {
     pub state: String,
     /// Victims of others that were, since the daemon started.
     pub victims: u64,
-    /// Their anonymous memory that came back, where that is known.
+    /// At most so much of their anonymous memory came back: what copies of one process share is counted for each.
     pub freed_bytes: u64,
     /// Those that freed themselves, as their user's share, or all users', was used up.
     pub refused: u64,

@@ -100,7 +100,7 @@ struct Victim {
     result: Outcome,
     /// The daemon has taken it.
     expedited: bool,
-    /// Anonymous memory and swap that it held, once it is gone; another process that shares them has them still.
+    /// Anonymous memory and swap that it held, once it is gone: so much came back at most. Whoever shares them has them still.
     freed_bytes: Option<u64>,
     /// From the signal to its exit.
     took_ns: Option<u64>,
@@ -239,7 +239,7 @@ fn wait_for_all(victims: &mut [Victim]) {
 
 fn show(out: &mut dyn Write, victims: &[Victim]) -> std::io::Result<()> {
     let mut table =
-        Table::new(["PID", "NAME", "RESULT", "EXPEDITED", "FREED", "TIME"], &["PID", "FREED", "TIME"]);
+        Table::new(["PID", "NAME", "RESULT", "EXPEDITED", "HELD", "TIME"], &["PID", "HELD", "TIME"]);
     for victim in victims {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         table.row([
@@ -247,7 +247,7 @@ fn show(out: &mut dyn Write, victims: &[Victim]) -> std::io::Result<()> {
             or_dash(victim.comm.as_deref().map(output::printable)),
             output::printable(&victim.result.to_string()),
             if victim.expedited { "yes" } else { "no" }.to_owned(),
-            or_dash(victim.freed_bytes.map(|freed| bytes(Bytes(freed)))),
+            or_dash(victim.freed_bytes.map(|held| bytes(Bytes(held)))),
             or_dash(victim.took_ns.map(|took| span(Nanos(took)))),
         ]);
     }

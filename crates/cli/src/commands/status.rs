@@ -187,7 +187,7 @@ fn freed_for_others(out: &mut dyn Write, reaping: &ReapingView) -> io::Result<()
     write!(out, "Freed from outside: {}", output::printable(state))?;
     if *victims > 0 {
         let victims = output::counted(*victims, "victim of others", "victims of others");
-        write!(out, "; {victims} until now, {} of memory", human::bytes(Bytes(*freed_bytes)))?;
+        write!(out, "; {victims} until now, which held {}", human::bytes(Bytes(*freed_bytes)))?;
     }
     if *refused > 0 {
         write!(out, "; {refused} freed themselves, beyond their users' shares")?;

@@ -85,3 +85,11 @@ fn who_could_not_be_killed_comes_before_who_could_not_be_expedited() {
     assert_eq!(exit(std::slice::from_ref(&gone), refused()), Exit::NotPermitted);
     assert_eq!(exit(&[gone], None), Exit::Done);
 }
+
+#[test]
+fn what_one_held_is_not_said_to_have_come_back() {
+    let mut out = Vec::new();
+    show(&mut out, &[]).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("HELD") && !text.contains("FREED"), "{text}");
+}

@@ -1,8 +1,8 @@
-use super::{duration, not_running, show, without_a_daemon};
+use super::{duration, freed_for_others, not_running, show, without_a_daemon};
 use crate::names::Names;
 use plimsoll_api::{
     accounts::{AccountView, GroupView},
-    status::{MapView, OthersView, Status},
+    status::{MapView, OthersView, ReapingView, Status},
 };
 use plimsoll_policy::{
     account::{Account, Action, Source},
@@ -174,4 +174,17 @@ fn spans_are_told_in_two_units_at_most() {
     for (seconds, text) in [(59, "59 s"), (60, "1 min"), (7_384, "2 h 3 min"), (200_000, "2 d 7 h")] {
         assert_eq!(duration(seconds), text);
     }
+}
+
+#[test]
+fn what_victims_of_others_held_is_not_said_to_have_come_back() {
+    let state = "victims of anybody's kill".to_owned();
+    let mut out = Vec::new();
+    freed_for_others(&mut out, &ReapingView { state, victims: 700, freed_bytes: 88 << 30, refused: 0 })
+        .unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "Freed from outside: victims of anybody's kill; 700 victims of others until now, which held 88.0 GiB.\n"
+    );
 }
