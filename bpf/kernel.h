@@ -147,11 +147,46 @@ struct user_namespace {
 	kuid_t owner;
 };
 
+struct list_head {
+	struct list_head *next;
+	struct list_head *prev;
+};
+
+struct hlist_node {
+	struct hlist_node *next;
+	struct hlist_node **pprev; /* NULL: in no list any more */
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct rb_node {
+	unsigned long __rb_parent_color;
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+};
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
+struct rb_root_cached {
+	struct rb_root rb_root;
+};
+
+struct file_system_type {
+	struct hlist_head fs_supers;
+};
+
 struct super_block {
 	__u32 s_dev;
 	unsigned long s_flags;
 	unsigned long s_magic;
+	struct file_system_type *s_type;
 	struct user_namespace *s_user_ns;
+	struct hlist_node s_instances;
+	struct list_head s_inodes;
 };
 
 typedef struct {
@@ -162,24 +197,50 @@ typedef struct {
 	long counter;
 } atomic_long_t;
 
-struct list_head {
-	struct list_head *next;
-};
+struct posix_acl;
 
 struct inode {
 	unsigned short i_mode;
 	kuid_t i_uid;
 	unsigned int i_flags;
 	struct super_block *i_sb;
+	struct address_space *i_mapping;
 	unsigned long i_ino;
 	unsigned int i_nlink;
 	long long i_size;
 	__u32 i_generation;
 	atomic_t i_writecount; /* below 0: somebody runs it */
+	struct list_head i_sb_list;
+	struct hlist_head i_dentry;
+	struct posix_acl *i_acl; /* CONFIG_FS_POSIX_ACL */
+};
+
+/* Of tmpfs, and of all shared memory. */
+struct shmem_inode_info {
+	unsigned long swapped;
+	struct inode vfs_inode;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+	struct hlist_node d_alias;
+};
+
+/* Up to 6.18. */
+struct dentry___named {
+	union {
+		struct hlist_node d_alias;
+	} d_u;
 };
 
 struct address_space {
 	struct inode *host;
+	struct rb_root_cached i_mmap;
+	unsigned long nrpages;
 };
 
 struct file {
@@ -208,19 +269,18 @@ struct vm_area_struct {
 	struct mm_struct *vm_mm;
 	unsigned long vm_flags;
 	struct file *vm_file;
+	struct {
+		struct rb_node rb;
+	} shared;
 };
 
-struct rb_node {
-	struct rb_node *rb_right;
-	struct rb_node *rb_left;
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
 };
 
-struct rb_root {
-	struct rb_node *rb_node;
-};
-
-struct rb_root_cached {
-	struct rb_root rb_root;
+struct files_struct {
+	struct fdtable *fdt;
 };
 
 /* Which mappings a page of anonymous memory may be in: a tree of struct anon_vma_chain. */
@@ -429,6 +489,7 @@ struct task_struct {
 	struct sigpending pending;
 	struct list_head thread_node;
 	struct css_set *cgroups;
+	struct files_struct *files;
 	__u64 self_exec_id; /* counts calls of exec, from what the parent had (64 bits since 5.7) */
 	char comm[16];
 };

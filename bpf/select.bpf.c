@@ -15,6 +15,7 @@
 #include "select/describe.h"
 #include "select/exact.h"
 #include "select/watch.h"
+#include "select/shared.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

@@ -66,6 +66,53 @@ struct plimsoll_grown {
 	__u32 pad;
 };
 
+/* plimsoll_shared.flags: what a file is */
+#define PLIMSOLL_SHARED_FILE 1u      /* of a mounted tmpfs */
+#define PLIMSOLL_SHARED_MEMFD 2u     /* memfd_create */
+#define PLIMSOLL_SHARED_ANONYMOUS 4u /* mmap, shared and of no file */
+#define PLIMSOLL_SHARED_SEGMENT 8u   /* System V */
+#define PLIMSOLL_SHARED_ACL 16u      /* it has an access control list, or nobody knows */
+#define PLIMSOLL_SHARED_UNLINKED 32u /* no directory has it */
+#define PLIMSOLL_SHARED_CROWDED 64u  /* not all who have it mapped were told of */
+#define PLIMSOLL_SHARED_SMALL 256u   /* a sum of small ones of one user; `number` is higher where it is told anew */
+/* ... and of who holds it */
+#define PLIMSOLL_SHARED_CONTAINED 128u /* it is in a container of root's */
+
+#define PLIMSOLL_SHARED_NAME_BYTES 32
+
+/* A file of shared memory; with `mm`, a process that has it mapped or open: told of once or more often. */
+struct plimsoll_shared {
+	__u64 inode;  /* opaque: tells one from another */
+	__u64 mm;     /* opaque, as in plimsoll_task */
+	__s64 pages;  /* in memory and swapped out */
+	__u64 number; /* stat's st_ino */
+	__u32 device; /* kernel encoding: major << 20 | minor */
+	__u32 uid;    /* whose the file is; real, of whoever holds it */
+	__u32 owner;  /* of the user namespace that its file system was mounted in; else as uid */
+	__u32 mode;
+	__u32 flags;
+	__u32 pad;
+	__u8 name[PLIMSOLL_SHARED_NAME_BYTES]; /* of its directory entry, with an end */
+};
+
+/* Where a walk of all files stands: what is written before and read after each part of it. */
+struct plimsoll_shared_walk {
+	__u64 super; /* 0: it begins, at the file system of `descriptor` of the reader */
+	__u64 inode;
+	__u64 number;
+	__s64 small_pages; /* of small files, not told yet */
+	__u32 small_uid;
+	__u32 listed; /* it goes through the list of file systems */
+	__u32 lost;   /* how often a list was begun anew */
+	__u32 descriptor;
+	__u32 records; /* of this part, as the next two: the programs count */
+	__u32 mappers;
+	__u32 steps;
+	__s32 result; /* 0: it is over; -EAGAIN: it goes on; -ESRCH: the file system where it stood is gone */
+};
+
+_Static_assert(sizeof(struct plimsoll_shared) == 88, "plimsoll_shared");
+_Static_assert(sizeof(struct plimsoll_shared_walk) == 64, "plimsoll_shared_walk");
 _Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
 _Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");
 _Static_assert(sizeof(struct plimsoll_grown) == 16, "plimsoll_grown");

@@ -32,6 +32,7 @@ pub mod reason;
 pub mod recorder;
 pub mod reservation;
 pub mod selection;
+pub mod shared;
 pub mod size;
 pub mod units;
 pub mod victim;

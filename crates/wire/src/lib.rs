@@ -5,6 +5,7 @@ pub mod abi;
 pub mod killed;
 pub mod marked;
 pub mod record;
+pub mod shared;
 pub mod task;
 pub mod text;
 pub mod tmalloc;

@@ -45,7 +45,7 @@ pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};
 pub use program::SyscallProgram;
 pub use protect::ProtectedExe;
-pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SweepCounts};
+pub use select::{Grown, GrownCounts, Measured, Offers, Selector, SharedMemory, SharedWalks, SweepCounts};
 pub use shape::{Shape, Verified};
 pub use site::{Call, Site, Table};
 pub use workingset::{Accesses, Executables, WorkingSet, WorkingSetOffers};

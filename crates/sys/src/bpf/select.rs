@@ -6,9 +6,11 @@
 //! [`Selector::watch`] to [`Selector::unwatch`], or to the end of this process.
 
 mod measure;
+mod shared;
 mod watch;
 
 pub use measure::Measured;
+pub use shared::{SharedMemory, SharedWalks};
 pub use watch::{Grown, GrownCounts};
 
 use super::{
@@ -29,6 +31,7 @@ use plimsoll_wire::{
     task::{Looseness, TaskFacts, decode},
     text::parse_cpu_online,
 };
+use shared::{SHARED_WALK, WALK_OPEN, WALK_SHARED};
 use std::{
     fs::File,
     io,
@@ -59,18 +62,20 @@ fn pins(root: &Path) -> BuildPins {
 pub(super) struct Parts {
     measure: bool,
     watch: bool,
+    shared: bool,
 }
 
 impl Parts {
-    pub(super) const ALL: Self = Self { measure: true, watch: true };
+    pub(super) const ALL: Self = Self { measure: true, watch: true, shared: true };
 }
 
 /// Everything; then what is left when the kernel refuses a part of it.
-const ATTEMPTS: [Parts; 4] = [
+const ATTEMPTS: [Parts; 5] = [
     Parts::ALL,
-    Parts { measure: true, watch: false },
-    Parts { measure: false, watch: true },
-    Parts { measure: false, watch: false },
+    Parts { shared: false, ..Parts::ALL },
+    Parts { measure: true, watch: false, shared: false },
+    Parts { measure: false, watch: true, shared: false },
+    Parts { measure: false, watch: false, shared: false },
 ];
 
 pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
@@ -82,11 +87,14 @@ pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
     if !parts.watch {
         left_out.extend([ON_GROWTH, "watch_set"]);
     }
+    if !parts.shared {
+        left_out.extend([WALK_OPEN, WALK_SHARED, SHARED_WALK]);
+    }
     Plan {
         name: "select",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/select.bpf.o")),
         left_out,
-        attached: vec![SWEEP],
+        attached: vec![SWEEP, WALK_OPEN],
         ..Plan::of_counters(cpus, kernel)
     }
 }

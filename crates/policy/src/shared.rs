@@ -1,0 +1,181 @@
+//! Whose shared memory is, and what of it ends with whom.
+//!
+//! A file of shared memory is charged once, to the user who owns it. It counts for a line as memory that a kill gives back
+//! only where that is sure: processes of the owner hold it and nobody else, it goes with the last of them, and nobody else
+//! could have made it grow. All other is told, and granted to nobody, but nobody is killed for it.
+
+use crate::units::{Pages, Uid};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+/// What shared memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A file in a tmpfs.
+    File,
+    /// Many files that are small.
+    Small,
+    /// Made by `memfd_create`.
+    Memfd,
+    /// Mapped shared, of no file.
+    Anonymous,
+    /// A System V segment.
+    Segment,
+}
+
+/// A file of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedFile<N> {
+    /// Tells it from others, as long as both are there.
+    pub key: u64,
+    /// Tells it from those that had its key before.
+    pub number: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// In memory and swapped out.
+    pub pages: Pages,
+    /// Whose it is.
+    pub uid: Uid,
+    /// Whose the user namespace is that its file system was mounted in; without one as `uid`.
+    pub owner: Uid,
+    /// It stays when nobody holds it any more: a directory has it, or it is a System V segment.
+    pub stays: bool,
+    /// Others than its owner may have opened it, for all that is known of its permissions.
+    pub is_open_to_others: bool,
+    /// More have it mapped than was told.
+    pub is_crowded: bool,
+    /// What it is called.
+    pub name: N,
+}
+
+/// A process that has a file of shared memory mapped or open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// [`SharedFile::key`].
+    pub key: u64,
+    /// Its address space.
+    pub mm: u64,
+    /// Its real uid.
+    pub uid: Uid,
+    /// It is in a container of root's: its uid is not this machine's.
+    pub is_contained: bool,
+}
+
+/// What a process holds of its account's shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// All of it.
+    pub pages: Pages,
+    /// Its part, where all who hold the same have the same part: what comes back with the last of them, for each.
+    pub part: Pages,
+}
+
+/// What one user owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned<N> {
+    /// Ends with the user's processes.
+    pub ending: Pages,
+    /// Does not end with them for sure.
+    pub lasting: Pages,
+    /// The largest of what lasts, the largest first.
+    pub largest: Vec<(N, Pages)>,
+}
+
+impl<N> Default for Owned<N> {
+    fn default() -> Self {
+        Self { ending: Pages(0), lasting: Pages(0), largest: Vec::new() }
+    }
+}
+
+/// How many of the largest are named.
+pub const NAMED_MAX: usize = 3;
+
+impl<N> Owned<N> {
+    /// All of it.
+    #[must_use]
+    pub const fn total(&self) -> Pages {
+        self.ending.saturating_add(self.lasting)
+    }
+
+    fn lasts(&mut self, name: N, pages: Pages) {
+        self.lasting = self.lasting.saturating_add(pages);
+        let place = self.largest.partition_point(|(_, other)| *other >= pages);
+        self.largest.insert(place, (name, pages));
+        self.largest.truncate(NAMED_MAX);
+    }
+}
+
+/// Whose all shared memory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ownership<N> {
+    /// By user.
+    pub users: BTreeMap<Uid, Owned<N>>,
+    /// By address space.
+    pub spaces: BTreeMap<u64, Held>,
+    /// Files that others than their owner held, or may have opened: they may have made them grow, and let go of them since.
+    pub foreign: Foreign,
+}
+
+/// Files by key and number.
+pub type Foreign = BTreeSet<(u64, u64)>;
+
+impl<N> Default for Ownership<N> {
+    fn default() -> Self {
+        Self { users: BTreeMap::new(), spaces: BTreeMap::new(), foreign: Foreign::new() }
+    }
+}
+
+/// Works out whose shared memory is. `charged_to`: the user whom the address space of a process is charged to, if any; it is
+/// another than the process's uid where that is a subordinate one. `foreign`: what was so before.
+pub fn ownership<N>(
+    files: impl IntoIterator<Item = SharedFile<N>>,
+    holdings: &[Holding],
+    foreign: &Foreign,
+    charged_to: impl Fn(u64) -> Option<Uid>,
+) -> Ownership<N> {
+    let mut of_file: BTreeMap<u64, Vec<&Holding>> = BTreeMap::new();
+    for holding in holdings {
+        of_file.entry(holding.key).or_default().push(holding);
+    }
+    let mut found = Ownership::default();
+    for file in files {
+        let holders = of_file.get(&file.key).map_or(&[][..], Vec::as_slice);
+        let own = || holders.iter().filter(|one| one.uid == file.uid);
+        // A container's uid is another one's than the machine's of the same number.
+        if own().any(|one| one.is_contained) {
+            continue;
+        }
+        let user = own().find_map(|one| charged_to(one.mm)).unwrap_or(file.owner);
+        let owned = found.users.entry(user).or_default();
+        let (its, others): (Vec<&Holding>, Vec<&Holding>) =
+            holders.iter().partition(|one| charged_to(one.mm) == Some(user));
+        let spaces: BTreeSet<u64> = its.iter().map(|one| one.mm).collect();
+        // One of its owner's that is charged to nobody has just begun, or ended since.
+        let is_anothers = |one: &Holding| one.uid != file.uid || charged_to(one.mm).is_some();
+        let identity = (file.key, file.number);
+        let is_foreign =
+            file.is_open_to_others || foreign.contains(&identity) || others.into_iter().any(is_anothers);
+        if is_foreign {
+            found.foreign.insert(identity);
+        }
+        let is_safe = !file.stays && !file.is_crowded && !is_foreign;
+        if spaces.is_empty() || !is_safe {
+            owned.lasts(file.name, file.pages);
+            continue;
+        }
+        owned.ending = owned.ending.saturating_add(file.pages);
+        let count = u64::try_from(spaces.len()).unwrap_or(u64::MAX);
+        let part = file.pages.0.checked_div(count).unwrap_or_default();
+        for mm in spaces {
+            let held = found.spaces.entry(mm).or_default();
+            held.pages = held.pages.saturating_add(file.pages);
+            held.part = held.part.saturating_add(Pages(part));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

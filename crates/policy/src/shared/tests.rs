@@ -1,0 +1,114 @@
+use super::*;
+
+const ALICE: Uid = Uid(1000);
+const BOB: Uid = Uid(1001);
+
+fn file(key: u64, pages: u64) -> SharedFile<u64> {
+    SharedFile {
+        key,
+        number: 0,
+        kind: Kind::Memfd,
+        pages: Pages(pages),
+        uid: ALICE,
+        owner: ALICE,
+        stays: false,
+        is_open_to_others: false,
+        is_crowded: false,
+        name: key,
+    }
+}
+
+fn holding(key: u64, mm: u64, uid: Uid) -> Holding {
+    Holding { key, mm, uid, is_contained: false }
+}
+
+/// Address spaces below 100 are charged to Alice, below 200 to Bob, others to nobody.
+fn charged_to(mm: u64) -> Option<Uid> {
+    match mm {
+        0..100 => Some(ALICE),
+        100..200 => Some(BOB),
+        _ => None,
+    }
+}
+
+fn owned(files: &[SharedFile<u64>], holdings: &[Holding]) -> Ownership<u64> {
+    ownership(files.iter().copied(), holdings, &Foreign::new(), charged_to)
+}
+
+/// What ends with Alice's processes, and what lasts.
+fn of_alice(files: &[SharedFile<u64>], holdings: &[Holding]) -> (u64, u64) {
+    owned(files, holdings).users.get(&ALICE).map_or((0, 0), |owned| (owned.ending.0, owned.lasting.0))
+}
+
+#[test]
+fn it_is_charged_once_however_many_hold_it_and_each_holder_has_a_part_of_what_comes_back() {
+    let holders: Vec<Holding> =
+        (1..=8).flat_map(|mm| [holding(1, mm, ALICE), holding(1, mm, ALICE)]).collect();
+    let found = owned(&[file(1, 80)], &holders);
+    assert_eq!(found.users[&ALICE].ending, Pages(80));
+    assert_eq!(found.spaces.len(), 8);
+    assert!(found.spaces.values().all(|held| *held == Held { pages: Pages(80), part: Pages(10) }));
+    let alone = owned(&[file(1, 80)], &[holding(1, 1, ALICE)]);
+    assert_eq!(alone.spaces[&1], Held { pages: Pages(80), part: Pages(80) });
+}
+
+#[test]
+fn what_nobody_holds_lasts_and_the_largest_of_it_is_named() {
+    let files: Vec<_> = (1..=5).map(|key| file(key, key * 10)).collect();
+    let found = owned(&files, &[]);
+    assert_eq!(found.users[&ALICE].lasting, Pages(150));
+    assert_eq!(found.users[&ALICE].largest, [(5, Pages(50)), (4, Pages(40)), (3, Pages(30))]);
+    assert!(found.spaces.is_empty());
+}
+
+#[test]
+fn what_stays_when_its_holders_end_ends_nobody() {
+    assert_eq!(of_alice(&[SharedFile { stays: true, ..file(1, 9) }], &[holding(1, 1, ALICE)]), (0, 9));
+}
+
+#[test]
+fn what_another_may_have_made_grow_ends_nobody() {
+    let own = holding(1, 1, ALICE);
+    assert_eq!(of_alice(&[file(1, 9)], &[own]), (9, 0));
+    assert_eq!(of_alice(&[SharedFile { is_open_to_others: true, ..file(1, 9) }], &[own]), (0, 9));
+    assert_eq!(of_alice(&[SharedFile { is_crowded: true, ..file(1, 9) }], &[own]), (0, 9));
+    for other in [holding(1, 100, BOB), holding(1, 300, Uid::ROOT), holding(1, 300, BOB)] {
+        assert_eq!(of_alice(&[file(1, 9)], &[own, other]), (0, 9), "{other:?}");
+        assert_eq!(of_alice(&[file(1, 9)], &[other]), (0, 9), "{other:?}");
+    }
+}
+
+#[test]
+fn what_another_held_once_ends_nobody_as_long_as_it_is_there() {
+    let (own, of_bob) = (holding(1, 1, ALICE), holding(1, 100, BOB));
+    let first = owned(&[file(1, 9)], &[own, of_bob]);
+    let later = |number| ownership([SharedFile { number, ..file(1, 9) }], &[own], &first.foreign, charged_to);
+    assert_eq!(later(0).users[&ALICE].lasting, Pages(9));
+    assert_eq!(later(0).foreign, first.foreign);
+    assert_eq!(later(1).users[&ALICE].ending, Pages(9), "another file of the same key");
+    let unheld = ownership([], &[], &first.foreign, charged_to) as Ownership<u64>;
+    assert!(unheld.foreign.is_empty());
+}
+
+#[test]
+fn processes_of_the_owners_that_begin_or_end_meanwhile_make_no_difference() {
+    assert_eq!(of_alice(&[file(1, 9)], &[holding(1, 1, ALICE), holding(1, 300, ALICE)]), (9, 0));
+    assert_eq!(of_alice(&[file(1, 9)], &[holding(1, 300, ALICE)]), (0, 9));
+}
+
+#[test]
+fn what_a_container_of_roots_holds_is_not_charged_to_the_machines_user_of_that_uid() {
+    let contained = Holding { is_contained: true, ..holding(1, 300, ALICE) };
+    assert_eq!(of_alice(&[file(1, 9)], &[contained]), (0, 0));
+    assert_eq!(of_alice(&[file(1, 9)], &[contained, holding(1, 1, ALICE)]), (0, 0));
+}
+
+#[test]
+fn a_subordinate_uids_is_the_users_whom_its_process_is_charged_to_or_who_owns_the_namespace() {
+    let inside = SharedFile { uid: Uid(100_005), owner: Uid(100_005), ..file(1, 9) };
+    assert_eq!(of_alice(&[inside], &[holding(1, 1, Uid(100_005))]), (9, 0));
+    let mounted = SharedFile { uid: Uid(100_005), ..file(1, 9) };
+    assert_eq!(of_alice(&[mounted], &[]), (0, 9));
+    // Another of her processes, with another uid.
+    assert_eq!(of_alice(&[inside], &[holding(1, 1, Uid(100_005)), holding(1, 2, ALICE)]), (9, 0));
+}

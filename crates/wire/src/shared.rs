@@ -1,0 +1,118 @@
+//! Records of the walks of shared memory: its files, and who holds them. Checked before anything believes them.
+
+use crate::{RecordError, abi, pages, read, text::Printable};
+use plimsoll_policy::{
+    shared::{Holding, Kind, SharedFile},
+    units::{Pages, Uid},
+};
+
+const WHAT: &str = "a record of shared memory";
+
+/// Bits of a mode that let others than the owner read or write. Whoever reads a hole that is mapped has it filled.
+const OTHERS: u32 = 0o066;
+
+/// What a file of shared memory is called: by the end of its path, as much of it as is told, in the file system of this device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedName {
+    /// What it is.
+    pub kind: Kind,
+    /// In printable characters.
+    pub text: String,
+    /// `stat`'s `st_ino`.
+    pub number: u64,
+    /// The device of its file system, as `/proc/PID/mountinfo` writes it.
+    pub device: (u32, u32),
+    /// No directory has it any more.
+    pub is_unlinked: bool,
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SharedRecord {
+    /// A file.
+    File(SharedFile<SharedName>),
+    /// Who holds one.
+    Held(Holding),
+    /// Small files of one user.
+    Small {
+        /// Tells their file system.
+        key: u64,
+        /// Whose they are.
+        uid: Uid,
+        /// All of them are told anew where it is higher.
+        telling: u64,
+        /// So many together.
+        pages: Pages,
+    },
+}
+
+/// Decodes one record.
+///
+/// # Errors
+/// [`RecordError`] when the bytes are no such record; the caller counts and drops it.
+pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
+    let record: abi::plimsoll_shared = read(WHAT, bytes)?;
+    let has = |flag: u32| record.flags & flag != 0;
+    if record.mm != 0 {
+        return Ok(SharedRecord::Held(Holding {
+            key: record.inode,
+            mm: record.mm,
+            uid: Uid(record.uid),
+            is_contained: has(abi::PLIMSOLL_SHARED_CONTAINED),
+        }));
+    }
+    if has(abi::PLIMSOLL_SHARED_SMALL) {
+        let (key, uid, telling) = (record.inode, Uid(record.uid), record.number);
+        return Ok(SharedRecord::Small { key, uid, telling, pages: pages(record.pages) });
+    }
+    let kinds = [
+        (abi::PLIMSOLL_SHARED_FILE, Kind::File),
+        (abi::PLIMSOLL_SHARED_MEMFD, Kind::Memfd),
+        (abi::PLIMSOLL_SHARED_ANONYMOUS, Kind::Anonymous),
+        (abi::PLIMSOLL_SHARED_SEGMENT, Kind::Segment),
+    ];
+    let kind = kinds.into_iter().find(|(flag, _)| has(*flag)).map(|(_, kind)| kind);
+    let kind = kind.ok_or(RecordError::Field { what: WHAT, field: "kind" })?;
+    Ok(SharedRecord::File(SharedFile {
+        key: record.inode,
+        number: record.number,
+        kind,
+        pages: pages(record.pages),
+        uid: Uid(record.uid),
+        owner: Uid(record.owner),
+        stays: match kind {
+            Kind::File => !has(abi::PLIMSOLL_SHARED_UNLINKED),
+            Kind::Segment | Kind::Small => true,
+            Kind::Memfd | Kind::Anonymous => false,
+        },
+        is_open_to_others: match kind {
+            Kind::File => record.mode & OTHERS != 0 || has(abi::PLIMSOLL_SHARED_ACL),
+            // No path leads there.
+            Kind::Memfd | Kind::Anonymous => false,
+            // Whom its permissions let in is not known here.
+            Kind::Segment | Kind::Small => true,
+        },
+        is_crowded: has(abi::PLIMSOLL_SHARED_CROWDED),
+        name: SharedName {
+            kind,
+            text: Printable(ended(&record.name)).to_string(),
+            number: record.number,
+            device: (record.device >> 20, record.device & 0xf_ffff),
+            is_unlinked: has(abi::PLIMSOLL_SHARED_UNLINKED),
+        },
+    }))
+}
+
+/// Up to the end of a name of the kernel's.
+fn ended(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+impl SharedName {
+    /// What many small files are called.
+    pub const SMALL: Self =
+        Self { kind: Kind::Small, text: String::new(), number: 0, device: (0, 0), is_unlinked: false };
+}
+
+#[cfg(test)]
+mod tests;
