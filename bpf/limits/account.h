@@ -87,6 +87,15 @@ static __always_inline __s64 remaining(struct plimsoll_account *a, __s64 usage)
 	return usage - (dying > bound ? bound : dying);
 }
 
+/*
+ * Of that, what its processes have each for themselves. Only for this do the programs end one: who holds shared memory, and
+ * whether it is still there, only user space knows.
+ */
+static __always_inline __s64 remaining_own(struct plimsoll_account *a, __s64 usage)
+{
+	return remaining(a, usage - a->shared_pages);
+}
+
 /* Whether an address space's process was sent SIGTERM for this account's line, or is a fork of one that was, and no more. */
 static __always_inline bool was_asked(struct plimsoll_mm *e, struct plimsoll_account *a)
 {

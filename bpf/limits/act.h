@@ -399,7 +399,7 @@ static __always_inline bool take_largest(struct event *ev)
 			return false;
 		if (key == ev->e->mm || !note_left(a->index, key))
 			break;
-		if (remaining(a, a->usage_pages) <= a->effective_pages)
+		if (remaining_own(a, a->usage_pages) <= a->effective_pages)
 			return true;
 	}
 	if ((key == ev->e->mm || goes_before_largest(ev, key)) && may_take_own(ev)) {
@@ -422,7 +422,7 @@ static __always_inline bool outgrows_grace(struct event *ev)
 
 	return kernel_trigger && ev->delta > 0 && was_asked(ev->e, a) &&
 	       (a->dying_pages > dying_bound(a) ||
-		remaining(a, ev->usage) - a->effective_pages > a->hard_pages >> PLIMSOLL_GRACE_SHIFT) &&
+		remaining_own(a, ev->usage) - a->effective_pages > a->hard_pages >> PLIMSOLL_GRACE_SHIFT) &&
 	       may_take_own(ev);
 }
 
@@ -443,7 +443,7 @@ static __always_inline void crossed(struct event *ev)
 		return;
 	}
 	/* What a kernel thread does (khugepaged, vhost) is for the daemon. */
-	if (kernel_trigger && !(ev->task->flags & PF_KTHREAD)) {
+	if (kernel_trigger && !(ev->task->flags & PF_KTHREAD) && remaining_own(a, ev->usage) > a->effective_pages) {
 		/* Where it was only asked the daemon ends it, before anybody else goes for what is written into it. */
 		if ((!dying || nobody_answers(ev)) && take_largest(ev))
 			return;

@@ -128,6 +128,8 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	a->nobody_ns = 0;
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
+	if (ctx->enforce == PLIMSOLL_LINE_NOW)
+		a->shared_is_told = 1;
 	ctx->account = index;
 	if (!fresh)
 		return 0;
@@ -163,6 +165,40 @@ int line_set(struct plimsoll_line_set *ctx)
 	ctx->result = draw_line(a, ctx, !known);
 	if (known)
 		let_account_go(a);
+	return 0;
+}
+
+/* Shared memory that was there when a line was drawn ends nobody: the line in force is raised to it once, as to all usage. */
+static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
+{
+	__s64 before = __sync_lock_test_and_set(&a->shared_pages, ctx->shared_pages), usage, effective;
+
+	a->lasting_pages = ctx->lasting_pages;
+	usage = account_add(a, ctx->shared_pages - before);
+	effective = a->effective_pages;
+	if (!a->shared_is_told && usage > effective)
+		__sync_val_compare_and_swap(&a->effective_pages, effective, usage);
+	a->shared_is_told = ctx->told;
+	if (usage > a->peak_pages)
+		raise_peak(a->index, usage);
+	need_exact(a);
+	becomes_far(a);
+}
+
+SEC("syscall")
+int shared_set(struct plimsoll_shared_set *ctx)
+{
+	struct plimsoll_account *a = account_at(ctx->account);
+
+	ctx->result = -ESRCH;
+	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, ctx->uid))
+		return 0;
+	/* While what already runs is being entered there is no line to raise. */
+	if (a->effective_pages != PLIMSOLL_NO_LINE) {
+		charge_shared(a, ctx);
+		ctx->result = 0;
+	}
+	let_account_go(a);
 	return 0;
 }
 

@@ -159,7 +159,7 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 				      struct plimsoll_reserve *ctx)
 {
 	struct claim claim = { .pages = ctx->pages };
-	__s64 hard = a->hard_pages, kept = kept_for_copies(a);
+	__s64 hard = a->hard_pages, kept = kept_for_copies(a) + a->lasting_pages;
 	int result;
 
 	/* Its line went, and the account became another's, before it was held. */

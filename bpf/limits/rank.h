@@ -94,7 +94,7 @@ __noinline __s64 standing_of(__u32 account, __u64 key)
 	if (pages > back * COUNTS_TIMES_BACK)
 		pages = back * COUNTS_TIMES_BACK;
 	pages = rank_with(a, e, pages);
-	return remaining(a, a->usage_pages) - back <= a->effective_pages ? pages : pages - SHORT_RANKS;
+	return remaining_own(a, a->usage_pages) - back <= a->effective_pages ? pages : pages - SHORT_RANKS;
 }
 
 /* What comes before a rank: bits of grants, of SHORT_RANKS, of a session. */

@@ -286,6 +286,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	a->soft_pages = default_line.soft_pages;
 	a->signal = default_line.signal;
 	a->from_default = 1;
+	a->shared_is_told = 1;
 	if (!bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
 		need_exact(a);
 		return index;

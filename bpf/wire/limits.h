@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 10
+#define PLIMSOLL_SCHEMA 11
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -180,7 +180,11 @@ struct plimsoll_account {
 	volatile __u64 introduced_ns; /* likewise of PLIMSOLL_RECORD_JUDGE */
 	volatile __u32 folded; /* kills that were counted and not told of, since user space wrote their number down */
 	volatile __u32 trusted_pages; /* given up and taken for freed, and not seen freed, since a survey */
-	volatile __u32 pad[10];
+	volatile __s64 shared_pages;  /* of usage_pages: shared memory of its user, which ends with its processes */
+	volatile __s64 lasting_pages; /* besides: shared memory of its user that no end of theirs gives back for sure */
+	volatile __u32
+		shared_is_told; /* once: from then on shared memory that becomes more is no reason to raise the line */
+	volatile __u32 pad[5];
 	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -343,6 +347,18 @@ struct plimsoll_copies {
 	__u64 mm;
 	__s64 pages;
 	__u32 tgid;
+	__s32 result;
+};
+
+/*
+ * The shared memory that an account's user owns, as user space found it. -ESRCH: the account is another user's by now.
+ */
+struct plimsoll_shared_set {
+	__s64 shared_pages;
+	__s64 lasting_pages;
+	__u32 account;
+	__u32 uid;
+	__u32 told; /* 0: it is not charged any more */
 	__s32 result;
 };
 

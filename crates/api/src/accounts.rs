@@ -10,6 +10,15 @@ use plimsoll_policy::{
 };
 use serde::{Deserialize, Serialize};
 
+/// A file of shared memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedFileView {
+    /// What it is called.
+    pub name: String,
+    /// In memory and swapped out.
+    pub bytes: u64,
+}
+
 /// One account as `status` and `limit show` tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountView {
@@ -21,6 +30,12 @@ pub struct AccountView {
     pub usage_bytes: u64,
     /// Reserved and not yet touched.
     pub reserved_bytes: u64,
+    /// Of the usage, shared memory that the user owns; `None`: not charged.
+    #[serde(default)]
+    pub shared_bytes: Option<u64>,
+    /// The largest files of shared memory for which nobody is killed, the largest first.
+    #[serde(default)]
+    pub shared_files: Vec<SharedFileView>,
     /// The largest usage at or above the soft limit, or at a grant, since the line was drawn.
     #[serde(default)]
     pub peak_bytes: Option<u64>,

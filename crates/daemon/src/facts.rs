@@ -7,3 +7,4 @@ pub(crate) mod meter;
 pub(crate) mod names;
 pub(crate) mod patient;
 pub(crate) mod pressure;
+pub(crate) mod shared;

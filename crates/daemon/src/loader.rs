@@ -152,7 +152,8 @@ impl Loader {
                 Ok(selector) => drop(caller.send(Request::Equip(Box::new(selector)))),
                 Err(error) => {
                     journal.line(format!(
-                        "the machine's processes are listed from /proc, which takes longer: {error}"
+                        "the machine's processes are listed from /proc, which takes longer, and shared memory is not charged: \
+                         {error}"
                     ));
                 }
             }

@@ -13,7 +13,8 @@ use crate::{
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, LastDefence, LastDefenceSetup,
-        Ledger, Originals, PendingKills, Reload, Setup, Shield, Systemd, Workers, mailbox, undo_leftovers,
+        Ledger, Originals, PendingKills, Reload, Setup, Shield, Systemd, Workers, WorkersSetup, mailbox,
+        undo_leftovers,
     },
     history::{Caps, History, Inheritance, PinnedNotes, Writer},
     journal::{Journal, Notices},
@@ -282,7 +283,8 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let others = Others { inbox, reaper: reaper.handle(), wanted: settings.reaping };
     let mapped = config.limits.charge == Charge::Rss;
-    let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), mapped).map_err(failed)?;
+    let setup = WorkersSetup { mapped, pins: pins.root() };
+    let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), setup).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
     let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
     let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);

@@ -30,6 +30,8 @@ pub struct LimitConfig {
     pub dry_run: bool,
     /// Which triggers act.
     pub triggers: TriggerSet,
+    /// Shared memory is charged to who owns it.
+    pub charges_shared: bool,
 }
 
 impl Default for LimitConfig {
@@ -39,6 +41,7 @@ impl Default for LimitConfig {
             term_grace: TERM_GRACE,
             dry_run: false,
             triggers: TriggerSet::default(),
+            charges_shared: true,
         }
     }
 }
@@ -75,6 +78,8 @@ pub struct Snapshot<'a> {
     pub dying: Pages,
     /// No more than this of what is dying is left out of the usage: what is held and does not go makes no room without end.
     pub dying_most: Pages,
+    /// Of the usage, shared memory that comes back with those who hold it. It is not in `dying`.
+    pub shared: Pages,
     /// What crossing does. `deny` is carried out where allocations are made; here it only notifies.
     pub action: Action,
     /// The account's processes, dying and protected ones included. A list that could not be read is an error of the
@@ -163,6 +168,12 @@ pub fn decide(
         state.told = None;
     }
     let action = match state.dying(snapshot) {
+        // What of it comes back with whoever is on the way out is known when they are gone.
+        Some(dying)
+            if snapshot.past(usage, dying.saturating_add(snapshot.shared)) == Pages(0) && state.waiting() =>
+        {
+            LimitAction::None
+        }
         Some(dying) if snapshot.past(usage, dying) > Pages(0) => {
             over(snapshot, config, &mut state, (usage, dying))
         }

@@ -56,6 +56,10 @@ reasons! {
     OverHardLimitNothingToFree = "over-hard-limit-nothing-to-free":
         "The account was over its hard limit, but no process is left in it whose end would free memory; \
          nothing was killed.";
+    /// Nothing was done: over the line only with shared memory that no end of a process gives back for sure.
+    OverHardLimitSharedLasts = "over-hard-limit-shared-lasts":
+        "The account was over its hard limit with shared memory that stays when its processes end, or that others than its \
+         owner may have filled; nothing was killed, and no more is granted.";
     /// The line's action is `notify`.
     OverHardLimitNotify = "over-hard-limit-notify":
         "The account was over its hard limit, and its action is to notify only.";

@@ -22,7 +22,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
-pub(crate) use show::{doubts, list, notes, uncovered};
+pub(crate) use show::{doubts, lasting, list, notes, uncovered};
 
 /// `plimsoll limit ...`
 #[derive(Debug, Args)]
@@ -167,6 +167,7 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
         show::list(out, &limits, &mut names)?;
         show::notes(out, &limits.accounts)?;
         show::doubts(out, &limits.groups, &mut names)?;
+        show::lasting(out, &limits.accounts)?;
         show::uncovered(out, limits.default.as_ref(), &mut names)?;
     }
     Ok(Exit::Done)

@@ -148,6 +148,7 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     lost(out, status)?;
     limit::notes(out, &status.accounts)?;
     limit::doubts(out, &status.groups, names)?;
+    limit::lasting(out, &status.accounts)?;
     limit::uncovered(out, status.default.as_ref(), names)?;
     writeln!(out)?;
     if status.accounts.is_empty() && status.groups.is_empty() && status.default.is_none() {

@@ -89,6 +89,8 @@ impl Control for FakeDaemon {
                 name: None,
                 usage_bytes: 7 << 20,
                 reserved_bytes: 0,
+                shared_bytes: None,
+                shared_files: Vec::new(),
                 peak_bytes: None,
                 soft_bytes: Some(page_size().to_bytes(resolved.soft).0),
                 hard_bytes: Some(hard_bytes),

@@ -2,7 +2,7 @@
 
 use super::{
     Charge, Config, ConfigError, Expedited, History, Limits, Machine, Maps, NamedLine, Protect, Reaping,
-    Tmalloc, Workingset,
+    SharedCharge, Tmalloc, Workingset,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -262,6 +262,7 @@ section!(RawLimits {
     cgroups: BTreeMap<CgroupKey, CheckedLine>,
     system: CheckedLine,
     charge: Charge,
+    shared: SharedCharge,
     uid_min: Within<0, 4_294_967_294>,
     uid_max: Within<0, 4_294_967_294>,
     kill_deadline_ms: Within<1, DAY_MS>,
@@ -421,6 +422,9 @@ impl RawLimits {
                     daemon: named.contains(&Trigger::Daemon),
                     last_defence: named.contains(&Trigger::LastDefence),
                 }),
+                // By process it is charged already.
+                charges_shared: self.shared.unwrap_or_default() == SharedCharge::Owner
+                    && self.charge.unwrap_or(default.charge) == Charge::Anon,
                 ..default.ladder
             },
         };

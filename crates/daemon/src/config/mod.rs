@@ -145,6 +145,17 @@ pub enum Charge {
     Rss,
 }
 
+/// Whether shared memory is charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SharedCharge {
+    /// To the user who owns it.
+    #[default]
+    Owner,
+    /// To nobody.
+    Ignore,
+}
+
 /// The line of one user or group, whose name the caller resolves. What depends on the machine's RAM is not checked yet:
 /// [`plimsoll_policy::lines::validate`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, Events,
         FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector,
-        VictimMark, Weighing,
+        SharedPages, VictimMark, Weighing,
     },
     cgroup::CgroupRoot,
     process::{
@@ -402,6 +402,10 @@ impl Programs for Limits {
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {
         Self::verify(self, account)
+    }
+
+    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+        Self::set_shared(self, account, uid, owned)
     }
 }
 

@@ -13,7 +13,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts,
-        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, VictimMark, Weighing,
+        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -129,6 +129,7 @@ pub(crate) trait Programs: Debug {
     fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError>;
     fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError>;
     fn verify(&self, account: u32) -> Result<(), BpfError>;
+    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError>;
 }
 
 /// The programs' records, oldest first.

@@ -7,6 +7,7 @@ mod folds;
 mod judging;
 mod kills;
 mod lines;
+pub(crate) mod shared;
 mod surveys;
 pub(super) mod undrawn;
 mod wanted;
@@ -33,6 +34,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, VictimMark};
 use plimsoll_wire::record::{Record, RecordKind};
+use shared::is_over_by_shared;
 use std::collections::BTreeSet;
 
 /// Decisions in a row for one record: each either ends something or is the last.
@@ -43,6 +45,9 @@ const SWEEPS_MAX: u32 = 3;
 
 /// With nobody to kill, the kernel side need not ask again for this long.
 const HOLD: Nanos = Nanos(1_000_000_000);
+
+/// While shared memory is walked, the kernel side need not ask again for this long.
+const WALKED: Nanos = Nanos(100_000_000);
 
 /// While an account stays near, its largest processes are introduced again after this long at the earliest: in a storm they are
 /// others each time, and each introduction opens some dozens of files.
@@ -225,6 +230,13 @@ impl<K: Kernel> Attached<K> {
                 self.watched.remove(&uid);
                 return Ok(());
             };
+            if is_over_by_shared(&account) && !self.shared_memory.is_fresh {
+                // Some of it may be gone by now: it is walked first, and then decided.
+                let moment = context.now();
+                self.shared_memory.want(moment);
+                self.limits.answer(account.index, moment.saturating_add(WALKED).0)?;
+                return Ok(());
+            }
             let selects = self.may_select(&account, context);
             if selects && !self.is_walked(context.now()) {
                 self.walk(&context.kernel)?;
@@ -249,6 +261,7 @@ impl<K: Kernel> Attached<K> {
                 soft: account.soft,
                 dying: account.dying,
                 dying_most: account.dying_most,
+                shared: account.shared,
                 action,
                 candidates: &self.candidates,
                 kernel_asked_at: asked.map(|record| record.time),
@@ -363,6 +376,7 @@ impl<K: Kernel> Attached<K> {
         }
         self.plan_scan(moment);
         self.judge_wanted(context)?;
+        self.look_at_shared(context)?;
         self.survey(context)
     }
 

@@ -29,7 +29,7 @@ pub(crate) use last_defence::{
 use limits::undrawn::Undrawn;
 pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked, Request, mailbox};
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
-pub(crate) use workers::Workers;
+pub(crate) use workers::{Workers, WorkersSetup};
 
 use crate::{foreign_kills::ForeignKills, history::Inheritance, sampler::Sampler, tmalloc::Message};
 pub(crate) use context::Context;
@@ -273,6 +273,7 @@ impl<K: Kernel> Guard<K> {
                 .chain(attached.next_scan())
                 .chain(attached.surveys.due())
                 .chain(attached.weights.due())
+                .chain(attached.shared_memory.due())
                 .chain(at_once)
                 .min()
         });
@@ -360,6 +361,13 @@ impl<K: Kernel> Guard<K> {
                     self.context.notices.once("copies", &error);
                 }
             }
+            Request::SharedWalked(walked) => {
+                if let Some(attached) = &mut self.attached
+                    && let Err(error) = attached.take_shared(walked, &mut self.context)
+                {
+                    self.context.notices.once("shared memory", &error);
+                }
+            }
             Request::Configure { configured, reply } => {
                 self.configure(configured);
                 reply.send(Ok(()));
@@ -419,6 +427,7 @@ impl<K: Kernel> Guard<K> {
         self.context.eligibility.rules = Arc::new(rules);
         if let Some(attached) = &mut self.attached {
             attached.weights.doubt_all(&attached.near);
+            attached.shared_memory.want(self.context.kernel.now());
         }
         self.context.last_defence.configure(last_defence);
         if let Some(attached) = &self.attached

@@ -3,7 +3,7 @@
 use super::{last_defence::ArrangedKill, selection::judge::JudgeAnswer};
 use crate::{
     api::control::Refusal,
-    facts::{cmdlines::Found, copied::Survey, meter::Looked},
+    facts::{cmdlines::Found, copied::Survey, meter::Looked, shared::Walked},
     foreign_kills::ForeignKill,
     message::{Receiver, Sender, queue},
     tmalloc::Refused,
@@ -147,6 +147,8 @@ pub(crate) enum Request {
     Looks(Box<Looks>),
     /// What forked processes were found to have copied.
     Surveyed(Survey),
+    /// What a walk of shared memory found.
+    SharedWalked(Walked),
     /// A request for memory was refused.
     Refused(Refused),
     /// The coordinator has to know what accounts use exactly: all tasks are walked, and it is told.

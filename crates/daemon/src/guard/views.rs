@@ -4,6 +4,7 @@ use super::{
     Guard,
     kernel::{Kernel as TheKernel, Programs as _, Records as _},
     kill::pending::Owner,
+    limits::shared::named,
     machine::MachineGuard,
 };
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     tmalloc::{Shown, Tally},
 };
 use plimsoll_api::{
-    accounts::AccountView,
+    accounts::{AccountView, SharedFileView},
     status::{
         GuardView, Guards, Kernel, MapView, MarginView, OthersView, OwnView, Pressure, Selection, Status,
         TmallocView, Triggers,
@@ -21,9 +22,10 @@ use plimsoll_policy::{
     account::Account,
     incident::Guard as Side,
     machine::{MachineConfig, MachineReading, Margin, Permille, Thresholds},
-    units::{Bytes, Nanos, Uid, part},
+    units::{Bytes, Nanos, Pages, Uid, part},
 };
 use plimsoll_sys::bpf::AccountFacts;
+use plimsoll_wire::shared::SharedName;
 
 /// How often users other than root can have all tasks walked.
 const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
@@ -75,8 +77,14 @@ impl<K: TheKernel> Guard<K> {
         Some(AccountView {
             account: Account::User(facts.uid),
             name: None,
-            usage_bytes: bytes(facts.usage),
+            usage_bytes: bytes(facts.usage.saturating_add(facts.lasting)),
             reserved_bytes: bytes(facts.reserved),
+            shared_bytes: self
+                .context
+                .config
+                .charges_shared
+                .then(|| bytes(facts.shared.saturating_add(facts.lasting))),
+            shared_files: self.shared_files(facts.uid),
             peak_bytes: Some(bytes(facts.peak)),
             soft_bytes: Some(bytes(facts.soft)),
             hard_bytes: Some(bytes(facts.hard)),
@@ -89,6 +97,16 @@ impl<K: TheKernel> Guard<K> {
             set_by: Some(line.set_as.set_by()),
             note: None,
         })
+    }
+
+    fn shared_files(&self, uid: Uid) -> Vec<SharedFileView> {
+        let owned = self.attached.as_ref().and_then(|attached| attached.shared_memory.owned.get(&uid));
+        let largest = owned.map_or(&[][..], |owned| &owned.largest);
+        let view = |(name, pages): &(SharedName, Pages)| SharedFileView {
+            name: named(name),
+            bytes: self.page_size().to_bytes(*pages).0,
+        };
+        largest.iter().map(view).collect()
     }
 
     pub(super) fn status(&mut self, asker: Uid) -> Result<Status, Refusal> {

@@ -14,6 +14,7 @@ use crate::{
         names::NameReader,
         patient::PatientReaders,
         pressure::PressureReader,
+        shared::SharedReader,
     },
     journal::Journal,
     offload::Offload,
@@ -32,11 +33,20 @@ pub(crate) struct Workers {
     pub(crate) copied: CopiedReader,
     pub(crate) pressure: PressureReader,
     pub(crate) meter: Meter,
+    pub(crate) shared: SharedReader,
+}
+
+/// Where they find what they read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WorkersSetup<'a> {
+    /// As for [`Gauge::new`].
+    pub(crate) mapped: bool,
+    /// Where programs are pinned.
+    pub(crate) pins: &'a Path,
 }
 
 impl Workers {
     /// They tell `caller` what they find, and `journal` what they do; cgroups they end have their victims reaped by `reaper`.
-    /// `mapped`: as for [`Gauge::new`].
     ///
     /// # Errors
     /// Where there is no `/proc`.
@@ -45,13 +55,13 @@ impl Workers {
         caller: &Caller,
         journal: &Journal,
         reaper: &ReaperHandle,
-        mapped: bool,
+        setup: WorkersSetup<'_>,
     ) -> Result<Self, ProcessError> {
         let guard = || {
             let caller = caller.clone();
             move |request| caller.deliver(request)
         };
-        let (lines, unjudged, survey, usage) = (guard(), guard(), guard(), guard());
+        let (lines, unjudged, survey, usage, walked) = (guard(), guard(), guard(), guard(), guard());
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
@@ -66,8 +76,11 @@ impl Workers {
                 survey(Request::Surveyed(part))
             }),
             pressure: PressureReader::new(offload, proc()?, page_size()),
-            meter: Meter::new(offload, Gauge::new(proc()?, mapped), move |looked| {
+            meter: Meter::new(offload, Gauge::new(proc()?, setup.mapped), move |looked| {
                 usage(Request::Looked(looked))
+            }),
+            shared: SharedReader::new(offload, setup.pins.to_path_buf(), move |found| {
+                walked(Request::SharedWalked(found))
             }),
         })
     }
@@ -84,6 +97,7 @@ impl Workers {
             copied: CopiedReader::mute(),
             pressure: PressureReader::mute(),
             meter: Meter::by_another().0,
+            shared: SharedReader::mute(),
         }
     }
 }

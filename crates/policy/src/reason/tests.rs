@@ -24,6 +24,7 @@ fn the_texts_are_what_they_always_were() {
             "over-hard-limit-unanswered",
             "over-hard-limit-only-protected-left",
             "over-hard-limit-nothing-to-free",
+            "over-hard-limit-shared-lasts",
             "over-hard-limit-notify",
             "over-hard-limit-term",
             "over-hard-limit-no-grace",

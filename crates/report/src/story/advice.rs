@@ -11,6 +11,11 @@ use plimsoll_policy::{
 const FOLDED: &str = "of older ones more are kept with a larger history.max_bytes in the configuration; a program that \
                       starts anew whatever is killed is best ended itself, or given a higher line.";
 
+const LASTING: &str = "delete what is not needed: files in /dev/shm and other tmpfs, and System V segments (ipcs -m, ipcrm \
+                       -m ID).";
+
+const NOTIFIED: &str = "end what is not needed; nothing is killed on this line.";
+
 /// The advice for an incident, the likelier first.
 pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader) -> Vec<String> {
     let Some(reason) = reason else { return without_reason(incident, reader) };
@@ -36,9 +41,8 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::TableFullMostProcesses => Vec::from([String::from(
             "run fewer processes at the same time, or have room for more: maps.max_processes in the configuration.",
         )]),
-        Reason::OverHardLimitNotify => {
-            Vec::from([String::from("end what is not needed; nothing is killed on this line."), raise])
-        }
+        Reason::OverHardLimitNotify => Vec::from([String::from(NOTIFIED), raise]),
+        Reason::OverHardLimitSharedLasts => Vec::from([String::from(LASTING), raise]),
         Reason::OverHardLimitOnlyProtectedLeft | Reason::OverHardLimitNothingToFree => Vec::from([
             raise,
             String::from("look at what is charged and what could not be counted: plimsoll status."),

@@ -52,6 +52,10 @@ pub struct AccountFacts {
     pub folded: u32,
     /// Of usage, what was granted and is not touched yet.
     pub reserved: Pages,
+    /// Of usage, shared memory of the user's that ends with its processes.
+    pub shared: Pages,
+    /// Besides usage: shared memory of the user's that no end of its processes gives back for sure.
+    pub lasting: Pages,
     /// The largest usage seen at or above the soft limit, or at a grant, since the line was drawn.
     pub peak: Pages,
 }
@@ -137,6 +141,8 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Acco
         kills: account.kills,
         folded: account.folded,
         reserved: pages(account.reserved_pages),
+        shared: pages(account.shared_pages),
+        lasting: pages(account.lasting_pages),
         peak: pages(account.peak_pages),
     }
 }

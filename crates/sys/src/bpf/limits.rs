@@ -108,6 +108,15 @@ pub enum Coverage {
     Hindered,
 }
 
+/// What shared memory a user owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedPages {
+    /// [`AccountFacts::shared`].
+    pub ending: Pages,
+    /// [`AccountFacts::lasting`].
+    pub lasting: Pages,
+}
+
 /// What of its family's copies may be one member's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopiesPart {
@@ -211,6 +220,7 @@ pub struct Limits<S: Site = Pins> {
     verify: S::Program,
     attend: S::Program,
     watch_copies: S::Program,
+    shared_set: S::Program,
     keys: Vec<u8>,
     values: Vec<u8>,
     /// What the last walk took of a CPU.
@@ -334,6 +344,7 @@ impl<S: Site> Limits<S> {
             verify: program("verify")?,
             attend: program("attend")?,
             watch_copies: program("watch_copies")?,
+            shared_set: program("shared_set")?,
             site,
         })
     }
@@ -567,6 +578,25 @@ impl<S: Site> Limits<S> {
             let _still_there: bool = one(part.mm, part.pid, part.copied)?;
         }
         one(0, Pid(0), copied)
+    }
+
+    /// Charges an account for the shared memory that its user owns; `None`: for none any more. False: the account is another
+    /// user's by now, or its line is still being drawn.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+        let SharedPages { ending, lasting } = owned.unwrap_or_default();
+        let mut context = abi::plimsoll_shared_set {
+            shared_pages: wire_pages(ending),
+            lasting_pages: wire_pages(lasting),
+            account,
+            uid: uid.0,
+            told: u32::from(owned.is_some()),
+            result: 0,
+        };
+        self.shared_set.run(&mut context)?;
+        Ok(context.result == 0)
     }
 
     /// One family; `None` when it has ended.

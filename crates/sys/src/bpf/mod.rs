@@ -34,8 +34,8 @@ pub use grants::{GrantAccount, Grants, Reserved, Space};
 pub use journal::{Found, Journal, NOTE_MAX_BYTES, Note, Standing};
 pub use killed::Killed;
 pub use limits::{
-    CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, VictimMark,
-    Weighing,
+    CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts, Holder, Limits, LineSet, MapFacts, SharedPages,
+    VictimMark, Weighing,
 };
 pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};

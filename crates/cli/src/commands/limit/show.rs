@@ -1,7 +1,7 @@
 //! Lines as tables, sentences and JSON.
 
 use crate::{names::Names, output};
-use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
+use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, SharedFileView, UserView};
 use plimsoll_api::message::Limits;
 use plimsoll_policy::{
     account::{Action, Source},
@@ -188,6 +188,23 @@ pub(crate) fn notes(out: &mut dyn Write, accounts: &[AccountView]) -> io::Result
             let account = human::escaped(&view.account.to_string());
             writeln!(out, "Note: {account}: {}.", output::printable(note))?;
         }
+    }
+    Ok(())
+}
+
+/// Which shared memory is charged and ends with no process for sure.
+pub(crate) fn lasting(out: &mut dyn Write, accounts: &[AccountView]) -> io::Result<()> {
+    for view in accounts.iter().filter(|view| !view.shared_files.is_empty()) {
+        let told = |file: &SharedFileView| {
+            format!("{} ({})", output::printable(&file.name), human::bytes(Bytes(file.bytes)))
+        };
+        let files: Vec<String> = view.shared_files.iter().map(told).collect();
+        writeln!(
+            out,
+            "Note: {} owns shared memory for which nobody is killed; the largest: {}.",
+            view.account,
+            files.join(", ")
+        )?;
     }
     Ok(())
 }

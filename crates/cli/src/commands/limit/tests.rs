@@ -27,6 +27,8 @@ fn view(uid: u32) -> AccountView {
         name: None,
         usage_bytes: 7 << 20,
         reserved_bytes: 0,
+        shared_bytes: None,
+        shared_files: Vec::new(),
         peak_bytes: None,
         soft_bytes: Some(900 << 20),
         hard_bytes: Some(1 << 30),

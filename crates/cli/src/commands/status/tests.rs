@@ -39,6 +39,8 @@ fn running() -> Status {
         name: None,
         usage_bytes: 7 << 20,
         reserved_bytes: 0,
+        shared_bytes: None,
+        shared_files: Vec::new(),
         peak_bytes: None,
         soft_bytes: None,
         hard_bytes: Some(1 << 30),

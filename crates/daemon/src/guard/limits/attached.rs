@@ -1,6 +1,6 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
-use super::{early::Early, surveys::Surveys, weights::Weights};
+use super::{early::Early, shared::Shared, surveys::Surveys, weights::Weights};
 use crate::guard::{
     context::Context,
     kernel::{Kernel, Programs as _},
@@ -94,6 +94,8 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) weights: Weights,
     /// Accounts that copies could bring near their line.
     pub(crate) surveys: Surveys,
+    /// Memory that no event tells of.
+    pub(crate) shared_memory: Shared,
     /// Kills that the programs only counted.
     pub(crate) folds: Folds,
     /// Taken over and not looked through yet for what an earlier daemon left dying.
@@ -143,6 +145,7 @@ impl<K: Kernel> Attached<K> {
             early: Early::default(),
             weights: Weights::with_room(CANDIDATES_ROOM),
             surveys: Surveys::default(),
+            shared_memory: Shared::default(),
             folds: Folds::default(),
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
@@ -269,7 +272,7 @@ impl<K: Kernel> Attached<K> {
         let bound = Pages(account.hard.0 >> abi::PLIMSOLL_SESSION_SHIFT);
         candidates.clear();
         shared.clear();
-        let weights = &mut self.weights;
+        let (weights, memory) = (&mut self.weights, &self.shared_memory);
         weights.begin_list();
         self.limits.address_spaces(|space| {
             // Whoever was asked to end and not told of is taken in by the next look, and ends or is ended from then on.
@@ -300,7 +303,8 @@ impl<K: Kernel> Attached<K> {
             // Who dies gives back what is its own; what it has from a fork others may have as well.
             let ending = space.dying || space.condemned;
             let others = if ending { space.copied } else { space.shared };
-            let usage = Pages(space.own.0.saturating_add(others.0));
+            let in_common = memory.held(space.mm);
+            let usage = space.own.saturating_add(others).saturating_add(in_common.pages);
             if space.family != 0 {
                 shared.push((candidates.len(), space.family, space.copied));
             }
@@ -308,7 +312,7 @@ impl<K: Kernel> Attached<K> {
             candidates.push(Candidate {
                 mm: space.mm,
                 usage: Reading::Known(usage),
-                gives_back: Pages(space.own.0.saturating_add(space.reserved.0)),
+                gives_back: space.own.saturating_add(space.reserved).saturating_add(in_common.part),
                 weight,
                 tier: if space.session && held <= bound {
                     Tier::Session

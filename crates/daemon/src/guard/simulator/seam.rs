@@ -21,7 +21,8 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Coverage, DefaultLine, FamilyFacts, Grants,
-        Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, Site, VictimMark, Weighing,
+        Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, SharedPages, Site, VictimMark,
+        Weighing,
     },
     process::{Memory, Portrait, Process, ProcessError, ScanCounts, Subject},
 };
@@ -580,6 +581,10 @@ impl Programs for SimPrograms {
 
     fn verify(&self, account: u32) -> Result<(), BpfError> {
         self.limits.verify(account)
+    }
+
+    fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
+        self.limits.set_shared(account, uid, owned)
     }
 
     fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError> {

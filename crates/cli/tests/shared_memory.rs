@@ -1,0 +1,286 @@
+//! Shared memory is charged to who owns it, once and within a second; it ends the right process, and nobody for what another
+//! user may have done.
+#![cfg(test)]
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use support::{ALICE, BOB, Fixture, program::Program, slowness, until, wait_for};
+
+const MIB: u64 = 1 << 20;
+
+/// From its growth until it is charged, and as long for asking: `limit show` starts a program.
+const SEEN: Duration = Duration::from_millis(1200);
+
+/// What makes shared memory, by kind, and keeps it as the test wants it.
+const KINDS: &str = "import ctypes\n\
+    PATH = '/dev/shm/plimsoll-test-' + str(os.getuid())\n\
+    libc = ctypes.CDLL(None, use_errno=True)\n\
+    libc.shmat.restype = ctypes.c_void_p\n\
+    def filled(area, size): ctypes.memset((ctypes.c_char * size).from_buffer(area), 1, size); return area\n\
+    def anonymous(size): return filled(mmap.mmap(-1, size), size)\n\
+    def memfd(size):\n\
+    \x20   fd = os.memfd_create('test'); os.truncate(fd, size); return filled(mmap.mmap(fd, size), size), fd\n\
+    def written(fd, size):\n\
+    \x20   for _ in range(size >> 20): os.write(fd, bytes(1 << 20))\n\
+    \x20   return fd\n\
+    def unmapped(size): return written(os.memfd_create('test'), size)\n\
+    def file(size, mode=0o600):\n\
+    \x20   fd = os.open(PATH, os.O_RDWR | os.O_CREAT, mode); os.fchmod(fd, mode); return written(fd, size)\n\
+    def mapped(size):\n\
+    \x20   fd = file(size); area = mmap.mmap(fd, size); os.close(fd); return area\n\
+    def closed(size): os.close(file(size))\n\
+    def unlinked(size):\n\
+    \x20   fd = file(0); os.unlink(PATH); os.truncate(fd, size); return filled(mmap.mmap(fd, size), size)\n\
+    def attached(size):\n\
+    \x20   global segment\n\
+    \x20   segment = libc.shmget(0, ctypes.c_size_t(size), 0o1600)\n\
+    \x20   at = libc.shmat(segment, None, 0); ctypes.memset(at, 1, size); return at\n\
+    def detached(size): libc.shmdt(ctypes.c_void_p(attached(size)))\n";
+
+/// A file that goes with the test.
+struct Left(PathBuf);
+
+impl Left {
+    fn of(user: u32) -> Self {
+        Self(PathBuf::from(format!("/dev/shm/plimsoll-test-{user}")))
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+fn shared_bytes(fixture: &Fixture, user: u32) -> u64 {
+    fixture.account(user).unwrap()["shared_bytes"].as_u64().unwrap()
+}
+
+/// A program of a user's that makes shared memory when it is told to, and says so.
+fn maker(fixture: &Fixture, user: u32, script: &str) -> Program {
+    fixture.python(user, &format!("{KINDS}say('ready')\nhear()\n{script}\nsay('full')\nhear()\n")).ready()
+}
+
+#[track_caller]
+fn fill(program: &mut Program) -> Instant {
+    program.tell("go");
+    program.stage("full");
+    Instant::now()
+}
+
+#[track_caller]
+fn charged_in_time(fixture: &Fixture, user: u32, bytes: u64, since: Instant, what: &str) {
+    wait_for(&format!("{what} is charged"), || shared_bytes(fixture, user) == bytes);
+    let took = since.elapsed();
+    assert!(took <= SEEN * slowness(), "{what} was charged after {took:?}");
+}
+
+#[test]
+fn each_kind_is_charged_once_within_a_second_and_no_more_when_it_is_gone() {
+    let fixture = fixture!();
+    let _left = Left::of(ALICE);
+    fixture.limit(ALICE, "256M", &[]);
+    let keep = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
+    wait_for("nothing is charged yet", || shared_bytes(&fixture, ALICE) == 0);
+    let gone = "libc.shmctl(segment, 0, None)";
+    for (make, end) in [
+        ("kept = anonymous(32 << 20)", ""),
+        ("kept = memfd(32 << 20)", ""),
+        ("kept = unmapped(32 << 20)", ""),
+        ("kept = mapped(32 << 20)", "os.unlink(PATH)"),
+        ("closed(32 << 20)", "os.unlink(PATH)"),
+        ("attached(32 << 20)", gone),
+        ("detached(32 << 20)", gone),
+    ] {
+        let mut program = maker(&fixture, ALICE, &format!("{make}\nsay('made')\nhear()\n{end}"));
+        program.tell("go");
+        program.stage("made");
+        charged_in_time(&fixture, ALICE, 32 * MIB, Instant::now(), make);
+        let usage = fixture.account(ALICE).unwrap()["usage_bytes"].as_u64().unwrap();
+        assert!((32 * MIB..64 * MIB).contains(&usage), "{make}: {usage}");
+        fill(&mut program);
+        program.tell("end");
+        program.end();
+        wait_for(&format!("{make} is gone"), || shared_bytes(&fixture, ALICE) == 0);
+    }
+    drop(keep);
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn eight_processes_that_map_it_are_charged_once_and_nobody_is_killed_below_the_line() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "400M", &[]);
+    let mut server = maker(
+        &fixture,
+        ALICE,
+        "kept = anonymous(256 << 20)\n\
+         for _ in range(8):\n\
+         \x20   if not os.fork(): signal.alarm(60); sum(kept[::4096]); time.sleep(60)\n",
+    );
+    let since = fill(&mut server);
+    charged_in_time(&fixture, ALICE, 256 * MIB, since, "a server's shared memory");
+    until("it has been looked at a while", Duration::from_secs(20), || {
+        (since.elapsed() > Duration::from_secs(3)).then_some(())
+    });
+    assert_eq!(shared_bytes(&fixture, ALICE), 256 * MIB);
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn who_holds_what_passes_the_line_is_ended_and_nobody_else() {
+    let fixture = fixture!();
+    let _left = Left::of(ALICE);
+    fixture.limit(ALICE, "64M", &[]);
+    for (made, make) in (1..).zip([
+        "kept = anonymous(128 << 20)",
+        "kept = memfd(128 << 20)",
+        "kept = unmapped(128 << 20)",
+        "kept = unlinked(128 << 20)",
+    ]) {
+        let mut bystander =
+            fixture.python(ALICE, "kept = bytearray(24 << 20)\nsay('ready')\nhear()\n").ready();
+        let mut hog = maker(&fixture, ALICE, make);
+        hog.tell("go");
+        hog.killed();
+        assert!(bystander.runs(), "{make}: the bystander was ended");
+        let incidents = fixture.incidents(made);
+        let last = incidents.last().unwrap();
+        assert_eq!(incidents.len(), made, "{make}: {incidents:?}");
+        assert_eq!(last["victims"][0]["pid"].as_u64(), Some(hog.pid().into()), "{last}");
+        wait_for("it is gone", || shared_bytes(&fixture, ALICE) == 0);
+        assert!(bystander.runs(), "{make}: the bystander was ended afterwards");
+    }
+}
+
+#[test]
+fn all_who_hold_it_are_ended_and_then_nobody() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    let mut bystander = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
+    let mut server = maker(
+        &fixture,
+        ALICE,
+        "kept = mmap.mmap(-1, 128 << 20)\n\
+         for _ in range(3):\n\
+         \x20   if not os.fork(): signal.alarm(60); time.sleep(60)\n\
+         filled(kept, 128 << 20)\n",
+    );
+    server.tell("go");
+    server.killed();
+    wait_for("all of it is gone", || shared_bytes(&fixture, ALICE) == 0);
+    assert!(bystander.runs(), "who held none of it was ended");
+    assert!(fixture.history().len() <= 4, "{:?}", fixture.history());
+}
+
+#[test]
+fn what_another_user_may_have_filled_or_nobody_holds_is_told_once_and_ends_nobody() {
+    let fixture = fixture!();
+    let left = Left::of(ALICE);
+    fixture.limit(ALICE, "64M", &[]);
+    let mut alice = maker(&fixture, ALICE, "kept = file(1 << 20, 0o666)");
+    fill(&mut alice);
+    let mut bob = fixture.python(
+        BOB,
+        &format!(
+            "{KINDS}fd = os.open('{}', os.O_RDWR | os.O_APPEND)\nwritten(fd, 128 << 20)\nsay('full')\n",
+            left.0.display()
+        ),
+    );
+    bob.stage("full");
+    let told = fixture.incidents(1);
+    assert_has_shared_notice(&told[0]);
+    until("it is looked at a while", Duration::from_secs(20), || {
+        fixture.python(ALICE, "kept = bytearray(8 << 20)\nsay('ready')\n").ready();
+        (shared_bytes(&fixture, ALICE) == 129 * MIB).then_some(())
+    });
+    let shown = fixture.ok(&["limit", "show"]);
+    assert!(shown.contains("plimsoll-test-60100"), "{shown}");
+    assert!(alice.runs());
+    fs::remove_file(&left.0).unwrap();
+    alice.stop();
+    wait_for("it is gone", || shared_bytes(&fixture, ALICE) == 0);
+    // A file that a directory has stays, whoever of those that have it mapped is killed.
+    let mut other = maker(&fixture, ALICE, "kept = mapped(128 << 20)");
+    fill(&mut other);
+    let told = fixture.incidents(2);
+    assert_has_shared_notice(&told[1]);
+    let since = Instant::now();
+    until("it is looked at a while", Duration::from_secs(20), || {
+        fixture.python(ALICE, "kept = bytearray(8 << 20)\nsay('ready')\n").ready();
+        (since.elapsed() > Duration::from_secs(3)).then_some(())
+    });
+    assert!(other.runs());
+    assert_eq!(fixture.history().len(), 2, "{:?}", fixture.history());
+}
+
+#[test]
+fn what_another_user_was_handed_and_filled_ends_nobody_after_they_let_go_of_it() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "64M", &[]);
+    let mut bob = fixture.python(
+        BOB,
+        &format!(
+            "{KINDS}import socket\n\
+             door = socket.socket(socket.AF_UNIX); door.bind('\\0plimsoll-test-handed'); door.listen(1)\n\
+             say('ready')\nfd = socket.recv_fds(door.accept()[0], 1, 1)[1][0]\nwritten(fd, 128 << 20)\n\
+             say('full')\nhear()\nos.close(fd)\nsay('closed')\nhear()\n"
+        ),
+    );
+    bob.stage("ready");
+    let mut alice = fixture.python(
+        ALICE,
+        &format!(
+            "{KINDS}import socket\nfd = os.memfd_create('handed')\n\
+             to = socket.socket(socket.AF_UNIX); to.connect('\\0plimsoll-test-handed')\n\
+             socket.send_fds(to, [b'x'], [fd])\nsay('ready')\nhear()\n"
+        ),
+    );
+    alice.stage("ready");
+    bob.stage("full");
+    assert_has_shared_notice(&fixture.incidents(1)[0]);
+    bob.tell("close");
+    bob.stage("closed");
+    // Each of these has it walked.
+    for _ in 0..2 {
+        let mut another = maker(&fixture, ALICE, "kept = unmapped(1 << 20)");
+        fill(&mut another);
+        wait_for("it is walked", || shared_bytes(&fixture, ALICE) == 129 * MIB);
+        drop(another);
+        wait_for("it is walked again", || shared_bytes(&fixture, ALICE) == 128 * MIB);
+    }
+    assert!(alice.runs());
+    assert_eq!(fixture.history().len(), 1, "{:?}", fixture.history());
+}
+
+#[track_caller]
+fn assert_has_shared_notice(incident: &Value) {
+    assert_eq!(incident["reason"], "over-hard-limit-shared-lasts", "{incident}");
+    assert_eq!((&incident["action"], &incident["guard"]), (&"notify".into(), &"limits".into()), "{incident}");
+    assert_eq!(incident["victims"].as_array().map(Vec::len), Some(0), "{incident}");
+}
+
+#[test]
+fn what_was_there_when_a_line_was_drawn_ends_nobody_and_ignored_it_is_not_charged() {
+    let fixture = fixture!();
+    let mut hog = maker(&fixture, ALICE, "kept = anonymous(128 << 20)");
+    fill(&mut hog);
+    fixture.limit(ALICE, "64M", &[]);
+    wait_for("it is charged", || shared_bytes(&fixture, ALICE) == 128 * MIB);
+    let account = fixture.account(ALICE).unwrap();
+    assert!(account["effective_bytes"].as_u64().unwrap() >= 128 * MIB, "{account}");
+    fixture.configure("[limits]\nshared = \"ignore\"\n");
+    fixture.reload();
+    wait_for("it is not charged", || {
+        fixture.account(ALICE).unwrap()["usage_bytes"].as_u64().unwrap() < 64 * MIB
+    });
+    assert_eq!(fixture.account(ALICE).unwrap()["shared_bytes"], Value::Null);
+    assert!(hog.runs());
+    fixture.assert_nobody_killed();
+}

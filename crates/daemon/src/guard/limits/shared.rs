@@ -1,0 +1,275 @@
+//! Shared memory: charged to who owns it, as walks find it. No event tells of it: while lines are drawn the machine's own
+//! count is read each second, and a walk made where that has changed.
+
+use super::attached::Attached;
+use crate::{
+    facts::shared::Walked,
+    guard::{
+        context::Context,
+        kernel::{Kernel, Programs as _},
+        kill::ledger::Entry,
+    },
+};
+use plimsoll_policy::{
+    human,
+    incident::Trigger,
+    reason::Reason,
+    shared::{Foreign, Held, Kind, Owned, ownership},
+    units::{Bytes, Nanos, Pages, Uid},
+};
+use plimsoll_sys::bpf::{AccountFacts, BpfError, SharedMemory, SharedPages};
+use plimsoll_wire::{shared::SharedName, text::Meminfo};
+use std::collections::BTreeMap;
+
+/// The machine's count is read so often.
+const EVERY: Nanos = Nanos(900_000_000);
+
+/// A walk is made at the latest after so long while anybody's is charged: what one gives back another may take.
+const AT_LATEST: Nanos = Nanos(8_000_000_000);
+
+/// Between two walks there is at least this many times as long as one takes.
+const REST: u64 = 16;
+
+/// What a walk found is asked for again after this long at the earliest, however often it is wanted.
+const APART: Nanos = Nanos(20_000_000);
+
+/// Not until somebody asks for it.
+const NEVER: Nanos = Nanos(u64::MAX);
+
+/// For so long shared memory that nobody holds may be of one who ends just now.
+const ENDING: Nanos = Nanos(500_000_000);
+
+/// Less is not walked for.
+const CHANGE: Bytes = Bytes(256 << 10);
+
+/// What is known of shared memory.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    due: Nanos,
+    /// None sooner.
+    rested: Nanos,
+    /// When the walk under way was asked for.
+    asked: Option<Nanos>,
+    /// Somebody may have to end for what it finds.
+    wanted: bool,
+    /// What an earlier walk found may be gone: nobody ends for it.
+    not_before: Nanos,
+    /// It is decided by what was found just now.
+    pub(super) is_fresh: bool,
+    /// When the last one was made, and the machine's counts then.
+    walked: Option<(Nanos, [Bytes; 2])>,
+    held: BTreeMap<u64, Held>,
+    /// What others than its owner held at an earlier walk.
+    foreign: Foreign,
+    /// Since when a user is past their line with what lasts, and whether that was said.
+    past: BTreeMap<Uid, (Nanos, bool)>,
+    /// What each user owns, with a line or without.
+    pub(crate) owned: BTreeMap<Uid, Owned<SharedName>>,
+}
+
+impl Shared {
+    /// When there is something to do.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        let due = self.due.max(self.rested);
+        (self.asked.is_none() && due != NEVER).then_some(due)
+    }
+
+    /// What an address space holds of it, while it is decided by that.
+    pub(super) fn held(&self, mm: u64) -> Held {
+        if self.is_fresh { self.held.get(&mm).copied().unwrap_or_default() } else { Held::default() }
+    }
+
+    /// Has it walked at once: somebody may have to end for it.
+    pub(crate) fn want(&mut self, now: Nanos) {
+        self.wanted = true;
+        self.not_before = now;
+        self.due = Nanos(0);
+    }
+
+    /// Whether there is reason for a walk.
+    fn calls_for_walk(&self, counts: [Bytes; 2], now: Nanos) -> bool {
+        let Some((walked, before)) = self.walked else { return true };
+        let changed = |(one, other): (Bytes, Bytes)| one.0.abs_diff(other.0) >= CHANGE.0;
+        self.wanted
+            || before.into_iter().zip(counts).any(changed)
+            || (!self.owned.is_empty() && now.0.saturating_sub(walked.0) >= AT_LATEST.0)
+    }
+
+    /// Whether it is to be said now that a line is passed by memory for which nobody is killed: once, until the user is under
+    /// the soft limit.
+    fn is_to_be_told(&mut self, account: &AccountFacts, now: Nanos) -> bool {
+        let total = account.usage.saturating_add(account.lasting);
+        let is_past = |usage: Pages| account.effective.is_some_and(|line| usage > line);
+        let was_told = self.past.get(&account.uid).is_some_and(|(_, told)| *told);
+        if total < account.soft || (!was_told && !is_past(total)) {
+            self.past.remove(&account.uid);
+        }
+        if was_told || is_past(account.usage) || !is_past(total) {
+            return false;
+        }
+        let (since, told) = self.past.entry(account.uid).or_insert((now, false));
+        *told = now.0.saturating_sub(since.0) >= ENDING.0;
+        // Else another walk tells.
+        self.wanted |= !*told;
+        *told
+    }
+
+    /// Says that a line is passed by memory for which nobody is killed.
+    fn tell<K: Kernel>(&mut self, account: &AccountFacts, context: &mut Context<K>) {
+        if !self.is_to_be_told(account, context.now()) {
+            return;
+        }
+        let total = account.usage.saturating_add(account.lasting);
+        let size = |pages| human::bytes(context.ledger.page_size().to_bytes(pages));
+        let largest = self.owned.get(&account.uid).map_or(&[][..], |owned| &owned.largest);
+        let largest: Vec<String> =
+            largest.iter().map(|(name, pages)| format!("{} ({})", named(name), size(*pages))).collect();
+        let told = format!(
+            "user:{} is over the line with {} of shared memory that stays when processes end, or that others may have \
+             filled; nobody is killed for it. The largest: {}",
+            account.uid,
+            size(account.lasting),
+            largest.join(", "),
+        );
+        context.notices.say(told);
+        context.ledger.record(Entry {
+            usage: total,
+            hard: account.effective,
+            ..Entry::of_line(account.uid, Trigger::Daemon, Reason::OverHardLimitSharedLasts)
+        });
+    }
+}
+
+/// What tells that shared memory has changed: what of it is in memory, and what of anything is in swap.
+fn counts(meminfo: &Meminfo) -> Option<[Bytes; 2]> {
+    let swapped = meminfo.swap_total?.saturating_sub(meminfo.swap_free?);
+    Some([meminfo.shared?, swapped])
+}
+
+/// Whether an account is over its line only with the shared memory that its user owns.
+pub(super) fn is_over_by_shared(account: &AccountFacts) -> bool {
+    let past =
+        |usage: Pages| account.effective.is_some_and(|line| usage.saturating_sub(account.dying) > line);
+    past(account.usage) && !past(account.usage.saturating_sub(account.shared))
+}
+
+impl<K: Kernel> Attached<K> {
+    /// Looks whether there is more shared memory, or less, and has it walked then.
+    pub(super) fn look_at_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        let now = context.now();
+        if self.shared_memory.due().is_none_or(|due| due > now) {
+            return Ok(());
+        }
+        self.shared_memory.due = now.saturating_add(EVERY);
+        if !context.config.charges_shared {
+            self.shared_memory = Shared { due: NEVER, ..Shared::default() };
+            return self.charge_no_shared();
+        }
+        let Ok(meminfo) = context.kernel.read_meminfo() else { return Ok(()) };
+        let Some(counts) = counts(&meminfo) else {
+            // Nor will it be told later.
+            self.shared_memory.due = NEVER;
+            return Ok(());
+        };
+        if self.shared_memory.calls_for_walk(counts, now) && context.workers.shared.ask(now) {
+            self.shared_memory.asked = Some(now);
+            self.shared_memory.wanted = false;
+            self.shared_memory.walked = Some((now, counts));
+        }
+        Ok(())
+    }
+
+    /// What an earlier configuration charged, or daemon.
+    fn charge_no_shared(&mut self) -> Result<(), BpfError> {
+        for account in self.limits.accounts()? {
+            let _is_its_still: bool = self.limits.set_shared(account.index, account.uid, None)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what a walk found, and decides by it.
+    pub(crate) fn take_shared(&mut self, walked: Walked, context: &mut Context<K>) -> Result<(), BpfError> {
+        let now = context.now();
+        if self.shared_memory.asked != Some(walked.asked) {
+            return Ok(());
+        }
+        self.shared_memory.asked = None;
+        let rest = Nanos(walked.took.0.saturating_mul(REST)).max(APART);
+        self.shared_memory.rested = now.saturating_add(rest);
+        if !context.config.charges_shared {
+            return Ok(());
+        }
+        let found = match walked.found {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.shared_memory.wanted = true;
+                return Ok(());
+            }
+            Err(error) => {
+                self.shared_memory.walked = None;
+                // Else they are being loaded; whoever loads them says where they cannot be.
+                if !matches!(error, BpfError::Pin { .. }) {
+                    context.notices.once("shared memory is not charged", &error);
+                }
+                return Ok(());
+            }
+        };
+        if found.dropped > 0 {
+            context.notices.once("shared memory", &"there is more of it than is looked at");
+        }
+        self.charge_shared(found, context)?;
+        self.find_near(context)?;
+        self.shared_memory.is_fresh = walked.asked >= self.shared_memory.not_before;
+        let judged = self.judge_by_shared(context);
+        self.shared_memory.is_fresh = false;
+        judged
+    }
+
+    fn charge_shared(&mut self, mut found: SharedMemory, context: &mut Context<K>) -> Result<(), BpfError> {
+        let mut users = BTreeMap::new();
+        self.limits.address_spaces(|space| {
+            users.insert(space.mm, space.user);
+        })?;
+        let files = found.take_files();
+        let foreign = core::mem::take(&mut self.shared_memory.foreign);
+        let found = ownership(files, &found.holdings, &foreign, |mm| users.get(&mm).copied());
+        self.shared_memory.foreign = found.foreign;
+        self.shared_memory.held = found.spaces;
+        self.shared_memory.owned = found.users;
+        for account in self.limits.accounts()? {
+            let its = self.shared_memory.owned.get(&account.uid);
+            let pages = its.map_or_else(SharedPages::default, |its| SharedPages {
+                ending: its.ending,
+                lasting: its.lasting,
+            });
+            let charged = self.limits.set_shared(account.index, account.uid, Some(pages))?;
+            if let (true, Some(account)) = (charged, self.limits.account(account.uid)?) {
+                self.shared_memory.tell(&account, context);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_by_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        let accounts = self.limits.accounts()?;
+        for account in accounts.iter().filter(|account| is_over_by_shared(account)) {
+            self.judge(account.uid, None, context)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a file of shared memory is called.
+pub(crate) fn named(name: &SharedName) -> String {
+    match name.kind {
+        Kind::Anonymous => "shared anonymous memory".into(),
+        Kind::Small => "many small files".into(),
+        Kind::Memfd => name.text.clone(),
+        Kind::Segment => format!("System V segment {}", name.number),
+        Kind::File if name.is_unlinked => format!("{} (deleted)", name.text),
+        Kind::File => name.text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

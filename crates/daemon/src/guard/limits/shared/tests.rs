@@ -1,0 +1,115 @@
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn at(seconds: u64) -> Nanos {
+    Nanos(seconds * SECOND)
+}
+
+fn counts_of(shared: u64, swapped: u64) -> [Bytes; 2] {
+    [Bytes(shared << 20), Bytes(swapped << 20)]
+}
+
+#[test]
+fn it_is_walked_first_and_then_where_the_machines_counts_changed() {
+    let mut shared = Shared::default();
+    assert!(shared.calls_for_walk(counts_of(0, 0), at(0)));
+    shared.walked = Some((at(0), counts_of(8, 8)));
+    assert!(!shared.calls_for_walk(counts_of(8, 8), at(1)));
+    // More, less, and some of it in swap.
+    for counts in [counts_of(9, 8), counts_of(7, 8), counts_of(8, 9), counts_of(9, 7)] {
+        assert!(shared.calls_for_walk(counts, at(1)), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_any_is_not_walked_and_one_with_some_now_and_then() {
+    let mut shared = Shared { walked: Some((at(0), counts_of(8, 8))), ..Shared::default() };
+    assert!(!shared.calls_for_walk(counts_of(8, 8), at(1000)));
+    shared.owned.insert(Uid(1000), Owned::default());
+    assert!(!shared.calls_for_walk(counts_of(8, 8), at(7)));
+    assert!(shared.calls_for_walk(counts_of(8, 8), at(8)));
+}
+
+#[test]
+fn while_one_walk_is_under_way_nothing_is_due_and_a_walk_from_before_ends_nobody() {
+    let mut shared = Shared { due: at(3), rested: at(4), ..Shared::default() };
+    assert_eq!(shared.due(), Some(at(4)));
+    shared.want(at(2));
+    assert_eq!((shared.due(), shared.not_before), (Some(at(4)), at(2)));
+    shared.asked = Some(at(1));
+    assert_eq!(shared.due(), None);
+    shared.held.insert(1, Held { pages: Pages(5), part: Pages(5) });
+    assert_eq!(shared.held(1), Held::default());
+    shared.is_fresh = true;
+    assert_eq!(shared.held(1).pages, Pages(5));
+}
+
+#[test]
+fn a_file_is_told_by_what_can_be_found() {
+    let name = |kind, text: &str| SharedName {
+        kind,
+        text: text.into(),
+        number: 7,
+        device: (0, 1),
+        is_unlinked: kind == Kind::File,
+    };
+    assert_eq!(named(&name(Kind::Anonymous, "dev/zero")), "shared anonymous memory");
+    assert_eq!(named(&name(Kind::Segment, "SYSV00000000")), "System V segment 7");
+    assert_eq!(named(&name(Kind::File, "it")), "it (deleted)");
+    assert_eq!(named(&SharedName::SMALL), "many small files");
+}
+
+fn account(usage: u64, lasting: u64) -> AccountFacts {
+    AccountFacts {
+        index: 1,
+        uid: Uid(1000),
+        usage: Pages(usage),
+        hard: Pages(100),
+        soft: Pages(90),
+        effective: Some(Pages(100)),
+        dying: Pages(0),
+        dying_most: Pages(0),
+        processes: 1,
+        near: false,
+        exact: true,
+        unanswered_ns: None,
+        signal: 9,
+        from_default: false,
+        copyable: Pages(0),
+        strays: Pages(0),
+        kills: 0,
+        folded: 0,
+        reserved: Pages(0),
+        shared: Pages(0),
+        lasting: Pages(lasting),
+        peak: Pages(0),
+    }
+}
+
+#[test]
+fn what_lasts_is_told_once_when_a_second_walk_finds_it_and_again_after_it_was_little() {
+    let mut shared = Shared::default();
+    let mut told = |usage, lasting, seconds| {
+        let told = shared.is_to_be_told(&account(usage, lasting), at(seconds));
+        (told, core::mem::take(&mut shared.wanted))
+    };
+    // Of one who was dying: it is gone with the next walk.
+    assert_eq!(told(20, 90, 0), (false, true));
+    assert_eq!(told(20, 0, 1), (false, false));
+    assert_eq!(told(20, 90, 2), (false, true));
+    assert_eq!(told(20, 90, 3), (true, false));
+    assert_eq!(told(20, 75, 4), (false, false));
+    assert_eq!(told(20, 90, 5), (false, false));
+    assert_eq!(told(20, 50, 6), (false, false));
+    assert_eq!(told(20, 90, 7), (false, true));
+    assert_eq!(told(20, 90, 8), (true, false));
+}
+
+#[test]
+fn past_the_line_by_what_can_be_given_back_what_lasts_is_not_told() {
+    let mut shared = Shared::default();
+    assert!(!shared.is_to_be_told(&account(110, 90), at(0)));
+    assert!(!shared.is_to_be_told(&account(110, 90), at(1)));
+    assert!(!shared.wanted);
+}
