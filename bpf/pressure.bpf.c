@@ -55,6 +55,7 @@ int on_tick(void *ctx)
 		return 0;
 	tell(PLIMSOLL_LOOK_MEMORY);
 	tell(PLIMSOLL_LOOK_USAGE);
+	tell(PLIMSOLL_LOOK_SHARED);
 	return 0;
 }
 

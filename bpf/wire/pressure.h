@@ -9,7 +9,8 @@
 #define PLIMSOLL_LOOK_MEMORY 0  /* the machine guard: a CPU works */
 #define PLIMSOLL_LOOK_USAGE 1   /* the guard of cgroups' and the system's lines: a CPU works */
 #define PLIMSOLL_LOOK_RECLAIM 2 /* the machine guard: pages are taken back */
-#define PLIMSOLL_LOOKS 3
+#define PLIMSOLL_LOOK_SHARED 3  /* whoever charges shared memory: a CPU works */
+#define PLIMSOLL_LOOKS 4
 
 struct plimsoll_look {
 	__u64 at_ns;

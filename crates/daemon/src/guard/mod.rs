@@ -257,6 +257,9 @@ impl<K: Kernel> Guard<K> {
         self.tend();
         self.take_request();
         self.measured.plan(&mut self.context);
+        if let Some(attached) = &mut self.attached {
+            attached.shared_memory.plan(&mut self.context.kernel);
+        }
         self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
         self.sample();
     }
@@ -273,7 +276,7 @@ impl<K: Kernel> Guard<K> {
                 .chain(attached.next_scan())
                 .chain(attached.surveys.due())
                 .chain(attached.weights.due())
-                .chain(attached.shared_memory.due())
+                .chain(attached.shared_memory.timer())
                 .chain(at_once)
                 .min()
         });

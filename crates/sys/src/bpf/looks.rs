@@ -49,6 +49,8 @@ pub enum Awaited {
     Usage,
     /// The machine guard's: that somebody takes pages back.
     Reclaim,
+    /// That of whoever charges shared memory: that a CPU works.
+    Shared,
 }
 
 /// The programs, attached.
@@ -124,7 +126,7 @@ impl Looks {
     }
 
     /// When it was told that the machine guard is to look, the last time since this was asked; `None`: it was not. Whoever
-    /// waits for [`Awaited::Usage`] was woken by it, and knows by the clock.
+    /// waits for [`Awaited::Usage`] or [`Awaited::Shared`] was woken by it, and knows by the clock.
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
@@ -132,7 +134,8 @@ impl Looks {
         let mut last = None;
         while let Some(place) = self.ring.next()? {
             let mut told = abi::plimsoll_look::default();
-            if self.ring.copy(place, told.as_mut_bytes()) && told.look != abi::PLIMSOLL_LOOK_USAGE {
+            let of_the_machine = [abi::PLIMSOLL_LOOK_MEMORY, abi::PLIMSOLL_LOOK_RECLAIM];
+            if self.ring.copy(place, told.as_mut_bytes()) && of_the_machine.contains(&told.look) {
                 last = Some(Nanos(told.at_ns));
             }
         }
@@ -149,6 +152,7 @@ impl Looks {
             Awaited::Memory => abi::PLIMSOLL_LOOK_MEMORY,
             Awaited::Usage => abi::PLIMSOLL_LOOK_USAGE,
             Awaited::Reclaim => abi::PLIMSOLL_LOOK_RECLAIM,
+            Awaited::Shared => abi::PLIMSOLL_LOOK_SHARED,
         };
         self.wanted.write(&key.to_ne_bytes(), &moment.0.max(1).to_ne_bytes())
     }

@@ -1,5 +1,5 @@
 //! Shared memory: charged to who owns it, as walks find it. No event tells of it: while lines are drawn the machine's own
-//! count is read each second, and a walk made where that has changed.
+//! count is read each second in which a CPU works, and a walk made where that has changed.
 
 use super::attached::Attached;
 use crate::{
@@ -17,7 +17,7 @@ use plimsoll_policy::{
     shared::{Foreign, Held, Kind, Owned, ownership},
     units::{Bytes, Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, BpfError, SharedMemory, SharedPages};
+use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedMemory, SharedPages};
 use plimsoll_wire::{shared::SharedName, text::Meminfo};
 use std::collections::BTreeMap;
 
@@ -46,6 +46,8 @@ const CHANGE: Bytes = Bytes(256 << 10);
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     due: Nanos,
+    /// The next look as it was planned last, and whether a CPU has to work before there is a timer for it.
+    planned: Option<(Nanos, bool)>,
     /// None sooner.
     rested: Nanos,
     /// When the walk under way was asked for.
@@ -68,10 +70,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// When there is something to do.
-    pub(crate) fn due(&self) -> Option<Nanos> {
+    /// When to look next; `None`: not until somebody asks for it, or a walk is over.
+    fn next(&self) -> Option<Nanos> {
         let due = self.due.max(self.rested);
         (self.asked.is_none() && due != NEVER).then_some(due)
+    }
+
+    /// When to by a timer; `None`: no CPU has worked since the last look, and nobody may have to end.
+    pub(crate) fn timer(&self) -> Option<Nanos> {
+        self.next().filter(|next| self.wanted || self.planned != Some((*next, true)))
+    }
+
+    /// Sleeps after a look until a CPU works, which programs tell of: once woken there is a timer. To be called each time the
+    /// guard was awake, whatever for.
+    pub(crate) fn plan(&mut self, kernel: &mut impl Kernel) {
+        let Some(next) = self.next() else { return };
+        let was_planned = self.planned.is_some_and(|(planned, _)| planned == next);
+        let sleeps = !was_planned && kernel.ask_look(Awaited::Shared, kernel.now());
+        self.planned = Some((next, sleeps));
     }
 
     /// What an address space holds of it, while it is decided by that.
@@ -157,7 +173,7 @@ impl<K: Kernel> Attached<K> {
     /// Looks whether there is more shared memory, or less, and has it walked then.
     pub(super) fn look_at_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let now = context.now();
-        if self.shared_memory.due().is_none_or(|due| due > now) {
+        if self.shared_memory.next().is_none_or(|next| next > now) {
             return Ok(());
         }
         self.shared_memory.due = now.saturating_add(EVERY);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::guard::machine::tests::town::Town;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -34,11 +35,11 @@ fn a_machine_without_any_is_not_walked_and_one_with_some_now_and_then() {
 #[test]
 fn while_one_walk_is_under_way_nothing_is_due_and_a_walk_from_before_ends_nobody() {
     let mut shared = Shared { due: at(3), rested: at(4), ..Shared::default() };
-    assert_eq!(shared.due(), Some(at(4)));
+    assert_eq!(shared.next(), Some(at(4)));
     shared.want(at(2));
-    assert_eq!((shared.due(), shared.not_before), (Some(at(4)), at(2)));
+    assert_eq!((shared.next(), shared.not_before), (Some(at(4)), at(2)));
     shared.asked = Some(at(1));
-    assert_eq!(shared.due(), None);
+    assert_eq!(shared.next(), None);
     shared.held.insert(1, Held { pages: Pages(5), part: Pages(5) });
     assert_eq!(shared.held(1), Held::default());
     shared.is_fresh = true;
@@ -112,4 +113,28 @@ fn past_the_line_by_what_can_be_given_back_what_lasts_is_not_told() {
     assert!(!shared.is_to_be_told(&account(110, 90), at(0)));
     assert!(!shared.is_to_be_told(&account(110, 90), at(1)));
     assert!(!shared.wanted);
+}
+
+#[test]
+fn no_timer_runs_until_a_cpu_has_worked_since_the_last_look_unless_somebody_may_have_to_end() {
+    let mut kernel = Town::default();
+    kernel.tells(true);
+    let mut shared = Shared { due: at(3), ..Shared::default() };
+    assert_eq!(shared.timer(), Some(at(3)));
+    shared.plan(&mut kernel);
+    assert_eq!((shared.timer(), kernel.awaited()), (None, Some(Nanos(kernel.now()))));
+    shared.plan(&mut kernel);
+    assert_eq!(shared.timer(), Some(at(3)), "woken");
+    shared.due = at(4);
+    shared.plan(&mut kernel);
+    assert_eq!(shared.timer(), None);
+    shared.wanted = true;
+    assert_eq!(shared.timer(), Some(at(4)));
+}
+
+#[test]
+fn where_no_program_tells_of_cpus_that_work_there_is_a_timer() {
+    let mut shared = Shared { due: at(3), ..Shared::default() };
+    shared.plan(&mut Town::default());
+    assert_eq!(shared.timer(), Some(at(3)));
 }
