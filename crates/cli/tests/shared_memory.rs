@@ -14,6 +14,8 @@ use support::{ALICE, BOB, Fixture, program::Program, slowness, until, wait_for};
 
 const MIB: u64 = 1 << 20;
 
+const OWNED: &str = "[limits]\nshared = \"owner\"\n";
+
 /// From its growth until it is charged, and as long for asking: `limit show` starts a program.
 const SEEN: Duration = Duration::from_millis(1200);
 
@@ -83,7 +85,7 @@ fn charged_in_time(fixture: &Fixture, user: u32, bytes: u64, since: Instant, wha
 
 #[test]
 fn each_kind_is_charged_once_within_a_second_and_no_more_when_it_is_gone() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     let _left = Left::of(ALICE);
     fixture.limit(ALICE, "256M", &[]);
     let keep = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
@@ -114,8 +116,23 @@ fn each_kind_is_charged_once_within_a_second_and_no_more_when_it_is_gone() {
 }
 
 #[test]
+fn who_ignores_that_it_is_asked_to_end_is_ended_after_the_grace_period() {
+    let fixture = fixture!("[limits]\nshared = \"owner\"\nterm_grace_ms = 1000\n");
+    fixture.limit(ALICE, "64M", &["--action", "term"]);
+    let mut stubborn =
+        maker(&fixture, ALICE, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nkept = unmapped(128 << 20)\n");
+    stubborn.tell("go");
+    stubborn.killed();
+    let actions: Vec<Value> = fixture.incidents(2).iter().map(|one| one["action"].clone()).collect();
+    assert_eq!(actions, ["term", "kill"]);
+    // Nor does the guard run on and on.
+    let cost = fixture.percent_of_a_cpu(Duration::from_secs(2));
+    assert!(cost < 50.0, "{cost} % of a CPU");
+}
+
+#[test]
 fn eight_processes_that_map_it_are_charged_once_and_nobody_is_killed_below_the_line() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     fixture.limit(ALICE, "400M", &[]);
     let mut server = maker(
         &fixture,
@@ -135,7 +152,7 @@ fn eight_processes_that_map_it_are_charged_once_and_nobody_is_killed_below_the_l
 
 #[test]
 fn who_holds_what_passes_the_line_is_ended_and_nobody_else() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     let _left = Left::of(ALICE);
     fixture.limit(ALICE, "64M", &[]);
     for (made, make) in (1..).zip([
@@ -161,7 +178,7 @@ fn who_holds_what_passes_the_line_is_ended_and_nobody_else() {
 
 #[test]
 fn all_who_hold_it_are_ended_and_then_nobody() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     fixture.limit(ALICE, "64M", &[]);
     let mut bystander = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
     let mut server = maker(
@@ -181,7 +198,7 @@ fn all_who_hold_it_are_ended_and_then_nobody() {
 
 #[test]
 fn what_another_user_may_have_filled_or_nobody_holds_is_told_once_and_ends_nobody() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     let left = Left::of(ALICE);
     fixture.limit(ALICE, "64M", &[]);
     let mut alice = maker(&fixture, ALICE, "kept = file(1 << 20, 0o666)");
@@ -222,7 +239,7 @@ fn what_another_user_may_have_filled_or_nobody_holds_is_told_once_and_ends_nobod
 
 #[test]
 fn what_another_user_was_handed_and_filled_ends_nobody_after_they_let_go_of_it() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     fixture.limit(ALICE, "64M", &[]);
     let mut bob = fixture.python(
         BOB,
@@ -268,7 +285,7 @@ fn assert_has_shared_notice(incident: &Value) {
 
 #[test]
 fn what_was_there_when_a_line_was_drawn_ends_nobody_and_ignored_it_is_not_charged() {
-    let fixture = fixture!();
+    let fixture = fixture!(OWNED);
     let mut hog = maker(&fixture, ALICE, "kept = anonymous(128 << 20)");
     fill(&mut hog);
     fixture.limit(ALICE, "64M", &[]);

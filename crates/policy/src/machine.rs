@@ -268,8 +268,8 @@ pub struct Shortage {
 pub enum MachineAction {
     /// Nothing.
     Rest,
-    /// List the processes, [`select`], signal, and report the outcome, or [`MachineState::hold`] where nothing was
-    /// sent.
+    /// List the processes, [`select`], signal, and report the outcome, or that nothing was sent
+    /// ([`trace::Line::Hold`]).
     Select(Shortage),
     /// Say that memory runs short. Given once per shortage, and not in one that somebody is already selected for.
     Notice {

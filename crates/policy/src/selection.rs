@@ -270,7 +270,7 @@ pub fn decisive(
     let mut decisive = Shortlist::<DECISIVE_MAX>::EMPTY;
     let mut add =
         |one: Candidate| decisive.iter().any(|other| other.id() == one.id()) || decisive.append(one);
-    let skipped = candidates.iter().filter(|one| skip(one.id())).take(VICTIMS_MAX).copied();
+    let skipped = candidates.iter().filter(|one| skip(one.id())).copied();
     for one in found.chain(skipped) {
         let shields = |other: &&Candidate| other.shares_memory_with(&one) && other.protected();
         let shield = candidates.iter().find(|other| one.mm != 0 && shields(other));

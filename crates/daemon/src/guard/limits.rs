@@ -47,7 +47,7 @@ const SWEEPS_MAX: u32 = 3;
 const HOLD: Nanos = Nanos(1_000_000_000);
 
 /// While shared memory is walked, the kernel side need not ask again for this long.
-const WALKED: Nanos = Nanos(100_000_000);
+const WALKED: Nanos = Nanos(20_000_000);
 
 /// While an account stays near, its largest processes are introduced again after this long at the earliest: in a storm they are
 /// others each time, and each introduction opens some dozens of files.
@@ -230,12 +230,12 @@ impl<K: Kernel> Attached<K> {
                 self.watched.remove(&uid);
                 return Ok(());
             };
-            if is_over_by_shared(&account) && !self.shared_memory.is_fresh {
-                // Some of it may be gone by now: it is walked first, and then decided.
-                let moment = context.now();
-                self.shared_memory.want(moment);
-                self.limits.answer(account.index, moment.saturating_add(WALKED).0)?;
-                return Ok(());
+            // Some of it may be gone by now: it is walked first, and then decided who goes for it. Those who are on their way
+            // out are seen to all the same.
+            let is_unsure = is_over_by_shared(&account) && !self.shared_memory.is_fresh;
+            if is_unsure {
+                self.shared_memory.want();
+                self.limits.answer(account.index, context.now().saturating_add(WALKED).0)?;
             }
             let selects = self.may_select(&account, context);
             if selects && !self.is_walked(context.now()) {
@@ -254,9 +254,10 @@ impl<K: Kernel> Attached<K> {
                 continue;
             }
             let action = self.line_action(&account, context.config.dry_run);
+            let in_force = account.effective.unwrap_or(Pages(u64::MAX));
             let snapshot = Snapshot {
                 usage: Reading::Known(account.usage),
-                effective_hard: account.effective.unwrap_or(Pages(u64::MAX)),
+                effective_hard: if is_unsure { in_force.max(account.usage) } else { in_force },
                 hard: account.hard,
                 soft: account.soft,
                 dying: account.dying,

@@ -468,8 +468,12 @@ impl MachineGuard {
         }
         let waits =
             first.is_some_and(|first| self.patience.waits_for_dying(first, &self.census, context, skip));
-        let available = self.last.and_then(|reading| reading.mem_available.known()).unwrap_or_default();
-        waits && !(signal == Signal::Kill && self.patience.is_in_vain(available, noticed))
+        let to_be_had = self.last.and_then(|reading| {
+            let swap_free = reading.swap_free.known().unwrap_or_default();
+            Some(reading.mem_available.known()?.saturating_add(swap_free))
+        });
+        let is_in_vain = |to_be_had| self.patience.is_in_vain(to_be_had, noticed);
+        waits && !(signal == Signal::Kill && to_be_had.is_some_and(is_in_vain))
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes

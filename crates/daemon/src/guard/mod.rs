@@ -311,6 +311,9 @@ impl<K: Kernel> Guard<K> {
                         watch.state.outcome(victim, SignalOutcome::Freed, now);
                         // Those left may all be asleep: no event of theirs would tell that one more has to go.
                         attached.unfinished.insert(uid);
+                        if self.context.config.charges_shared {
+                            attached.shared_memory.doubt(now);
+                        }
                     }
                 }
                 (Owner::Measured(key), _, _) => self.measured.freed(key, victim, now),
@@ -430,7 +433,7 @@ impl<K: Kernel> Guard<K> {
         self.context.eligibility.rules = Arc::new(rules);
         if let Some(attached) = &mut self.attached {
             attached.weights.doubt_all(&attached.near);
-            attached.shared_memory.want(self.context.kernel.now());
+            attached.shared_memory.doubt(self.context.kernel.now());
         }
         self.context.last_defence.configure(last_defence);
         if let Some(attached) = &self.attached

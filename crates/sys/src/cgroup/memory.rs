@@ -21,13 +21,14 @@ use std::{
 const UNLIMITED: u64 = 1 << 62;
 
 /// Cgroups below that are looked into for processes, at most.
-/// So many are read one by one: some 50 ms.
+const BELOW_MAX: usize = 4096;
+
+/// So many are read one by one, some 50 ms; and so deep.
 const SETTLED_MAX: usize = 1024;
+const DEPTH_MAX: usize = 32;
 
 /// What the kernel says of a file of a cgroup that was removed: ENODEV.
 const GONE: i32 = 19;
-
-const BELOW_MAX: usize = 4096;
 
 /// What programs hold in a cgroup. Its parts (`memory.stat`) are added up by the kernel up to 2 s late where the cgroup has
 /// others below it, and all of it together (`memory.current`) at once.
@@ -170,10 +171,11 @@ impl MemoryCgroup {
     /// for a second while the one two levels down was right).
     ///
     /// # Errors
-    /// As [`Self::limit`]; [`io::ErrorKind::OutOfMemory`] when there are more than [`SETTLED_MAX`] below.
+    /// As [`Self::limit`]; [`io::ErrorKind::OutOfMemory`] when there are more than [`SETTLED_MAX`] below, or more
+    /// than [`DEPTH_MAX`] in each other.
     pub fn settled_now(&self, mapped: bool) -> io::Result<Bytes> {
         let mut left = SETTLED_MAX;
-        settled_now(self, mapped, &mut left)
+        settled_now(&self.folder, self.version_1, mapped, (&mut left, DEPTH_MAX))
     }
 
     /// A number that not every kernel has a file for.
@@ -298,15 +300,16 @@ fn read_all(file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The larger of what a cgroup says and what those below it say together; `left`: how many more may be asked.
-fn settled_now(cgroup: &MemoryCgroup, mapped: bool, left: &mut usize) -> io::Result<Bytes> {
-    *left = left.checked_sub(1).ok_or_else(too_many)?;
-    let own = cgroup.programs(mapped)?.settled;
+/// The larger of what a cgroup says and what those below it say together; `left`: how many more may be asked, and how deep.
+fn settled_now(folder: &Path, version_1: bool, mapped: bool, left: (&mut usize, usize)) -> io::Result<Bytes> {
+    let (count, deep) = left;
+    let deeper = deep.checked_sub(1).ok_or_else(too_many)?;
+    *count = count.checked_sub(1).ok_or_else(too_many)?;
+    let own = MemoryCgroup::at(folder.to_owned(), version_1).programs(mapped)?.settled;
     let mut below = Bytes(0);
-    for entry in fs::read_dir(&cgroup.folder)?.flatten() {
+    for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let one = settled_now(&MemoryCgroup::at(entry.path(), cgroup.version_1), mapped, left);
-            below = match one {
+            below = match settled_now(&entry.path(), version_1, mapped, (&mut *count, deeper)) {
                 Ok(settled) => below.saturating_add(settled),
                 Err(error) if is_gone(&error) => below,
                 Err(error) => return Err(error),

@@ -6,7 +6,10 @@ use super::{
     root::{FOLDER, THREADS_BYTES, identify, read_whole, unreadable},
 };
 use plimsoll_wire::text::{parse_cgroup, parse_stat};
-use rustix::fs::{CWD, Mode, RawDir, openat, readlinkat_raw};
+use rustix::{
+    fs::{CWD, Mode, RawDir, openat, readlinkat_raw},
+    io::Errno,
+};
 use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd};
 
 /// Longer than any path that the kernel tells (`PATH_MAX`).
@@ -15,8 +18,8 @@ const PATH_BYTES: usize = 4096;
 /// Room for `cgroup`: a path for each hierarchy. As a rule it is a hundred bytes.
 const CGROUP_BYTES: usize = 16 * 1024;
 
-/// Threads that are about to exit are passed over, so many at most.
-const THREADS_MAX: usize = 64;
+/// Threads that have exited, or are about to, are passed over, so many at most: a tracer may keep them.
+const THREADS_MAX: usize = 4096;
 
 /// Buffers for [`HeldFolder::portray`], made once.
 #[derive(Debug)]
@@ -134,7 +137,7 @@ impl HeldFolder {
             }
             looked_at += 1;
             if looked_at == THREADS_MAX {
-                break;
+                return Err(failed(Errno::NFILE));
             }
         }
         Err(ProcessError::Vanished(self.pid()))

@@ -304,7 +304,7 @@ impl Files {
         parse_smaps_rollup(text).map_err(|error| unreadable(pid, error))
     }
 
-    /// A thread besides the first one: only that one is listed when it has ended.
+    /// A thread besides the first one that has an address space: also those that have ended may be listed.
     fn another_thread(&self, pid: Pid) -> Result<Option<Pid>, ProcessError> {
         let failed = |errno| ProcessError::of_process(pid, "list the threads", errno);
         let folder =
@@ -313,8 +313,10 @@ impl Files {
         let mut entries = RawDir::new(&folder, &mut names);
         while let Some(entry) = entries.next() {
             let thread = scan::number(entry.map_err(failed)?.file_name());
-            if thread.is_some_and(|thread| thread != pid) {
-                return Ok(thread);
+            if let Some(thread) = thread.filter(|thread| *thread != pid)
+                && identify(&self.dir, EntryPath::of_thread(pid, thread, "exe")?.name()).is_ok()
+            {
+                return Ok(Some(thread));
             }
         }
         Ok(None)

@@ -111,7 +111,7 @@ impl<K: Kernel> Guard<K> {
         let drawn = wanted.draw(attached, &mut self.context.kernel);
         let Wanted { without, gave_way, refused, .. } = wanted;
         // What is there already is no reason to end somebody, and is to be known before there is more.
-        attached.shared_memory.want(self.context.kernel.now());
+        attached.shared_memory.doubt(self.context.kernel.now());
         self.tell_without(without, &gave_way);
         drawn?;
         // Both are in force until the switch, so that there is no gap. What the old ones did is heard before it, because

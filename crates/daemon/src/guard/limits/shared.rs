@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     asked: Option<Nanos>,
     /// Somebody may have to end for what it finds.
     wanted: bool,
-    /// What an earlier walk found may be gone: nobody ends for it.
+    /// When somebody went last, or the lines changed: nobody ends for what a walk before that found.
     not_before: Nanos,
     /// It is decided by what was found just now.
     pub(super) is_fresh: bool,
@@ -96,10 +96,15 @@ impl Shared {
     }
 
     /// Has it walked at once: somebody may have to end for it.
-    pub(crate) fn want(&mut self, now: Nanos) {
+    pub(crate) const fn want(&mut self) {
         self.wanted = true;
-        self.not_before = now;
         self.due = Nanos(0);
+    }
+
+    /// Somebody has gone, or the lines are others: what an earlier walk found may be gone.
+    pub(crate) const fn doubt(&mut self, now: Nanos) {
+        self.not_before = now;
+        self.want();
     }
 
     /// Whether there is reason for a walk.

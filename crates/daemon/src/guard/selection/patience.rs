@@ -83,7 +83,7 @@ impl Patience {
         let mut dying: Vec<VictimId> = killed.chain(census.dying_with(half, &mut context.kernel)).collect();
         dying.retain(|id| !skip(*id) && self.is_in_time(*id, now));
         if dying.is_empty() {
-            self.dying = Wait::default();
+            (self.dying, self.most) = (Wait::default(), None);
             return false;
         }
         self.dying.goes_on(ALL_DYING_MAX, now)

@@ -36,7 +36,7 @@ fn a_machine_without_any_is_not_walked_and_one_with_some_now_and_then() {
 fn while_one_walk_is_under_way_nothing_is_due_and_a_walk_from_before_ends_nobody() {
     let mut shared = Shared { due: at(3), rested: at(4), ..Shared::default() };
     assert_eq!(shared.next(), Some(at(4)));
-    shared.want(at(2));
+    shared.doubt(at(2));
     assert_eq!((shared.next(), shared.not_before), (Some(at(4)), at(2)));
     shared.asked = Some(at(1));
     assert_eq!(shared.next(), None);
