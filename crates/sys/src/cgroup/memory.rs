@@ -171,8 +171,8 @@ impl MemoryCgroup {
     /// for a second while the one two levels down was right).
     ///
     /// # Errors
-    /// As [`Self::limit`]; [`io::ErrorKind::OutOfMemory`] when there are more than [`SETTLED_MAX`] below, or more
-    /// than [`DEPTH_MAX`] in each other.
+    /// As [`Self::limit`]; [`io::ErrorKind::OutOfMemory`] when there are more than 1,024 below, or more
+    /// than 32 in each other.
     pub fn settled_now(&self, mapped: bool) -> io::Result<Bytes> {
         let mut left = SETTLED_MAX;
         settled_now(&self.folder, self.version_1, mapped, (&mut left, DEPTH_MAX))
@@ -215,7 +215,7 @@ impl MemoryCgroup {
     ///
     /// # Errors
     /// What the kernel says of the cgroup or of one below, where threads may be apart from their process, for one; those below
-    /// that go meanwhile are passed over. [`io::ErrorKind::OutOfMemory`] when there are more than [`BELOW_MAX`] below.
+    /// that go meanwhile are passed over. [`io::ErrorKind::OutOfMemory`] when there are more than 4,096 below.
     pub fn processes(&self) -> io::Result<BTreeSet<Pid>> {
         let mut found = BTreeSet::new();
         collect(&self.folder, &mut found)?;
