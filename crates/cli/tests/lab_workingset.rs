@@ -465,8 +465,9 @@ impl Stage {
     }
 }
 
+/// By its name the first of all: the kernel keeps something of its own in each block of a guest in which others ran before.
 #[test]
-fn what_is_locked_moves_and_budgets_follow_when_memory_is_taken_from_the_machine() {
+fn a_block_is_taken_from_the_machine_and_what_is_locked_moves_and_budgets_follow() {
     let Some(_) = guest::disk() else { return };
     let Some(mut stage) = Stage::set_up() else { return };
     stage.fixture.ok(&["protect", "set", BARELY]);
