@@ -57,7 +57,7 @@ use plimsoll_policy::{
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
-    bpf::{BpfError, Pins},
+    bpf::{BpfError, Pins, Selector},
     process::{Priority, raise_decider},
 };
 use selection::population::Population as _;
@@ -105,6 +105,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     upgrades: Option<OwnedFd>,
     reload: Reload,
     sampler: Sampler,
+    /// Loaded, and not in use yet.
+    selector: Option<Box<Selector>>,
     wake_ups: u64,
     stopping: bool,
 }
@@ -224,6 +226,7 @@ impl<K: Kernel> Guard<K> {
             signals,
             reload,
             sampler,
+            selector: None,
             wake_ups: 0,
             stopping: false,
         }
@@ -256,12 +259,23 @@ impl<K: Kernel> Guard<K> {
         self.settle_pending();
         self.tend();
         self.take_request();
+        self.equip();
         self.measured.plan(&mut self.context);
         if let Some(attached) = &mut self.attached {
             attached.shared_memory.plan(&mut self.context.kernel);
         }
         self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
         self.sample();
+    }
+
+    /// Lists processes by the programs from here on. They tell starts more exactly than `/proc`: a victim on its way out
+    /// would be taken for another process.
+    fn equip(&mut self) {
+        if self.context.pending.is_empty()
+            && let Some(selector) = self.selector.take()
+        {
+            self.context.kernel.equip(*selector);
+        }
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
@@ -397,7 +411,7 @@ impl<K: Kernel> Guard<K> {
                     machine.learn(found);
                 }
             }
-            Request::Equip(selector) => self.context.kernel.equip(*selector),
+            Request::Equip(selector) => self.selector = Some(selector),
             Request::Looks(looks) => self.context.kernel.equip_looks(*looks),
             Request::LastDefence(deed) => {
                 if let Some(deed) = self.foreign_kills.hear(deed) {
