@@ -46,7 +46,7 @@ pub struct Programs {
 /// One memory cgroup, by path.
 #[derive(Debug)]
 pub struct MemoryCgroup {
-    /// Its inode then.
+    /// Its inode when it was opened.
     opened_as: Option<u64>,
     folder: PathBuf,
     version_1: bool,
@@ -60,7 +60,7 @@ pub struct MemoryCgroup {
 impl Clone for MemoryCgroup {
     /// With open files of its own: whoever reads waits for no other reader.
     fn clone(&self) -> Self {
-        Self::at(self.folder.clone(), self.version_1)
+        Self { opened_as: self.opened_as, ..Self::at(self.folder.clone(), self.version_1) }
     }
 }
 
@@ -77,14 +77,15 @@ impl MemoryCgroup {
             .find(|folder| folder.join("memory.stat").exists())
             .map(|folder| {
                 let version_1 = folder.join("memory.limit_in_bytes").exists();
-                Self::at(folder, version_1)
+                let opened_as = fs::metadata(&folder).ok().map(|metadata| metadata.ino());
+                Self { opened_as, ..Self::at(folder, version_1) }
             })
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such memory cgroup"))
     }
 
     fn at(folder: PathBuf, version_1: bool) -> Self {
         Self {
-            opened_as: fs::metadata(&folder).ok().map(|metadata| metadata.ino()),
+            opened_as: None,
             folder,
             version_1,
             limit: Kept::default(),

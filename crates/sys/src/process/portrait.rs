@@ -3,23 +3,17 @@
 
 use super::{
     ExeIdentity, HeldFolder, ProcessError,
-    root::{FOLDER, THREADS_BYTES, identify, read_whole, unreadable},
+    root::{FOLDER, identify, living_thread, read_whole, unreadable},
 };
 use plimsoll_wire::text::{parse_cgroup, parse_stat};
-use rustix::{
-    fs::{CWD, Mode, RawDir, openat, readlinkat_raw},
-    io::Errno,
-};
-use std::{ffi::CStr, mem::MaybeUninit, os::fd::OwnedFd};
+use rustix::fs::{CWD, Mode, openat, readlinkat_raw};
+use std::os::fd::OwnedFd;
 
 /// Longer than any path that the kernel tells (`PATH_MAX`).
 const PATH_BYTES: usize = 4096;
 
 /// Room for `cgroup`: a path for each hierarchy. As a rule it is a hundred bytes.
 const CGROUP_BYTES: usize = 16 * 1024;
-
-/// Threads that have exited, or are about to, are passed over, so many at most: a tracer may keep them.
-const THREADS_MAX: usize = 4096;
 
 /// Buffers for [`HeldFolder::portray`], made once.
 #[derive(Debug)]
@@ -104,12 +98,16 @@ impl HeldFolder {
     /// want of descriptors or of memory, and is not to be taken for missing.
     pub fn portray(&self, cgroup: Option<&[u8]>, into: &mut Portrait) -> Result<(), ProcessError> {
         // A first thread that has exited tells nothing of this any more; the others do, and have the memory.
-        let thread = match self.read_exe(self.folder(), into) {
-            Err(ProcessError::Vanished(_)) => Some(self.living_thread()?),
-            _ => None,
+        let (thread, exe) = match self.read_exe(self.folder(), into) {
+            Err(ProcessError::Vanished(_)) => {
+                let thread = self.living_thread()?;
+                let exe = self.read_exe(&thread, into);
+                (Some(thread), exe)
+            }
+            exe => (None, exe),
         };
+        into.identity = exe.map(Some).or_else(unless_passing(None))?;
         let folder = thread.as_ref().unwrap_or_else(|| self.folder());
-        into.identity = self.read_exe(folder, into).map(Some).or_else(unless_passing(None))?;
         into.cgroup.clear();
         match cgroup {
             Some(path) => into.cgroup.extend_from_slice(path),
@@ -123,24 +121,9 @@ impl HeldFolder {
     /// The folder of a thread that has an address space; [`ProcessError::Vanished`] when none is left.
     fn living_thread(&self) -> Result<OwnedFd, ProcessError> {
         let failed = |errno| ProcessError::of_process(self.pid(), "list the threads", errno);
-        let open = |dir: &OwnedFd, name: &CStr| openat(dir, name, FOLDER, Mode::empty());
-        let tasks = open(self.folder(), c"task").map_err(failed)?;
-        let mut names = [MaybeUninit::uninit(); THREADS_BYTES];
-        let mut entries = RawDir::new(&tasks, &mut names);
-        let mut looked_at = 0;
-        while let Some(entry) = entries.next() {
-            let entry = entry.map_err(failed)?;
-            if let Ok(folder) = open(&tasks, entry.file_name())
-                && identify(&folder, c"exe").is_ok()
-            {
-                return Ok(folder);
-            }
-            looked_at += 1;
-            if looked_at == THREADS_MAX {
-                return Err(failed(Errno::NFILE));
-            }
-        }
-        Err(ProcessError::Vanished(self.pid()))
+        let tasks = openat(self.folder(), c"task", FOLDER, Mode::empty()).map_err(failed)?;
+        let living = living_thread(&tasks).map_err(failed)?;
+        living.map(|(_, folder)| folder).ok_or(ProcessError::Vanished(self.pid()))
     }
 
     fn read_exe(&self, folder: &OwnedFd, into: &mut Portrait) -> Result<ExeIdentity, ProcessError> {

@@ -32,7 +32,10 @@ const STAT_BYTES: usize = 2048;
 const ROLLUP: &str = "smaps_rollup";
 
 /// Room for the names of a few threads.
-pub(super) const THREADS_BYTES: usize = 512;
+const THREADS_BYTES: usize = 512;
+
+/// Threads that have exited, or are about to, are passed over, so many at most: a tracer may keep them.
+const THREADS_MAX: usize = 4096;
 
 /// Room for `PID/task/TID/smaps_rollup`.
 const PATH_BYTES: usize = 64;
@@ -251,6 +254,27 @@ pub(super) fn identify(dir: impl AsFd, path: impl Arg) -> Result<ExeIdentity, Er
 
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// The first thread of a process's `task` folder that has an address space, and its folder; `ENFILE` where too many have none.
+pub(super) fn living_thread(tasks: &OwnedFd) -> Result<Option<(Pid, OwnedFd)>, Errno> {
+    let mut names = [MaybeUninit::uninit(); THREADS_BYTES];
+    let mut entries = RawDir::new(tasks, &mut names);
+    let mut passed_over = 0;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let Some(thread) = scan::number(entry.file_name()) else { continue };
+        if let Ok(folder) = openat(tasks, entry.file_name(), FOLDER, Mode::empty())
+            && identify(&folder, c"exe").is_ok()
+        {
+            return Ok(Some((thread, folder)));
+        }
+        passed_over += 1;
+        if passed_over == THREADS_MAX {
+            return Err(Errno::NFILE);
+        }
+    }
+    Ok(None)
+}
+
 pub(super) const fn unreadable(pid: Pid, error: WireError) -> ProcessError {
     ProcessError::Unreadable { subject: Subject::Process(pid), error }
 }
@@ -304,22 +328,13 @@ impl Files {
         parse_smaps_rollup(text).map_err(|error| unreadable(pid, error))
     }
 
-    /// A thread besides the first one that has an address space: also those that have ended may be listed.
+    /// A thread that has an address space where the first one has none any more.
     fn another_thread(&self, pid: Pid) -> Result<Option<Pid>, ProcessError> {
         let failed = |errno| ProcessError::of_process(pid, "list the threads", errno);
         let folder =
             openat(&self.dir, EntryPath::new(pid, "task")?.name(), FOLDER, Mode::empty()).map_err(failed)?;
-        let mut names = [MaybeUninit::uninit(); THREADS_BYTES];
-        let mut entries = RawDir::new(&folder, &mut names);
-        while let Some(entry) = entries.next() {
-            let thread = scan::number(entry.map_err(failed)?.file_name());
-            if let Some(thread) = thread.filter(|thread| *thread != pid)
-                && identify(&self.dir, EntryPath::of_thread(pid, thread, "exe")?.name()).is_ok()
-            {
-                return Ok(Some(thread));
-            }
-        }
-        Ok(None)
+        let living = living_thread(&folder).map_err(failed)?;
+        Ok(living.map(|(thread, _)| thread).filter(|thread| *thread != pid))
     }
 
     /// Whether the number is in use.
