@@ -6,7 +6,7 @@
  * A CPU that works takes ticks, each of which expires a timer; one that idles takes none (NOHZ_IDLE). Whoever sees to it that
  * they never run at a tick is seen when pages are taken back.
  *
- * Attached by the daemon while it guards the machine or the line of a cgroup, and gone with it.
+ * Attached by the daemon, and gone with it.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>

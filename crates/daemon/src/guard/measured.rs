@@ -173,8 +173,8 @@ pub(super) struct Measured {
     census: Option<Census>,
     /// When all processes were listed last.
     listed: Option<Nanos>,
-    /// What programs were asked to wait for: the moment, and whether they will.
-    waits: (Nanos, bool),
+    /// Programs tell when the next look is due.
+    told_by_programs: bool,
     /// A look is under way, since then.
     asked: Option<Nanos>,
 }
@@ -230,7 +230,7 @@ impl Measured {
         match self.asked {
             Some(since) => (!self.watched.is_empty()).then(|| since.saturating_add(LATE)),
             None => {
-                let told = self.waits.1;
+                let told = self.told_by_programs;
                 let next = |watch: &Watch| watch.timer.into_iter().chain((!told).then_some(watch.due)).min();
                 self.watched.values().filter_map(next).min()
             }
@@ -240,8 +240,8 @@ impl Measured {
     /// Has programs wake it for the next look.
     pub(super) fn plan<K: Kernel>(&mut self, context: &mut Context<K>) {
         let next = self.watched.values().map(|watch| watch.due).min().filter(|_| self.asked.is_none());
-        if let Some(next) = next.filter(|next| *next != self.waits.0 || !self.waits.1) {
-            self.waits = (next, context.kernel.ask_look(Awaited::Usage, next));
+        if let Some(next) = next {
+            self.told_by_programs = context.kernel.ask_look(Awaited::Usage, next);
         }
     }
 
