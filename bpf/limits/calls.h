@@ -168,16 +168,20 @@ int line_set(struct plimsoll_line_set *ctx)
 	return 0;
 }
 
-/* Shared memory that was there when a line was drawn ends nobody: the line in force is raised to it once, as to all usage. */
+/*
+ * Shared memory that was there when a line was drawn ends nobody: the line in force is raised once, to the usage with it, and
+ * by no more than it. Nor where none is charged.
+ */
 static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
 {
-	__s64 before = __sync_lock_test_and_set(&a->shared_pages, ctx->shared_pages), usage, effective;
+	__s64 more = ctx->shared_pages - __sync_lock_test_and_set(&a->shared_pages, ctx->shared_pages);
+	__s64 usage = account_add(a, more), effective = a->effective_pages, raised;
 
 	a->lasting_pages = ctx->lasting_pages;
-	usage = account_add(a, ctx->shared_pages - before);
-	effective = a->effective_pages;
-	if (!a->shared_is_told && usage > effective)
-		__sync_val_compare_and_swap(&a->effective_pages, effective, usage);
+	if (ctx->told && !a->shared_is_told && more > 0 && usage > effective) {
+		raised = usage - effective > more ? effective + more : usage;
+		__sync_val_compare_and_swap(&a->effective_pages, effective, raised);
+	}
 	a->shared_is_told = ctx->told;
 	if (usage > a->peak_pages)
 		raise_peak(a->index, usage);
