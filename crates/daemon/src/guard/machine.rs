@@ -648,7 +648,8 @@ impl MachineGuard {
 
     fn resolve<K: Kernel>(&mut self, context: &mut Context<K>) -> Effort {
         let state = &self.state;
-        self.census.resolve(&mut context.kernel, &context.eligibility, |victim| state.skipped(victim))
+        let skip = |victim| state.skipped(victim);
+        self.census.resolve(&mut context.kernel, &context.eligibility, LOOKS_MAX, skip)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     },
     request::Change,
     selection::{
-        census::{Belonging, Census, Company},
+        census::{Belonging, Census, Company, LOOKS_MAX},
         patience::Patience,
     },
 };
@@ -25,7 +25,7 @@ use plimsoll_policy::{
     account::Account,
     human::escaped,
     incident::Trigger,
-    limits::{LimitAction, LimitState, Snapshot, apart, decide, effective},
+    limits::{IN_FLIGHT_MAX, LimitAction, LimitState, Snapshot, apart, decide, effective},
     lines::{LineBook, Resolved, Target},
     reading::Reading,
     reason::Reason,
@@ -38,7 +38,7 @@ use plimsoll_sys::{bpf::Awaited, cgroup::Programs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decisions in a row for one look: each either ends something or is the last.
-const STEPS_MAX: usize = 16;
+const STEPS_MAX: usize = IN_FLIGHT_MAX;
 
 /// A list of processes is good for a look that began so soon after it. Usage is read after the list is made: who has gone since
 /// is in neither, and nobody dies for what has come back.
@@ -351,8 +351,10 @@ impl Measured {
         if !context.config.triggers.daemon {
             return true;
         }
+        let mut looks_left = LOOKS_MAX;
         for _ in 0..STEPS_MAX {
-            let Some((candidates, usage)) = self.candidates(key, context) else { return false };
+            let found = self.candidates(key, &mut looks_left, context);
+            let Some((candidates, usage)) = found else { return false };
             let Some(watch) = self.watched.get_mut(&key) else { return true };
             let known =
                 |one: &Candidate| watch.state.in_flight().iter().any(|flight| flight.victim == one.id());
@@ -391,6 +393,7 @@ impl Measured {
     fn candidates<K: Kernel>(
         &mut self,
         key: u32,
+        looks_left: &mut usize,
         context: &mut Context<K>,
     ) -> Option<(Vec<Candidate>, Reading<Pages>)> {
         let (watch, census) = (self.watched.get_mut(&key)?, self.census.as_mut()?);
@@ -406,7 +409,8 @@ impl Measured {
             return None;
         }
         let skip = |id| !watch.concerns(id) || watch.state.skipped(id);
-        census.resolve(&mut context.kernel, &context.eligibility, skip);
+        let effort = census.resolve(&mut context.kernel, &context.eligibility, *looks_left, skip);
+        *looks_left = looks_left.saturating_sub(effort.looks);
         let candidates: Vec<Candidate> =
             census.candidates().iter().filter(|one| watch.concerns(one.id())).copied().collect();
         // Nobody goes for what none of them has.
@@ -596,7 +600,9 @@ fn plan_look<K: Kernel>(
     }
     let page_size = context.ledger.page_size();
     let room = watch.effective.saturating_sub(watch.usage.known().unwrap_or_default());
-    let mut apart = apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), took, cpus);
+    // What could not be decided is not put off because the look took long.
+    let cost = if watch.unsettled { Nanos(0) } else { took };
+    let mut apart = apart(page_size.to_bytes(room), page_size.to_bytes(watch.rose), cost, cpus);
     if !watch.state.in_flight().is_empty() {
         apart = apart.max(DYING_AGAIN);
     }

@@ -12,6 +12,7 @@ use crate::guard::{
         pending::Owner,
     },
     request::BelowFloor,
+    selection::census::LOOKS_MAX,
 };
 use plimsoll_policy::{
     incident::{Guard, Trigger, Victim},
@@ -86,7 +87,7 @@ impl MachineGuard {
                 let is_found = || found.iter().any(|one| one.id() == victim);
                 is_passed_over(victim, state, among) || is_found()
             };
-            self.census.resolve(&mut context.kernel, &context.eligibility, skip);
+            self.census.resolve(&mut context.kernel, &context.eligibility, LOOKS_MAX, skip);
             let Some(next) = selection::rank_without(self.census.candidates(), skip).first().copied() else {
                 break;
             };

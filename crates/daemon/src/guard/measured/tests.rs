@@ -297,13 +297,15 @@ fn looks_are_asked_for_together_once_and_none_where_no_line_is() {
 
 #[test]
 fn of_many_small_ones_several_go_for_one_look_and_no_more_than_a_quarter_of_what_is_missing() {
-    let people: Vec<(u32, u32, u64, &str)> = (100..600).map(|pid| (pid, 1, 100, "small")).collect();
+    let people: Vec<(u32, u32, u64, &str)> = (100..2_000).map(|pid| (pid, 1, 100, "small")).collect();
     let town = Town::of(&people);
     let mut lines = Lines::of(&town);
     lines.draw(&cgroup("/a"), 20_000, Action::Kill, true);
-    let all: Vec<u32> = (100..600).collect();
+    let all: Vec<u32> = (100..2_000).collect();
     lines.looks(&[("cgroup:/a", 50_000, &all)]);
     assert_eq!(town.sent().len(), STEPS_MAX);
+    let portraits = town.portraits();
+    assert!(portraits <= LOOKS_MAX + STEPS_MAX, "{portraits}: all of them for each");
     lines.draw(&cgroup("/a"), 49_700, Action::Kill, true);
     let before = town.sent().len();
     for (victim, _) in town.sent() {

@@ -9,7 +9,9 @@ use crate::facts::cmdlines::{Line, Program, Wanted};
 use plimsoll_policy::{
     preference::{Judgement, Rules, adj_weight},
     reading::Reading,
-    selection::{Candidate, Doubt, Protection, Standing, WeightRange, order, own_share, unresolved},
+    selection::{
+        Candidate, Doubt, Protection, Standing, WeightRange, order, own_share, rank_without, unresolved,
+    },
     units::{Nanos, Pages, Pid, Uid},
     victim::VictimId,
 };
@@ -23,8 +25,8 @@ pub(crate) use company::{Belonging, Company, TREE_MAX, Tree};
 /// Room for this many processes before the list has to grow: allocated before memory is short.
 const ROOM: usize = 16_384;
 
-/// More than this many are not looked at closely for one decision: each costs some ten microseconds, and while that goes
-/// on memory runs out. Of more than that, who is left is not selected this time.
+/// More than this many are not looked at closely for one decision, or for several in a row from one list: each look costs some
+/// ten microseconds, and while that goes on memory runs out.
 pub(crate) const LOOKS_MAX: usize = 512;
 
 /// What selection does not need of a process, and judging does.
@@ -195,16 +197,18 @@ impl Census {
         self.judged.iter().find(|verdict| verdict.id == victim)
     }
 
-    /// Finds out about those who may be selected, until it is sure who comes first.
+    /// Finds out about those who may be selected, until it is sure who comes first, or with so many looks: then who is left is
+    /// not selected, unless there is nobody else.
     pub(crate) fn resolve<P: Population>(
         &mut self,
         population: &mut P,
         eligibility: &Eligibility,
+        looks_max: usize,
         skip: impl Fn(VictimId) -> bool,
     ) -> Effort {
         let range = self.range(&eligibility.rules);
         let mut effort = Effort { processes: self.candidates.len(), looks: 0 };
-        while effort.looks < LOOKS_MAX {
+        while effort.looks < looks_max || rank_without(&self.candidates, &skip).is_empty() {
             let unlooked = &self.unlooked;
             let batch =
                 unresolved(&self.candidates, range, |victim| skip(victim) || unlooked.contains(&victim));

@@ -219,7 +219,7 @@ impl Town {
         self.0.borrow().listed
     }
 
-    pub(super) fn portraits(&self) -> usize {
+    pub(in crate::guard) fn portraits(&self) -> usize {
         self.0.borrow().portraits
     }
 

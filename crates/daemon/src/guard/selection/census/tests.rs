@@ -1,4 +1,4 @@
-use super::{Census, Effort};
+use super::{Census, Effort, LOOKS_MAX};
 use crate::{
     facts::{
         cgroups::{Group, NotKnown},
@@ -121,7 +121,7 @@ fn choose(village: &mut Village, rules: &Rules, shmem: u64) -> (Option<u32>, Eff
     let mut census = Census::new();
     census.take(village, Reading::Known(Pages(shmem))).unwrap();
     assert_eq!(census.taken(), Some(Nanos(village.now)));
-    let effort = census.resolve(village, &by(rules), |_| false);
+    let effort = census.resolve(village, &by(rules), LOOKS_MAX, |_| false);
     (select(census.candidates(), |_| false).victims.first().map(|one| one.pid.0), effort)
 }
 
@@ -169,6 +169,15 @@ fn the_daemon_itself_and_kernel_threads_are_never_looked_at() {
 }
 
 #[test]
+fn behind_more_protected_ones_than_are_looked_at_somebody_is_found() {
+    let keepers = (1..=LOOKS_MAX as u32 + 90).map(|pid| Seen { uid: Uid(7), ..seen(1_000 + pid, 900) });
+    let mut village = Village::of(keepers.chain([seen(10, 800), seen(11, 700)]));
+    let exe = vec![Pattern::new("*").unwrap()];
+    let never = Rule { uid: vec![Uid(7)], exe, ..Rule::new(Effect::Never) };
+    assert_eq!(choose(&mut village, &Rules::new(vec![never]).unwrap(), 0).0, Some(10));
+}
+
+#[test]
 fn rules_and_marks_are_asked_about_those_who_may_come_first() {
     let small = Seen { uid: Uid(7), ..seen(11, 300) };
     let mut village = Village::of([seen(10, 1000), small, seen(12, 200)]);
@@ -187,7 +196,7 @@ fn nobody_is_selected_of_whom_it_is_not_known_whether_a_mark_protects_them() {
     let mut census = Census::new();
     census.take(&mut village, Reading::Absent).unwrap();
     let eligibility = Eligibility::default();
-    census.resolve(&mut village, &eligibility, |_| false);
+    census.resolve(&mut village, &eligibility, LOOKS_MAX, |_| false);
     assert!(
         select(census.candidates(), |_| false).victims.is_empty()
             && census.some_unlooked_before(None, |_| false)
@@ -226,7 +235,7 @@ fn a_population_that_cannot_be_looked_at_is_an_error_and_not_an_empty_one() {
 fn warmed(village: &mut Village) -> (Census, Eligibility) {
     let (mut census, eligibility) = (Census::new(), Eligibility::default());
     census.take(village, Reading::Absent).unwrap();
-    census.resolve(village, &eligibility, |_| false);
+    census.resolve(village, &eligibility, LOOKS_MAX, |_| false);
     census.keep_warm(village, &eligibility, |_| false);
     (census, eligibility)
 }
@@ -242,7 +251,7 @@ fn who_has_grown_since_is_found_without_another_look_at_all() {
     village.grown = vec![(11, 11), (13, 13), (10, 10)];
     let looks = village.looks;
     assert!(census.catch_up(&mut village));
-    census.resolve(&mut village, &eligibility, |_| false);
+    census.resolve(&mut village, &eligibility, LOOKS_MAX, |_| false);
     let victims = select(census.candidates(), |_| false).victims;
     assert_eq!(victims.iter().map(|one| one.pid.0).collect::<Vec<_>>(), [11, 13, 10, 12]);
     assert!(village.looks - looks <= 4);
@@ -288,7 +297,7 @@ fn a_command_line_that_was_read_ahead_is_held_against_the_rules() {
         by(&Rules::new(vec![Rule { cmdline: line(), ..Rule::new(Effect::Weight(PREFERRED)) }]).unwrap());
     let mut census = Census::new();
     let mut first = |census: &mut Census| {
-        census.resolve(&mut village, &eligibility, |_| false);
+        census.resolve(&mut village, &eligibility, LOOKS_MAX, |_| false);
         select(census.candidates(), |_| false).victims[0].pid.0
     };
     census.take(&mut Village::of([seen(10, 1000), seen(11, 500)]), Reading::Absent).unwrap();
@@ -322,10 +331,10 @@ fn a_command_line_of_the_program_before_exec_is_not_held_against_the_one_after_i
     census.take(&mut village, Reading::Absent).unwrap();
     let id = VictimId { pid: Pid(11), start_ns: 1 };
     let first = |census: &mut Census, village: &mut Village| {
-        census.resolve(village, &eligibility, |_| false);
+        census.resolve(village, &eligibility, LOOKS_MAX, |_| false);
         let first = select(census.candidates(), |_| false).victims[0].id();
         let stands = census.confirm(first, village, &eligibility);
-        census.resolve(village, &eligibility, |_| false);
+        census.resolve(village, &eligibility, LOOKS_MAX, |_| false);
         (stands, select(census.candidates(), |_| false).victims[0].pid.0)
     };
     assert_eq!(first(&mut census, &mut village), (true, 10));
