@@ -70,10 +70,18 @@ pub(crate) struct MachineGuard {
     floor_patience: Patience,
     /// Until then somebody else wants to know who comes first.
     wanted_until: Nanos,
+    /// So often in a row the one selected had gone by the moment of the signal.
+    gone_in_a_row: u32,
+    /// From when on a notice has a trace again.
+    notice_traced_from: Nanos,
 }
 
-/// How often somebody else is chosen when the one selected turns out to be another program by now.
+/// How often somebody else is chosen when the one selected turns out to be another program by now; and how often in a row memory
+/// is read again because that one has gone.
 const CONFIRM_TRIES: u32 = 4;
+
+/// Traces of notices are this far apart, 10 minutes: whoever has many told is not to have those of kills forgotten for them.
+const NOTICE_TRACES_APART: Nanos = Nanos(600_000_000_000);
 
 /// So soon it is looked again, where somebody is waited for.
 const LOOK_AGAIN: Nanos = Nanos(20_000_000);
@@ -126,6 +134,8 @@ impl MachineGuard {
             patience: Patience::default(),
             floor_patience: Patience::default(),
             wanted_until: Nanos(0),
+            gone_in_a_row: 0,
+            notice_traced_from: Nanos(0),
         }
     }
 
@@ -396,8 +406,12 @@ impl MachineGuard {
         }
         let decision = notice(self.census.candidates(), amounts, &self.state, context.ledger.page_size());
         self.record_decision(&decision, None, noticed);
+        let is_traced = noticed >= self.notice_traced_from;
+        if is_traced {
+            self.notice_traced_from = noticed.saturating_add(NOTICE_TRACES_APART);
+        }
         context.ledger.record(Entry {
-            trace: Some(self.recording.text()),
+            trace: is_traced.then(|| self.recording.text()),
             crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
@@ -412,7 +426,11 @@ impl MachineGuard {
             context.notices.once("machine guard", &error);
             return;
         }
-        let decision = self.decide_surely(shortage, context);
+        let Some(decision) = self.decide_surely(shortage, context) else {
+            self.record(&Line::Waited, noticed);
+            self.look_at(context.now());
+            return;
+        };
         let selected = context.now();
         if self.waits(decision.victims.first(), shortage.signal, noticed, context) {
             self.record(&Line::Waited, noticed);
@@ -477,20 +495,29 @@ impl MachineGuard {
     }
 
     /// Who is selected, looked at once more: what was known of them is of another moment, and by exec a process becomes
-    /// another program in the same instant.
-    fn decide_surely<K: Kernel>(&mut self, shortage: &Shortage, context: &mut Context<K>) -> Decision {
+    /// another program in the same instant. `None`: that one has gone since memory was read, and the next may not have to.
+    fn decide_surely<K: Kernel>(
+        &mut self,
+        shortage: &Shortage,
+        context: &mut Context<K>,
+    ) -> Option<Decision> {
         let page_size = context.ledger.page_size();
         for _ in 0..CONFIRM_TRIES {
             let decision = select(self.census.candidates(), shortage, &self.state, &self.config, page_size);
             let Some(first) = decision.victims.first().map(Candidate::id) else {
-                return decision;
+                return Some(decision);
             };
             if self.stands(first, context) {
                 break;
             }
+            if self.census.is_struck(first) && self.gone_in_a_row < CONFIRM_TRIES {
+                self.gone_in_a_row = self.gone_in_a_row.saturating_add(1);
+                return None;
+            }
             self.resolve(context);
         }
-        select(self.census.candidates(), shortage, &self.state, &self.config, page_size)
+        self.gone_in_a_row = 0;
+        Some(select(self.census.candidates(), shortage, &self.state, &self.config, page_size))
     }
 
     /// Whether one who is selected still is, looked at once more.

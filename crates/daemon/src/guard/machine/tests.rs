@@ -359,6 +359,40 @@ fn at_the_floor_it_is_not_said_at_once_that_only_the_protected_are_left() {
 }
 
 #[test]
+fn nobody_goes_for_what_one_gives_back_who_has_gone_since_memory_was_read() {
+    let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.leaves(10);
+    town.has(DIRE);
+    guarded.tend();
+    assert_eq!((town.sent(), guarded.incidents().len()), (vec![], 0));
+    town.has(PLENTY);
+    guarded.tend();
+    assert_eq!(town.sent(), []);
+    // It is found to be short again, and whoever is left goes.
+    town.has(DIRE);
+    guarded.tend();
+    assert_eq!(town.sent(), [(id(11), Signal::Kill)]);
+}
+
+#[test]
+fn who_leaves_in_the_last_moment_one_after_the_other_holds_nothing_up_for_long() {
+    let people: Vec<(u32, u32, u64, &str)> = (10..40).map(|pid| (pid, 1, 9000, "relay")).collect();
+    let town = Town::of(&people);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.has(DIRE);
+    for look in 1.. {
+        // The youngest of the same size comes first.
+        town.leaves(40 - look);
+        guarded.tend();
+        if !town.sent().is_empty() {
+            assert_eq!(look, super::CONFIRM_TRIES + 1);
+            break;
+        }
+    }
+}
+
+#[test]
 fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());

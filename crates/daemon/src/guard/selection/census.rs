@@ -333,6 +333,11 @@ impl Census {
         }
     }
 
+    /// Whether one is on its way out, or has gone.
+    pub(crate) fn is_struck(&self, victim: VictimId) -> bool {
+        self.candidate(victim).is_none_or(|one| one.standing == Standing::Dying)
+    }
+
     /// The list is of no use any more.
     pub(crate) const fn spoil(&mut self) {
         self.taken = None;

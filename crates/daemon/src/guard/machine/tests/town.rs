@@ -68,6 +68,8 @@ struct State {
     sent: Vec<(VictimId, Signal)>,
     /// Ends when somebody is about to signal it.
     slips_away: Option<u32>,
+    /// Ends as soon as the rules were held against it.
+    leaves: Option<u32>,
     /// For when a CPU that works is to be told of. `None`: no programs do that.
     awaited: Option<Nanos>,
     /// Announced to the reaper, and how many signals had been sent then.
@@ -206,6 +208,11 @@ impl Town {
         self.0.borrow_mut().slips_away = Some(pid);
     }
 
+    /// Ends once it was found that it may be selected.
+    pub(super) fn leaves(&self, pid: u32) {
+        self.0.borrow_mut().leaves = Some(pid);
+    }
+
     /// Who was announced to the reaper, and how many signals had been sent before.
     pub(super) fn announced(&self) -> Vec<(VictimId, usize)> {
         self.0.borrow().announced.clone()
@@ -269,6 +276,9 @@ impl Population for Town {
         let mut root = ProcRoot::open(Path::new("/proc")).unwrap();
         let start_ns = root.process(own).unwrap().start_ns;
         let held = HeldFolder::open(&root, VictimId { pid: own, start_ns })?;
+        if state.leaves == Some(id.pid.0) {
+            state.people.remove(&id.pid.0);
+        }
         held.portray(Some(b"/no/such.service"), into).map(|()| true)
     }
 
