@@ -233,6 +233,33 @@ fn a_path_that_vanishes_and_comes_back_keeps_its_line_and_so_does_a_daemon() {
 }
 
 #[test]
+fn what_grew_past_a_line_while_no_daemon_lived_goes_and_what_was_past_it_before_stays() {
+    let Some((parent, account)) = with_room("orphaned") else { return };
+    let inside = parent.within("inside");
+    let below = format!("cgroup:{}", inside.path());
+    let mut fixture = fixture!();
+    let mut before = fixture.within(&inside, ALICE, "chill", &["--mebibytes=48", "--no-thp"]).ready();
+    // One stands, the other is drawn below what is used.
+    fixture.ok(&["limit", "set", &account, "80M"]);
+    fixture.ok(&["limit", "set", &below, "32M"]);
+    wait_for("the one below is raised", || {
+        let in_force = fixture.measured(&below)["effective_bytes"].as_u64();
+        in_force.is_some_and(|line| line > 40 * MIB)
+    });
+    wait_for("which one is in force is written", || {
+        let file = std::fs::read_to_string(fixture.path("state/lines-in-force.json"));
+        file.is_ok_and(|text| text.contains(&account) && !text.contains(&below))
+    });
+    fixture.end_daemon(rustix::process::Signal::KILL);
+    let mut hog = fixture.within(&inside, ALICE, "chill", &["--mebibytes=64", "--no-thp"]).ready();
+    fixture.launch();
+    hog.killed();
+    let incidents = fixture.incidents(1);
+    assert_has(&incidents[0], &json!({"account": account, "hard_bytes": 80 * MIB}));
+    assert!(before.runs());
+}
+
+#[test]
 fn who_is_asked_to_end_has_the_grace_period_and_nobody_else_goes_meanwhile() {
     let Some((cgroup, account)) = with_room("asked") else { return };
     let inside = cgroup.within("inside");

@@ -9,7 +9,7 @@ use crate::{
     directory::{Directory, Known, Wanted},
     expedite,
     expedite::{Expedite, Others},
-    facts::names::NameReader,
+    facts::{meter::LinesInForce, names::NameReader},
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, LastDefence, LastDefenceSetup,
@@ -283,7 +283,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let others = Others { inbox, reaper: reaper.handle(), wanted: settings.reaping };
     let mapped = config.limits.charge == Charge::Rss;
-    let setup = WorkersSetup { mapped, pins: pins.root() };
+    let setup = WorkersSetup { mapped, pins: pins.root(), state: &options.state };
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), setup).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
     let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
@@ -662,6 +662,7 @@ pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
         return Err(RunError::NotPermitted);
     }
     let removed = remove_pinned(pin)?;
+    LinesInForce::forget(state).map_err(failed)?;
     let working_set = workingset::undo_leftovers(state);
     let last_defence = undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)?;
     if let Leftovers::Some(why) = working_set {

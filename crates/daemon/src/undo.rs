@@ -1,6 +1,8 @@
 //! What is set on the machine and has to be put back. It is written to a file before it is set, so that the next daemon, or
 //! `--stop-guarding`, can put it back.
 //!
+//! The same kind of file keeps which lines of cgroups are in force.
+//!
 //! Such a file outlives the daemon and not the boot: process numbers mean nothing after it, and the kernel and systemd have
 //! their own settings again. So nothing is forced to the disk.
 

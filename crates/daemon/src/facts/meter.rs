@@ -3,7 +3,10 @@
 //!
 //! No event tells of them. The guard says when to look, and at what.
 
+mod in_force;
+
 use crate::offload::{Haste, Lane, Offload};
+pub(crate) use in_force::LinesInForce;
 use plimsoll_policy::{
     account::{Account, CgroupPath},
     reading::Reading,
@@ -28,8 +31,10 @@ pub(crate) struct Order {
     pub(crate) key: u32,
     /// What it is.
     pub(crate) account: Account,
-    /// Above this usage it is to be told who is in it.
+    /// The line in force: above this usage it is to be told who is in it.
     pub(crate) line: Bytes,
+    /// The line as it was drawn; `None`: it is drawn no more.
+    pub(crate) hard: Option<Bytes>,
 }
 
 /// What was seen of one.
@@ -41,6 +46,8 @@ pub(crate) struct Look {
     pub(crate) usage: Reading<Programs>,
     /// Who is in it and below it, where that was to be told. `None`: not told, or everybody.
     pub(crate) members: Option<BTreeSet<Pid>>,
+    /// The line that an earlier daemon had in force as it was drawn; told with the first looks.
+    pub(crate) inherited: Option<Bytes>,
 }
 
 /// What was seen of all that was asked about at once.
@@ -64,9 +71,19 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Tells what it sees with `tell`.
-    pub(crate) fn new(offload: &Offload, mut gauge: Gauge, tell: impl Fn(Looked) + Send + 'static) -> Self {
+    pub(crate) fn new(
+        offload: &Offload,
+        mut gauge: Gauge,
+        mut in_force: LinesInForce,
+        tell: impl Fn(Looked) + Send + 'static,
+    ) -> Self {
         // Late by as long as it waits for a CPU, and in a storm that is when it matters.
-        let orders = offload.lane(Haste::Urgent, 1, move |orders: Vec<Order>| tell(gauge.look(&orders)));
+        let orders = offload.lane(Haste::Urgent, 1, move |orders: Vec<Order>| {
+            let mut looked = gauge.look(&orders);
+            in_force.take(&orders, &mut looked.looks);
+            tell(looked);
+            in_force.save();
+        });
         Self { orders }
     }
 
@@ -104,7 +121,7 @@ impl Gauge {
             let usage = self.without_files(usage, order);
             let over = usage.known().is_some_and(|programs| programs.usage > order.line);
             let members = if over { self.processes(&order.account) } else { None };
-            Look { key: order.key, usage, members }
+            Look { key: order.key, usage, members, inherited: None }
         });
         let looks = looks.collect();
         let took = Nanos(clock_monotonic_ns()).saturating_sub(began);

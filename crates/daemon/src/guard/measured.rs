@@ -59,6 +59,9 @@ const UNSETTLED_AGAIN: Nanos = Nanos(1_000_000_000);
 /// A look that takes longer is told of.
 const LATE: Nanos = Nanos(5_000_000_000);
 
+/// The number of what has no line any more.
+const NOBODY: u32 = u32::MAX;
+
 /// What stands in the place of a line in force before the first look.
 const OPEN: Pages = Pages(u64::MAX);
 
@@ -151,6 +154,9 @@ impl Watch {
             seen @ (Reading::Known(_) | Reading::Stale { .. } | Reading::Unreadable) => seen,
         };
         self.usage = seen.map(|programs| page_size.to_pages(programs.usage));
+        if let (OPEN, Some(line)) = (self.effective, look.inherited) {
+            self.effective = page_size.to_pages(line).max(self.line.hard);
+        }
         self.members = look.members;
         if let Some(Programs { usage, settled, mapped }) = seen.known() {
             let usage = page_size.to_pages(usage);
@@ -171,6 +177,8 @@ pub(super) struct Measured {
     next_key: u32,
     /// Where there is a line.
     census: Option<Census>,
+    /// Their lines are drawn no more, which has not been told yet.
+    dropped: Vec<Account>,
     /// When all processes were listed last.
     listed: Option<Nanos>,
     /// Programs tell when the next look is due.
@@ -191,7 +199,12 @@ impl Measured {
                 Some((target, line))
             })
             .collect();
-        self.watched.retain(|_, watch| wanted.contains_key(&watch.line.set_as.target()));
+        let dropped = &mut self.dropped;
+        self.watched.retain(|_, watch| {
+            let stays = wanted.contains_key(&watch.line.set_as.target());
+            dropped.extend((!stays).then(|| watch.account.clone()));
+            stays
+        });
         for (target, line) in wanted {
             let at_once = matches!(change, Change::One { place, now: true } if place.target() == target);
             let Some(account) = target.measured() else { continue };
@@ -265,13 +278,21 @@ impl Measured {
         }
         let page_size = context.ledger.page_size();
         let due = self.watched.iter_mut().filter(|(_, watch)| watch.is_due(now));
-        let orders: Vec<Order> = due
+        let mut orders: Vec<Order> = due
             .map(|(key, watch)| {
                 watch.look_at(now.saturating_add(LATE));
                 let line = page_size.to_bytes(watch.effective);
-                Order { key: *key, account: watch.account.clone(), line }
+                let hard = Some(page_size.to_bytes(watch.line.hard));
+                Order { key: *key, account: watch.account.clone(), line, hard }
             })
             .collect();
+        let dropped = self.dropped.drain(..);
+        orders.extend(dropped.map(|account| Order {
+            key: NOBODY,
+            account,
+            line: Bytes(u64::MAX),
+            hard: None,
+        }));
         if !orders.is_empty() {
             self.asked = context.workers.meter.ask(orders).then_some(now);
         }

@@ -10,7 +10,7 @@ use crate::{
     facts::{
         cmdlines::CommandLines,
         copied::CopiedReader,
-        meter::{Gauge, Meter},
+        meter::{Gauge, LinesInForce, Meter},
         names::NameReader,
         patient::PatientReaders,
         pressure::PressureReader,
@@ -43,6 +43,8 @@ pub(crate) struct WorkersSetup<'a> {
     pub(crate) mapped: bool,
     /// Where programs are pinned.
     pub(crate) pins: &'a Path,
+    /// The state folder.
+    pub(crate) state: &'a Path,
 }
 
 impl Workers {
@@ -76,9 +78,12 @@ impl Workers {
                 survey(Request::Surveyed(part))
             }),
             pressure: PressureReader::new(offload, proc()?, page_size()),
-            meter: Meter::new(offload, Gauge::new(proc()?, setup.mapped), move |looked| {
-                usage(Request::Looked(looked))
-            }),
+            meter: Meter::new(
+                offload,
+                Gauge::new(proc()?, setup.mapped),
+                LinesInForce::load(setup.state, journal.clone()),
+                move |looked| usage(Request::Looked(looked)),
+            ),
             shared: SharedReader::new(offload, setup.pins.to_path_buf(), move |found| {
                 walked(Request::SharedWalked(found))
             }),

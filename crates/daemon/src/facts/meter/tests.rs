@@ -1,4 +1,5 @@
 use super::*;
+use crate::journal::Journal;
 use std::{path::Path, sync::mpsc::sync_channel, time::Duration};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -32,8 +33,11 @@ fn what_is_mapped_counts_where_it_is_to() {
 #[test]
 fn all_that_is_asked_about_is_told_at_once_with_the_number_of_cpus() {
     let (told, heard) = sync_channel(1);
-    let meter = Meter::new(&Offload::start().unwrap(), gauge(), move |looked| told.send(looked).unwrap());
-    let order = |key, account| Order { key, account, line: Bytes(0) };
+    let folder = tempfile::tempdir().unwrap();
+    let in_force = LinesInForce::load(folder.path(), Journal::mute());
+    let meter =
+        Meter::new(&Offload::start().unwrap(), gauge(), in_force, move |looked| told.send(looked).unwrap());
+    let order = |key, account| Order { key, account, line: Bytes(0), hard: Some(Bytes(0)) };
     assert!(meter.ask(vec![order(7, nowhere()), order(9, Account::System)]));
     let looked = heard.recv_timeout(SOON).unwrap();
     assert_eq!(looked.looks.iter().map(|look| look.key).collect::<Vec<_>>(), [7, 9]);

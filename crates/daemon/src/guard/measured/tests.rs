@@ -88,7 +88,7 @@ impl Lines {
             let over = usage.known().is_some_and(|programs| programs.usage > order.line);
             let members =
                 found.filter(|_| over).map(|(_, _, pids)| pids.iter().map(|pid| Pid(*pid)).collect());
-            Look { key: order.key, usage, members }
+            Look { key: order.key, usage, members, inherited: None }
         });
         let looked = Looked { looks: looks.collect(), began, took: Nanos(50_000), cpus: None };
         self.measured.take(looked, &mut self.context);
@@ -390,7 +390,7 @@ fn a_look_that_began_before_a_victim_was_gone_ends_nobody() {
     let usage = page_size().to_bytes(Pages(9200));
     let usage = Reading::Known(Programs { usage, settled: usage, mapped: Bytes(0) });
     let members = Some([11, 12].map(Pid).into());
-    let looks = vec![Look { key, usage, members }];
+    let looks = vec![Look { key, usage, members, inherited: None }];
     lines.measured.take(Looked { looks, began, took: Nanos(50_000), cpus: None }, &mut lines.context);
     lines.looks(&[("cgroup:/a", 4200, &[11, 12])]);
     assert_eq!(town.sent().len(), 1);

@@ -170,7 +170,7 @@ fn the_daemon_itself_and_kernel_threads_are_never_looked_at() {
 
 #[test]
 fn behind_more_protected_ones_than_are_looked_at_somebody_is_found() {
-    let keepers = (1..=LOOKS_MAX as u32 + 90).map(|pid| Seen { uid: Uid(7), ..seen(1_000 + pid, 900) });
+    let keepers = (1_000..).take(LOOKS_MAX + 90).map(|pid| Seen { uid: Uid(7), ..seen(pid, 900) });
     let mut village = Village::of(keepers.chain([seen(10, 800), seen(11, 700)]));
     let exe = vec![Pattern::new("*").unwrap()];
     let never = Rule { uid: vec![Uid(7)], exe, ..Rule::new(Effect::Never) };
