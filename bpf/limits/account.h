@@ -93,7 +93,7 @@ static __always_inline __s64 remaining(struct plimsoll_account *a, __s64 usage)
  */
 static __always_inline __s64 remaining_own(struct plimsoll_account *a, __s64 usage)
 {
-	return remaining(a, usage - a->shared_pages);
+	return remaining(a, usage - a->ending_pages);
 }
 
 /* Whether an address space's process was sent SIGTERM for this account's line, or is a fork of one that was, and no more. */

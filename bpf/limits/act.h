@@ -8,6 +8,8 @@ static __always_inline void ask(struct event *ev)
 {
 	struct plimsoll_account *a = ev->account;
 
+	if (ev->time_ns < a->shared_hold_until_ns && remaining_own(a, ev->usage) <= a->effective_pages)
+		return;
 	if (ev->time_ns < a->hold_until_ns || !comes_due(&a->asked_ns, ev->time_ns, ask_again_ns))
 		return;
 	__sync_val_compare_and_swap(&a->unanswered_ns, 0, ev->time_ns);

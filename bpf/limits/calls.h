@@ -170,19 +170,20 @@ int line_set(struct plimsoll_line_set *ctx)
 
 /*
  * Shared memory that was there when a line was drawn ends nobody: the line in force is raised once, to the usage with it, and
- * by no more than it. Nor where none is charged.
+ * by no more than it. Nor where none is charged, or not all of it was found.
  */
 static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
 {
-	__s64 more = ctx->shared_pages - __sync_lock_test_and_set(&a->shared_pages, ctx->shared_pages);
+	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
 	__s64 usage = account_add(a, more), effective = a->effective_pages, raised;
 
 	a->lasting_pages = ctx->lasting_pages;
-	if (ctx->told && !a->shared_is_told && more > 0 && usage > effective) {
+	if (ctx->told == PLIMSOLL_SHARED_ALL && !a->shared_is_told && more > 0 && usage > effective) {
 		raised = usage - effective > more ? effective + more : usage;
 		__sync_val_compare_and_swap(&a->effective_pages, effective, raised);
 	}
-	a->shared_is_told = ctx->told;
+	if (ctx->told != PLIMSOLL_SHARED_SOME)
+		a->shared_is_told = ctx->told;
 	if (usage > a->peak_pages)
 		raise_peak(a->index, usage);
 	need_exact(a);
@@ -395,7 +396,10 @@ int answer(struct plimsoll_answer *ctx)
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
-	a->hold_until_ns = ctx->hold_until_ns;
+	if (ctx->shared)
+		a->shared_hold_until_ns = ctx->hold_until_ns;
+	else
+		a->hold_until_ns = ctx->hold_until_ns;
 	a->unanswered_ns = 0;
 	ctx->result = 0;
 	return 0;

@@ -348,6 +348,10 @@ impl Programs for Limits {
         Self::answer(self, account, hold_until_ns)
     }
 
+    fn hold_shared(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
+        Self::hold_shared(self, account, hold_until_ns)
+    }
+
     fn actions_told(&self, count: u64) -> Result<(), BpfError> {
         Self::actions_told(self, count)
     }

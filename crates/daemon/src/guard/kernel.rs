@@ -115,6 +115,7 @@ pub(crate) trait Programs: Debug {
     fn mark(&self, mm: u64, pid: Pid, mark: VictimMark) -> Result<bool, BpfError>;
     fn weigh(&self, weighing: &Weighing) -> Result<bool, BpfError>;
     fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError>;
+    fn hold_shared(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError>;
     fn actions_told(&self, count: u64) -> Result<(), BpfError>;
     fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError>;
     fn take_place(&mut self) -> Result<(), BpfError>;

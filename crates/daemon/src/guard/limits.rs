@@ -46,7 +46,7 @@ const SWEEPS_MAX: u32 = 3;
 /// With nobody to kill, the kernel side need not ask again for this long.
 const HOLD: Nanos = Nanos(1_000_000_000);
 
-/// While shared memory is walked, the kernel side need not ask again for this long.
+/// While shared memory is walked, the kernel side need not ask again for this long where that alone is too much.
 const WALKED: Nanos = Nanos(20_000_000);
 
 /// While an account stays near, its largest processes are introduced again after this long at the earliest: in a storm they are
@@ -235,7 +235,7 @@ impl<K: Kernel> Attached<K> {
             let is_unsure = is_over_by_shared(&account) && !self.shared_memory.is_fresh;
             if is_unsure {
                 self.shared_memory.want();
-                self.limits.answer(account.index, context.now().saturating_add(WALKED).0)?;
+                self.limits.hold_shared(account.index, context.now().saturating_add(WALKED).0)?;
             }
             let selects = self.may_select(&account, context);
             if selects && !self.is_walked(context.now()) {

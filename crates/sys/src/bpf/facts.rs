@@ -141,7 +141,7 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Acco
         kills: account.kills,
         folded: account.folded,
         reserved: pages(account.reserved_pages),
-        shared: pages(account.shared_pages),
+        shared: pages(account.ending_pages),
         lasting: pages(account.lasting_pages),
         peak: pages(account.peak_pages),
     }

@@ -109,12 +109,14 @@ pub enum Coverage {
 }
 
 /// What shared memory a user owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPages {
     /// [`AccountFacts::shared`].
     pub ending: Pages,
     /// [`AccountFacts::lasting`].
     pub lasting: Pages,
+    /// It is all that the user owns. Else more may be found that was there before.
+    pub is_all: bool,
 }
 
 /// What of its family's copies may be one member's.
@@ -522,7 +524,19 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
     pub fn answer(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
-        let mut context = abi::plimsoll_answer { hold_until_ns, account, result: 0 };
+        self.hold(abi::plimsoll_answer { hold_until_ns, account, ..Default::default() })
+    }
+
+    /// As [`Limits::answer`], and of what shared memory alone takes past the line: what processes have for themselves is asked
+    /// about all the same.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails or there is no such account.
+    pub fn hold_shared(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
+        self.hold(abi::plimsoll_answer { hold_until_ns, account, shared: 1, ..Default::default() })
+    }
+
+    fn hold(&self, mut context: abi::plimsoll_answer) -> Result<(), BpfError> {
         self.answer.run(&mut context)?;
         if context.result == 0 { Ok(()) } else { Err(self.answer.error(context.result)) }
     }
@@ -586,13 +600,18 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
     pub fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
-        let SharedPages { ending, lasting } = owned.unwrap_or_default();
+        let none = SharedPages { ending: Pages(0), lasting: Pages(0), is_all: true };
+        let SharedPages { ending, lasting, is_all } = owned.unwrap_or(none);
         let mut context = abi::plimsoll_shared_set {
-            shared_pages: wire_pages(ending),
+            ending_pages: wire_pages(ending),
             lasting_pages: wire_pages(lasting),
             account,
             uid: uid.0,
-            told: u32::from(owned.is_some()),
+            told: match owned {
+                None => abi::PLIMSOLL_SHARED_NONE,
+                Some(_) if is_all => abi::PLIMSOLL_SHARED_ALL,
+                Some(_) => abi::PLIMSOLL_SHARED_SOME,
+            },
             result: 0,
         };
         self.shared_set.run(&mut context)?;

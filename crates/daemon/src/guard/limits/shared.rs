@@ -259,10 +259,9 @@ impl<K: Kernel> Attached<K> {
         self.shared_memory.owned = found.users;
         for account in self.limits.accounts()? {
             let its = self.shared_memory.owned.get(&account.uid);
-            let pages = its.map_or_else(SharedPages::default, |its| SharedPages {
-                ending: its.ending,
-                lasting: its.lasting,
-            });
+            let of = |pages: fn(&Owned<SharedName>) -> Pages| its.map_or(Pages(0), pages);
+            let pages =
+                SharedPages { ending: of(|its| its.ending), lasting: of(|its| its.lasting), is_all: true };
             let charged = self.limits.set_shared(account.index, account.uid, Some(pages))?;
             if let (true, Some(account)) = (charged, self.limits.account(account.uid)?) {
                 self.shared_memory.tell(&account, context);

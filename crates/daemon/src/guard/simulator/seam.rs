@@ -511,6 +511,10 @@ impl Programs for SimPrograms {
         self.limits.answer(account, hold_until_ns)
     }
 
+    fn hold_shared(&self, account: u32, hold_until_ns: u64) -> Result<(), BpfError> {
+        self.limits.hold_shared(account, hold_until_ns)
+    }
+
     fn actions_told(&self, count: u64) -> Result<(), BpfError> {
         self.limits.actions_told(count)?;
         self.machine.world().oracle.dropped += count;
