@@ -277,6 +277,7 @@ struct vm_area_struct {
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
+	unsigned long *open_fds;
 };
 
 struct files_struct {

@@ -11,17 +11,25 @@
 #define PLIMSOLL_SELECT_SHARED_H
 
 #include "../limits/container.h"
+#include "../user.h"
 
-/* What a reader is given at once is 32 KiB: 8 pages of 4 KiB (kernel/bpf/bpf_iter.c). */
-#define RECORDS_MAX 370
+/* What a reader is given at once is 32 KiB: 8 pages of 4 KiB (kernel/bpf/bpf_iter.c). One is for what was left out. */
+#define RECORDS_MAX 371
 /* Of one file: with more it is told that there are. */
 #define MAPPERS_MAX 192
-/* Of one process; what it has open beyond is as if it had not. */
-#define OPEN_FILES_MAX 32768
 /*
- * From one node of a tree of mappings to another, for one file; and no more than it has pages, so that nobody makes a walk long
- * with little memory.
+ * Of one table of descriptors, and of all of one user: open ones, and words of the bitmap that tells which are. Of a user with
+ * more it is told that not all was looked at. A table is gone through at once, with nobody let run in between.
  */
+#define TABLE_STEPS_MAX 65536
+#define USER_STEPS_MAX (1 << 20)
+/* Users whose steps are counted. */
+#define USERS_MAX 1024
+/*
+ * From one node of a tree of mappings to another, for one file: as many as it has pages, within these bounds. Of three steps
+ * one is a mapping, which takes 200 bytes of the kernel's.
+ */
+#define STEPS_LEAST 1024
 #define STEPS_MAX 4096
 /* Files of fewer pages are told of by their sum. */
 #define SMALL_PAGES 16
@@ -39,6 +47,47 @@ struct {
 	__type(value, struct plimsoll_shared_walk);
 } shared_walk SEC(".maps");
 
+/* Where a walk of what processes have open stands. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plimsoll_open_walk);
+} open_walk SEC(".maps");
+
+/* What a user has cost of a walk of what processes have open. */
+struct open_share {
+	__u64 walk;
+	__u64 steps;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, USERS_MAX);
+	__type(key, __u32);
+	__type(value, struct open_share);
+} open_shares SEC(".maps");
+
+/*
+ * Files that somebody else than their owner was handed (SCM_RIGHTS), by inode: its number, which tells it from the next at this
+ * address. User space takes those out that are gone.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u64);
+} handed SEC(".maps");
+
+/* So many found no room there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} handed_lost SEC(".maps");
+
 /* A member at an address. The address first: what it is taken from is no structure of the kernel's. */
 #define READ(from, type, member)                      \
 	({                                            \
@@ -46,29 +95,45 @@ struct {
 		BPF_CORE_READ((type *)_from, member); \
 	})
 
-static __always_inline __s64 shared_pages_of(__u64 inode)
+static __always_inline __s64 resident_pages_of(__u64 inode)
 {
-	__u64 info = inode - bpf_core_field_offset(struct shmem_inode_info, vfs_inode), mapping = 0;
+	__u64 mapping = (__u64)READ(inode, struct inode, i_mapping);
 
-	mapping = (__u64)READ(inode, struct inode, i_mapping);
-	return READ(mapping, struct address_space, nrpages) + READ(info, struct shmem_inode_info, swapped);
+	return READ(mapping, struct address_space, nrpages);
 }
 
-/* Global, so that the verifier walks it once. */
-__noinline int is_contained(__u64 leader)
+static __always_inline __s64 swapped_pages_of(__u64 inode)
 {
-	return in_roots_container(leader);
+	__u64 info = inode - bpf_core_field_offset(struct shmem_inode_info, vfs_inode);
+
+	return READ(info, struct shmem_inode_info, swapped);
 }
 
-/* A process that has a file mapped or open, by its leader. */
-static __always_inline void write_holder(struct seq_file *seq, __u64 inode, __u64 mm, __u64 leader)
+/* Global, so that the verifier walks it once. The user whom a process counts for; in a container of root's nobody. */
+__noinline __u32 user_of_holder(__u64 leader)
 {
-	struct plimsoll_shared record = { .inode = inode, .mm = mm };
+	if (in_roots_container(leader))
+		return PLIMSOLL_NO_UID;
+	return user_of_cred(BPF_CORE_READ((struct task_struct *)leader, real_cred));
+}
+
+/* What a record tells of who holds a file: a process, by its leader. */
+static __always_inline void describe_holder(struct plimsoll_shared *record, __u64 mm, __u64 leader)
+{
 	__u64 cred = (__u64)READ(leader, struct task_struct, real_cred);
 
-	record.uid = READ(cred, struct cred, uid.val);
-	if (is_contained(leader))
-		record.flags = PLIMSOLL_SHARED_CONTAINED;
+	record->mm = mm;
+	record->uid = READ(cred, struct cred, uid.val);
+	record->owner = user_of_holder(leader);
+	if (record->owner == PLIMSOLL_NO_UID)
+		record->flags = PLIMSOLL_SHARED_CONTAINED;
+}
+
+/* Not all that a user has was looked at. */
+static __noinline void write_partly(struct seq_file *seq, __u32 user)
+{
+	struct plimsoll_shared record = { .owner = user, .flags = PLIMSOLL_SHARED_PARTLY };
+
 	bpf_seq_write(seq, &record, sizeof(record));
 }
 
@@ -87,8 +152,6 @@ struct mappings {
 	struct files *files;
 	__u64 inode;
 	__u64 node; /* 0: it is over */
-	__u64 mm;   /* of the mapping before */
-	__u64 next;
 };
 
 static __always_inline void write_mapper(struct mappings *walk)
@@ -96,32 +159,36 @@ static __always_inline void write_mapper(struct mappings *walk)
 	__u64 vma = walk->node - bpf_core_field_offset(struct vm_area_struct, shared.rb), leader;
 	__u64 mm = (__u64)READ(vma, struct vm_area_struct, vm_mm);
 
-	if (!mm || mm == walk->mm)
+	if (!mm || mm == walk->files->at->mm)
 		return;
-	walk->mm = mm;
+	walk->files->at->mm = mm;
 	leader = (__u64)READ(mm, struct mm_struct, owner);
 	/* Else it is being torn down. */
 	if (leader && walk->files->at->mappers++ < MAPPERS_MAX) {
+		struct plimsoll_shared record = { .inode = walk->inode };
+
 		walk->files->at->records++;
-		write_holder(walk->files->seq, walk->inode, mm, leader);
+		describe_holder(&record, mm, leader);
+		bpf_seq_write(walk->files->seq, &record, sizeof(record));
 	}
 }
 
 static long next_mapping(__u32 index, struct mappings *walk)
 {
+	struct plimsoll_shared_walk *at = walk->files->at;
 	__u64 node = walk->node, other = 0;
 
-	walk->files->at->steps++;
-	if (walk->next == TO_LEFT)
+	at->steps++;
+	if (at->turn == TO_LEFT)
 		other = (__u64)READ(node, struct rb_node, rb_left);
-	if (walk->next == TO_RIGHT || (walk->next == TO_LEFT && !other)) {
+	if (at->turn == TO_RIGHT || (at->turn == TO_LEFT && !other)) {
 		write_mapper(walk);
 		other = (__u64)READ(node, struct rb_node, rb_right);
-		walk->next = other ? TO_LEFT : UP;
+		at->turn = other ? TO_LEFT : UP;
 	}
-	if (walk->next == UP) {
+	if (at->turn == UP) {
 		other = READ(node, struct rb_node, __rb_parent_color) & ~3ULL;
-		walk->next = (__u64)READ(other, struct rb_node, rb_right) == node ? UP : TO_RIGHT;
+		at->turn = (__u64)READ(other, struct rb_node, rb_right) == node ? UP : TO_RIGHT;
 	}
 	walk->node = other;
 	return !other;
@@ -132,13 +199,16 @@ static __always_inline bool write_mappers(struct files *files, __u64 inode, __s6
 {
 	__u64 mapping = (__u64)READ(inode, struct inode, i_mapping);
 	struct mappings walk = { .files = files, .inode = inode };
+	__s64 steps = pages < STEPS_LEAST ? STEPS_LEAST : pages;
 
 	if (!bpf_core_field_exists(((struct mm_struct *)0)->owner))
 		return false;
 	files->at->mappers = 0;
+	files->at->turn = TO_LEFT;
+	files->at->mm = 0;
 	walk.node = (__u64)READ(mapping, struct address_space, i_mmap.rb_root.rb_node);
 	if (walk.node)
-		bpf_loop(pages < STEPS_MAX ? pages : STEPS_MAX, next_mapping, &walk, 0);
+		bpf_loop(steps < STEPS_MAX ? steps : STEPS_MAX, next_mapping, &walk, 0);
 	return !walk.node && files->at->mappers <= MAPPERS_MAX;
 }
 
@@ -180,7 +250,7 @@ static __noinline void write_small(struct files *files)
 	record.pages = at->small_pages;
 	record.uid = at->small_uid;
 	record.owner = at->small_uid;
-	record.number = at->lost;
+	record.telling = at->lost;
 	record.device = READ(super, struct super_block, s_dev);
 	at->small_pages = 0;
 	at->records++;
@@ -197,31 +267,62 @@ static __always_inline void add_small(struct files *files, struct plimsoll_share
 	at->small_pages += record->pages;
 }
 
-static __always_inline void write_file(struct files *files, __u64 inode, __u64 super)
+/* Whose a file system is that was mounted in a user namespace; else root. */
+static __always_inline __u32 owner_of_super(__u64 super)
 {
 	__u64 user_ns = (__u64)READ(super, struct super_block, s_user_ns);
+
+	return READ(user_ns, struct user_namespace, level) ? READ(user_ns, struct user_namespace, owner.val) : 0;
+}
+
+/* Somebody else than its owner was handed it. */
+static __always_inline bool was_handed(__u64 inode, __u64 number)
+{
+	__u64 *known = bpf_map_lookup_elem(&handed, &inode);
+
+	return known && *known == number;
+}
+
+/* Of files as they are read: what a file has in memory explains as much of the machine's count. False: nobody's, or none. */
+static __always_inline bool read_file(struct files *files, struct plimsoll_shared *record, __u64 super)
+{
+	__u64 inode = record->inode;
+	__s64 resident = resident_pages_of(inode);
+
+	record->mode = READ(inode, struct inode, i_mode);
+	record->pages = resident + swapped_pages_of(inode);
+	record->number = READ(inode, struct inode, i_ino);
+	if ((record->mode & S_IFMT) != S_IFREG)
+		return false;
+	if (was_handed(inode, record->number))
+		record->flags = PLIMSOLL_SHARED_HANDED;
+	else if (record->pages <= 0)
+		return false;
+	read_name(record, inode);
+	record->flags |=
+		READ(super, struct super_block, s_flags) & SB_KERNMOUNT ? kind_of(record) : PLIMSOLL_SHARED_FILE;
+	if (!(record->flags & PLIMSOLL_SHARED_KINDS))
+		return false;
+	files->at->explained_pages += resident;
+	record->uid = READ(inode, struct inode, i_uid.val);
+	return record->uid;
+}
+
+static __always_inline void write_file(struct files *files, __u64 inode, __u64 super)
+{
 	struct plimsoll_shared record = { .inode = inode };
 
-	record.uid = READ(inode, struct inode, i_uid.val);
-	record.mode = READ(inode, struct inode, i_mode);
-	record.pages = shared_pages_of(inode);
-	if (!record.uid || (record.mode & S_IFMT) != S_IFREG || record.pages <= 0)
+	if (!read_file(files, &record, super))
 		return;
-	/* Of a file system that was mounted in a user namespace: its owner's. */
-	record.owner = READ(user_ns, struct user_namespace, level) ? READ(user_ns, struct user_namespace, owner.val)
-								   : record.uid;
-	read_name(&record, inode);
-	record.flags = PLIMSOLL_SHARED_FILE;
-	if (READ(super, struct super_block, s_flags) & SB_KERNMOUNT)
-		record.flags = kind_of(&record);
-	if (!record.flags)
-		return;
-	if (record.pages < SMALL_PAGES) {
+	record.owner = owner_of_super(super);
+	if (!record.owner)
+		record.owner = record.uid;
+	if (record.pages < SMALL_PAGES && !(record.flags & PLIMSOLL_SHARED_HANDED)) {
 		add_small(files, &record);
 		return;
 	}
 	record.device = READ(super, struct super_block, s_dev);
-	record.number = READ(inode, struct inode, i_ino);
+	record.telling = files->at->lost;
 	if (bpf_core_field_exists(((struct inode *)0)->i_acl) && READ(inode, struct inode, i_acl))
 		record.flags |= PLIMSOLL_SHARED_ACL;
 	if (!READ(inode, struct inode, i_nlink))
@@ -245,19 +346,38 @@ static __always_inline void next_super(struct plimsoll_shared_walk *at, struct f
 		/* It was unmounted meanwhile. */
 		at->result = -ESRCH;
 	at->listed = 1;
+	at->explained_before = at->explained_pages;
 	at->inode = 0;
 	at->super = next ? next - bpf_core_field_offset(struct super_block, s_instances) : 0;
 	if (!next && at->result == -EAGAIN)
 		at->result = 0;
 }
 
-/* Where it stood is in the list no more: from the beginning again, which is the oldest and will be there still. */
-static __always_inline void lose(struct plimsoll_shared_walk *at, struct files *walk)
+/* The list is read from the beginning again, which is the oldest and will be there still. */
+static __always_inline void begin_list(struct plimsoll_shared_walk *at)
 {
 	at->small_pages = 0;
+	at->explained_pages = at->explained_before;
 	at->inode = 0;
-	if (++at->lost % LOST_MAX == 0)
-		next_super(at, walk);
+	at->lost++;
+}
+
+/* Where it stood is in the list no more. Whoever does that in a file system of their own is not known; else nobody is. */
+static __always_inline void lose(struct plimsoll_shared_walk *at, struct files *walk)
+{
+	__u64 super = at->super;
+	__u32 owner = owner_of_super(super);
+
+	begin_list(at);
+	if (at->lost % LOST_MAX)
+		return;
+	if (!owner) {
+		at->result = -ESRCH;
+		return;
+	}
+	at->records++;
+	write_partly(walk->seq, owner);
+	next_super(at, walk);
 }
 
 /* From the oldest on: others are freed while the walk is elsewhere. */
@@ -269,7 +389,7 @@ static long next_file(__u32 index, struct files *walk)
 	__u64 from = before ? before + bpf_core_field_offset(struct inode, i_sb_list) : head;
 	bool mounted = !(READ(super, struct super_block, s_flags) & SB_KERNMOUNT);
 
-	if (at->records + MAPPERS_MAX + 3 >= RECORDS_MAX || at->steps >= STEPS_AT_ONCE)
+	if (at->records + MAPPERS_MAX + 4 >= RECORDS_MAX || at->steps >= STEPS_AT_ONCE)
 		return 1;
 	next = (__u64)READ(from, struct list_head, prev);
 	/* Nobody's but drivers' are in others that are mounted nowhere. */
@@ -311,10 +431,8 @@ static __always_inline int go_on(struct plimsoll_shared_walk *at)
 	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC)
 		return -ESRCH;
 	if (inode &&
-	    ((__u64)READ(inode, struct inode, i_sb) != super || READ(inode, struct inode, i_ino) != at->number)) {
-		at->inode = 0;
-		at->lost++;
-	}
+	    ((__u64)READ(inode, struct inode, i_sb) != super || READ(inode, struct inode, i_ino) != at->number))
+		begin_list(at);
 	return -EAGAIN;
 }
 
@@ -344,33 +462,117 @@ int walk_shared(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The open files of a process. */
+/* The number of the one bit that is set. */
+static __always_inline __u32 bit_of(__u64 bit)
+{
+	return (bit & 0xaaaaaaaaaaaaaaaaULL ? 1 : 0) | (bit & 0xccccccccccccccccULL ? 2 : 0) |
+	       (bit & 0xf0f0f0f0f0f0f0f0ULL ? 4 : 0) | (bit & 0xff00ff00ff00ff00ULL ? 8 : 0) |
+	       (bit & 0xffff0000ffff0000ULL ? 16 : 0) | (bit & 0xffffffff00000000ULL ? 32 : 0);
+}
+
+/*
+ * A table of descriptors, as it is gone through. What changes from one to the next is in the map: before 6.8 the verifier
+ * follows the first turn of a loop only, and takes what it knows of that for so in all.
+ */
 struct descriptors {
 	struct seq_file *seq;
-	__u64 table;
-	__u64 leader;
-	__u64 mm;
+	struct plimsoll_open_walk *at;
+	__u64 files; /* the kernel's array of them */
+	__u64 open;  /* its bitmap of those that are open */
+	struct plimsoll_shared record;
 	__u32 count;
-	__u32 records;
 };
 
-static long next_descriptor(__u32 index, struct descriptors *walk)
+/* True: there is no room for more. */
+static __always_inline bool write_open(struct descriptors *walk, __u32 number)
 {
+	struct plimsoll_open_walk *at = walk->at;
 	__u64 file = 0, inode, super;
 
-	if (index >= walk->count || walk->records >= RECORDS_MAX)
-		return 1;
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(walk->table + index * sizeof(file)));
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(walk->files + number * sizeof(file)));
 	if (!file)
-		return 0;
+		return false;
 	inode = (__u64)READ(file, struct file, f_inode);
 	super = (__u64)READ(inode, struct inode, i_sb);
-	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC || !READ(inode, struct inode, i_uid.val) ||
-	    shared_pages_of(inode) <= 0)
+	/* The same again: a copy. */
+	if (super == at->other || inode == at->inode)
+		return false;
+	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC) {
+		at->other = super;
+		return false;
+	}
+	if (!READ(inode, struct inode, i_uid.val) || resident_pages_of(inode) + swapped_pages_of(inode) <= 0)
+		return false;
+	if (at->records + 2 > RECORDS_MAX)
+		return true;
+	at->records++;
+	at->inode = inode;
+	walk->record.inode = inode;
+	bpf_seq_write(walk->seq, &walk->record, sizeof(walk->record));
+	return false;
+}
+
+/* To the next one that is open, or to the next word of the bitmap. */
+static long next_descriptor(__u32 index, struct descriptors *walk)
+{
+	struct plimsoll_open_walk *at = walk->at;
+	__u64 word = at->word, lowest;
+
+	if (!word) {
+		if (at->next >= walk->count)
+			return 1;
+		at->steps++;
+		bpf_probe_read_kernel(&at->word, sizeof(at->word), (void *)(walk->open + at->next / 8));
+		at->next += 64;
 		return 0;
-	walk->records++;
-	write_holder(walk->seq, inode, walk->mm, walk->leader);
+	}
+	lowest = word & -word;
+	if (write_open(walk, at->next - 64 + bit_of(lowest)))
+		return 1;
+	at->steps++;
+	at->word = word & ~lowest;
 	return 0;
+}
+
+/* Goes through a table. Whether to its end. */
+static __always_inline bool walk_table(struct descriptors *walk, __u64 table)
+{
+	walk->files = (__u64)READ(table, struct fdtable, fd);
+	walk->open = (__u64)READ(table, struct fdtable, open_fds);
+	walk->count = READ(table, struct fdtable, max_fds);
+	walk->at->word = 0;
+	walk->at->inode = 0;
+	walk->at->next = 0;
+	walk->at->records = 0;
+	walk->at->steps = 0;
+	bpf_loop(TABLE_STEPS_MAX, next_descriptor, walk, 0);
+	return !walk->at->word && walk->at->next >= walk->count;
+}
+
+/* What a user has cost of this walk until now; none: of root, whom nobody makes cost more. */
+static __always_inline struct open_share *share_of(__u32 user, __u64 walk)
+{
+	struct open_share blank = { .walk = walk }, *share;
+
+	if (!user)
+		return 0;
+	share = bpf_map_lookup_elem(&open_shares, &user);
+	if (share && share->walk == walk)
+		return share;
+	bpf_map_update_elem(&open_shares, &user, &blank, BPF_ANY);
+	return bpf_map_lookup_elem(&open_shares, &user);
+}
+
+/* Those who share table and memory, one after the other, are one. Who did not fit into what was read is told of again. */
+static __always_inline bool is_told(struct plimsoll_open_walk *at, struct task_struct *task)
+{
+	bool told = at->files == (__u64)task->files && at->mm == (__u64)task->mm && at->task != (__u64)task;
+
+	at->files = (__u64)task->files;
+	at->mm = (__u64)task->mm;
+	if (!told)
+		at->task = (__u64)task;
+	return told;
 }
 
 /* Who has shared memory open: each process, and each thread that has other files open than its process's first. */
@@ -378,22 +580,57 @@ SEC("iter/task")
 int walk_open(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	struct plimsoll_open_walk *at;
 	struct descriptors walk = {};
+	struct open_share *share;
 	struct fdtable *table;
+	__u64 leader = 0;
+	__u32 first = 0;
 
-	if (!task || task->flags & PF_KTHREAD)
+	at = bpf_map_lookup_elem(&open_walk, &first);
+	if (!task || !at || task->flags & PF_KTHREAD || !task->files || !task->mm)
 		return 0;
 	if (task != task->group_leader && (__u64)task->files == (__u64)task->group_leader->files)
 		return 0;
-	table = BPF_CORE_READ(task, files, fdt);
-	walk.table = (__u64)READ(table, struct fdtable, fd);
-	walk.count = READ(table, struct fdtable, max_fds);
-	walk.seq = ctx->meta->seq;
-	walk.mm = (__u64)task->mm;
+	if (is_told(at, task))
+		return 0;
 	/* As a number: see user_of_leader(). */
-	bpf_core_read(&walk.leader, sizeof(walk.leader), &task->group_leader);
-	if (table && walk.mm)
-		bpf_loop(OPEN_FILES_MAX, next_descriptor, &walk, 0);
+	bpf_core_read(&leader, sizeof(leader), &task->group_leader);
+	walk.seq = ctx->meta->seq;
+	walk.at = at;
+	describe_holder(&walk.record, (__u64)task->mm, leader);
+	share = share_of(walk.record.owner, at->walk);
+	table = BPF_CORE_READ(task, files, fdt);
+	if (share && share->steps >= USER_STEPS_MAX) {
+		write_partly(walk.seq, walk.record.owner);
+		return 0;
+	}
+	if (!walk_table(&walk, (__u64)table))
+		write_partly(walk.seq, walk.record.owner);
+	if (share)
+		share->steps += at->steps;
+	return 0;
+}
+
+/*
+ * A process was handed a file by another. Whoever is not its owner may write into it from now on, and may have done so and let
+ * go of it before any walk comes. Told by a function, since there is no tracepoint.
+ */
+SEC("fentry/security_file_receive")
+int BPF_PROG(on_receive, struct file *file)
+{
+	__u64 inode = (__u64)READ(file, struct file, f_inode), number, *lost;
+	__u64 super = (__u64)READ(inode, struct inode, i_sb);
+	__u32 uid = READ(inode, struct inode, i_uid.val), first = 0;
+
+	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC || !uid || (__u32)bpf_get_current_uid_gid() == uid)
+		return 0;
+	number = READ(inode, struct inode, i_ino);
+	if (!bpf_map_update_elem(&handed, &inode, &number, BPF_ANY))
+		return 0;
+	lost = bpf_map_lookup_elem(&handed_lost, &first);
+	if (lost)
+		__sync_fetch_and_add(lost, 1);
 	return 0;
 }
 

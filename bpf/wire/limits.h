@@ -17,8 +17,6 @@
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
 
-/* The uid that no process has, (uid_t)-1. */
-#define PLIMSOLL_NO_UID 0xffffffffu
 /* No person's, so the default line is never for them: systemd's for services, nobody (65534), -1 in 16 bits. */
 #define PLIMSOLL_SERVICES_UID_MIN 61184u
 #define PLIMSOLL_SERVICES_UID_MAX 65535u

@@ -71,10 +71,14 @@ struct plimsoll_grown {
 #define PLIMSOLL_SHARED_MEMFD 2u     /* memfd_create */
 #define PLIMSOLL_SHARED_ANONYMOUS 4u /* mmap, shared and of no file */
 #define PLIMSOLL_SHARED_SEGMENT 8u   /* System V */
+#define PLIMSOLL_SHARED_KINDS 15u
 #define PLIMSOLL_SHARED_ACL 16u      /* it has an access control list, or nobody knows */
 #define PLIMSOLL_SHARED_UNLINKED 32u /* no directory has it */
 #define PLIMSOLL_SHARED_CROWDED 64u  /* not all who have it mapped were told of */
-#define PLIMSOLL_SHARED_SMALL 256u   /* a sum of small ones of one user; `number` is higher where it is told anew */
+#define PLIMSOLL_SHARED_SMALL 256u   /* a sum of small ones of one user */
+#define PLIMSOLL_SHARED_HANDED 512u  /* somebody else than its owner was handed it */
+/* Nothing but: `owner` has more than is looked at. */
+#define PLIMSOLL_SHARED_PARTLY 1024u
 /* ... and of who holds it */
 #define PLIMSOLL_SHARED_CONTAINED 128u /* it is in a container of root's */
 
@@ -88,10 +92,10 @@ struct plimsoll_shared {
 	__u64 number; /* stat's st_ino */
 	__u32 device; /* kernel encoding: major << 20 | minor */
 	__u32 uid;    /* whose the file is; real, of whoever holds it */
-	__u32 owner;  /* of the user namespace that its file system was mounted in; else as uid */
+	__u32 owner; /* of the user namespace that its file system was mounted in, else as uid; whom a holder counts for */
 	__u32 mode;
 	__u32 flags;
-	__u32 pad;
+	__u32 telling;                         /* higher where all of the file system is told anew */
 	__u8 name[PLIMSOLL_SHARED_NAME_BYTES]; /* of its directory entry, with an end */
 };
 
@@ -100,19 +104,41 @@ struct plimsoll_shared_walk {
 	__u64 super; /* 0: it begins, at the file system of `descriptor` of the reader */
 	__u64 inode;
 	__u64 number;
-	__s64 small_pages; /* of small files, not told yet */
+	__s64 small_pages;      /* of small files, not told yet */
+	__s64 explained_pages;  /* in memory, of all files but drivers' */
+	__s64 explained_before; /* of the file systems before this one */
 	__u32 small_uid;
 	__u32 listed; /* it goes through the list of file systems */
 	__u32 lost;   /* how often a list was begun anew */
 	__u32 descriptor;
 	__u32 records; /* of this part, as the next two: the programs count */
 	__u32 mappers;
+	__u32 turn; /* of a walk of mappings: where it goes next */
+	__u32 pad;
+	__u64 mm; /* of the mapping before */
 	__u32 steps;
 	__s32 result; /* 0: it is over; -EAGAIN: it goes on; -ESRCH: the file system where it stood is gone */
 };
 
+/* Where a walk of what processes have open stands. */
+struct plimsoll_open_walk {
+	__u64 walk; /* its number: another than the one before had */
+	/* Of the last that was told of; 0 where it begins. */
+	__u64 files;
+	__u64 mm;
+	__u64 task;
+	/* Of the table that is gone through. */
+	__u64 word;  /* of its bitmap, what is left of the one before `next` */
+	__u64 inode; /* the last that was told of */
+	__u64 other; /* a file system that is no tmpfs: most files are of few */
+	__u32 next;
+	__u32 records;
+	__u64 steps;
+};
+
 _Static_assert(sizeof(struct plimsoll_shared) == 88, "plimsoll_shared");
-_Static_assert(sizeof(struct plimsoll_shared_walk) == 64, "plimsoll_shared_walk");
+_Static_assert(sizeof(struct plimsoll_shared_walk) == 96, "plimsoll_shared_walk");
+_Static_assert(sizeof(struct plimsoll_open_walk) == 72, "plimsoll_open_walk");
 _Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
 _Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");
 _Static_assert(sizeof(struct plimsoll_grown) == 16, "plimsoll_grown");

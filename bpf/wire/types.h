@@ -15,4 +15,7 @@ typedef short __s16;
 typedef int __s32;
 typedef long long __s64;
 
+/* The uid that no process has, (uid_t)-1. */
+#define PLIMSOLL_NO_UID 0xffffffffu
+
 #endif

@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut whole = bytes.to_vec();
     whole.resize(size_of::<plimsoll_shared>(), 0);
     for input in [bytes, &whole] {
-        if let Ok(SharedRecord::File(file)) = decode(input) {
+        if let Ok(SharedRecord::File { file, .. }) = decode(input) {
             let shown = file.name.text;
             assert!(!shown.chars().any(char::is_control), "a name is shown raw: {shown:?}");
         }

@@ -38,11 +38,12 @@ pub struct SharedFile<N> {
     pub pages: Pages,
     /// Whose it is.
     pub uid: Uid,
-    /// Whose the user namespace is that its file system was mounted in; without one as `uid`.
+    /// The user whom it counts for where nobody of its uid holds any: whose the user namespace is that its file system was
+    /// mounted in, else whom `uid` counts for.
     pub owner: Uid,
     /// It stays when nobody holds it any more: a directory has it, or it is a System V segment.
     pub stays: bool,
-    /// Others than its owner may have opened it, for all that is known of its permissions.
+    /// Others than its owner may have opened it, for all that is known of its permissions, or were handed it.
     pub is_open_to_others: bool,
     /// More have it mapped than was told.
     pub is_crowded: bool,
@@ -59,6 +60,8 @@ pub struct Holding {
     pub mm: u64,
     /// Its real uid.
     pub uid: Uid,
+    /// The user whom it counts for: another where its uid is a subordinate one.
+    pub user: Uid,
     /// It is in a container of root's: its uid is not this machine's.
     pub is_contained: bool,
 }
@@ -127,36 +130,40 @@ impl<N> Default for Ownership<N> {
     }
 }
 
-/// Works out whose shared memory is. `charged_to`: the user whom the address space of a process is charged to, if any; it is
-/// another than the process's uid where that is a subordinate one. `foreign`: what was so before.
+/// Works out whose shared memory is. `foreign`: what was so before. `partly`: users who hold more than was looked at.
+///
+/// A descriptor gets to another user by being handed over, which is told of, so that whoever is known in part hides nobody
+/// else's memfd. But a file that had a path they may have opened.
 pub fn ownership<N>(
     files: impl IntoIterator<Item = SharedFile<N>>,
-    holdings: &[Holding],
+    holdings: impl IntoIterator<Item = Holding>,
     foreign: &Foreign,
-    charged_to: impl Fn(u64) -> Option<Uid>,
+    partly: &BTreeSet<Uid>,
 ) -> Ownership<N> {
-    let mut of_file: BTreeMap<u64, Vec<&Holding>> = BTreeMap::new();
+    let mut of_file: BTreeMap<u64, Vec<Holding>> = BTreeMap::new();
+    let mut users: BTreeMap<Uid, Uid> = BTreeMap::new();
     for holding in holdings {
+        if !holding.is_contained {
+            users.insert(holding.uid, holding.user);
+        }
         of_file.entry(holding.key).or_default().push(holding);
     }
     let mut found = Ownership::default();
     for file in files {
         let holders = of_file.get(&file.key).map_or(&[][..], Vec::as_slice);
-        let own = || holders.iter().filter(|one| one.uid == file.uid);
         // A container's uid is another one's than the machine's of the same number.
-        if own().any(|one| one.is_contained) {
+        if holders.iter().any(|one| one.uid == file.uid && one.is_contained) {
             continue;
         }
-        let user = own().find_map(|one| charged_to(one.mm)).unwrap_or(file.owner);
+        let user = users.get(&file.uid).copied().unwrap_or(file.owner);
         let owned = found.users.entry(user).or_default();
-        let (its, others): (Vec<&Holding>, Vec<&Holding>) =
-            holders.iter().partition(|one| charged_to(one.mm) == Some(user));
-        let spaces: BTreeSet<u64> = its.iter().map(|one| one.mm).collect();
-        // One of its owner's that is charged to nobody has just begun, or ended since.
-        let is_anothers = |one: &Holding| one.uid != file.uid || charged_to(one.mm).is_some();
+        let is_its = |one: &Holding| one.user == user && !one.is_contained;
+        let spaces: BTreeSet<u64> = holders.iter().filter(|one| is_its(one)).map(|one| one.mm).collect();
         let identity = (file.key, file.number);
-        let is_foreign =
-            file.is_open_to_others || foreign.contains(&identity) || others.into_iter().any(is_anothers);
+        let is_foreign = file.is_open_to_others
+            || foreign.contains(&identity)
+            || !holders.iter().all(is_its)
+            || (file.kind == Kind::File && partly.iter().any(|one| *one != user));
         if is_foreign {
             found.foreign.insert(identity);
         }

@@ -10,6 +10,7 @@ mod program;
 pub use bpf::{BpfFacts, probe_bpf};
 pub use machine::{MachineFacts, capability_name, in_initial_pid_namespace, probe_machine};
 pub use program::function_hooks;
+pub(crate) use program::function_hooks_of;
 
 /// What one probe came to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,9 +30,16 @@ pub struct SharedName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SharedRecord {
     /// A file.
-    File(SharedFile<SharedName>),
+    File {
+        /// It.
+        file: SharedFile<SharedName>,
+        /// As of small ones.
+        telling: u32,
+    },
     /// Who holds one.
     Held(Holding),
+    /// Of this user not all was looked at.
+    Partly(Uid),
     /// Small files of one user.
     Small {
         /// Tells their file system.
@@ -40,7 +47,7 @@ pub enum SharedRecord {
         /// Whose they are.
         uid: Uid,
         /// All of them are told anew where it is higher.
-        telling: u64,
+        telling: u32,
         /// So many together.
         pages: Pages,
     },
@@ -58,11 +65,16 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
             key: record.inode,
             mm: record.mm,
             uid: Uid(record.uid),
+            user: Uid(record.owner),
             is_contained: has(abi::PLIMSOLL_SHARED_CONTAINED),
         }));
     }
+    if has(abi::PLIMSOLL_SHARED_PARTLY) {
+        return Ok(SharedRecord::Partly(Uid(record.owner)));
+    }
+    let telling = record.telling;
     if has(abi::PLIMSOLL_SHARED_SMALL) {
-        let (key, uid, telling) = (record.inode, Uid(record.uid), record.number);
+        let (key, uid) = (record.inode, Uid(record.uid));
         return Ok(SharedRecord::Small { key, uid, telling, pages: pages(record.pages) });
     }
     let kinds = [
@@ -73,7 +85,7 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
     ];
     let kind = kinds.into_iter().find(|(flag, _)| has(*flag)).map(|(_, kind)| kind);
     let kind = kind.ok_or(RecordError::Field { what: WHAT, field: "kind" })?;
-    Ok(SharedRecord::File(SharedFile {
+    let file = SharedFile {
         key: record.inode,
         number: record.number,
         kind,
@@ -86,9 +98,11 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
             Kind::Memfd | Kind::Anonymous => false,
         },
         is_open_to_others: match kind {
-            Kind::File => record.mode & OTHERS != 0 || has(abi::PLIMSOLL_SHARED_ACL),
+            Kind::File => {
+                record.mode & OTHERS != 0 || has(abi::PLIMSOLL_SHARED_ACL) || has(abi::PLIMSOLL_SHARED_HANDED)
+            }
             // No path leads there.
-            Kind::Memfd | Kind::Anonymous => false,
+            Kind::Memfd | Kind::Anonymous => has(abi::PLIMSOLL_SHARED_HANDED),
             // Whom its permissions let in is not known here.
             Kind::Segment | Kind::Small => true,
         },
@@ -100,7 +114,8 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
             device: (record.device >> 20, record.device & 0xf_ffff),
             is_unlinked: has(abi::PLIMSOLL_SHARED_UNLINKED),
         },
-    }))
+    };
+    Ok(SharedRecord::File { file, telling })
 }
 
 /// Up to the end of a name of the kernel's.

@@ -4,7 +4,7 @@ use super::{
     Guard,
     kernel::{Kernel as TheKernel, Programs as _, Records as _},
     kill::pending::Owner,
-    limits::shared::named,
+    limits::shared::{NOT_FULLY_KNOWN, Shared, named},
     machine::MachineGuard,
 };
 use crate::{
@@ -74,16 +74,14 @@ impl<K: TheKernel> Guard<K> {
         let page_size = self.page_size();
         let line = self.book.resolve(facts.uid, self.mem_total, page_size)?;
         let bytes = |pages| page_size.to_bytes(pages).0;
+        let shared = self.walked_shared();
+        let is_partly = shared.is_some_and(|shared| shared.partly.contains(&facts.uid));
         Some(AccountView {
             account: Account::User(facts.uid),
             name: None,
             usage_bytes: bytes(facts.usage.saturating_add(facts.lasting)),
             reserved_bytes: bytes(facts.reserved),
-            shared_bytes: self
-                .context
-                .config
-                .charges_shared
-                .then(|| bytes(facts.shared.saturating_add(facts.lasting))),
+            shared_bytes: shared.map(|_| bytes(facts.shared.saturating_add(facts.lasting))),
             shared_files: self.shared_files(facts.uid),
             peak_bytes: Some(bytes(facts.peak)),
             soft_bytes: Some(bytes(facts.soft)),
@@ -95,12 +93,18 @@ impl<K: TheKernel> Guard<K> {
             source: line.source,
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
-            note: None,
+            note: is_partly.then(|| NOT_FULLY_KNOWN.into()),
         })
     }
 
+    /// What walks found; `None` where there was none, or shared memory is not charged.
+    fn walked_shared(&self) -> Option<&Shared> {
+        let charged = self.attached.as_ref().filter(|_| self.context.config.charges_shared);
+        charged.map(|attached| &attached.shared_memory).filter(|shared| shared.unexplained.is_some())
+    }
+
     fn shared_files(&self, uid: Uid) -> Vec<SharedFileView> {
-        let owned = self.attached.as_ref().and_then(|attached| attached.shared_memory.owned.get(&uid));
+        let owned = self.walked_shared().and_then(|shared| shared.owned.get(&uid));
         let largest = owned.map_or(&[][..], |owned| &owned.largest);
         let view = |(name, pages): &(SharedName, Pages)| SharedFileView {
             name: named(name),

@@ -19,20 +19,11 @@ fn file(key: u64, pages: u64) -> SharedFile<u64> {
 }
 
 fn holding(key: u64, mm: u64, uid: Uid) -> Holding {
-    Holding { key, mm, uid, is_contained: false }
-}
-
-/// Address spaces below 100 are charged to Alice, below 200 to Bob, others to nobody.
-fn charged_to(mm: u64) -> Option<Uid> {
-    match mm {
-        0..100 => Some(ALICE),
-        100..200 => Some(BOB),
-        _ => None,
-    }
+    Holding { key, mm, uid, user: uid, is_contained: false }
 }
 
 fn owned(files: &[SharedFile<u64>], holdings: &[Holding]) -> Ownership<u64> {
-    ownership(files.iter().copied(), holdings, &Foreign::new(), charged_to)
+    ownership(files.iter().copied(), holdings.iter().copied(), &Foreign::new(), &BTreeSet::new())
 }
 
 /// What ends with Alice's processes, and what lasts.
@@ -82,18 +73,13 @@ fn what_another_may_have_made_grow_ends_nobody() {
 fn what_another_held_once_ends_nobody_as_long_as_it_is_there() {
     let (own, of_bob) = (holding(1, 1, ALICE), holding(1, 100, BOB));
     let first = owned(&[file(1, 9)], &[own, of_bob]);
-    let later = |number| ownership([SharedFile { number, ..file(1, 9) }], &[own], &first.foreign, charged_to);
+    let later =
+        |number| ownership([SharedFile { number, ..file(1, 9) }], [own], &first.foreign, &BTreeSet::new());
     assert_eq!(later(0).users[&ALICE].lasting, Pages(9));
     assert_eq!(later(0).foreign, first.foreign);
     assert_eq!(later(1).users[&ALICE].ending, Pages(9), "another file of the same key");
-    let unheld = ownership([], &[], &first.foreign, charged_to) as Ownership<u64>;
+    let unheld = ownership([], [], &first.foreign, &BTreeSet::new()) as Ownership<u64>;
     assert!(unheld.foreign.is_empty());
-}
-
-#[test]
-fn processes_of_the_owners_that_begin_or_end_meanwhile_make_no_difference() {
-    assert_eq!(of_alice(&[file(1, 9)], &[holding(1, 1, ALICE), holding(1, 300, ALICE)]), (9, 0));
-    assert_eq!(of_alice(&[file(1, 9)], &[holding(1, 300, ALICE)]), (0, 9));
 }
 
 #[test]
@@ -104,11 +90,27 @@ fn what_a_container_of_roots_holds_is_not_charged_to_the_machines_user_of_that_u
 }
 
 #[test]
-fn a_subordinate_uids_is_the_users_whom_its_process_is_charged_to_or_who_owns_the_namespace() {
+fn a_subordinate_uids_is_the_users_whom_its_processes_count_for_or_who_owns_the_namespace() {
     let inside = SharedFile { uid: Uid(100_005), owner: Uid(100_005), ..file(1, 9) };
-    assert_eq!(of_alice(&[inside], &[holding(1, 1, Uid(100_005))]), (9, 0));
+    let of_her = Holding { user: ALICE, ..holding(1, 1, Uid(100_005)) };
+    assert_eq!(of_alice(&[inside], &[of_her]), (9, 0));
+    // Nobody holds it, but another file of that uid is held.
+    assert_eq!(of_alice(&[inside], &[Holding { key: 2, ..of_her }]), (0, 9));
     let mounted = SharedFile { uid: Uid(100_005), ..file(1, 9) };
     assert_eq!(of_alice(&[mounted], &[]), (0, 9));
     // Another of her processes, with another uid.
-    assert_eq!(of_alice(&[inside], &[holding(1, 1, Uid(100_005)), holding(1, 2, ALICE)]), (9, 0));
+    assert_eq!(of_alice(&[inside], &[of_her, holding(1, 2, ALICE)]), (9, 0));
+}
+
+#[test]
+fn who_is_known_in_part_may_hold_what_had_a_path_but_no_memfd_that_nobody_was_handed() {
+    let ending = |kind, user| {
+        let files = [SharedFile { kind, ..file(1, 9) }];
+        let found = ownership(files, [holding(1, 1, ALICE)], &Foreign::new(), &BTreeSet::from([user]));
+        (found.users[&ALICE].ending.0, found.foreign.len())
+    };
+    assert_eq!(ending(Kind::File, BOB), (0, 1));
+    assert_eq!(ending(Kind::File, ALICE), (9, 0), "her own");
+    assert_eq!(ending(Kind::Memfd, BOB), (9, 0));
+    assert_eq!(ending(Kind::Anonymous, BOB), (9, 0));
 }

@@ -31,7 +31,7 @@ use plimsoll_wire::{
     task::{Looseness, TaskFacts, decode},
     text::parse_cpu_online,
 };
-use shared::{SHARED_WALK, WALK_OPEN, WALK_SHARED};
+use shared::{HANDED, HANDED_LOST, ON_RECEIVE, OPEN_SHARES, OPEN_WALK, SHARED_WALK, WALK_OPEN, WALK_SHARED};
 use std::{
     fs::File,
     io,
@@ -67,15 +67,16 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) const ALL: Self = Self { measure: true, watch: true, shared: true };
+    const LEAST: Self = Self { measure: false, watch: false, shared: false };
 }
 
 /// Everything; then what is left when the kernel refuses a part of it.
 const ATTEMPTS: [Parts; 5] = [
     Parts::ALL,
     Parts { shared: false, ..Parts::ALL },
-    Parts { measure: true, watch: false, shared: false },
-    Parts { measure: false, watch: true, shared: false },
-    Parts { measure: false, watch: false, shared: false },
+    Parts { measure: true, ..Parts::LEAST },
+    Parts { watch: true, ..Parts::LEAST },
+    Parts::LEAST,
 ];
 
 pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
@@ -88,7 +89,10 @@ pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
         left_out.extend([ON_GROWTH, "watch_set"]);
     }
     if !parts.shared {
-        left_out.extend([WALK_OPEN, WALK_SHARED, SHARED_WALK]);
+        left_out.extend([WALK_OPEN, WALK_SHARED, SHARED_WALK, OPEN_WALK, OPEN_SHARES, HANDED, HANDED_LOST]);
+    }
+    if !parts.shared || !kernel.tells_received {
+        left_out.push(ON_RECEIVE);
     }
     Plan {
         name: "select",

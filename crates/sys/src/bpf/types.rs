@@ -1,7 +1,7 @@
 //! What the kernel's own description of its types (BTF) says that the programs depend on.
 
 use super::error::BpfError;
-use crate::probe::{Answer, function_hooks};
+use crate::probe::{Answer, function_hooks_of};
 use libbpf_rs::btf::{
     Btf, BtfKind, ReferencesType as _, TypeId,
     types::{Array, Composite, FuncProto, Ptr, Typedef},
@@ -31,6 +31,8 @@ pub(crate) struct Features {
     pub(crate) finds_tasks: bool,
     /// They may refuse a fork (`fmod_ret/security_task_alloc`), and have to: whoever is born could not be signalled.
     pub(crate) refuses_forks: bool,
+    /// They may see who is handed a file (`fentry/security_file_receive`).
+    pub(crate) tells_received: bool,
 }
 
 impl Features {
@@ -41,11 +43,13 @@ impl Features {
 
     pub(crate) fn of(types: &Btf<'static>) -> Result<Self, BpfError> {
         let has = |names: &[&str]| names.iter().all(|name| find(types, BtfKind::Func, name).is_some());
+        let hooks = |name| function_hooks_of(types, name) == Answer::Present;
         let signals_others = has(&["bpf_send_signal_task", "bpf_task_from_pid"]);
         Ok(Self {
             task_caches: counters_of(types).map_err(BpfError::Load)? == Counters::PerTask,
             signals_others,
-            refuses_forks: !signals_others && function_hooks("security_task_alloc") == Answer::Present,
+            refuses_forks: !signals_others && hooks("security_task_alloc"),
+            tells_received: hooks("security_file_receive"),
             finds_tasks: has(&["bpf_task_from_pid", "bpf_task_release"]),
         })
     }

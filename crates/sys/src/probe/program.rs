@@ -7,7 +7,10 @@ use crate::bpf::{
     owned,
     types::{find, kernel_types},
 };
-use libbpf_rs::{btf::BtfKind, libbpf_sys};
+use libbpf_rs::{
+    btf::{Btf, BtfKind},
+    libbpf_sys,
+};
 use std::{io, os::fd::OwnedFd};
 
 /// Opcodes (include/uapi/linux/bpf.h): 64-bit move of a constant, exit.
@@ -25,11 +28,15 @@ pub(super) fn may_load() -> Answer {
 /// refuse them.
 #[must_use]
 pub fn function_hooks(function: &str) -> Answer {
-    let types = match kernel_types() {
-        Ok(types) => types,
-        Err(error) => return Answer::Unknown(error.to_string()),
-    };
-    match (may_load(), find(&types, BtfKind::Func, function)) {
+    match kernel_types() {
+        Ok(types) => function_hooks_of(&types, function),
+        Err(error) => Answer::Unknown(error.to_string()),
+    }
+}
+
+/// The same, where the kernel's types have been read.
+pub(crate) fn function_hooks_of(types: &Btf<'static>, function: &str) -> Answer {
+    match (may_load(), find(types, BtfKind::Func, function)) {
         (_, None) => Answer::Absent(format!("the kernel has no '{function}'")),
         (Answer::Present, Some(target)) => answer(load(Some(target.into()))),
         (cannot, Some(_)) => cannot,

@@ -23,8 +23,10 @@ fn decoded(record: abi::plimsoll_shared) -> Result<SharedRecord, RecordError> {
 
 fn file(flags: u32, mode: u32) -> SharedFile<SharedName> {
     match decoded(record(flags, mode)).unwrap() {
-        SharedRecord::File(file) => file,
-        other @ (SharedRecord::Held(_) | SharedRecord::Small { .. }) => panic!("{other:?}"),
+        SharedRecord::File { file, .. } => file,
+        other @ (SharedRecord::Held(_) | SharedRecord::Partly(_) | SharedRecord::Small { .. }) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -39,6 +41,9 @@ fn a_file_is_open_to_others_where_its_permissions_may_let_them_in() {
     assert!(open(abi::PLIMSOLL_SHARED_SEGMENT, 0o600));
     assert!(!open(abi::PLIMSOLL_SHARED_MEMFD, 0o777));
     assert!(!open(abi::PLIMSOLL_SHARED_ANONYMOUS, 0o777));
+    for kind in [abi::PLIMSOLL_SHARED_FILE, abi::PLIMSOLL_SHARED_MEMFD] {
+        assert!(open(kind | abi::PLIMSOLL_SHARED_HANDED, 0o600), "{kind}");
+    }
 }
 
 #[test]
@@ -51,7 +56,7 @@ fn names_hold_what_can_be_shown_and_devices_are_as_mountinfo_writes_them() {
 #[test]
 fn who_holds_a_file_is_told_from_the_file() {
     let held = abi::plimsoll_shared { mm: 9, ..record(abi::PLIMSOLL_SHARED_CONTAINED, 0) };
-    let expected = Holding { key: 1, mm: 9, uid: Uid(1000), is_contained: true };
+    let expected = Holding { key: 1, mm: 9, uid: Uid(1000), user: Uid(1000), is_contained: true };
     assert_eq!(decoded(held), Ok(SharedRecord::Held(expected)));
 }
 
@@ -67,8 +72,14 @@ fn what_a_directory_has_or_an_id_leads_to_stays() {
 #[test]
 fn small_files_are_told_as_one() {
     let small = SharedRecord::Small { key: 1, uid: Uid(1000), telling: 3, pages: Pages(5) };
-    let record = abi::plimsoll_shared { number: 3, ..record(abi::PLIMSOLL_SHARED_SMALL, 0) };
+    let record = abi::plimsoll_shared { telling: 3, ..record(abi::PLIMSOLL_SHARED_SMALL, 0) };
     assert_eq!(decoded(record), Ok(small));
+}
+
+#[test]
+fn a_user_is_told_of_whom_not_all_was_looked_at() {
+    let of_bob = abi::plimsoll_shared { owner: 1001, ..record(abi::PLIMSOLL_SHARED_PARTLY, 0) };
+    assert_eq!(decoded(of_bob), Ok(SharedRecord::Partly(Uid(1001))));
 }
 
 #[test]
@@ -76,7 +87,7 @@ fn what_is_no_record_is_refused() {
     decode(&[0; 87]).unwrap_err();
     decoded(record(0, 0o600)).expect_err("of no kind");
     let below = abi::plimsoll_shared { pages: -1, ..record(abi::PLIMSOLL_SHARED_MEMFD, 0) };
-    assert!(matches!(decoded(below), Ok(SharedRecord::File(file)) if file.pages == Pages(0)));
+    assert!(matches!(decoded(below), Ok(SharedRecord::File { file, .. }) if file.pages == Pages(0)));
 }
 
 #[test]
@@ -87,7 +98,7 @@ fn the_fuzzers_corpus_is_of_records() {
         .map(|entry| {
             let path = entry.unwrap().path();
             let bytes = std::fs::read(&path).unwrap();
-            if let SharedRecord::File(file) =
+            if let SharedRecord::File { file, .. } =
                 decode(&bytes).unwrap_or_else(|error| panic!("{path:?}: {error}"))
             {
                 assert!(file.name.text.chars().all(|letter| matches!(letter, ' '..='~')), "{file:?}");

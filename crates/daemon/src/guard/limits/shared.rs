@@ -3,7 +3,7 @@
 
 use super::attached::Attached;
 use crate::{
-    facts::shared::Walked,
+    facts::shared::{Found, Walked},
     guard::{
         context::Context,
         kernel::{Kernel, Programs as _},
@@ -14,12 +14,12 @@ use plimsoll_policy::{
     human,
     incident::Trigger,
     reason::Reason,
-    shared::{Foreign, Held, Kind, Owned, ownership},
+    shared::{Held, Kind, Owned},
     units::{Bytes, Nanos, Pages, Uid},
 };
-use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedMemory, SharedPages};
+use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedPages};
 use plimsoll_wire::{shared::SharedName, text::Meminfo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine's count is read so often.
 const EVERY: Nanos = Nanos(900_000_000);
@@ -27,8 +27,12 @@ const EVERY: Nanos = Nanos(900_000_000);
 /// A walk is made at the latest after so long while anybody's is charged: what one gives back another may take.
 const AT_LATEST: Nanos = Nanos(8_000_000_000);
 
-/// Between two walks there is at least this many times as long as one takes.
+/// Between two walks there is at least this many times as long as one takes, and no more than [`REST_MOST`] or as long.
 const REST: u64 = 16;
+const REST_MOST: Nanos = Nanos(1_000_000_000);
+
+/// A walk that takes longer is told of.
+const LATE: Nanos = Nanos(5_000_000_000);
 
 /// What a walk found is asked for again after this long at the earliest, however often it is wanted.
 const APART: Nanos = Nanos(20_000_000);
@@ -50,8 +54,8 @@ pub(crate) struct Shared {
     planned: Option<(Nanos, bool)>,
     /// None sooner.
     rested: Nanos,
-    /// When the walk under way was asked for.
-    asked: Option<Nanos>,
+    /// When the walk under way was asked for, and from when on it is late.
+    asked: Option<(Nanos, Nanos)>,
     /// Somebody may have to end for what it finds.
     wanted: bool,
     /// When somebody went last, or the lines changed: nobody ends for what a walk before that found.
@@ -61,12 +65,14 @@ pub(crate) struct Shared {
     /// When the last one was made, and the machine's counts then.
     walked: Option<(Nanos, [Bytes; 2])>,
     held: BTreeMap<u64, Held>,
-    /// What others than its owner held at an earlier walk.
-    foreign: Foreign,
     /// Since when a user is past their line with what lasts, and whether that was said.
     past: BTreeMap<Uid, (Nanos, bool)>,
     /// What each user owns, with a line or without.
     pub(crate) owned: BTreeMap<Uid, Owned<SharedName>>,
+    /// Users of whom not all was looked at: nobody ends for what was.
+    pub(crate) partly: BTreeSet<Uid>,
+    /// What of the machine's shared memory no file explains; `None` before it was walked.
+    pub(crate) unexplained: Option<Bytes>,
 }
 
 impl Shared {
@@ -78,7 +84,8 @@ impl Shared {
 
     /// When to by a timer; `None`: no CPU has worked since the last look, and nobody may have to end.
     pub(crate) fn timer(&self) -> Option<Nanos> {
-        self.next().filter(|next| self.wanted || self.planned != Some((*next, true)))
+        let next = self.next().filter(|next| self.wanted || self.planned != Some((*next, true)));
+        self.asked.map_or(next, |(_, late)| Some(late))
     }
 
     /// Sleeps after a look until a CPU works, which programs tell of: once woken there is a timer. To be called each time the
@@ -178,6 +185,12 @@ impl<K: Kernel> Attached<K> {
     /// Looks whether there is more shared memory, or less, and has it walked then.
     pub(super) fn look_at_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let now = context.now();
+        if let Some((_, late)) = self.shared_memory.asked.as_mut().filter(|(_, late)| *late <= now) {
+            *late = now.saturating_add(LATE);
+            let why =
+                "its walk has not ended for 5 s: it is charged as it was before, and nobody ends for it";
+            context.notices.once("shared memory", &why);
+        }
         if self.shared_memory.next().is_none_or(|next| next > now) {
             return Ok(());
         }
@@ -193,7 +206,7 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         };
         if self.shared_memory.calls_for_walk(counts, now) && context.workers.shared.ask(now) {
-            self.shared_memory.asked = Some(now);
+            self.shared_memory.asked = Some((now, now.saturating_add(LATE)));
             self.shared_memory.wanted = false;
             self.shared_memory.walked = Some((now, counts));
         }
@@ -211,11 +224,11 @@ impl<K: Kernel> Attached<K> {
     /// Takes in what a walk found, and decides by it.
     pub(crate) fn take_shared(&mut self, walked: Walked, context: &mut Context<K>) -> Result<(), BpfError> {
         let now = context.now();
-        if self.shared_memory.asked != Some(walked.asked) {
+        if self.shared_memory.asked.is_none_or(|(asked, _)| asked != walked.asked) {
             return Ok(());
         }
         self.shared_memory.asked = None;
-        let rest = Nanos(walked.took.0.saturating_mul(REST)).max(APART);
+        let rest = Nanos(walked.took.0.saturating_mul(REST)).min(walked.took.max(REST_MOST)).max(APART);
         self.shared_memory.rested = now.saturating_add(rest);
         if !context.config.charges_shared {
             return Ok(());
@@ -223,6 +236,8 @@ impl<K: Kernel> Attached<K> {
         let found = match walked.found {
             Ok(Some(found)) => found,
             Ok(None) => {
+                let why = "files are freed all the time where it is walked: it is charged as it was before";
+                context.notices.once("shared memory", &why);
                 self.shared_memory.wanted = true;
                 return Ok(());
             }
@@ -235,33 +250,28 @@ impl<K: Kernel> Attached<K> {
                 return Ok(());
             }
         };
-        if found.dropped > 0 {
-            context.notices.once("shared memory", &"there is more of it than is looked at");
-        }
+        let is_whole = found.is_whole;
+        tell_what_is_missing(&found, context);
         self.charge_shared(found, context)?;
         self.find_near(context)?;
-        self.shared_memory.is_fresh = walked.asked >= self.shared_memory.not_before;
+        self.shared_memory.is_fresh = is_whole && walked.asked >= self.shared_memory.not_before;
         let judged = self.judge_by_shared(context);
         self.shared_memory.is_fresh = false;
         judged
     }
 
-    fn charge_shared(&mut self, mut found: SharedMemory, context: &mut Context<K>) -> Result<(), BpfError> {
-        let mut users = BTreeMap::new();
-        self.limits.address_spaces(|space| {
-            users.insert(space.mm, space.user);
-        })?;
-        let files = found.take_files();
-        let foreign = core::mem::take(&mut self.shared_memory.foreign);
-        let found = ownership(files, &found.holdings, &foreign, |mm| users.get(&mm).copied());
-        self.shared_memory.foreign = found.foreign;
-        self.shared_memory.held = found.spaces;
-        self.shared_memory.owned = found.users;
+    fn charge_shared(&mut self, found: Found, context: &mut Context<K>) -> Result<(), BpfError> {
+        let page_size = context.ledger.page_size();
+        let memory = &mut self.shared_memory;
+        memory.unexplained = memory
+            .walked
+            .map(|(_, [in_memory, _])| in_memory.saturating_sub(page_size.to_bytes(found.explained)));
+        memory.held = found.owned.spaces;
+        memory.owned = found.owned.users;
+        memory.partly = found.partly;
         for account in self.limits.accounts()? {
-            let its = self.shared_memory.owned.get(&account.uid);
-            let of = |pages: fn(&Owned<SharedName>) -> Pages| its.map_or(Pages(0), pages);
-            let pages =
-                SharedPages { ending: of(|its| its.ending), lasting: of(|its| its.lasting), is_all: true };
+            let is_all = found.is_whole && !self.shared_memory.partly.contains(&account.uid);
+            let pages = charged(self.shared_memory.owned.get(&account.uid), &account, is_all);
             let charged = self.limits.set_shared(account.index, account.uid, Some(pages))?;
             if let (true, Some(account)) = (charged, self.limits.account(account.uid)?) {
                 self.shared_memory.tell(&account, context);
@@ -272,12 +282,44 @@ impl<K: Kernel> Attached<K> {
 
     fn judge_by_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let accounts = self.limits.accounts()?;
-        for account in accounts.iter().filter(|account| is_over_by_shared(account)) {
+        let partly = self.shared_memory.partly.clone();
+        let is_known = |account: &&AccountFacts| !partly.contains(&account.uid);
+        for account in accounts.iter().filter(|account| is_over_by_shared(account)).filter(is_known) {
             self.judge(account.uid, None, context)?;
         }
         Ok(())
     }
 }
+
+/// What an account is charged. Where not all was found, what ends with its processes stays as it was, and what was found
+/// besides lasts: nobody ends for it.
+fn charged(owned: Option<&Owned<SharedName>>, account: &AccountFacts, is_all: bool) -> SharedPages {
+    let of = |pages: fn(&Owned<SharedName>) -> Pages| owned.map_or(Pages(0), pages);
+    if is_all {
+        return SharedPages { ending: of(|its| its.ending), lasting: of(|its| its.lasting), is_all };
+    }
+    let more = of(Owned::total).saturating_sub(account.shared);
+    SharedPages { ending: account.shared, lasting: account.lasting.max(more), is_all }
+}
+
+fn tell_what_is_missing<K: Kernel>(found: &Found, context: &mut Context<K>) {
+    if !found.is_whole {
+        context.notices.once("shared memory", &"there is more of it than is looked at: nobody ends for it");
+    }
+    if !found.tells_handed {
+        let why = "this kernel does not tell who is handed a file: nobody ends for memfd and files in tmpfs";
+        context.notices.once("shared memory", &why);
+    }
+    if let Some(user) = found.partly.first() {
+        let others = found.partly.len().saturating_sub(1);
+        context
+            .notices
+            .once("shared memory", &format_args!("user:{user} (and {others} others) is {NOT_FULLY_KNOWN}"));
+    }
+}
+
+/// Said of a user of whom not all was looked at.
+pub(crate) const NOT_FULLY_KNOWN: &str = "not fully known, since there are more open files, or files, than are looked at: nobody ends for shared memory";
 
 /// What a file of shared memory is called.
 pub(crate) fn named(name: &SharedName) -> String {

@@ -1,11 +1,15 @@
 //! All shared memory, and who holds it: by a walk of its files, and one of what processes have open.
 
 use super::{RECORDS_BYTES, pins, read_on};
-use crate::bpf::{
-    error::BpfError,
-    link::{begin_walk, iterate_task},
-    map::Map,
-    site::Table as _,
+use crate::{
+    bpf::{
+        build_pins::BuildPins,
+        error::BpfError,
+        link::{attach_tracepoint, begin_walk, iterate_task},
+        map::Map,
+        site::Table as _,
+    },
+    process::clock_monotonic_ns,
 };
 use plimsoll_policy::{
     shared::{Holding, Kind, SharedFile},
@@ -17,7 +21,7 @@ use plimsoll_wire::{
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     path::Path,
@@ -27,6 +31,11 @@ use zerocopy::IntoBytes as _;
 pub(super) const WALK_OPEN: &str = "walk_open";
 pub(super) const WALK_SHARED: &str = "walk_shared";
 pub(super) const SHARED_WALK: &str = "shared_walk";
+pub(super) const OPEN_WALK: &str = "open_walk";
+pub(super) const OPEN_SHARES: &str = "open_shares";
+pub(super) const ON_RECEIVE: &str = "on_receive";
+pub(super) const HANDED: &str = "handed";
+pub(super) const HANDED_LOST: &str = "handed_lost";
 
 /// How often a walk of the files is begun anew because where it stood was freed.
 const TRIES: u32 = 3;
@@ -34,18 +43,49 @@ const TRIES: u32 = 3;
 /// A walk is given up that has lost its place more often in all.
 const LOST_MAX: u32 = 64;
 
-/// Files and holders that are kept of one walk; what does not fit is counted.
-const KEPT_MAX: usize = 65_536;
+/// Files that are kept of one walk, and of one user. What does not fit is counted with the small ones.
+const FILES_MAX: Share = Share { all: 65_536, of_user: 16_384 };
+
+/// Likewise who holds one.
+const HOLDINGS_MAX: Share = Share { all: 131_072, of_user: 32_768 };
+
+/// Sums of small files.
+const SMALL_MAX: usize = 131_072;
+
+/// One user's part of what there is room for.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    all: usize,
+    of_user: usize,
+}
+
+impl Share {
+    /// Counts one more of a user's, where there is room for it.
+    fn takes(self, kept: usize, of_user: &mut BTreeMap<Uid, usize>, user: Uid) -> bool {
+        let its = of_user.entry(user).or_default();
+        let has_room = kept < self.all && *its < self.of_user;
+        *its = its.saturating_add(usize::from(has_room));
+        has_room
+    }
+}
 
 /// What walks found.
 #[derive(Debug, Default)]
 pub struct SharedMemory {
     /// Each file that is not root's and has pages, by its key.
     files: BTreeMap<u64, SharedFile<SharedName>>,
+    files_of: BTreeMap<Uid, usize>,
     /// Small files, by file system and user: the telling of them, and all their pages.
-    small: BTreeMap<(u64, Uid), (u64, Pages)>,
-    /// Who holds one; the same more than once, also of files that are not listed.
-    pub holdings: Vec<Holding>,
+    small: BTreeMap<(u64, Uid), (u32, Pages)>,
+    /// Who holds one, by its key and the address space; also of files that are not listed.
+    holdings: BTreeMap<(u64, u64), Holding>,
+    holdings_of: BTreeMap<Uid, usize>,
+    /// Users of whom not all was looked at, or kept.
+    pub partly: BTreeSet<Uid>,
+    /// Who was handed a file is not known of those that are there.
+    pub may_be_handed: bool,
+    /// Found in memory, of whomever.
+    pub explained: Pages,
     /// Records that found no room, or were none.
     pub dropped: u64,
 }
@@ -54,30 +94,50 @@ impl SharedMemory {
     /// False: there is no room for it.
     fn take(&mut self, record: SharedRecord) -> bool {
         match record {
-            SharedRecord::File(file) => {
-                let has_room = self.files.len() < KEPT_MAX || self.files.contains_key(&file.key);
-                if has_room {
+            SharedRecord::File { file, telling } => {
+                if self.files.contains_key(&file.key)
+                    || FILES_MAX.takes(self.files.len(), &mut self.files_of, file.owner)
+                {
                     self.files.insert(file.key, file);
+                    return true;
                 }
-                has_room
+                self.partly.insert(file.owner);
+                let (major, minor) = file.name.device;
+                // No address of a file system is so low.
+                self.add_small((u64::from(major) << 20 | u64::from(minor), file.uid), telling, file.pages)
             }
             SharedRecord::Held(held) => {
-                let has_room = self.holdings.len() < KEPT_MAX;
-                if has_room {
-                    self.holdings.push(held);
+                let key = (held.key, held.mm);
+                if self.holdings.contains_key(&key)
+                    || HOLDINGS_MAX.takes(self.holdings.len(), &mut self.holdings_of, held.user)
+                {
+                    self.holdings.insert(key, held);
+                } else {
+                    self.partly.insert(held.user);
                 }
-                has_room
+                true
             }
-            SharedRecord::Small { key, uid, telling, pages } => {
-                let has_room = self.small.len() < KEPT_MAX;
-                if has_room {
-                    let (told, sum) = self.small.entry((key, uid)).or_insert((telling, Pages(0)));
-                    let before = if *told == telling { *sum } else { Pages(0) };
-                    (*told, *sum) = (telling, before.saturating_add(pages));
-                }
-                has_room
+            SharedRecord::Partly(user) => {
+                self.partly.insert(user);
+                true
             }
+            SharedRecord::Small { key, uid, telling, pages } => self.add_small((key, uid), telling, pages),
         }
+    }
+
+    fn add_small(&mut self, key: (u64, Uid), telling: u32, pages: Pages) -> bool {
+        let has_room = self.small.len() < SMALL_MAX || self.small.contains_key(&key);
+        if has_room {
+            let (told, sum) = self.small.entry(key).or_insert((telling, Pages(0)));
+            let before = if *told == telling { *sum } else { Pages(0) };
+            (*told, *sum) = (telling, before.saturating_add(pages));
+        }
+        has_room
+    }
+
+    /// Who holds one, each address space once.
+    pub fn take_holdings(&mut self) -> impl Iterator<Item = Holding> + use<> {
+        core::mem::take(&mut self.holdings).into_values()
     }
 
     /// All files, those that are small as one of each user and file system.
@@ -104,6 +164,10 @@ pub struct SharedWalks {
     files: OwnedFd,
     open: OwnedFd,
     place: Map,
+    open_place: Map,
+    /// How many walks of what is open were begun.
+    number: u64,
+    handed: Option<Handed>,
     /// A file of the kind that is looked for: from it the programs find the others.
     sample: OwnedFd,
     records: Vec<u8>,
@@ -119,7 +183,12 @@ impl SharedWalks {
         if pins.is_complete() && !pins.has(WALK_OPEN) {
             return Err(BpfError::Missing("walks of shared memory"));
         }
+        // As where the kernel takes no program for it: whoever asks is told.
+        let handed = pins.has(ON_RECEIVE).then(|| Handed::attach(&pins)).and_then(Result::ok);
         Ok(Self {
+            handed,
+            number: clock_monotonic_ns(),
+            open_place: Map::open(&pins.path(OPEN_WALK), OPEN_WALK)?,
             files: pins.open(WALK_SHARED)?,
             open: pins.open(WALK_OPEN)?,
             place: Map::open(&pins.path(SHARED_WALK), SHARED_WALK)?,
@@ -129,18 +198,33 @@ impl SharedWalks {
         })
     }
 
+    /// Whether programs tell who is handed a file.
+    #[must_use]
+    pub const fn tells_handed(&self) -> bool {
+        self.handed.is_some()
+    }
+
     /// Walks all of it. `None`: files were freed again and again where the walk stood. Takes no lock that a process can hold.
     ///
     /// # Errors
     /// [`BpfError::Scan`], [`BpfError::Map`].
     pub fn walk(&mut self) -> Result<Option<SharedMemory>, BpfError> {
+        let known = self.handed.as_ref().map(Handed::list).transpose()?;
         for _ in 0..TRIES {
             let mut found = SharedMemory::default();
-            if self.walk_files(&mut found)? {
-                let walk = begin_walk(self.open.as_fd()).map_err(BpfError::Scan)?;
-                self.read(&walk, &mut found)?;
-                return Ok(Some(found));
+            if !self.walk_files(&mut found)? {
+                continue;
             }
+            self.number = self.number.wrapping_add(1);
+            let place = abi::plimsoll_open_walk { walk: self.number, ..Default::default() };
+            self.open_place.write(&0_u32.to_ne_bytes(), place.as_bytes())?;
+            let walk = begin_walk(self.open.as_fd()).map_err(BpfError::Scan)?;
+            self.read(&walk, &mut found)?;
+            found.may_be_handed = match self.handed.as_mut().zip(known) {
+                Some((handed, known)) => handed.settle(&known, &found)?,
+                None => true,
+            };
+            return Ok(Some(found));
         }
         Ok(None)
     }
@@ -158,7 +242,10 @@ impl SharedWalks {
             let after = self.place.get::<abi::plimsoll_shared_walk>(&0_u32.to_ne_bytes())?;
             place = after.ok_or(BpfError::Missing("the place of a walk"))?;
             match place.result.saturating_neg() {
-                0 => return Ok(true),
+                0 => {
+                    found.explained = Pages(u64::try_from(place.explained_pages).unwrap_or_default());
+                    return Ok(true);
+                }
                 libc::EAGAIN if place.lost > LOST_MAX => return Ok(false),
                 libc::EAGAIN => std::thread::yield_now(),
                 libc::ESRCH => return Ok(false),
@@ -183,3 +270,59 @@ impl SharedWalks {
         }
     }
 }
+
+/// Tells which files were handed to somebody else than their owner, from when it is made until it is dropped.
+#[derive(Debug)]
+struct Handed {
+    _attached: OwnedFd,
+    files: Map,
+    lost: Map,
+    /// What `lost` was at the last walk; `None` before the first, when files may be there that were handed earlier.
+    lost_before: Option<u64>,
+}
+
+impl Handed {
+    fn attach(pins: &BuildPins) -> Result<Self, BpfError> {
+        let program = pins.open(ON_RECEIVE)?;
+        let attached = attach_tracepoint(program.as_fd())
+            .map_err(|source| BpfError::Attach { program: ON_RECEIVE, source })?;
+        Ok(Self {
+            _attached: attached,
+            files: Map::open(&pins.path(HANDED), HANDED)?,
+            lost: Map::open(&pins.path(HANDED_LOST), HANDED_LOST)?,
+            lost_before: None,
+        })
+    }
+
+    /// Files by key and number.
+    fn list(&self) -> Result<Vec<(u64, u64)>, BpfError> {
+        let (mut keys, mut values) = (vec![0; BATCH_BYTES], vec![0; BATCH_BYTES]);
+        let mut listed = Vec::new();
+        self.files.each::<8>((&mut keys, &mut values), |key, value| {
+            let number = <[u8; 8]>::try_from(value).map(u64::from_ne_bytes).unwrap_or_default();
+            listed.push((u64::from_ne_bytes(*key), number));
+            Ok(())
+        })?;
+        Ok(listed)
+    }
+
+    /// Forgets those that were known before a walk and that it did not find. Whether others may have been handed too.
+    fn settle(&mut self, known: &[(u64, u64)], found: &SharedMemory) -> Result<bool, BpfError> {
+        let is_whole = found.partly.is_empty() && found.dropped == 0;
+        let is_there = |key, number| found.files.get(&key).is_some_and(|file| file.number == number);
+        for (key, number) in known.iter().filter(|(key, number)| is_whole && !is_there(*key, *number)) {
+            let key = key.to_ne_bytes();
+            // Another file may be there by now, and have been handed.
+            if self.files.get::<u64>(&key)? == Some(*number) {
+                self.files.delete(&key)?;
+            }
+        }
+        let lost = self.lost.get::<u64>(&0_u32.to_ne_bytes())?;
+        let is_known = lost.is_some() && self.lost_before == lost;
+        self.lost_before = lost;
+        Ok(!is_known)
+    }
+}
+
+/// Room for so much of a map at a time.
+const BATCH_BYTES: usize = 16 * 1024;

@@ -38,8 +38,8 @@ fn while_one_walk_is_under_way_nothing_is_due_and_a_walk_from_before_ends_nobody
     assert_eq!(shared.next(), Some(at(4)));
     shared.doubt(at(2));
     assert_eq!((shared.next(), shared.not_before), (Some(at(4)), at(2)));
-    shared.asked = Some(at(1));
-    assert_eq!(shared.next(), None);
+    shared.asked = Some((at(1), at(6)));
+    assert_eq!((shared.next(), shared.timer()), (None, Some(at(6))), "when it is late");
     shared.held.insert(1, Held { pages: Pages(5), part: Pages(5) });
     assert_eq!(shared.held(1), Held::default());
     shared.is_fresh = true;
@@ -137,4 +137,17 @@ fn where_no_program_tells_of_cpus_that_work_there_is_a_timer() {
     let mut shared = Shared { due: at(3), ..Shared::default() };
     shared.plan(&mut Town::default());
     assert_eq!(shared.timer(), Some(at(3)));
+}
+
+#[test]
+fn of_a_user_who_is_known_in_part_nothing_more_ends_anybody_and_all_that_was_found_is_charged() {
+    let owned = Owned { ending: Pages(70), lasting: Pages(20), ..Owned::default() };
+    let before = AccountFacts { shared: Pages(40), ..account(60, 10) };
+    let pages =
+        |ending, lasting, is_all| SharedPages { ending: Pages(ending), lasting: Pages(lasting), is_all };
+    assert_eq!(charged(Some(&owned), &before, true), pages(70, 20, true));
+    assert_eq!(charged(Some(&owned), &before, false), pages(40, 50, false));
+    // Less was found than there is: no less is charged.
+    assert_eq!(charged(None, &before, false), pages(40, 10, false));
+    assert_eq!(charged(None, &before, true), pages(0, 0, true));
 }
