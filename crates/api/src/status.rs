@@ -163,6 +163,10 @@ pub struct Pressure {
     pub swap_total_bytes: Option<u64>,
     /// `SwapFree`.
     pub swap_free_bytes: Option<u64>,
+    /// Of `Shmem`, what no file explains: buffers of drivers, as a rule. It is charged to nobody. `None` where shared memory is
+    /// not charged, or not walked yet.
+    #[serde(default)]
+    pub shared_unexplained_bytes: Option<u64>,
     /// Memory at or under this (with swap at or under its own): SIGTERM.
     pub term_at_mem_bytes: Option<u64>,
     /// Free swap threshold for SIGTERM.

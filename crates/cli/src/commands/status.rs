@@ -229,6 +229,10 @@ fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
     };
     let (available, total) = (known(pressure.mem_available_bytes), known(pressure.mem_total_bytes));
     writeln!(out, "Memory: {available} available of {total}; {swap}.")?;
+    if let Some(bytes @ 1..) = pressure.shared_unexplained_bytes {
+        let bytes = human::bytes(Bytes(bytes));
+        writeln!(out, "  Shared memory: {bytes} are unexplained by any file, and charged to nobody.")?;
+    }
     for (signal, memory, swap) in [
         ("SIGTERM", pressure.term_at_mem_bytes, pressure.term_at_swap_bytes),
         ("SIGKILL", pressure.kill_at_mem_bytes, pressure.kill_at_swap_bytes),

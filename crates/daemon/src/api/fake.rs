@@ -317,6 +317,7 @@ fn pressure() -> Pressure {
         anon_bytes: None,
         swap_total_bytes: Some(0),
         swap_free_bytes: Some(0),
+        shared_unexplained_bytes: None,
         term_at_mem_bytes: Some(800 << 20),
         term_at_swap_bytes: None,
         kill_at_mem_bytes: Some(400 << 20),

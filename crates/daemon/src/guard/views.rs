@@ -271,6 +271,7 @@ impl<K: TheKernel> Guard<K> {
             anon_bytes: anon,
             swap_total_bytes: swap_total,
             swap_free_bytes: known(|reading| reading.swap_free.known()),
+            shared_unexplained_bytes: self.walked_shared().and_then(|it| it.unexplained).map(|bytes| bytes.0),
             term_at_mem_bytes: memory(|config| config.term),
             term_at_swap_bytes: swap(|config| config.term),
             kill_at_mem_bytes: memory(|config| config.kill),

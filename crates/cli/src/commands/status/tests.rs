@@ -127,6 +127,18 @@ fn swap_is_told_where_there_is_any() {
 }
 
 #[test]
+fn shared_memory_that_no_file_explains_is_named() {
+    let mut status = running();
+    assert!(!shown(&status).contains("unexplained"));
+    status.pressure.shared_unexplained_bytes = Some(3 << 20);
+    let text = shown(&status);
+    assert!(
+        text.contains("Shared memory: 3.0 MiB are unexplained by any file, and charged to nobody."),
+        "{text}"
+    );
+}
+
+#[test]
 fn no_account_says_what_to_do_and_a_full_map_is_told() {
     let mut status = running();
     status.accounts.clear();
