@@ -229,7 +229,9 @@ impl MachineGuard {
         self.timer = None;
         self.act(action, &reading, moment, context);
         // From here on the programs tell when it is time. Without them it takes a timer.
-        let pressed = moment.saturating_add(LOOK_MIN).min(self.due);
+        // While a victim's end is awaited it is no news that pages are taken back, and its exit needs the CPU.
+        let awaits_end = matches!(self.state.stage(), MachineStage::Killed { .. });
+        let pressed = if awaits_end { self.due } else { moment.saturating_add(LOOK_MIN).min(self.due) };
         self.told_by_programs = context.kernel.ask_look(Awaited::Reclaim, pressed)
             && context.kernel.ask_look(Awaited::Memory, self.due);
         let looks = (!self.told_by_programs).then_some(self.due);

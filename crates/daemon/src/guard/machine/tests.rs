@@ -88,6 +88,24 @@ fn a_list_that_is_too_old_or_missed_somebody_is_made_anew() {
 }
 
 #[test]
+fn while_a_victims_end_is_awaited_pages_that_are_taken_back_do_not_hurry_the_guard() {
+    let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "second")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.has(NEAR);
+    guarded.tend();
+    assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 100));
+    town.has(DIRE);
+    guarded.tend();
+    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
+    guarded.tend();
+    assert_eq!((town.sent().len(), town.pressed()), (1, Nanos(town.now() + SECOND / 10)));
+    town.gone(10);
+    guarded.freed(10);
+    guarded.tend();
+    assert_eq!(town.sent().len(), 2);
+}
+
+#[test]
 fn one_that_became_another_program_since_it_was_judged_is_judged_again() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "second")]);
     let avoid = Rule {

@@ -72,6 +72,8 @@ struct State {
     leaves: Option<u32>,
     /// For when a CPU that works is to be told of. `None`: no programs do that.
     awaited: Option<Nanos>,
+    /// For when it is to be told of pages that are taken back.
+    pressed: Nanos,
     /// Announced to the reaper, and how many signals had been sent then.
     announced: Vec<(VictimId, usize)>,
 }
@@ -201,6 +203,10 @@ impl Town {
 
     pub(in crate::guard) fn awaited(&self) -> Option<Nanos> {
         self.0.borrow().awaited
+    }
+
+    pub(super) fn pressed(&self) -> Nanos {
+        self.0.borrow().pressed
     }
 
     /// Ends just before it would be signalled.
@@ -348,8 +354,11 @@ impl Kernel for Town {
         Ok(None)
     }
 
-    fn ask_look(&mut self, _: Awaited, moment: Nanos) -> bool {
+    fn ask_look(&mut self, what: Awaited, moment: Nanos) -> bool {
         let mut state = self.0.borrow_mut();
+        if what == Awaited::Reclaim {
+            state.pressed = moment;
+        }
         state.awaited = state.awaited.map(|_| moment);
         state.awaited.is_some()
     }
