@@ -3,7 +3,7 @@
 #
 # Boots a kernel under qemu, runs one command as root in this machine's own userland, and exits with the command's status.
 #
-#   lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] KERNEL COMMAND
+#   lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] [-s MIB] KERNEL COMMAND
 #
 #   KERNEL     folder made by fetch-kernel.sh
 #   COMMAND    for bash, run in the root of the tree; its output is this program's
@@ -11,6 +11,7 @@
 #   -t, -m     the longest it may run (600), the guest's memory (2560)
 #   -a         more of the kernel's command line
 #   -d         a disk that keeps what is on it, with the serial number plimsoll-kept
+#   -s         how many MiB a second the disk to swap to takes (as many as this machine's)
 #
 # The guest sees this machine's files read-only, under their own names, with folders of its own where programs write
 # (guest.sh); two CPUs, no network, and a disk of 768 MiB with the serial number plimsoll-swap. No KVM, no root.
@@ -24,8 +25,8 @@ die() {
     exit "${2:-125}"
 }
 
-interactive=no seconds=600 mebibytes=2560 arguments='' disk=()
-while getopts it:m:a:d: option; do
+interactive=no seconds=600 mebibytes=2560 arguments='' disk=() rate=''
+while getopts it:m:a:d:s: option; do
     # shellcheck disable=SC2054 # the commas are qemu's
     case $option in
     i) interactive=yes ;;
@@ -33,7 +34,8 @@ while getopts it:m:a:d: option; do
     m) mebibytes=$OPTARG ;;
     a) arguments=$OPTARG ;;
     d) disk=(-drive "if=none,id=kept,file=$OPTARG,format=raw" -device virtio-blk-pci,drive=kept,serial=plimsoll-kept) ;;
-    *) die "usage: lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] KERNEL COMMAND" 2 ;;
+    s) rate=,throttling.bps-total=$((OPTARG << 20)) ;;
+    *) die "usage: lab/boot.sh [-i] [-t SECONDS] [-m MIB] [-a ARGUMENTS] [-d IMAGE] [-s MIB] KERNEL COMMAND" 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -70,7 +72,7 @@ qemu=(
     -append "console=ttyS0 loglevel=5 panic=-1 oops=panic no_timer_check $arguments"
     -fsdev "local,id=root,path=/,readonly=on,security_model=none,multidevs=remap"
     -device virtio-9p-pci,fsdev=root,mount_tag=root
-    -drive "if=none,id=swap,file=$own/swap,format=raw,cache=unsafe"
+    -drive "if=none,id=swap,file=$own/swap,format=raw,cache=unsafe$rate"
     -device virtio-blk-pci,drive=swap,serial=plimsoll-swap
     "${disk[@]}"
     -device virtio-rng-pci

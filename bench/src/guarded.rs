@@ -48,6 +48,8 @@ pub enum Triggers {
     DaemonOnly,
     /// The guard of the machine's memory, which decides and sends nothing; no line can be drawn.
     MachineDryRun(Listing),
+    /// As the daemon comes: the machine is guarded.
+    Machine,
     /// The working-set protection of the bench's own memory cgroup, which is off until it is asked for.
     WorkingSet,
 }
@@ -79,6 +81,7 @@ impl Triggers {
             Self::All => "[machine]\nenabled = false\n".to_owned(),
             Self::DaemonOnly => "[machine]\nenabled = false\n[limits]\ntriggers = [\"daemon\"]\n".to_owned(),
             Self::MachineDryRun(_) => machine::PLENTY.to_owned(),
+            Self::Machine => String::new(),
             Self::WorkingSet => format!(
                 "[machine]\nenabled = false\n[workingset]\nworkingset_protection = 0\ncgroup = \"{}\"\n",
                 scope::path()
@@ -209,6 +212,7 @@ impl PrivateDaemon {
             Triggers::MachineDryRun(Listing::Proc) => folder.join("log").join("pin"),
             Triggers::All
             | Triggers::DaemonOnly
+            | Triggers::Machine
             | Triggers::WorkingSet
             | Triggers::MachineDryRun(Listing::Programs) => Path::new(BPFFS_PATH).join(name),
         };

@@ -31,8 +31,10 @@ mod reap;
 pub mod report;
 mod scope;
 mod select;
+mod sleepers;
 mod stamps;
 pub mod statistics;
+mod suite;
 mod tmalloc;
 mod workingset;
 mod workload;
@@ -40,13 +42,13 @@ mod workload;
 pub use child::{Workload, wait_readable};
 pub use error::BenchError;
 pub use guarded::{Guarded, PrivateDaemon, Starter, Triggers};
-pub use options::{Options, QUIET};
+pub use options::{Options, QUIET, ROUNDS};
 pub use report::BenchReport;
 pub use workload::workload_main;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 8] =
-    ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc", "workingset"];
+pub const NAMES: [&str; 9] =
+    ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc", "workingset", "suite"];
 
 /// Runs the bench called `name` (one of [`NAMES`]) against private daemons of [`Options::plimsoll`].
 ///
@@ -78,6 +80,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "select" => select::run(options, start, &mut report)?,
         "tmalloc" => tmalloc::run(options, start, &mut report)?,
         "workingset" => workingset::run(options, start, &mut report)?,
+        "suite" => suite::run(options, &mut report)?,
         _ => accuracy::run(options, start, &mut report)?,
     }
     Ok(report)

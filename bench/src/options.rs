@@ -5,6 +5,9 @@ use std::{path::PathBuf, time::Duration};
 /// How long `workingset` builds without pressure, unless told otherwise.
 pub const QUIET: Duration = Duration::from_secs(120);
 
+/// How often `suite` runs each scenario under each guard, unless told otherwise.
+pub const ROUNDS: usize = 5;
+
 /// How to run a bench.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -18,8 +21,10 @@ pub struct Options {
     pub libraries: Option<PathBuf>,
     /// Run only cases whose name begins with this; all where `None`.
     pub only: Option<String>,
-    /// Where `workingset` makes its files; the temporary folder where `None`.
+    /// Where `workingset` makes its files, in the temporary folder where `None`; and `suite`, which has none then.
     pub data: Option<PathBuf>,
+    /// How often `suite` runs each scenario under each guard.
+    pub rounds: usize,
     /// How long `workingset` builds without pressure.
     pub quiet: Duration,
     /// What it builds then, as a shell takes it; files of its own where `None`.
@@ -37,6 +42,7 @@ impl Default for Options {
             libraries: None,
             only: None,
             data: None,
+            rounds: ROUNDS,
             quiet: QUIET,
             build: None,
         }

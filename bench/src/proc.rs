@@ -102,10 +102,14 @@ impl ProcessorMeter {
         Self { pid, before: pid.and_then(processor_time), began: Instant::now() }
     }
 
+    /// So much of it; `None` where there is no such process (any more).
+    pub(crate) fn used(&self) -> Option<Duration> {
+        Some(self.pid.and_then(processor_time)?.saturating_sub(self.before?))
+    }
+
     /// In per cent of one processor so far; `None` where there is no such process (any more).
     pub(crate) fn percent(&self) -> Option<f64> {
-        let used = self.pid.and_then(processor_time)?.saturating_sub(self.before?);
-        Some(used.as_secs_f64() * 100.0 / self.began.elapsed().as_secs_f64())
+        Some(self.used()?.as_secs_f64() * 100.0 / self.began.elapsed().as_secs_f64())
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod kills;
 mod load;
-mod sleepers;
 
 use crate::{
     error::BenchError,

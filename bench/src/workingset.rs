@@ -7,10 +7,10 @@
 
 mod cases;
 mod cost;
-mod data;
+pub(crate) mod data;
 mod fits;
 mod quiet;
-mod segment;
+pub(crate) mod segment;
 mod stage;
 mod timeline;
 

@@ -3,13 +3,13 @@
 use super::{
     Throttle,
     load::{Quota, set, slow_cpu},
-    sleepers::Sleepers,
 };
 use crate::{
     child::{STEP, Workload},
     error::BenchError,
     options::Options,
     proc,
+    sleepers::Sleepers,
 };
 use plimsoll_policy::{units::Pid, victim::Signal};
 use plimsoll_sys::process::{
@@ -122,7 +122,7 @@ pub(super) fn kill_beside(
     by: Kill,
 ) -> Result<Killed, BenchError> {
     let held = hold_all(options, &[(Throttle::None, bytes)], None)?;
-    kill_held(reapers, held, by, Some(Sleepers::start()?))
+    kill_held(reapers, held, by, Some(Sleepers::start(Duration::from_millis(1))?))
 }
 
 fn hold_all(

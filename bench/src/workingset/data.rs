@@ -110,7 +110,7 @@ impl Data {
     }
 }
 
-fn forget_file(file: &File, path: &Path) -> Result<(), BenchError> {
+pub(crate) fn forget_file(file: &File, path: &Path) -> Result<(), BenchError> {
     fadvise(file, 0, None, Advice::DontNeed)
         .map_err(BenchError::io(format!("posix_fadvise {}", path.display())))
 }
@@ -138,7 +138,7 @@ fn refuse_unfit(parent: &Path, sizes: &Sizes) -> Result<(), BenchError> {
 }
 
 /// Bytes that look random, different in each MiB: no file system can share or shrink them.
-fn write_file(path: &Path, bytes: u64) -> Result<PathBuf, BenchError> {
+pub(crate) fn write_file(path: &Path, bytes: u64) -> Result<PathBuf, BenchError> {
     let failed = || BenchError::io(format!("write {}", path.display()));
     let mut file = File::create(path).map_err(failed())?;
     let mut random = Random::seeded(bytes);

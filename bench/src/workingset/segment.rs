@@ -147,7 +147,7 @@ struct Over {
 }
 
 /// A figure with the moment it began at.
-type Timed = Vec<(Instant, f64, u64)>;
+pub(crate) type Timed = Vec<(Instant, f64, u64)>;
 
 impl Stage<'_> {
     /// Runs it, from a cold cache on.
@@ -327,7 +327,7 @@ fn hog_until(hog: &Hog, scope: &Scope, over: &Over) -> Result<HashSet<u32>, Benc
 
 /// Has the worker do it again and again. What is not done when patience ends counts with that, and the worker is then
 /// left alone.
-fn time_until(
+pub(crate) fn time_until(
     mut worker: Workload,
     word: &str,
     pause: Duration,

@@ -4,7 +4,8 @@
 //!   nothing.
 //! - `hog UID`: has nothing yet, and asks to be the first that the kernel takes.
 //!
-//! On `take BYTES` either touches so many more, page by page, and says `holds BYTES`, all of them together.
+//! On `take BYTES` either touches so many more, page by page, and says `holds BYTES`, all of them together; on `free` it gives
+//! all of it back. On `use` it touches all that it holds again and again, until it is ended.
 
 use super::{Commands, become_user, forbid_huge_pages, memory, number, say, usage};
 use crate::error::BenchError;
@@ -39,9 +40,22 @@ fn serve(bytes: u64) -> Result<(), BenchError> {
     }
     say("ready")?;
     while let Some((word, numbers)) = commands.next()? {
-        let ("take", &[bytes]) = (word.as_str(), numbers.as_slice()) else { return Err(usage(&word)) };
-        held.push(taken(bytes, &mut held_bytes)?);
-        say(&format!("holds {held_bytes}"))?;
+        match (word.as_str(), numbers.as_slice()) {
+            ("take", &[bytes]) => {
+                held.push(taken(bytes, &mut held_bytes)?);
+                say(&format!("holds {held_bytes}"))?;
+            }
+            ("free", []) => {
+                (held, held_bytes) = (Vec::new(), 0);
+                say("holds 0")?;
+            }
+            ("use", []) => loop {
+                for mapping in &mut held {
+                    memory::touch(mapping, memory::page_length());
+                }
+            },
+            _ => return Err(usage(&word)),
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::{
     output,
 };
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
-use plimsoll_bench::{Options, QUIET, plot};
+use plimsoll_bench::{Options, QUIET, ROUNDS, plot};
 use std::{fs, io::Write, path::PathBuf, time::Duration};
 
 /// What to measure.
@@ -27,6 +27,8 @@ pub(crate) enum Name {
     Tmalloc,
     /// What stays in memory under a hog and a stream, with and without working-set protection.
     Workingset,
+    /// Whom each guard ends when memory runs out, and what others feel meanwhile: in a guest of the lab alone.
+    Suite,
 }
 
 /// A day, at most.
@@ -49,9 +51,12 @@ pub(crate) struct Arguments {
     /// Only cases whose name begins with this.
     #[arg(long, value_name = "CASE")]
     pub(crate) only: Option<String>,
-    /// workingset: where its files are made, 4 GiB at most [default: the temporary folder].
+    /// workingset and suite: where their files are made, 4 GiB at most [default: the temporary folder; suite: none].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// suite: how often each scenario runs under each guard.
+    #[arg(long, value_name = "COUNT", default_value_t = ROUNDS)]
+    pub(crate) rounds: usize,
     /// workingset: how long it builds without pressure.
     #[arg(long, value_name = "MINUTES", default_value_t = QUIET.as_secs() / 60, value_parser = minutes())]
     pub(crate) minutes: u64,
@@ -75,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
         quick: arguments.quick,
         only: arguments.only.clone(),
         data: arguments.data.clone(),
+        rounds: arguments.rounds,
         quiet: Duration::from_secs(arguments.minutes.saturating_mul(60)),
         build: arguments.build.clone(),
         ..Options::default()
