@@ -198,6 +198,9 @@ pub struct MachineReading {
     /// [`MachineState::watches_stall`].
     #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
     pub stall: Reading<StallReading>,
+    /// What those hold who were sent SIGKILL by the guard and have not given it back; not known: enough.
+    #[serde(with = "reading::plain", skip_serializing_if = "Reading::is_absent")]
+    pub ending: Reading<Bytes>,
 }
 
 impl Default for MachineReading {
@@ -213,6 +216,7 @@ impl Default for MachineReading {
             arc: Reading::Absent,
             file: Reading::Absent,
             stall: Reading::Absent,
+            ending: Reading::Absent,
         }
     }
 }
@@ -229,6 +233,7 @@ impl MachineReading {
         arc: Reading::Unreadable,
         file: Reading::Unreadable,
         stall: Reading::Unreadable,
+        ending: Reading::Unreadable,
     };
 }
 
@@ -303,6 +308,7 @@ struct Facts {
     swap_free: Bytes,
     /// With the pages of files that could be evicted now.
     stall: Option<(StallReading, Bytes)>,
+    ending: Option<Bytes>,
 }
 
 /// Decides what to do for the machine, and how long to sleep before looking again.
@@ -327,8 +333,11 @@ pub fn decide(
                 MachineAction::Rest
             }
         }
-        MachineStage::Killed { .. } => MachineAction::Rest,
-        MachineStage::Idle => match shortage {
+        // Where those who end give too little back the next need not wait for them.
+        MachineStage::Killed { .. } if !facts.as_ref().is_ok_and(|facts| facts.falls_short(config)) => {
+            MachineAction::Rest
+        }
+        MachineStage::Killed { .. } | MachineStage::Idle => match shortage {
             Some(shortage) if !state.held(shortage.signal) => MachineAction::Select(shortage),
             Some(_) | None => MachineAction::Rest,
         },
@@ -437,6 +446,7 @@ fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
         swap_total,
         swap_free,
         stall: reading.stall.known().zip(reading.file.known()),
+        ending: reading.ending.known(),
     })
 }
 
@@ -496,6 +506,12 @@ impl Facts {
     /// earlyoom's 'user memory': what programs have and could have.
     fn total(&self) -> Bytes {
         self.mem_available.saturating_add(self.anon)
+    }
+
+    /// Whether memory stays at what SIGKILL is sent at even when all have ended who were sent it.
+    fn falls_short(&self, config: &MachineConfig) -> bool {
+        let line = config.memory_line(&config.kill, self.total());
+        self.ending.is_some_and(|ending| self.mem_available.saturating_add(ending) <= line)
     }
 }
 

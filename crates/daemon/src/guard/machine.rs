@@ -299,6 +299,14 @@ impl MachineGuard {
         self.recording.write(line, Present { at, config: &self.config, state: &self.state });
     }
 
+    /// What those on their way out give back. Of a cgroup that ends whole nobody knows that.
+    fn ending<K: Kernel>(&self, context: &Context<K>) -> Reading<Bytes> {
+        if self.others.is_some() || context.workers.groups.busy() {
+            return Reading::Absent;
+        }
+        Reading::Known(context.ledger.page_size().to_bytes(context.pending.ending()))
+    }
+
     /// By whom it was selected.
     fn record_list(&mut self, found: impl Iterator<Item = Candidate>, at: Nanos) {
         let list = decisive(self.census.candidates(), found, |victim| self.state.skipped(victim));
@@ -341,6 +349,7 @@ impl MachineGuard {
                     arc,
                     file: reading(info.active_file.zip(info.inactive_file).map(|(a, b)| a.saturating_add(b))),
                     stall,
+                    ending: self.ending(context),
                 }
             }
             Err(error) => {
@@ -463,8 +472,8 @@ impl MachineGuard {
         for measured in [Measured::Select(selected.saturating_sub(noticed)), Measured::Signal(signalled)] {
             self.take_in(&Line::Measured(measured), noticed);
         }
-        if kill.is_empty() {
-            // Decide again at once: the next one is selected.
+        if kill.is_empty() || shortage.signal == Signal::Kill {
+            // Decide again at once: the next one is selected, or what this one holds is too little.
             self.look_at(context.now());
         }
         kill.traced(self.recording.text());
@@ -486,6 +495,12 @@ impl MachineGuard {
         if self.patience.waits_for_looks(&self.census, first, skip, noticed) {
             return true;
         }
+        // What our own victims give back was reckoned with where there are some.
+        let ours: Vec<VictimId> = match state.stage() {
+            MachineStage::Killed { .. } => context.pending.killed_with(Pages(0), Nanos(0)).collect(),
+            MachineStage::Idle | MachineStage::Termed { .. } => Vec::new(),
+        };
+        let skip = |victim| state.skipped(victim) || ours.contains(&victim);
         let waits =
             first.is_some_and(|first| self.patience.waits_for_dying(first, &self.census, context, skip));
         let to_be_had = self.last.and_then(|reading| {
@@ -611,6 +626,9 @@ impl MachineGuard {
         self.others = (ending && !others).then(|| (victim, now.saturating_add(OTHERS_AGAIN)));
         if !others && !ending {
             self.all_freed(victim, now);
+        } else if self.due > now.saturating_add(LOOK_MIN) {
+            // Those who are left may hold too little.
+            self.look_at(now.saturating_add(LOOK_MIN));
         }
     }
 

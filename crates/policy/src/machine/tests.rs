@@ -31,6 +31,7 @@ fn reading(available_mib: u64, anon_mib: u64, swap_total_mib: u64, swap_free_mib
         arc: Reading::Absent,
         file: known(available_mib / 2),
         stall: Reading::Absent,
+        ending: Reading::Absent,
     }
 }
 
@@ -191,6 +192,21 @@ fn no_second_victim_while_one_is_dying_before_its_deadline() {
     let MachineAction::Select(shortage) = guard.step(&short, 5) else { panic!("the deadline is over") };
     let decision = choose(&guard, &[candidate(10, 9), candidate(11, 5)], &shortage);
     assert_eq!(decision.victims[0].pid, Pid(11), "the overdue one is not selected again");
+}
+
+#[test]
+fn where_those_who_end_give_too_little_back_the_next_does_not_wait_for_them() {
+    let mut guard = Guard::default();
+    // SIGKILL is sent at 5 %: 50 MiB.
+    let ending = |mib| MachineReading { ending: Reading::Known(Bytes(mib * MIB)), ..reading(10, 990, 0, 0) };
+    guard.step(&ending(0), 0);
+    guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
+    for (held, next) in [(41, None), (40, Some(Signal::Kill)), (0, Some(Signal::Kill)), (990, None)] {
+        assert_eq!(called_for(guard.step(&ending(held), 0)), next, "{held}");
+    }
+    // Nor where memory is only low enough for SIGTERM.
+    let milder = MachineReading { ending: Reading::Known(Bytes(0)), ..reading(60, 940, 0, 0) };
+    assert_eq!(guard.step(&milder, 0), MachineAction::Rest);
 }
 
 #[test]

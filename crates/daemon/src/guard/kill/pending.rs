@@ -171,6 +171,14 @@ impl<K: Kernel> PendingKills<K> {
         self.pending.iter().filter(kills).map(|flight| flight.victim)
     }
 
+    /// What those hold together who were sent SIGKILL for the machine and have not given it back.
+    pub(crate) fn ending(&self) -> Pages {
+        let ends = |flight: &&PendingKill<K>| {
+            flight.owner == Owner::Machine && flight.signal == Signal::Kill && flight.freed.is_none()
+        };
+        self.pending.iter().filter(ends).map(|flight| flight.pages).sum()
+    }
+
     /// Whether a process was sent SIGKILL, and that is written down.
     pub(crate) fn was_killed(&self, victim: VictimId) -> bool {
         self.pending.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Kill)

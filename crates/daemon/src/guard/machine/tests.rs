@@ -411,6 +411,21 @@ fn who_leaves_in_the_last_moment_one_after_the_other_holds_nothing_up_for_long()
 }
 
 #[test]
+fn of_many_small_ones_as_many_go_as_it_takes_and_of_large_ones_one() {
+    // 5 % of what there is are 52 MiB, of which 22 are missing: 5,811 pages.
+    for (pages, count) in [(1_500, 4), (3_000, 2), (6_000, 1)] {
+        let people: Vec<(u32, u32, u64, &str)> = (10..40).map(|pid| (pid, 1, pages, "worker")).collect();
+        let town = Town::of(&people);
+        let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+        town.has(DIRE);
+        for _ in 0..10 {
+            guarded.tend();
+        }
+        assert_eq!(town.sent().len(), count, "of {pages} pages");
+    }
+}
+
+#[test]
 fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
