@@ -23,6 +23,8 @@
  */
 #define TABLE_STEPS_MAX 65536
 #define USER_STEPS_MAX (1 << 20)
+/* Likewise of the mappings of one user's files, each of them some three steps. Those of files beyond are not gone through. */
+#define USER_MAPPINGS_MAX (1 << 18)
 /* Users whose steps are counted. */
 #define USERS_MAX 1024
 /*
@@ -55,7 +57,7 @@ struct {
 	__type(value, struct plimsoll_open_walk);
 } open_walk SEC(".maps");
 
-/* What a user has cost of a walk of what processes have open. */
+/* What a user has cost of a walk: of the files, or of what processes have open. */
 struct open_share {
 	__u64 walk;
 	__u64 steps;
@@ -127,6 +129,20 @@ static __always_inline void describe_holder(struct plimsoll_shared *record, __u6
 	record->owner = user_of_holder(leader);
 	if (record->owner == PLIMSOLL_NO_UID)
 		record->flags = PLIMSOLL_SHARED_CONTAINED;
+}
+
+/* What a user has cost of this walk until now; none: of root, whom nobody makes cost more. */
+static __always_inline struct open_share *share_of(__u32 user, __u64 walk)
+{
+	struct open_share blank = { .walk = walk }, *share;
+
+	if (!user)
+		return 0;
+	share = bpf_map_lookup_elem(&open_shares, &user);
+	if (share && share->walk == walk)
+		return share;
+	bpf_map_update_elem(&open_shares, &user, &blank, BPF_ANY);
+	return bpf_map_lookup_elem(&open_shares, &user);
 }
 
 /* Not all that a user has was looked at. */
@@ -210,6 +226,21 @@ static __always_inline bool write_mappers(struct files *files, __u64 inode, __s6
 	if (walk.node)
 		bpf_loop(steps < STEPS_MAX ? steps : STEPS_MAX, next_mapping, &walk, 0);
 	return !walk.node && files->at->mappers <= MAPPERS_MAX;
+}
+
+/* The same, within what its owner may cost of a walk. */
+static __always_inline bool write_mappers_within(struct files *files, __u64 inode, struct plimsoll_shared *record)
+{
+	struct open_share *share = share_of(record->owner, files->at->walk);
+	__u64 before = files->at->steps;
+	bool all;
+
+	if (share && share->steps >= USER_MAPPINGS_MAX)
+		return false;
+	all = write_mappers(files, inode, record->pages);
+	if (share)
+		share->steps += files->at->steps - before;
+	return all;
 }
 
 /* The name of the first directory entry; memfd, shared anonymous memory and System V segments have one too. */
@@ -327,7 +358,7 @@ static __always_inline void write_file(struct files *files, __u64 inode, __u64 s
 		record.flags |= PLIMSOLL_SHARED_ACL;
 	if (!READ(inode, struct inode, i_nlink))
 		record.flags |= PLIMSOLL_SHARED_UNLINKED;
-	if (!write_mappers(files, inode, record.pages))
+	if (!write_mappers_within(files, inode, &record))
 		record.flags |= PLIMSOLL_SHARED_CROWDED;
 	files->at->records++;
 	bpf_seq_write(files->seq, &record, sizeof(record));
@@ -501,7 +532,8 @@ static __always_inline bool write_open(struct descriptors *walk, __u32 number)
 		at->other = super;
 		return false;
 	}
-	if (!READ(inode, struct inode, i_uid.val) || resident_pages_of(inode) + swapped_pages_of(inode) <= 0)
+	/* Who holds small files is of no use: they are told of by their sum. */
+	if (!READ(inode, struct inode, i_uid.val) || resident_pages_of(inode) + swapped_pages_of(inode) < SMALL_PAGES)
 		return false;
 	if (at->records + 2 > RECORDS_MAX)
 		return true;
@@ -547,20 +579,6 @@ static __always_inline bool walk_table(struct descriptors *walk, __u64 table)
 	walk->at->steps = 0;
 	bpf_loop(TABLE_STEPS_MAX, next_descriptor, walk, 0);
 	return !walk->at->word && walk->at->next >= walk->count;
-}
-
-/* What a user has cost of this walk until now; none: of root, whom nobody makes cost more. */
-static __always_inline struct open_share *share_of(__u32 user, __u64 walk)
-{
-	struct open_share blank = { .walk = walk }, *share;
-
-	if (!user)
-		return 0;
-	share = bpf_map_lookup_elem(&open_shares, &user);
-	if (share && share->walk == walk)
-		return share;
-	bpf_map_update_elem(&open_shares, &user, &blank, BPF_ANY);
-	return bpf_map_lookup_elem(&open_shares, &user);
 }
 
 /* Those who share table and memory, one after the other, are one. Who did not fit into what was read is told of again. */

@@ -101,6 +101,7 @@ struct plimsoll_shared {
 
 /* Where a walk of all files stands: what is written before and read after each part of it. */
 struct plimsoll_shared_walk {
+	__u64 walk;  /* its number: another than the one before had */
 	__u64 super; /* 0: it begins, at the file system of `descriptor` of the reader */
 	__u64 inode;
 	__u64 number;
@@ -137,7 +138,7 @@ struct plimsoll_open_walk {
 };
 
 _Static_assert(sizeof(struct plimsoll_shared) == 88, "plimsoll_shared");
-_Static_assert(sizeof(struct plimsoll_shared_walk) == 96, "plimsoll_shared_walk");
+_Static_assert(sizeof(struct plimsoll_shared_walk) == 104, "plimsoll_shared_walk");
 _Static_assert(sizeof(struct plimsoll_open_walk) == 72, "plimsoll_open_walk");
 _Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
 _Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");

@@ -215,8 +215,7 @@ impl SharedWalks {
             if !self.walk_files(&mut found)? {
                 continue;
             }
-            self.number = self.number.wrapping_add(1);
-            let place = abi::plimsoll_open_walk { walk: self.number, ..Default::default() };
+            let place = abi::plimsoll_open_walk { walk: self.next_number(), ..Default::default() };
             self.open_place.write(&0_u32.to_ne_bytes(), place.as_bytes())?;
             let walk = begin_walk(self.open.as_fd()).map_err(BpfError::Scan)?;
             self.read(&walk, &mut found)?;
@@ -229,10 +228,17 @@ impl SharedWalks {
         Ok(None)
     }
 
+    /// Of a walk: another than the one before had.
+    fn next_number(&mut self) -> u64 {
+        self.number = self.number.wrapping_add(1);
+        self.number
+    }
+
     /// Part by part, each with other threads let run in between. False: it has to begin anew.
     fn walk_files(&mut self, found: &mut SharedMemory) -> Result<bool, BpfError> {
         let descriptor = u32::try_from(self.sample.as_raw_fd()).unwrap_or(u32::MAX);
-        let mut place = abi::plimsoll_shared_walk { descriptor, ..Default::default() };
+        let mut place =
+            abi::plimsoll_shared_walk { walk: self.next_number(), descriptor, ..Default::default() };
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let link = iterate_task(self.files.as_fd(), thread).map_err(BpfError::Scan)?;
         loop {
