@@ -150,9 +150,9 @@ pub enum Charge {
 #[serde(rename_all = "lowercase")]
 pub enum SharedCharge {
     /// To the user who owns it.
-    #[default]
     Owner,
     /// To nobody.
+    #[default]
     Ignore,
 }
 
@@ -198,7 +198,7 @@ impl Default for Limits {
             system: None,
             charge: Charge::Anon,
             uids: UidRange::default(),
-            ladder: LimitConfig { charges_shared: true, ..LimitConfig::default() },
+            ladder: LimitConfig::default(),
         }
     }
 }
