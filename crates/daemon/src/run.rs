@@ -9,7 +9,7 @@ use crate::{
     directory::{Directory, Known, Wanted},
     expedite,
     expedite::{Expedite, Others},
-    facts::{meter::LinesInForce, names::NameReader},
+    facts::{meter::InForceFile, names::NameReader},
     foreign_kills::{ForeignKills, Setup as ForeignKillsSetup, Sources},
     guard::{
         Arrangements, Caller, Change, Context, Eligibility, Guard, Host, LastDefence, LastDefenceSetup,
@@ -526,7 +526,10 @@ fn end(guard: Guard, options: &DaemonOptions, keep: bool, services: Services) ->
     let removed = if keep || written.is_err() {
         Ok(())
     } else {
-        remove_pins(&options.pin).map(|_| remove_empty(&options.pin)).map_err(failed)
+        remove_pins(&options.pin)
+            .map(|_| remove_empty(&options.pin))
+            .map_err(failed)
+            .and(InForceFile::forget(&options.state).map_err(failed))
     };
     drop(lock);
     ended.and(written).and(removed)
@@ -662,7 +665,7 @@ pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
         return Err(RunError::NotPermitted);
     }
     let removed = remove_pinned(pin)?;
-    LinesInForce::forget(state).map_err(failed)?;
+    InForceFile::forget(state).map_err(failed)?;
     let working_set = workingset::undo_leftovers(state);
     let last_defence = undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)?;
     if let Leftovers::Some(why) = working_set {

@@ -6,7 +6,8 @@
 mod in_force;
 
 use crate::offload::{Haste, Lane, Offload};
-pub(crate) use in_force::LinesInForce;
+use in_force::LinesInForce;
+pub(crate) use in_force::{InForceFile, OPEN};
 use plimsoll_policy::{
     account::{Account, CgroupPath},
     reading::Reading,
@@ -33,8 +34,10 @@ pub(crate) struct Order {
     pub(crate) account: Account,
     /// The line in force: above this usage it is to be told who is in it.
     pub(crate) line: Bytes,
-    /// The line as it was drawn; `None`: it is drawn no more.
+    /// The line as it was drawn; `None`: it is drawn no more, or nobody ends for it.
     pub(crate) hard: Option<Bytes>,
+    /// It was drawn when the daemon began, and is looked at for the first time.
+    pub(crate) inherits: bool,
 }
 
 /// What was seen of one.
@@ -46,7 +49,7 @@ pub(crate) struct Look {
     pub(crate) usage: Reading<Programs>,
     /// Who is in it and below it, where that was to be told. `None`: not told, or everybody.
     pub(crate) members: Option<BTreeSet<Pid>>,
-    /// The line that an earlier daemon had in force as it was drawn; told with the first looks.
+    /// The line that an earlier daemon had in force.
     pub(crate) inherited: Option<Bytes>,
 }
 
@@ -74,15 +77,18 @@ impl Meter {
     pub(crate) fn new(
         offload: &Offload,
         mut gauge: Gauge,
-        mut in_force: LinesInForce,
+        file: InForceFile,
         tell: impl Fn(Looked) + Send + 'static,
     ) -> Self {
+        let mut in_force = LinesInForce::new(file.read());
+        // It waits for a disk.
+        let saved = offload.lane(Haste::Ordinary, 1, move |lines| file.write(&lines));
         // Late by as long as it waits for a CPU, and in a storm that is when it matters.
         let orders = offload.lane(Haste::Urgent, 1, move |orders: Vec<Order>| {
             let mut looked = gauge.look(&orders);
             in_force.take(&orders, &mut looked.looks);
             tell(looked);
-            in_force.save();
+            in_force.hand(|lines| saved.hand(lines));
         });
         Self { orders }
     }

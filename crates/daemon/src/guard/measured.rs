@@ -19,7 +19,7 @@ use super::{
         patience::Patience,
     },
 };
-use crate::facts::meter::{Look, Looked, Order};
+use crate::facts::meter::{self, Look, Looked, Order};
 use plimsoll_api::accounts::AccountView;
 use plimsoll_policy::{
     account::Account,
@@ -177,6 +177,8 @@ pub(super) struct Measured {
     next_key: u32,
     /// Where there is a line.
     census: Option<Census>,
+    /// Drawn when the daemon began, and not looked at yet: an earlier one may have had them in force. `None`: it has not begun.
+    inheriting: Option<BTreeSet<u32>>,
     /// Their lines are drawn no more, which has not been told yet.
     dropped: Vec<Account>,
     /// When all processes were listed last.
@@ -222,6 +224,7 @@ impl Measured {
                 watch.effective = watch.line.hard;
             }
         }
+        self.inheriting.get_or_insert_with(|| self.watched.keys().copied().collect());
         if self.watched.is_empty() {
             self.census = None;
         } else {
@@ -277,21 +280,25 @@ impl Measured {
             return;
         }
         let page_size = context.ledger.page_size();
+        let inheriting = &mut self.inheriting;
+        let acts = !context.config.dry_run && context.config.triggers.daemon;
         let due = self.watched.iter_mut().filter(|(_, watch)| watch.is_due(now));
         let mut orders: Vec<Order> = due
             .map(|(key, watch)| {
                 watch.look_at(now.saturating_add(LATE));
                 let line = page_size.to_bytes(watch.effective);
-                let hard = Some(page_size.to_bytes(watch.line.hard));
-                Order { key: *key, account: watch.account.clone(), line, hard }
+                let hard = acts.then(|| page_size.to_bytes(watch.line.hard));
+                let inherits = inheriting.as_mut().is_some_and(|keys| keys.remove(key));
+                Order { key: *key, account: watch.account.clone(), line, hard, inherits }
             })
             .collect();
         let dropped = self.dropped.drain(..);
         orders.extend(dropped.map(|account| Order {
             key: NOBODY,
             account,
-            line: Bytes(u64::MAX),
+            line: meter::OPEN,
             hard: None,
+            inherits: false,
         }));
         if !orders.is_empty() {
             self.asked = context.workers.meter.ask(orders).then_some(now);

@@ -10,7 +10,7 @@ use crate::{
     facts::{
         cmdlines::CommandLines,
         copied::CopiedReader,
-        meter::{Gauge, LinesInForce, Meter},
+        meter::{Gauge, InForceFile, Meter},
         names::NameReader,
         patient::PatientReaders,
         pressure::PressureReader,
@@ -81,7 +81,7 @@ impl Workers {
             meter: Meter::new(
                 offload,
                 Gauge::new(proc()?, setup.mapped),
-                LinesInForce::load(setup.state, journal.clone()),
+                InForceFile::new(setup.state, journal.clone()),
                 move |looked| usage(Request::Looked(looked)),
             ),
             shared: SharedReader::new(offload, setup.pins.to_path_buf(), move |found| {

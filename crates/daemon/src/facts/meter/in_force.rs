@@ -1,6 +1,6 @@
-//! Which lines of cgroups and of the machine are in force as they were drawn: `<state>/lines-in-force.json`. A daemon that
-//! starts raises a line once to what is used already. Where the one before it had the line in force, it does not: what came
-//! while no daemon lived is past the line.
+//! The lines of cgroups and of the machine that are in force: `<state>/lines-in-force.json`. A daemon that starts raises a line
+//! once to what is used already. Where the one before it had the line in force, it does not: what came while no daemon lived is
+//! past the line.
 
 use super::{Look, Order};
 use crate::{
@@ -10,7 +10,12 @@ use crate::{
 };
 use plimsoll_policy::{account::Account, units::Bytes};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 const NAME: &str = "lines-in-force.json";
 const VERSION: u64 = 1;
@@ -18,35 +23,49 @@ const VERSION: u64 = 1;
 /// The longest file that is read: 5,000 lines, of paths of 200 bytes.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
+/// In the place of a line that is not in force yet.
+pub(crate) const OPEN: Bytes = Bytes(u64::MAX);
+
+/// A raised line is written again when it has fallen by an eighth.
+const FALL_SHIFT: u32 = 3;
+
 /// What is in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
     version: u64,
     boot_id: String,
-    lines: BTreeMap<Account, Bytes>,
+    lines: Lines,
 }
 
-/// The file, and what is to be in it.
+/// Lines in force; of one that was raised, up to an eighth more.
+pub(crate) type Lines = BTreeMap<Account, Bytes>;
+
+/// The file.
 #[derive(Debug)]
-pub(crate) struct LinesInForce {
+pub(crate) struct InForceFile {
     file: UndoFile,
-    lines: BTreeMap<Account, Bytes>,
-    saved: BTreeMap<Account, Bytes>,
-    /// Until the first looks.
-    inherited: BTreeMap<Account, Bytes>,
-    notices: Notices,
+    notices: Mutex<Notices>,
 }
 
-impl LinesInForce {
-    /// Reads what an earlier daemon of this boot left. Where that cannot be used it is said, and nothing was in force.
-    pub(crate) fn load(folder: &Path, journal: Journal) -> Self {
+impl InForceFile {
+    pub(crate) fn new(folder: &Path, journal: Journal) -> Self {
         let file = UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
-        let mut notices = Notices::new(journal);
-        let inherited = read(&file).unwrap_or_else(|error| {
-            notices.say(format_args!("which lines of cgroups were in force is not known: {error}"));
-            BTreeMap::new()
-        });
-        Self { file, lines: BTreeMap::new(), saved: inherited.clone(), inherited, notices }
+        Self { file, notices: Mutex::new(Notices::new(journal)) }
+    }
+
+    /// What an earlier daemon of this boot left. Where that cannot be used it is said, and nothing was in force.
+    pub(super) fn read(&self) -> Lines {
+        self.content().unwrap_or_else(|error| {
+            self.tell(&format_args!("which lines of cgroups were in force is not known: {error}"));
+            Lines::new()
+        })
+    }
+
+    /// Writes it, or says why not.
+    pub(super) fn write(&self, lines: &Lines) {
+        if let Err(error) = self.put(lines) {
+            self.tell(&error);
+        }
     }
 
     /// None is in force any more.
@@ -57,52 +76,66 @@ impl LinesInForce {
         UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES).write(None)
     }
 
-    /// Takes in how lines stand as they are looked at, and tells of each what an earlier daemon left.
-    pub(super) fn take(&mut self, orders: &[Order], looks: &mut [Look]) {
-        let inherited = core::mem::take(&mut self.inherited);
-        for (order, look) in orders.iter().zip(looks) {
-            look.inherited = inherited.get(&order.account).copied();
-            let whole = match order.hard {
-                Some(hard) if order.line == hard => Some(hard),
-                Some(_) => look.inherited,
-                None => None,
-            };
-            match whole {
-                Some(line) => _ = self.lines.insert(order.account.clone(), line),
-                None => _ = self.lines.remove(&order.account),
-            }
-        }
+    fn tell(&self, what: &dyn Display) {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).once("lines in force", what);
     }
 
-    /// Writes it where it is another than before.
-    pub(super) fn save(&mut self) {
-        if self.lines == self.saved {
-            return;
+    fn content(&self) -> Result<Lines, StateError> {
+        let file = &self.file;
+        let Some(bytes) = file.read()? else { return Ok(Lines::new()) };
+        let content: Content = serde_json::from_slice(&bytes).map_err(|error| file.corrupt(error))?;
+        if content.version != VERSION {
+            return Err(StateError::Future { path: file.path(), version: content.version });
         }
-        if let Err(error) = self.write() {
-            self.notices.once("lines in force", &error);
-        }
-        self.saved.clone_from(&self.lines);
+        Ok(if content.boot_id == file.boot_id { content.lines } else { Lines::new() })
     }
 
-    fn write(&self) -> Result<(), StateError> {
-        if self.lines.is_empty() {
+    fn put(&self, lines: &Lines) -> Result<(), StateError> {
+        if lines.is_empty() {
             return self.file.write(None);
         }
-        let (boot_id, lines) = (self.file.boot_id.clone(), self.lines.clone());
-        let content = Content { version: VERSION, boot_id, lines };
+        let content = Content { version: VERSION, boot_id: self.file.boot_id.clone(), lines: lines.clone() };
         let bytes = serde_json::to_vec(&content).map_err(|error| self.file.corrupt(error))?;
         self.file.write(Some(&bytes))
     }
 }
 
-fn read(file: &UndoFile) -> Result<BTreeMap<Account, Bytes>, StateError> {
-    let Some(bytes) = file.read()? else { return Ok(BTreeMap::new()) };
-    let content: Content = serde_json::from_slice(&bytes).map_err(|error| file.corrupt(error))?;
-    if content.version != VERSION {
-        return Err(StateError::Future { path: file.path(), version: content.version });
+/// What is to be in the file.
+#[derive(Debug)]
+pub(super) struct LinesInForce {
+    inherited: Lines,
+    now: Lines,
+    written: Lines,
+}
+
+impl LinesInForce {
+    pub(super) fn new(inherited: Lines) -> Self {
+        Self { now: Lines::new(), written: inherited.clone(), inherited }
     }
-    Ok(if content.boot_id == file.boot_id { content.lines } else { BTreeMap::new() })
+
+    /// Takes in how lines stand as they are looked at, and tells what an earlier daemon left of those drawn when this one began.
+    pub(super) fn take(&mut self, orders: &[Order], looks: &mut [Look]) {
+        for (order, look) in orders.iter().zip(looks) {
+            look.inherited = self.inherited.get(&order.account).copied().filter(|_| order.inherits);
+            let line = if order.line == OPEN { look.inherited } else { Some(order.line) };
+            let Some((line, hard)) = line.zip(order.hard) else {
+                self.now.remove(&order.account);
+                continue;
+            };
+            let known = self.now.get(&order.account).copied().unwrap_or(OPEN);
+            // One that was raised falls with usage, and is not written each time.
+            if line == hard || line > known || known.saturating_sub(line).0 > known.0 >> FALL_SHIFT {
+                self.now.insert(order.account.clone(), line);
+            }
+        }
+    }
+
+    /// Hands them over to be written where they are others than before.
+    pub(super) fn hand(&mut self, hand: impl FnOnce(Lines) -> bool) {
+        if self.now != self.written && hand(self.now.clone()) {
+            self.written.clone_from(&self.now);
+        }
+    }
 }
 
 #[cfg(test)]

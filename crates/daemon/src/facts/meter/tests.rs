@@ -34,10 +34,10 @@ fn what_is_mapped_counts_where_it_is_to() {
 fn all_that_is_asked_about_is_told_at_once_with_the_number_of_cpus() {
     let (told, heard) = sync_channel(1);
     let folder = tempfile::tempdir().unwrap();
-    let in_force = LinesInForce::load(folder.path(), Journal::mute());
+    let in_force = InForceFile::new(folder.path(), Journal::mute());
     let meter =
         Meter::new(&Offload::start().unwrap(), gauge(), in_force, move |looked| told.send(looked).unwrap());
-    let order = |key, account| Order { key, account, line: Bytes(0), hard: Some(Bytes(0)) };
+    let order = |key, account| Order { key, account, line: Bytes(0), hard: Some(Bytes(0)), inherits: false };
     assert!(meter.ask(vec![order(7, nowhere()), order(9, Account::System)]));
     let looked = heard.recv_timeout(SOON).unwrap();
     assert_eq!(looked.looks.iter().map(|look| look.key).collect::<Vec<_>>(), [7, 9]);

@@ -29,6 +29,9 @@ const ROOM: usize = 16_384;
 /// ten microseconds, and while that goes on memory runs out.
 pub(crate) const LOOKS_MAX: usize = 512;
 
+/// The same where nobody was found by then: all that were looked at are protected.
+const PROTECTED_LOOKS_MAX: usize = 2_048;
+
 /// What selection does not need of a process, and judging does.
 #[derive(Debug, Clone, Copy)]
 struct Detail {
@@ -198,7 +201,7 @@ impl Census {
     }
 
     /// Finds out about those who may be selected, until it is sure who comes first, or with so many looks: then who is left is
-    /// not selected, unless there is nobody else.
+    /// not selected, unless nobody was found yet.
     pub(crate) fn resolve<P: Population>(
         &mut self,
         population: &mut P,
@@ -208,7 +211,9 @@ impl Census {
     ) -> Effort {
         let range = self.range(&eligibility.rules);
         let mut effort = Effort { processes: self.candidates.len(), looks: 0 };
-        while effort.looks < looks_max || rank_without(&self.candidates, &skip).is_empty() {
+        while effort.looks < looks_max
+            || effort.looks < PROTECTED_LOOKS_MAX && rank_without(&self.candidates, &skip).is_empty()
+        {
             let unlooked = &self.unlooked;
             let batch =
                 unresolved(&self.candidates, range, |victim| skip(victim) || unlooked.contains(&victim));
