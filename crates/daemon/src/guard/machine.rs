@@ -76,8 +76,8 @@ pub(crate) struct MachineGuard {
     notice_traced_from: Nanos,
 }
 
-/// How often somebody else is chosen when the one selected turns out to be another program by now; and how often in a row memory
-/// is read again because that one has gone.
+/// How often somebody else is chosen when the one selected turns out to be another program by now; and how often in a row
+/// memory is read again because that one has gone.
 const CONFIRM_TRIES: u32 = 4;
 
 /// Traces of notices are this far apart, 10 minutes: whoever has many told is not to have those of kills forgotten for them.

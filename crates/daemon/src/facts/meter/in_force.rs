@@ -113,7 +113,8 @@ impl LinesInForce {
         Self { now: Lines::new(), written: inherited.clone(), inherited }
     }
 
-    /// Takes in how lines stand as they are looked at, and tells what an earlier daemon left of those drawn when this one began.
+    /// Takes in how lines stand as they are looked at, and tells what an earlier daemon left of those drawn when this one
+    /// began.
     pub(super) fn take(&mut self, orders: &[Order], looks: &mut [Look]) {
         for (order, look) in orders.iter().zip(looks) {
             look.inherited = self.inherited.get(&order.account).copied().filter(|_| order.inherits);
