@@ -246,9 +246,10 @@ fn what_grew_past_a_line_while_no_daemon_lived_goes_and_what_was_past_it_before_
         let in_force = fixture.measured(&below)["effective_bytes"].as_u64();
         in_force.is_some_and(|line| line > 40 * MIB)
     });
-    wait_for("which one is in force is written", || {
+    wait_for("that both are in force is written", || {
         let file = std::fs::read_to_string(fixture.path("state/lines-in-force.json"));
-        file.is_ok_and(|text| text.contains(&account) && text.contains(&below))
+        let has = |text: &str, account: &str| text.contains(&format!("\"{account}\":"));
+        file.is_ok_and(|text| has(&text, &account) && has(&text, &below))
     });
     fixture.end_daemon(rustix::process::Signal::KILL);
     let beside = parent.within("beside");
