@@ -298,7 +298,7 @@ fn who_has_more_open_than_is_looked_at_is_named_and_nobody_else_is_the_worse_for
         ALICE,
         "import resource; most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
          resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most)); kept = []\n\
-         for _ in range(400): kept.append(os.memfd_create('one')); os.write(kept[-1], b'x')\n\
+         for _ in range(400): kept.append(os.memfd_create('one')); os.write(kept[-1], bytes(64 << 10))\n\
          kept += [written(os.memfd_create('many'), 1 << 20) for _ in range(100)]",
     );
     alice.tell("go");
