@@ -20,6 +20,7 @@ use crate::{
 };
 use crowd::Crowd;
 use guards::{Guard, Who};
+use plimsoll_sys::process::oom_kills;
 use scenarios::{ALL, Course, Scenario};
 use stage::Stage;
 use std::{
@@ -111,7 +112,7 @@ fn play(stage: &Stage<'_>, scenario: &Scenario, who: Who) -> Result<Run, BenchEr
         }
         Ok::<_, BenchError>(run)
     })?;
-    run.others += guard.is_dead()?;
+    run.others += guard.dead()?;
     guard.keep_incidents(scenario.name, !run.is_right(scenario))?;
     Ok(run)
 }
@@ -123,7 +124,7 @@ fn press(
     (guard, others): (&Guard, &[Workload]),
 ) -> Result<Run, BenchError> {
     thread::sleep(stage::WARMING);
-    let before = stage::kernel_kills()?;
+    let before = oom_kills()?;
     let processor = ProcessorMeter::start(guard.pid());
     let sleepers = Sleepers::start(Duration::from_millis(10))?;
     let mut crowd = (scenario.start)(stage)?;
@@ -131,7 +132,7 @@ fn press(
     thread::sleep(AFTERWARDS);
     let delay_ms = sleepers.longest_millis()?;
     let guard_ms = processor.used().map(|used| used.as_secs_f64() * 1e3);
-    let by_kernel = stage::kernel_kills()?.saturating_sub(before);
+    let by_kernel = oom_kills()?.saturating_sub(before);
     let others = crowd::dead(others)? + crowd::dead(&crowd.others)?;
     Ok(Run { others, hogs: crowd.dead()?, by_kernel, done_s, delay_ms, read_s: None, guard_ms })
 }

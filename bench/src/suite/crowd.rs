@@ -31,11 +31,6 @@ impl Hog {
         Self { process, wants_bytes: Some(bytes) }
     }
 
-    /// It has ended.
-    pub(super) fn is_dead(&self) -> Result<bool, BenchError> {
-        Ok(self.process.wait_dead_ns(Duration::ZERO)?.is_some())
-    }
-
     /// It has ended, or has what it wants.
     fn is_done(&mut self) -> Result<bool, BenchError> {
         let Some(wants_bytes) = self.wants_bytes else { return Ok(true) };
@@ -44,7 +39,7 @@ impl Hog {
             self.wants_bytes = None;
             return Ok(true);
         }
-        self.is_dead()
+        has_ended(&self.process)
     }
 }
 
@@ -71,13 +66,15 @@ impl Crowd {
 
     /// How many hogs have ended.
     pub(super) fn dead(&self) -> Result<usize, BenchError> {
-        self.hogs.iter().try_fold(0, |count, hog| Ok(count + usize::from(hog.is_dead()?)))
+        dead(self.hogs.iter().map(|hog| &hog.process))
     }
 }
 
 /// How many of these have ended.
-pub(super) fn dead(workloads: &[Workload]) -> Result<usize, BenchError> {
-    workloads
-        .iter()
-        .try_fold(0, |count, one| Ok(count + usize::from(one.wait_dead_ns(Duration::ZERO)?.is_some())))
+pub(super) fn dead<'a>(workloads: impl IntoIterator<Item = &'a Workload>) -> Result<usize, BenchError> {
+    workloads.into_iter().try_fold(0, |count, one| Ok(count + usize::from(has_ended(one)?)))
+}
+
+fn has_ended(workload: &Workload) -> Result<bool, BenchError> {
+    Ok(workload.wait_dead_ns(Duration::ZERO)?.is_some())
 }

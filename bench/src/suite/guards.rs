@@ -93,9 +93,9 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Whether it was ended itself: one process more that was to live.
-    pub(super) fn is_dead(&self) -> Result<usize, BenchError> {
-        self.process.as_ref().map_or(Ok(0), |process| crowd::dead(std::slice::from_ref(process)))
+    /// One, where it was ended itself: a process more that was to live.
+    pub(super) fn dead(&self) -> Result<usize, BenchError> {
+        crowd::dead(&self.process)
     }
 
     /// Keeps what it recorded beside the files, where it can be asked: with the trace of each decision.

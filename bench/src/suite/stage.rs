@@ -149,13 +149,6 @@ fn disk() -> Option<PathBuf> {
     Some(Path::new("/dev").join(found?.file_name()))
 }
 
-/// How many processes the kernel's OOM killer took since boot.
-pub(super) fn kernel_kills() -> Result<u64, BenchError> {
-    let text = fs::read_to_string("/proc/vmstat").map_err(BenchError::io("read /proc/vmstat"))?;
-    proc::number_field(&text, "oom_kill ")
-        .ok_or_else(|| BenchError::malformed("oom_kill of /proc/vmstat", ""))
-}
-
 /// In use until this is dropped.
 #[derive(Debug)]
 pub(super) struct Swap {
