@@ -77,12 +77,12 @@ impl Meter {
     pub(crate) fn new(
         offload: &Offload,
         mut gauge: Gauge,
-        file: InForceFile,
+        mut file: InForceFile,
         tell: impl Fn(Looked) + Send + 'static,
     ) -> Self {
         let mut in_force = LinesInForce::new(file.read());
         // It waits for a disk.
-        let saved = offload.lane(Haste::Ordinary, 1, move |lines| file.write(&lines));
+        let saved = offload.lane(Haste::Ordinary, 1, move |lines| file.write(lines));
         // Late by as long as it waits for a CPU, and in a storm that is when it matters.
         let orders = offload.lane(Haste::Urgent, 1, move |orders: Vec<Order>| {
             let mut looked = gauge.look(&orders);

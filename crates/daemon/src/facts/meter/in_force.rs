@@ -10,12 +10,7 @@ use crate::{
 };
 use plimsoll_policy::{account::Account, units::Bytes};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    path::Path,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, path::Path};
 
 const NAME: &str = "lines-in-force.json";
 const VERSION: u64 = 1;
@@ -44,27 +39,28 @@ pub(crate) type Lines = BTreeMap<Account, Bytes>;
 #[derive(Debug)]
 pub(crate) struct InForceFile {
     file: UndoFile,
-    notices: Mutex<Notices>,
+    notices: Notices,
 }
 
 impl InForceFile {
     pub(crate) fn new(folder: &Path, journal: Journal) -> Self {
         let file = UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
-        Self { file, notices: Mutex::new(Notices::new(journal)) }
+        Self { file, notices: Notices::new(journal) }
     }
 
     /// What an earlier daemon of this boot left. Where that cannot be used it is said, and nothing was in force.
-    pub(super) fn read(&self) -> Lines {
+    pub(super) fn read(&mut self) -> Lines {
         self.content().unwrap_or_else(|error| {
-            self.tell(&format_args!("which lines of cgroups were in force is not known: {error}"));
+            let notice = format_args!("which lines of cgroups were in force is not known: {error}");
+            self.notices.say(notice);
             Lines::new()
         })
     }
 
     /// Writes it, or says why not.
-    pub(super) fn write(&self, lines: &Lines) {
+    pub(super) fn write(&mut self, lines: Lines) {
         if let Err(error) = self.put(lines) {
-            self.tell(&error);
+            self.notices.once("lines in force", &error);
         }
     }
 
@@ -74,10 +70,6 @@ impl InForceFile {
     /// [`StateError`]: the file is still there.
     pub(crate) fn forget(folder: &Path) -> Result<(), StateError> {
         UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES).write(None)
-    }
-
-    fn tell(&self, what: &dyn Display) {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner).once("lines in force", what);
     }
 
     fn content(&self) -> Result<Lines, StateError> {
@@ -90,11 +82,11 @@ impl InForceFile {
         Ok(if content.boot_id == file.boot_id { content.lines } else { Lines::new() })
     }
 
-    fn put(&self, lines: &Lines) -> Result<(), StateError> {
+    fn put(&self, lines: Lines) -> Result<(), StateError> {
         if lines.is_empty() {
             return self.file.write(None);
         }
-        let content = Content { version: VERSION, boot_id: self.file.boot_id.clone(), lines: lines.clone() };
+        let content = Content { version: VERSION, boot_id: self.file.boot_id.clone(), lines };
         let bytes = serde_json::to_vec(&content).map_err(|error| self.file.corrupt(error))?;
         self.file.write(Some(&bytes))
     }

@@ -165,7 +165,7 @@ pub struct SharedWalks {
     open: OwnedFd,
     place: Map,
     open_place: Map,
-    /// How many walks of what is open were begun.
+    /// Of the last walk.
     number: u64,
     handed: Option<Handed>,
     /// A file of the kind that is looked for: from it the programs find the others.

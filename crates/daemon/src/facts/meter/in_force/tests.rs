@@ -13,7 +13,7 @@ struct Daemon {
 }
 
 fn begun(folder: &Path) -> Daemon {
-    let file = InForceFile::new(folder, Journal::mute());
+    let mut file = InForceFile::new(folder, Journal::mute());
     Daemon { lines: LinesInForce::new(file.read()), file, has_begun: false }
 }
 
@@ -32,7 +32,7 @@ fn looked(daemon: &mut Daemon, seen: &[(&str, u64, Option<u64>)]) -> Vec<Option<
     let mut looks: Vec<Look> = seen.iter().map(look).collect();
     daemon.lines.take(&orders, &mut looks);
     daemon.lines.hand(|lines| {
-        daemon.file.write(&lines);
+        daemon.file.write(lines);
         true
     });
     looks.iter().map(|look| look.inherited.map(|bytes| bytes.0)).collect()
