@@ -216,8 +216,14 @@ struct inode {
 };
 
 /* Of tmpfs, and of all shared memory. */
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
 struct shmem_inode_info {
 	unsigned long swapped;
+	struct timespec64 i_crtime;
 	struct inode vfs_inode;
 };
 

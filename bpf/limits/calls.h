@@ -87,6 +87,9 @@ int sweep(struct plimsoll_sweep *ctx)
 	return 0;
 }
 
+/* However many there are. */
+#define ALL_PAGES 0x7fffffffffffffffLL
+
 /* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
 static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
@@ -128,8 +131,12 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	a->nobody_ns = 0;
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
-	if (ctx->enforce == PLIMSOLL_LINE_NOW)
-		a->shared_is_told = 1;
+	if (ctx->enforce == PLIMSOLL_LINE_NOW) {
+		a->there_pages = 0;
+	} else if (ctx->enforce != PLIMSOLL_LINE_WITHIN) {
+		a->there_pages = ALL_PAGES;
+		a->drawn_ns = bpf_ktime_get_ns();
+	}
 	ctx->account = index;
 	if (!fresh)
 		return 0;
@@ -169,21 +176,29 @@ int line_set(struct plimsoll_line_set *ctx)
 }
 
 /*
- * Shared memory that was there when a line was drawn ends nobody: the line in force is raised once, to the usage with it, and
- * by no more than it. Nor where none is charged, or not all of it was found.
+ * Shared memory that was there when a line was drawn ends nobody: as it is charged, the line in force is raised, by no more
+ * than it. What was there is all that is found by the first look that began after that; of it, what nobody would end for may
+ * come to be charged later, as long as it is still there.
  */
 static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
 {
 	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
-	__s64 usage = account_add(a, more), effective = a->effective_pages, raised;
+	__s64 usage = account_add(a, more), effective = a->effective_pages, there = a->there_pages;
+	__s64 raise = usage - effective;
 
 	a->lasting_pages = ctx->lasting_pages;
-	if (ctx->told == PLIMSOLL_SHARED_ALL && !a->shared_is_told && more > 0 && usage > effective) {
-		raised = usage - effective > more ? effective + more : usage;
-		__sync_val_compare_and_swap(&a->effective_pages, effective, raised);
+	if (raise > more)
+		raise = more;
+	if (raise > there)
+		raise = there;
+	if (raise > 0) {
+		__sync_val_compare_and_swap(&a->effective_pages, effective, effective + raise);
+		there -= raise;
 	}
-	if (ctx->told != PLIMSOLL_SHARED_SOME)
-		a->shared_is_told = ctx->told;
+	if (!ctx->begun_ns)
+		a->there_pages = ALL_PAGES;
+	else if (ctx->begun_ns > a->drawn_ns)
+		a->there_pages = there < ctx->lasting_pages ? there : ctx->lasting_pages;
 	if (usage > a->peak_pages)
 		raise_peak(a->index, usage);
 	need_exact(a);

@@ -49,9 +49,9 @@ static __always_inline struct cgroup *cgroup_at(struct cgroup *cgroup, int level
 
 /*
  * By the name of a cgroup (v2) around it that root owns: users name those that they own as they like, and can neither make
- * one that is root's nor enter one. From the root on, so that no depth below hides it.
+ * one that is root's nor enter one. From the root on, so that no depth below hides it. The cgroup's id; 0: in none.
  */
-static __always_inline bool in_roots_container(__u64 leader)
+static __always_inline __u64 roots_container(__u64 leader)
 {
 	struct cgroup *cgroup = BPF_CORE_READ((struct task_struct *)leader, cgroups, dfl_cgrp);
 	int deepest = BPF_CORE_READ(cgroup, level), level;
@@ -68,9 +68,9 @@ static __always_inline bool in_roots_container(__u64 leader)
 			continue;
 		owner = BPF_CORE_READ(node, iattr);
 		if (!owner || !BPF_CORE_READ(owner, ia_uid.val))
-			return true;
+			return BPF_CORE_READ(node, id);
 	}
-	return false;
+	return 0;
 }
 
 #endif

@@ -105,7 +105,7 @@ __noinline __u32 user_of_leader(__u64 leader)
 {
 	struct task_struct *task = (struct task_struct *)leader;
 
-	return in_roots_container(leader) ? PLIMSOLL_NO_UID : user_of_cred(BPF_CORE_READ(task, real_cred));
+	return roots_container(leader) ? PLIMSOLL_NO_UID : user_of_cred(BPF_CORE_READ(task, real_cred));
 }
 
 /*
@@ -286,7 +286,6 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	a->soft_pages = default_line.soft_pages;
 	a->signal = default_line.signal;
 	a->from_default = 1;
-	a->shared_is_told = 1;
 	if (!bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
 		need_exact(a);
 		return index;

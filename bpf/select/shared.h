@@ -14,7 +14,7 @@
 #include "../user.h"
 
 /* What a reader is given at once is 32 KiB: 8 pages of 4 KiB (kernel/bpf/bpf_iter.c). One is for what was left out. */
-#define RECORDS_MAX 371
+#define RECORDS_MAX 340
 /* Of one file: with more it is told that there are. */
 #define MAPPERS_MAX 192
 /*
@@ -25,7 +25,7 @@
 #define USER_STEPS_MAX (1 << 20)
 /* Likewise of the mappings of one user's files, each of them some three steps. Those of files beyond are not gone through. */
 #define USER_MAPPINGS_MAX (1 << 18)
-/* Users whose steps are counted. */
+/* Users, and containers of root's, whose steps are counted. */
 #define USERS_MAX 1024
 /*
  * From one node of a tree of mappings to another, for one file: as many as it has pages, within these bounds. Of three steps
@@ -66,23 +66,29 @@ struct open_share {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, USERS_MAX);
-	__type(key, __u32);
+	__type(key, __u64);
 	__type(value, struct open_share);
 } open_shares SEC(".maps");
 
-/*
- * Files that somebody else than their owner was handed (SCM_RIGHTS), by inode: its number, which tells it from the next at this
- * address. User space takes those out that are gone.
- */
+/* Files that somebody else than their owner was handed (SCM_RIGHTS), by inode. User space takes those out that are gone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
-	__type(value, __u64);
+	__type(value, struct plimsoll_handed);
 } handed SEC(".maps");
 
-/* So many found no room there. */
+/* Whose found no room there, by the files' uid. More than one user has subordinate uids: 65,536 (useradd). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 131072);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} handed_more SEC(".maps");
+
+/* So many found no room there either. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -114,9 +120,19 @@ static __always_inline __s64 swapped_pages_of(__u64 inode)
 /* Global, so that the verifier walks it once. The user whom a process counts for; in a container of root's nobody. */
 __noinline __u32 user_of_holder(__u64 leader)
 {
-	if (in_roots_container(leader))
+	if (roots_container(leader))
 		return PLIMSOLL_NO_UID;
 	return user_of_cred(BPF_CORE_READ((struct task_struct *)leader, real_cred));
+}
+
+/* Global as well. Whose share of a walk a process's cost is: its user's, or its container's. */
+__noinline __u64 share_of_holder(__u64 leader)
+{
+	__u64 container = roots_container(leader);
+
+	/* No uid is so high. */
+	return container ? container | 1ULL << 63
+			 : user_of_cred(BPF_CORE_READ((struct task_struct *)leader, real_cred));
 }
 
 /* What a record tells of who holds a file: a process, by its leader. */
@@ -131,24 +147,25 @@ static __always_inline void describe_holder(struct plimsoll_shared *record, __u6
 		record->flags = PLIMSOLL_SHARED_CONTAINED;
 }
 
-/* What a user has cost of this walk until now; none: of root, whom nobody makes cost more. */
-static __always_inline struct open_share *share_of(__u32 user, __u64 walk)
+/* What the user of a process has cost of this walk until now; none: of root, whom nobody makes cost more. */
+static __always_inline struct open_share *share_of(__u64 leader, __u64 walk)
 {
 	struct open_share blank = { .walk = walk }, *share;
+	__u64 whose = share_of_holder(leader);
 
-	if (!user)
+	if (!whose)
 		return 0;
-	share = bpf_map_lookup_elem(&open_shares, &user);
+	share = bpf_map_lookup_elem(&open_shares, &whose);
 	if (share && share->walk == walk)
 		return share;
-	bpf_map_update_elem(&open_shares, &user, &blank, BPF_ANY);
-	return bpf_map_lookup_elem(&open_shares, &user);
+	bpf_map_update_elem(&open_shares, &whose, &blank, BPF_ANY);
+	return bpf_map_lookup_elem(&open_shares, &whose);
 }
 
-/* Not all that a user has was looked at. */
-static __noinline void write_partly(struct seq_file *seq, __u32 user)
+/* Not all that a user has was looked at; `number`: or not yet, of this process. */
+static __noinline void write_partly(struct seq_file *seq, __u32 user, __u32 flags, __u32 number)
 {
-	struct plimsoll_shared record = { .owner = user, .flags = PLIMSOLL_SHARED_PARTLY };
+	struct plimsoll_shared record = { .owner = user, .flags = flags, .number = number };
 
 	bpf_seq_write(seq, &record, sizeof(record));
 }
@@ -228,16 +245,27 @@ static __always_inline bool write_mappers(struct files *files, __u64 inode, __s6
 	return !walk.node && files->at->mappers <= MAPPERS_MAX;
 }
 
-/* The same, within what its owner may cost of a walk. */
-static __always_inline bool write_mappers_within(struct files *files, __u64 inode, struct plimsoll_shared *record)
+/* Who has the mapping at the top of the tree: of those that cost the walk most, most likely. */
+static __always_inline __u64 mapper_at_top(__u64 inode)
 {
-	struct open_share *share = share_of(record->owner, files->at->walk);
-	__u64 before = files->at->steps;
+	__u64 mapping = (__u64)READ(inode, struct inode, i_mapping);
+	__u64 node = (__u64)READ(mapping, struct address_space, i_mmap.rb_root.rb_node);
+	__u64 mm = (__u64)READ(node - bpf_core_field_offset(struct vm_area_struct, shared.rb), struct vm_area_struct,
+			       vm_mm);
+
+	return node ? (__u64)READ(mm, struct mm_struct, owner) : 0;
+}
+
+/* The same, within what a user may cost of a walk. */
+static __always_inline bool write_mappers_within(struct files *files, __u64 inode, __s64 pages)
+{
+	__u64 before = files->at->steps, mapper = mapper_at_top(inode);
+	struct open_share *share = mapper ? share_of(mapper, files->at->walk) : 0;
 	bool all;
 
 	if (share && share->steps >= USER_MAPPINGS_MAX)
 		return false;
-	all = write_mappers(files, inode, record->pages);
+	all = write_mappers(files, inode, pages);
 	if (share)
 		share->steps += files->at->steps - before;
 	return all;
@@ -307,11 +335,25 @@ static __always_inline __u32 owner_of_super(__u64 super)
 }
 
 /* Somebody else than its owner was handed it. */
-static __always_inline bool was_handed(__u64 inode, __u64 number)
+static __always_inline bool was_handed(__u64 inode, __u64 number, __u64 walk)
 {
-	__u64 *known = bpf_map_lookup_elem(&handed, &inode);
+	struct plimsoll_handed *known = bpf_map_lookup_elem(&handed, &inode);
 
-	return known && *known == number;
+	if (!known || known->number != number)
+		return false;
+	known->seen = walk;
+	return true;
+}
+
+/* By a clock of 1 to 10 ms, which is behind. */
+static __always_inline __u64 born_ns_of(__u64 inode)
+{
+	__u64 info = inode - bpf_core_field_offset(struct shmem_inode_info, vfs_inode);
+
+	if (!bpf_core_field_exists(((struct shmem_inode_info *)0)->i_crtime))
+		return 0;
+	return READ(info, struct shmem_inode_info, i_crtime.tv_sec) * 1000000000ULL +
+	       READ(info, struct shmem_inode_info, i_crtime.tv_nsec);
 }
 
 /* Of files as they are read: what a file has in memory explains as much of the machine's count. False: nobody's, or none. */
@@ -325,9 +367,9 @@ static __always_inline bool read_file(struct files *files, struct plimsoll_share
 	record->number = READ(inode, struct inode, i_ino);
 	if ((record->mode & S_IFMT) != S_IFREG)
 		return false;
-	if (was_handed(inode, record->number))
+	if (was_handed(inode, record->number, files->at->walk))
 		record->flags = PLIMSOLL_SHARED_HANDED;
-	else if (record->pages <= 0)
+	if (record->pages <= 0)
 		return false;
 	read_name(record, inode);
 	record->flags |=
@@ -348,17 +390,18 @@ static __always_inline void write_file(struct files *files, __u64 inode, __u64 s
 	record.owner = owner_of_super(super);
 	if (!record.owner)
 		record.owner = record.uid;
-	if (record.pages < SMALL_PAGES && !(record.flags & PLIMSOLL_SHARED_HANDED)) {
+	if (record.pages < SMALL_PAGES) {
 		add_small(files, &record);
 		return;
 	}
 	record.device = READ(super, struct super_block, s_dev);
 	record.telling = files->at->lost;
+	record.born_ns = born_ns_of(inode);
 	if (bpf_core_field_exists(((struct inode *)0)->i_acl) && READ(inode, struct inode, i_acl))
 		record.flags |= PLIMSOLL_SHARED_ACL;
 	if (!READ(inode, struct inode, i_nlink))
 		record.flags |= PLIMSOLL_SHARED_UNLINKED;
-	if (!write_mappers_within(files, inode, &record))
+	if (!write_mappers_within(files, inode, record.pages))
 		record.flags |= PLIMSOLL_SHARED_CROWDED;
 	files->at->records++;
 	bpf_seq_write(files->seq, &record, sizeof(record));
@@ -407,7 +450,7 @@ static __always_inline void lose(struct plimsoll_shared_walk *at, struct files *
 		return;
 	}
 	at->records++;
-	write_partly(walk->seq, owner);
+	write_partly(walk->seq, owner, PLIMSOLL_SHARED_PARTLY | PLIMSOLL_SHARED_FILE, 0);
 	next_super(at, walk);
 }
 
@@ -502,7 +545,7 @@ static __always_inline __u32 bit_of(__u64 bit)
 }
 
 /*
- * A table of descriptors, as it is gone through. What changes from one to the next is in the map: before 6.8 the verifier
+ * A table of descriptors, as it is gone through, in parts where it is walked by itself. What changes from one to the next is in the map: before 6.8 the verifier
  * follows the first turn of a loop only, and takes what it knows of that for so in all.
  */
 struct descriptors {
@@ -559,9 +602,9 @@ static long next_descriptor(__u32 index, struct descriptors *walk)
 		return 0;
 	}
 	lowest = word & -word;
+	at->steps++;
 	if (write_open(walk, at->next - 64 + bit_of(lowest)))
 		return 1;
-	at->steps++;
 	at->word = word & ~lowest;
 	return 0;
 }
@@ -569,16 +612,21 @@ static long next_descriptor(__u32 index, struct descriptors *walk)
 /* Goes through a table. Whether to its end. */
 static __always_inline bool walk_table(struct descriptors *walk, __u64 table)
 {
+	struct plimsoll_open_walk *at = walk->at;
+
 	walk->files = (__u64)READ(table, struct fdtable, fd);
 	walk->open = (__u64)READ(table, struct fdtable, open_fds);
 	walk->count = READ(table, struct fdtable, max_fds);
-	walk->at->word = 0;
-	walk->at->inode = 0;
-	walk->at->next = 0;
-	walk->at->records = 0;
-	walk->at->steps = 0;
+	if (!at->single) {
+		at->word = 0;
+		at->next = 0;
+	}
+	at->inode = 0;
+	at->records = 0;
+	at->steps = 0;
 	bpf_loop(TABLE_STEPS_MAX, next_descriptor, walk, 0);
-	return !walk->at->word && walk->at->next >= walk->count;
+	at->done = !at->word && at->next >= walk->count;
+	return at->done;
 }
 
 /* Those who share table and memory, one after the other, are one. Who did not fit into what was read is told of again. */
@@ -608,23 +656,26 @@ int walk_open(struct bpf_iter__task *ctx)
 	at = bpf_map_lookup_elem(&open_walk, &first);
 	if (!task || !at || task->flags & PF_KTHREAD || !task->files || !task->mm)
 		return 0;
-	if (task != task->group_leader && (__u64)task->files == (__u64)task->group_leader->files)
-		return 0;
-	if (is_told(at, task))
-		return 0;
+	if (!at->single) {
+		if (task != task->group_leader && (__u64)task->files == (__u64)task->group_leader->files)
+			return 0;
+		if (is_told(at, task))
+			return 0;
+	}
 	/* As a number: see user_of_leader(). */
 	bpf_core_read(&leader, sizeof(leader), &task->group_leader);
 	walk.seq = ctx->meta->seq;
 	walk.at = at;
 	describe_holder(&walk.record, (__u64)task->mm, leader);
-	share = share_of(walk.record.owner, at->walk);
+	share = share_of(leader, at->walk);
 	table = BPF_CORE_READ(task, files, fdt);
 	if (share && share->steps >= USER_STEPS_MAX) {
-		write_partly(walk.seq, walk.record.owner);
+		at->done = 1;
+		write_partly(walk.seq, walk.record.owner, PLIMSOLL_SHARED_PARTLY, 0);
 		return 0;
 	}
-	if (!walk_table(&walk, (__u64)table))
-		write_partly(walk.seq, walk.record.owner);
+	if (!walk_table(&walk, (__u64)table) && !at->single)
+		write_partly(walk.seq, walk.record.owner, PLIMSOLL_SHARED_CUT, task->pid);
 	if (share)
 		share->steps += at->steps;
 	return 0;
@@ -637,14 +688,21 @@ int walk_open(struct bpf_iter__task *ctx)
 SEC("fentry/security_file_receive")
 int BPF_PROG(on_receive, struct file *file)
 {
-	__u64 inode = (__u64)READ(file, struct file, f_inode), number, *lost;
+	__u64 inode = (__u64)READ(file, struct file, f_inode), *lost;
+	struct plimsoll_handed file_handed = {}, *known;
 	__u64 super = (__u64)READ(inode, struct inode, i_sb);
 	__u32 uid = READ(inode, struct inode, i_uid.val), first = 0;
 
 	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC || !uid || (__u32)bpf_get_current_uid_gid() == uid)
 		return 0;
-	number = READ(inode, struct inode, i_ino);
-	if (!bpf_map_update_elem(&handed, &inode, &number, BPF_ANY))
+	file_handed.number = READ(inode, struct inode, i_ino);
+	file_handed.owner = owner_of_super(super);
+	known = bpf_map_lookup_elem(&handed, &inode);
+	/* What a walk has noted of it stays. */
+	if (known && known->number == file_handed.number)
+		return 0;
+	if (!bpf_map_update_elem(&handed, &inode, &file_handed, BPF_ANY) ||
+	    !bpf_map_update_elem(&handed_more, &uid, &first, BPF_ANY))
 		return 0;
 	lost = bpf_map_lookup_elem(&handed_lost, &first);
 	if (lost)

@@ -180,11 +180,10 @@ struct plimsoll_account {
 	volatile __u32 trusted_pages; /* given up and taken for freed, and not seen freed, since a survey */
 	volatile __s64 ending_pages;  /* of usage_pages: shared memory of its user, which ends with its processes */
 	volatile __s64 lasting_pages; /* besides: shared memory of its user that no end of theirs gives back for sure */
-	volatile __u32
-		shared_is_told; /* once: from then on shared memory that becomes more is no reason to raise the line */
-	volatile __u32 pad;
+	volatile __s64
+		there_pages; /* shared memory that was there when the line was drawn: charged later on, it raises the line */
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
-	volatile __u32 pad2[2];
+	volatile __u64 drawn_ns;             /* since when there_pages is */
 	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -355,17 +354,14 @@ struct plimsoll_copies {
 /*
  * The shared memory that an account's user owns, as user space found it. -ESRCH: the account is another user's by now.
  */
-#define PLIMSOLL_SHARED_NONE 0u /* it is not charged any more */
-#define PLIMSOLL_SHARED_ALL 1u  /* this is all that the user owns */
-#define PLIMSOLL_SHARED_SOME 2u /* there is more, which was not found: no reason to end anybody */
-
 struct plimsoll_shared_set {
 	__s64 ending_pages;
 	__s64 lasting_pages;
+	__u64 begun_ns; /* when it began to be looked for; 0: it is not charged any more */
 	__u32 account;
 	__u32 uid;
-	__u32 told; /* PLIMSOLL_SHARED_* */
 	__s32 result;
+	__u32 pad;
 };
 
 /* What is asked of one account: verify. */

@@ -77,8 +77,10 @@ struct plimsoll_grown {
 #define PLIMSOLL_SHARED_CROWDED 64u  /* not all who have it mapped were told of */
 #define PLIMSOLL_SHARED_SMALL 256u   /* a sum of small ones of one user */
 #define PLIMSOLL_SHARED_HANDED 512u  /* somebody else than its owner was handed it */
-/* Nothing but: `owner` has more than is looked at. */
+/* Nothing but: `owner` has more than is looked at; with PLIMSOLL_SHARED_FILE, more files. */
 #define PLIMSOLL_SHARED_PARTLY 1024u
+/* Nothing but: the process of this `number` has more open than fits; it is to be walked by itself. */
+#define PLIMSOLL_SHARED_CUT 2048u
 /* ... and of who holds it */
 #define PLIMSOLL_SHARED_CONTAINED 128u /* it is in a container of root's */
 
@@ -86,12 +88,13 @@ struct plimsoll_grown {
 
 /* A file of shared memory; with `mm`, a process that has it mapped or open: told of once or more often. */
 struct plimsoll_shared {
-	__u64 inode;  /* opaque: tells one from another */
-	__u64 mm;     /* opaque, as in plimsoll_task */
-	__s64 pages;  /* in memory and swapped out */
-	__u64 number; /* stat's st_ino */
-	__u32 device; /* kernel encoding: major << 20 | minor */
-	__u32 uid;    /* whose the file is; real, of whoever holds it */
+	__u64 inode;   /* opaque: tells one from another */
+	__u64 mm;      /* opaque, as in plimsoll_task */
+	__s64 pages;   /* in memory and swapped out */
+	__u64 number;  /* stat's st_ino */
+	__u64 born_ns; /* of CLOCK_REALTIME, not later than the file was made; 0: unknown */
+	__u32 device;  /* kernel encoding: major << 20 | minor */
+	__u32 uid;     /* whose the file is; real, of whoever holds it */
 	__u32 owner; /* of the user namespace that its file system was mounted in, else as uid; whom a holder counts for */
 	__u32 mode;
 	__u32 flags;
@@ -133,13 +136,24 @@ struct plimsoll_open_walk {
 	__u64 inode; /* the last that was told of */
 	__u64 other; /* a file system that is no tmpfs: most files are of few */
 	__u32 next;
-	__u32 records;
-	__u64 steps;
+	__u32 records; /* of this part */
+	__u32 steps;   /* likewise */
+	__u32 single;  /* it is of the one task that is walked by itself, in parts */
+	__u32 done;    /* its table is */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct plimsoll_shared) == 88, "plimsoll_shared");
+/* A file that somebody else than its owner was handed. */
+struct plimsoll_handed {
+	__u64 number; /* of the inode, tells it from the next at its address */
+	__u64 seen;   /* the last walk of the files that came by it */
+	__u32 owner;  /* of the user namespace that its file system was mounted in; 0: the machine's */
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct plimsoll_shared) == 96, "plimsoll_shared");
 _Static_assert(sizeof(struct plimsoll_shared_walk) == 104, "plimsoll_shared_walk");
-_Static_assert(sizeof(struct plimsoll_open_walk) == 72, "plimsoll_open_walk");
+_Static_assert(sizeof(struct plimsoll_open_walk) == 80, "plimsoll_open_walk");
 _Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
 _Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");
 _Static_assert(sizeof(struct plimsoll_grown) == 16, "plimsoll_grown");

@@ -36,6 +36,8 @@ pub struct SharedFile<N> {
     pub kind: Kind,
     /// In memory and swapped out.
     pub pages: Pages,
+    /// The same at the walk before this one; 0 where it was not there.
+    pub before: Pages,
     /// Whose it is.
     pub uid: Uid,
     /// The user whom it counts for where nobody of its uid holds any: whose the user namespace is that its file system was
@@ -80,6 +82,8 @@ pub struct Held {
 pub struct Owned<N> {
     /// Ends with the user's processes.
     pub ending: Pages,
+    /// Of that, what the walk before found too.
+    pub sure: Pages,
     /// Does not end with them for sure.
     pub lasting: Pages,
     /// The largest of what lasts, the largest first.
@@ -88,7 +92,7 @@ pub struct Owned<N> {
 
 impl<N> Default for Owned<N> {
     fn default() -> Self {
-        Self { ending: Pages(0), lasting: Pages(0), largest: Vec::new() }
+        Self { ending: Pages(0), sure: Pages(0), lasting: Pages(0), largest: Vec::new() }
     }
 }
 
@@ -132,8 +136,9 @@ impl<N> Default for Ownership<N> {
 
 /// Works out whose shared memory is. `foreign`: what was so before. `partly`: users who hold more than was looked at.
 ///
-/// A descriptor gets to another user by being handed over, which is told of, so that whoever is known in part hides nobody
-/// else's memfd. But a file that had a path they may have opened.
+/// A descriptor gets to another user by being handed over, which is told of, and so does a mapping of what has no path: whoever
+/// is known in part holds nobody else's memfd, and a crowd that has one mapped is of its owner. But a file that had a path
+/// others may have opened. That an owner is known in part spares nobody: what was found of their files is there.
 pub fn ownership<N>(
     files: impl IntoIterator<Item = SharedFile<N>>,
     holdings: impl IntoIterator<Item = Holding>,
@@ -163,16 +168,16 @@ pub fn ownership<N>(
         let is_foreign = file.is_open_to_others
             || foreign.contains(&identity)
             || !holders.iter().all(is_its)
-            || (file.kind == Kind::File && partly.iter().any(|one| *one != user));
+            || (file.kind == Kind::File && (file.is_crowded || partly.iter().any(|one| *one != user)));
         if is_foreign {
             found.foreign.insert(identity);
         }
-        let is_safe = !file.stays && !file.is_crowded && !is_foreign;
-        if spaces.is_empty() || !is_safe {
+        if spaces.is_empty() || file.stays || is_foreign {
             owned.lasts(file.name, file.pages);
             continue;
         }
         owned.ending = owned.ending.saturating_add(file.pages);
+        owned.sure = owned.sure.saturating_add(file.pages.min(file.before));
         let count = u64::try_from(spaces.len()).unwrap_or(u64::MAX);
         let part = file.pages.0.checked_div(count).unwrap_or_default();
         for mm in spaces {

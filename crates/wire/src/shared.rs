@@ -35,11 +35,17 @@ pub enum SharedRecord {
         file: SharedFile<SharedName>,
         /// As of small ones.
         telling: u32,
+        /// When it was made, or somewhat earlier, in nanoseconds of `CLOCK_REALTIME`; 0: unknown.
+        born_ns: u64,
     },
     /// Who holds one.
     Held(Holding),
-    /// Of this user not all was looked at.
+    /// Not all that this user holds was looked at.
     Partly(Uid),
+    /// Not all files of this user were.
+    Unlisted(Uid),
+    /// A thread, by its number, with more open than fits: to be walked by itself.
+    Cut(u32),
     /// Small files of one user.
     Small {
         /// Tells their file system.
@@ -70,7 +76,13 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
         }));
     }
     if has(abi::PLIMSOLL_SHARED_PARTLY) {
-        return Ok(SharedRecord::Partly(Uid(record.owner)));
+        let user = Uid(record.owner);
+        let of_files = has(abi::PLIMSOLL_SHARED_FILE);
+        return Ok(if of_files { SharedRecord::Unlisted(user) } else { SharedRecord::Partly(user) });
+    }
+    if has(abi::PLIMSOLL_SHARED_CUT) {
+        let number = u32::try_from(record.number).ok().filter(|number| *number != 0);
+        return number.map(SharedRecord::Cut).ok_or(RecordError::Field { what: WHAT, field: "number" });
     }
     let telling = record.telling;
     if has(abi::PLIMSOLL_SHARED_SMALL) {
@@ -90,6 +102,7 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
         number: record.number,
         kind,
         pages: pages(record.pages),
+        before: Pages(0),
         uid: Uid(record.uid),
         owner: Uid(record.owner),
         stays: match kind {
@@ -115,7 +128,7 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
             is_unlinked: has(abi::PLIMSOLL_SHARED_UNLINKED),
         },
     };
-    Ok(SharedRecord::File { file, telling })
+    Ok(SharedRecord::File { file, telling, born_ns: record.born_ns })
 }
 
 /// Up to the end of a name of the kernel's.

@@ -5,7 +5,7 @@ use crate::{
     owners::Owners,
 };
 use plimsoll_policy::{
-    shared::{Foreign, Kind, Ownership, SharedFile, ownership},
+    shared::{Foreign, Ownership, SharedFile, ownership},
     units::{Nanos, Pages, Uid},
 };
 use plimsoll_sys::{
@@ -13,7 +13,10 @@ use plimsoll_sys::{
     process::clock_monotonic_ns,
 };
 use plimsoll_wire::shared::SharedName;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 /// What others than their owners held is known of so many files at most.
 const FOREIGN_MAX: usize = 262_144;
@@ -37,6 +40,8 @@ pub(crate) struct Found {
     pub(crate) is_whole: bool,
     /// Users of whom not all was looked at.
     pub(crate) partly: BTreeSet<Uid>,
+    /// Of those, who may have more files than were found.
+    pub(crate) unlisted: BTreeSet<Uid>,
     /// What of the machine's count was found, of whomever.
     pub(crate) explained: Pages,
     /// Who is handed a file is told of.
@@ -52,8 +57,13 @@ pub(crate) struct SharedReader {
 impl SharedReader {
     /// By the programs that are pinned there, once they are; `tell` is told what was found.
     pub(crate) fn new(offload: &Offload, pins: PathBuf, tell: impl Fn(Walked) + Send + 'static) -> Self {
-        let mut walker =
-            Walker { walks: None, pins, owners: Owners::default(), foreign: Foreign::new(), forgot: false };
+        let mut walker = Walker {
+            walks: None,
+            pins,
+            owners: Owners::default(),
+            foreign: Foreign::new(),
+            before: BTreeMap::new(),
+        };
         let requests = offload.lane(Haste::Ordinary, 1, move |asked| {
             let began = clock_monotonic_ns();
             let found = walker.walk();
@@ -81,8 +91,8 @@ struct Walker {
     owners: Owners,
     /// What others than its owner held at an earlier walk, or were handed.
     foreign: Foreign,
-    /// That was too much to be known.
-    forgot: bool,
+    /// What each file had at the walk before, by key and number.
+    before: BTreeMap<(u64, u64), Pages>,
 }
 
 impl Walker {
@@ -92,32 +102,34 @@ impl Walker {
             none => none.insert(SharedWalks::open(&self.pins)?),
         };
         let tells_handed = walks.tells_handed();
-        let Some(memory) = walks.walk()? else { return Ok(None) };
-        Ok(Some(self.own(memory, tells_handed)))
+        let _now: Uid = self.owners.owner_now(Uid::ROOT);
+        let owners = &self.owners;
+        let Some(memory) = walks.walk(|uid| owners.owner(uid))? else { return Ok(None) };
+        let found = self.own(memory, tells_handed);
+        if self.foreign.len() > FOREIGN_MAX {
+            // Begun anew, it takes all files that are there for such.
+            self.foreign.clear();
+            self.walks = None;
+        }
+        Ok(Some(found))
     }
 
     fn own(&mut self, mut memory: SharedMemory, tells_handed: bool) -> Found {
-        let _now: Uid = self.owners.owner_now(Uid::ROOT);
-        let owners = &self.owners;
-        let partly: BTreeSet<Uid> = memory.partly.iter().map(|user| owners.owner(*user)).collect();
-        // Nobody can be handed what has no descriptor.
-        let may_be_handed = memory.may_be_handed || core::mem::take(&mut self.forgot);
-        let files = memory.take_files().map(|file| SharedFile {
-            owner: owners.owner(file.owner),
-            is_open_to_others: file.is_open_to_others || (may_be_handed && file.kind != Kind::Anonymous),
-            ..file
+        let (before, mut now) = (core::mem::take(&mut self.before), BTreeMap::new());
+        let files = memory.take_files().map(|file| {
+            let identity = (file.key, file.number);
+            now.insert(identity, file.pages);
+            SharedFile { before: before.get(&identity).copied().unwrap_or_default(), ..file }
         });
-        let mut owned = ownership(files, memory.take_holdings(), &self.foreign, &partly);
+        let mut owned = ownership(files, memory.take_holdings(), &self.foreign, &memory.partly);
+        self.before = now;
         let is_whole = memory.dropped == 0;
         let before = core::mem::replace(&mut self.foreign, core::mem::take(&mut owned.foreign));
-        if !is_whole || !partly.is_empty() {
+        if !is_whole || !memory.partly.is_empty() {
             // Some of them may not have been looked at.
             self.foreign.extend(before);
         }
-        if self.foreign.len() > FOREIGN_MAX {
-            self.foreign.clear();
-            self.forgot = true;
-        }
-        Found { owned, is_whole, partly, explained: memory.explained, tells_handed }
+        let SharedMemory { partly, unlisted, explained, .. } = memory;
+        Found { owned, is_whole, partly, unlisted, explained, tells_handed }
     }
 }

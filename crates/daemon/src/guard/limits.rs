@@ -232,12 +232,9 @@ impl<K: Kernel> Attached<K> {
             };
             // Some of it may be gone by now: it is walked first, and then decided who goes for it. Those who are on their way
             // out are seen to all the same.
-            let is_partly = self.shared_memory.partly.contains(&uid);
-            let is_unsure = is_over_by_shared(&account) && (is_partly || !self.shared_memory.is_fresh);
-            if is_unsure && !is_partly {
-                self.shared_memory.want();
-            }
+            let is_unsure = is_over_by_shared(&account) && !self.shared_memory.is_surely_over(&account);
             if is_unsure {
+                self.shared_memory.want();
                 self.limits.hold_shared(account.index, context.now().saturating_add(WALKED).0)?;
             }
             let selects = self.may_select(&account, context);

@@ -5,6 +5,7 @@ const BOB: Uid = Uid(1001);
 
 fn file(key: u64, pages: u64) -> SharedFile<u64> {
     SharedFile {
+        before: Pages(pages),
         key,
         number: 0,
         kind: Kind::Memfd,
@@ -44,6 +45,17 @@ fn it_is_charged_once_however_many_hold_it_and_each_holder_has_a_part_of_what_co
 }
 
 #[test]
+fn what_two_walks_found_is_sure_and_no_more_of_it_than_either() {
+    let grown = SharedFile { before: Pages(30), ..file(1, 80) };
+    let shrunk = SharedFile { before: Pages(70), ..file(2, 20) };
+    let fresh = SharedFile { before: Pages(0), ..file(3, 50) };
+    let lasting = SharedFile { stays: true, ..file(4, 9) };
+    let holders: Vec<Holding> = (1..=4).map(|key| holding(key, 1, ALICE)).collect();
+    let found = owned(&[grown, shrunk, fresh, lasting], &holders);
+    assert_eq!((found.users[&ALICE].ending, found.users[&ALICE].sure), (Pages(150), Pages(50)));
+}
+
+#[test]
 fn what_nobody_holds_lasts_and_the_largest_of_it_is_named() {
     let files: Vec<_> = (1..=5).map(|key| file(key, key * 10)).collect();
     let found = owned(&files, &[]);
@@ -62,7 +74,6 @@ fn what_another_may_have_made_grow_ends_nobody() {
     let own = holding(1, 1, ALICE);
     assert_eq!(of_alice(&[file(1, 9)], &[own]), (9, 0));
     assert_eq!(of_alice(&[SharedFile { is_open_to_others: true, ..file(1, 9) }], &[own]), (0, 9));
-    assert_eq!(of_alice(&[SharedFile { is_crowded: true, ..file(1, 9) }], &[own]), (0, 9));
     for other in [holding(1, 100, BOB), holding(1, 300, Uid::ROOT), holding(1, 300, BOB)] {
         assert_eq!(of_alice(&[file(1, 9)], &[own, other]), (0, 9), "{other:?}");
         assert_eq!(of_alice(&[file(1, 9)], &[other]), (0, 9), "{other:?}");
@@ -113,4 +124,13 @@ fn who_is_known_in_part_may_hold_what_had_a_path_but_no_memfd_that_nobody_was_ha
     assert_eq!(ending(Kind::File, ALICE), (9, 0), "her own");
     assert_eq!(ending(Kind::Memfd, BOB), (9, 0));
     assert_eq!(ending(Kind::Anonymous, BOB), (9, 0));
+}
+
+#[test]
+fn a_crowd_that_has_a_file_mapped_may_have_others_in_it_only_where_a_path_led_there() {
+    let of_kind = |kind| {
+        let crowded = SharedFile { kind, is_crowded: true, ..file(1, 9) };
+        of_alice(&[crowded], &[holding(1, 1, ALICE)])
+    };
+    assert_eq!([Kind::File, Kind::Memfd, Kind::Anonymous].map(of_kind), [(0, 9), (9, 0), (9, 0)]);
 }

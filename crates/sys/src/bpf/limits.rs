@@ -13,7 +13,7 @@ use crate::process;
 use plimsoll_policy::{
     lines::SERVICES,
     selection::Weight,
-    units::{Pages, Pid, Uid},
+    units::{Nanos, Pages, Pid, Uid},
 };
 use plimsoll_wire::{abi, pages};
 use std::{
@@ -115,8 +115,8 @@ pub struct SharedPages {
     pub ending: Pages,
     /// [`AccountFacts::lasting`].
     pub lasting: Pages,
-    /// It is all that the user owns. Else more may be found that was there before.
-    pub is_all: bool,
+    /// When it began to be looked for: what is found first after a line was drawn was there before.
+    pub begun: Nanos,
 }
 
 /// What of its family's copies may be one member's.
@@ -600,19 +600,15 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
     pub fn set_shared(&self, account: u32, uid: Uid, owned: Option<SharedPages>) -> Result<bool, BpfError> {
-        let none = SharedPages { ending: Pages(0), lasting: Pages(0), is_all: true };
-        let SharedPages { ending, lasting, is_all } = owned.unwrap_or(none);
+        let none = SharedPages { ending: Pages(0), lasting: Pages(0), begun: Nanos(0) };
+        let SharedPages { ending, lasting, begun } = owned.unwrap_or(none);
         let mut context = abi::plimsoll_shared_set {
             ending_pages: wire_pages(ending),
             lasting_pages: wire_pages(lasting),
+            begun_ns: begun.0,
             account,
             uid: uid.0,
-            told: match owned {
-                None => abi::PLIMSOLL_SHARED_NONE,
-                Some(_) if is_all => abi::PLIMSOLL_SHARED_ALL,
-                Some(_) => abi::PLIMSOLL_SHARED_SOME,
-            },
-            result: 0,
+            ..Default::default()
         };
         self.shared_set.run(&mut context)?;
         Ok(context.result == 0)

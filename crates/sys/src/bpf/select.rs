@@ -31,7 +31,9 @@ use plimsoll_wire::{
     task::{Looseness, TaskFacts, decode},
     text::parse_cpu_online,
 };
-use shared::{HANDED, HANDED_LOST, ON_RECEIVE, OPEN_SHARES, OPEN_WALK, SHARED_WALK, WALK_OPEN, WALK_SHARED};
+use shared::{
+    HANDED, HANDED_LOST, HANDED_MORE, ON_RECEIVE, OPEN_SHARES, OPEN_WALK, SHARED_WALK, WALK_OPEN, WALK_SHARED,
+};
 use std::{
     fs::File,
     io,
@@ -89,7 +91,8 @@ pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
         left_out.extend([ON_GROWTH, "watch_set"]);
     }
     if !parts.shared {
-        left_out.extend([WALK_OPEN, WALK_SHARED, SHARED_WALK, OPEN_WALK, OPEN_SHARES, HANDED, HANDED_LOST]);
+        left_out.extend([WALK_OPEN, WALK_SHARED, SHARED_WALK, OPEN_WALK, OPEN_SHARES]);
+        left_out.extend([HANDED, HANDED_MORE, HANDED_LOST]);
     }
     if !parts.shared || !kernel.tells_received {
         left_out.push(ON_RECEIVE);
@@ -98,7 +101,7 @@ pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
         name: "select",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/select.bpf.o")),
         left_out,
-        attached: vec![SWEEP, WALK_OPEN],
+        attached: vec![SWEEP],
         ..Plan::of_counters(cpus, kernel)
     }
 }

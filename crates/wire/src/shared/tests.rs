@@ -24,9 +24,7 @@ fn decoded(record: abi::plimsoll_shared) -> Result<SharedRecord, RecordError> {
 fn file(flags: u32, mode: u32) -> SharedFile<SharedName> {
     match decoded(record(flags, mode)).unwrap() {
         SharedRecord::File { file, .. } => file,
-        other @ (SharedRecord::Held(_) | SharedRecord::Partly(_) | SharedRecord::Small { .. }) => {
-            panic!("{other:?}")
-        }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -80,11 +78,21 @@ fn small_files_are_told_as_one() {
 fn a_user_is_told_of_whom_not_all_was_looked_at() {
     let of_bob = abi::plimsoll_shared { owner: 1001, ..record(abi::PLIMSOLL_SHARED_PARTLY, 0) };
     assert_eq!(decoded(of_bob), Ok(SharedRecord::Partly(Uid(1001))));
+    let flags = abi::PLIMSOLL_SHARED_PARTLY | abi::PLIMSOLL_SHARED_FILE;
+    assert_eq!(decoded(record(flags, 0)), Ok(SharedRecord::Unlisted(Uid(1000))));
+}
+
+#[test]
+fn who_has_more_open_than_fits_is_told_by_a_number() {
+    let cut = |number| decoded(abi::plimsoll_shared { number, ..record(abi::PLIMSOLL_SHARED_CUT, 0) });
+    assert_eq!(cut(77), Ok(SharedRecord::Cut(77)));
+    cut(0).unwrap_err();
+    cut(1 << 32).unwrap_err();
 }
 
 #[test]
 fn what_is_no_record_is_refused() {
-    decode(&[0; 87]).unwrap_err();
+    decode(&[0; 95]).unwrap_err();
     decoded(record(0, 0o600)).expect_err("of no kind");
     let below = abi::plimsoll_shared { pages: -1, ..record(abi::PLIMSOLL_SHARED_MEMFD, 0) };
     assert!(matches!(decoded(below), Ok(SharedRecord::File { file, .. }) if file.pages == Pages(0)));

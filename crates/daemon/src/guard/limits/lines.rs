@@ -109,9 +109,8 @@ impl<K: Kernel> Guard<K> {
         let mut wanted =
             Wanted::of(&self.book, change, self.mem_total, page_size, self.context.config.dry_run);
         let drawn = wanted.draw(attached, &mut self.context.kernel);
-        let Wanted { without, gave_way, refused, .. } = wanted;
-        // What is there already is no reason to end somebody, and is to be known before there is more.
-        attached.shared_memory.doubt(self.context.kernel.now());
+        let Wanted { without, gave_way, refused, own, .. } = wanted;
+        attached.shared_memory.drawn(own, self.context.kernel.now());
         self.tell_without(without, &gave_way);
         drawn?;
         // Both are in force until the switch, so that there is no gap. What the old ones did is heard before it, because

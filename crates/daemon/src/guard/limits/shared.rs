@@ -27,9 +27,11 @@ const EVERY: Nanos = Nanos(900_000_000);
 /// A walk is made at the latest after so long while anybody's is charged: what one gives back another may take.
 const AT_LATEST: Nanos = Nanos(8_000_000_000);
 
-/// Between two walks there is at least this many times as long as one takes, and no more than [`REST_MOST`] or as long.
+/// Between two walks there is at least this many times as long as one takes, and no more than [`REST_MOST`] or, where that is
+/// more, [`REST_LEAST`] times as long: a fifth of a CPU is what users can make walks cost.
 const REST: u64 = 16;
-const REST_MOST: Nanos = Nanos(1_000_000_000);
+const REST_LEAST: u64 = 4;
+const REST_MOST: Nanos = Nanos(800_000_000);
 
 /// A walk that takes longer is told of.
 const LATE: Nanos = Nanos(5_000_000_000);
@@ -42,6 +44,9 @@ const NEVER: Nanos = Nanos(u64::MAX);
 
 /// For so long shared memory that nobody holds may be of one who ends just now.
 const ENDING: Nanos = Nanos(500_000_000);
+
+/// That lines are passed by what nobody ends for is said of one user so often at most.
+const TOLD_APART: Nanos = Nanos(600_000_000_000);
 
 /// Less is not walked for.
 const CHANGE: Bytes = Bytes(256 << 10);
@@ -67,10 +72,16 @@ pub(crate) struct Shared {
     held: BTreeMap<u64, Held>,
     /// Since when a user is past their line with what lasts, and whether that was said.
     past: BTreeMap<Uid, (Nanos, bool)>,
+    /// When that was said last.
+    said: BTreeMap<Uid, Nanos>,
     /// What each user owns, with a line or without.
     pub(crate) owned: BTreeMap<Uid, Owned<SharedName>>,
-    /// Users of whom not all was looked at: nobody ends for what was.
+    /// What each user used besides, before each of the last two walks.
+    own: BTreeMap<Uid, [Pages; 2]>,
+    /// Users of whom not all was looked at.
     pub(crate) partly: BTreeSet<Uid>,
+    /// Users who may have more files than were found.
+    unlisted: BTreeSet<Uid>,
     /// What of the machine's shared memory no file explains; `None` before it was walked.
     pub(crate) unexplained: Option<Bytes>,
 }
@@ -114,6 +125,15 @@ impl Shared {
         self.want();
     }
 
+    /// Lines were drawn: what is there already is to be known before there is more. But who draws the `own` line may do so as
+    /// often as they like.
+    pub(crate) const fn drawn(&mut self, own: Option<Uid>, now: Nanos) {
+        if own.is_none() {
+            self.rested = Nanos(0);
+        }
+        self.doubt(now);
+    }
+
     /// Whether there is reason for a walk.
     fn calls_for_walk(&self, counts: [Bytes; 2], now: Nanos) -> bool {
         let Some((walked, before)) = self.walked else { return true };
@@ -123,20 +143,39 @@ impl Shared {
             || (!self.owned.is_empty() && now.0.saturating_sub(walked.0) >= AT_LATEST.0)
     }
 
-    /// Whether it is to be said now that a line is passed by memory for which nobody is killed: once, until the user is under
-    /// the soft limit.
+    /// Notes what accounts use besides, before a walk.
+    fn note_own(&mut self, accounts: &[AccountFacts]) {
+        let before = |uid: &Uid| self.own.get(uid).map_or(Pages(0), |[_, last]| *last);
+        self.own = accounts.iter().map(|one| (one.uid, [before(&one.uid), own_usage(one)])).collect();
+    }
+
+    /// Whether somebody of an account may end for what was found just now: it was over its line with what the last two walks
+    /// both found, and with the least that it used besides, before each of them and now. One walk is of no moment: whoever
+    /// moves memory from one place to another has it counted in both, or what was there a second ago with what is there now.
+    pub(super) fn is_surely_over(&self, account: &AccountFacts) -> bool {
+        let [earlier, last] = self.own.get(&account.uid).copied().unwrap_or_default();
+        let own = own_usage(account).min(earlier).min(last);
+        let sure = self.owned.get(&account.uid).map_or(Pages(0), |owned| owned.sure);
+        self.is_fresh && account.effective.is_some_and(|line| own.saturating_add(sure) > line)
+    }
+
+    /// Whether it is to be said now that a line is passed by memory for which nobody is killed: once it has been so for a
+    /// while, and not again soon, however often the user is under the line in between.
     fn is_to_be_told(&mut self, account: &AccountFacts, now: Nanos) -> bool {
-        let total = account.usage.saturating_add(account.lasting);
         let is_past = |usage: Pages| account.effective.is_some_and(|line| usage > line);
-        let was_told = self.past.get(&account.uid).is_some_and(|(_, told)| *told);
-        if total < account.soft || (!was_told && !is_past(total)) {
+        if is_past(account.usage) || !is_past(account.usage.saturating_add(account.lasting)) {
             self.past.remove(&account.uid);
-        }
-        if was_told || is_past(account.usage) || !is_past(total) {
             return false;
         }
+        self.said.retain(|_, said| now.0.saturating_sub(said.0) < TOLD_APART.0);
         let (since, told) = self.past.entry(account.uid).or_insert((now, false));
+        if *told || self.said.contains_key(&account.uid) {
+            return false;
+        }
         *told = now.0.saturating_sub(since.0) >= ENDING.0;
+        if *told {
+            self.said.insert(account.uid, now);
+        }
         // Else another walk tells.
         self.wanted |= !*told;
         *told
@@ -174,6 +213,11 @@ fn counts(meminfo: &Meminfo) -> Option<[Bytes; 2]> {
     Some([meminfo.shared?, swapped])
 }
 
+/// What an account uses besides the shared memory that its user owns.
+const fn own_usage(account: &AccountFacts) -> Pages {
+    account.usage.saturating_sub(account.shared).saturating_sub(account.dying)
+}
+
 /// Whether an account is over its line only with the shared memory that its user owns.
 pub(super) fn is_over_by_shared(account: &AccountFacts) -> bool {
     let past =
@@ -206,6 +250,7 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         };
         if self.shared_memory.calls_for_walk(counts, now) && context.workers.shared.ask(now) {
+            self.shared_memory.note_own(&self.limits.accounts()?);
             self.shared_memory.asked = Some((now, now.saturating_add(LATE)));
             self.shared_memory.wanted = false;
             self.shared_memory.walked = Some((now, counts));
@@ -228,7 +273,8 @@ impl<K: Kernel> Attached<K> {
             return Ok(());
         }
         self.shared_memory.asked = None;
-        let rest = Nanos(walked.took.0.saturating_mul(REST)).min(walked.took.max(REST_MOST)).max(APART);
+        let times = |times: u64| Nanos(walked.took.0.saturating_mul(times));
+        let rest = times(REST).min(times(REST_LEAST).max(REST_MOST)).max(APART);
         self.shared_memory.rested = now.saturating_add(rest);
         if !context.config.charges_shared {
             return Ok(());
@@ -252,7 +298,7 @@ impl<K: Kernel> Attached<K> {
         };
         let is_whole = found.is_whole;
         tell_what_is_missing(&found, context);
-        self.charge_shared(found, context)?;
+        self.charge_shared(found, walked.asked, context)?;
         self.find_near(context)?;
         self.shared_memory.is_fresh = is_whole && walked.asked >= self.shared_memory.not_before;
         let judged = self.judge_by_shared(context);
@@ -260,7 +306,12 @@ impl<K: Kernel> Attached<K> {
         judged
     }
 
-    fn charge_shared(&mut self, found: Found, context: &mut Context<K>) -> Result<(), BpfError> {
+    fn charge_shared(
+        &mut self,
+        found: Found,
+        begun: Nanos,
+        context: &mut Context<K>,
+    ) -> Result<(), BpfError> {
         let page_size = context.ledger.page_size();
         let memory = &mut self.shared_memory;
         memory.unexplained = memory
@@ -269,9 +320,11 @@ impl<K: Kernel> Attached<K> {
         memory.held = found.owned.spaces;
         memory.owned = found.owned.users;
         memory.partly = found.partly;
+        memory.unlisted = found.unlisted;
         for account in self.limits.accounts()? {
-            let is_all = found.is_whole && !self.shared_memory.partly.contains(&account.uid);
-            let pages = charged(self.shared_memory.owned.get(&account.uid), &account, is_all);
+            let is_all = found.is_whole && !self.shared_memory.unlisted.contains(&account.uid);
+            let (ending, lasting) = charged(self.shared_memory.owned.get(&account.uid), &account, is_all);
+            let pages = SharedPages { ending, lasting, begun };
             let charged = self.limits.set_shared(account.index, account.uid, Some(pages))?;
             if let (true, Some(account)) = (charged, self.limits.account(account.uid)?) {
                 self.shared_memory.tell(&account, context);
@@ -281,25 +334,26 @@ impl<K: Kernel> Attached<K> {
     }
 
     fn judge_by_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
-        let accounts = self.limits.accounts()?;
-        let partly = self.shared_memory.partly.clone();
-        let is_known = |account: &&AccountFacts| !partly.contains(&account.uid);
-        for account in accounts.iter().filter(|account| is_over_by_shared(account)).filter(is_known) {
-            self.judge(account.uid, None, context)?;
+        for account in self.limits.accounts()?.iter().filter(|account| is_over_by_shared(account)) {
+            if self.shared_memory.is_surely_over(account) {
+                self.judge(account.uid, None, context)?;
+            } else {
+                self.shared_memory.want();
+            }
         }
         Ok(())
     }
 }
 
-/// What an account is charged. Where not all was found, what ends with its processes stays as it was, and what was found
-/// besides lasts: nobody ends for it.
-fn charged(owned: Option<&Owned<SharedName>>, account: &AccountFacts, is_all: bool) -> SharedPages {
+/// What an account is charged that ends with its processes, and what lasts. Where not all files were found it is no less than
+/// it was, and what was found besides lasts: nobody ends for it.
+fn charged(owned: Option<&Owned<SharedName>>, account: &AccountFacts, is_all: bool) -> (Pages, Pages) {
     let of = |pages: fn(&Owned<SharedName>) -> Pages| owned.map_or(Pages(0), pages);
     if is_all {
-        return SharedPages { ending: of(|its| its.ending), lasting: of(|its| its.lasting), is_all };
+        return (of(|its| its.ending), of(|its| its.lasting));
     }
     let more = of(Owned::total).saturating_sub(account.shared);
-    SharedPages { ending: account.shared, lasting: account.lasting.max(more), is_all }
+    (account.shared, account.lasting.max(more))
 }
 
 fn tell_what_is_missing<K: Kernel>(found: &Found, context: &mut Context<K>) {
@@ -319,7 +373,7 @@ fn tell_what_is_missing<K: Kernel>(found: &Found, context: &mut Context<K>) {
 }
 
 /// Said of a user of whom not all was looked at.
-pub(crate) const NOT_FULLY_KNOWN: &str = "not fully known, since there are more open files, or files, than are looked at: nobody ends for shared memory";
+pub(crate) const NOT_FULLY_KNOWN: &str = "not fully known, since there are more open files, mappings, or files, than are looked at: nobody else ends for files in tmpfs";
 
 /// What a file of shared memory is called.
 pub(crate) fn named(name: &SharedName) -> String {

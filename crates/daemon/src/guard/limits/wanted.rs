@@ -42,7 +42,7 @@ pub(crate) struct Wanted<'a> {
     dry_run: bool,
     change: &'a Change,
     /// Whoever changes the own line.
-    own: Option<Uid>,
+    pub(super) own: Option<Uid>,
     /// Users that the administrator drew a line for by number.
     numbered: BTreeSet<Uid>,
     /// These, and users with a line of their own.

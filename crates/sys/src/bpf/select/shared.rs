@@ -19,14 +19,17 @@ use plimsoll_wire::{
     abi,
     shared::{SharedName, SharedRecord, decode},
 };
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    time::{ClockId, clock_gettime},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     path::Path,
 };
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 pub(super) const WALK_OPEN: &str = "walk_open";
 pub(super) const WALK_SHARED: &str = "walk_shared";
@@ -35,6 +38,7 @@ pub(super) const OPEN_WALK: &str = "open_walk";
 pub(super) const OPEN_SHARES: &str = "open_shares";
 pub(super) const ON_RECEIVE: &str = "on_receive";
 pub(super) const HANDED: &str = "handed";
+pub(super) const HANDED_MORE: &str = "handed_more";
 pub(super) const HANDED_LOST: &str = "handed_lost";
 
 /// How often a walk of the files is begun anew because where it stood was freed.
@@ -72,8 +76,8 @@ impl Share {
 /// What walks found.
 #[derive(Debug, Default)]
 pub struct SharedMemory {
-    /// Each file that is not root's and has pages, by its key.
-    files: BTreeMap<u64, SharedFile<SharedName>>,
+    /// Each file that is not root's and has pages, by its key, and when it was made.
+    files: BTreeMap<u64, (SharedFile<SharedName>, u64)>,
     files_of: BTreeMap<Uid, usize>,
     /// Small files, by file system and user: the telling of them, and all their pages.
     small: BTreeMap<(u64, Uid), (u32, Pages)>,
@@ -82,8 +86,10 @@ pub struct SharedMemory {
     holdings_of: BTreeMap<Uid, usize>,
     /// Users of whom not all was looked at, or kept.
     pub partly: BTreeSet<Uid>,
-    /// Who was handed a file is not known of those that are there.
-    pub may_be_handed: bool,
+    /// Of those, whose files were not all found: there may be more.
+    pub unlisted: BTreeSet<Uid>,
+    /// Threads that are to be walked by themselves.
+    cut: Vec<u32>,
     /// Found in memory, of whomever.
     pub explained: Pages,
     /// Records that found no room, or were none.
@@ -91,22 +97,24 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// False: there is no room for it.
-    fn take(&mut self, record: SharedRecord) -> bool {
+    /// `owner`: whom a uid counts for. False: there is no room for it.
+    fn take(&mut self, record: SharedRecord, owner: &impl Fn(Uid) -> Uid) -> bool {
         match record {
-            SharedRecord::File { file, telling } => {
+            SharedRecord::File { file, telling, born_ns } => {
+                let file = SharedFile { owner: owner(file.owner), ..file };
                 if self.files.contains_key(&file.key)
                     || FILES_MAX.takes(self.files.len(), &mut self.files_of, file.owner)
                 {
-                    self.files.insert(file.key, file);
+                    self.files.insert(file.key, (file, born_ns));
                     return true;
                 }
                 self.partly.insert(file.owner);
                 let (major, minor) = file.name.device;
                 // No address of a file system is so low.
-                self.add_small((u64::from(major) << 20 | u64::from(minor), file.uid), telling, file.pages)
+                self.add_small((u64::from(major) << 20 | u64::from(minor), file.owner), telling, file.pages)
             }
             SharedRecord::Held(held) => {
+                let held = Holding { user: owner(held.user), ..held };
                 let key = (held.key, held.mm);
                 if self.holdings.contains_key(&key)
                     || HOLDINGS_MAX.takes(self.holdings.len(), &mut self.holdings_of, held.user)
@@ -118,10 +126,21 @@ impl SharedMemory {
                 true
             }
             SharedRecord::Partly(user) => {
-                self.partly.insert(user);
+                self.partly.insert(owner(user));
                 true
             }
-            SharedRecord::Small { key, uid, telling, pages } => self.add_small((key, uid), telling, pages),
+            SharedRecord::Unlisted(user) => {
+                self.partly.insert(owner(user));
+                self.unlisted.insert(owner(user));
+                true
+            }
+            SharedRecord::Cut(thread) => {
+                self.cut.push(thread);
+                true
+            }
+            SharedRecord::Small { key, uid, telling, pages } => {
+                self.add_small((key, owner(uid)), telling, pages)
+            }
         }
     }
 
@@ -133,6 +152,15 @@ impl SharedMemory {
             (*told, *sum) = (telling, before.saturating_add(pages));
         }
         has_room
+    }
+
+    /// Others may have been handed what is older than `since` says for its uid, in nanoseconds of `CLOCK_REALTIME`.
+    fn mark_older(&mut self, since: impl Fn(Uid) -> u64) {
+        for (file, born_ns) in self.files.values_mut() {
+            // Nobody can be handed what has no descriptor.
+            let may_be = file.kind != Kind::Anonymous;
+            file.is_open_to_others |= may_be && *born_ns < since(file.uid);
+        }
     }
 
     /// Who holds one, each address space once.
@@ -147,6 +175,7 @@ impl SharedMemory {
             number: 0,
             kind: Kind::Small,
             pages,
+            before: Pages(0),
             uid,
             owner: uid,
             stays: true,
@@ -154,7 +183,7 @@ impl SharedMemory {
             is_crowded: false,
             name: SharedName::SMALL,
         });
-        core::mem::take(&mut self.files).into_values().chain(small)
+        core::mem::take(&mut self.files).into_values().map(|(file, _)| file).chain(small)
     }
 }
 
@@ -163,6 +192,8 @@ impl SharedMemory {
 pub struct SharedWalks {
     files: OwnedFd,
     open: OwnedFd,
+    /// An iterator of `open` over all tasks.
+    open_of_all: OwnedFd,
     place: Map,
     open_place: Map,
     /// Of the last walk.
@@ -185,12 +216,14 @@ impl SharedWalks {
         }
         // As where the kernel takes no program for it: whoever asks is told.
         let handed = pins.has(ON_RECEIVE).then(|| Handed::attach(&pins)).and_then(Result::ok);
+        let open = pins.open(WALK_OPEN)?;
         Ok(Self {
             handed,
             number: clock_monotonic_ns(),
             open_place: Map::open(&pins.path(OPEN_WALK), OPEN_WALK)?,
             files: pins.open(WALK_SHARED)?,
-            open: pins.open(WALK_OPEN)?,
+            open_of_all: iterate_task(open.as_fd(), 0).map_err(BpfError::Scan)?,
+            open,
             place: Map::open(&pins.path(SHARED_WALK), SHARED_WALK)?,
             sample: memfd_create("plimsoll", MemfdFlags::CLOEXEC)
                 .map_err(|errno| BpfError::Scan(errno.into()))?,
@@ -205,27 +238,53 @@ impl SharedWalks {
     }
 
     /// Walks all of it. `None`: files were freed again and again where the walk stood. Takes no lock that a process can hold.
+    /// `owner`: whom a uid counts for.
     ///
     /// # Errors
     /// [`BpfError::Scan`], [`BpfError::Map`].
-    pub fn walk(&mut self) -> Result<Option<SharedMemory>, BpfError> {
-        let known = self.handed.as_ref().map(Handed::list).transpose()?;
+    pub fn walk(&mut self, owner: impl Fn(Uid) -> Uid) -> Result<Option<SharedMemory>, BpfError> {
+        let known = self.handed.as_ref().map(Handed::list).transpose()?.unwrap_or_default();
         for _ in 0..TRIES {
             let mut found = SharedMemory::default();
-            if !self.walk_files(&mut found)? {
+            let number = self.next_number();
+            if !self.walk_files(number, &mut found, &owner)? {
                 continue;
             }
-            let place = abi::plimsoll_open_walk { walk: self.next_number(), ..Default::default() };
-            self.open_place.write(&0_u32.to_ne_bytes(), place.as_bytes())?;
-            let walk = begin_walk(self.open.as_fd()).map_err(BpfError::Scan)?;
-            self.read(&walk, &mut found)?;
-            found.may_be_handed = match self.handed.as_mut().zip(known) {
-                Some((handed, known)) => handed.settle(&known, &found)?,
-                None => true,
-            };
+            self.walk_open(&mut found, &owner)?;
+            match &mut self.handed {
+                Some(handed) => handed.settle(&known, number, &mut found, &owner)?,
+                None => found.mark_older(|_| u64::MAX),
+            }
             return Ok(Some(found));
         }
         Ok(None)
+    }
+
+    /// Who has any open; those by themselves who have more than fits.
+    fn walk_open(&mut self, found: &mut SharedMemory, owner: &impl Fn(Uid) -> Uid) -> Result<(), BpfError> {
+        let begin = abi::plimsoll_open_walk { walk: self.next_number(), ..Default::default() };
+        self.open_place.write(&0_u32.to_ne_bytes(), begin.as_bytes())?;
+        let walk = begin_walk(self.open_of_all.as_fd()).map_err(BpfError::Scan)?;
+        self.read(&walk, found, owner)?;
+        for thread in core::mem::take(&mut found.cut) {
+            let link = match iterate_task(self.open.as_fd(), thread) {
+                Ok(link) => link,
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                Err(error) => return Err(BpfError::Scan(error)),
+            };
+            let mut place = abi::plimsoll_open_walk { single: 1, ..begin };
+            while place.done == 0 {
+                // As the program leaves it where there is nothing to walk any more.
+                place.done = 1;
+                self.open_place.write(&0_u32.to_ne_bytes(), place.as_bytes())?;
+                let walk = begin_walk(link.as_fd()).map_err(BpfError::Scan)?;
+                self.read(&walk, found, owner)?;
+                let after = self.open_place.get::<abi::plimsoll_open_walk>(&0_u32.to_ne_bytes())?;
+                place = after.ok_or(BpfError::Missing("the place of a walk"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Of a walk: another than the one before had.
@@ -235,16 +294,20 @@ impl SharedWalks {
     }
 
     /// Part by part, each with other threads let run in between. False: it has to begin anew.
-    fn walk_files(&mut self, found: &mut SharedMemory) -> Result<bool, BpfError> {
+    fn walk_files(
+        &mut self,
+        walk: u64,
+        found: &mut SharedMemory,
+        owner: &impl Fn(Uid) -> Uid,
+    ) -> Result<bool, BpfError> {
         let descriptor = u32::try_from(self.sample.as_raw_fd()).unwrap_or(u32::MAX);
-        let mut place =
-            abi::plimsoll_shared_walk { walk: self.next_number(), descriptor, ..Default::default() };
+        let mut place = abi::plimsoll_shared_walk { walk, descriptor, ..Default::default() };
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let link = iterate_task(self.files.as_fd(), thread).map_err(BpfError::Scan)?;
         loop {
             self.place.write(&0_u32.to_ne_bytes(), place.as_bytes())?;
             let walk = begin_walk(link.as_fd()).map_err(BpfError::Scan)?;
-            self.read(&walk, found)?;
+            self.read(&walk, found, owner)?;
             let after = self.place.get::<abi::plimsoll_shared_walk>(&0_u32.to_ne_bytes())?;
             place = after.ok_or(BpfError::Missing("the place of a walk"))?;
             match place.result.saturating_neg() {
@@ -260,7 +323,12 @@ impl SharedWalks {
         }
     }
 
-    fn read(&mut self, walk: &OwnedFd, found: &mut SharedMemory) -> Result<(), BpfError> {
+    fn read(
+        &mut self,
+        walk: &OwnedFd,
+        found: &mut SharedMemory,
+        owner: &impl Fn(Uid) -> Uid,
+    ) -> Result<(), BpfError> {
         const BYTES: usize = size_of::<abi::plimsoll_shared>();
         let room = self.records.len() - self.records.len() % BYTES;
         loop {
@@ -269,7 +337,7 @@ impl SharedWalks {
                 return Ok(());
             }
             for record in self.records.get(..got).unwrap_or_default().chunks(BYTES) {
-                if !decode(record).is_ok_and(|record| found.take(record)) {
+                if !decode(record).is_ok_and(|record| found.take(record, owner)) {
                     found.dropped = found.dropped.saturating_add(1);
                 }
             }
@@ -282,9 +350,15 @@ impl SharedWalks {
 struct Handed {
     _attached: OwnedFd,
     files: Map,
+    more: Map,
     lost: Map,
-    /// What `lost` was at the last walk; `None` before the first, when files may be there that were handed earlier.
+    /// What `lost` was at the last walk.
     lost_before: Option<u64>,
+    /// Files that are older may have been handed without being noted, by `CLOCK_REALTIME`. Where that was set back before, some
+    /// look newer than they are.
+    since: u64,
+    /// Likewise those of one uid.
+    since_of: BTreeMap<Uid, u64>,
 }
 
 impl Handed {
@@ -292,43 +366,91 @@ impl Handed {
         let program = pins.open(ON_RECEIVE)?;
         let attached = attach_tracepoint(program.as_fd())
             .map_err(|source| BpfError::Attach { program: ON_RECEIVE, source })?;
+        let lost = Map::open(&pins.path(HANDED_LOST), HANDED_LOST)?;
         Ok(Self {
             _attached: attached,
             files: Map::open(&pins.path(HANDED), HANDED)?,
-            lost: Map::open(&pins.path(HANDED_LOST), HANDED_LOST)?,
-            lost_before: None,
+            more: Map::open(&pins.path(HANDED_MORE), HANDED_MORE)?,
+            lost_before: lost.get::<u64>(&0_u32.to_ne_bytes())?,
+            lost,
+            since: clock_realtime_ns(),
+            since_of: BTreeMap::new(),
         })
     }
 
-    /// Files by key and number.
-    fn list(&self) -> Result<Vec<(u64, u64)>, BpfError> {
+    /// By the files' keys.
+    fn list(&self) -> Result<Vec<(u64, abi::plimsoll_handed)>, BpfError> {
         let (mut keys, mut values) = (vec![0; BATCH_BYTES], vec![0; BATCH_BYTES]);
         let mut listed = Vec::new();
         self.files.each::<8>((&mut keys, &mut values), |key, value| {
-            let number = <[u8; 8]>::try_from(value).map(u64::from_ne_bytes).unwrap_or_default();
-            listed.push((u64::from_ne_bytes(*key), number));
+            listed.extend(
+                abi::plimsoll_handed::read_from_bytes(value)
+                    .ok()
+                    .map(|handed| (u64::from_ne_bytes(*key), handed)),
+            );
             Ok(())
         })?;
         Ok(listed)
     }
 
-    /// Forgets those that were known before a walk and that it did not find. Whether others may have been handed too.
-    fn settle(&mut self, known: &[(u64, u64)], found: &SharedMemory) -> Result<bool, BpfError> {
-        let is_whole = found.partly.is_empty() && found.dropped == 0;
-        let is_there = |key, number| found.files.get(&key).is_some_and(|file| file.number == number);
-        for (key, number) in known.iter().filter(|(key, number)| is_whole && !is_there(*key, *number)) {
+    /// Forgets those that were `known` before a walk and that it did not come by, and has it know which files may have been
+    /// handed without being noted.
+    fn settle(
+        &mut self,
+        known: &[(u64, abi::plimsoll_handed)],
+        walk: u64,
+        found: &mut SharedMemory,
+        owner: &impl Fn(Uid) -> Uid,
+    ) -> Result<(), BpfError> {
+        for (key, before) in known {
             let key = key.to_ne_bytes();
             // Another file may be there by now, and have been handed.
-            if self.files.get::<u64>(&key)? == Some(*number) {
+            let is_gone = |now: &abi::plimsoll_handed| now.number == before.number && now.seen != walk;
+            let may_be_missed = before.owner != 0 && found.unlisted.contains(&owner(Uid(before.owner)));
+            if !may_be_missed && self.files.get::<abi::plimsoll_handed>(&key)?.as_ref().is_some_and(is_gone) {
                 self.files.delete(&key)?;
             }
         }
+        self.note_unnoted()?;
+        let Self { since, since_of, .. } = self;
+        found.mark_older(|uid| since_of.get(&uid).copied().unwrap_or_default().max(*since));
+        Ok(())
+    }
+
+    /// Takes in whose files were handed and found no room.
+    fn note_unnoted(&mut self) -> Result<(), BpfError> {
+        let (mut keys, mut values) = (vec![0; BATCH_BYTES], vec![0; BATCH_BYTES]);
+        let mut owners = Vec::new();
+        self.more.each::<4>((&mut keys, &mut values), |key, _| {
+            owners.push(*key);
+            Ok(())
+        })?;
+        for uid in &owners {
+            self.more.delete(uid)?;
+        }
+        // Later than all that was deleted tells of.
+        let now = clock_realtime_ns();
+        self.since_of.extend(owners.into_iter().map(|uid| (Uid(u32::from_ne_bytes(uid)), now)));
         let lost = self.lost.get::<u64>(&0_u32.to_ne_bytes())?;
-        let is_known = lost.is_some() && self.lost_before == lost;
-        self.lost_before = lost;
-        Ok(!is_known)
+        if self.lost_before != lost || self.since_of.len() > UNNOTED_MAX {
+            (self.lost_before, self.since) = (lost, now);
+            self.since_of.clear();
+        }
+        Ok(())
     }
 }
 
+fn clock_realtime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+    u64::try_from(nanos).unwrap_or_default()
+}
+
+/// Of so many uids it is known that files of theirs found no room.
+const UNNOTED_MAX: usize = 131_072;
+
 /// Room for so much of a map at a time.
 const BATCH_BYTES: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -89,22 +89,26 @@ fn account(usage: u64, lasting: u64) -> AccountFacts {
 }
 
 #[test]
-fn what_lasts_is_told_once_when_a_second_walk_finds_it_and_again_after_it_was_little() {
+fn what_lasts_is_told_once_when_a_second_walk_finds_it_and_not_soon_again() {
     let mut shared = Shared::default();
-    let mut told = |usage, lasting, seconds| {
-        let told = shared.is_to_be_told(&account(usage, lasting), at(seconds));
+    let mut told = |lasting, seconds| {
+        let told = shared.is_to_be_told(&account(20, lasting), at(seconds));
         (told, core::mem::take(&mut shared.wanted))
     };
     // Of one who was dying: it is gone with the next walk.
-    assert_eq!(told(20, 90, 0), (false, true));
-    assert_eq!(told(20, 0, 1), (false, false));
-    assert_eq!(told(20, 90, 2), (false, true));
-    assert_eq!(told(20, 90, 3), (true, false));
-    assert_eq!(told(20, 75, 4), (false, false));
-    assert_eq!(told(20, 90, 5), (false, false));
-    assert_eq!(told(20, 50, 6), (false, false));
-    assert_eq!(told(20, 90, 7), (false, true));
-    assert_eq!(told(20, 90, 8), (true, false));
+    assert_eq!(told(90, 0), (false, true));
+    assert_eq!(told(0, 1), (false, false));
+    assert_eq!(told(90, 2), (false, true));
+    assert_eq!(told(90, 3), (true, false));
+    assert_eq!(told(90, 5), (false, false));
+    // Now under the line, now past it.
+    assert_eq!(told(50, 6), (false, false));
+    assert_eq!(told(90, 7), (false, false));
+    assert_eq!(told(50, 602), (false, false));
+    assert_eq!(told(90, 603), (false, true));
+    assert_eq!(told(90, 604), (true, false));
+    // As long as it stays so it was said.
+    assert_eq!(told(90, 9000), (false, false));
 }
 
 #[test]
@@ -140,14 +144,49 @@ fn where_no_program_tells_of_cpus_that_work_there_is_a_timer() {
 }
 
 #[test]
-fn of_a_user_who_is_known_in_part_nothing_more_ends_anybody_and_all_that_was_found_is_charged() {
+fn where_not_all_files_were_found_nothing_more_ends_anybody_and_all_that_was_found_is_charged() {
     let owned = Owned { ending: Pages(70), lasting: Pages(20), ..Owned::default() };
     let before = AccountFacts { shared: Pages(40), ..account(60, 10) };
-    let pages =
-        |ending, lasting, is_all| SharedPages { ending: Pages(ending), lasting: Pages(lasting), is_all };
-    assert_eq!(charged(Some(&owned), &before, true), pages(70, 20, true));
-    assert_eq!(charged(Some(&owned), &before, false), pages(40, 50, false));
+    let pages = |ending, lasting| (Pages(ending), Pages(lasting));
+    assert_eq!(charged(Some(&owned), &before, true), pages(70, 20));
+    assert_eq!(charged(Some(&owned), &before, false), pages(40, 50));
     // Less was found than there is: no less is charged.
-    assert_eq!(charged(None, &before, false), pages(40, 10, false));
-    assert_eq!(charged(None, &before, true), pages(0, 0, true));
+    assert_eq!(charged(None, &before, false), pages(40, 10));
+    assert_eq!(charged(None, &before, true), pages(0, 0));
+}
+
+/// Looks at an account before two walks, with so many pages of its own, and at what both found.
+fn walked(own: [u64; 2], sure: u64) -> Shared {
+    let owned = Owned { ending: Pages(80), sure: Pages(sure), ..Owned::default() };
+    let mut shared = Shared { owned: [(Uid(1000), owned)].into(), is_fresh: true, ..Shared::default() };
+    for own in own {
+        shared.note_own(&[account(own, 0)]);
+    }
+    shared
+}
+
+#[test]
+fn somebody_ends_only_for_what_two_walks_found_and_what_was_used_besides_all_the_time() {
+    let now = |own: u64| AccountFacts { shared: Pages(80), ..account(own + 80, 0) };
+    assert!(walked([30, 30], 80).is_surely_over(&now(30)));
+    // The same memory, now here and now there.
+    assert!(!walked([80, 80], 20).is_surely_over(&now(80)), "in another file before");
+    assert!(!walked([0, 80], 80).is_surely_over(&now(80)), "in none before");
+    assert!(!walked([80, 0], 80).is_surely_over(&now(80)));
+    assert!(!walked([80, 80], 80).is_surely_over(&now(0)));
+    // Of what is dying no more is to be given back.
+    let dying = AccountFacts { dying: Pages(30), ..now(30) };
+    assert!(!walked([30, 30], 80).is_surely_over(&dying));
+    assert!(Shared { partly: [Uid(1000)].into(), ..walked([30, 30], 80) }.is_surely_over(&now(30)));
+    assert!(!Shared { is_fresh: false, ..walked([30, 30], 80) }.is_surely_over(&now(30)));
+    assert!(!walked([30, 30], 80).is_surely_over(&AccountFacts { uid: Uid(1001), ..now(30) }));
+}
+
+#[test]
+fn when_root_draws_lines_a_walk_follows_at_once_and_no_sooner_than_any_when_users_do() {
+    let mut shared = Shared { due: at(9), rested: at(5), ..Shared::default() };
+    shared.drawn(Some(Uid(1000)), at(3));
+    assert_eq!(shared.next(), Some(at(5)));
+    shared.drawn(None, at(3));
+    assert_eq!((shared.next(), shared.not_before), (Some(Nanos(0)), at(3)));
 }
