@@ -41,7 +41,7 @@ impl Default for LimitConfig {
             term_grace: TERM_GRACE,
             dry_run: false,
             triggers: TriggerSet::default(),
-            charges_shared: false,
+            charges_shared: true,
         }
     }
 }

@@ -150,9 +150,9 @@ pub enum Charge {
 #[serde(rename_all = "lowercase")]
 pub enum SharedCharge {
     /// To the user who owns it.
+    #[default]
     Owner,
     /// To nobody.
-    #[default]
     Ignore,
 }
 
