@@ -1,12 +1,11 @@
-//! What is set on the machine and has to be put back. It is written to a file before it is set, so that the next daemon, or
-//! `--stop-guarding`, can put it back.
+//! What the next daemon of this boot has to know of this one: what is set on the machine and has to be put back, by it or by
+//! `--stop-guarding`, which is written down before it is set; and which lines of cgroups are in force.
 //!
-//! The same kind of file keeps which lines of cgroups are in force.
-//!
-//! Such a file outlives the daemon and not the boot: process numbers mean nothing after it, and the kernel and systemd have
+//! Such a file does not outlive the boot: process numbers mean nothing after it, and the kernel and systemd have
 //! their own settings again. So nothing is forced to the disk.
 
 use crate::state::{StateError, put_file, read_ours};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{fs, path::PathBuf};
 
 /// What became of the settings that a daemon that is gone had made.
@@ -22,7 +21,7 @@ pub(crate) enum Leftovers {
 
 /// A file of the state folder.
 #[derive(Debug)]
-pub(crate) struct UndoFile {
+pub(crate) struct BootFile {
     folder: PathBuf,
     name: &'static str,
     /// The longest that is read, in bytes.
@@ -31,7 +30,19 @@ pub(crate) struct UndoFile {
     pub(crate) boot_id: String,
 }
 
-impl UndoFile {
+/// The version of files that are in JSON.
+const VERSION: u64 = 1;
+
+/// What is in such a file.
+#[derive(Serialize, Deserialize)]
+struct Content<T> {
+    version: u64,
+    boot_id: String,
+    #[serde(flatten)]
+    kept: T,
+}
+
+impl BootFile {
     pub(crate) fn new(folder: PathBuf, name: &'static str, bytes_max: u64) -> Self {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self { folder, name, bytes_max, boot_id: boot_id.trim().to_owned() }
@@ -53,12 +64,36 @@ impl UndoFile {
         put_file(&self.folder, self.name, content)
     }
 
+    /// What a file in JSON keeps of this boot; `None` where there is no such file, or it is of an earlier boot.
+    ///
+    /// # Errors
+    /// [`StateError`]: it is not ours, cannot be read, makes no sense, or is of a later version.
+    pub(crate) fn read_json<T: DeserializeOwned>(&self) -> Result<Option<T>, StateError> {
+        let Some(bytes) = self.read()? else { return Ok(None) };
+        let content: Content<T> = serde_json::from_slice(&bytes).map_err(|error| self.corrupt(error))?;
+        if content.version != VERSION {
+            return Err(StateError::Future { path: self.path(), version: content.version });
+        }
+        Ok((content.boot_id == self.boot_id).then_some(content.kept))
+    }
+
+    /// Replaces it by what is to be kept of this boot, in JSON; `None` removes it.
+    ///
+    /// # Errors
+    /// As [`BootFile::write`].
+    pub(crate) fn write_json<T: Serialize>(&self, kept: Option<T>) -> Result<(), StateError> {
+        let Some(kept) = kept else { return self.write(None) };
+        let content = Content { version: VERSION, boot_id: self.boot_id.clone(), kept };
+        let bytes = serde_json::to_vec(&content).map_err(|error| self.corrupt(error))?;
+        self.write(Some(&bytes))
+    }
+
     /// Its content makes no sense.
     pub(crate) fn corrupt(&self, reason: impl ToString) -> StateError {
         StateError::Corrupt { path: self.path(), reason: reason.to_string() }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         self.folder.join(self.name)
     }
 }

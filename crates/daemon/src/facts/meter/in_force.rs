@@ -6,14 +6,13 @@ use super::{Look, Order};
 use crate::{
     journal::{Journal, Notices},
     state::StateError,
-    undo::UndoFile,
+    undo::BootFile,
 };
 use plimsoll_policy::{account::Account, units::Bytes};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path};
 
 const NAME: &str = "lines-in-force.json";
-const VERSION: u64 = 1;
 
 /// The longest file that is read: 5,000 lines, of paths of 200 bytes.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -26,9 +25,7 @@ const FALL_SHIFT: u32 = 3;
 
 /// What is in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Content {
-    version: u64,
-    boot_id: String,
+struct Kept {
     lines: Lines,
 }
 
@@ -38,28 +35,30 @@ pub(crate) type Lines = BTreeMap<Account, Bytes>;
 /// The file.
 #[derive(Debug)]
 pub(crate) struct InForceFile {
-    file: UndoFile,
+    file: BootFile,
     notices: Notices,
 }
 
 impl InForceFile {
     pub(crate) fn new(folder: &Path, journal: Journal) -> Self {
-        let file = UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
+        let file = BootFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
         Self { file, notices: Notices::new(journal) }
     }
 
     /// What an earlier daemon of this boot left. Where that cannot be used it is said, and nothing was in force.
     pub(super) fn read(&mut self) -> Lines {
-        self.content().unwrap_or_else(|error| {
+        let kept = self.file.read_json().map(Option::unwrap_or_default);
+        let Kept { lines } = kept.unwrap_or_else(|error| {
             let notice = format_args!("which lines of cgroups were in force is not known: {error}");
             self.notices.say(notice);
-            Lines::new()
-        })
+            Kept::default()
+        });
+        lines
     }
 
     /// Writes it, or says why not.
     pub(super) fn write(&mut self, lines: Lines) {
-        if let Err(error) = self.put(lines) {
+        if let Err(error) = self.file.write_json((!lines.is_empty()).then_some(Kept { lines })) {
             self.notices.once("lines in force", &error);
         }
     }
@@ -69,26 +68,7 @@ impl InForceFile {
     /// # Errors
     /// [`StateError`]: the file is still there.
     pub(crate) fn forget(folder: &Path) -> Result<(), StateError> {
-        UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES).write(None)
-    }
-
-    fn content(&self) -> Result<Lines, StateError> {
-        let file = &self.file;
-        let Some(bytes) = file.read()? else { return Ok(Lines::new()) };
-        let content: Content = serde_json::from_slice(&bytes).map_err(|error| file.corrupt(error))?;
-        if content.version != VERSION {
-            return Err(StateError::Future { path: file.path(), version: content.version });
-        }
-        Ok(if content.boot_id == file.boot_id { content.lines } else { Lines::new() })
-    }
-
-    fn put(&self, lines: Lines) -> Result<(), StateError> {
-        if lines.is_empty() {
-            return self.file.write(None);
-        }
-        let content = Content { version: VERSION, boot_id: self.file.boot_id.clone(), lines };
-        let bytes = serde_json::to_vec(&content).map_err(|error| self.file.corrupt(error))?;
-        self.file.write(Some(&bytes))
+        BootFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES).write(None)
     }
 }
 

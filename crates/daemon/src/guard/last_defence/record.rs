@@ -3,7 +3,7 @@
 use crate::{
     journal::{Journal, Notices},
     state::StateError,
-    undo::UndoFile,
+    undo::BootFile,
 };
 use plimsoll_policy::{
     last_defence::{ranking::Raised, slice::Ours},
@@ -18,7 +18,6 @@ use std::{
 };
 
 const NAME: &str = "last-defence.json";
-const VERSION: u32 = 1;
 
 /// The longest file that is read: 64 processes and a slice for each of 65,536 accounts.
 const FILE_MAX_BYTES: u64 = 16 << 20;
@@ -97,10 +96,9 @@ pub(crate) struct SliceEntry {
     pub(crate) seen: Option<Seen>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
-    version: u32,
-    boot_id: String,
+/// What is in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Kept {
     raised: Vec<RaisedEntry>,
     slices: Vec<SliceEntry>,
 }
@@ -108,7 +106,7 @@ struct Content {
 /// The file, and what is in it.
 #[derive(Debug)]
 pub(crate) struct Record {
-    file: UndoFile,
+    file: BootFile,
     pub(crate) raised: Vec<RaisedEntry>,
     pub(crate) slices: Vec<SliceEntry>,
     originals: Originals,
@@ -120,7 +118,7 @@ impl Record {
     /// Reads what an earlier daemon of this boot left. What cannot be used is said, and nothing is known of what it held.
     pub(super) fn load(folder: &Path, journal: Journal) -> Self {
         let mut record = Self {
-            file: UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES),
+            file: BootFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES),
             raised: Vec::new(),
             slices: Vec::new(),
             originals: Originals::default(),
@@ -133,16 +131,8 @@ impl Record {
     }
 
     fn read(&mut self) -> Result<(), StateError> {
-        let Some(bytes) = self.file.read()? else {
-            return Ok(());
-        };
-        let content: Content = serde_json::from_slice(&bytes).map_err(|error| self.file.corrupt(error))?;
-        if content.version != VERSION {
-            return Err(StateError::Future { path: self.file.path(), version: content.version.into() });
-        }
-        if content.boot_id == self.file.boot_id {
-            (self.raised, self.slices) = (content.raised, content.slices);
-        }
+        let Kept { raised, slices } = self.file.read_json()?.unwrap_or_default();
+        (self.raised, self.slices) = (raised, slices);
         Ok(())
     }
 
@@ -166,17 +156,8 @@ impl Record {
     }
 
     fn write(&self) -> Result<(), StateError> {
-        if self.is_empty() {
-            return self.file.write(None);
-        }
-        let content = Content {
-            version: VERSION,
-            boot_id: self.file.boot_id.clone(),
-            raised: self.raised.clone(),
-            slices: self.slices.clone(),
-        };
-        let bytes = serde_json::to_vec(&content).map_err(|error| self.file.corrupt(error))?;
-        self.file.write(Some(&bytes))
+        let kept = || Kept { raised: self.raised.clone(), slices: self.slices.clone() };
+        self.file.write_json((!self.is_empty()).then(kept))
     }
 
     pub(crate) fn slice(&self, uid: Uid) -> Option<&SliceEntry> {

@@ -1,7 +1,7 @@
 //! What protection of the working set has set: `<state>/workingset-undo`. Text, a line for each setting: names of cgroups can
 //! be any bytes.
 
-use crate::{state::StateError, undo::UndoFile};
+use crate::{state::StateError, undo::BootFile};
 use plimsoll_sys::workingset::Undo;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const FILE_MAX_BYTES: u64 = 8 << 20;
 /// The file, and what is in it.
 #[derive(Debug)]
 pub(super) struct Record {
-    file: UndoFile,
+    file: BootFile,
     undos: Vec<Undo>,
 }
 
@@ -27,7 +27,7 @@ impl Record {
     /// # Errors
     /// [`StateError`] when there is one that cannot be used, or not all of it.
     pub(super) fn load(folder: &Path) -> (Self, Result<(), StateError>) {
-        let file = UndoFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
+        let file = BootFile::new(folder.to_path_buf(), NAME, FILE_MAX_BYTES);
         let mut record = Self { file, undos: Vec::new() };
         let outcome = record.read();
         (record, outcome)
