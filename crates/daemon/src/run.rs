@@ -343,7 +343,12 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
-    let loading = lock.as_ref().and_then(|_| loader.equip(caller, to_foreign, journal));
+    let loading = if lock.is_some() {
+        loader.equip(caller, to_foreign, journal)
+    } else {
+        to_foreign.cannot("there can be no pins here; the journal says why");
+        None
+    };
     let writer = history.writer;
     Ok((guard, Services { loading, links, _reaper_watch, tmalloc: Some(tmalloc), control, writer, lock }))
 }

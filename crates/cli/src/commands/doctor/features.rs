@@ -229,8 +229,8 @@ fn for_less(bpf: &BpfFacts, machine: &MachineFacts) -> Vec<Feature> {
         optional(
             "memory pressure (PSI)",
             &machine.pressure,
-            "nothing in this version: the machine guard goes by /proc/meminfo",
-            "/proc/meminfo, as everywhere in this version",
+            "the machine guard: acts when programs do little but wait for memory, and is woken by stalls",
+            "/proc/meminfo alone decides",
         ),
         optional(
             "cgroup v2 memory controller",
