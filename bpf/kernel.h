@@ -44,6 +44,7 @@ typedef _Bool bool;
 /* include/uapi/linux/stat.h, include/linux/fs.h: mode of an inode, its flags, flags of a superblock. */
 #define S_IFMT 0170000
 #define S_IFREG 0100000
+#define S_IFIFO 0010000
 #define S_SWAPFILE (1 << 8)
 #define SB_KERNMOUNT (1 << 22)
 
@@ -123,6 +124,7 @@ enum zone_type {
 
 enum pageflags {
 	PG_head = 6,
+	PG_swapcache = 10,
 };
 
 enum {
@@ -199,6 +201,31 @@ typedef struct {
 
 struct posix_acl;
 
+struct page {
+	unsigned long compound_head;
+};
+
+/* Since Linux 7.1. */
+struct page___told {
+	unsigned long compound_info;
+};
+
+struct pipe_buffer {
+	struct page *page;
+};
+
+struct user_struct {
+	kuid_t uid;
+};
+
+struct pipe_inode_info {
+	unsigned int head;
+	unsigned int tail;
+	unsigned int ring_size;
+	struct pipe_buffer *bufs;
+	struct user_struct *user;
+};
+
 struct inode {
 	unsigned short i_mode;
 	kuid_t i_uid;
@@ -212,6 +239,7 @@ struct inode {
 	atomic_t i_writecount; /* below 0: somebody runs it */
 	struct list_head i_sb_list;
 	struct hlist_head i_dentry;
+	struct pipe_inode_info *i_pipe;
 	struct posix_acl *i_acl; /* CONFIG_FS_POSIX_ACL */
 };
 
@@ -254,13 +282,18 @@ struct file {
 	struct address_space *f_mapping;
 };
 
-struct page;
-
 struct folio {
 	unsigned long flags;
 	struct address_space *mapping;
 	unsigned long index;
-	unsigned int _folio_nr_pages; /* of a large one */
+	atomic_t _mapcount; /* one less, as those below */
+	atomic_t _refcount;
+	/* Of a large one. */
+	unsigned int _folio_nr_pages;
+	atomic_t _large_mapcount;  /* Linux 6.10: of all its pages, and as a whole */
+	atomic_t _entire_mapcount; /* Linux 6.3: as a whole */
+	atomic_t _nr_pages_mapped; /* Linux 6.3 */
+	atomic_t _total_mapcount;  /* before: as a whole */
 };
 
 /* Linux 6.18 */

@@ -33,6 +33,8 @@
  */
 #define STEPS_LEAST 1024
 #define STEPS_MAX 4096
+/* What a process has open as it becomes another user: as many as a process may have at most (fs.nr_open), as it comes. */
+#define OPEN_MAX (1 << 20)
 /* Files of fewer pages are told of by their sum. */
 #define SMALL_PAGES 16
 /* How often a list is begun anew because the file where the walk stood was freed. */
@@ -40,6 +42,8 @@
 /* In one part of a walk, so that others run in between. */
 #define FILES_AT_ONCE 2048
 #define STEPS_AT_ONCE 16384
+
+#include "pipe.h"
 
 /* Where a walk of the files stands, and what it is to begin with. */
 struct {
@@ -95,13 +99,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } handed_lost SEC(".maps");
-
-/* A member at an address. The address first: what it is taken from is no structure of the kernel's. */
-#define READ(from, type, member)                      \
-	({                                            \
-		__u64 _from = (__u64)(from);          \
-		BPF_CORE_READ((type *)_from, member); \
-	})
 
 static __always_inline __s64 resident_pages_of(__u64 inode)
 {
@@ -557,6 +554,59 @@ struct descriptors {
 	__u32 count;
 };
 
+/* Notes that another user than a file's has it from now on, and may make it grow, or had it before; false: there is no room. */
+static __always_inline bool note_inode(__u64 inode, __u32 uid, __u32 owner)
+{
+	struct plimsoll_handed note = { .number = READ(inode, struct inode, i_ino), .owner = owner }, *known;
+	__u32 first = 0;
+	__u64 *lost;
+
+	known = bpf_map_lookup_elem(&handed, &inode);
+	/* What a walk has noted of it stays. */
+	if ((known && known->number == note.number) || !bpf_map_update_elem(&handed, &inode, &note, BPF_ANY) ||
+	    !bpf_map_update_elem(&handed_more, &uid, &first, BPF_ANY))
+		return true;
+	lost = bpf_map_lookup_elem(&handed_lost, &first);
+	if (lost)
+		__sync_fetch_and_add(lost, 1);
+	return false;
+}
+
+/* The same of a pipe. What is little may be there unlooked at: it is not told. */
+static __noinline bool write_pipe(struct descriptors *walk, __u64 inode)
+{
+	__u64 pipe = (__u64)READ(inode, struct inode, i_pipe), number = READ(inode, struct inode, i_ino);
+	__u32 flags = walk->record.flags, user = user_of_pipe(pipe);
+	struct plimsoll_open_walk *at = walk->at;
+	bool handed_on;
+
+	at->inode = inode;
+	if (!pipe || !user)
+		return false;
+	if (at->records + 2 > RECORDS_MAX)
+		return true;
+	if (at->first)
+		note_inode(inode, user, PLIMSOLL_NO_UID);
+	handed_on = was_handed(inode, number, at->walk);
+	walk->record.flags |= PLIMSOLL_SHARED_PIPE;
+	if (!add_buffers(at, pipe))
+		walk->record.flags |= PLIMSOLL_SHARED_CROWDED;
+	/* A FIFO of one whom another opened first, too. */
+	if (handed_on || READ(inode, struct inode, i_uid.val) != user)
+		walk->record.flags |= PLIMSOLL_SHARED_HANDED;
+	walk->record.inode = inode;
+	walk->record.pages = at->shares / PAGE_SHARES;
+	walk->record.number = number;
+	walk->record.device = user;
+	walk->record.mode = READ(inode, struct inode, i_mode);
+	if (walk->record.pages >= SMALL_PAGES) {
+		at->records++;
+		bpf_seq_write(walk->seq, &walk->record, sizeof(walk->record));
+	}
+	walk->record.flags = flags;
+	return false;
+}
+
 /* True: there is no room for more. */
 static __always_inline bool write_open(struct descriptors *walk, __u32 number)
 {
@@ -567,9 +617,13 @@ static __always_inline bool write_open(struct descriptors *walk, __u32 number)
 	if (!file)
 		return false;
 	inode = (__u64)READ(file, struct file, f_inode);
+	/* The same again: a copy, or the other end. */
+	if (inode == at->inode)
+		return false;
+	if (is_pipe(inode))
+		return write_pipe(walk, inode);
 	super = (__u64)READ(inode, struct inode, i_sb);
-	/* The same again: a copy. */
-	if (super == at->other || inode == at->inode)
+	if (super == at->other)
 		return false;
 	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC) {
 		at->other = super;
@@ -593,6 +647,8 @@ static long next_descriptor(__u32 index, struct descriptors *walk)
 	struct plimsoll_open_walk *at = walk->at;
 	__u64 word = at->word, lowest;
 
+	if (at->steps >= TABLE_STEPS_MAX)
+		return 1;
 	if (!word) {
 		if (at->next >= walk->count)
 			return 1;
@@ -681,6 +737,21 @@ int walk_open(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* A file that may count is another user's from now on; false: as above. */
+static __always_inline bool note_handed(__u64 inode, __u32 to)
+{
+	__u64 super = (__u64)READ(inode, struct inode, i_sb);
+	__u32 uid = READ(inode, struct inode, i_uid.val), owner = PLIMSOLL_NO_UID;
+
+	if (is_pipe(inode))
+		uid = user_of_pipe((__u64)READ(inode, struct inode, i_pipe));
+	else if (READ(super, struct super_block, s_magic) == TMPFS_MAGIC)
+		owner = owner_of_super(super);
+	else
+		return true;
+	return !uid || uid == to || note_inode(inode, uid, owner);
+}
+
 /*
  * A process was handed a file by another. Whoever is not its owner may write into it from now on, and may have done so and let
  * go of it before any walk comes. Told by a function, since there is no tracepoint.
@@ -688,25 +759,41 @@ int walk_open(struct bpf_iter__task *ctx)
 SEC("fentry/security_file_receive")
 int BPF_PROG(on_receive, struct file *file)
 {
-	__u64 inode = (__u64)READ(file, struct file, f_inode), *lost;
-	struct plimsoll_handed file_handed = {}, *known;
-	__u64 super = (__u64)READ(inode, struct inode, i_sb);
-	__u32 uid = READ(inode, struct inode, i_uid.val), first = 0;
+	note_handed((__u64)READ(file, struct file, f_inode), bpf_get_current_uid_gid());
+	return 0;
+}
 
-	if (READ(super, struct super_block, s_magic) != TMPFS_MAGIC || !uid || (__u32)bpf_get_current_uid_gid() == uid)
+/* Somebody who becomes another user, and the kernel's array of what they have open. */
+struct becoming {
+	__u64 files;
+	__u32 count;
+	__u32 user;
+};
+
+static long note_open(__u32 index, struct becoming *it)
+{
+	__u64 file = 0;
+
+	if (index >= it->count)
+		return 1;
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(it->files + index * sizeof(file)));
+	return file && !note_handed((__u64)READ(file, struct file, f_inode), it->user);
+}
+
+/* Likewise whoever becomes another user, with what was open before (su, a service). */
+SEC("fentry/commit_creds")
+int BPF_PROG(on_become, struct cred *new)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct becoming it = { .user = user_of_cred(new) };
+	__u64 table;
+
+	if (it.user == user_of_cred(task->real_cred))
 		return 0;
-	file_handed.number = READ(inode, struct inode, i_ino);
-	file_handed.owner = owner_of_super(super);
-	known = bpf_map_lookup_elem(&handed, &inode);
-	/* What a walk has noted of it stays. */
-	if (known && known->number == file_handed.number)
-		return 0;
-	if (!bpf_map_update_elem(&handed, &inode, &file_handed, BPF_ANY) ||
-	    !bpf_map_update_elem(&handed_more, &uid, &first, BPF_ANY))
-		return 0;
-	lost = bpf_map_lookup_elem(&handed_lost, &first);
-	if (lost)
-		__sync_fetch_and_add(lost, 1);
+	table = (__u64)BPF_CORE_READ(task, files, fdt);
+	it.files = (__u64)READ(table, struct fdtable, fd);
+	it.count = READ(table, struct fdtable, max_fds);
+	bpf_loop(OPEN_MAX, note_open, &it, 0);
 	return 0;
 }
 

@@ -77,6 +77,8 @@ struct plimsoll_grown {
 #define PLIMSOLL_SHARED_CROWDED 64u  /* not all who have it mapped were told of */
 #define PLIMSOLL_SHARED_SMALL 256u   /* a sum of small ones of one user */
 #define PLIMSOLL_SHARED_HANDED 512u  /* somebody else than its owner was handed it */
+/* Its pages lie in a pipe: told only with `mm` */
+#define PLIMSOLL_SHARED_PIPE 4096u
 /* Nothing but: `owner` has more than is looked at; with PLIMSOLL_SHARED_FILE, more files. */
 #define PLIMSOLL_SHARED_PARTLY 1024u
 /* Nothing but: the process of this `number` has more open than fits; it is to be walked by itself. */
@@ -86,14 +88,17 @@ struct plimsoll_grown {
 
 #define PLIMSOLL_SHARED_NAME_BYTES 32
 
-/* A file of shared memory; with `mm`, a process that has it mapped or open: told of once or more often. */
+/*
+ * A file of shared memory; with `mm`, a process that has it mapped or open: told of once or more often. A pipe is both in one,
+ * what is said of the file and of the process.
+ */
 struct plimsoll_shared {
 	__u64 inode;   /* opaque: tells one from another */
 	__u64 mm;      /* opaque, as in plimsoll_task */
 	__s64 pages;   /* in memory and swapped out */
 	__u64 number;  /* stat's st_ino */
 	__u64 born_ns; /* of CLOCK_REALTIME, not later than the file was made; 0: unknown */
-	__u32 device;  /* kernel encoding: major << 20 | minor */
+	__u32 device;  /* kernel encoding: major << 20 | minor; of a pipe: the uid that it counts for */
 	__u32 uid;     /* whose the file is; real, of whoever holds it */
 	__u32 owner; /* of the user namespace that its file system was mounted in, else as uid; whom a holder counts for */
 	__u32 mode;
@@ -135,25 +140,28 @@ struct plimsoll_open_walk {
 	__u64 word;  /* of its bitmap, what is left of the one before `next` */
 	__u64 inode; /* the last that was told of */
 	__u64 other; /* a file system that is no tmpfs: most files are of few */
+	/* Of the pipe that is gone through. */
+	__u64 shares; /* of pages, until now */
+	__u64 buffer; /* which is next */
 	__u32 next;
 	__u32 records; /* of this part */
 	__u32 steps;   /* likewise */
 	__u32 single;  /* it is of the one task that is walked by itself, in parts */
 	__u32 done;    /* its table is */
-	__u32 pad;
+	__u32 first;   /* pipes that are there may have been handed before */
 };
 
 /* A file that somebody else than its owner was handed. */
 struct plimsoll_handed {
 	__u64 number; /* of the inode, tells it from the next at its address */
-	__u64 seen;   /* the last walk of the files that came by it */
-	__u32 owner;  /* of the user namespace that its file system was mounted in; 0: the machine's */
+	__u64 seen;   /* the last walk that came by it */
+	__u32 owner; /* of the user namespace that its file system was mounted in; 0: the machine's; PLIMSOLL_NO_UID: of a pipe */
 	__u32 pad;
 };
 
 _Static_assert(sizeof(struct plimsoll_shared) == 96, "plimsoll_shared");
 _Static_assert(sizeof(struct plimsoll_shared_walk) == 104, "plimsoll_shared_walk");
-_Static_assert(sizeof(struct plimsoll_open_walk) == 80, "plimsoll_open_walk");
+_Static_assert(sizeof(struct plimsoll_open_walk) == 96, "plimsoll_open_walk");
 _Static_assert(sizeof(struct plimsoll_task) == 120, "plimsoll_task");
 _Static_assert(sizeof(struct plimsoll_measure) == 128, "plimsoll_measure");
 _Static_assert(sizeof(struct plimsoll_grown) == 16, "plimsoll_grown");

@@ -23,6 +23,8 @@ pub enum Kind {
     Anonymous,
     /// A System V segment.
     Segment,
+    /// A pipe, with the pages that lie in it and nowhere else.
+    Pipe,
 }
 
 /// A file of shared memory.

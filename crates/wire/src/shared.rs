@@ -40,6 +40,13 @@ pub enum SharedRecord {
     },
     /// Who holds one.
     Held(Holding),
+    /// A pipe, and who has it open.
+    Pipe {
+        /// It, as what it holds would be that of a file.
+        file: SharedFile<SharedName>,
+        /// Who.
+        held: Holding,
+    },
     /// Not all that this user holds was looked at.
     Partly(Uid),
     /// Not all files of this user were.
@@ -67,13 +74,18 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
     let record: abi::plimsoll_shared = read(WHAT, bytes)?;
     let has = |flag: u32| record.flags & flag != 0;
     if record.mm != 0 {
-        return Ok(SharedRecord::Held(Holding {
+        let held = Holding {
             key: record.inode,
             mm: record.mm,
             uid: Uid(record.uid),
             user: Uid(record.owner),
             is_contained: has(abi::PLIMSOLL_SHARED_CONTAINED),
-        }));
+        };
+        return Ok(if has(abi::PLIMSOLL_SHARED_PIPE) {
+            SharedRecord::Pipe { file: pipe(&record), held }
+        } else {
+            SharedRecord::Held(held)
+        });
     }
     if has(abi::PLIMSOLL_SHARED_PARTLY) {
         let user = Uid(record.owner);
@@ -108,14 +120,14 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
         stays: match kind {
             Kind::File => !has(abi::PLIMSOLL_SHARED_UNLINKED),
             Kind::Segment | Kind::Small => true,
-            Kind::Memfd | Kind::Anonymous => false,
+            Kind::Memfd | Kind::Anonymous | Kind::Pipe => false,
         },
         is_open_to_others: match kind {
             Kind::File => {
                 record.mode & OTHERS != 0 || has(abi::PLIMSOLL_SHARED_ACL) || has(abi::PLIMSOLL_SHARED_HANDED)
             }
             // No path leads there.
-            Kind::Memfd | Kind::Anonymous => has(abi::PLIMSOLL_SHARED_HANDED),
+            Kind::Memfd | Kind::Anonymous | Kind::Pipe => has(abi::PLIMSOLL_SHARED_HANDED),
             // Whom its permissions let in is not known here.
             Kind::Segment | Kind::Small => true,
         },
@@ -131,6 +143,25 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
     Ok(SharedRecord::File { file, telling, born_ns: record.born_ns })
 }
 
+/// What a pipe holds. A FIFO is opened by its path; the others through `/proc`, by who may trace a process that has it.
+fn pipe(record: &abi::plimsoll_shared) -> SharedFile<SharedName> {
+    let has = |flag: u32| record.flags & flag != 0;
+    let user = Uid(record.device);
+    SharedFile {
+        key: record.inode,
+        number: record.number,
+        kind: Kind::Pipe,
+        pages: pages(record.pages),
+        before: Pages(0),
+        uid: user,
+        owner: user,
+        stays: false,
+        is_open_to_others: record.mode & OTHERS != 0 || has(abi::PLIMSOLL_SHARED_HANDED),
+        is_crowded: has(abi::PLIMSOLL_SHARED_CROWDED),
+        name: SharedName { number: record.number, ..SharedName::of(Kind::Pipe) },
+    }
+}
+
 /// Up to the end of a name of the kernel's.
 fn ended(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
@@ -138,8 +169,11 @@ fn ended(name: &[u8]) -> &[u8] {
 
 impl SharedName {
     /// What many small files are called.
-    pub const SMALL: Self =
-        Self { kind: Kind::Small, text: String::new(), number: 0, device: (0, 0), is_unlinked: false };
+    pub const SMALL: Self = Self::of(Kind::Small);
+
+    const fn of(kind: Kind) -> Self {
+        Self { kind, text: String::new(), number: 0, device: (0, 0), is_unlinked: false }
+    }
 }
 
 #[cfg(test)]

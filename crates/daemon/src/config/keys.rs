@@ -51,7 +51,7 @@ pub const KEYS: &[Key] = keys! {
     limits.charge: "`\"anon\"` or `\"rss\"`", "-", Some("\"anon\""), "\"anon\"",
         "What usage is: anonymous and swapped pages, or file and shared-memory pages too.";
     limits.shared: "`\"owner\"` or `\"ignore\"`", "-", Some("\"owner\""), "\"ignore\"",
-        "Whether shared memory (shared anonymous, memfd, tmpfs, System V) is charged, once, to the user who owns it, as seen within a second. With `charge = \"rss\"` each process is charged for what it has mapped of it instead.";
+        "Whether shared memory (shared anonymous, memfd, tmpfs, System V), and what lies in pipes, is charged, once, to the user who owns it, as seen within a second. With `charge = \"rss\"` each process is charged for what it has mapped of it instead.";
     limits.uid_min: "0 to 4294967294", "uid", None, "1000",
         "The first uid that `limits.default` is for. Not set: `UID_MIN` of /etc/login.defs, or 1000.";
     limits.uid_max: "0 to 4294967294", "uid", None, "60000",

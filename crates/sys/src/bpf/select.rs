@@ -32,7 +32,8 @@ use plimsoll_wire::{
     text::parse_cpu_online,
 };
 use shared::{
-    HANDED, HANDED_LOST, HANDED_MORE, ON_RECEIVE, OPEN_SHARES, OPEN_WALK, SHARED_WALK, WALK_OPEN, WALK_SHARED,
+    HANDED, HANDED_LOST, HANDED_MORE, OPEN_SHARES, OPEN_WALK, SHARED_WALK, TELL_HANDED, WALK_OPEN,
+    WALK_SHARED,
 };
 use std::{
     fs::File,
@@ -95,7 +96,7 @@ pub(super) fn plan(cpus: u32, kernel: Features, parts: Parts) -> Plan {
         left_out.extend([HANDED, HANDED_MORE, HANDED_LOST]);
     }
     if !parts.shared || !kernel.tells_received {
-        left_out.push(ON_RECEIVE);
+        left_out.extend(TELL_HANDED);
     }
     Plan {
         name: "select",

@@ -31,7 +31,8 @@ pub(crate) struct Features {
     pub(crate) finds_tasks: bool,
     /// They may refuse a fork (`fmod_ret/security_task_alloc`), and have to: whoever is born could not be signalled.
     pub(crate) refuses_forks: bool,
-    /// They may see who is handed a file (`fentry/security_file_receive`).
+    /// They may see who is handed a file (`fentry/security_file_receive`), and who becomes another user
+    /// (`fentry/commit_creds`).
     pub(crate) tells_received: bool,
 }
 
@@ -49,7 +50,7 @@ impl Features {
             task_caches: counters_of(types).map_err(BpfError::Load)? == Counters::PerTask,
             signals_others,
             refuses_forks: !signals_others && hooks("security_task_alloc"),
-            tells_received: hooks("security_file_receive"),
+            tells_received: hooks("security_file_receive") && hooks("commit_creds"),
             finds_tasks: has(&["bpf_task_from_pid", "bpf_task_release"]),
         })
     }

@@ -22,10 +22,9 @@ fn decoded(record: abi::plimsoll_shared) -> Result<SharedRecord, RecordError> {
 }
 
 fn file(flags: u32, mode: u32) -> SharedFile<SharedName> {
-    match decoded(record(flags, mode)).unwrap() {
-        SharedRecord::File { file, .. } => file,
-        other => panic!("{other:?}"),
-    }
+    let record = decoded(record(flags, mode)).unwrap();
+    let SharedRecord::File { file, .. } = record else { panic!("{record:?}") };
+    file
 }
 
 #[test]
@@ -56,6 +55,24 @@ fn who_holds_a_file_is_told_from_the_file() {
     let held = abi::plimsoll_shared { mm: 9, ..record(abi::PLIMSOLL_SHARED_CONTAINED, 0) };
     let expected = Holding { key: 1, mm: 9, uid: Uid(1000), user: Uid(1000), is_contained: true };
     assert_eq!(decoded(held), Ok(SharedRecord::Held(expected)));
+}
+
+#[test]
+fn a_pipe_is_told_with_who_has_it_open_and_is_of_whom_the_kernel_counts_it_for() {
+    let pipe = |flags, mode| {
+        let told = record(abi::PLIMSOLL_SHARED_PIPE | flags, mode);
+        let record = decoded(abi::plimsoll_shared { mm: 9, number: 7, device: 1001, ..told }).unwrap();
+        let SharedRecord::Pipe { file, held } = record else { panic!("{record:?}") };
+        (file, held)
+    };
+    let (file, held) = pipe(abi::PLIMSOLL_SHARED_CONTAINED, 0o600);
+    assert_eq!(held, Holding { key: 1, mm: 9, uid: Uid(1000), user: Uid(1000), is_contained: true });
+    assert_eq!((file.key, file.number, file.pages), (1, 7, Pages(5)));
+    assert_eq!((file.kind, file.uid, file.owner), (Kind::Pipe, Uid(1001), Uid(1001)));
+    assert!(!file.stays && !file.is_open_to_others && !file.is_crowded);
+    assert!(pipe(0, 0o620).0.is_open_to_others && pipe(0, 0o604).0.is_open_to_others);
+    assert!(pipe(abi::PLIMSOLL_SHARED_HANDED, 0o600).0.is_open_to_others);
+    assert!(pipe(abi::PLIMSOLL_SHARED_CROWDED, 0o600).0.is_crowded);
 }
 
 #[test]
@@ -114,5 +131,5 @@ fn the_fuzzers_corpus_is_of_records() {
             path
         })
         .collect();
-    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(names.len(), 4, "{names:?}");
 }

@@ -32,6 +32,35 @@ pub struct Meminfo {
     pub swap_cached: Option<Bytes>,
     /// `Mapped`: file pages and shared memory that programs have mapped.
     pub mapped: Option<Bytes>,
+    /// `Buffers`: pages of block devices.
+    pub buffers: Option<Bytes>,
+    /// `Cached`: pages of files, and shared memory.
+    pub cached: Option<Bytes>,
+    /// `Slab`: the kernel's own small objects.
+    pub slab: Option<Bytes>,
+    /// `KernelStack`.
+    pub kernel_stack: Option<Bytes>,
+    /// `PageTables`.
+    pub page_tables: Option<Bytes>,
+}
+
+impl Meminfo {
+    /// What is in use and in no other line: pages that lie in pipes and sockets, buffers of drivers, lists of single CPUs.
+    #[must_use]
+    pub fn unseen(&self) -> Option<Bytes> {
+        let seen = [
+            self.mem_free,
+            self.buffers,
+            self.cached,
+            self.swap_cached,
+            self.anonymous,
+            self.slab,
+            self.kernel_stack,
+            self.page_tables,
+        ];
+        let seen = seen.into_iter().sum::<Option<Bytes>>()?;
+        Some(self.mem_total?.saturating_sub(seen))
+    }
 }
 
 /// Reads `/proc/meminfo`. Lines it does not know are skipped, lines that are not there stay `None`.
@@ -54,6 +83,11 @@ pub fn parse_meminfo(text: &[u8]) -> Result<Meminfo, WireError> {
         ("SwapFree", &mut meminfo.swap_free),
         ("SwapCached", &mut meminfo.swap_cached),
         ("Mapped", &mut meminfo.mapped),
+        ("Buffers", &mut meminfo.buffers),
+        ("Cached", &mut meminfo.cached),
+        ("Slab", &mut meminfo.slab),
+        ("KernelStack", &mut meminfo.kernel_stack),
+        ("PageTables", &mut meminfo.page_tables),
     ];
     take_kilobytes(FILE, text, wanted)?;
     meminfo.mem_total.map(|_| meminfo).ok_or(WireError::missing(FILE, "MemTotal"))

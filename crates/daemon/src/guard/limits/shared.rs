@@ -48,8 +48,9 @@ const ENDING: Nanos = Nanos(500_000_000);
 /// That lines are passed by what nobody ends for is said of one user so often at most.
 const TOLD_APART: Nanos = Nanos(600_000_000_000);
 
-/// Less is not walked for.
-const CHANGE: Bytes = Bytes(256 << 10);
+/// Less is not walked for: of shared memory, of what is in swap, and of what no line of `/proc/meminfo` has, where drivers'
+/// buffers and lists of single CPUs come and go beside what lies in pipes.
+const CHANGES: [Bytes; 3] = [Bytes(256 << 10), Bytes(256 << 10), Bytes(8 << 20)];
 
 /// What is known of shared memory.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ pub(crate) struct Shared {
     /// It is decided by what was found just now.
     pub(super) is_fresh: bool,
     /// When the last one was made, and the machine's counts then.
-    walked: Option<(Nanos, [Bytes; 2])>,
+    walked: Option<(Nanos, [Bytes; 3])>,
     held: BTreeMap<u64, Held>,
     /// Since when a user is past their line with what lasts, and whether that was said.
     past: BTreeMap<Uid, (Nanos, bool)>,
@@ -135,11 +136,11 @@ impl Shared {
     }
 
     /// Whether there is reason for a walk.
-    fn calls_for_walk(&self, counts: [Bytes; 2], now: Nanos) -> bool {
+    fn calls_for_walk(&self, counts: [Bytes; 3], now: Nanos) -> bool {
         let Some((walked, before)) = self.walked else { return true };
-        let changed = |(one, other): (Bytes, Bytes)| one.0.abs_diff(other.0) >= CHANGE.0;
+        let changed = |((one, other), change): ((Bytes, Bytes), Bytes)| one.0.abs_diff(other.0) >= change.0;
         self.wanted
-            || before.into_iter().zip(counts).any(changed)
+            || before.into_iter().zip(counts).zip(CHANGES).any(changed)
             || (!self.owned.is_empty() && now.0.saturating_sub(walked.0) >= AT_LATEST.0)
     }
 
@@ -207,10 +208,11 @@ impl Shared {
     }
 }
 
-/// What tells that shared memory has changed: what of it is in memory, and what of anything is in swap.
-fn counts(meminfo: &Meminfo) -> Option<[Bytes; 2]> {
+/// What tells that shared memory has changed, or what lies in pipes: what of it is in memory, what of anything is in swap, and
+/// what of memory nothing else explains.
+fn counts(meminfo: &Meminfo) -> Option<[Bytes; 3]> {
     let swapped = meminfo.swap_total?.saturating_sub(meminfo.swap_free?);
-    Some([meminfo.shared?, swapped])
+    Some([meminfo.shared?, swapped, meminfo.unseen().unwrap_or_default()])
 }
 
 /// What an account uses besides the shared memory that its user owns.
@@ -316,7 +318,7 @@ impl<K: Kernel> Attached<K> {
         let memory = &mut self.shared_memory;
         memory.unexplained = memory
             .walked
-            .map(|(_, [in_memory, _])| in_memory.saturating_sub(page_size.to_bytes(found.explained)));
+            .map(|(_, [in_memory, ..])| in_memory.saturating_sub(page_size.to_bytes(found.explained)));
         memory.held = found.owned.spaces;
         memory.owned = found.owned.users;
         memory.partly = found.partly;
@@ -381,6 +383,7 @@ pub(crate) fn named(name: &SharedName) -> String {
         Kind::Anonymous => "shared anonymous memory".into(),
         Kind::Small => "many small files".into(),
         Kind::Memfd => name.text.clone(),
+        Kind::Pipe => format!("pipe:[{}]", name.number),
         Kind::Segment => format!("System V segment {}", name.number),
         Kind::File if name.is_unlinked => format!("{} (deleted)", name.text),
         Kind::File => name.text.clone(),

@@ -36,7 +36,8 @@ pub(super) const WALK_SHARED: &str = "walk_shared";
 pub(super) const SHARED_WALK: &str = "shared_walk";
 pub(super) const OPEN_WALK: &str = "open_walk";
 pub(super) const OPEN_SHARES: &str = "open_shares";
-pub(super) const ON_RECEIVE: &str = "on_receive";
+/// They tell who is handed a file, or has it open and becomes another user.
+pub(super) const TELL_HANDED: [&str; 2] = ["on_receive", "on_become"];
 pub(super) const HANDED: &str = "handed";
 pub(super) const HANDED_MORE: &str = "handed_more";
 pub(super) const HANDED_LOST: &str = "handed_lost";
@@ -113,6 +114,10 @@ impl SharedMemory {
                 // No address of a file system is so low.
                 self.add_small((u64::from(major) << 20 | u64::from(minor), file.owner), telling, file.pages)
             }
+            SharedRecord::Pipe { file, held } => {
+                self.take(SharedRecord::Held(held), owner)
+                    && self.take(SharedRecord::File { file, telling: 0, born_ns: 0 }, owner)
+            }
             SharedRecord::Held(held) => {
                 let held = Holding { user: owner(held.user), ..held };
                 let key = (held.key, held.mm);
@@ -154,12 +159,12 @@ impl SharedMemory {
         has_room
     }
 
-    /// Others may have been handed what is older than `since` says for its uid, in nanoseconds of `CLOCK_REALTIME`.
-    fn mark_older(&mut self, since: impl Fn(Uid) -> u64) {
+    /// Others may have been handed what is older than `since` says for its kind and uid, in nanoseconds of `CLOCK_REALTIME`.
+    fn mark_older(&mut self, since: impl Fn(Kind, Uid) -> u64) {
         for (file, born_ns) in self.files.values_mut() {
             // Nobody can be handed what has no descriptor.
             let may_be = file.kind != Kind::Anonymous;
-            file.is_open_to_others |= may_be && *born_ns < since(file.uid);
+            file.is_open_to_others |= may_be && *born_ns < since(file.kind, file.uid);
         }
     }
 
@@ -215,7 +220,8 @@ impl SharedWalks {
             return Err(BpfError::Missing("walks of shared memory"));
         }
         // As where the kernel takes no program for it: whoever asks is told.
-        let handed = pins.has(ON_RECEIVE).then(|| Handed::attach(&pins)).and_then(Result::ok);
+        let may_tell = TELL_HANDED.iter().all(|program| pins.has(program));
+        let handed = may_tell.then(|| Handed::attach(&pins)).and_then(Result::ok);
         let open = pins.open(WALK_OPEN)?;
         Ok(Self {
             handed,
@@ -253,7 +259,7 @@ impl SharedWalks {
             self.walk_open(&mut found, &owner)?;
             match &mut self.handed {
                 Some(handed) => handed.settle(&known, number, &mut found, &owner)?,
-                None => found.mark_older(|_| u64::MAX),
+                None => found.mark_older(|_, _| u64::MAX),
             }
             return Ok(Some(found));
         }
@@ -262,7 +268,8 @@ impl SharedWalks {
 
     /// Who has any open; those by themselves who have more than fits.
     fn walk_open(&mut self, found: &mut SharedMemory, owner: &impl Fn(Uid) -> Uid) -> Result<(), BpfError> {
-        let begin = abi::plimsoll_open_walk { walk: self.next_number(), ..Default::default() };
+        let first = self.handed.as_ref().is_some_and(|handed| !handed.has_first).into();
+        let begin = abi::plimsoll_open_walk { walk: self.next_number(), first, ..Default::default() };
         self.open_place.write(&0_u32.to_ne_bytes(), begin.as_bytes())?;
         let walk = begin_walk(self.open_of_all.as_fd()).map_err(BpfError::Scan)?;
         self.read(&walk, found, owner)?;
@@ -348,12 +355,16 @@ impl SharedWalks {
 /// Tells which files were handed to somebody else than their owner, from when it is made until it is dropped.
 #[derive(Debug)]
 struct Handed {
-    _attached: OwnedFd,
+    _attached: [OwnedFd; 2],
     files: Map,
     more: Map,
     lost: Map,
     /// What `lost` was at the last walk.
     lost_before: Option<u64>,
+    /// When it began, by `CLOCK_REALTIME`.
+    begun: u64,
+    /// Pipes that were there then are noted.
+    has_first: bool,
     /// Files that are older may have been handed without being noted, by `CLOCK_REALTIME`. Where that was set back before, some
     /// look newer than they are.
     since: u64,
@@ -363,18 +374,24 @@ struct Handed {
 
 impl Handed {
     fn attach(pins: &BuildPins) -> Result<Self, BpfError> {
-        let program = pins.open(ON_RECEIVE)?;
-        let attached = attach_tracepoint(program.as_fd())
-            .map_err(|source| BpfError::Attach { program: ON_RECEIVE, source })?;
+        let attach = |name| {
+            let program = pins.open(name)?;
+            attach_tracepoint(program.as_fd()).map_err(|source| BpfError::Attach { program: name, source })
+        };
+        let [receive, become_other] = TELL_HANDED;
         let lost = Map::open(&pins.path(HANDED_LOST), HANDED_LOST)?;
+        let attached = [attach(receive)?, attach(become_other)?];
+        let begun = clock_realtime_ns();
         Ok(Self {
             _attached: attached,
             files: Map::open(&pins.path(HANDED), HANDED)?,
             more: Map::open(&pins.path(HANDED_MORE), HANDED_MORE)?,
             lost_before: lost.get::<u64>(&0_u32.to_ne_bytes())?,
             lost,
-            since: clock_realtime_ns(),
+            begun,
+            since: begun,
             since_of: BTreeMap::new(),
+            has_first: false,
         })
     }
 
@@ -405,15 +422,24 @@ impl Handed {
         for (key, before) in known {
             let key = key.to_ne_bytes();
             // Another file may be there by now, and have been handed.
-            let is_gone = |now: &abi::plimsoll_handed| now.number == before.number && now.seen != walk;
-            let may_be_missed = before.owner != 0 && found.unlisted.contains(&owner(Uid(before.owner)));
+            let is_gone = |now: &abi::plimsoll_handed| now.number == before.number && now.seen < walk;
+            let may_be_missed = match before.owner {
+                0 => false,
+                abi::PLIMSOLL_NO_UID => !found.partly.is_empty(),
+                user => found.unlisted.contains(&owner(Uid(user))),
+            };
             if !may_be_missed && self.files.get::<abi::plimsoll_handed>(&key)?.as_ref().is_some_and(is_gone) {
                 self.files.delete(&key)?;
             }
         }
         self.note_unnoted()?;
-        let Self { since, since_of, .. } = self;
-        found.mark_older(|uid| since_of.get(&uid).copied().unwrap_or_default().max(*since));
+        self.has_first = true;
+        let Self { begun, since, since_of, .. } = self;
+        found.mark_older(|kind, uid| match (kind, since_of.get(&uid)) {
+            // How old a pipe is nobody knows: those that were there before are noted.
+            (Kind::Pipe, None) if since == begun => 0,
+            (_, since_of) => since_of.copied().unwrap_or_default().max(*since),
+        });
         Ok(())
     }
 

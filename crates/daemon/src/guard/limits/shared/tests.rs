@@ -7,8 +7,8 @@ fn at(seconds: u64) -> Nanos {
     Nanos(seconds * SECOND)
 }
 
-fn counts_of(shared: u64, swapped: u64) -> [Bytes; 2] {
-    [Bytes(shared << 20), Bytes(swapped << 20)]
+fn counts_of(shared: u64, swapped: u64) -> [Bytes; 3] {
+    [Bytes(shared << 20), Bytes(swapped << 20), Bytes(0)]
 }
 
 #[test]
@@ -21,6 +21,10 @@ fn it_is_walked_first_and_then_where_the_machines_counts_changed() {
     for counts in [counts_of(9, 8), counts_of(7, 8), counts_of(8, 9), counts_of(9, 7)] {
         assert!(shared.calls_for_walk(counts, at(1)), "{counts:?}");
     }
+    // What nothing explains comes and goes: drivers' buffers, lists of single CPUs.
+    let [in_memory, swapped, _] = counts_of(8, 8);
+    assert!(!shared.calls_for_walk([in_memory, swapped, Bytes(7 << 20)], at(1)));
+    assert!(shared.calls_for_walk([in_memory, swapped, Bytes(8 << 20)], at(1)));
 }
 
 #[test]
@@ -58,6 +62,7 @@ fn a_file_is_told_by_what_can_be_found() {
     assert_eq!(named(&name(Kind::Anonymous, "dev/zero")), "shared anonymous memory");
     assert_eq!(named(&name(Kind::Segment, "SYSV00000000")), "System V segment 7");
     assert_eq!(named(&name(Kind::File, "it")), "it (deleted)");
+    assert_eq!(named(&name(Kind::Pipe, "")), "pipe:[7]");
     assert_eq!(named(&SharedName::SMALL), "many small files");
 }
 

@@ -93,7 +93,7 @@ fn what_is_older_than_the_notes_of_who_was_handed_files_may_have_been_handed() {
         file.kind = Kind::Anonymous;
         memory.files.insert(5, (file, 0));
     }
-    memory.mark_older(|uid| if uid == BOB { 60 } else { 50 });
+    memory.mark_older(|_, uid| if uid == BOB { 60 } else { 50 });
     let open: Vec<_> = memory.take_files().map(|file| (file.key, file.is_open_to_others)).collect();
     assert_eq!(open, [(1, true), (2, false), (3, true), (4, true), (5, false)]);
 }
