@@ -138,6 +138,7 @@ static __always_inline void describe_holder(struct plimsoll_shared *record, __u6
 	__u64 cred = (__u64)READ(leader, struct task_struct, real_cred);
 
 	record->mm = mm;
+	record->telling = READ(leader, struct task_struct, tgid);
 	record->uid = READ(cred, struct cred, uid.val);
 	record->owner = user_of_holder(leader);
 	if (record->owner == PLIMSOLL_NO_UID)

@@ -103,7 +103,7 @@ struct plimsoll_shared {
 	__u32 owner; /* of the user namespace that its file system was mounted in, else as uid; whom a holder counts for */
 	__u32 mode;
 	__u32 flags;
-	__u32 telling;                         /* higher where all of the file system is told anew */
+	__u32 telling; /* higher where all of the file system is told anew; of a process: its number */
 	__u8 name[PLIMSOLL_SHARED_NAME_BYTES]; /* of its directory entry, with an end */
 };
 

@@ -68,13 +68,17 @@ fn selection(fixture: &Fixture) -> Value {
     fixture.status()["pressure"]["selection"].clone()
 }
 
+/// Whoever else there is in a guest: nothing makes room when the hogs are gone.
+fn protecting_others() -> String {
+    let mut others = vec![std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_plimsoll").into()];
+    others.extend(["bash", "timeout", "setsid", "sleep"].map(|name| Path::new("/usr/bin").join(name)));
+    format!("[protect]\nexe = {others:?}\n")
+}
+
 #[test]
 fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right_after_the_world_changed() {
     let Some(_) = guest::disk() else { return };
-    // Whoever else there is in a guest: nothing makes room when the hogs are gone.
-    let mut others = vec![std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_plimsoll").into()];
-    others.extend(["bash", "timeout", "setsid", "sleep"].map(|name| Path::new("/usr/bin").join(name)));
-    let protect = format!("[protect]\nexe = {others:?}\n");
+    let protect = protecting_others();
     let fixture = fixture!(&protect);
     let meminfo = Meminfo::over(&fixture);
     let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
@@ -106,6 +110,46 @@ fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right
     let last = &selection(&fixture)["last"];
     let (processes, looks) = (last["processes"].as_u64().unwrap(), last["looks"].as_u64().unwrap());
     assert!(processes >= 3 && looks <= processes, "{last}");
+}
+
+/// Hides memory: of each huge page one page is handed to a pipe, and the whole is let go of.
+const HIDES: &str = "HUGE = 2 << 20\n\
+    libc = ctypes.CDLL(None)\n\
+    class Piece(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]\n\
+    mebibytes = int(hear()); pipes = [os.pipe() for _ in range(mebibytes // 32 + 1)]\n\
+    for turn in range(mebibytes // 2):\n\
+    \x20   area = mmap.mmap(-1, 2 * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+    \x20   at = ctypes.addressof(ctypes.c_char.from_buffer(area)); at += -at % HUGE\n\
+    \x20   area.madvise(mmap.MADV_HUGEPAGE); ctypes.memset(at, 1, HUGE)\n\
+    \x20   end = pipes[turn % len(pipes)][1]\n\
+    \x20   assert libc.vmsplice(end, ctypes.byref(Piece(at, 4096)), ctypes.c_ulong(1), 0) == 4096\n\
+    \x20   area.close()\n\
+    say('has')\nhear()\n";
+
+#[test]
+fn who_hides_memory_in_pipes_is_told_of_when_memory_is_short_and_ended_before_who_shows_less() {
+    let Some(_) = guest::disk() else { return };
+    let protect = protecting_others();
+    let fixture = fixture!(&protect);
+    let meminfo = Meminfo::over(&fixture);
+    let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
+    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
+    fixture.reload();
+    let (mut hider, mut other) = (fixture.python(ALICE, HIDES), fixture.python(ALICE, HOLDS));
+    has(&mut hider, 160);
+    has(&mut other, 100);
+    wait_for("the programs list who there is", || {
+        meminfo.is(Memory { available_mib: 165, unseen_mib: 1000, ..PLENTY });
+        selection(&fixture)["from"] == "programs"
+    });
+    let told = format!("most by process {} (160.0 MiB)", hider.pid());
+    wait_for("it is told who hides it", || fixture.log().contains(&told));
+    meminfo.is(Memory { unseen_mib: 1000, ..DIRE });
+    let incident = fixture.incidents(1).remove(0);
+    meminfo.is(PLENTY);
+    assert_eq!(incident["victims"][0]["pid"].as_u64(), Some(hider.pid().into()), "{incident}");
+    assert!(incident["victims"][0]["usage_bytes"].as_u64().unwrap() >= 160 << 20, "{incident}");
+    hider.killed();
 }
 
 /// Guards the machine itself, and would end nobody but where hardly anything is left.

@@ -4,7 +4,7 @@
 //! only where that is sure: processes of the owner hold it and nobody else, it goes with the last of them, and nobody else
 //! could have made it grow. All other is told, and granted to nobody, but nobody is killed for it.
 
-use crate::units::{Pages, Uid};
+use crate::units::{Pages, Pid, Uid};
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
@@ -62,6 +62,8 @@ pub struct Holding {
     pub key: u64,
     /// Its address space.
     pub mm: u64,
+    /// Its number.
+    pub pid: Pid,
     /// Its real uid.
     pub uid: Uid,
     /// The user whom it counts for: another where its uid is a subordinate one.
@@ -123,6 +125,9 @@ pub struct Ownership<N> {
     pub users: BTreeMap<Uid, Owned<N>>,
     /// By address space.
     pub spaces: BTreeMap<u64, Held>,
+    /// What a process hides of memory that no count of a process has, by address space and number: its part, of what only
+    /// processes of one user hold.
+    pub hidden: BTreeMap<(u64, Pid), Pages>,
     /// Files that others than their owner held, or may have opened: they may have made them grow, and let go of them since.
     pub foreign: Foreign,
 }
@@ -132,7 +137,12 @@ pub type Foreign = BTreeSet<(u64, u64)>;
 
 impl<N> Default for Ownership<N> {
     fn default() -> Self {
-        Self { users: BTreeMap::new(), spaces: BTreeMap::new(), foreign: Foreign::new() }
+        Self {
+            users: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+            hidden: BTreeMap::new(),
+            foreign: Foreign::new(),
+        }
     }
 }
 
@@ -166,6 +176,9 @@ pub fn ownership<N>(
         let owned = found.users.entry(user).or_default();
         let is_its = |one: &Holding| one.user == user && !one.is_contained;
         let spaces: BTreeSet<u64> = holders.iter().filter(|one| is_its(one)).map(|one| one.mm).collect();
+        if file.kind == Kind::Pipe && holders.iter().all(is_its) {
+            hide(file.pages, holders, &mut found.hidden);
+        }
         let identity = (file.key, file.number);
         let is_foreign = file.is_open_to_others
             || foreign.contains(&identity)
@@ -189,6 +202,17 @@ pub fn ownership<N>(
         }
     }
     found
+}
+
+/// Each who holds it has the same part.
+fn hide(pages: Pages, holders: &[Holding], hidden: &mut BTreeMap<(u64, Pid), Pages>) {
+    let holders: BTreeSet<(u64, Pid)> = holders.iter().map(|one| (one.mm, one.pid)).collect();
+    let count = u64::try_from(holders.len()).unwrap_or(u64::MAX);
+    let part = Pages(pages.0.checked_div(count).unwrap_or_default());
+    for holder in holders {
+        let its = hidden.entry(holder).or_default();
+        *its = its.saturating_add(part);
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::{RecordError, abi, pages, read, text::Printable};
 use plimsoll_policy::{
     shared::{Holding, Kind, SharedFile},
-    units::{Pages, Uid},
+    units::{Pages, Pid, Uid},
 };
 
 const WHAT: &str = "a record of shared memory";
@@ -77,6 +77,7 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
         let held = Holding {
             key: record.inode,
             mm: record.mm,
+            pid: Pid(record.telling),
             uid: Uid(record.uid),
             user: Uid(record.owner),
             is_contained: has(abi::PLIMSOLL_SHARED_CONTAINED),

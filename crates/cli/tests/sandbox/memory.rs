@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 /// Of a machine with 1 GiB in programs: plenty, at the SIGTERM threshold (10 %), at the SIGKILL threshold (5 %).
-pub const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0 };
+pub const PLENTY: Memory = Memory { available_mib: 6000, swap_free_mib: 0, swap_total_mib: 0, unseen_mib: 0 };
 pub const SHORT: Memory = Memory { available_mib: 90, ..PLENTY };
 pub const DIRE: Memory = Memory { available_mib: 30, ..PLENTY };
 
@@ -12,6 +12,8 @@ pub struct Memory {
     pub available_mib: u64,
     pub swap_free_mib: u64,
     pub swap_total_mib: u64,
+    /// What is in use and in no line.
+    pub unseen_mib: u64,
 }
 
 impl Memory {
@@ -24,6 +26,9 @@ impl Memory {
             + &line("AnonPages:   ", 1024)
             + &line("SwapTotal:   ", self.swap_total_mib)
             + &line("SwapFree:    ", self.swap_free_mib)
+            // All else is in use.
+            + &line("Cached:      ", 7168_u64.saturating_sub(self.available_mib + self.unseen_mib))
+            + &["Buffers:     ", "Slab:        ", "KernelStack: ", "PageTables:  ", "SwapCached:  "].map(|name| line(name, 0)).concat()
     }
 }
 

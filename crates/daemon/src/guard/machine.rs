@@ -3,6 +3,7 @@
 pub(super) mod reclaimer;
 
 mod floor;
+mod hidden;
 mod recording;
 
 use super::{
@@ -46,6 +47,7 @@ pub(crate) struct MachineGuard {
     config: MachineConfig,
     state: MachineState,
     recording: Recording,
+    hidden: hidden::Hidden,
     /// As last measured.
     reap_per_second: Option<u64>,
     census: Census,
@@ -119,6 +121,7 @@ impl MachineGuard {
             config,
             state: MachineState::default(),
             recording: Recording::new(),
+            hidden: hidden::Hidden::default(),
             reap_per_second: None,
             census: Census::new(),
             last: None,
@@ -221,6 +224,7 @@ impl MachineGuard {
         context.kernel.begin_decision();
         let reading = self.read(moment, context);
         self.last = Some(reading);
+        self.seek_hidden(&reading, moment, context);
         self.record(&Line::Look { at: moment, reading }, moment);
         let state = core::mem::take(&mut self.state);
         let (state, action, sleep) = decide(&reading, &self.config, state, moment);
@@ -339,6 +343,7 @@ impl MachineGuard {
         match context.kernel.read_meminfo() {
             Ok(info) => {
                 self.recording.has(info.mem_total);
+                self.hidden.measure(&info);
                 MachineReading {
                     mem_available: reading(info.mem_available),
                     anon: reading(info.anonymous),

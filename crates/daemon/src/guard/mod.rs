@@ -382,6 +382,9 @@ impl<K: Kernel> Guard<K> {
                 }
             }
             Request::SharedWalked(walked) => {
+                if let Some(machine) = &mut self.machine {
+                    machine.take_hidden(&walked, &mut self.context);
+                }
                 if let Some(attached) = &mut self.attached
                     && let Err(error) = attached.take_shared(walked, &mut self.context)
                 {

@@ -20,7 +20,7 @@ fn file(key: u64, pages: u64) -> SharedFile<u64> {
 }
 
 fn holding(key: u64, mm: u64, uid: Uid) -> Holding {
-    Holding { key, mm, uid, user: uid, is_contained: false }
+    Holding { key, mm, pid: Pid(7), uid, user: uid, is_contained: false }
 }
 
 fn owned(files: &[SharedFile<u64>], holdings: &[Holding]) -> Ownership<u64> {
@@ -133,4 +133,23 @@ fn a_crowd_that_has_a_file_mapped_may_have_others_in_it_only_where_a_path_led_th
         of_alice(&[crowded], &[holding(1, 1, ALICE)])
     };
     assert_eq!([Kind::File, Kind::Memfd, Kind::Anonymous].map(of_kind), [(0, 9), (9, 0), (9, 0)]);
+}
+
+#[test]
+fn who_holds_a_pipe_hides_a_part_of_what_lies_in_it_unless_another_user_holds_it_too() {
+    let pipe = |key, pages| SharedFile { kind: Kind::Pipe, ..file(key, pages) };
+    let (one, other) = (holding(1, 1, ALICE), Holding { pid: Pid(8), ..holding(1, 2, ALICE) });
+    let hidden = |holdings: &[Holding]| {
+        let files =
+            [pipe(1, 80), pipe(2, 7), SharedFile { is_open_to_others: true, ..pipe(3, 5) }, file(4, 9)];
+        owned(&files, holdings).hidden.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(hidden(&[one, one]), [((1, Pid(7)), Pages(80))], "both ends");
+    assert_eq!(hidden(&[one, other]), [((1, Pid(7)), Pages(40)), ((2, Pid(8)), Pages(40))]);
+    assert_eq!(hidden(&[one, holding(2, 1, ALICE)]), [((1, Pid(7)), Pages(87))]);
+    // Who else may have filled it, it is its own now.
+    assert_eq!(hidden(&[holding(3, 1, ALICE)]), [((1, Pid(7)), Pages(5))]);
+    assert_eq!(hidden(&[one, holding(1, 3, BOB)]), []);
+    assert_eq!(hidden(&[holding(1, 3, BOB)]), []);
+    assert_eq!(hidden(&[holding(4, 1, ALICE)]), [], "shared memory is shown");
 }

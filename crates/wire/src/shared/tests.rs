@@ -1,5 +1,5 @@
 use super::*;
-use plimsoll_policy::units::Pages;
+use plimsoll_policy::units::{Pages, Pid};
 use zerocopy::IntoBytes as _;
 
 fn record(flags: u32, mode: u32) -> abi::plimsoll_shared {
@@ -52,8 +52,9 @@ fn names_hold_what_can_be_shown_and_devices_are_as_mountinfo_writes_them() {
 
 #[test]
 fn who_holds_a_file_is_told_from_the_file() {
-    let held = abi::plimsoll_shared { mm: 9, ..record(abi::PLIMSOLL_SHARED_CONTAINED, 0) };
-    let expected = Holding { key: 1, mm: 9, uid: Uid(1000), user: Uid(1000), is_contained: true };
+    let held = abi::plimsoll_shared { mm: 9, telling: 5, ..record(abi::PLIMSOLL_SHARED_CONTAINED, 0) };
+    let expected =
+        Holding { key: 1, mm: 9, pid: Pid(5), uid: Uid(1000), user: Uid(1000), is_contained: true };
     assert_eq!(decoded(held), Ok(SharedRecord::Held(expected)));
 }
 
@@ -61,12 +62,16 @@ fn who_holds_a_file_is_told_from_the_file() {
 fn a_pipe_is_told_with_who_has_it_open_and_is_of_whom_the_kernel_counts_it_for() {
     let pipe = |flags, mode| {
         let told = record(abi::PLIMSOLL_SHARED_PIPE | flags, mode);
-        let record = decoded(abi::plimsoll_shared { mm: 9, number: 7, device: 1001, ..told }).unwrap();
+        let record =
+            decoded(abi::plimsoll_shared { mm: 9, telling: 5, number: 7, device: 1001, ..told }).unwrap();
         let SharedRecord::Pipe { file, held } = record else { panic!("{record:?}") };
         (file, held)
     };
     let (file, held) = pipe(abi::PLIMSOLL_SHARED_CONTAINED, 0o600);
-    assert_eq!(held, Holding { key: 1, mm: 9, uid: Uid(1000), user: Uid(1000), is_contained: true });
+    assert_eq!(
+        held,
+        Holding { key: 1, mm: 9, pid: Pid(5), uid: Uid(1000), user: Uid(1000), is_contained: true }
+    );
     assert_eq!((file.key, file.number, file.pages), (1, 7, Pages(5)));
     assert_eq!((file.kind, file.uid, file.owner), (Kind::Pipe, Uid(1001), Uid(1001)));
     assert!(!file.stays && !file.is_open_to_others && !file.is_crowded);

@@ -100,6 +100,8 @@ pub(crate) struct Census {
     cmdlines: BTreeMap<VictimId, (Program, String)>,
     /// Shared memory of the machine, and that of all processes together as each has it mapped.
     shared: (Reading<Pages>, Pages),
+    /// What no count of a process has, by its memory and its number.
+    hidden: BTreeMap<(u64, Pid), Pages>,
     taken: Option<Nanos>,
     source: Option<Source>,
     /// Who grows is noted since the list was made.
@@ -119,6 +121,7 @@ impl Census {
             unlooked: Vec::new(),
             cmdlines: BTreeMap::new(),
             shared: (Reading::Absent, Pages(0)),
+            hidden: BTreeMap::new(),
             taken: None,
             source: None,
             watched: false,
@@ -151,7 +154,10 @@ impl Census {
         self.shared = (shared, mapped);
         for (candidate, detail) in self.candidates.iter_mut().zip(&self.details) {
             let own = own_share(detail.shared, shared.latest(), mapped);
-            candidate.usage = candidate.usage.map(|private| Pages(private.0.saturating_add(own.0)));
+            let hidden = hidden_by(&self.hidden, candidate);
+            candidate.doubt.ceiling = candidate.doubt.ceiling.saturating_add(hidden);
+            candidate.usage =
+                candidate.usage.map(|private| private.saturating_add(own).saturating_add(hidden));
         }
         self.taken = Some(began);
         self.source = Some(source);
@@ -162,6 +168,14 @@ impl Census {
     pub(crate) fn take_again<P: Population>(&mut self, population: &mut P) -> Result<(), ProcessError> {
         let (shared, _) = self.shared;
         self.take(population, shared)
+    }
+
+    /// From the next look on each counts for what it hides, too.
+    pub(crate) fn hide(&mut self, hidden: BTreeMap<(u64, Pid), Pages>) {
+        if self.hidden != hidden {
+            self.hidden = hidden;
+            self.spoil();
+        }
     }
 
     /// When the look at all was begun; `None` where there is none.
@@ -377,7 +391,8 @@ impl Census {
         candidate.mm = seen.mm;
         *detail = Detail::of(&seen);
         let own = own_share(seen.shared, machine.latest(), mapped);
-        candidate.usage = seen.private.map(|private| Pages(private.0.saturating_add(own.0)));
+        let hidden = hidden_by(&self.hidden, candidate);
+        candidate.usage = seen.private.map(|private| private.saturating_add(own).saturating_add(hidden));
         let unjudged = std::mem::replace(&mut candidate.doubt, Doubt::NONE).unjudged;
         let verdict = self.judged.iter().find(|verdict| verdict.id == id);
         let outdated = verdict.and_then(|one| one.basis).is_some_and(|basis| basis != Basis::of(&seen));
@@ -443,6 +458,11 @@ impl Census {
         let basis = (follows && seen.execs.is_some()).then(|| Basis::of(seen));
         self.judged.push(Verdict { id, judgement, program, basis, cgroup });
     }
+}
+
+/// Where its memory's key is not known, none is.
+fn hidden_by(hidden: &BTreeMap<(u64, Pid), Pages>, one: &Candidate) -> Pages {
+    hidden.get(&(one.mm, one.pid)).copied().unwrap_or_default()
 }
 
 fn rough(seen: &Seen, own: Pid) -> Candidate {

@@ -2,7 +2,10 @@
 
 use super::super::MachineGuard;
 use crate::{
-    facts::cgroups::{Group, NotKnown},
+    facts::{
+        cgroups::{Group, NotKnown},
+        shared::Walked,
+    },
     guard::{
         BelowFloor, Eligibility, Ledger, Workers,
         context::Context,
@@ -525,6 +528,10 @@ impl Guarded {
 
     pub(in crate::guard) fn configure(&mut self, config: MachineConfig) {
         self.guard.configure(config);
+    }
+
+    pub(in crate::guard) fn learns_of_hidden(&mut self, walked: &Walked) {
+        self.guard.take_hidden(walked, &mut self.context);
     }
 
     pub(super) fn judge_anew(&mut self) {
