@@ -34,7 +34,6 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::bpf::{AccountFacts, BpfError, VictimMark};
 use plimsoll_wire::record::{Record, RecordKind};
-use shared::is_over_by_shared;
 use std::collections::BTreeSet;
 
 /// Decisions in a row for one record: each either ends something or is the last.
@@ -232,11 +231,6 @@ impl<K: Kernel> Attached<K> {
             };
             // Some of it may be gone by now: it is walked first, and then decided who goes for it. Those who are on their way
             // out are seen to all the same.
-            let is_unsure = is_over_by_shared(&account) && !self.shared_memory.is_surely_over(&account);
-            if is_unsure {
-                self.shared_memory.want();
-                self.limits.hold_shared(account.index, context.now().saturating_add(WALKED).0)?;
-            }
             let selects = self.may_select(&account, context);
             if selects && !self.is_walked(context.now()) {
                 self.walk(&context.kernel)?;
@@ -252,6 +246,11 @@ impl<K: Kernel> Attached<K> {
                 self.scan(&context.kernel)?;
                 sweeps += 1;
                 continue;
+            }
+            let is_unsure = self.is_unsure(&account, context);
+            if is_unsure {
+                self.shared_memory.want();
+                self.limits.hold_shared(account.index, context.now().saturating_add(WALKED).0)?;
             }
             let action = self.line_action(&account, context.config.dry_run);
             let in_force = account.effective.unwrap_or(Pages(u64::MAX));

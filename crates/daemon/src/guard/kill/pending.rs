@@ -184,6 +184,11 @@ impl<K: Kernel> PendingKills<K> {
         self.pending.iter().any(|flight| flight.victim == victim && flight.signal == Signal::Kill)
     }
 
+    /// The address spaces of those who were killed and are not known to be gone; 0 where one is not accounted.
+    pub(crate) fn killed_spaces(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().filter(|flight| flight.signal == Signal::Kill).map(|flight| flight.mm)
+    }
+
     /// The flight of a victim.
     pub(crate) fn find(&mut self, victim: VictimId) -> Option<&mut PendingKill<K>> {
         self.pending.iter_mut().find(|flight| flight.victim == victim)

@@ -14,6 +14,7 @@ use plimsoll_policy::{
     human,
     incident::Trigger,
     reason::Reason,
+    selection::Standing,
     shared::{Held, Kind, Owned},
     units::{Bytes, Nanos, Pages, Uid},
 };
@@ -153,10 +154,12 @@ impl Shared {
     /// Whether somebody of an account may end for what was found just now: it was over its line with what the last two walks
     /// both found, and with the least that it used besides, before each of them and now. One walk is of no moment: whoever
     /// moves memory from one place to another has it counted in both, or what was there a second ago with what is there now.
-    pub(super) fn is_surely_over(&self, account: &AccountFacts) -> bool {
+    /// `leaving`: of that, what goes with those who are on their way out.
+    fn is_surely_over(&self, account: &AccountFacts, leaving: Pages) -> bool {
         let [earlier, last] = self.own.get(&account.uid).copied().unwrap_or_default();
         let own = own_usage(account).min(earlier).min(last);
         let sure = self.owned.get(&account.uid).map_or(Pages(0), |owned| owned.sure);
+        let sure = sure.saturating_sub(leaving);
         self.is_fresh && account.effective.is_some_and(|line| own.saturating_add(sure) > line)
     }
 
@@ -300,6 +303,8 @@ impl<K: Kernel> Attached<K> {
         };
         let is_whole = found.is_whole;
         tell_what_is_missing(&found, context);
+        // Whom the programs ended meanwhile is to be known.
+        self.take_records(context);
         self.charge_shared(found, walked.asked, context)?;
         self.find_near(context)?;
         self.shared_memory.is_fresh = is_whole && walked.asked >= self.shared_memory.not_before;
@@ -335,9 +340,21 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
+    /// Whether an account, whose processes are listed, is over its line with shared memory of which it is not sure that somebody
+    /// has to end for it.
+    pub(super) fn is_unsure(&self, account: &AccountFacts, context: &Context<K>) -> bool {
+        if !is_over_by_shared(account) {
+            return false;
+        }
+        let dying = self.candidates.iter().filter(|one| one.standing == Standing::Dying).map(|one| one.mm);
+        let leaving: BTreeSet<u64> = dying.chain(context.pending.killed_spaces()).collect();
+        let leaving = leaving.into_iter().map(|mm| self.shared_memory.held(mm).part).sum();
+        !self.shared_memory.is_surely_over(account, leaving)
+    }
+
     fn judge_by_shared(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         for account in self.limits.accounts()?.iter().filter(|account| is_over_by_shared(account)) {
-            if self.shared_memory.is_surely_over(account) {
+            if self.shared_memory.is_surely_over(account, Pages(0)) {
                 self.judge(account.uid, None, context)?;
             } else {
                 self.shared_memory.want();

@@ -173,18 +173,20 @@ fn walked(own: [u64; 2], sure: u64) -> Shared {
 #[test]
 fn somebody_ends_only_for_what_two_walks_found_and_what_was_used_besides_all_the_time() {
     let now = |own: u64| AccountFacts { shared: Pages(80), ..account(own + 80, 0) };
-    assert!(walked([30, 30], 80).is_surely_over(&now(30)));
+    assert!(walked([30, 30], 80).is_surely_over(&now(30), Pages(0)));
     // The same memory, now here and now there.
-    assert!(!walked([80, 80], 20).is_surely_over(&now(80)), "in another file before");
-    assert!(!walked([0, 80], 80).is_surely_over(&now(80)), "in none before");
-    assert!(!walked([80, 0], 80).is_surely_over(&now(80)));
-    assert!(!walked([80, 80], 80).is_surely_over(&now(0)));
-    // Of what is dying no more is to be given back.
+    assert!(!walked([80, 80], 20).is_surely_over(&now(80), Pages(0)), "in another file before");
+    assert!(!walked([0, 80], 80).is_surely_over(&now(80), Pages(0)), "in none before");
+    assert!(!walked([80, 0], 80).is_surely_over(&now(80), Pages(0)));
+    assert!(!walked([80, 80], 80).is_surely_over(&now(0), Pages(0)));
+    // Nobody has to end for what goes with those who are on their way out.
+    assert!(walked([30, 30], 80).is_surely_over(&now(30), Pages(9)));
+    assert!(!walked([30, 30], 80).is_surely_over(&now(30), Pages(10)));
     let dying = AccountFacts { dying: Pages(30), ..now(30) };
-    assert!(!walked([30, 30], 80).is_surely_over(&dying));
-    assert!(Shared { partly: [Uid(1000)].into(), ..walked([30, 30], 80) }.is_surely_over(&now(30)));
-    assert!(!Shared { is_fresh: false, ..walked([30, 30], 80) }.is_surely_over(&now(30)));
-    assert!(!walked([30, 30], 80).is_surely_over(&AccountFacts { uid: Uid(1001), ..now(30) }));
+    assert!(!walked([30, 30], 80).is_surely_over(&dying, Pages(0)));
+    assert!(Shared { partly: [Uid(1000)].into(), ..walked([30, 30], 80) }.is_surely_over(&now(30), Pages(0)));
+    assert!(!Shared { is_fresh: false, ..walked([30, 30], 80) }.is_surely_over(&now(30), Pages(0)));
+    assert!(!walked([30, 30], 80).is_surely_over(&AccountFacts { uid: Uid(1001), ..now(30) }, Pages(0)));
 }
 
 #[test]
