@@ -25,7 +25,7 @@ mod state;
 pub mod trace;
 pub use margin::{Margin, Measured};
 pub use share::Permille;
-pub use sleep::MIN as LOOK_MIN;
+pub use sleep::{AT_REST as LOOK_AT_REST, MIN as LOOK_MIN};
 pub use stall::{StallConfig, StallReading};
 pub use state::{MachineStage, MachineState};
 
@@ -360,10 +360,9 @@ pub fn decide(
         (action, _) => action,
     };
     let adaptive = facts.map_or(sleep::MAX, |facts| {
-        let least = if state.is_hurried(facts.mem_available) { sleep::MIN } else { sleep::MIN_AT_REST };
         let memory = facts.mem_available.saturating_sub(config.memory_line(&config.term, facts.total()));
         let swap = facts.swap_free.saturating_sub(part(facts.swap_total, config.term.swap));
-        sleep::adaptive((memory, config.fill_max_per_second), swap).max(least)
+        sleep::adaptive((memory, config.fill_max_per_second), swap).max(state.pace(facts.mem_available))
     });
     let sleep = sleep::until(adaptive, state.next_deadline(config), now);
     (state, action, sleep)

@@ -26,13 +26,15 @@ use plimsoll_sys::{
     cgroup::CgroupRoot,
     process::{
         HeldFolder, PidFd, Portrait, ProcRoot, Process, ProcessError, Reaper, ScanCounts, clock_monotonic_ns,
-        kernel_version, memory_stall_trigger,
+        kernel_version, memory_stall_trigger, unhurried,
     },
 };
 use plimsoll_wire::{abi, record::Record, task::TaskFacts, text::Meminfo};
 use std::{
     io,
+    num::NonZero,
     os::fd::{AsFd as _, OwnedFd},
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -45,9 +47,14 @@ pub(crate) struct Host {
     looks: Option<Looks>,
     /// Readable when programs wait for memory; `None` on a kernel that does not tell.
     stalls: Option<OwnedFd>,
+    /// That many ordinary threads at most have their turn soon.
+    few: u32,
     /// Reading where a process is waits for whoever makes a cgroup: up to Linux 6.10.
     cgroup_file_waits: bool,
 }
+
+/// Threads that run or wait for each CPU: an ordinary one has a third of it.
+const FEW: usize = 3;
 
 /// As much of the time as at lmkd's first level ('some', 70 ms of 1 s), of a window that needs no CAP_SYS_RESOURCE.
 const STALLED: Duration = Duration::from_millis(140);
@@ -63,7 +70,9 @@ impl Host {
             kernel_version().is_ok_and(|version| (version.major, version.minor) >= CGROUP_FILE_IS_FREE);
         let cgroups = Cgroups::new(offload, CgroupRoot::open().ok(), other);
         let stalls = memory_stall_trigger(STALLED, STALLED_OF).ok();
-        Self { proc, selector: None, cgroups, looks: None, stalls, cgroup_file_waits: !free }
+        let cpus = available_parallelism().map_or(1, NonZero::get);
+        let few = u32::try_from(cpus.saturating_mul(FEW)).unwrap_or(u32::MAX);
+        Self { proc, selector: None, cgroups, looks: None, stalls, few, cgroup_file_waits: !free }
     }
 
     /// What tells that it is time to look at memory. The file of stalls can always be read.
@@ -185,10 +194,9 @@ impl Population for Host {
     }
 
     fn unwatch(&mut self) {
-        if let Some(selector) = &mut self.selector
-            && selector.unwatch().is_err()
-        {
-            // It is detached all the same.
+        if let Some(selector) = &mut self.selector {
+            // However that ends, it is detached. No hurry: the kernel waits for all CPUs.
+            unhurried(|| selector.unwatch().ok());
         }
     }
 
@@ -262,6 +270,10 @@ impl Kernel for Host {
             self.looks = None;
         }
         self.looks.is_some()
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.proc.read_running().is_some_and(|running| running <= self.few)
     }
 
     fn read_meminfo(&mut self) -> Result<Meminfo, ProcessError> {

@@ -68,6 +68,11 @@ pub(crate) trait Kernel: Population {
         false
     }
 
+    /// Whether an ordinary thread soon has its turn.
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
     /// The machine's memory.
     fn read_meminfo(&mut self) -> Result<Meminfo, ProcessError>;
 }

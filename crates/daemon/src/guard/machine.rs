@@ -27,8 +27,8 @@ use plimsoll_policy::{
     human,
     incident::{Guard, Trigger},
     machine::{
-        LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState, Margin, Measured,
-        Shortage, decide, is_near, notice, select,
+        LOOK_AT_REST, LOOK_MIN, MachineAction, MachineConfig, MachineReading, MachineStage, MachineState,
+        Margin, Measured, Shortage, decide, is_near, notice, select,
         trace::{Decided, Line},
     },
     reading::Reading,
@@ -37,7 +37,10 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages},
     victim::{Signal, SignalOutcome, VictimId},
 };
-use plimsoll_sys::{bpf::Awaited, process::ProcessError};
+use plimsoll_sys::{
+    bpf::Awaited,
+    process::{ProcessError, unhurried},
+};
 use recording::{Present, Recording};
 use std::borrow::Cow;
 
@@ -56,6 +59,9 @@ pub(crate) struct MachineGuard {
     /// When to look though no CPU does anything and nobody takes pages back; `None`: then there is nothing to see.
     timer: Option<Nanos>,
     told_by_programs: bool,
+    /// From when on pages that are taken back are news, and how far that is from a look.
+    pressed: Nanos,
+    apart: Nanos,
     pressure: PressureReading,
     /// It was asked for and did not come.
     unread_since: Option<Nanos>,
@@ -128,6 +134,8 @@ impl MachineGuard {
             due: Nanos(0),
             timer: Some(Nanos(0)),
             told_by_programs: false,
+            pressed: Nanos(0),
+            apart: LOOK_MIN,
             pressure: PressureReading::NONE,
             unread_since: None,
             refresh: Nanos(0),
@@ -221,6 +229,7 @@ impl MachineGuard {
             return;
         }
         self.measure(told, moment, context);
+        self.space_out(told, moment);
         context.kernel.begin_decision();
         let reading = self.read(moment, context);
         self.last = Some(reading);
@@ -235,7 +244,8 @@ impl MachineGuard {
         // From here on the programs tell when it is time. Without them it takes a timer.
         // While a victim's end is awaited it is no news that pages are taken back, and its exit needs the CPU.
         let awaits_end = matches!(self.state.stage(), MachineStage::Killed { .. });
-        let pressed = if awaits_end { self.due } else { moment.saturating_add(LOOK_MIN).min(self.due) };
+        let pressed = if awaits_end { self.due } else { moment.saturating_add(self.apart).min(self.due) };
+        self.pressed = pressed;
         self.told_by_programs = context.kernel.ask_look(Awaited::Reclaim, pressed)
             && context.kernel.ask_look(Awaited::Memory, self.due);
         let looks = (!self.told_by_programs).then_some(self.due);
@@ -243,6 +253,45 @@ impl MachineGuard {
     }
 
     fn act<K: Kernel>(
+        &mut self,
+        action: MachineAction,
+        reading: &MachineReading,
+        moment: Nanos,
+        context: &mut Context<K>,
+    ) {
+        let asks = |shortage: &Shortage| shortage.signal == Signal::Term;
+        let can_wait = match &action {
+            MachineAction::Notice { .. } => true,
+            MachineAction::Select(shortage) => asks(shortage),
+            MachineAction::Rest
+            | MachineAction::Reclaim { .. }
+            | MachineAction::Escalate { .. }
+            | MachineAction::Report(_) => false,
+        };
+        if can_wait {
+            self.beside_others(context, |guard, context| guard.carry_out(action, reading, moment, context));
+        } else {
+            self.carry_out(action, reading, moment, context);
+        }
+    }
+
+    /// Real time is for what is over before others notice: here they run too, unless they are many or there would be no memory
+    /// before. In a crowd of 36 hogs on two CPUs a notice took four seconds, and the kernel was first.
+    fn beside_others<K: Kernel>(
+        &mut self,
+        context: &mut Context<K>,
+        work: impl FnOnce(&mut Self, &mut Context<K>),
+    ) {
+        let available = self.last.and_then(|last| last.mem_available.known());
+        let leaves_time = available.is_some_and(|available| self.state.leaves_time(available));
+        if leaves_time && context.kernel.has_room() {
+            unhurried(|| work(self, context));
+        } else {
+            work(self, context);
+        }
+    }
+
+    fn carry_out<K: Kernel>(
         &mut self,
         action: MachineAction,
         reading: &MachineReading,
@@ -267,6 +316,15 @@ impl MachineGuard {
                     .notices
                     .once("machine guard", &format_args!("cannot decide: {fault:?} in /proc/meminfo"));
             }
+        }
+    }
+
+    /// Whoever takes pages back may do so for long: that is news less and less often, as long as it is nothing else.
+    fn space_out(&mut self, told: Option<Nanos>, moment: Nanos) {
+        if told.is_some() && moment < self.due {
+            self.apart = Nanos(self.apart.0.saturating_mul(2)).min(LOOK_AT_REST);
+        } else if self.pressed < self.due {
+            self.apart = LOOK_MIN;
         }
     }
 
@@ -336,7 +394,8 @@ impl MachineGuard {
         }
         let is_old = moment.saturating_sub(self.pressure.at) > PRESSURE_AGE_MAX;
         let PressureReading { stall, arc, .. } = if is_old { PressureReading::NONE } else { self.pressure };
-        if self.state.watches_stall() || self.pressure.arc.known().is_some() {
+        let is_due = moment.saturating_sub(self.pressure.at) >= LOOK_AT_REST;
+        if (is_due && self.state.watches_stall()) || self.pressure.arc.known().is_some() {
             // For the next look.
             self.ask_for_pressure(moment, context);
         }
@@ -386,9 +445,12 @@ impl MachineGuard {
 
     /// Makes the list anew once it is old.
     fn keep_ready<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) {
-        if moment < self.refresh {
-            return;
+        if moment >= self.refresh {
+            self.beside_others(context, |guard, context| guard.make_ready(moment, context));
         }
+    }
+
+    fn make_ready<K: Kernel>(&mut self, moment: Nanos, context: &mut Context<K>) {
         context.renew_shield();
         self.census.begin_warm(&mut context.kernel);
         let listed = self.look_at_all(context);

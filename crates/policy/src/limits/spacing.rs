@@ -8,7 +8,7 @@ use crate::{
 
 /// The shortest time from one look to the next, as the machine guard's: 10 ms while usage grows, else 100 ms.
 const GROWING_MIN: Nanos = sleep::MIN;
-const APART_MIN: Nanos = sleep::MIN_AT_REST;
+const APART_MIN: Nanos = sleep::AT_REST;
 
 /// Usage grows where it rose by more than this since the look before: what grows more slowly is found in time by any look.
 const GROWTH: Bytes = Bytes(1 << 20);

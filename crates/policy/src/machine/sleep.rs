@@ -7,7 +7,7 @@ const SWAP_FILL_BYTES_PER_SECOND: u64 = 800 << 20;
 /// The shortest sleep while memory is being used up, 10 ms, as lmkd's: 60 MiB at earlyoom's fastest.
 pub const MIN: Nanos = Nanos(10_000_000);
 /// The shortest otherwise, 100 ms, as earlyoom's.
-pub(crate) const MIN_AT_REST: Nanos = Nanos(100_000_000);
+pub const AT_REST: Nanos = Nanos(100_000_000);
 /// The longest sleep, 1 s, as earlyoom's.
 pub(crate) const MAX: Nanos = Nanos(1_000_000_000);
 
@@ -28,7 +28,7 @@ pub(super) fn until(sleep: Nanos, deadline: Option<Nanos>, now: Nanos) -> Nanos 
     match deadline {
         Some(deadline) if deadline > now => sleep.min(deadline.saturating_sub(now)),
         // Already due and just acted on: look again soon, without spinning.
-        Some(_) => MIN_AT_REST,
+        Some(_) => AT_REST,
         None => sleep,
     }
 }

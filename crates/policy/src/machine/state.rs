@@ -3,6 +3,7 @@
 use super::{
     MachineConfig, MachineFault,
     margin::{Fill, Margin, Reaction},
+    sleep,
     stall::{Stall, StallReading},
 };
 use crate::{
@@ -22,7 +23,8 @@ const WAITING: Nanos = Nanos(5_000_000_000);
 /// Memory that reaches what is worse within so long is not waited for: 250 ms is ten times what a kill takes.
 const SOON: Nanos = Nanos(250_000_000);
 
-const HURRIED: Nanos = Nanos(10_000_000_000);
+/// It is looked so often until memory would be gone at the present rate.
+const LOOKS_LEFT: u64 = 32;
 
 /// How many processes that must not be selected are remembered; the oldest gives way. Allocated once.
 const SKIPS_MAX: usize = 64;
@@ -266,11 +268,18 @@ impl MachineState {
         thrashes
     }
 
-    /// Whether memory would be gone in ten seconds at the present rate, and there is more to do than to wait: for a victim's
-    /// end, or until somebody can be one.
-    pub(super) fn is_hurried(&self, available: Bytes) -> bool {
+    /// How far apart looks are at least: the faster memory would be gone at the present rate the nearer, unless there is no
+    /// more to do than to wait for a victim's end, or until somebody can be one.
+    pub(super) fn pace(&self, available: Bytes) -> Nanos {
         let waits = matches!(self.stage, MachineStage::Killed { .. }) || self.hold.is_some();
-        !waits && self.fill.time_at_worst(available).is_some_and(|time| time <= HURRIED)
+        let time = self.fill.time_at_worst(available).filter(|_| !waits);
+        time.map_or(sleep::AT_REST, |time| Nanos(time.0 / LOOKS_LEFT).clamp(sleep::MIN, sleep::AT_REST))
+    }
+
+    /// Whether others may run beside what is done about it: memory would not be gone before at the present rate.
+    #[must_use]
+    pub fn leaves_time(&self, available: Bytes) -> bool {
+        self.fill.time_at_worst(available).is_none_or(|time| time > SOON)
     }
 
     pub(super) fn held(&self, signal: Signal) -> bool {

@@ -99,6 +99,11 @@ impl ProcRoot {
         parse_meminfo(text).map_err(|error| ProcessError::Unreadable { subject: Subject::Machine, error })
     }
 
+    /// How many threads of the machine run or wait for a CPU, of `/proc/loadavg`; `None` where it does not say so.
+    pub fn read_running(&mut self) -> Option<u32> {
+        running(self.files.read_at(c"loadavg").ok()?)
+    }
+
     /// Reads `/proc/pressure/memory`; `None` on a kernel that does not measure stalls: built without PSI, or started with
     /// `psi=0`. It waits for whoever adds the numbers up (`avgs_lock`, `psi_show` in kernel/sched/psi.c): not for the
     /// kill path.
@@ -277,6 +282,12 @@ pub(super) fn living_thread(tasks: &OwnedFd) -> Result<Option<(Pid, OwnedFd)>, E
 
 pub(super) const fn unreadable(pid: Pid, error: WireError) -> ProcessError {
     ProcessError::Unreadable { subject: Subject::Process(pid), error }
+}
+
+/// The first of the fourth word: `0.20 0.18 0.12 3/80 11206`.
+fn running(loadavg: &[u8]) -> Option<u32> {
+    let (running, _) = std::str::from_utf8(loadavg).ok()?.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
 }
 
 /// The files of a `/proc` and the buffer they are read into.

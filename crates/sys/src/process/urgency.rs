@@ -46,7 +46,7 @@ pub fn raise_decider() -> Priority {
 }
 
 /// Does long work beside others, however urgent the calling thread is otherwise.
-pub(crate) fn unhurried<T>(work: impl FnOnce() -> T) -> T {
+pub fn unhurried<T>(work: impl FnOnce() -> T) -> T {
     let nice = getpriority_process(None).ok().filter(|nice| *nice < PATIENT_NICE);
     if nice.is_some() {
         // Anybody may.

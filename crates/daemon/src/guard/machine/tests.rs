@@ -106,6 +106,34 @@ fn while_a_victims_end_is_awaited_pages_that_are_taken_back_do_not_hurry_the_gua
 }
 
 #[test]
+fn pages_that_are_taken_back_for_long_hurry_the_guard_less_and_less() {
+    let town = Town::of(&[(10, 1, 9000, "hog")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.has(NEAR);
+    guarded.tend();
+    for hundredths in [1, 2, 4, 8] {
+        assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 100 * hundredths));
+        guarded.pages_are_taken_back();
+    }
+    assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 10));
+    // The next look is due then in any case, which says nothing about pages.
+    guarded.tend();
+    assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 10));
+}
+
+#[test]
+fn pages_that_are_taken_back_once_hurry_the_guard_the_next_time_too() {
+    let town = Town::of(&[(10, 1, 9000, "hog")]);
+    let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+    town.has(NEAR);
+    guarded.tend();
+    guarded.pages_are_taken_back();
+    assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 50));
+    guarded.tend();
+    assert_eq!(town.pressed(), Nanos(town.now() + SECOND / 100));
+}
+
+#[test]
 fn one_that_became_another_program_since_it_was_judged_is_judged_again() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "second")]);
     let avoid = Rule {

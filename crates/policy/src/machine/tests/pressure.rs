@@ -41,6 +41,10 @@ impl Machine {
     }
 
     fn step(&mut self, tenth: Tenth) -> MachineAction {
+        self.look(tenth).0
+    }
+
+    fn look(&mut self, tenth: Tenth) -> (MachineAction, Nanos) {
         self.ms += 100;
         self.stalled_ms += tenth.stalled_ms;
         self.read_again_mib += tenth.read_again_mib;
@@ -56,9 +60,9 @@ impl Machine {
             stall: Reading::Known(stall),
             ..reading(tenth.available_mib, 10_000 - tenth.available_mib, 8000, tenth.swap_free_mib)
         };
-        let (state, action, _) = decide(&read, &self.config, core::mem::take(&mut self.state), now);
+        let (state, action, sleep) = decide(&read, &self.config, core::mem::take(&mut self.state), now);
         self.state = state;
-        action
+        (action, sleep)
     }
 
     /// What is selected for within so many tenths, and in the how manieth.
@@ -126,6 +130,23 @@ fn a_spike_is_waited_for_and_a_shortage_that_lasts_is_not() {
     let mut at_once = Machine::new();
     at_once.config.spike = Nanos(0);
     assert_eq!(at_once.selects(400, stays), Some((Cause::Low, Signal::Term, 3)));
+}
+
+#[test]
+fn the_sooner_memory_would_be_gone_the_sooner_it_is_looked_again() {
+    for (used_mib, us, leaves_time) in [
+        (0, 100_000, true),
+        (20, 100_000, true),
+        (100, 28_125, true),
+        (300, 10_000, true),
+        (400, 10_000, false),
+    ] {
+        let mut machine = Machine::new();
+        machine.look(Tenth { available_mib: 900 + used_mib, swap_free_mib: 0, ..CALM });
+        let (_, sleep) = machine.look(Tenth { available_mib: 900, swap_free_mib: 0, ..CALM });
+        assert_eq!(sleep, Nanos(us * 1000), "{used_mib} MiB in a tenth of a second");
+        assert_eq!(machine.state.leaves_time(Bytes(900 * MIB)), leaves_time, "{used_mib}");
+    }
 }
 
 #[test]

@@ -164,3 +164,11 @@ fn a_line_without_its_end_is_not_taken_for_a_whole_one() {
     });
     assert_eq!((ended, lines), (Err(rustix::io::Errno::BADMSG), vec![b"17".to_vec()]));
 }
+
+#[test]
+fn how_many_run_is_told_where_it_stands() {
+    assert_eq!(super::running(b"0.20 0.18 0.12 3/80 11206\n"), Some(3));
+    for other in [&b""[..], b"0.20 0.18 0.12", b"0.20 0.18 0.12 3 11206", b"0.2 0.1 0.1 x/80 1", b"\xff"] {
+        assert_eq!(super::running(other), None);
+    }
+}

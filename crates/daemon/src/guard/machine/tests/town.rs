@@ -479,6 +479,13 @@ impl Guarded {
         self.guard.tend(None, &mut self.context);
     }
 
+    /// Pages are taken back, as soon as that is news.
+    pub(super) fn pages_are_taken_back(&mut self) {
+        let (pressed, now) = (self.context.kernel.pressed(), self.context.kernel.now());
+        self.context.kernel.passes(pressed.0.saturating_sub(now));
+        self.guard.tend(Some(pressed), &mut self.context);
+    }
+
     /// Clean file memory is below its floor, and the programs could take nobody.
     pub(super) fn falls_below_floor(&mut self) {
         self.below_floor(None);
