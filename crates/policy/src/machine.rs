@@ -334,7 +334,9 @@ pub fn decide(
             }
         }
         // Where those who end give too little back the next need not wait for them.
-        MachineStage::Killed { .. } if !facts.as_ref().is_ok_and(|facts| facts.falls_short(config)) => {
+        MachineStage::Killed { .. }
+            if !facts.as_ref().is_ok_and(|facts| facts.falls_short(config, &state)) =>
+        {
             MachineAction::Rest
         }
         MachineStage::Killed { .. } | MachineStage::Idle => match shortage {
@@ -457,7 +459,7 @@ fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now
     let term_line = config.memory_line(&config.term, total);
     // Before that there is room for asking.
     let kill_least = config.memory_line(&config.kill, total);
-    let kill_line = kill_least.max(state.margin.bytes.min(term_line));
+    let kill_line = facts.kill_line(config, state);
     state.watches_stall = facts.mem_available <= Bytes(term_line.0.saturating_add(term_line.0 >> 1));
     let shortage = |cause, signal, line| Shortage {
         cause,
@@ -507,9 +509,15 @@ impl Facts {
         self.mem_available.saturating_add(self.anon)
     }
 
+    /// What SIGKILL is sent at: the threshold, or what goes meanwhile where that is more.
+    fn kill_line(&self, config: &MachineConfig, state: &MachineState) -> Bytes {
+        let line = |thresholds| config.memory_line(thresholds, self.total());
+        line(&config.kill).max(state.margin.bytes.min(line(&config.term)))
+    }
+
     /// Whether memory stays at what SIGKILL is sent at even when all have ended who were sent it.
-    fn falls_short(&self, config: &MachineConfig) -> bool {
-        let line = config.memory_line(&config.kill, self.total());
+    fn falls_short(&self, config: &MachineConfig, state: &MachineState) -> bool {
+        let line = self.kill_line(config, state);
         self.ending.is_some_and(|ending| self.mem_available.saturating_add(ending) <= line)
     }
 }

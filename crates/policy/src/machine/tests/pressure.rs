@@ -214,6 +214,24 @@ fn under_the_margin_somebody_is_killed_whatever_the_threshold() {
 }
 
 #[test]
+fn where_memory_goes_fast_those_who_end_are_to_give_back_the_margin_as_well() {
+    for (late_ms, next) in [(0, None), (800, Some(Signal::Kill))] {
+        let mut machine = Machine::new();
+        machine.learn(Measured::Late(Nanos(late_ms * MS)));
+        for available_mib in [400, 300, 200] {
+            machine.step(Tenth { available_mib, swap_free_mib: 0, ..CALM });
+        }
+        let now = Nanos((machine.ms + 100) * MS);
+        machine.state.outcome(id(1), SignalOutcome::Sent(Signal::Kill), &machine.config, now);
+        // Of 10,000 MiB SIGKILL is sent at 500: 700 would be left.
+        let ending = Reading::Known(Bytes(600 * MIB));
+        let read = MachineReading { ending, ..reading(100, 9900, 0, 0) };
+        let (_, action, _) = decide(&read, &machine.config, machine.state, now);
+        assert_eq!(called_for(action), next, "{late_ms}");
+    }
+}
+
+#[test]
 fn a_large_machine_is_not_warned_at_a_tenth() {
     let mut guard = Guard::default();
     let of_256_gib = |available_gib: u64| reading(available_gib * 1024, (256 - available_gib) * 1024, 0, 0);
