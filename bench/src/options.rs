@@ -25,6 +25,8 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// How often `suite` runs each scenario under each guard.
     pub rounds: usize,
+    /// Under which guards `suite` runs them, by name; all where this is empty.
+    pub guards: Vec<String>,
     /// How long `workingset` builds without pressure.
     pub quiet: Duration,
     /// What it builds then, as a shell takes it; files of its own where `None`.
@@ -43,6 +45,7 @@ impl Default for Options {
             only: None,
             data: None,
             rounds: ROUNDS,
+            guards: Vec::new(),
             quiet: QUIET,
             build: None,
         }

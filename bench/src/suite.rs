@@ -52,6 +52,8 @@ struct Run {
     hogs: usize,
     /// The kernel's own OOM killer's.
     by_kernel: u64,
+    /// Decisions that come to something else when they are made once more.
+    parted: usize,
     /// From the begin until no hog took any more; `None` where that was not in time.
     done_s: Option<f64>,
     delay_ms: f64,
@@ -113,7 +115,9 @@ fn play(stage: &Stage<'_>, scenario: &Scenario, who: Who) -> Result<Run, BenchEr
         Ok::<_, BenchError>(run)
     })?;
     run.others += guard.dead()?;
-    guard.keep_incidents(scenario.name, !run.is_right(scenario))?;
+    let incidents = guard.incidents()?;
+    run.parted = guards::parted(&incidents)?;
+    guard.keep(&incidents, scenario.name, !run.is_right(scenario))?;
     Ok(run)
 }
 
@@ -134,7 +138,8 @@ fn press(
     let guard_ms = processor.used().map(|used| used.as_secs_f64() * 1e3);
     let by_kernel = oom_kills()?.saturating_sub(before);
     let others = crowd::dead(others)? + crowd::dead(&crowd.others)?;
-    Ok(Run { others, hogs: crowd.dead()?, by_kernel, done_s, delay_ms, read_s: None, guard_ms })
+    let hogs = crowd.dead()?;
+    Ok(Run { others, hogs, by_kernel, parted: 0, done_s, delay_ms, read_s: None, guard_ms })
 }
 
 /// When no hog took any more.
@@ -160,14 +165,15 @@ fn longest_s(reads: &Timed) -> Option<f64> {
 }
 
 impl Run {
-    /// Only those who took too much ended, by the guard alone, and nobody where nobody was to end.
+    /// Only those who took too much ended, by the guard alone, and nobody where nobody was to end; and the guard's decisions
+    /// can be made once more.
     fn is_right(&self, scenario: &Scenario) -> bool {
         let ended = match scenario.course {
             Course::Ends => self.done_s.is_some() && self.hogs > 0,
             Course::Lasts => true,
             Course::Calm => self.hogs == 0,
         };
-        ended && self.others == 0 && self.by_kernel == 0
+        ended && self.others == 0 && self.by_kernel == 0 && self.parted == 0
     }
 }
 

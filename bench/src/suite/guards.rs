@@ -1,13 +1,21 @@
 //! Who guards the machine: each as its package starts it, as far as that can be without systemd.
 
-use super::crowd;
+use super::{crowd, stage};
 use crate::{
-    Guarded as _, Triggers, child::Workload, comparator::find_program, error::BenchError,
-    guarded::PrivateDaemon, options::Options, report::BenchReport, scope,
+    Guarded as _, Triggers,
+    child::{Workload, look_until},
+    comparator::find_program,
+    error::BenchError,
+    guarded::PrivateDaemon,
+    options::Options,
+    report::BenchReport,
+    scope,
 };
 use plimsoll_api::message::GetIncident;
+use plimsoll_policy::{incident::Incident, machine::trace::Recorded};
+use plimsoll_report::trace::replay;
 use plimsoll_sys::process::clock_monotonic_ns;
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +63,10 @@ impl Who {
 
 /// All that can be started here, or those asked for; what is missing is noted.
 pub(super) fn found(options: &Options, report: &mut BenchReport) -> Vec<Who> {
-    let quick = |who: &Who| !options.quick || *who == Who::Plimsoll;
+    let wanted = |who: &Who| match options.guards.as_slice() {
+        [] => !options.quick || *who == Who::Plimsoll,
+        names => names.iter().any(|name| name == who.name()),
+    };
     let there = |who: &Who| {
         let there = matches!(who, Who::Nobody | Who::Plimsoll) || who.command().is_some();
         if !there {
@@ -63,9 +74,32 @@ pub(super) fn found(options: &Options, report: &mut BenchReport) -> Vec<Who> {
         }
         there
     };
-    let found = ALL.into_iter().filter(quick).filter(there).collect();
+    let found = ALL.into_iter().filter(wanted).filter(there).collect();
     report.note("systemd-oomd is not compared: it needs systemd, which is not in this guest");
     found
+}
+
+/// Until then a guard has loaded what it needs.
+const LOADING: Duration = Duration::from_secs(60);
+
+/// Whether it has started nobody who is still there.
+fn is_alone(pid: u32) -> Result<bool, BenchError> {
+    let threads = format!("/proc/{pid}/task");
+    let children = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children"));
+    let mut threads = fs::read_dir(&threads).map_err(BenchError::io(format!("list {threads}")))?.flatten();
+    Ok(threads.all(|thread| children(thread).is_ok_and(|children| children.trim().is_empty())))
+}
+
+/// How many decisions come to something else when they are made once more from what was recorded of them.
+pub(super) fn parted(incidents: &[Incident]) -> Result<usize, BenchError> {
+    let traces = incidents.iter().filter_map(|incident| incident.course.as_ref()?.trace.as_deref());
+    let mut parted = 0;
+    for trace in traces {
+        let replay = replay(trace.as_bytes(), None)
+            .map_err(|error| BenchError::malformed("a trace", &error.to_string()))?;
+        parted += replay.told().0.iter().filter(|told| told.recorded != Recorded::Same).count();
+    }
+    Ok(parted)
 }
 
 /// One that guards, until this is dropped.
@@ -89,6 +123,9 @@ impl Guard {
             // As by their units; earlyoom does it itself.
             let file = format!("/proc/{pid}/oom_score_adj");
             fs::write(&file, "-1000").map_err(BenchError::io(format!("write {file}")))?;
+            // What loads its programs is urgent, and others wait for it: on a machine that was over long ago.
+            let alone = || Ok(is_alone(pid)?.then_some(()));
+            look_until(LOADING, stage::WARMING / 10, alone)?;
         }
         Ok(guard)
     }
@@ -98,17 +135,21 @@ impl Guard {
         crowd::dead(&self.process)
     }
 
-    /// Keeps what it recorded beside the files, where it can be asked: with the trace of each decision.
-    pub(super) fn keep_incidents(&mut self, scenario: &str, wrong: bool) -> Result<(), BenchError> {
-        let (Some(daemon), Some(folder)) = (self.daemon.as_mut(), self.folder.as_deref()) else {
-            return Ok(());
-        };
+    /// What it recorded, where it can be asked, with the trace of each decision.
+    pub(super) fn incidents(&mut self) -> Result<Vec<Incident>, BenchError> {
+        let Some(daemon) = self.daemon.as_mut() else { return Ok(Vec::new()) };
         let mut incidents = daemon.incidents()?;
         for incident in &mut incidents {
             // Alone it comes with its trace.
             *incident = daemon.client()?.incident(GetIncident { id: Some(incident.id), pid: None })?;
         }
-        let text = serde_json::to_string_pretty(&incidents)
+        Ok(incidents)
+    }
+
+    /// Keeps it beside the files.
+    pub(super) fn keep(&self, incidents: &[Incident], scenario: &str, wrong: bool) -> Result<(), BenchError> {
+        let Some(folder) = self.folder.as_deref().filter(|_| self.daemon.is_some()) else { return Ok(()) };
+        let text = serde_json::to_string_pretty(incidents)
             .map_err(|error| BenchError::malformed("an incident", &error.to_string()))?;
         let wrong = if wrong { "wrong" } else { "right" };
         let file =

@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// suite: how often each scenario runs under each guard.
     #[arg(long, value_name = "COUNT", default_value_t = ROUNDS)]
     pub(crate) rounds: usize,
+    /// suite: only under this guard: nobody, plimsoll, earlyoom or nohang; may be given more than once.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) guard: Vec<String>,
     /// workingset: how long it builds without pressure.
     #[arg(long, value_name = "MINUTES", default_value_t = QUIET.as_secs() / 60, value_parser = minutes())]
     pub(crate) minutes: u64,
@@ -81,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
         only: arguments.only.clone(),
         data: arguments.data.clone(),
         rounds: arguments.rounds,
+        guards: arguments.guard.clone(),
         quiet: Duration::from_secs(arguments.minutes.saturating_mul(60)),
         build: arguments.build.clone(),
         ..Options::default()
