@@ -23,12 +23,14 @@ cd "$(dirname "$0")/.." || exit 1
 readonly slowness=10
 # For one guest, and for one binary.
 readonly seconds_max=2700 binary_seconds_max=600
-readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_session doctor_demo expedite false_crossing flipping hidden_memory kernel_kills kill_* lab_* last_defence load_gate machine_guard measured_lines selection shared_memory sys triggers workingset workingset_programs'
+readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_session doctor_demo expedite false_crossing flipping hidden_memory kernel_kills kill_* lab_!(suite) last_defence load_gate machine_guard measured_lines selection shared_memory sys triggers workingset workingset_programs'
 # In MiB, of a guest; and of one whose memory is filled, which takes its time: these binaries have a guest of their own.
 readonly mebibytes=2560 filled_mebibytes=1024
 # Of the smallest machine there is: NAME@small.
 readonly small_mebibytes=512
 readonly filling='lab_workingset workingset workingset_programs'
+# It goes by what a disk to swap to can take a second, in MiB: one of its own, too.
+readonly pressing=lab_suite swap_mebibytes=40
 
 die() {
     printf 'lab: %s\n' "$1" >&2
@@ -53,7 +55,7 @@ test_binaries() {
 }
 
 # Prints the guest's commands: each binary of the list that one of the patterns names, where and as cargo would run it; of those
-# that fill the memory ($1 is 'filling'), or of the others.
+# that fill the memory ($1 is 'filling'), that go by the disk ('pressing'), or of the others.
 test_commands() {
     local kind=$1 binaries=$2 arguments=$3 name path pattern wanted its
     shift 3
@@ -64,6 +66,7 @@ test_commands() {
             [[ $name != $pattern ]] || wanted=yes
         done
         [[ " $filling " != *" $name "* ]] || its=filling
+        [ "$name" != $pressing ] || its=pressing
         [ "$wanted-$its" = "yes-$kind" ] || continue
         printf 'run %q %q %s\n' "$name" "$path" "$arguments"
     done <<<"$binaries"
@@ -84,11 +87,12 @@ run() {
 END
 }
 
-# Runs commands, if there are any, in a guest of so many MiB; $status is that of the last guest that failed.
+# Runs commands, if there are any, in a guest of so many MiB, booted with these options; $status is that of the last guest that
+# failed.
 run_guest() {
     local commands=$2 code complaints
     [ -n "$commands" ] || return 0
-    lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-$1}" "$kernel" \
+    lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-$1}" "${@:3}" "$kernel" \
         "$(prelude; printf '%s\n' "$commands"; echo "exit \$status")"
     code=$?
     # A lockup is what a busy machine does to an emulated one; anything else is the programs' doing until shown otherwise.
@@ -147,13 +151,15 @@ make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workl
 binaries=$(test_binaries) || exit
 commands=$(test_commands modest "$binaries" "${*@Q}" "${patterns[@]}")
 filling_commands=$(test_commands filling "$binaries" "${*@Q}" "${patterns[@]}")
+pressing_commands=$(test_commands pressing "$binaries" "${*@Q}" "${patterns[@]}")
 small_commands=$(for kind in modest filling; do test_commands $kind "$binaries" "${*@Q}" "${small[@]}"; done)
-[ -n "$commands$filling_commands$small_commands" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
+[ -n "$commands$filling_commands$pressing_commands$small_commands" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"
 began=$SECONDS status=0
 run_guest $mebibytes "$commands"
 run_guest $filled_mebibytes "$filling_commands"
+run_guest $filled_mebibytes "$pressing_commands" -s $swap_mebibytes
 run_guest $small_mebibytes "$small_commands"
 echo "lab: $series took $((SECONDS - began)) s"
 exit "$status"
