@@ -93,7 +93,7 @@ int sweep(struct plimsoll_sweep *ctx)
 /* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
 static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
-	__s64 hard = ctx->hard_pages, reach, dying = a->dying_pages, living, most;
+	__s64 hard = ctx->hard_pages, reach, dying = a->dying_pages, living, most, before = a->effective_pages;
 	__u32 uid = ctx->uid, index = a->index;
 	long err;
 
@@ -133,8 +133,12 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	if (ctx->enforce == PLIMSOLL_LINE_NOW) {
 		a->there_pages = 0;
-	} else if (ctx->enforce != PLIMSOLL_LINE_WITHIN) {
-		a->there_pages = ALL_PAGES;
+	} else {
+		/* Nobody raises the own line above what was in force. */
+		if (ctx->enforce != PLIMSOLL_LINE_WITHIN)
+			a->there_pages = ALL_PAGES;
+		else if (a->there_pages < ALL_PAGES && before > a->effective_pages)
+			a->there_pages += before - a->effective_pages;
 		a->drawn_ns = bpf_ktime_get_ns();
 	}
 	ctx->account = index;

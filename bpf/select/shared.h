@@ -22,8 +22,8 @@
  * more it is told that not all was looked at. A table is gone through at once, with nobody let run in between.
  */
 #define TABLE_STEPS_MAX 65536
-#define USER_STEPS_MAX (1 << 20)
-/* Likewise of the mappings of one user's files, each of them some three steps. Those of files beyond are not gone through. */
+#define USER_STEPS_MAX (1 << 18)
+/* Likewise of the mappings of one user, each of them some three steps. Of files beyond only the first are gone through. */
 #define USER_MAPPINGS_MAX (1 << 18)
 /* Users, and containers of root's, whose steps are counted. */
 #define USERS_MAX 1024
@@ -32,6 +32,7 @@
  * one is a mapping, which takes 200 bytes of the kernel's.
  */
 #define STEPS_LEAST 1024
+#define STEPS_BEYOND 64
 #define STEPS_MAX 4096
 /* What a process has open as it becomes another user: as many as a process may have at most (fs.nr_open), as it comes. */
 #define OPEN_MAX (1 << 20)
@@ -226,11 +227,10 @@ static long next_mapping(__u32 index, struct mappings *walk)
 }
 
 /* Who has a file mapped; false: more than are told of, or the tree changed so that it was not gone through. */
-static __always_inline bool write_mappers(struct files *files, __u64 inode, __s64 pages)
+static __always_inline bool write_mappers(struct files *files, __u64 inode, __s64 steps)
 {
 	__u64 mapping = (__u64)READ(inode, struct inode, i_mapping);
 	struct mappings walk = { .files = files, .inode = inode };
-	__s64 steps = pages < STEPS_LEAST ? STEPS_LEAST : pages;
 
 	if (!bpf_core_field_exists(((struct mm_struct *)0)->owner))
 		return false;
@@ -239,7 +239,7 @@ static __always_inline bool write_mappers(struct files *files, __u64 inode, __s6
 	files->at->mm = 0;
 	walk.node = (__u64)READ(mapping, struct address_space, i_mmap.rb_root.rb_node);
 	if (walk.node)
-		bpf_loop(steps < STEPS_MAX ? steps : STEPS_MAX, next_mapping, &walk, 0);
+		bpf_loop(steps, next_mapping, &walk, 0);
 	return !walk.node && files->at->mappers <= MAPPERS_MAX;
 }
 
@@ -259,11 +259,17 @@ static __always_inline bool write_mappers_within(struct files *files, __u64 inod
 {
 	__u64 before = files->at->steps, mapper = mapper_at_top(inode);
 	struct open_share *share = mapper ? share_of(mapper, files->at->walk) : 0;
+	__s64 steps = pages < STEPS_LEAST ? STEPS_LEAST : pages;
 	bool all;
 
-	if (share && share->steps >= USER_MAPPINGS_MAX)
-		return false;
-	all = write_mappers(files, inode, pages);
+	if (steps > STEPS_MAX)
+		steps = STEPS_MAX;
+	if (share && share->steps >= USER_MAPPINGS_MAX) {
+		steps = STEPS_BEYOND;
+		write_partly(files->seq, user_of_holder(mapper), PLIMSOLL_SHARED_PARTLY, 0);
+		files->at->records++;
+	}
+	all = write_mappers(files, inode, steps);
 	if (share)
 		share->steps += files->at->steps - before;
 	return all;

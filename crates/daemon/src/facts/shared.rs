@@ -10,7 +10,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::{BpfError, SharedMemory, SharedWalks},
-    process::clock_monotonic_ns,
+    process::thread_cpu_time,
 };
 use plimsoll_wire::shared::SharedName;
 use std::{
@@ -26,7 +26,7 @@ const FOREIGN_MAX: usize = 262_144;
 pub(crate) struct Walked {
     /// When it was asked for.
     pub(crate) asked: Nanos,
-    /// How long it took.
+    /// What it took of a CPU.
     pub(crate) took: Nanos,
     /// `None`: it was not gone through, because too much of it was freed meanwhile.
     pub(crate) found: Result<Option<Found>, BpfError>,
@@ -65,9 +65,10 @@ impl SharedReader {
             before: BTreeMap::new(),
         };
         let requests = offload.lane(Haste::Ordinary, 1, move |asked| {
-            let began = clock_monotonic_ns();
+            let began = thread_cpu_time();
             let found = walker.walk();
-            let took = Nanos(clock_monotonic_ns().saturating_sub(began));
+            let took = thread_cpu_time().saturating_sub(began);
+            let took = Nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             tell(Walked { asked, took, found });
         });
         Self { requests }

@@ -45,6 +45,12 @@ pub fn clock_boottime_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Boottime))
 }
 
+/// `CLOCK_REALTIME`, in nanoseconds: what files are stamped with.
+#[must_use]
+pub fn clock_realtime_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime))
+}
+
 /// What the calling thread has had of a CPU.
 #[must_use]
 pub fn thread_cpu_time() -> Duration {

@@ -28,8 +28,8 @@ const EVERY: Nanos = Nanos(900_000_000);
 /// A walk is made at the latest after so long while anybody's is charged: what one gives back another may take.
 const AT_LATEST: Nanos = Nanos(8_000_000_000);
 
-/// Between two walks there is at least this many times as long as one takes, and no more than [`REST_MOST`] or, where that is
-/// more, [`REST_LEAST`] times as long: a fifth of a CPU is what users can make walks cost.
+/// Between two walks there is at least this many times as long as one takes of a CPU, and no more than [`REST_MOST`] or, where
+/// that is more, [`REST_LEAST`] times as long: a fifth of a CPU is what users can make walks cost.
 const REST: u64 = 16;
 const REST_LEAST: u64 = 4;
 const REST_MOST: Nanos = Nanos(800_000_000);
@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     planned: Option<(Nanos, bool)>,
     /// None sooner.
     rested: Nanos,
+    /// When root drew lines last.
+    drawn: Nanos,
     /// When the walk under way was asked for, and from when on it is late.
     asked: Option<(Nanos, Nanos)>,
     /// Somebody may have to end for what it finds.
@@ -131,7 +133,7 @@ impl Shared {
     /// often as they like.
     pub(crate) const fn drawn(&mut self, own: Option<Uid>, now: Nanos) {
         if own.is_none() {
-            self.rested = Nanos(0);
+            (self.rested, self.drawn) = (Nanos(0), now);
         }
         self.doubt(now);
     }
@@ -196,8 +198,8 @@ impl Shared {
         let largest: Vec<String> =
             largest.iter().map(|(name, pages)| format!("{} ({})", named(name), size(*pages))).collect();
         let told = format!(
-            "user:{} is over the line with {} of shared memory that stays when processes end, or that others may have \
-             filled; nobody is killed for it. The largest: {}",
+            "user:{} is over the line with {} of shared memory that stays when processes end, that others may have filled, \
+             or whose holders are not known; nobody is killed for it. The largest: {}",
             account.uid,
             size(account.lasting),
             largest.join(", "),
@@ -280,7 +282,9 @@ impl<K: Kernel> Attached<K> {
         self.shared_memory.asked = None;
         let times = |times: u64| Nanos(walked.took.0.saturating_mul(times));
         let rest = times(REST).min(times(REST_LEAST).max(REST_MOST)).max(APART);
-        self.shared_memory.rested = now.saturating_add(rest);
+        // What was there when lines were drawn is to be known first.
+        let is_due = walked.asked < self.shared_memory.drawn;
+        self.shared_memory.rested = if is_due { now } else { now.saturating_add(rest) };
         if !context.config.charges_shared {
             return Ok(());
         }
@@ -384,10 +388,7 @@ fn tell_what_is_missing<K: Kernel>(found: &Found, context: &mut Context<K>) {
         context.notices.once("shared memory", &why);
     }
     if let Some(user) = found.partly.first() {
-        let others = found.partly.len().saturating_sub(1);
-        context
-            .notices
-            .once("shared memory", &format_args!("user:{user} (and {others} others) is {NOT_FULLY_KNOWN}"));
+        context.notices.once("shared memory", &format_args!("user:{user} is {NOT_FULLY_KNOWN}"));
     }
 }
 

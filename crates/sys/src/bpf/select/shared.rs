@@ -9,7 +9,7 @@ use crate::{
         map::Map,
         site::Table as _,
     },
-    process::clock_monotonic_ns,
+    process::{clock_monotonic_ns, clock_realtime_ns},
 };
 use plimsoll_policy::{
     shared::{Holding, Kind, SharedFile},
@@ -19,10 +19,7 @@ use plimsoll_wire::{
     abi,
     shared::{SharedName, SharedRecord, decode},
 };
-use rustix::{
-    fs::{MemfdFlags, memfd_create},
-    time::{ClockId, clock_gettime},
-};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -51,8 +48,9 @@ const LOST_MAX: u32 = 64;
 /// Files that are kept of one walk, and of one user. What does not fit is counted with the small ones.
 const FILES_MAX: Share = Share { all: 65_536, of_user: 16_384 };
 
-/// Likewise who holds one.
+/// Likewise who holds one, beside the first of each file: no crowd of many files hides who holds another.
 const HOLDINGS_MAX: Share = Share { all: 131_072, of_user: 32_768 };
+const FIRST_HOLDERS: u32 = 4;
 
 /// Sums of small files.
 const SMALL_MAX: usize = 131_072;
@@ -85,6 +83,10 @@ pub struct SharedMemory {
     /// Who holds one, by its key and the address space; also of files that are not listed.
     holdings: BTreeMap<(u64, u64), Holding>,
     holdings_of: BTreeMap<Uid, usize>,
+    /// How many hold one, by its key, up to [`FIRST_HOLDERS`].
+    first_holders: BTreeMap<u64, u32>,
+    /// Holders beside those.
+    others: usize,
     /// Users of whom not all was looked at, or kept.
     pub partly: BTreeSet<Uid>,
     /// Of those, whose files were not all found: there may be more.
@@ -121,9 +123,14 @@ impl SharedMemory {
             SharedRecord::Held(held) => {
                 let held = Holding { user: owner(held.user), ..held };
                 let key = (held.key, held.mm);
-                if self.holdings.contains_key(&key)
-                    || HOLDINGS_MAX.takes(self.holdings.len(), &mut self.holdings_of, held.user)
-                {
+                let first = self.first_holders.entry(held.key).or_default();
+                if self.holdings.contains_key(&key) {
+                    self.holdings.insert(key, held);
+                } else if *first < FIRST_HOLDERS {
+                    *first = first.saturating_add(1);
+                    self.holdings.insert(key, held);
+                } else if HOLDINGS_MAX.takes(self.others, &mut self.holdings_of, held.user) {
+                    self.others = self.others.saturating_add(1);
                     self.holdings.insert(key, held);
                 } else {
                     self.partly.insert(held.user);
@@ -464,12 +471,6 @@ impl Handed {
         }
         Ok(())
     }
-}
-
-fn clock_realtime_ns() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
-    u64::try_from(nanos).unwrap_or_default()
 }
 
 /// Of so many uids it is known that files of theirs found no room.

@@ -1,4 +1,5 @@
 use super::*;
+use plimsoll_policy::units::Pid;
 
 const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
@@ -27,7 +28,7 @@ fn file(key: u64, uid: Uid, born_ns: u64) -> SharedRecord {
 }
 
 fn holding(key: u64, mm: u64, user: Uid) -> SharedRecord {
-    SharedRecord::Held(Holding { key, mm, uid: user, user, is_contained: false })
+    SharedRecord::Held(Holding { key, mm, pid: Pid(7), uid: user, user, is_contained: false })
 }
 
 fn found(records: impl IntoIterator<Item = SharedRecord>) -> SharedMemory {
@@ -84,6 +85,18 @@ fn each_holder_is_known_once() {
     let mut memory = found([holding(1, 9, BOB), holding(1, 9, BOB), holding(1, 8, Uid(100_000))]);
     let users: Vec<_> = memory.take_holdings().map(|one| (one.mm, one.user)).collect();
     assert_eq!(users, [(8, ALICE), (9, BOB)]);
+}
+
+#[test]
+fn the_first_holders_of_a_file_are_known_whatever_crowd_holds_others() {
+    let crowd = u64::try_from(HOLDINGS_MAX.of_user).unwrap() + 10;
+    let mut memory = found((0..crowd).map(|mm| holding(1, mm, BOB)));
+    assert_eq!(memory.partly, [BOB].into());
+    for mm in 0..6 {
+        assert!(memory.take(holding(2, mm, BOB), &owner));
+    }
+    let of_two = memory.take_holdings().filter(|one| one.key == 2).count();
+    assert_eq!(of_two, usize::try_from(FIRST_HOLDERS).unwrap());
 }
 
 #[test]
