@@ -137,14 +137,19 @@ impl Loader {
     }
 
     /// Has the selection programs, and the one that tells of the kernel's own kills, loaded while guarding has begun: until
-    /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: the thread for it could not be
-    /// started, and that was said.
+    /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: there can be no pins (`may_pin`), or
+    /// the thread for it could not be started, and that was said.
     pub(crate) fn equip(
         self,
+        may_pin: bool,
         caller: Caller,
         foreign_kills: Link,
         journal: Journal,
     ) -> Option<JoinHandle<()>> {
+        if !may_pin {
+            foreign_kills.cannot("there can be no pins here; the journal says why");
+            return None;
+        }
         let told = journal.clone();
         let work = move || {
             match self.selector() {

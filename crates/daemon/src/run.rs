@@ -343,12 +343,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
-    let loading = if lock.is_some() {
-        loader.equip(caller, to_foreign, journal)
-    } else {
-        to_foreign.cannot("there can be no pins here; the journal says why");
-        None
-    };
+    let loading = loader.equip(lock.is_some(), caller, to_foreign, journal);
     let writer = history.writer;
     Ok((guard, Services { loading, links, _reaper_watch, tmalloc: Some(tmalloc), control, writer, lock }))
 }
