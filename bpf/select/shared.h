@@ -34,8 +34,6 @@
 #define STEPS_LEAST 1024
 #define STEPS_BEYOND 64
 #define STEPS_MAX 4096
-/* What a process has open as it becomes another user: as many as a process may have at most (fs.nr_open), as it comes. */
-#define OPEN_MAX (1 << 20)
 /* Files of fewer pages are told of by their sum. */
 #define SMALL_PAGES 16
 /* How often a list is begun anew because the file where the walk stood was freed. */
@@ -44,6 +42,7 @@
 #define FILES_AT_ONCE 2048
 #define STEPS_AT_ONCE 16384
 
+#include "handed.h"
 #include "pipe.h"
 
 /* Where a walk of the files stands, and what it is to begin with. */
@@ -74,32 +73,6 @@ struct {
 	__type(key, __u64);
 	__type(value, struct open_share);
 } open_shares SEC(".maps");
-
-/* Files that somebody else than their owner was handed (SCM_RIGHTS), by inode. User space takes those out that are gone. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64);
-	__type(value, struct plimsoll_handed);
-} handed SEC(".maps");
-
-/* Whose found no room there, by the files' uid. More than one user has subordinate uids: 65,536 (useradd). */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 131072);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
-	__type(value, __u32);
-} handed_more SEC(".maps");
-
-/* So many found no room there either. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} handed_lost SEC(".maps");
 
 static __always_inline __s64 resident_pages_of(__u64 inode)
 {
@@ -330,25 +303,6 @@ static __always_inline void add_small(struct files *files, struct plimsoll_share
 	at->small_pages += record->pages;
 }
 
-/* Whose a file system is that was mounted in a user namespace; else root. */
-static __always_inline __u32 owner_of_super(__u64 super)
-{
-	__u64 user_ns = (__u64)READ(super, struct super_block, s_user_ns);
-
-	return READ(user_ns, struct user_namespace, level) ? READ(user_ns, struct user_namespace, owner.val) : 0;
-}
-
-/* Somebody else than its owner was handed it. */
-static __always_inline bool was_handed(__u64 inode, __u64 number, __u64 walk)
-{
-	struct plimsoll_handed *known = bpf_map_lookup_elem(&handed, &inode);
-
-	if (!known || known->number != number)
-		return false;
-	known->seen = walk;
-	return true;
-}
-
 /* By a clock of 1 to 10 ms, which is behind. */
 static __always_inline __u64 born_ns_of(__u64 inode)
 {
@@ -549,8 +503,8 @@ static __always_inline __u32 bit_of(__u64 bit)
 }
 
 /*
- * A table of descriptors, as it is gone through, in parts where it is walked by itself. What changes from one to the next is in the map: before 6.8 the verifier
- * follows the first turn of a loop only, and takes what it knows of that for so in all.
+ * A table of descriptors, as it is gone through, in parts where it is walked by itself. What changes from one to the next is in
+ * the map: before 6.8 the verifier follows the first turn of a loop only, and takes what it knows of that for so in all.
  */
 struct descriptors {
 	struct seq_file *seq;
@@ -560,24 +514,6 @@ struct descriptors {
 	struct plimsoll_shared record;
 	__u32 count;
 };
-
-/* Notes that another user than a file's has it from now on, and may make it grow, or had it before; false: there is no room. */
-static __always_inline bool note_inode(__u64 inode, __u32 uid, __u32 owner)
-{
-	struct plimsoll_handed note = { .number = READ(inode, struct inode, i_ino), .owner = owner }, *known;
-	__u32 first = 0;
-	__u64 *lost;
-
-	known = bpf_map_lookup_elem(&handed, &inode);
-	/* What a walk has noted of it stays. */
-	if ((known && known->number == note.number) || !bpf_map_update_elem(&handed, &inode, &note, BPF_ANY) ||
-	    !bpf_map_update_elem(&handed_more, &uid, &first, BPF_ANY))
-		return true;
-	lost = bpf_map_lookup_elem(&handed_lost, &first);
-	if (lost)
-		__sync_fetch_and_add(lost, 1);
-	return false;
-}
 
 /* The same of a pipe. What is little may be there unlooked at: it is not told. */
 static __noinline bool write_pipe(struct descriptors *walk, __u64 inode)
@@ -741,66 +677,6 @@ int walk_open(struct bpf_iter__task *ctx)
 		write_partly(walk.seq, walk.record.owner, PLIMSOLL_SHARED_CUT, task->pid);
 	if (share)
 		share->steps += at->steps;
-	return 0;
-}
-
-/* A file that may count is another user's from now on; false: as above. */
-static __always_inline bool note_handed(__u64 inode, __u32 to)
-{
-	__u64 super = (__u64)READ(inode, struct inode, i_sb);
-	__u32 uid = READ(inode, struct inode, i_uid.val), owner = PLIMSOLL_NO_UID;
-
-	if (is_pipe(inode))
-		uid = user_of_pipe((__u64)READ(inode, struct inode, i_pipe));
-	else if (READ(super, struct super_block, s_magic) == TMPFS_MAGIC)
-		owner = owner_of_super(super);
-	else
-		return true;
-	return !uid || uid == to || note_inode(inode, uid, owner);
-}
-
-/*
- * A process was handed a file by another. Whoever is not its owner may write into it from now on, and may have done so and let
- * go of it before any walk comes. Told by a function, since there is no tracepoint.
- */
-SEC("fentry/security_file_receive")
-int BPF_PROG(on_receive, struct file *file)
-{
-	note_handed((__u64)READ(file, struct file, f_inode), bpf_get_current_uid_gid());
-	return 0;
-}
-
-/* Somebody who becomes another user, and the kernel's array of what they have open. */
-struct becoming {
-	__u64 files;
-	__u32 count;
-	__u32 user;
-};
-
-static long note_open(__u32 index, struct becoming *it)
-{
-	__u64 file = 0;
-
-	if (index >= it->count)
-		return 1;
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(it->files + index * sizeof(file)));
-	return file && !note_handed((__u64)READ(file, struct file, f_inode), it->user);
-}
-
-/* Likewise whoever becomes another user, with what was open before (su, a service). */
-SEC("fentry/commit_creds")
-int BPF_PROG(on_become, struct cred *new)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct becoming it = { .user = user_of_cred(new) };
-	__u64 table;
-
-	if (it.user == user_of_cred(task->real_cred))
-		return 0;
-	table = (__u64)BPF_CORE_READ(task, files, fdt);
-	it.files = (__u64)READ(table, struct fdtable, fd);
-	it.count = READ(table, struct fdtable, max_fds);
-	bpf_loop(OPEN_MAX, note_open, &it, 0);
 	return 0;
 }
 

@@ -155,7 +155,8 @@ struct plimsoll_open_walk {
 struct plimsoll_handed {
 	__u64 number; /* of the inode, tells it from the next at its address */
 	__u64 seen;   /* the last walk that came by it */
-	__u32 owner; /* of the user namespace that its file system was mounted in; 0: the machine's; PLIMSOLL_NO_UID: of a pipe */
+	/* Of the user namespace that its file system was mounted in; 0: the machine's; PLIMSOLL_NO_UID: it is a pipe. */
+	__u32 owner;
 	__u32 pad;
 };
 

@@ -137,8 +137,8 @@ impl Loader {
     }
 
     /// Has the selection programs, and the one that tells of the kernel's own kills, loaded while guarding has begun: until
-    /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: there can be no pins (`may_pin`), or
-    /// the thread for it could not be started, and that was said.
+    /// they are there, and where they cannot be, processes are listed from `/proc`. `None`: there can be no pins (`may_pin`),
+    /// or the thread for it could not be started, and that was said.
     pub(crate) fn equip(
         self,
         may_pin: bool,

@@ -344,8 +344,8 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    /// Whether an account, whose processes are listed, is over its line with shared memory of which it is not sure that somebody
-    /// has to end for it.
+    /// Whether an account, whose processes are listed, is over its line with shared memory, and nobody is sure to have to end
+    /// for it.
     pub(super) fn is_unsure(&self, account: &AccountFacts, context: &Context<K>) -> bool {
         if !is_over_by_shared(account) {
             return false;
