@@ -90,6 +90,21 @@ int sweep(struct plimsoll_sweep *ctx)
 /* However many there are. */
 #define ALL_PAGES 0x7fffffffffffffffLL
 
+/* What of shared memory that is there and not charged yet is to raise a line that was drawn just now. */
+static __always_inline void draw_shared(struct plimsoll_account *a, struct plimsoll_line_set *ctx, __s64 before)
+{
+	__s64 there = a->drawn_ns ? a->there_pages : 0;
+
+	/* Nobody raises the own line above what was in force: by no more than it was lowered, and not twice. */
+	if (ctx->enforce == PLIMSOLL_LINE_WITHIN && there < ALL_PAGES) {
+		there += before - a->effective_pages;
+		a->there_pages = there > 0 ? there : 0;
+	} else {
+		a->there_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? 0 : ALL_PAGES;
+	}
+	a->drawn_ns = bpf_ktime_get_ns();
+}
+
 /* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
 static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
@@ -131,16 +146,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	a->nobody_ns = 0;
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
-	if (ctx->enforce == PLIMSOLL_LINE_NOW) {
-		a->there_pages = 0;
-	} else {
-		/* Nobody raises the own line above what was in force. */
-		if (ctx->enforce != PLIMSOLL_LINE_WITHIN)
-			a->there_pages = ALL_PAGES;
-		else if (a->there_pages < ALL_PAGES && before > a->effective_pages)
-			a->there_pages += before - a->effective_pages;
-		a->drawn_ns = bpf_ktime_get_ns();
-	}
+	draw_shared(a, ctx, before);
 	ctx->account = index;
 	if (!fresh)
 		return 0;
@@ -182,27 +188,33 @@ int line_set(struct plimsoll_line_set *ctx)
 /*
  * Shared memory that was there when a line was drawn ends nobody: as it is charged, the line in force is raised, by no more
  * than it. What was there is all that is found by the first look that began after that; of it, what nobody would end for may
- * come to be charged later, as long as it is still there.
+ * come to be charged later, when it does not last any more.
  */
 static __always_inline void charge_shared(struct plimsoll_account *a, struct plimsoll_shared_set *ctx)
 {
 	__s64 more = ctx->ending_pages - __sync_lock_test_and_set(&a->ending_pages, ctx->ending_pages);
 	__s64 usage = account_add(a, more), effective = a->effective_pages, there = a->there_pages;
-	__s64 raise = usage - effective;
+	__s64 raise = usage - effective, less = a->lasting_pages - ctx->lasting_pages;
 
 	a->lasting_pages = ctx->lasting_pages;
+	if (!a->drawn_ns && more > less)
+		more = less;
 	if (raise > more)
 		raise = more;
 	if (raise > there)
 		raise = there;
-	if (raise > 0) {
-		__sync_val_compare_and_swap(&a->effective_pages, effective, effective + raise);
+	if (raise > 0 && __sync_bool_compare_and_swap(&a->effective_pages, effective, effective + raise) &&
+	    there < ALL_PAGES)
 		there -= raise;
-	}
-	if (!ctx->begun_ns)
+	if (!ctx->begun_ns) {
 		a->there_pages = ALL_PAGES;
-	else if (ctx->begun_ns > a->drawn_ns)
+		a->drawn_ns = bpf_ktime_get_ns();
+	} else if (!a->drawn_ns || ctx->begun_ns > a->drawn_ns) {
 		a->there_pages = there < ctx->lasting_pages ? there : ctx->lasting_pages;
+		a->drawn_ns = 0;
+	} else {
+		a->there_pages = there;
+	}
 	if (usage > a->peak_pages)
 		raise_peak(a->index, usage);
 	need_exact(a);

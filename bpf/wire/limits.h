@@ -181,10 +181,10 @@ struct plimsoll_account {
 	volatile __s64 ending_pages;  /* of usage_pages: shared memory of its user, which ends with its processes */
 	volatile __s64 lasting_pages; /* besides: shared memory of its user that no end of theirs gives back for sure */
 	volatile __s64
-		there_pages; /* shared memory that was there when the line was drawn: charged later on, it raises the line */
+		there_pages; /* so much shared memory that was there when the line was drawn raises it as it is charged */
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
-	volatile __u64 drawn_ns;             /* since when there_pages is */
-	volatile __u32 walked; /* the epoch of `exact` in which the walk under way began, where a walk settles */
+	volatile __u64 drawn_ns; /* when the line was drawn; 0: what was there then has been looked for since */
+	volatile __u32 walked;   /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
 };

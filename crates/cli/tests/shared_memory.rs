@@ -342,6 +342,50 @@ fn who_has_more_open_than_is_looked_at_is_named_and_nobody_else_is_the_worse_for
 }
 
 #[test]
+fn who_lowers_the_own_line_is_not_ended_for_what_is_there_and_raises_nothing_above_what_was_in_force() {
+    let fixture = fixture!(OWNED);
+    limit(&fixture, "256M", &[]);
+    let mut alice = maker(
+        &fixture,
+        ALICE,
+        "kept = anonymous(60 << 20)\nsay('made')\nhear()\nmore = anonymous(300 << 20)",
+    );
+    alice.tell("go");
+    alice.stage("made");
+    let own = |size| fixture.run_as(ALICE, &["limit", "set", &ALICE.to_string(), size]);
+    assert_eq!(own("20M").0, 0);
+    let since = Instant::now();
+    until("it was walked some times", Duration::from_secs(20), || {
+        (since.elapsed() > Duration::from_secs(2)).then_some(())
+    });
+    assert!(alice.runs());
+    for _ in 0..5 {
+        for size in ["200M", "20M"] {
+            // Changed again sooner it is refused.
+            wait_for("it is taken", || own(size).0 == 0);
+        }
+    }
+    alice.tell("go");
+    alice.killed();
+    let account = fixture.account(ALICE).unwrap();
+    assert!(account["effective_bytes"].as_u64().unwrap() <= 256 * MIB, "{account}");
+}
+
+#[test]
+fn what_lasted_when_a_line_was_drawn_makes_no_room_for_more_while_it_lasts() {
+    let fixture = fixture!(OWNED);
+    let _left = Left::of(ALICE);
+    let mut before = maker(&fixture, ALICE, "closed(100 << 20)");
+    fill(&mut before);
+    limit(&fixture, "64M", &[]);
+    wait_for("it is charged", || shared_bytes(&fixture, ALICE) == 100 * MIB);
+    let mut hog = maker(&fixture, ALICE, "kept = anonymous(96 << 20)");
+    hog.tell("go");
+    hog.killed();
+    assert!(before.runs());
+}
+
+#[test]
 fn a_crowd_that_has_it_mapped_is_ended_for_it() {
     let fixture = fixture!(OWNED);
     limit(&fixture, "64M", &[]);

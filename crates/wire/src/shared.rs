@@ -51,8 +51,8 @@ pub enum SharedRecord {
     Partly(Uid),
     /// Not all files of this user were.
     Unlisted(Uid),
-    /// A thread, by its number, with more open than fits: to be walked by itself.
-    Cut(u32),
+    /// A thread of this user, by its number, with more open than fits: to be walked by itself.
+    Cut(u32, Uid),
     /// Small files of one user.
     Small {
         /// Tells their file system.
@@ -95,7 +95,8 @@ pub fn decode(bytes: &[u8]) -> Result<SharedRecord, RecordError> {
     }
     if has(abi::PLIMSOLL_SHARED_CUT) {
         let number = u32::try_from(record.number).ok().filter(|number| *number != 0);
-        return number.map(SharedRecord::Cut).ok_or(RecordError::Field { what: WHAT, field: "number" });
+        let cut = number.map(|number| SharedRecord::Cut(number, Uid(record.owner)));
+        return cut.ok_or(RecordError::Field { what: WHAT, field: "number" });
     }
     let telling = record.telling;
     if has(abi::PLIMSOLL_SHARED_SMALL) {

@@ -326,7 +326,7 @@ impl<K: Kernel> Guard<K> {
                         // Those left may all be asleep: no event of theirs would tell that one more has to go.
                         attached.unfinished.insert(uid);
                         if self.context.config.charges_shared {
-                            attached.shared_memory.doubt(now);
+                            attached.shared_memory.doubt_of(uid, now);
                         }
                     }
                 }
@@ -443,6 +443,7 @@ impl<K: Kernel> Guard<K> {
     fn configure(&mut self, configured: Configured) {
         let Configured { limits, machine, last_defence, rules, headroom } = configured;
         self.context.tmalloc.tell(Message::Headroom(headroom));
+        let charges_now = limits.charges_shared && !self.context.config.charges_shared;
         self.context.config = limits;
         if let Some(machine) = self.machine.as_mut().filter(|_| *self.context.eligibility.rules != rules) {
             machine.judge_anew();
@@ -451,6 +452,10 @@ impl<K: Kernel> Guard<K> {
         if let Some(attached) = &mut self.attached {
             attached.weights.doubt_all(&attached.near);
             attached.shared_memory.doubt(self.context.kernel.now());
+            // What is there then is no reason to end anybody.
+            if charges_now && let Err(error) = attached.charge_no_shared() {
+                self.context.notices.once("limits", &error);
+            }
         }
         self.context.last_defence.configure(last_defence);
         if let Some(attached) = &self.attached

@@ -107,7 +107,7 @@ fn a_user_is_told_of_whom_not_all_was_looked_at() {
 #[test]
 fn who_has_more_open_than_fits_is_told_by_a_number() {
     let cut = |number| decoded(abi::plimsoll_shared { number, ..record(abi::PLIMSOLL_SHARED_CUT, 0) });
-    assert_eq!(cut(77), Ok(SharedRecord::Cut(77)));
+    assert_eq!(cut(77), Ok(SharedRecord::Cut(77, Uid(1000))));
     cut(0).unwrap_err();
     cut(1 << 32).unwrap_err();
 }

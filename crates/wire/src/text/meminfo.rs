@@ -42,6 +42,12 @@ pub struct Meminfo {
     pub kernel_stack: Option<Bytes>,
     /// `PageTables`.
     pub page_tables: Option<Bytes>,
+    /// `Percpu`: the kernel's, for each CPU.
+    pub per_cpu: Option<Bytes>,
+    /// `Hugetlb`: huge pages that were set aside.
+    pub hugetlb: Option<Bytes>,
+    /// `Zswap`: swapped pages, compressed in memory.
+    pub zswap: Option<Bytes>,
 }
 
 impl Meminfo {
@@ -59,7 +65,9 @@ impl Meminfo {
             self.page_tables,
         ];
         let seen = seen.into_iter().sum::<Option<Bytes>>()?;
-        Some(self.mem_total?.saturating_sub(seen))
+        // Lines that a kernel may be without.
+        let others: Bytes = [self.per_cpu, self.hugetlb, self.zswap].into_iter().flatten().sum();
+        Some(self.mem_total?.saturating_sub(seen).saturating_sub(others))
     }
 }
 
@@ -88,6 +96,9 @@ pub fn parse_meminfo(text: &[u8]) -> Result<Meminfo, WireError> {
         ("Slab", &mut meminfo.slab),
         ("KernelStack", &mut meminfo.kernel_stack),
         ("PageTables", &mut meminfo.page_tables),
+        ("Percpu", &mut meminfo.per_cpu),
+        ("Hugetlb", &mut meminfo.hugetlb),
+        ("Zswap", &mut meminfo.zswap),
     ];
     take_kilobytes(FILE, text, wanted)?;
     meminfo.mem_total.map(|_| meminfo).ok_or(WireError::missing(FILE, "MemTotal"))

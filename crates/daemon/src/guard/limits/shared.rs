@@ -19,7 +19,7 @@ use plimsoll_policy::{
     units::{Bytes, Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedPages};
-use plimsoll_wire::{shared::SharedName, text::Meminfo};
+use plimsoll_wire::{abi, shared::SharedName, text::Meminfo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine's count is read so often.
@@ -67,8 +67,10 @@ pub(crate) struct Shared {
     asked: Option<(Nanos, Nanos)>,
     /// Somebody may have to end for what it finds.
     wanted: bool,
-    /// When somebody went last, or the lines changed: nobody ends for what a walk before that found.
+    /// When the lines changed last: nobody ends for what a walk before that found.
     not_before: Nanos,
+    /// Likewise of one user: when somebody of theirs went last, or they drew their own line.
+    not_before_of: BTreeMap<Uid, Nanos>,
     /// It is decided by what was found just now.
     pub(super) is_fresh: bool,
     /// When the last one was made, and the machine's counts then.
@@ -123,7 +125,13 @@ impl Shared {
         self.due = Nanos(0);
     }
 
-    /// Somebody has gone, or the lines are others: what an earlier walk found may be gone.
+    /// Somebody of a user's has gone, or the own line is another: what an earlier walk found may be gone.
+    pub(crate) fn doubt_of(&mut self, uid: Uid, now: Nanos) {
+        self.not_before_of.insert(uid, now);
+        self.want();
+    }
+
+    /// The lines are others: what an earlier walk found may be gone.
     pub(crate) const fn doubt(&mut self, now: Nanos) {
         self.not_before = now;
         self.want();
@@ -131,10 +139,11 @@ impl Shared {
 
     /// Lines were drawn: what is there already is to be known before there is more. But who draws the `own` line may do so as
     /// often as they like.
-    pub(crate) const fn drawn(&mut self, own: Option<Uid>, now: Nanos) {
-        if own.is_none() {
-            (self.rested, self.drawn) = (Nanos(0), now);
+    pub(crate) fn drawn(&mut self, own: Option<Uid>, now: Nanos) {
+        if let Some(uid) = own {
+            return self.doubt_of(uid, now);
         }
+        (self.rested, self.drawn) = (Nanos(0), now);
         self.doubt(now);
     }
 
@@ -162,7 +171,8 @@ impl Shared {
         let own = own_usage(account).min(earlier).min(last);
         let sure = self.owned.get(&account.uid).map_or(Pages(0), |owned| owned.sure);
         let sure = sure.saturating_sub(leaving);
-        self.is_fresh && account.effective.is_some_and(|line| own.saturating_add(sure) > line)
+        let is_fresh = self.is_fresh && !self.not_before_of.contains_key(&account.uid);
+        is_fresh && account.effective.is_some_and(|line| own.saturating_add(sure) > line)
     }
 
     /// Whether it is to be said now that a line is passed by memory for which nobody is killed: once it has been so for a
@@ -256,7 +266,13 @@ impl<K: Kernel> Attached<K> {
             self.shared_memory.due = NEVER;
             return Ok(());
         };
-        if self.shared_memory.calls_for_walk(counts, now) && context.workers.shared.ask(now) {
+        if !self.shared_memory.calls_for_walk(counts, now) {
+            return Ok(());
+        }
+        if !context.workers.shared.ask(now) {
+            // The machine guard asked for one.
+            self.shared_memory.due = now.saturating_add(APART);
+        } else {
             self.shared_memory.note_own(&self.limits.accounts()?);
             self.shared_memory.asked = Some((now, now.saturating_add(LATE)));
             self.shared_memory.wanted = false;
@@ -266,7 +282,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// What an earlier configuration charged, or daemon.
-    fn charge_no_shared(&mut self) -> Result<(), BpfError> {
+    pub(crate) fn charge_no_shared(&mut self) -> Result<(), BpfError> {
         for account in self.limits.accounts()? {
             let _is_its_still: bool = self.limits.set_shared(account.index, account.uid, None)?;
         }
@@ -277,8 +293,11 @@ impl<K: Kernel> Attached<K> {
     pub(crate) fn take_shared(&mut self, walked: Walked, context: &mut Context<K>) -> Result<(), BpfError> {
         let now = context.now();
         if self.shared_memory.asked.is_none_or(|(asked, _)| asked != walked.asked) {
+            // The next is compared with this one, before which nobody's own usage was noted.
+            self.shared_memory.not_before = now;
             return Ok(());
         }
+        self.shared_memory.not_before_of.retain(|_, doubted| *doubted > walked.asked);
         self.shared_memory.asked = None;
         let times = |times: u64| Nanos(walked.took.0.saturating_mul(times));
         let rest = times(REST).min(times(REST_LEAST).max(REST_MOST)).max(APART);
@@ -384,16 +403,19 @@ fn tell_what_is_missing<K: Kernel>(found: &Found, context: &mut Context<K>) {
         context.notices.once("shared memory", &"there is more of it than is looked at: nobody ends for it");
     }
     if !found.tells_handed {
-        let why = "this kernel does not tell who is handed a file: nobody ends for memfd and files in tmpfs";
+        let why =
+            "this kernel does not tell who is handed a file: nobody ends for memfd, files in tmpfs and pipes";
         context.notices.once("shared memory", &why);
     }
     if let Some(user) = found.partly.first() {
-        context.notices.once("shared memory", &format_args!("user:{user} is {NOT_FULLY_KNOWN}"));
+        let is_contained = *user == Uid(abi::PLIMSOLL_NO_UID);
+        let who = if is_contained { "a container".to_owned() } else { format!("user:{user}") };
+        context.notices.once("shared memory", &format_args!("{who} is {NOT_FULLY_KNOWN}"));
     }
 }
 
 /// Said of a user of whom not all was looked at.
-pub(crate) const NOT_FULLY_KNOWN: &str = "not fully known, since there are more open files, mappings, or files, than are looked at: nobody else ends for files in tmpfs";
+pub(crate) const NOT_FULLY_KNOWN: &str = "not fully known, since there are more open files, mappings, or files, than are looked at: nobody else ends for deleted files in tmpfs";
 
 /// What a file of shared memory is called.
 pub(crate) fn named(name: &SharedName) -> String {

@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 /// Less than this part of the machine's memory is not looked for: one in so many.
 const PART: u64 = 20;
 
+/// Pipes are told of where they explain a part of it: one in so many.
+const TOLD_PART: u64 = 4;
+
 /// A walk is asked for so often, or after so many times what the last one took.
 const EVERY: Nanos = Nanos(1_000_000_000);
 const REST: u64 = 16;
@@ -57,7 +60,7 @@ impl MachineGuard {
         hidden.told &= is_near;
         let is_old = |asked: Nanos| !is_near || moment.saturating_sub(asked) > AGE_MAX;
         if hidden.asked.take_if(|asked| is_old(*asked)).is_some() {
-            self.census.hide(BTreeMap::new());
+            let _differs: bool = self.census.hide(BTreeMap::new());
         }
         let is_wanted = is_near && hidden.unexplained.is_some() && moment >= hidden.due;
         if is_wanted && context.workers.shared.ask(moment) {
@@ -75,7 +78,8 @@ impl MachineGuard {
         let page_size = context.ledger.page_size();
         let size = |pages| human::bytes(page_size.to_bytes(pages));
         let pages: Pages = found.owned.hidden.values().copied().sum();
-        if let Some(unexplained) = self.hidden.unexplained.filter(|_| !self.hidden.told) {
+        let is_much = |unexplained: &Bytes| page_size.to_bytes(pages).0 >= unexplained.0 / TOLD_PART;
+        if let Some(unexplained) = self.hidden.unexplained.filter(is_much).filter(|_| !self.hidden.told) {
             let most = found.owned.hidden.iter().max_by_key(|(_, pages)| **pages);
             let most = most.map(|((_, pid), pages)| format!(", most by process {pid} ({})", size(*pages)));
             context.notices.say(format_args!(
@@ -86,9 +90,12 @@ impl MachineGuard {
             ));
             self.hidden.told = true;
         }
-        self.census.hide(found.owned.hidden.clone());
-        // The list is made anew, with it.
-        self.refresh = Nanos(0);
+        let is_hidden = self.hidden.unexplained.is_some();
+        let hidden = if is_hidden { found.owned.hidden.clone() } else { BTreeMap::new() };
+        if self.census.hide(hidden) {
+            // The list is made anew, with it.
+            self.refresh = Nanos(0);
+        }
     }
 }
 

@@ -170,12 +170,14 @@ impl Census {
         self.take(population, shared)
     }
 
-    /// From the next look on each counts for what it hides, too.
-    pub(crate) fn hide(&mut self, hidden: BTreeMap<(u64, Pid), Pages>) {
-        if self.hidden != hidden {
+    /// From the next look on each counts for what it hides, too. Whether that is another than before.
+    pub(crate) fn hide(&mut self, hidden: BTreeMap<(u64, Pid), Pages>) -> bool {
+        let differs = self.hidden != hidden;
+        if differs {
             self.hidden = hidden;
             self.spoil();
         }
+        differs
     }
 
     /// When the look at all was begun; `None` where there is none.

@@ -91,8 +91,8 @@ pub struct SharedMemory {
     pub partly: BTreeSet<Uid>,
     /// Of those, whose files were not all found: there may be more.
     pub unlisted: BTreeSet<Uid>,
-    /// Threads that are to be walked by themselves.
-    cut: Vec<u32>,
+    /// Threads that are to be walked by themselves, and their users.
+    cut: Vec<(u32, Uid)>,
     /// Found in memory, of whomever.
     pub explained: Pages,
     /// Records that found no room, or were none.
@@ -146,8 +146,8 @@ impl SharedMemory {
                 self.unlisted.insert(owner(user));
                 true
             }
-            SharedRecord::Cut(thread) => {
-                self.cut.push(thread);
+            SharedRecord::Cut(thread, user) => {
+                self.cut.push((thread, owner(user)));
                 true
             }
             SharedRecord::Small { key, uid, telling, pages } => {
@@ -280,11 +280,14 @@ impl SharedWalks {
         self.open_place.write(&0_u32.to_ne_bytes(), begin.as_bytes())?;
         let walk = begin_walk(self.open_of_all.as_fd()).map_err(BpfError::Scan)?;
         self.read(&walk, found, owner)?;
-        for thread in core::mem::take(&mut found.cut) {
+        for (thread, user) in core::mem::take(&mut found.cut) {
             let link = match iterate_task(self.open.as_fd(), thread) {
                 Ok(link) => link,
-                // It has ended.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                // It has ended; others may have the same table.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    found.partly.insert(user);
+                    continue;
+                }
                 Err(error) => return Err(BpfError::Scan(error)),
             };
             let mut place = abi::plimsoll_open_walk { single: 1, ..begin };
