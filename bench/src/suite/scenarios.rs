@@ -57,7 +57,8 @@ pub(super) const ALL: [Scenario; 14] = [
     Scenario { name: "fork bomb", course: Course::Lasts, start: bomb, ..HOG },
     Scenario { name: "dd | tr | tail", start: pipeline, ..HOG },
     Scenario { name: "big page cache", course: Course::Calm, files: true, start: stream, ..HOG },
-    Scenario { name: "spike", course: Course::Calm, quick: true, start: idle, pace: spike, ..HOG },
+    // Not in the quick form: where a machine is emulated and others work, it may last longer than what is let pass.
+    Scenario { name: "spike", course: Course::Calm, start: idle, pace: spike, ..HOG },
 ];
 
 /// How many programs the memory is spread over, each of which takes a twenty-fourth part of it.

@@ -221,6 +221,9 @@ fn known(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "not known".to_owned(), |bytes| human::bytes(Bytes(bytes)))
 }
 
+/// Drivers have a few megabytes on any machine.
+const WORTH_NAMING: u64 = 64 << 20;
+
 fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
     let swap = match pressure.swap_total_bytes {
         None => "swap not known".to_owned(),
@@ -229,7 +232,7 @@ fn memory(out: &mut dyn Write, pressure: &Pressure) -> io::Result<()> {
     };
     let (available, total) = (known(pressure.mem_available_bytes), known(pressure.mem_total_bytes));
     writeln!(out, "Memory: {available} available of {total}; {swap}.")?;
-    if let Some(bytes @ 1..) = pressure.shared_unexplained_bytes {
+    if let Some(bytes @ WORTH_NAMING..) = pressure.shared_unexplained_bytes {
         let bytes = human::bytes(Bytes(bytes));
         writeln!(out, "  Shared memory: {bytes} are unexplained by any file, and charged to nobody.")?;
     }

@@ -129,11 +129,12 @@ fn swap_is_told_where_there_is_any() {
 #[test]
 fn shared_memory_that_no_file_explains_is_named() {
     let mut status = running();
+    status.pressure.shared_unexplained_bytes = Some((64 << 20) - 1);
     assert!(!shown(&status).contains("unexplained"));
-    status.pressure.shared_unexplained_bytes = Some(3 << 20);
+    status.pressure.shared_unexplained_bytes = Some(64 << 20);
     let text = shown(&status);
     assert!(
-        text.contains("Shared memory: 3.0 MiB are unexplained by any file, and charged to nobody."),
+        text.contains("Shared memory: 64.0 MiB are unexplained by any file, and charged to nobody."),
         "{text}"
     );
 }

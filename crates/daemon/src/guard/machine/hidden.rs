@@ -90,9 +90,7 @@ impl MachineGuard {
             ));
             self.hidden.told = true;
         }
-        let is_hidden = self.hidden.unexplained.is_some();
-        let hidden = if is_hidden { found.owned.hidden.clone() } else { BTreeMap::new() };
-        if self.census.hide(hidden) {
+        if self.census.hide(found.owned.hidden.clone()) {
             // The list is made anew, with it.
             self.refresh = Nanos(0);
         }
