@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const PART: u64 = 20;
 
 /// Pipes are told of where they explain a part of it: one in so many.
-const TOLD_PART: u64 = 4;
+const TOLD_PART: u64 = 8;
 
 /// A walk is asked for so often, or after so many times what the last one took.
 const EVERY: Nanos = Nanos(1_000_000_000);
