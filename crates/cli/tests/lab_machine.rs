@@ -75,15 +75,21 @@ fn protecting_others() -> String {
     format!("[protect]\nexe = {others:?}\n")
 }
 
+/// Has the guard end somebody as soon as memory is short, which is from then on what the test says it is.
+fn ends_at_once(fixture: &Fixture, protect: &str) -> Meminfo {
+    let meminfo = Meminfo::over(fixture);
+    let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
+    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
+    fixture.reload();
+    meminfo
+}
+
 #[test]
 fn two_in_a_row_come_from_the_ready_list_of_the_programs_and_the_second_is_right_after_the_world_changed() {
     let Some(_) = guest::disk() else { return };
     let protect = protecting_others();
     let fixture = fixture!(&protect);
-    let meminfo = Meminfo::over(&fixture);
-    let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
-    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
-    fixture.reload();
+    let meminfo = ends_at_once(&fixture, &protect);
     let holder = |mebibytes| {
         let mut program = fixture.python(ALICE, HOLDS);
         has(&mut program, mebibytes);
@@ -131,10 +137,7 @@ fn who_hides_memory_in_pipes_is_told_of_when_memory_is_short_and_ended_before_wh
     let Some(_) = guest::disk() else { return };
     let protect = protecting_others();
     let fixture = fixture!(&protect);
-    let meminfo = Meminfo::over(&fixture);
-    let config = format!("[machine]\nspike_ms = 0\nnotice = false\nreclaim = false\n{protect}");
-    fs::write(fixture.path("plimsoll.toml"), config).unwrap();
-    fixture.reload();
+    let meminfo = ends_at_once(&fixture, &protect);
     let (mut hider, mut other) = (fixture.python(ALICE, HIDES), fixture.python(ALICE, HOLDS));
     has(&mut hider, 160);
     has(&mut other, 100);
