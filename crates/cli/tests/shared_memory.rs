@@ -386,6 +386,31 @@ fn what_lasted_when_a_line_was_drawn_makes_no_room_for_more_while_it_lasts() {
 }
 
 #[test]
+fn who_forks_anew_as_one_ends_is_ended_with_all_who_hold_the_same() {
+    let fixture = fixture!(OWNED);
+    limit(&fixture, "64M", &[]);
+    let mut bystander = fixture.python(ALICE, "say('ready')\nhear()\n").ready();
+    let mut phoenix = maker(
+        &fixture,
+        ALICE,
+        "kept = filled(mmap.mmap(-1, 128 << 20), 128 << 20)\n\
+         until = time.monotonic() + 30\n\
+         while time.monotonic() < until:\n\
+         \x20   before = os.getpid()\n\
+         \x20   signal.alarm(30)\n\
+         \x20   child = os.fork()\n\
+         \x20   if child: os.waitpid(child, 0)\n\
+         \x20   while not child and os.getppid() == before and time.monotonic() < until: time.sleep(.002)\n",
+    );
+    phoenix.tell("go");
+    phoenix.killed();
+    wait_for("all of it is gone", || shared_bytes(&fixture, ALICE) == 0);
+    assert!(bystander.runs(), "who held none of it was ended");
+    let together = |one: &Value| one["victims"].as_array().is_some_and(|victims| victims.len() == 2);
+    assert!(fixture.history().iter().any(together), "{:?}", fixture.history());
+}
+
+#[test]
 fn a_crowd_that_has_it_mapped_is_ended_for_it() {
     let fixture = fixture!(OWNED);
     limit(&fixture, "64M", &[]);

@@ -259,6 +259,20 @@ pub fn select_for(candidates: &[Candidate], needed: Pages, skip: impl Fn(VictimI
     Selection { victims, peers, protected }
 }
 
+/// Those who go with `first` where nothing comes back before all `holders` have gone: whoever could have been selected as
+/// it was. What a session stands on goes only with what another stands on.
+pub fn company<'a>(
+    candidates: &'a [Candidate],
+    first: &'a Candidate,
+    holders: impl Fn(&Candidate) -> bool,
+) -> impl Iterator<Item = &'a Candidate> {
+    candidates
+        .iter()
+        .filter(move |one| holders(one) && one.id() != first.id() && !one.shares_memory_with(first))
+        .filter(|one| one.may_be_victim() && !one.doubt.unjudged && !one.is_shielded(candidates))
+        .filter(|one| first.tier == Tier::Session || one.tier != Tier::Session)
+}
+
 /// Those of the candidates by whom [`select`], which came to `found`, comes to the same: whom it selected and compared, whom
 /// `skip` holds for, and who shields one of them. Their address spaces are numbered anew.
 #[must_use]

@@ -79,7 +79,21 @@ pub struct Held {
     pub pages: Pages,
     /// Its part, where all who hold the same have the same part: what comes back with the last of them, for each.
     pub part: Pages,
+    /// The largest file of it that others of the account hold too.
+    pub in_common: Option<InCommon>,
 }
+
+/// A file that several processes of its owner hold: nothing of it comes back before the last of them has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InCommon {
+    /// The file.
+    pub file: Identity,
+    /// Its size.
+    pub pages: Pages,
+}
+
+/// [`SharedFile::key`] and [`SharedFile::number`].
+pub type Identity = (u64, u64);
 
 /// What one user owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +146,8 @@ pub struct Ownership<N> {
     pub foreign: Foreign,
 }
 
-/// Files by key and number.
-pub type Foreign = BTreeSet<(u64, u64)>;
+/// Files of which something is known.
+pub type Foreign = BTreeSet<Identity>;
 
 impl<N> Default for Ownership<N> {
     fn default() -> Self {
@@ -199,6 +213,9 @@ pub fn ownership<N>(
             let held = found.spaces.entry(mm).or_default();
             held.pages = held.pages.saturating_add(file.pages);
             held.part = held.part.saturating_add(Pages(part));
+            if count > 1 && held.in_common.is_none_or(|other| other.pages < file.pages) {
+                held.in_common = Some(InCommon { file: identity, pages: file.pages });
+            }
         }
     }
     found

@@ -39,9 +39,20 @@ fn it_is_charged_once_however_many_hold_it_and_each_holder_has_a_part_of_what_co
     let found = owned(&[file(1, 80)], &holders);
     assert_eq!(found.users[&ALICE].ending, Pages(80));
     assert_eq!(found.spaces.len(), 8);
-    assert!(found.spaces.values().all(|held| *held == Held { pages: Pages(80), part: Pages(10) }));
+    let in_common = Some(InCommon { file: (1, 0), pages: Pages(80) });
+    assert!(found.spaces.values().all(|held| *held == Held { pages: Pages(80), part: Pages(10), in_common }));
     let alone = owned(&[file(1, 80)], &[holding(1, 1, ALICE)]);
-    assert_eq!(alone.spaces[&1], Held { pages: Pages(80), part: Pages(80) });
+    assert_eq!(alone.spaces[&1], Held { pages: Pages(80), part: Pages(80), in_common: None });
+}
+
+#[test]
+fn of_what_processes_have_in_common_the_largest_is_told() {
+    let files = [file(1, 30), file(2, 50), file(3, 40), file(4, 90)];
+    let of_first: Vec<Holding> = (1..=4).map(|key| holding(key, 1, ALICE)).collect();
+    let of_second = (1..=3).map(|key| holding(key, 2, ALICE));
+    let found = owned(&files, &of_first.into_iter().chain(of_second).collect::<Vec<_>>());
+    let largest = Some(InCommon { file: (2, 0), pages: Pages(50) });
+    assert!(found.spaces.values().all(|held| held.in_common == largest));
 }
 
 #[test]

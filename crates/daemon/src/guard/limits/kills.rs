@@ -15,7 +15,7 @@ use plimsoll_policy::{
     incident::{Trigger, Victim},
     reading::Reading,
     reason::Reason,
-    selection::{Candidate, Decision, Standing, Weight, select},
+    selection::{Candidate, Decision, Standing, Weight, company, select},
     units::Nanos,
     victim::{Signal, SignalFault, SignalOutcome, VictimId},
 };
@@ -37,7 +37,7 @@ fn peers_again(began: Nanos, ended: Nanos) -> Nanos {
 }
 
 impl<K: Kernel> Attached<K> {
-    /// Signals the first victim, and those that share its memory.
+    /// Signals the first victim, those that share its memory, and where one ended in vain for a file those that hold it.
     pub(crate) fn send(
         &mut self,
         account: &AccountFacts,
@@ -47,20 +47,22 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<bool, BpfError> {
         let entry = Entry::of_decision(account.uid, decision);
         let mut kill = Kill::new(Owner::User(account.uid), signal, entry);
-        let sent = self.send_each(account, decision, &mut kill, context);
+        let company = self.company_of(decision);
+        let ends = decision.together().chain(&company);
+        let sent = self.send_each(account, ends, &mut kill, context);
         // Whoever was signalled is followed, whatever went wrong with the next.
         kill.conclude(context.ledger.peers(decision), context);
         sent.map(|()| true)
     }
 
-    fn send_each(
+    fn send_each<'a>(
         &mut self,
         account: &AccountFacts,
-        decision: &Decision,
+        ends: impl Iterator<Item = &'a Candidate>,
         kill: &mut Kill<K>,
         context: &mut Context<K>,
     ) -> Result<(), BpfError> {
-        for candidate in decision.together() {
+        for candidate in ends {
             // First, so that the kernel side does not take another meanwhile; it may just have.
             let (claimed, claim) = (context.now(), VictimMark::Dying { account: account.index });
             if !self.limits.mark(candidate.mm, candidate.pid, claim)? {
@@ -80,6 +82,17 @@ impl<K: Kernel> Attached<K> {
             }
         }
         Ok(())
+    }
+
+    /// All others that hold the largest file that the first victim has in common with them, where one of its holders was ended
+    /// before and the file is there still: one after the other they could fork anew as fast.
+    fn company_of(&mut self, decision: &Decision) -> Vec<Candidate> {
+        let Some(first) = decision.victims.first() else { return Vec::new() };
+        let memory = &mut self.shared_memory;
+        let Some(file) = memory.in_common(first.mm).filter(|file| !memory.bereft.insert(*file)) else {
+            return Vec::new();
+        };
+        company(&self.candidates, first, |one| memory.in_common(one.mm) == Some(file)).copied().collect()
     }
 
     /// Whether a claim made at this moment is good for a signal. Where the daemon got no CPU for long, it is made anew: the

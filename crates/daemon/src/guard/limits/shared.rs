@@ -15,7 +15,7 @@ use plimsoll_policy::{
     incident::Trigger,
     reason::Reason,
     selection::Standing,
-    shared::{Held, Kind, Owned},
+    shared::{Held, Identity, Kind, Owned},
     units::{Bytes, Nanos, Pages, Uid},
 };
 use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError, SharedPages};
@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     /// When the last one was made, and the machine's counts then.
     walked: Option<(Nanos, [Bytes; 3])>,
     held: BTreeMap<u64, Held>,
+    /// Files that several have in common, and one of whom was ended for the line.
+    pub(super) bereft: BTreeSet<Identity>,
     /// Since when a user is past their line with what lasts, and whether that was said.
     past: BTreeMap<Uid, (Nanos, bool)>,
     /// When that was said last.
@@ -117,6 +119,11 @@ impl Shared {
     /// What an address space holds of it, while it is decided by that.
     pub(super) fn held(&self, mm: u64) -> Held {
         if self.is_fresh { self.held.get(&mm).copied().unwrap_or_default() } else { Held::default() }
+    }
+
+    /// The largest file that an address space has in common with others, while it is decided by that.
+    pub(super) fn in_common(&self, mm: u64) -> Option<Identity> {
+        self.held(mm).in_common.map(|common| common.file)
     }
 
     /// Has it walked at once: somebody may have to end for it.
@@ -348,6 +355,9 @@ impl<K: Kernel> Attached<K> {
             .walked
             .map(|(_, [in_memory, ..])| in_memory.saturating_sub(page_size.to_bytes(found.explained)));
         memory.held = found.owned.spaces;
+        let common: BTreeSet<_> =
+            memory.held.values().filter_map(|held| Some(held.in_common?.file)).collect();
+        memory.bereft.retain(|file| common.contains(file));
         memory.owned = found.owned.users;
         memory.partly = found.partly;
         memory.unlisted = found.unlisted;

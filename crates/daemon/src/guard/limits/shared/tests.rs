@@ -44,7 +44,7 @@ fn while_one_walk_is_under_way_nothing_is_due_and_a_walk_from_before_ends_nobody
     assert_eq!((shared.next(), shared.not_before), (Some(at(4)), at(2)));
     shared.asked = Some((at(1), at(6)));
     assert_eq!((shared.next(), shared.timer()), (None, Some(at(6))), "when it is late");
-    shared.held.insert(1, Held { pages: Pages(5), part: Pages(5) });
+    shared.held.insert(1, Held { pages: Pages(5), part: Pages(5), in_common: None });
     assert_eq!(shared.held(1), Held::default());
     shared.is_fresh = true;
     assert_eq!(shared.held(1).pages, Pages(5));
