@@ -411,6 +411,37 @@ fn who_forks_anew_as_one_ends_is_ended_with_all_who_hold_the_same() {
 }
 
 #[test]
+fn who_passes_the_line_again_after_it_was_made_good_ends_alone_again() {
+    let fixture = fixture!(OWNED);
+    limit(&fixture, "64M", &[]);
+    let mut server = maker(
+        &fixture,
+        ALICE,
+        "kept = filled(mmap.mmap(-1, 36 << 20), 36 << 20)\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n\
+         def grows():\n\
+         \x20   signal.alarm(60); signal.sigwait([signal.SIGUSR1]); own = b'x' * (24 << 20); time.sleep(60)\n\
+         children = [os.fork() or grows() for _ in range(2)]\n\
+         for child in children:\n\
+         \x20   say('growing'); os.kill(child, signal.SIGUSR1); os.waitpid(child, 0); say('ended'); hear()\n",
+    );
+    server.tell("go");
+    for ended in 1..=2 {
+        server.stage("growing");
+        server.stage("ended");
+        wait_for("it is written down", || fixture.history().len() == ended);
+        wait_for("a walk finds it made good", || {
+            fixture.account(ALICE).unwrap()["usage_bytes"].as_u64().unwrap() < 60 * MIB
+        });
+        std::thread::sleep(Duration::from_millis(2500));
+        server.tell("on");
+    }
+    server.stage("full");
+    let alone = |one: &Value| one["victims"].as_array().is_some_and(|victims| victims.len() == 1);
+    assert!(fixture.history().iter().all(alone), "{:?}", fixture.history());
+}
+
+#[test]
 fn a_crowd_that_has_it_mapped_is_ended_for_it() {
     let fixture = fixture!(OWNED);
     limit(&fixture, "64M", &[]);

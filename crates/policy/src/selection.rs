@@ -12,6 +12,7 @@ use crate::{
     units::{Nanos, Pages, Pid, Uid, part},
     victim::VictimId,
 };
+use alloc::collections::BTreeSet;
 use core::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
@@ -266,10 +267,12 @@ pub fn company<'a>(
     first: &'a Candidate,
     holders: impl Fn(&Candidate) -> bool,
 ) -> impl Iterator<Item = &'a Candidate> {
+    let protected = candidates.iter().filter(|one| one.mm != 0 && one.protected());
+    let shielded: BTreeSet<u64> = protected.map(|one| one.mm).collect();
     candidates
         .iter()
         .filter(move |one| holders(one) && one.id() != first.id() && !one.shares_memory_with(first))
-        .filter(|one| one.may_be_victim() && !one.doubt.unjudged && !one.is_shielded(candidates))
+        .filter(move |one| one.may_be_victim() && !one.doubt.unjudged && !shielded.contains(&one.mm))
         .filter(|one| first.tier == Tier::Session || one.tier != Tier::Session)
 }
 

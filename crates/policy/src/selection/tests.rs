@@ -1,5 +1,5 @@
 use super::{
-    Candidate, Doubt, PEERS_MAX, Protection, Standing, VICTIMS_MAX, Weight, own_share, rank, select,
+    Candidate, Doubt, PEERS_MAX, Protection, Standing, VICTIMS_MAX, Weight, company, own_share, rank, select,
     select_for,
 };
 use crate::{
@@ -48,6 +48,28 @@ fn forks_of_a_large_process_go_before_small_ones_beside_them_and_by_what_their_e
     assert_eq!(first(&[workers[0], workers[1], candidate(12, 801)]), 12);
     // Who they are forks of gives nothing back.
     assert_eq!(first(&[fork(9, 12_000, 10), workers[0], workers[1]]), 10);
+}
+
+#[test]
+fn with_the_first_go_those_holders_only_who_could_have_been_selected_as_it_was() {
+    let standing = |pid, standing| Candidate { standing, ..candidate(pid, 5) };
+    let protected = standing(13, Standing::Protected(Protection::Executable));
+    let all = [
+        candidate(10, 9),
+        Candidate { mm: 10, ..candidate(11, 9) },
+        candidate(12, 5),
+        protected,
+        Candidate { mm: 13, ..candidate(14, 5) },
+        standing(15, Standing::Dying),
+        Candidate { tier: Tier::Session, ..candidate(16, 5) },
+        Candidate { doubt: Doubt { unjudged: true, ..Doubt::default() }, ..candidate(17, 5) },
+        candidate(18, 5),
+    ];
+    let of = |first: &Candidate| -> Vec<u32> {
+        company(&all, first, |one| one.pid != Pid(18)).map(|one| one.pid.0).collect()
+    };
+    assert_eq!(of(&all[0]), [12]);
+    assert_eq!(of(&all[6]), [10, 11, 12], "what a session stands on, with another such");
 }
 
 #[test]

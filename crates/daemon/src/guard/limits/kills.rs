@@ -9,6 +9,7 @@ use crate::guard::{
         ledger::{Entry, told},
         pending::{Owner, PendingKill, UNRECORDED},
     },
+    selection::census::TREE_MAX,
 };
 use plimsoll_policy::{
     account::Action,
@@ -47,7 +48,7 @@ impl<K: Kernel> Attached<K> {
     ) -> Result<bool, BpfError> {
         let entry = Entry::of_decision(account.uid, decision);
         let mut kill = Kill::new(Owner::User(account.uid), signal, entry);
-        let company = self.company_of(decision);
+        let company = self.company_of(decision, context);
         let ends = decision.together().chain(&company);
         let sent = self.send_each(account, ends, &mut kill, context);
         // Whoever was signalled is followed, whatever went wrong with the next.
@@ -85,14 +86,19 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// All others that hold the largest file that the first victim has in common with them, where one of its holders was ended
-    /// before and the file is there still: one after the other they could fork anew as fast.
-    fn company_of(&mut self, decision: &Decision) -> Vec<Candidate> {
+    /// before and the file is there still: one after the other they could fork anew as fast. No more are claimed once
+    /// the account is back under its line, and of very many the next round ends more.
+    fn company_of(&mut self, decision: &Decision, context: &mut Context<K>) -> Vec<Candidate> {
         let Some(first) = decision.victims.first() else { return Vec::new() };
         let memory = &mut self.shared_memory;
         let Some(file) = memory.in_common(first.mm).filter(|file| !memory.bereft.insert(*file)) else {
             return Vec::new();
         };
-        company(&self.candidates, first, |one| memory.in_common(one.mm) == Some(file)).copied().collect()
+        company(&self.candidates, first, |one| memory.in_common(one.mm) == Some(file))
+            .filter(|one| context.pending.find(one.id()).is_none())
+            .take(TREE_MAX)
+            .copied()
+            .collect()
     }
 
     /// Whether a claim made at this moment is good for a signal. Where the daemon got no CPU for long, it is made anew: the
