@@ -1,6 +1,7 @@
 use super::*;
 use crate::process::testing::{CpuGroup, Freezer, Guest, proc_root, wait_for_exit};
-use crate::process::{Priority, Reap, page_size, raise_decider, urgency::schedule_of};
+use crate::process::urgency::{Schedule, schedule_of};
+use crate::process::{Priority, Reap, page_size, raise_decider};
 use plimsoll_policy::victim::Signal;
 use plimsoll_policy::{
     reap::Hindrance,
@@ -125,9 +126,18 @@ fn idle_threads_never_wake_and_are_real_time() {
         return crate::process::testing::skip("no CAP_SYS_NICE, or a cgroup without it");
     }
     let _reaper = Reaper::spawn_with(with_threads(3), |_| ()).unwrap();
-    let own = named("reaper");
-    assert!(own.len() >= 3 && own.iter().all(|thread| schedule_of(Some(*thread)).unwrap().is_urgent()));
-    // They may still be on their way to sleep; and those of other tests come and go.
+    // A thread has its name before its class; and those of other tests come and go.
+    let urgent = |thread: &Pid| schedule_of(Some(*thread)).is_ok_and(Schedule::is_urgent);
+    let begin = Instant::now();
+    let own = loop {
+        let own = named("reaper");
+        if own.len() >= 3 && own.iter().all(urgent) {
+            break own;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{own:?} are not all real-time");
+        thread::sleep(Duration::from_millis(5));
+    };
+    // They may still be on their way to sleep.
     let wakeups = || -> Vec<String> {
         let status = |thread: &Pid| fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok();
         let line =
