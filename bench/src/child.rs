@@ -238,7 +238,7 @@ pub(crate) fn end(child: &mut Child, pidfd: &PidFd, within: Duration) {
 ///
 /// # Errors
 /// It cannot be polled.
-pub fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, within: Duration) -> Result<bool, BenchError> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());

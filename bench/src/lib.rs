@@ -39,7 +39,7 @@ mod tmalloc;
 mod workingset;
 mod workload;
 
-pub use child::{Workload, wait_readable};
+pub use child::Workload;
 pub use error::BenchError;
 pub use guarded::{Guarded, PrivateDaemon, Starter, Triggers};
 pub use options::{Options, QUIET, ROUNDS};

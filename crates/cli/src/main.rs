@@ -8,6 +8,7 @@ mod arguments;
 mod commands;
 mod exit;
 mod input;
+mod interrupt;
 mod names;
 mod output;
 mod since;

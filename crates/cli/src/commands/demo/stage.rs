@@ -1,14 +1,8 @@
 //! Where the demo is told: its output, its clock, and the signals that end it early.
 
-use crate::exit::Failure;
-use nix::sys::{
-    signal::{SigSet, Signal},
-    signalfd::{SfdFlags, SignalFd},
-};
-use plimsoll_bench::wait_readable;
+use crate::{exit::Failure, interrupt::Interrupt};
 use std::{
     io::Write,
-    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -25,21 +19,13 @@ const BAR_CELLS: u64 = 32;
 pub(super) struct Stage<'a> {
     out: &'a mut dyn Write,
     began: Instant,
-    signals: SignalFd,
+    interrupt: Interrupt,
 }
 
 impl<'a> Stage<'a> {
     /// From here on Ctrl-C ends the demo at its next wait, with everything cleaned up, and nothing at all in between.
     pub(super) fn new(out: &'a mut dyn Write) -> Result<Self, Failure> {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            set.add(signal);
-        }
-        let signals = set
-            .thread_block()
-            .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK))
-            .map_err(|errno| Failure::failed(format_args!("cannot wait for signals: {errno}")))?;
-        Ok(Self { out, began: Instant::now(), signals })
+        Ok(Self { out, began: Instant::now(), interrupt: Interrupt::new()? })
     }
 
     /// A line without a time.
@@ -71,7 +57,7 @@ impl<'a> Stage<'a> {
                 "the demo took too long and was given up; is the machine very busy?",
             ));
         }
-        if wait_readable(self.signals.as_fd(), time).map_err(Failure::failed)? {
+        if self.interrupt.wait(time)? {
             return Err(Failure::failed("interrupted: the demo was ended early, and has cleaned up"));
         }
         Ok(())
