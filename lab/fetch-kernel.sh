@@ -12,8 +12,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . lab/archive.sh
-# The root folder over 9p, something to write over it, a disk to swap to, zram.
-readonly modules=(virtio_pci 9pnet_virtio 9p overlay virtio_blk zram ext4)
+# The root folder over 9p, something to write over it, a disk to swap to, zram, who asked for too much in one piece.
+readonly modules=(virtio_pci 9pnet_virtio 9p overlay virtio_blk zram ext4 binder_linux)
 
 # Prints PACKAGE=VERSION: as pinned, or the newest of the series that the lists have.
 choose() {

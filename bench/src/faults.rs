@@ -2,7 +2,7 @@
 //!
 //! Pages are 4 KiB (the machine's own size; huge pages are off for the workload) and each is touched once a mapping.
 
-mod crew;
+pub(crate) mod crew;
 mod idle;
 mod stage;
 

@@ -9,7 +9,8 @@
 //! A bench fails where its guard, a workload or a comparator does; that is said here for all of them.
 //!
 //! Neighbours: the CLI calls [`run`] and [`workload_main`]; its demo uses the same guard and the same workloads. This crate
-//! never looks inside the guard; `reap` uses the daemon's reaper by itself, `tmalloc` the allocators' own functions.
+//! never looks inside the guard; `reap` uses the daemon's reaper by itself, `frag` the recorder, `tmalloc` the allocators' own
+//! functions.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -19,6 +20,7 @@ mod cpus;
 mod crowd;
 mod error;
 mod faults;
+mod frag;
 pub mod guarded;
 mod latency;
 mod machine;
@@ -47,8 +49,18 @@ pub use report::BenchReport;
 pub use workload::workload_main;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 9] =
-    ["faults", "latency", "overshoot", "accuracy", "reap", "select", "tmalloc", "workingset", "suite"];
+pub const NAMES: [&str; 10] = [
+    "faults",
+    "latency",
+    "overshoot",
+    "accuracy",
+    "reap",
+    "select",
+    "tmalloc",
+    "workingset",
+    "frag",
+    "suite",
+];
 
 /// Runs the bench called `name` (one of [`NAMES`]) against private daemons of [`Options::plimsoll`].
 ///
@@ -80,6 +92,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
         "select" => select::run(options, start, &mut report)?,
         "tmalloc" => tmalloc::run(options, start, &mut report)?,
         "workingset" => workingset::run(options, start, &mut report)?,
+        "frag" => frag::run(options, &mut report)?,
         "suite" => suite::run(options, &mut report)?,
         _ => accuracy::run(options, start, &mut report)?,
     }

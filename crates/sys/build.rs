@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments = ["-mcpu=v3", include.as_str(), "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
     let out = PathBuf::from(env::var("OUT_DIR")?);
     for (topic, variable) in [
+        ("frag", "PLIMSOLL_FRAG_BUILD"),
         ("killed", "PLIMSOLL_KILLED_BUILD"),
         ("limits", "PLIMSOLL_BPF_BUILD"),
         ("oom", "PLIMSOLL_OOM_BUILD"),

@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wire = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/wire");
     println!("cargo::rerun-if-changed={}", wire.display());
     bindgen::Builder::default()
+        .header(wire.join("frag.h").display().to_string())
         .header(wire.join("killed.h").display().to_string())
         .header(wire.join("limits.h").display().to_string())
         .header(wire.join("oom.h").display().to_string())

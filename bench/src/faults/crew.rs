@@ -4,23 +4,23 @@ use crate::{child::Workload, cpus, error::BenchError, options::Options};
 
 /// What each process does in one pass.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Bytes of each mapping.
-    pub(super) bytes_each: u64,
+    pub(crate) bytes_each: u64,
     /// How often it is mapped, touched and unmapped.
-    pub(super) times: u64,
+    pub(crate) times: u64,
 }
 
 /// What one pass took.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// Time inside the touching alone, a page: the mean over the processes.
-    pub(super) touch_ns_per_page: f64,
+    pub(crate) touch_ns_per_page: f64,
     /// Processor time available to the crew from its first map to its last unmap, a page: elapsed time multiplied by
     /// the processors it can use.
-    pub(super) elapsed_ns_per_page: f64,
+    pub(crate) elapsed_ns_per_page: f64,
     /// Processor time that the crew used, a page: free of what others took from it meanwhile.
-    pub(super) cpu_ns_per_page: f64,
+    pub(crate) cpu_ns_per_page: f64,
     end_ns: u64,
     width: f64,
     pages: f64,
@@ -28,7 +28,7 @@ pub(super) struct Pass {
 
 impl Pass {
     /// What is added when the pass counts as over only at `finished_ns` (monotonic); 0 where that was before its end.
-    pub(super) fn late_ns_per_page(&self, finished_ns: Option<u64>) -> f64 {
+    pub(crate) fn late_ns_per_page(&self, finished_ns: Option<u64>) -> f64 {
         let late_ns = finished_ns.map_or(0, |finished_ns| finished_ns.saturating_sub(self.end_ns));
         late_ns as f64 * self.width / self.pages
     }
@@ -36,7 +36,7 @@ impl Pass {
 
 /// Some processes of one user, spread over the processors.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(crate) struct Crew {
     workers: Vec<Workload>,
     width: f64,
 }
@@ -44,7 +44,7 @@ pub(super) struct Crew {
 impl Crew {
     /// Starts them; process i is pinned to processor i modulo their number, so that the scheduler's choices are no
     /// part of the difference.
-    pub(super) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
+    pub(crate) fn gather(options: &Options, uid: u32, processes: u64) -> Result<Self, BenchError> {
         let cpus = cpus::allowed()?;
         let mut workers = Vec::new();
         for (_, cpu) in (0..processes).zip(cpus.iter().cycle()) {
@@ -55,12 +55,12 @@ impl Crew {
     }
 
     /// The processes.
-    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.workers.iter().map(Workload::pid)
     }
 
     /// One pass of all of them at once.
-    pub(super) fn run(&mut self, load: Load) -> Result<Pass, BenchError> {
+    pub(crate) fn run(&mut self, load: Load) -> Result<Pass, BenchError> {
         for worker in &mut self.workers {
             worker.tell(&format!("map {} {}", load.bytes_each, load.times))?;
         }

@@ -1,8 +1,8 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, generate, history, import, kill, limit, protect, report, simulate,
-    status, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report,
+    simulate, status, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Import(import::Arguments),
     /// The kernel's own OOM reports in plain words, with the cause and what to do.
     Explain(explain::Arguments),
+    /// Free memory by the size of its blocks, and who asks for large ones.
+    Frag(frag::Arguments),
     /// The story of one incident as a page to look at, to keep or to pass on.
     Report(report::Arguments),
     /// What this kernel offers, and what is used in its place where it is missing.

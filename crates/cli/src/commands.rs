@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod frag;
 pub(crate) mod generate;
 pub(crate) mod history;
 pub(crate) mod import;

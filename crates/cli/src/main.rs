@@ -17,8 +17,8 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, generate, history, import, kill, limit, protect, report, simulate,
-    status, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report,
+    simulate, status, why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -92,6 +92,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Simulate(arguments) => simulate::run(&arguments, out),
         Command::Import(arguments) => import::run(&arguments, out),
         Command::Explain(arguments) => explain::run(&arguments, out),
+        Command::Frag(arguments) => frag::run(&arguments, out),
         Command::Report(arguments) => report::run(&arguments, &socket, out),
         Command::Doctor(arguments) => doctor::run(&arguments, &socket, out),
         Command::Bench(arguments) => bench::run(&arguments, out),

@@ -21,6 +21,12 @@ pub(crate) fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Times
 
 /// `2h` is two hours before `now`; what lies before the earliest representable time is that time.
 fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let seconds = seconds(text)?;
+    Some(now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN))
+}
+
+/// `2h` in seconds.
+pub(crate) fn seconds(text: &str) -> Option<i64> {
     let (count, unit_seconds) = match text.char_indices().last()? {
         (end, 's') => (text.get(..end)?, 1),
         (end, 'm') => (text.get(..end)?, 60),
@@ -32,8 +38,7 @@ fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let seconds = count.parse::<i64>().ok()?.checked_mul(unit_seconds)?;
-    Some(now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN))
+    count.parse::<i64>().ok()?.checked_mul(unit_seconds)
 }
 
 #[cfg(test)]

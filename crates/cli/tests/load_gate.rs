@@ -41,7 +41,7 @@ enum Values {
 use Values::{Constant, Follows, OfTheKernel, OfTheShapes};
 
 /// Every `const volatile` of `bpf/`, by file. A new one fails the gate until it is here and, if it varies, in the shapes.
-const SETTINGS: [(&str, &[(&str, Values)]); 6] = [
+const SETTINGS: [(&str, &[(&str, Values)]); 7] = [
     (
         "limits",
         &[
@@ -62,6 +62,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 6] = [
             ("told_apart_ns", Constant),
         ],
     ),
+    ("frag", &[("order_min", OfTheShapes)]),
     ("killed", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("oom", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("pressure", &[]),
@@ -114,7 +115,9 @@ fn facts_shapes() -> Vec<Named> {
             ("oom", format!("{said}, by number"), Shape::Oom { cpus, by_number: true }),
         ]
     });
-    shapes.chain([("pressure", "as it is".to_owned(), Shape::Pressure)]).collect()
+    let orders =
+        [2, 10].map(|order_min| ("frag", format!("from order {order_min}"), Shape::Frag { order_min }));
+    shapes.chain([("pressure", "as it is".to_owned(), Shape::Pressure)]).chain(orders).collect()
 }
 
 /// The other value of each is of the way before where not everything is loaded: they have most programs in common.

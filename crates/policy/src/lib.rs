@@ -18,6 +18,7 @@ mod texts;
 pub mod account;
 pub mod container;
 pub mod copies;
+pub mod frag;
 pub mod human;
 pub mod incident;
 pub mod last_defence;

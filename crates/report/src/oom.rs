@@ -14,7 +14,6 @@ mod diagnosis;
 mod gfp;
 mod holders;
 pub mod log;
-mod stack;
 mod words;
 mod zone;
 
@@ -287,6 +286,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Where memory was asked for, in words, where the call trace tells it.
+    #[must_use]
+    pub fn call_site(&self) -> Option<String> {
+        crate::stack::call_site(&self.stack, self.gfp.as_ref().is_some_and(Gfp::is_zeroed))
+    }
+
     /// Bytes in a page.
     #[must_use]
     pub fn page_bytes(&self) -> Bytes {

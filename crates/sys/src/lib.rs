@@ -9,5 +9,6 @@ pub mod kernel_log;
 pub mod probe;
 pub mod process;
 pub mod slice;
+pub mod symbols;
 pub mod users;
 pub mod workingset;

@@ -2,6 +2,7 @@
 //! been through here.
 
 pub mod abi;
+pub mod frag;
 pub mod killed;
 pub mod marked;
 pub mod record;

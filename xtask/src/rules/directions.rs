@@ -22,12 +22,13 @@ const ORDER: [&str; 11] = [
 ];
 
 /// Of the command line, what may use the crates below.
-const NOT_EVERYDAY: [&str; 7] = [
+const NOT_EVERYDAY: [&str; 8] = [
     "main.rs",
     "commands/bench",
     "commands/daemon",
     "commands/demo",
     "commands/doctor",
+    "commands/frag",
     "commands/kill",
     "commands/simulate",
 ];

@@ -27,6 +27,8 @@ pub(crate) enum Name {
     Tmalloc,
     /// What stays in memory under a hog and a stream, with and without working-set protection.
     Workingset,
+    /// What recording who asks for blocks of several pages costs.
+    Frag,
     /// Whom each guard ends when memory runs out, and what others feel meanwhile: in a guest of the lab alone.
     Suite,
 }

@@ -83,8 +83,9 @@ fn exhausted(view: &View<'_>) -> Vec<String> {
 
 fn fragmented(view: &View<'_>) -> Vec<String> {
     let mut advice = Vec::new();
-    let through_kmalloc = super::stack::passes(view.report, &["kmalloc", "__kmalloc", "kmem_cache_alloc"]);
-    advice.push(String::from(if super::stack::call_site(view.report).is_none() {
+    let through_kmalloc =
+        crate::stack::passes(&view.report.stack, &["kmalloc", "__kmalloc", "kmem_cache_alloc"]);
+    advice.push(String::from(if view.report.call_site().is_none() {
         "see whether a newer kernel or driver asks for smaller pieces: the report's call trace, not seen here, names who asked."
     } else if through_kmalloc {
         "have the code that asked take scattered pages, kvmalloc or kvcalloc instead of kmalloc or kcalloc, where it needs no \

@@ -1,6 +1,6 @@
 //! Why memory could not be had: the cause, from the report's own numbers.
 
-use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, stack, words, zone};
+use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, words, zone};
 use plimsoll_policy::{texts, units::Bytes};
 
 /// The largest order for which the kernel goes on trying and kills (`PAGE_ALLOC_COSTLY_ORDER`).
@@ -58,7 +58,7 @@ pub fn diagnose(report: &Report) -> Diagnosis {
     Diagnosis {
         cause,
         free: report.free(),
-        call_site: stack::call_site(report),
+        call_site: report.call_site(),
         summary: story.join(" "),
         story,
         advice: advice::advice(&view, cause),

@@ -32,6 +32,44 @@ impl ZoneKind {
     }
 }
 
+/// Names of flags and of usual sums of them, in the order in which they are looked for (`__def_gfpflag_names`,
+/// include/trace/events/mmflags.h, and include/linux/gfp_types.h, 6.1 to 7.2).
+const FLAGS: &[(u32, &str)] = &[
+    (0x1c_24ca, "GFP_TRANSHUGE"),
+    (0x1c_20ca, "GFP_TRANSHUGE_LIGHT"),
+    (0x10_0cca, "GFP_HIGHUSER_MOVABLE"),
+    (0x10_0cc2, "GFP_HIGHUSER"),
+    (0x10_0cc0, "GFP_USER"),
+    (0x40_0cc0, "GFP_KERNEL_ACCOUNT"),
+    (0xcc0, "GFP_KERNEL"),
+    (0xc40, "GFP_NOFS"),
+    (0xa20, "GFP_ATOMIC"),
+    (0x820, "GFP_ATOMIC"),
+    (0xc00, "GFP_NOIO"),
+    (0x800, "GFP_NOWAIT"),
+    (0x1, "__GFP_DMA"),
+    (0x2, "__GFP_HIGHMEM"),
+    (0x4, "__GFP_DMA32"),
+    (0x8, "__GFP_MOVABLE"),
+    (0x10, "__GFP_RECLAIMABLE"),
+    (0x20, "__GFP_HIGH"),
+    (0x40, "__GFP_IO"),
+    (0x80, "__GFP_FS"),
+    (0x100, "__GFP_ZERO"),
+    (0x400, "__GFP_DIRECT_RECLAIM"),
+    (0x1000, "__GFP_WRITE"),
+    (0x2000, "__GFP_NOWARN"),
+    (0x4000, "__GFP_RETRY_MAYFAIL"),
+    (0x8000, "__GFP_NOFAIL"),
+    (0x1_0000, "__GFP_NORETRY"),
+    (0x2_0000, "__GFP_MEMALLOC"),
+    (0x4_0000, "__GFP_COMP"),
+    (0x8_0000, "__GFP_NOMEMALLOC"),
+    (0x10_0000, "__GFP_HARDWALL"),
+    (0x20_0000, "__GFP_THISNODE"),
+    (0x40_0000, "__GFP_ACCOUNT"),
+];
+
 /// The request's flags. Their numbers change between kernels; only the lowest four, which choose the zone, never did
 /// (`include/linux/gfp.h`, `gfp_types.h`, 2.6.24 to 7.0).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,6 +87,24 @@ impl Gfp {
     const MOVABLE: u64 = 8;
     /// `__GFP_ZERO` before 4.4, where the names are not printed.
     const ZERO_OLD: u64 = 0x8000;
+
+    /// The flags of a request on a kernel from 6.1 to 7.2, which have the same numbers, by the names that the kernel itself
+    /// prints them with. Those without a name are put as a number.
+    #[must_use]
+    pub fn of_running(bits: u32) -> Self {
+        let mut left = bits;
+        let mut names: Vec<String> = Vec::new();
+        for (flags, name) in FLAGS {
+            if left & flags == *flags {
+                left &= !flags;
+                names.push(String::from(*name));
+            }
+        }
+        if left != 0 || names.is_empty() {
+            names.push(format!("{left:#x}"));
+        }
+        Self { bits: u64::from(bits), names: Some(names.join("|")) }
+    }
 
     /// The widest zone that may serve the request (`gfp_zone()`).
     #[must_use]

@@ -66,8 +66,10 @@ pub(super) fn is_mostly_kernels(report: &Report, eligible: Bytes) -> bool {
 
 /// Whether swap was being turned off: there was none any more to swap to, and what it held came back.
 pub(super) fn loses_swap(report: &Report) -> bool {
-    let turns_off =
-        super::stack::passes(report, &["swapoff", "__do_sys_swapoff", "__se_sys_swapoff", "try_to_unuse"]);
+    let turns_off = crate::stack::passes(
+        &report.stack,
+        &["swapoff", "__do_sys_swapoff", "__se_sys_swapoff", "try_to_unuse"],
+    );
     report.swap_leaving.is_some_and(|held| held.0 > 0) || report.swap_total == Some(Bytes(0)) && turns_off
 }
 

@@ -1,6 +1,7 @@
 //! The story of a report in plain words.
 
-use super::{Cause, Kind, Memcg, Report, Victim, Zone, diagnosis::View, holders, stack};
+use super::{Cause, Kind, Memcg, Report, Victim, Zone, diagnosis::View, holders};
+use crate::stack;
 use plimsoll_policy::{
     container::container_of,
     human::{bytes, shown, shown_whole},
@@ -43,7 +44,7 @@ fn asked(view: &View<'_>) -> String {
             "Somebody asked the kernel to kill a process, with the keyboard (Alt+SysRq+F) or through /proc/sysrq-trigger.",
         );
     }
-    let purpose = stack::purpose(report);
+    let purpose = stack::purpose(&report.stack);
     let what = match report.order {
         Some(order) => {
             let whose = match &report.gfp {
@@ -58,8 +59,7 @@ fn asked(view: &View<'_>) -> String {
         None => String::from("memory"),
     };
     let purpose = purpose.map_or_else(String::new, |purpose| format!(", {purpose}"));
-    let site =
-        stack::call_site(report).map_or_else(String::new, |site| format!(" The request came from {site}."));
+    let site = report.call_site().map_or_else(String::new, |site| format!(" The request came from {site}."));
     format!("{who} asked for {what}{purpose}.{site}")
 }
 

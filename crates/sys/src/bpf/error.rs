@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum BpfError {
     /// The kernel refused or cannot load the programs: degrade, say so once.
-    #[error("the limits programs cannot be loaded: {0}; `plimsoll doctor` says what this kernel lacks")]
+    #[error("the programs cannot be loaded: {0}; `plimsoll doctor` says what this kernel lacks")]
     Load(String),
     /// A pin could not be made, opened or removed.
     #[error("{path}: cannot {operation}: {cause}", path = path.display())]

@@ -4,7 +4,7 @@
 
 use super::{
     error::BpfError,
-    killed,
+    frag, killed,
     load::{self, LoadOptions},
     looks, object, oom, select,
     types::Features,
@@ -26,6 +26,11 @@ pub enum Shape {
     Select {
         /// Possible CPUs.
         cpus: u32,
+    },
+    /// `frag.bpf.c`
+    Frag {
+        /// Requests for less are not counted.
+        order_min: u32,
     },
     /// `killed.bpf.c`
     Killed {
@@ -64,6 +69,7 @@ impl Shape {
         let plan = match self {
             Self::Limits(options) => load::plan(options, Features::read()?),
             Self::Select { cpus } => select::plan(*cpus, Features::read()?, select::Parts::ALL),
+            Self::Frag { order_min } => frag::plan(*order_min)?,
             Self::Killed { cpus } => killed::plan(*cpus, Features::read()?),
             Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
             Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,

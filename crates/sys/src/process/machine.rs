@@ -1,10 +1,12 @@
 //! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
 
 use super::{Errno, ProcessError, Subject};
+use plimsoll_policy::frag::Blocks;
 use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_wire::text::{
-    KernelVersion, WireError, parse_arcstats, parse_cpu_online, parse_cpu_possible, parse_oom_kills,
-    parse_osrelease, parse_refaults,
+    Compactions, KernelVersion, Pagetypes, WireError, ZoneName, parse_arcstats, parse_buddyinfo,
+    parse_compactions, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+    parse_pagetypeinfo, parse_refaults,
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -101,6 +103,31 @@ pub fn oom_kills() -> Result<u64, ProcessError> {
 /// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
 pub fn refaults() -> Result<Pages, ProcessError> {
     read_file("/proc/vmstat", "read /proc/vmstat", parse_refaults)
+}
+
+/// Free blocks of each zone.
+///
+/// # Errors
+/// By what the kernel says of `/proc/buddyinfo`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn free_blocks() -> Result<Vec<(ZoneName, Blocks)>, ProcessError> {
+    read_file("/proc/buddyinfo", "read /proc/buddyinfo", parse_buddyinfo)
+}
+
+/// Free blocks by the kind of pages that they are for. The kernel holds each zone's lock while it counts.
+///
+/// # Errors
+/// By what the kernel says of `/proc/pagetypeinfo`, which is root's: [`ProcessError::Denied`] for others;
+/// [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn pagetypes() -> Result<Pagetypes, ProcessError> {
+    read_file("/proc/pagetypeinfo", "read /proc/pagetypeinfo", parse_pagetypeinfo)
+}
+
+/// What the kernel counted of compaction since boot.
+///
+/// # Errors
+/// By what the kernel says of `/proc/vmstat`; [`ProcessError::Unreadable`] when it cannot be understood.
+pub fn compactions() -> Result<Compactions, ProcessError> {
+    read_file("/proc/vmstat", "read /proc/vmstat", parse_compactions)
 }
 
 /// What the cache of ZFS gives up when memory is asked for; `None` where there is no ZFS.

@@ -16,6 +16,7 @@ macro_rules! capture {
 
 mod accounts;
 mod arcstats;
+mod buddyinfo;
 mod cgroup;
 mod cgroup_files;
 mod cmdline;
@@ -44,6 +45,9 @@ pub use accounts::{
     GroupEntry, PasswdEntry, SubordinateEntry, group_entries, passwd_entries, subordinate_entries,
 };
 pub use arcstats::parse_arcstats;
+pub use buddyinfo::{
+    Compactions, Pagetypes, ZoneName, parse_buddyinfo, parse_compactions, parse_pagetypeinfo,
+};
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{
     CgroupType, parse_cgroup_process, parse_cgroup_type, parse_oom_group, parse_oomd_count, parse_oomd_mark,

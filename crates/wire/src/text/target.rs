@@ -2,12 +2,13 @@
 
 use super::{
     CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, ReportPart, WireError, find_report, group_entries,
-    parse_arcstats, parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm, parse_cpu_online,
-    parse_cpu_possible, parse_earlyoom_line, parse_file_stat, parse_kernel_record, parse_killed_line,
-    parse_mapping, parse_meminfo, parse_memory_events, parse_memory_held, parse_memory_max, parse_mount,
-    parse_oom_group, parse_oom_kills, parse_oomd_count, parse_oomd_line, parse_oomd_mark, parse_osrelease,
-    parse_pressure, parse_refaults, parse_smaps_rollup, parse_stat, parse_statm, parse_status,
-    parse_write_lease, parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
+    parse_arcstats, parse_buddyinfo, parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm,
+    parse_compactions, parse_cpu_online, parse_cpu_possible, parse_earlyoom_line, parse_file_stat,
+    parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events,
+    parse_memory_held, parse_memory_max, parse_mount, parse_oom_group, parse_oom_kills, parse_oomd_count,
+    parse_oomd_line, parse_oomd_mark, parse_osrelease, parse_pagetypeinfo, parse_pressure, parse_refaults,
+    parse_smaps_rollup, parse_stat, parse_statm, parse_status, parse_write_lease, parse_zoneinfo,
+    passwd_entries, printable_cmdline, unescape,
 };
 
 /// One reader and what must hold of it for any bytes.
@@ -25,6 +26,7 @@ pub struct FuzzTarget {
 /// this table, so that neither can leave one out.
 pub const FUZZ_TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "arcstats", check: |bytes| shows_safely(parse_arcstats(bytes)) },
+    FuzzTarget { name: "buddyinfo", check: check_buddyinfo },
     FuzzTarget { name: "cgroup", check: check_cgroup },
     FuzzTarget { name: "cgroup_files", check: check_cgroup_files },
     FuzzTarget { name: "cmdline", check: check_cmdline },
@@ -58,6 +60,21 @@ fn shows_safely<T>(result: Result<T, WireError>) -> Result<(), &'static str> {
         Err(error) if !is_safe_to_show(&error.to_string()) => Err("an error message holds a raw character"),
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// One input for all files of free blocks and of compaction.
+fn check_buddyinfo(bytes: &[u8]) -> Result<(), &'static str> {
+    shows_safely(parse_compactions(bytes))?;
+    let zones = parse_buddyinfo(bytes);
+    if zones.iter().flatten().any(|(name, _)| !is_safe_to_show(&name.zone)) {
+        return Err("a zone is shown raw");
+    }
+    shows_safely(zones)?;
+    let types = parse_pagetypeinfo(bytes);
+    if types.iter().flat_map(|types| &types.free).any(|(_, kind, _)| !is_safe_to_show(kind)) {
+        return Err("a kind is shown raw");
+    }
+    shows_safely(types)
 }
 
 fn check_cgroup(bytes: &[u8]) -> Result<(), &'static str> {

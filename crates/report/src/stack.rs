@@ -1,6 +1,4 @@
-//! The call trace: which code asked, and by what way.
-
-use super::Report;
+//! A call trace in the kernel, innermost function first: which code asked for memory, and by what way.
 
 /// How many callers of the call site are named.
 const CALLERS_MAX: usize = 2;
@@ -63,6 +61,9 @@ const ALLOCATORS: &[&str] = &[
     "__folio_alloc",
     "folio_prealloc",
     "__page_cache_alloc",
+    "__filemap_get_folio",
+    "filemap_get_folio",
+    "mempool_alloc",
     "alloc_zeroed_user",
     "dma_direct_alloc",
     "__dma_direct_alloc",
@@ -154,10 +155,10 @@ fn begins(name: &str, table: &[&str]) -> bool {
     table.iter().any(|start| name.starts_with(start))
 }
 
-/// Where memory was asked for: the innermost function outside the allocators, who called it, and through which allocator.
-/// `None` where the report has no call trace, or one that ends before it.
-pub(super) fn call_site(report: &Report) -> Option<String> {
-    let names: Vec<&str> = report.stack.iter().map(|name| bare(name)).collect();
+/// Where memory was asked for: the innermost function outside the allocators, who called it, and through which allocator;
+/// `zeroed`: whether it was to be all zeros. `None` without a call trace, or for one that ends before it.
+pub(crate) fn call_site(stack: &[String], zeroed: bool) -> Option<String> {
+    let names: Vec<&str> = stack.iter().map(|name| bare(name)).collect();
     let at = names.iter().position(|name| !begins(name, ALLOCATORS))?;
     let (inside, outside) = names.split_at_checked(at)?;
     let (first, callers) = outside.split_first()?;
@@ -168,8 +169,7 @@ pub(super) fn call_site(report: &Report) -> Option<String> {
     for caller in callers.iter().take_while(|name| !begins(name, BORDERS)).take(CALLERS_MAX) {
         text = format!("{text}, called by {caller}");
     }
-    let through = through(inside, report.gfp.as_ref().is_some_and(super::Gfp::is_zeroed));
-    Some(match through {
+    Some(match through(inside, zeroed) {
         Some(through) => format!("{text}, through {through}"),
         None => text,
     })
@@ -196,14 +196,42 @@ fn through(inside: &[&str], zeroed: bool) -> Option<&'static str> {
     }
 }
 
+/// Functions of the kernel's that lie between the page allocator and a program at its tracepoint.
+const TRACERS: &[&str] = &["bpf_prog_", "bpf_trace_run", "bpf_trampoline", "__bpf_trace_", "__traceiter_"];
+
+/// How deep they are looked for. The innermost may be nameless, or have somebody else's name once the program is gone.
+const TRACERS_DEPTH: usize = 6;
+
+/// A call trace that a program at the page allocator's tracepoint took, without the program's own part.
+pub(crate) fn without_tracer(stack: &[String]) -> &[String] {
+    let last = stack.iter().take(TRACERS_DEPTH).rposition(|name| begins(name, TRACERS));
+    last.and_then(|at| stack.get(at.saturating_add(1)..)).unwrap_or(stack)
+}
+
+/// Whether an interrupt came in between: whoever ran has nothing to do with it.
+pub(crate) fn is_of_interrupt(stack: &[String]) -> bool {
+    passes(
+        stack,
+        &[
+            "handle_softirqs",
+            "__do_softirq",
+            "do_softirq_own_stack",
+            "__irq_exit_rcu",
+            "common_interrupt",
+            "__common_interrupt",
+            "handle_irq",
+        ],
+    )
+}
+
 /// What it was for, in plain words; `None` where the call trace tells nothing that is known here.
-pub(super) fn purpose(report: &Report) -> Option<&'static str> {
-    report.stack.iter().map(|name| bare(name)).find_map(|name| {
+pub(crate) fn purpose(stack: &[String]) -> Option<&'static str> {
+    stack.iter().map(|name| bare(name)).find_map(|name| {
         PURPOSES.iter().find(|(start, _)| name.starts_with(start)).map(|(_, purpose)| *purpose)
     })
 }
 
 /// Whether the call trace holds a function that begins with one of `starts`.
-pub(super) fn passes(report: &Report, starts: &[&str]) -> bool {
-    report.stack.iter().any(|name| begins(bare(name), starts))
+pub(crate) fn passes(stack: &[String], starts: &[&str]) -> bool {
+    stack.iter().any(|name| begins(bare(name), starts))
 }
