@@ -454,7 +454,8 @@ fn facts(reading: &MachineReading) -> Result<Facts, MachineFault> {
 /// Whether somebody has to go now, and how.
 fn shortage(facts: &Facts, config: &MachineConfig, state: &mut MachineState, now: Nanos) -> Option<Shortage> {
     let total = facts.total();
-    state.fill.take(facts.mem_available.saturating_add(facts.swap_free), now);
+    let held = facts.anon.saturating_add(facts.swap_total.saturating_sub(facts.swap_free));
+    state.fill.take(facts.mem_available.saturating_add(facts.swap_free), held, now);
     state.margin = Margin::of(state.fill, &state.reaction, sleep::MIN);
     let term_line = config.memory_line(&config.term, total);
     // Before that there is room for asking.

@@ -26,24 +26,32 @@ const APART: Nanos = Nanos(2_000_000);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(super) struct Fill {
     last: Option<(Nanos, Bytes)>,
+    /// What programs held then.
+    #[serde(default)]
+    held: Option<Bytes>,
     /// Between the last two readings.
     latest: u64,
     believed: u64,
 }
 
 impl Fill {
-    /// Takes in what is left now.
-    pub(super) fn take(&mut self, left: Bytes, now: Nanos) {
+    /// Takes in what is left now, and what programs hold in memory and swap. What is left moves in steps of what a CPU takes
+    /// into its own lists at a time (`rmqueue_bulk`, mm/page_alloc.c: 8 MiB since Linux 6.7), and for several looks not at all;
+    /// what is held does not. Whichever shows more counts.
+    pub(super) fn take(&mut self, left: Bytes, held: Bytes, now: Nanos) {
+        let held_before = self.held.replace(held);
         let Some((then, before)) = self.last else {
             self.last = Some((now, left));
             return;
         };
         let apart = now.saturating_sub(then);
         if apart < APART {
+            self.held = held_before;
             return;
         }
         self.last = Some((now, left));
-        let used = before.saturating_sub(left).0;
+        let more_held = held_before.map_or(Bytes(0), |before| held.saturating_sub(before));
+        let used = before.saturating_sub(left).max(more_held).0;
         let rate = part(used, SECOND, apart.0).unwrap_or(u64::MAX);
         let kept = FORGOTTEN_OVER.saturating_sub(apart);
         let remembered = part(self.believed, kept.0, FORGOTTEN_OVER.0).unwrap_or(0);
@@ -121,6 +129,9 @@ pub enum Measured {
     /// The lowest rate at which memory came back lately, in bytes a second.
     Reap(Option<u64>),
 }
+    /// From SIGKILL it took so long until a victim was gone that was too small to tell a rate by
+    /// ([`crate::reap::RATED_BYTES_MIN`]): what it held came back no sooner.
+    End(Nanos),
 
 /// What is to be left when somebody is selected, and what that is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -151,6 +162,9 @@ impl Margin {
     /// Within which so much is used up; `None`: nothing is.
     #[must_use]
     pub fn time_for(&self, bytes: Bytes) -> Option<Nanos> {
+/// Whoever takes longer to end is held by something, and the next one may not be.
+const END_MAX: Nanos = Nanos(1_000_000_000);
+
         time_at(bytes, self.fill_per_second)
     }
 

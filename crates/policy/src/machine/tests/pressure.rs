@@ -200,6 +200,25 @@ fn what_kills_took_here_widens_the_margin_and_the_longest_is_forgotten_after_six
 }
 
 #[test]
+fn how_fast_memory_goes_shows_in_what_is_held_where_what_is_left_moves_in_steps() {
+    // 100 MiB a second, looked at every 60 ms: what is left moves by 16 MiB at a time.
+    let mut state = MachineState::default();
+    for number in 0..20 {
+        let taken = 6 * number;
+        let read = reading(1000 - taken / 16 * 16, 9000 + taken, 0, 0);
+        (state, ..) = decide(&read, &MachineConfig::default(), state, Nanos(number * 60 * MS));
+    }
+    assert_eq!(state.margin().fill_per_second, 100 * MIB);
+    // What is swapped out is held still.
+    let mut state = MachineState::default();
+    for number in 0..20 {
+        let read = reading(1000, 9000 - 6 * number, 8000, 4000 - 6 * number);
+        (state, ..) = decide(&read, &MachineConfig::default(), state, Nanos(number * 60 * MS));
+    }
+    assert_eq!(state.margin().fill_per_second, 100 * MIB, "swap is used up");
+}
+
+#[test]
 fn under_the_margin_somebody_is_killed_whatever_the_threshold() {
     let mut machine = Machine::new();
     reap_at(&mut machine, 100 << 20);
