@@ -32,6 +32,7 @@ use plimsoll_policy::{
         trace::{Decided, Line},
     },
     reading::Reading,
+    reap::RATED_BYTES_MIN,
     reason::Reason,
     selection::{Candidate, Decision, decisive, select as select_victims},
     units::{Bytes, Nanos, Pages},
@@ -39,7 +40,7 @@ use plimsoll_policy::{
 };
 use plimsoll_sys::{
     bpf::Awaited,
-    process::{ProcessError, unhurried},
+    process::{ProcessError, page_size, unhurried},
 };
 use recording::{Present, Recording};
 use std::borrow::Cow;
@@ -356,6 +357,15 @@ impl MachineGuard {
         self.record(line, at);
         self.state.learn(line, &self.config);
     }
+    /// How long a victim took to end that held so much.
+    pub(crate) fn measure_end(&mut self, took: Option<(Pages, Nanos)>, now: Nanos) {
+        if let Some((pages, span)) = took
+            && page_size().to_bytes(pages).0 < RATED_BYTES_MIN
+        {
+            self.take_in(&Line::Measured(Measured::End(span)), now);
+        }
+    }
+
 
     fn record(&mut self, line: &Line<'_>, at: Nanos) {
         self.recording.write(line, Present { at, config: &self.config, state: &self.state });

@@ -315,10 +315,10 @@ impl<K: Kernel> Guard<K> {
     fn settle_pending(&mut self) {
         let mut gone = Vec::new();
         let now = self.context.kernel.now();
-        self.context
-            .pending
-            .settle(&self.context.ledger, now, |flight| gone.push((flight.owner, flight.victim)));
-        for (owner, victim) in gone {
+        self.context.pending.settle(&self.context.ledger, now, |flight| {
+            gone.push((flight.owner, flight.victim, flight.took()))
+        });
+        for (owner, victim, took) in gone {
             match (owner, &mut self.attached, &mut self.machine) {
                 (Owner::User(uid), Some(attached), _) => {
                     if let Some(watch) = attached.watched.get_mut(&uid) {
@@ -333,6 +333,7 @@ impl<K: Kernel> Guard<K> {
                 (Owner::Measured(key), _, _) => self.measured.freed(key, victim, now),
                 (Owner::Machine, _, Some(machine)) => {
                     let others = self.context.pending.count_of(|owner| owner == Owner::Machine) > 0;
+                    machine.measure_end(took, now);
                     machine.freed(victim, others, self.context.workers.groups.busy(), now);
                 }
                 (Owner::User(_), None, _) | (Owner::Machine, _, None) | (Owner::WorkingSet, _, _) => {}

@@ -102,6 +102,8 @@ pub(super) struct Reaction {
     late: Longest,
     select: Longest,
     signal: Longest,
+    #[serde(default)]
+    end: Longest,
     reap_per_second: Option<u64>,
 }
 
@@ -111,6 +113,7 @@ impl Reaction {
             Measured::Late(span) => self.late.take(span),
             Measured::Select(span) => self.select.take(span),
             Measured::Signal(span) => self.signal.take(span),
+            Measured::End(span) => self.end.take(span.min(END_MAX)),
             Measured::Reap(per_second) => self.reap_per_second = per_second,
         }
     }
@@ -126,12 +129,12 @@ pub enum Measured {
     Select(Nanos),
     /// From there it took so long until the signal was sent.
     Signal(Nanos),
-    /// The lowest rate at which memory came back lately, in bytes a second.
-    Reap(Option<u64>),
-}
     /// From SIGKILL it took so long until a victim was gone that was too small to tell a rate by
     /// ([`crate::reap::RATED_BYTES_MIN`]): what it held came back no sooner.
     End(Nanos),
+    /// The lowest rate at which memory came back lately, in bytes a second.
+    Reap(Option<u64>),
+}
 
 /// What is to be left when somebody is selected, and what that is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -144,7 +147,8 @@ pub struct Margin {
     pub select: Nanos,
     /// Until the signal is sent.
     pub signal: Nanos,
-    /// Until as much has come back as was used up meanwhile, at [`Margin::reap_per_second`].
+    /// Until as much has come back as was used up meanwhile, at [`Margin::reap_per_second`]; or as long as small victims took
+    /// to end lately, where that is more.
     pub reap: Nanos,
     /// The lowest rate of reaping measured here lately, in bytes a second; before any was, 856 MB/s.
     pub reap_per_second: u64,
@@ -158,13 +162,13 @@ const LATE_UNMEASURED: Nanos = Nanos(6_000_000);
 const SELECT_UNMEASURED: Nanos = Nanos(5_000_000);
 const SIGNAL_UNMEASURED: Nanos = Nanos(1_000_000);
 
+/// Whoever takes longer to end is held by something, and the next one may not be.
+const END_MAX: Nanos = Nanos(1_000_000_000);
+
 impl Margin {
     /// Within which so much is used up; `None`: nothing is.
     #[must_use]
     pub fn time_for(&self, bytes: Bytes) -> Option<Nanos> {
-/// Whoever takes longer to end is held by something, and the next one may not be.
-const END_MAX: Nanos = Nanos(1_000_000_000);
-
         time_at(bytes, self.fill_per_second)
     }
 
@@ -178,6 +182,7 @@ const END_MAX: Nanos = Nanos(1_000_000_000);
         let used = |time: Nanos| Bytes(part(fill_per_second, time.0, SECOND).unwrap_or(u64::MAX));
         let until_signal = detect.saturating_add(select).saturating_add(signal);
         let reap = time_at(used(until_signal), reap_per_second).unwrap_or_default();
+        let reap = reap.max(reaction.end.or(Nanos(0)));
         let bytes = used(until_signal.saturating_add(reap));
         Self { fill_per_second, detect, select, signal, reap, reap_per_second, bytes }
     }

@@ -91,6 +91,12 @@ impl<K: Kernel> PendingKill<K> {
             || (late && self.is_told_late())
     }
 
+    /// What it held when it was sent SIGKILL, and how long after that it was back; `None`: it was asked only, or is not back.
+    pub(crate) fn took(&self) -> Option<(Pages, Nanos)> {
+        let freed = self.freed.filter(|_| self.signal == Signal::Kill)?;
+        Some((self.pages, freed.saturating_sub(self.signalled)))
+    }
+
     /// Whether its incident is told as it is after so long. A user can hold thousands of victims: they are not kept for ever.
     const fn is_told_late(&self) -> bool {
         self.exited || matches!(self.owner, Owner::User(_) | Owner::Measured(_))

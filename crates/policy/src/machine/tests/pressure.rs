@@ -200,6 +200,19 @@ fn what_kills_took_here_widens_the_margin_and_the_longest_is_forgotten_after_six
 }
 
 #[test]
+fn what_small_victims_took_to_end_widens_the_margin_up_to_a_second() {
+    let falls = |number: u64| Tenth { available_mib: 5000 - 10 * number, ..CALM };
+    for (took_ms, reap_ms) in [(400, 400), (3000, 1000)] {
+        let mut machine = Machine::new();
+        machine.learn(Measured::End(Nanos(took_ms * MS)));
+        machine.selects(3, falls);
+        let margin = *machine.state.margin();
+        assert_eq!(margin.reap, Nanos(reap_ms * MS));
+        assert_eq!(margin.bytes, Bytes(100 * MIB * (22 + reap_ms) / 1000), "{took_ms}");
+    }
+}
+
+#[test]
 fn how_fast_memory_goes_shows_in_what_is_held_where_what_is_left_moves_in_steps() {
     // 100 MiB a second, looked at every 60 ms: what is left moves by 16 MiB at a time.
     let mut state = MachineState::default();
@@ -234,9 +247,15 @@ fn under_the_margin_somebody_is_killed_whatever_the_threshold() {
 
 #[test]
 fn where_memory_goes_fast_those_who_end_are_to_give_back_the_margin_as_well() {
-    for (late_ms, next) in [(0, None), (800, Some(Signal::Kill))] {
+    type Part = fn(Nanos) -> Measured;
+    let parts: [(Part, u64, Option<Signal>); 3] = [
+        (Measured::Late, 0, None),
+        (Measured::Late, 800, Some(Signal::Kill)),
+        (Measured::End, 800, Some(Signal::Kill)),
+    ];
+    for (part, took_ms, next) in parts {
         let mut machine = Machine::new();
-        machine.learn(Measured::Late(Nanos(late_ms * MS)));
+        machine.learn(part(Nanos(took_ms * MS)));
         for available_mib in [400, 300, 200] {
             machine.step(Tenth { available_mib, swap_free_mib: 0, ..CALM });
         }
@@ -246,7 +265,7 @@ fn where_memory_goes_fast_those_who_end_are_to_give_back_the_margin_as_well() {
         let ending = Reading::Known(Bytes(600 * MIB));
         let read = MachineReading { ending, ..reading(100, 9900, 0, 0) };
         let (_, action, _) = decide(&read, &machine.config, machine.state, now);
-        assert_eq!(called_for(action), next, "{late_ms}");
+        assert_eq!(called_for(action), next, "{took_ms}");
     }
 }
 
