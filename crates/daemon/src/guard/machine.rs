@@ -371,12 +371,17 @@ impl MachineGuard {
         self.recording.write(line, Present { at, config: &self.config, state: &self.state });
     }
 
-    /// What those on their way out give back. Of a cgroup that ends whole nobody knows that.
-    fn ending<K: Kernel>(&self, context: &Context<K>) -> Reading<Bytes> {
+    /// What those on their way out give back: what they still hold, as the rest is available already. Whoever has let go of its
+    /// address space frees it, and nobody sees how far that is. Of a cgroup that ends whole nobody knows it at all.
+    fn ending<K: Kernel>(&self, context: &mut Context<K>) -> Reading<Bytes> {
         if self.others.is_some() || context.workers.groups.busy() {
             return Reading::Absent;
         }
-        Reading::Known(context.ledger.page_size().to_bytes(context.pending.ending()))
+        let left = context.pending.ending().map(|(victim, held)| {
+            let seen = context.kernel.look_closely(victim);
+            seen.and_then(|seen| seen.private.known()).map_or(held, |private| private.min(held))
+        });
+        Reading::Known(context.ledger.page_size().to_bytes(left.sum()))
     }
 
     /// By whom it was selected.

@@ -177,12 +177,12 @@ impl<K: Kernel> PendingKills<K> {
         self.pending.iter().filter(kills).map(|flight| flight.victim)
     }
 
-    /// What those hold together who were sent SIGKILL for the machine and have not given it back.
-    pub(crate) fn ending(&self) -> Pages {
+    /// Those who were sent SIGKILL for the machine and have not ended, and what each held then.
+    pub(crate) fn ending(&self) -> impl Iterator<Item = (VictimId, Pages)> {
         let ends = |flight: &&PendingKill<K>| {
             flight.owner == Owner::Machine && flight.signal == Signal::Kill && flight.freed.is_none()
         };
-        self.pending.iter().filter(ends).map(|flight| flight.pages).sum()
+        self.pending.iter().filter(ends).map(|flight| (flight.victim, flight.pages))
     }
 
     /// Whether a process was sent SIGKILL, and that is written down.

@@ -454,6 +454,30 @@ fn of_many_small_ones_as_many_go_as_it_takes_and_of_large_ones_one() {
 }
 
 #[test]
+fn what_a_victim_has_given_back_is_not_awaited_any_more() {
+    for (left, count) in [(Some(3_000), 2), (Some(500), 3), (None, 2)] {
+        let people: Vec<(u32, u32, u64, &str)> = (10..40).map(|pid| (pid, 1, 3_000, "worker")).collect();
+        let town = Town::of(&people);
+        let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
+        town.has(DIRE);
+        for _ in 0..10 {
+            guarded.tend();
+        }
+        let (first, _) = town.sent()[0];
+        match left {
+            Some(pages) => town.set(first.pid.0, pages),
+            // It has let go of its address space, and nobody sees what is left of that.
+            None => town.gone(first.pid.0),
+        }
+        town.passes(100_000_000);
+        for _ in 0..10 {
+            guarded.tend();
+        }
+        assert_eq!(town.sent().len(), count, "{left:?} left");
+    }
+}
+
+#[test]
 fn nobody_is_ended_at_the_floor_while_somebody_larger_is_on_the_way_out() {
     let town = Town::of(&[(10, 1, 9000, "hog"), (11, 1, 5000, "desktop")]);
     let mut guarded = Guarded::new(&town, quiet(false), Rules::default());
