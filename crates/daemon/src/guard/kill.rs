@@ -104,8 +104,8 @@ impl<K: Kernel> Kill<K> {
     }
 
     /// What the decision can be replayed from.
-    pub(super) fn traced(&mut self, trace: String) {
-        self.entry.trace = Some(trace);
+    pub(super) fn traced(&mut self, trace: Option<String>) {
+        self.entry.trace = trace;
     }
 
     /// Those who were sent its signal, in that order.

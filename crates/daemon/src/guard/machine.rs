@@ -300,7 +300,12 @@ impl MachineGuard {
         context: &mut Context<K>,
     ) {
         match action {
-            MachineAction::Rest => self.prepare(reading, moment, context),
+            MachineAction::Rest => {
+                if self.state.stage() == MachineStage::Idle {
+                    self.recording.make_ready();
+                }
+                self.prepare(reading, moment, context);
+            }
             MachineAction::Notice { in_use, line } => self.announce((in_use, line), moment, context),
             MachineAction::Reclaim { bytes } if self.config.dry_run => {
                 let amount = human::bytes(bytes);
@@ -352,11 +357,6 @@ impl MachineGuard {
         }
     }
 
-    /// Takes in what is no look, and records it before.
-    fn take_in(&mut self, line: &Line<'_>, at: Nanos) {
-        self.record(line, at);
-        self.state.learn(line, &self.config);
-    }
     /// How long a victim took to end that held so much.
     pub(crate) fn measure_end(&mut self, took: Option<(Pages, Nanos)>, now: Nanos) {
         if let Some((pages, span)) = took
@@ -366,6 +366,11 @@ impl MachineGuard {
         }
     }
 
+    /// Takes in what is no look, and records it before.
+    fn take_in(&mut self, line: &Line<'_>, at: Nanos) {
+        self.record(line, at);
+        self.state.learn(line, &self.config);
+    }
 
     fn record(&mut self, line: &Line<'_>, at: Nanos) {
         self.recording.write(line, Present { at, config: &self.config, state: &self.state });
@@ -504,7 +509,7 @@ impl MachineGuard {
             self.notice_traced_from = noticed.saturating_add(NOTICE_TRACES_APART);
         }
         context.ledger.record(Entry {
-            trace: is_traced.then(|| self.recording.text()),
+            trace: is_traced.then(|| self.recording.text()).flatten(),
             crossed: Some(noticed),
             usage: decision.usage,
             hard: Some(decision.hard),
@@ -544,7 +549,7 @@ impl MachineGuard {
             let signalled = Some(context.now());
             let victims = rehearse(&mut self.census, &decision, shortage.signal, &belonging, context);
             let peers = context.ledger.peers(&decision);
-            let trace = Some(self.recording.text());
+            let trace = self.recording.text();
             context.ledger.record(Entry { signalled, victims, peers, trace, ..entry });
             return;
         }

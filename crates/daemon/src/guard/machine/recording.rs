@@ -1,8 +1,9 @@
 //! What the guard saw and was told lately, as a trace: in a ring of two halves, each of which begins with what the guard
 //! remembered then. So a trace replays to the same decisions wherever it begins.
 //!
-//! A line is written before the guard takes it in. Nothing here waits or allocates, but for the ring when it is first used,
-//! and for what goes with an incident.
+//! A line is written before the guard takes it in. Nothing here waits or allocates, but for the ring when it is first used, and
+//! for what goes with incidents, which is there before it is needed: a page that is taken while memory is short can keep the
+//! guard for seconds (`throttle_direct_reclaim`, mm/vmscan.c; 9.9 s were seen).
 
 use plimsoll_policy::{
     machine::{
@@ -21,11 +22,16 @@ use std::{
 /// Of each half. Looks every 100 ms fill it in some 15 s.
 const HALF_BYTES: usize = 32 << 10;
 
+/// So many incidents in a row have a trace; one more each time that the guard has nothing to do.
+const COPIES: usize = 8;
+
 /// The ring.
 #[derive(Debug)]
 pub(super) struct Recording {
     older: Vec<u8>,
     newer: Vec<u8>,
+    /// Room for what goes with incidents.
+    copies: Vec<Vec<u8>>,
     /// `newer` has a beginning, and the configuration in it is in force.
     has_begun: bool,
     cpus: Option<u32>,
@@ -43,7 +49,14 @@ pub(super) struct Present<'a> {
 impl Recording {
     /// An empty one.
     pub(super) const fn new() -> Self {
-        Self { older: Vec::new(), newer: Vec::new(), has_begun: false, cpus: None, mem_total: None }
+        Self {
+            older: Vec::new(),
+            newer: Vec::new(),
+            copies: Vec::new(),
+            has_begun: false,
+            cpus: None,
+            mem_total: None,
+        }
     }
 
     /// The next line begins another half.
@@ -76,6 +89,10 @@ impl Recording {
         for half in [&mut self.older, &mut self.newer] {
             half.reserve_exact(HALF_BYTES.saturating_sub(half.len()));
         }
+        if self.copies.capacity() == 0 {
+            self.copies.reserve_exact(COPIES);
+            self.copies.extend((0..COPIES).map(|_| copy()));
+        }
         let begin = Begin {
             version: VERSION,
             at,
@@ -89,11 +106,27 @@ impl Recording {
         self.has_begun = push(&mut self.newer, &Line::Begin(begin)).is_ok();
     }
 
-    /// All that is remembered.
-    pub(super) fn text(&self) -> String {
-        let whole = [self.older.as_slice(), self.newer.as_slice()].concat();
-        String::from_utf8(whole).unwrap_or_default()
+    /// Has room for one incident more.
+    pub(super) fn make_ready(&mut self) {
+        if self.has_begun && self.copies.len() < COPIES {
+            self.copies.push(copy());
+        }
     }
+
+    /// All that is remembered; `None` where so many were asked for that there is no room.
+    pub(super) fn text(&mut self) -> Option<String> {
+        let mut whole = self.copies.pop()?;
+        whole.extend_from_slice(&self.older);
+        whole.extend_from_slice(&self.newer);
+        String::from_utf8(whole).ok()
+    }
+}
+
+/// Room for both halves, with its pages: they were written to.
+fn copy() -> Vec<u8> {
+    let mut copy = vec![b'\n'; HALF_BYTES * 2];
+    copy.clear();
+    copy
 }
 
 /// Writes a line into the room that is left; nothing of it, where that is too little.

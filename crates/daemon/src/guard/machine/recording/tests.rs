@@ -6,7 +6,7 @@ use plimsoll_report::trace::{replay, words};
 impl MachineGuard {
     /// What it remembers replays to what it did.
     pub(in crate::guard) fn assert_replays(&self) {
-        let trace = self.recording.text();
+        let trace = self.trace();
         if trace.is_empty() {
             return;
         }
@@ -15,7 +15,8 @@ impl MachineGuard {
     }
 
     pub(in crate::guard) fn trace(&self) -> String {
-        self.recording.text()
+        let whole = [self.recording.older.as_slice(), self.recording.newer.as_slice()].concat();
+        String::from_utf8(whole).unwrap()
     }
 }
 
@@ -51,4 +52,21 @@ fn another_configuration_begins_another_part_of_the_trace() {
     let of = |reclaim| format!("\"reclaim\":{reclaim}");
     assert!(trace.contains(&of(true)) && trace.contains(&of(false)), "{trace}");
     guarded.assert_replays();
+}
+
+#[test]
+fn of_incidents_in_a_row_so_many_have_a_trace_as_there_was_room_for_before() {
+    let town = Town::of(&[(10, 1, 90_000, "hog")]);
+    let mut guarded = Guarded::new(&town, MachineConfig::default(), Rules::default());
+    town.has(Bytes(2000 * MIB));
+    guarded.tend();
+    let trace = guarded.trace();
+    let recording = &mut guarded.guard.recording;
+    for _ in 0..super::COPIES {
+        assert_eq!(recording.text().as_deref(), Some(trace.as_str()));
+    }
+    assert_eq!(recording.text(), None);
+    guarded.tend();
+    let trace = guarded.trace();
+    assert_eq!(guarded.guard.recording.text(), Some(trace));
 }

@@ -429,7 +429,7 @@ impl Reaps for Town {
 
 /// A machine guard of a town, with what it works with.
 pub(in crate::guard) struct Guarded {
-    guard: MachineGuard,
+    pub(in crate::guard) guard: MachineGuard,
     context: Context<Town>,
     recorded: Recorded,
     lines: Receiver<String>,
