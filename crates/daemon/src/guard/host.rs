@@ -135,10 +135,14 @@ impl Population for Host {
     }
 
     fn census(&mut self, mut visit: impl FnMut(&Seen)) -> Result<Source, ProcessError> {
-        if let Some(selector) = &mut self.selector
-            && selector.sweep(|facts| visit(&seen(facts))).is_ok()
-        {
-            return Ok(Source::Programs);
+        // In a crowd whoever waits for its turn has it when there is no memory any more.
+        let is_crowd = !self.has_room();
+        if let Some(selector) = &mut self.selector {
+            let visit = |facts: &TaskFacts| visit(&seen(facts));
+            let swept = if is_crowd { selector.sweep_in_pieces(visit) } else { selector.sweep(visit) };
+            if swept.is_ok() {
+                return Ok(Source::Programs);
+            }
         }
         self.proc.processes(|process| visit(&Seen::from(process))).map(|_| Source::Proc)
     }

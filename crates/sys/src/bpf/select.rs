@@ -222,12 +222,26 @@ impl Selector {
     /// [`BpfError::Scan`] when the walk cannot be begun or read.
     pub fn sweep(&mut self, visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
         let mut last = self.sweep_took;
-        let done = process::walk(&mut last, || self.sweep_all(visit));
+        let done = process::walk(&mut last, || self.sweep_all(visit, || ()));
         self.sweep_took = last;
         done
     }
 
-    fn sweep_all(&mut self, mut visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
+    /// The same where so many wait for a CPU that the calling thread would be kept waiting beside them: as urgent as it is, in
+    /// pieces between which it sleeps.
+    ///
+    /// # Errors
+    /// As [`Selector::sweep`].
+    pub fn sweep_in_pieces(&mut self, visit: impl FnMut(&TaskFacts)) -> Result<SweepCounts, BpfError> {
+        let mut pieces = process::Pieces::begin();
+        self.sweep_all(visit, || pieces.rest())
+    }
+
+    fn sweep_all(
+        &mut self,
+        mut visit: impl FnMut(&TaskFacts),
+        mut between: impl FnMut(),
+    ) -> Result<SweepCounts, BpfError> {
         let looseness = self.online.looseness()?;
         let walk = begin_walk(self.sweep.as_fd()).map_err(BpfError::Scan)?;
         let mut counts = SweepCounts::default();
@@ -245,6 +259,7 @@ impl Selector {
                     Err(_ours) => counts.undecodable = counts.undecodable.saturating_add(1),
                 }
             }
+            between();
         }
     }
 

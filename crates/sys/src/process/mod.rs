@@ -49,7 +49,7 @@ pub use reaper::{
 pub(crate) use root::for_each_line;
 pub use root::{ExeIdentity, ProcRoot, mem_total};
 pub use scan::{Memory, Process, ScanCounts};
-pub(crate) use urgency::walk;
+pub(crate) use urgency::{Pieces, walk};
 pub use urgency::{Priority, not_real_time, own_nice, raise_decider, set_own_nice, unhurried};
 
 #[cfg(test)]

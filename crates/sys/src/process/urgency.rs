@@ -4,7 +4,10 @@
 use super::{Errno, checked, thread_cpu_time};
 use plimsoll_policy::units::Pid;
 use rustix::process::{getpriority_process, setpriority_process};
-use std::time::Duration;
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 /// How urgent a thread of ours is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +105,25 @@ pub(crate) fn walk<T>(last: &mut Duration, work: impl FnOnce() -> T) -> T {
     let done = if *last <= PIECE { work() } else { unhurried(work) };
     *last = thread_cpu_time().saturating_sub(began);
     done
+}
+
+/// Long work of an urgent thread, in pieces of [`PIECE`]: others have as long after each.
+#[derive(Debug)]
+pub(crate) struct Pieces(Instant);
+
+impl Pieces {
+    /// The first piece begins.
+    pub(crate) fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Sleeps where a piece is over, after which the next begins.
+    pub(crate) fn rest(&mut self) {
+        if self.0.elapsed() >= PIECE {
+            sleep(PIECE);
+            self.0 = Instant::now();
+        }
+    }
 }
 
 /// A scheduling class, and the level in it (0 for the classes that have none). The nice value is apart, and outlives a

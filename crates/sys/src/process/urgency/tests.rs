@@ -23,6 +23,16 @@ fn a_decider_is_real_time_but_for_long_work_and_its_threads_inherit_nothing() {
 }
 
 #[test]
+fn long_work_in_pieces_leaves_others_as_much_time() {
+    let (began, worked) = (Instant::now(), thread_cpu_time());
+    let mut pieces = Pieces::begin();
+    while thread_cpu_time().saturating_sub(worked) < PIECE * 10 {
+        pieces.rest();
+    }
+    assert!(began.elapsed() >= PIECE * 15, "{:?}", began.elapsed());
+}
+
+#[test]
 fn the_class_of_another_process_is_changed_and_read_back() {
     let guest = Guest::asleep();
     let idle = Schedule { policy: libc::SCHED_IDLE, level: 0 };
