@@ -3,7 +3,7 @@
 //!
 //! A line is written before the guard takes it in. Nothing here waits or allocates, but for the ring when it is first used, and
 //! for what goes with incidents, which is there before it is needed: a page that is taken while memory is short can keep the
-//! guard for seconds (`throttle_direct_reclaim`, mm/vmscan.c; 9.9 s were seen).
+//! guard for seconds (0.8 to 7.4 s were seen on Linux 6.12).
 
 use plimsoll_policy::{
     machine::{
