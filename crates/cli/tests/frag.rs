@@ -72,7 +72,7 @@ fn record(more: &[&str]) -> Value {
     command.args(["frag", "--record", "5m", "--json"]).args(more);
     let recorder = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     wait_for("the recorder to be attached", || attached(&recorder) >= 4);
-    std::thread::sleep(std::time::Duration::from_millis(500) * support::slowness());
+    std::thread::sleep(std::time::Duration::from_millis(200) * support::slowness());
     rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::INT).unwrap();
     let output = recorder.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);
@@ -98,9 +98,14 @@ fn who_asks_is_found_by_call_site_order_and_what_a_failure_does() {
     if !is_root() {
         return support::skip("only root may record");
     }
+    let binder = binder();
+    let _mapping = binder.as_ref().map(|device| asking(0, &[device]));
     let asking = asking(ALICE, &[]);
     let told = record(&[]);
     drop(asking);
+    if binder.is_some() {
+        assert_that_the_seeds_call_site_is_named(&told);
+    }
     let recording = &told["recording"];
     assert_eq!((&recording["order_min"], &recording["unkept"]), (&Value::from(2), &Value::from(0)));
     // A key's payload lies in one piece, so the kernel does what it can; the copy of it that comes first may lie anywhere.
@@ -111,7 +116,8 @@ fn who_asks_is_found_by_call_site_order_and_what_a_failure_does() {
         let expected = if order > 3 { "fails" } else { "forces" };
         assert_eq!(text(&site["on_failure"]), expected, "{site:#}");
         assert!(text(&site["call_site"]).starts_with("user_preparse"), "{site:#}");
-        assert_eq!(site["asked_by"][0]["uid"], ALICE);
+        let askers = site["asked_by"].as_array().unwrap();
+        assert!(askers.iter().any(|asker| asker["uid"] == ALICE), "{site:#}");
         assert!(site["requests"].as_u64().unwrap() > 0, "{site:#}");
     }
     let sockets = through(&told, "alloc_skb_with_frags");
@@ -127,19 +133,7 @@ fn who_asks_is_found_by_call_site_order_and_what_a_failure_does() {
 }
 
 #[test]
-fn smaller_orders_than_asked_for_are_not_counted() {
-    if !is_root() {
-        return support::skip("only root may record");
-    }
-    let asking = asking(ALICE, &[]);
-    let told = record(&["--order", "4"]);
-    drop(asking);
-    let sites = told["recording"]["sites"].as_array().unwrap();
-    assert!(sites.iter().all(|site| site["order"].as_u64().unwrap() >= 4), "{told:#}");
-}
-
-#[test]
-fn many_names_of_one_user_take_no_room_of_others() {
+fn many_names_of_one_user_take_no_room_of_others_and_smaller_orders_none() {
     if !is_root() {
         return support::skip("only root may record");
     }
@@ -162,10 +156,11 @@ for number in itertools.count():
     let mut crowd = Program::of(command.args([PYTHON, "-c", naming]).current_dir("/"));
     crowd.stage("asked");
     let asking = asking(ALICE, &[]);
-    let told = record(&[]);
+    let told = record(&["--order", "3"]);
     drop((asking, crowd));
+    let sites = told["recording"]["sites"].as_array().unwrap();
+    assert!(sites.iter().all(|site| site["order"].as_u64().unwrap() >= 3), "{told:#}");
     let askers = |user: u32| -> Vec<&Value> {
-        let sites = told["recording"]["sites"].as_array().unwrap();
         let all = sites.iter().flat_map(|site| site["asked_by"].as_array().unwrap());
         all.filter(|asker| asker["uid"] == user).collect()
     };
@@ -197,34 +192,24 @@ fn what_is_free_is_told_to_everybody_and_recording_to_root() {
     assert_eq!((code, stdout.as_str(), stderr.lines().count()), (4, "", 1), "{stderr}");
 }
 
-/// The device of Android's binder, where the guest has one.
+/// The device of Android's binder, where a guest has one.
 fn binder() -> Option<String> {
-    let folder = Path::new("/dev/binderfs");
-    let there = ["/dev/binder", "/dev/binderfs/binder"].into_iter().find(|path| Path::new(path).exists());
-    if let Some(path) = there {
-        return Some(path.to_owned());
+    if !guest::is_one() {
+        return None;
     }
-    fs::create_dir_all(folder).unwrap();
-    let mounted = Command::new("mount").args(["-t", "binder", "binder", "/dev/binderfs"]).output().unwrap();
-    Some("/dev/binderfs/binder".to_owned())
-        .filter(|path| mounted.status.success() && Path::new(path).exists())
+    let path = "/dev/binder";
+    if !Path::new(path).exists() {
+        support::skip("binder: this kernel has none");
+        return None;
+    }
+    Some(path.to_owned())
 }
 
 /// The seed's case: for 4 MiB binder kept a list of pages in one block of order 3, until it was content with scattered ones
 /// (Linux 6.11), and until it needed none (by 7.2).
-#[test]
-fn the_seeds_call_site_is_named_where_it_is() {
-    if guest::disk().is_none() {
-        return;
-    }
-    let Some(device) = binder() else {
-        return support::skip("this kernel has no binder");
-    };
+fn assert_that_the_seeds_call_site_is_named(told: &Value) {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let asking = asking(0, &[&device]);
-    let told = record(&[]);
-    drop(asking);
-    let sites = through(&told, "binder_");
+    let sites = through(told, "binder_");
     let at: Vec<_> = sites
         .iter()
         .map(|site| (site["order"].as_u64().unwrap(), text(&site["on_failure"]), text(&site["call_site"])))

@@ -11,13 +11,24 @@ const DISK: &str = "plimsoll-swap";
 
 /// The guest's disk; `None` elsewhere, which is said.
 pub fn disk() -> Option<PathBuf> {
-    let found = fs::read_dir("/sys/block").unwrap().flatten().find(|block| {
-        fs::read_to_string(block.path().join("serial")).is_ok_and(|serial| serial.trim() == DISK)
-    });
+    let found = find_disk();
     if found.is_none() {
         super::skip("it changes the whole machine, so only a guest of the lab runs it (make lab)");
     }
-    Some(Path::new("/dev").join(found?.file_name()))
+    found
+}
+
+/// Whether this is a guest.
+pub fn is_one() -> bool {
+    find_disk().is_some()
+}
+
+fn find_disk() -> Option<PathBuf> {
+    let mut blocks = fs::read_dir("/sys/block").unwrap().flatten();
+    let found = blocks.find(|block| {
+        fs::read_to_string(block.path().join("serial")).is_ok_and(|serial| serial.trim() == DISK)
+    })?;
+    Some(Path::new("/dev").join(found.file_name()))
 }
 
 /// Runs a command as root; it must succeed.

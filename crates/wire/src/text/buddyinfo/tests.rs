@@ -48,7 +48,7 @@ fn events_that_a_kernel_does_not_count_are_not_known() {
         parse_compactions(b"nr_free_pages 7\ncompact_stall 3\ncompact_fail 1\ncompact_success 2\n").unwrap();
     assert_eq!((counts.stalls, counts.failures, counts.successes), (Some(3), Some(1), Some(2)));
     assert_eq!(counts.daemon_wakes, None);
-    assert!(parse_compactions(b"compact_stall -3\n").is_err());
+    parse_compactions(b"compact_stall -3\n").unwrap_err();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn what_is_cut_short_is_told() {
     for text in [&b"Node 0"[..], b"Node 0, zone", b"Node , zone Normal 1", b"Node 0, Normal 1"] {
         assert_eq!(parse_buddyinfo(text), Err(WireError::missing(BUDDYINFO, "zone")), "{text:?}");
     }
-    assert!(parse_buddyinfo(b"Node 0, zone Normal 1 x").is_err());
+    parse_buddyinfo(b"Node 0, zone Normal 1 x").unwrap_err();
     assert_eq!(
         parse_pagetypeinfo(b"Node 0, zone Normal, type"),
         Err(WireError::missing(PAGETYPEINFO, "type"))
