@@ -23,9 +23,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Requests of a smaller order are nobody's business here. */
 const volatile __u32 order_min = 2;
 
-/* One user's sites: so many by the names of who asks, and so many in all. Others are never without room for theirs. */
+/* One user's sites: so many with the names of who asks, and so many in all. Root's are those of the kernel's threads, too. */
 #define NAMED_MAX 128
-#define SITES_MAX 1024
+#define SITES_MAX 256
+#define ROOT_SITES_MAX 4096
 
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
@@ -196,7 +197,7 @@ static __always_inline struct plimsoll_frag_counts *counts_of(struct plimsoll_fr
 		if (counts)
 			return counts;
 	}
-	if (*had >= SITES_MAX * (site->user ? 1 : 4))
+	if (*had >= (site->user ? SITES_MAX : ROOT_SITES_MAX))
 		return 0;
 	if (!bpf_map_update_elem(&sites, site, &none, BPF_NOEXIST))
 		__sync_fetch_and_add(had, 1);
@@ -219,6 +220,11 @@ int BPF_PROG(on_request, void *page, unsigned int order, __u32 gfp, int kind)
 	count(PLIMSOLL_FRAG_REQUESTS);
 	task = bpf_get_current_task_btf();
 	site.stack = bpf_get_stackid(ctx, &stacks, 0);
+	/* Another one has its place: with fewer frames of this program's own it has another. */
+	if (site.stack < 0)
+		site.stack = bpf_get_stackid(ctx, &stacks, 1);
+	if (site.stack < 0)
+		site.stack = bpf_get_stackid(ctx, &stacks, 2);
 	if (site.stack < 0)
 		site.stack = -1;
 	site.order = order;

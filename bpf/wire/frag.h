@@ -17,7 +17,7 @@ struct plimsoll_frag_site {
 	__u32 order;
 	__u32 gfp;
 	__u32 user;    /* whom it counts for: the owner of a subordinate uid */
-	__u8 comm[16]; /* empty: of one user's with too many names */
+	__u8 comm[16]; /* empty: of one user's with too many sites */
 };
 
 struct plimsoll_frag_counts {

@@ -18,6 +18,8 @@ const WHOLE: u64 = 1000;
 
 /// Flags of a request (include/linux/gfp_types.h; gfp.h before 6.0). Their numbers are the same from 6.1 to 7.2.
 pub mod gfp {
+    /// From the lowest zone, or from that below 4 GiB.
+    pub const LOW_ZONES: u32 = 0x1 | 0x4;
     /// File systems may be called to free memory.
     pub const FS: u32 = 0x80;
     /// Who asks may free memory itself.
@@ -30,6 +32,8 @@ pub mod gfp {
     pub const NOFAIL: u32 = 0x8000;
     /// To be tried once.
     pub const NORETRY: u32 = 0x10000;
+    /// Of a huge page (`GFP_TRANSHUGE_LIGHT`).
+    pub const TRANSHUGE: u32 = 0x001c_20ca;
     /// From one memory node or not at all.
     pub const THISNODE: u32 = 0x0020_0000;
 }
@@ -54,17 +58,17 @@ impl OnFailure {
     /// mm/page_alloc.c, 6.1 to 7.2).
     ///
     /// That somebody has another way is known by its asking for one try without a warning, as `kvmalloc` and the slab
-    /// allocators do: with `__GFP_NORETRY`, since Linux 6.18 or so without the right to reclaim. Whoever cannot wait and wants
-    /// the warning (`GFP_ATOMIC`) fails.
+    /// allocators do: with `__GFP_NORETRY`, or (6.18, 7.2) without the right to reclaim. In place of a huge page there are
+    /// small ones. Whoever cannot wait and wants the warning (`GFP_ATOMIC`) fails. For low zones nobody is killed.
     #[must_use]
     pub const fn of(flags: u32, order: u32) -> Self {
         if flags & gfp::NOFAIL != 0 {
             Self::Forces
-        } else if flags & gfp::NORETRY != 0 {
+        } else if flags & gfp::NORETRY != 0 || flags & gfp::TRANSHUGE == gfp::TRANSHUGE {
             Self::FallsBack
         } else if flags & gfp::DIRECT_RECLAIM == 0 {
             if flags & gfp::NOWARN != 0 { Self::FallsBack } else { Self::Fails }
-        } else if order > COSTLY_ORDER || flags & (gfp::RETRY_MAYFAIL | gfp::THISNODE) != 0 {
+        } else if order > COSTLY_ORDER || flags & (gfp::RETRY_MAYFAIL | gfp::THISNODE | gfp::LOW_ZONES) != 0 {
             Self::Fails
         } else {
             Self::Forces
@@ -136,7 +140,7 @@ impl Blocks {
     /// Why a request of this order would fail, in thousandths: towards 0 for want of memory, towards 1000 as what is free lies
     /// apart (`__fragmentation_index`). `None`: it would not fail, which the kernel shows as -1.000.
     ///
-    /// From `vm.extfrag_threshold` on (500) the kernel compacts for costly orders; below it, it reclaims
+    /// For a costly order the kernel does not compact a zone whose index is from 0 to `vm.extfrag_threshold` (500)
     /// (`compaction_suitable`).
     #[must_use]
     pub fn index_permille(&self, order: u32) -> Option<i64> {

@@ -28,6 +28,8 @@ pub struct Memory {
     pub page: PageSize,
     /// Free blocks of each zone.
     pub zones: Vec<(ZoneName, Blocks)>,
+    /// What zones keep back from the kernel's ordinary requests.
+    pub reserves: Vec<(ZoneName, Pages)>,
     /// By kinds of pages; `None` for who is not root.
     pub types: Option<Pagetypes>,
     /// What the kernel counted of compaction since boot.
@@ -88,7 +90,12 @@ pub struct Page<'a> {
 
 impl Memory {
     fn for_the_kernel(&self) -> impl Iterator<Item = &(ZoneName, Blocks)> {
-        self.zones.iter().filter(|(name, _)| !NOT_FOR_THE_KERNEL.contains(&name.zone.as_str()))
+        let serves = |name: &ZoneName, blocks: &Blocks| {
+            let reserve =
+                self.reserves.iter().find(|(zone, _)| zone == name).map_or(Pages(0), |(_, pages)| *pages);
+            !NOT_FOR_THE_KERNEL.contains(&name.zone.as_str()) && (blocks.free() > reserve || reserve.0 == 0)
+        };
+        self.zones.iter().filter(move |(name, blocks)| serves(name, blocks))
     }
 
     /// All free blocks that the kernel's own requests may take.
@@ -103,7 +110,7 @@ impl Memory {
         self.page.to_bytes(pages)
     }
 
-    /// Of a zone with the most free memory: where no zone has a block, that one decides whether the kernel compacts.
+    /// Where no zone has a block, of the zone with the most free memory. The kernel judges each by its own.
     fn index(&self, order: u32) -> Option<i64> {
         let zones = || self.for_the_kernel().map(|(_, blocks)| blocks);
         if zones().any(|blocks| blocks.suitable(order) > 0) {

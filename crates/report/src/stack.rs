@@ -197,7 +197,7 @@ fn through(inside: &[&str], zeroed: bool) -> Option<&'static str> {
 }
 
 /// Functions of the kernel's that lie between the page allocator and a program at its tracepoint.
-const TRACERS: &[&str] = &["bpf_prog_", "bpf_trace_run", "bpf_trampoline", "__bpf_trace_", "__traceiter_"];
+const TRACERS: &[&str] = &["bpf_trace_run", "__bpf_trace_", "__traceiter_"];
 
 /// How deep they are looked for. The innermost may be nameless, or have somebody else's name once the program is gone.
 const TRACERS_DEPTH: usize = 6;

@@ -23,7 +23,7 @@ pub struct Site {
     pub gfp: u32,
     /// Whom they count for, as the user namespace tells: the owner of a subordinate uid.
     pub user: Uid,
-    /// The thread's name; `None`: of one user's with too many names.
+    /// The thread's name; `None`: of one user's with too many sites.
     pub comm: Option<Comm>,
 }
 

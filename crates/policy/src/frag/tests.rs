@@ -22,6 +22,8 @@ fn what_a_failure_does_goes_by_the_order_and_the_flags() {
         (ATOMIC | gfp::NOWARN, 2, FallsBack),
         (KERNEL | gfp::RETRY_MAYFAIL, 2, Fails),
         (KERNEL | gfp::THISNODE, 2, Fails),
+        (KERNEL | 0x4, 3, Fails),
+        (0x1c_24ca, 9, FallsBack),
         // GFP_NOFS: nobody is killed, and it does not fail.
         (KERNEL & !gfp::FS, 3, Forces),
     ] {

@@ -102,12 +102,11 @@ fn compaction(text: &mut String, memory: &Memory) {
         line(text, format_args!("This kernel does not compact memory (CONFIG_COMPACTION)."));
         return;
     };
+    let woken = counts.daemon_wakes.map_or_else(|| String::from("?"), |wakes| wakes.to_string());
     line(
         text,
         format_args!(
-            "Compaction since boot: {stalls} requests had to compact memory themselves, {failures} in vain; \
-             kcompactd was woken {} times.",
-            counts.daemon_wakes.unwrap_or(0)
+            "Compaction since boot: requests began it {stalls} times, {failures} of them in vain; kcompactd was woken {woken} times."
         ),
     );
 }

@@ -17,15 +17,17 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-/// Those at the tracepoints of compaction, which a kernel may be without (`CONFIG_COMPACTION`).
-const AT_COMPACTION: [(&str, &str); 3] = [
-    ("on_compact", "mm_compaction_try_to_compact_pages"),
-    ("on_compaction", "mm_compaction_begin"),
-    ("on_compacted", "mm_compaction_end"),
+/// The programs, in the order in which they are attached: who ends a stall before who begins one, so that none is left open.
+/// Those with a tracepoint are left out by a kernel without it (`CONFIG_COMPACTION`).
+const PROGRAMS: [(&str, Option<&str>); 7] = [
+    ("on_request", None),
+    ("on_reclaimed", None),
+    ("on_compacted", Some("mm_compaction_end")),
+    ("on_stolen", None),
+    ("on_compaction", Some("mm_compaction_begin")),
+    ("on_compact", Some("mm_compaction_try_to_compact_pages")),
+    ("on_reclaim", None),
 ];
-
-/// Those that every kernel has a tracepoint for. The one that counts comes last, when the others see what stalls.
-const EVERYWHERE: [&str; 4] = ["on_reclaim", "on_reclaimed", "on_stolen", "on_request"];
 
 /// From this order up.
 pub(super) fn plan(order_min: u32) -> Result<Plan, BpfError> {
@@ -36,9 +38,9 @@ pub(super) fn plan(order_min: u32) -> Result<Plan, BpfError> {
         name: "frag",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/frag.bpf.o")),
         settings: vec![("order_min", order_min.to_ne_bytes().to_vec())],
-        left_out: AT_COMPACTION
+        left_out: PROGRAMS
             .into_iter()
-            .filter(|(_, tracepoint)| missing(tracepoint))
+            .filter(|(_, tracepoint)| tracepoint.is_some_and(missing))
             .map(|(program, _)| program)
             .collect(),
         ..Plan::default()
@@ -95,7 +97,7 @@ impl Recorder {
     pub fn start(order_min: u32) -> Result<Self, BpfError> {
         let object = plan(order_min)?.load(None)?;
         let mut attached = Vec::new();
-        for name in AT_COMPACTION.map(|(program, _)| program).into_iter().chain(EVERYWHERE) {
+        for (name, _) in PROGRAMS {
             let found = object.progs().find(|program| program.name() == name && program.autoload());
             if let Some(program) = found {
                 let link = attach_tracepoint(program.as_fd());

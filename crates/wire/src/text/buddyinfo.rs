@@ -4,13 +4,14 @@ use super::{
     Printable, WireError,
     field::{decimal, decimal_u32, lines, split_once, words},
 };
-use plimsoll_policy::frag::Blocks;
+use plimsoll_policy::{frag::Blocks, units::Pages};
 use std::{
     string::{String, ToString as _},
     vec::Vec,
 };
 
 const BUDDYINFO: &str = "/proc/buddyinfo";
+const ZONEINFO: &str = "/proc/zoneinfo";
 const PAGETYPEINFO: &str = "/proc/pagetypeinfo";
 
 /// More orders than any kernel has (64 KiB pages of arm64 have 14).
@@ -53,10 +54,17 @@ pub struct Pagetypes {
 /// [`WireError::Missing`] when a line names no zone or no kind; [`WireError::Malformed`] when a count is no number.
 pub fn parse_pagetypeinfo(text: &[u8]) -> Result<Pagetypes, WireError> {
     let mut types = Pagetypes::default();
-    let mut kinds: Vec<String> = Vec::new();
+    let (mut kinds, mut counts_mixed) = (Vec::<String>::new(), false);
     for line in lines(text) {
         if let Some(names) = line.strip_prefix(b"Number of blocks type") {
             kinds = words(names).take(ORDERS_MAX).map(printable).collect();
+        } else if line.starts_with(b"Free pages count") {
+            // Both tables come once for each node.
+            (kinds, counts_mixed) = (Vec::new(), false);
+        } else if line.starts_with(b"Number of mixed blocks") {
+            // With page_owner=on.
+            counts_mixed = true;
+        } else if counts_mixed {
         } else if line.starts_with(b"Node") {
             let (name, rest) = zone_line(PAGETYPEINFO, line)?;
             let mut rest = words(rest);
@@ -72,6 +80,35 @@ pub fn parse_pagetypeinfo(text: &[u8]) -> Result<Pagetypes, WireError> {
         }
     }
     Ok(types)
+}
+
+/// What each zone keeps back from requests that may use the zone `Normal`, as most of the kernel's own may
+/// (`lowmem_reserve`): with no more free than that it serves none of them. From `/proc/zoneinfo`, where all zones of a
+/// node stand in the kernel's order.
+///
+/// # Errors
+/// [`WireError::Missing`] when a line names no zone; [`WireError::Malformed`] when what is kept is no number.
+pub fn parse_lowmem_reserves(text: &[u8]) -> Result<Vec<(ZoneName, Pages)>, WireError> {
+    let mut zones: Vec<(ZoneName, &[u8])> = Vec::new();
+    for line in lines(text) {
+        if line.starts_with(b"Node") {
+            zones.push((zone_line(ZONEINFO, line)?.0, &[]));
+        } else if let (Some(list), Some((_, kept))) =
+            (line.trim_ascii().strip_prefix(b"protection:"), zones.last_mut())
+        {
+            *kept =
+                list.trim_ascii().strip_prefix(b"(").and_then(|list| list.strip_suffix(b")")).unwrap_or(list);
+        }
+    }
+    let reserve = |(name, kept): &(ZoneName, &[u8])| {
+        let place =
+            zones.iter().filter(|(other, _)| other.node == name.node).position(|(it, _)| it.zone == "Normal");
+        let pages = place.and_then(|place| kept.split(|byte| *byte == b',').nth(place));
+        let pages = pages.map(<[u8]>::trim_ascii).filter(|pages| !pages.is_empty());
+        let pages = pages.map_or(Ok(0), |pages| number(ZONEINFO, pages))?;
+        Ok((name.clone(), Pages(pages)))
+    };
+    zones.iter().map(reserve).collect()
 }
 
 /// What the kernel counted of compaction since boot; `None` where it does not count that.

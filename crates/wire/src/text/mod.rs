@@ -46,7 +46,8 @@ pub use accounts::{
 };
 pub use arcstats::parse_arcstats;
 pub use buddyinfo::{
-    Compactions, Pagetypes, ZoneName, parse_buddyinfo, parse_compactions, parse_pagetypeinfo,
+    Compactions, Pagetypes, ZoneName, parse_buddyinfo, parse_compactions, parse_lowmem_reserves,
+    parse_pagetypeinfo,
 };
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{

@@ -43,6 +43,32 @@ fn free_blocks_and_pageblocks_are_read_by_kind() {
 }
 
 #[test]
+fn each_node_has_its_tables_and_mixed_pageblocks_are_no_more_of_them() {
+    let mixed =
+        b"\nNumber of mixed blocks    Unmovable      Movable  Reclaimable   HighAtomic      Isolate \n\
+        Node 0, zone   Normal            3            4            0            0            0 \n";
+    let twice = [TYPES, mixed, TYPES.get(41..).unwrap(), mixed].concat();
+    let types = parse_pagetypeinfo(&twice).unwrap();
+    assert_eq!((types.free.len(), types.pageblocks.len()), (4, 10));
+    assert_eq!(types.pageblocks[6].2, 7458);
+}
+
+#[test]
+fn what_low_zones_keep_back_from_ordinary_requests_is_read() {
+    let text =
+        b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 5\n  pages free     3840\n        \
+        protection: (0, 2991, 19659, 19659, 19659)\nNode 0, zone   Normal\n  pages free     9\n        \
+        protection: (0, 0, 0, 0, 0)\nNode 0, zone  Movable\n        protection: (0, 0, 0, 0, 0)\n";
+    let reserves = parse_lowmem_reserves(text).unwrap();
+    let shown: Vec<(&str, u64)> =
+        reserves.iter().map(|(name, pages)| (name.zone.as_str(), pages.0)).collect();
+    // `Normal` is the second zone of this node.
+    assert_eq!(shown, [("DMA", 2991), ("Normal", 0), ("Movable", 0)]);
+    parse_lowmem_reserves(b"Node 0, zone Normal\n protection: (x)\n").unwrap_err();
+    assert_eq!(parse_lowmem_reserves(b"Node 0, zone Normal\n"), Ok(vec![(normal(0), Pages(0))]));
+}
+
+#[test]
 fn events_that_a_kernel_does_not_count_are_not_known() {
     let counts =
         parse_compactions(b"nr_free_pages 7\ncompact_stall 3\ncompact_fail 1\ncompact_success 2\n").unwrap();
