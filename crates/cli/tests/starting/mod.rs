@@ -134,6 +134,8 @@ impl Kept {
             account["usage_bytes"] = 0.into();
             account["processes"] = 0.into();
             account["peak_bytes"] = 0.into();
+            // None until the first walk of shared memory, which the line's drawing only begins.
+            account["shared_bytes"] = 0.into();
         }
         Self { shown, file: fs::read_to_string(fixture.path("state").join("limits.json")).ok() }
     }
