@@ -130,7 +130,8 @@ mod tests {
             history.writer.close(SOON).unwrap();
         }
         println!("{} incidents were acknowledged in 100 rounds, and none was lost", written.len());
-        assert!(written.len() > 500, "{}", written.len());
+        // At least what was waited for.
+        assert!(written.len() > 300, "{}", written.len());
     }
 
     #[test]
