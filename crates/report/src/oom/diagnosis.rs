@@ -3,8 +3,6 @@
 use super::{Gfp, Kind, Report, Request, Zone, ZoneKind, advice, holders, words, zone};
 use plimsoll_policy::{texts, units::Bytes};
 
-/// The largest order for which the kernel goes on trying and kills (`PAGE_ALLOC_COSTLY_ORDER`).
-const COSTLY_ORDER: i32 = 3;
 /// Free or cached memory elsewhere is worth naming from this share of it on.
 const ELSEWHERE_PARTS: (u64, u64) = (1, 8);
 
@@ -209,10 +207,7 @@ fn cause(view: &View<'_>) -> Cause {
     if !view.is_judgeable() {
         return of_counters(view);
     }
-    if (1..=COSTLY_ORDER.saturating_add(8)).contains(&view.order())
-        && view.has_block() == Some(false)
-        && is_scattered(view)
-    {
+    if view.order() > 0 && view.has_block() == Some(false) && is_scattered(view) {
         return Cause::Fragmented;
     }
     if view.only_cma().is_some() {

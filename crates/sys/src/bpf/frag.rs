@@ -78,8 +78,6 @@ pub struct Recording {
     pub asked: Vec<Asked>,
     /// How much was seen.
     pub totals: Totals,
-    /// Sites that made no sense: a fault of ours.
-    pub undecodable: u64,
 }
 
 /// The programs, attached.
@@ -139,7 +137,8 @@ impl Recorder {
         for key in sites.keys() {
             let Some(value) = sites.lookup(&key, MapFlags::ANY)? else { continue };
             let Ok((site, counts)) = decode(&key, &value) else {
-                recording.undecodable = recording.undecodable.saturating_add(1);
+                // A fault of ours. How many requests were in it is not known.
+                recording.totals.unkept = recording.totals.unkept.saturating_add(1);
                 continue;
             };
             let frames = match site.stack {
