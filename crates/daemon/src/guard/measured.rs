@@ -47,6 +47,9 @@ const LIST_HOLDS: Nanos = Nanos(50_000_000);
 /// Several are ended for one look where they hold less than a quarter of what is missing, as a shift.
 const FALLS_SHORT_SHIFT: u32 = 2;
 
+/// A sixteenth of what one on its way out was seen to hold, as a shift.
+const NOT_KNOWN_SHIFT: u32 = 4;
+
 /// The next look is no sooner, whatever is due: 10 ms.
 const AGAIN: Nanos = Nanos(10_000_000);
 
@@ -394,13 +397,15 @@ impl Measured {
                 // Another is found on its way out: what it holds came after the first.
                 watch.most = watch.most.max(now);
             }
+            let leaving: Pages =
+                candidates.iter().filter(|one| one.standing == Standing::Dying).map(not_known_of).sum();
             let snapshot = Snapshot {
                 usage,
                 effective_hard: watch.effective,
                 hard: watch.line.hard,
                 soft: watch.line.soft,
                 dying: Pages(0),
-                shared: Pages(0),
+                shared: leaving,
                 dying_most: watch.effective.max(watch.most),
                 action: watch.line.action,
                 candidates: &candidates,
@@ -641,6 +646,12 @@ fn plan_look<K: Kernel>(
     // What was begun goes on though all CPUs idle.
     let again = watch.unsettled.then(|| now.saturating_add(UNSETTLED_AGAIN));
     watch.timer = deadline.into_iter().chain(again).min().map(|timer| timer.max(soonest));
+}
+
+/// How much more one on its way out may hold than was found: where that decides, it is waited for. What a cgroup is charged
+/// for a process is not to the page what the process was seen to hold a moment before.
+fn not_known_of(one: &Candidate) -> Pages {
+    Pages(one.usage.latest().unwrap_or_default().0 >> NOT_KNOWN_SHIFT).saturating_add(one.doubt.error)
 }
 
 /// Whether what is missing is far more than those hold who are ended now.

@@ -239,6 +239,27 @@ fn of_nested_lines_one_kill_is_enough_for_both() {
 }
 
 #[test]
+fn for_a_little_that_a_victim_of_another_line_may_hold_nobody_else_goes() {
+    let town = town();
+    let mut lines = Lines::of(&town);
+    lines.draw(&cgroup("/a"), 8000, Action::Kill, true);
+    lines.draw(&cgroup("/a/b"), 1190, Action::Kill, true);
+    // Of 6200 pages below /a/b, 5000 go with the victim of /a. Whether 1200 are left is seen when it is gone.
+    let seen: &[(&str, u64, &[u32])] = &[("cgroup:/a", 9000, INSIDE), ("cgroup:/a/b", 6200, &[10, 12])];
+    for _ in 0..4 {
+        lines.looks(seen);
+    }
+    assert_eq!(town.sent(), [(id(10), Signal::Kill)]);
+    lines.ends(10);
+    for _ in 0..4 {
+        lines.looks(&[("cgroup:/a", 4200, &[11, 12]), ("cgroup:/a/b", 1190, &[12])]);
+    }
+    assert_eq!(town.sent().len(), 1);
+    lines.looks(&[("cgroup:/a", 4200, &[11, 12]), ("cgroup:/a/b", 1200, &[12])]);
+    assert_eq!(town.sent().last(), Some(&(id(12), Signal::Kill)));
+}
+
+#[test]
 fn a_line_that_only_notifies_tells_once_and_one_of_nobody_kills_nobody() {
     let town = town();
     let mut lines = Lines::of(&town);
