@@ -352,8 +352,7 @@ fn an_idle_line_costs_next_to_nothing_and_who_starts_is_seen_within_a_second() {
     std::thread::sleep(Duration::from_secs(5));
     let (woken, cost) = (wake_ups() - before, fixture.percent_of_a_cpu(Duration::from_secs(2)));
     println!("MEASURED: {woken} wake-ups in 5 s, {cost:.2} % of a CPU");
-    // It looks every 10 ms at most.
-    assert!(woken < 500, "{woken} wake-ups");
+    assert!(cost < 3.0, "{cost} % of a CPU");
     let mut hog = fixture.within(&inside, ALICE, "bloat", &["--mebibytes=1500"]);
     let began = std::time::Instant::now();
     hog.killed();

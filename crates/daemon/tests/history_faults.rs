@@ -130,8 +130,9 @@ mod tests {
             history.writer.close(SOON).unwrap();
         }
         println!("{} incidents were acknowledged in 100 rounds, and none was lost", written.len());
-        // At least what was waited for.
-        assert!(written.len() > 300, "{}", written.len());
+        // What was waited for, however slow the disk is.
+        let waited_for: u64 = (0..100).map(|round| 1 + round % 7).sum();
+        assert!(written.len() as u64 >= waited_for, "{}", written.len());
     }
 
     #[test]
