@@ -78,8 +78,9 @@ pub struct Snapshot<'a> {
     pub dying: Pages,
     /// No more than this of what is dying is left out of the usage: what is held and does not go makes no room without end.
     pub dying_most: Pages,
-    /// Of the usage, shared memory that comes back with those who hold it. It is not in `dying`.
-    pub shared: Pages,
+    /// Of the usage, what may come back with those on their way out, besides `dying`: shared memory that they hold, and what is
+    /// not known of them.
+    pub may_leave: Pages,
     /// What crossing does. `deny` is carried out where allocations are made; here it only notifies.
     pub action: Action,
     /// The account's processes, dying and protected ones included. A list that could not be read is an error of the
@@ -170,7 +171,8 @@ pub fn decide(
     let action = match state.dying(snapshot) {
         // What of it comes back with whoever is on the way out is known when they are gone.
         Some(dying)
-            if snapshot.past(usage, dying.saturating_add(snapshot.shared)) == Pages(0) && state.waiting() =>
+            if snapshot.past(usage, dying.saturating_add(snapshot.may_leave)) == Pages(0)
+                && state.waiting() =>
         {
             LimitAction::None
         }

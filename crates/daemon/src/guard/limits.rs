@@ -261,7 +261,7 @@ impl<K: Kernel> Attached<K> {
                 soft: account.soft,
                 dying: account.dying,
                 dying_most: account.dying_most,
-                shared: account.shared,
+                may_leave: account.shared,
                 action,
                 candidates: &self.candidates,
                 kernel_asked_at: asked.map(|record| record.time),

@@ -389,23 +389,21 @@ impl Measured {
             let Some(watch) = self.watched.get_mut(&key) else { return true };
             let known =
                 |one: &Candidate| watch.state.in_flight().iter().any(|flight| flight.victim == one.id());
-            let mut dying = candidates.iter().filter(|one| one.standing == Standing::Dying);
+            let dying = || candidates.iter().filter(|one| one.standing == Standing::Dying);
             let now = usage.known().unwrap_or_default();
             if watch.state.in_flight().is_empty() {
                 watch.most = now;
-            } else if dying.any(|one| !known(one)) {
+            } else if dying().any(|one| !known(one)) {
                 // Another is found on its way out: what it holds came after the first.
                 watch.most = watch.most.max(now);
             }
-            let leaving: Pages =
-                candidates.iter().filter(|one| one.standing == Standing::Dying).map(not_known_of).sum();
             let snapshot = Snapshot {
                 usage,
                 effective_hard: watch.effective,
                 hard: watch.line.hard,
                 soft: watch.line.soft,
                 dying: Pages(0),
-                shared: leaving,
+                may_leave: dying().map(not_known_of).sum(),
                 dying_most: watch.effective.max(watch.most),
                 action: watch.line.action,
                 candidates: &candidates,
@@ -651,7 +649,7 @@ fn plan_look<K: Kernel>(
 /// How much more one on its way out may hold than was found: where that decides, it is waited for. What a cgroup is charged
 /// for a process is not to the page what the process was seen to hold a moment before.
 fn not_known_of(one: &Candidate) -> Pages {
-    Pages(one.usage.latest().unwrap_or_default().0 >> NOT_KNOWN_SHIFT).saturating_add(one.doubt.error)
+    Pages(one.usage.latest().unwrap_or_default().0 >> NOT_KNOWN_SHIFT)
 }
 
 /// Whether what is missing is far more than those hold who are ended now.

@@ -24,7 +24,7 @@ fn account(candidates: &[Candidate]) -> Snapshot<'_> {
         soft: Pages(90),
         dying: Pages(0),
         dying_most: Pages(100),
-        shared: Pages(0),
+        may_leave: Pages(0),
         action: Action::Kill,
         candidates,
         kernel_asked_at: None,
@@ -105,7 +105,8 @@ fn no_second_victim_while_the_first_brings_usage_under_the_line() {
 fn for_shared_memory_one_goes_at_a_time_and_the_next_when_it_is_known_what_came_back() {
     let mut guard = Guard::new();
     let candidates = [candidate(10, 60), candidate(11, 55)];
-    let shared = Snapshot { usage: Reading::Known(Pages(150)), shared: Pages(100), ..account(&candidates) };
+    let shared =
+        Snapshot { usage: Reading::Known(Pages(150)), may_leave: Pages(100), ..account(&candidates) };
     assert_eq!(killed(&guard.step(&shared, 0)), Some(10));
     guard.outcome(10, SignalOutcome::Sent(Signal::Kill), 0);
     assert_eq!(guard.step(&shared, 1), LimitAction::None);

@@ -162,7 +162,7 @@ fn explore(scenario: Scenario, depth: u32, seen: &mut Seen) {
         soft: Pages(SOFT),
         dying: Pages(0),
         dying_most: Pages(u64::MAX),
-        shared: Pages(0),
+        may_leave: Pages(0),
         action: scenario.action,
         candidates: &candidates,
         kernel_asked_at: None,
