@@ -39,18 +39,17 @@ impl Fill {
     /// into its own lists at a time (`rmqueue_bulk`, mm/page_alloc.c: 8 MiB since Linux 6.7), and for several looks not at all;
     /// what is held does not. Whichever shows more counts.
     pub(super) fn take(&mut self, left: Bytes, held: Bytes, now: Nanos) {
-        let held_before = self.held.replace(held);
         let Some((then, before)) = self.last else {
-            self.last = Some((now, left));
+            (self.last, self.held) = (Some((now, left)), Some(held));
             return;
         };
         let apart = now.saturating_sub(then);
         if apart < APART {
-            self.held = held_before;
             return;
         }
         self.last = Some((now, left));
-        let more_held = held_before.map_or(Bytes(0), |before| held.saturating_sub(before));
+        let held_before = self.held.replace(held).unwrap_or(held);
+        let more_held = held.saturating_sub(held_before);
         let used = before.saturating_sub(left).max(more_held).0;
         let rate = part(used, SECOND, apart.0).unwrap_or(u64::MAX);
         let kept = FORGOTTEN_OVER.saturating_sub(apart);

@@ -64,8 +64,7 @@ pub fn parse_pagetypeinfo(text: &[u8]) -> Result<Pagetypes, WireError> {
         } else if line.starts_with(b"Number of mixed blocks") {
             // With page_owner=on.
             counts_mixed = true;
-        } else if counts_mixed {
-        } else if line.starts_with(b"Node") {
+        } else if line.starts_with(b"Node") && !counts_mixed {
             let (name, rest) = zone_line(PAGETYPEINFO, line)?;
             let mut rest = words(rest);
             if kinds.is_empty() {
