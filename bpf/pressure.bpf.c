@@ -10,6 +10,7 @@
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
 #include "wire/pressure.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -20,6 +21,20 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } looks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plimsoll_missed);
+} missed SEC(".maps");
+
+/* include/linux/gfp_types.h (gfp.h before 6.0), the same bits from 6.1 to 7.2. */
+#define __GFP_MOVABLE 0x8
+#define __GFP_DIRECT_RECLAIM 0x400
+#define __GFP_NOWARN 0x2000
+#define __GFP_NOFAIL 0x8000
+#define __GFP_NORETRY 0x10000
 
 /* What was told. A full one can be read all the same. */
 struct {
@@ -56,13 +71,50 @@ int on_tick(void *ctx)
 	tell(PLIMSOLL_LOOK_MEMORY);
 	tell(PLIMSOLL_LOOK_USAGE);
 	tell(PLIMSOLL_LOOK_SHARED);
+	tell(PLIMSOLL_LOOK_BLOCKS);
 	return 0;
 }
 
+/*
+ * Whoever has smaller blocks instead says so: by one try, or by neither waiting nor warning (policy's frag.rs). So has nearly
+ * everybody who asks for what can be moved, pages of programs and of files: khugepaged would have all of memory compacted for
+ * huge pages. Who has not, the cache of file systems with blocks larger than a page, compacts on its own.
+ */
+static __always_inline void miss(__u32 order, __u32 gfp)
+{
+	struct plimsoll_missed *counts;
+	__u32 only = 0;
+
+	if (gfp & __GFP_MOVABLE)
+		return;
+	if (!(gfp & __GFP_NOFAIL) && (gfp & __GFP_NORETRY || (!(gfp & __GFP_DIRECT_RECLAIM) && gfp & __GFP_NOWARN)))
+		return;
+	counts = bpf_map_lookup_elem(&missed, &only);
+	if (!counts)
+		return;
+	/* No kernel has larger ones. */
+	__sync_fetch_and_add(&counts->by_order[order & (PLIMSOLL_ORDERS - 1)], 1);
+	tell(PLIMSOLL_LOOK_MISSED);
+}
+
+/* No zone that the request may use has a block of its order to spare, or as much memory as is kept free, and kswapd sleeps. */
 SEC("tp_btf/mm_vmscan_wakeup_kswapd")
-int on_wakeup_kswapd(void *ctx)
+int BPF_PROG(on_wakeup_kswapd, int node, int zone, int order, __u32 gfp)
 {
 	tell(PLIMSOLL_LOOK_RECLAIM);
+	if (order > 0)
+		miss(order, gfp);
+	return 0;
+}
+
+/*
+ * A request finds no block, and compacts memory itself: kswapd need not have been woken for it, as where it is given up on
+ * since it finds nothing to take back (wakeup_kswapd, mm/vmscan.c, 6.1 to 7.2). Each try counts.
+ */
+SEC("tp_btf/mm_compaction_try_to_compact_pages")
+int BPF_PROG(on_try_to_compact, int order, __u32 gfp)
+{
+	miss(order, gfp);
 	return 0;
 }
 

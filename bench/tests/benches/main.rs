@@ -115,6 +115,7 @@ fn incident(guard: Guard, action: Outcome, victims: impl IntoIterator<Item = u32
         reason: String::new(),
         peers: Vec::new(),
         origin: None,
+        compaction: None,
         course: None,
     }
 }

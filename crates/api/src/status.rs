@@ -3,6 +3,7 @@
 //! Fields may be added, not renamed. `null` is 'not known', never 0.
 
 use crate::accounts::{AccountView, DefaultView, GroupView};
+use plimsoll_policy::incident::Compacted;
 use serde::{Deserialize, Serialize};
 
 /// The whole of `status`.
@@ -61,6 +62,45 @@ pub struct Guards {
     /// Files and anonymous memory that stay in memory; `None` where that is not told.
     #[serde(default)]
     pub workingset: Option<GuardView>,
+    /// Blocks of several pages; `None` where that is not told.
+    #[serde(default)]
+    pub fragmentation: Option<FragmentationView>,
+}
+
+/// The guard of large blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FragmentationView {
+    /// In a few words: `on`, or why not.
+    pub state: String,
+    /// kcompactd works for it now.
+    pub compacting: bool,
+    /// Orders that somebody lately found no block of at once, the smallest first, as the last look found them.
+    pub orders: Vec<OrderView>,
+    /// How often memory was compacted since the daemon started.
+    pub compactions: u64,
+    /// What that took of CPUs.
+    pub cost_ns: u64,
+    /// The last one.
+    pub last: Option<Compacted>,
+    /// Incidents since the daemon started: of those that went alike one every ten minutes.
+    pub incidents: u64,
+    /// The last one's number.
+    pub last_incident: Option<u64>,
+}
+
+/// Blocks of 2 to the power of an order pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OrderView {
+    /// The order.
+    pub order: u32,
+    /// How many are free, larger ones taken apart.
+    pub blocks: u64,
+    /// How many are kept: memory is compacted when a quarter of them is gone.
+    pub kept: u64,
+    /// When none will be left, if it goes on so. `None`: they do not get fewer.
+    pub gone_in_ns: Option<u64>,
+    /// How often the kernel found none at once since its programs were loaded: each try of a request counts.
+    pub missed: u64,
 }
 
 /// Victims of others' kills, freed as the daemon's own are.

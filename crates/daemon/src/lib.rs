@@ -4,6 +4,7 @@
 //! reaper have threads of their own, which sleep when there is nothing to do; what else can wait is offloaded.
 
 pub mod api;
+mod compactor;
 pub mod config;
 mod control;
 pub mod directory;
@@ -13,6 +14,7 @@ mod foreign_kills;
 mod guard;
 pub mod history;
 mod journal;
+mod knobs;
 pub mod loader;
 mod message;
 mod offload;

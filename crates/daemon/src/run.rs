@@ -18,6 +18,8 @@ use crate::{
     },
     history::{Caps, History, Inheritance, PinnedNotes, Writer},
     journal::{Journal, Notices},
+    knobs,
+    knobs::Knobs,
     loader,
     loader::Loader,
     offload::{Haste, Lane, Offload},
@@ -29,7 +31,6 @@ use crate::{
     state::{LINES, StateFile},
     tmalloc,
     undo::Leftovers,
-    workingset,
     workingset::{SavedTunables, Setup as WorkingSetSetup, WorkingSet},
 };
 use nix::{
@@ -57,7 +58,7 @@ use plimsoll_sys::{
 use std::{
     fs::File,
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -272,6 +273,13 @@ fn look_up_members(services: &Services) {
     });
 }
 
+/// Has the journal take lines; where it is full, they are lost.
+fn teller(journal: Journal) -> impl FnMut(String) + Send + 'static {
+    move |line| {
+        let _was_taken = journal.line(line);
+    }
+}
+
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Guard, Services), RunError> {
     let Inputs { saved, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = inputs;
@@ -283,17 +291,16 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         reaped::start(&options.state, journal.clone(), &offload).map_err(failed)?;
     let others = Others { inbox, reaper: reaper.handle(), wanted: settings.reaping };
     let mapped = config.limits.charge == Charge::Rss;
-    let setup = WorkersSetup { mapped, pins: pins.root(), state: &options.state };
+    let knobs = Arc::new(Mutex::new(Knobs::open(&options.state, journal.clone())));
+    let setup =
+        WorkersSetup { mapped, pins: pins.root(), state: &options.state, knobs: &knobs, memory: mem_total };
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), setup).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
     let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
     let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
-    let (caps, says) = (Caps::from(&config.history), journal.clone());
-    let say = move |line| {
-        let _was_taken = says.line(line);
-    };
+    let (caps, say) = (Caps::from(&config.history), teller(journal.clone()));
     let history = History::open_with_notes(&options.state, caps, notes, complete, say)
         .inspect_err(|_| forget())
         .map_err(failed)?;
@@ -301,7 +308,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let control = Arc::new(ControlService::new(control::Setup {
         saved,
         caller: caller.clone(),
-        working_set: working_set(options, &loader, &links, mem_total),
+        working_set: working_set(options, &loader, &links, (mem_total, knobs)),
         expedite: expedite(options, &loader, &links, others)?,
         loader: loader.clone(),
         journal: journal.clone(),
@@ -334,6 +341,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         pins,
         book: Arc::new(LineBook::new(config.limits.uids)),
         machine: guards.machine,
+        fragmentation: guards.fragmentation,
         foreign_kills,
         mem_total,
         mailbox,
@@ -348,11 +356,16 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     Ok((guard, Services { loading, links, _reaper_watch, tmalloc: Some(tmalloc), control, writer, lock }))
 }
 
-fn working_set(options: &DaemonOptions, loader: &Loader, links: &Links, mem_total: Bytes) -> WorkingSet {
+fn working_set(
+    options: &DaemonOptions,
+    loader: &Loader,
+    links: &Links,
+    (mem_total, knobs): (Bytes, Arc<Mutex<Knobs>>),
+) -> WorkingSet {
     let Links { offload, caller, journal } = links.clone();
     WorkingSet::new(WorkingSetSetup {
         pin: options.pin.clone(),
-        state: options.state.clone(),
+        knobs,
         loader: loader.clone(),
         caller,
         offload,
@@ -666,7 +679,7 @@ pub fn stop_guarding(pin: &Path, state: &Path) -> Result<Removed, RunError> {
     }
     let removed = remove_pinned(pin)?;
     InForceFile::forget(state).map_err(failed)?;
-    let working_set = workingset::undo_leftovers(state);
+    let working_set = knobs::undo_leftovers(state);
     let last_defence = undo_leftovers(state, mem_total().map_err(failed)?).map_err(failed)?;
     if let Leftovers::Some(why) = working_set {
         return Err(RunError::Failed(format!("not all that protected the working set was put back: {why}")));

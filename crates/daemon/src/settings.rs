@@ -50,6 +50,8 @@ impl Settings {
                 last_defence: last_defence(config, dry_run),
                 rules: config.rules.clone(),
                 headroom: config.tmalloc.headroom,
+                // A dry run sets nothing.
+                fragmentation: config.fragmentation.enabled && !dry_run,
             },
             working_set: Terms {
                 tunables: config.workingset.tunables,

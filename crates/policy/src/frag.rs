@@ -6,6 +6,8 @@
 use crate::units::{Nanos, Pages};
 use alloc::vec::Vec;
 
+pub mod compaction;
+
 #[cfg(test)]
 mod tests;
 

@@ -2,6 +2,7 @@
 
 use crate::{
     account::Account,
+    frag::compaction::Ended,
     units::{Pid, Uid},
 };
 use alloc::{string::String, vec::Vec};
@@ -26,6 +27,8 @@ pub enum Guard {
     Workingset,
     /// A refused reservation.
     Tmalloc,
+    /// Blocks of several pages, which had run out.
+    Fragmentation,
     /// None of ours: the kernel's own OOM killer, or another program ([`Origin`]).
     Kernel,
 }
@@ -94,6 +97,29 @@ pub struct Victim {
     pub session: bool,
 }
 
+/// What compacting memory ahead of need came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compacted {
+    /// For blocks of 2 to the power of so many pages.
+    pub order: u32,
+    /// The size of one.
+    pub block_bytes: u64,
+    /// How many were free when it began, larger ones taken apart.
+    pub before: u64,
+    /// How many are when it ended.
+    pub after: u64,
+    /// So many are kept: it begins when a quarter of them is gone.
+    pub kept: u64,
+    /// All free memory, when it ended.
+    pub free_bytes: u64,
+    /// What it took.
+    pub took_ns: u64,
+    /// What kcompactd had of CPUs.
+    pub cost_ns: u64,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
 /// One incident. `None` is 'not known', never 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
@@ -134,6 +160,9 @@ pub struct Incident {
     /// Where the kill came from, where somebody else killed.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Of [`Guard::Fragmentation`]: what compaction did.
+    #[serde(default)]
+    pub compaction: Option<Compacted>,
     /// The minutes before and the seconds after. `None`: not recorded, or a list of incidents, which is told without.
     #[serde(default)]
     pub course: Option<Course>,

@@ -99,6 +99,13 @@ reasons! {
     MachineOnlyProtectedLeft = "machine-only-protected-left":
         "The machine was short of memory, but only protected processes are left; the kernel's own OOM \
          killer is the last defence.";
+    /// Blocks of several pages ran out, and there are enough of them again, or some.
+    MemoryCompacted = "memory-compacted":
+        "Memory was compacted ahead of need, so that the kernel finds blocks of that size without stalling or killing.";
+    /// Blocks of several pages ran out, and compaction made hardly any.
+    CompactionInVain = "compaction-in-vain":
+        "Memory was compacted, and that made hardly any blocks of that size: pages that cannot be moved lie between the free \
+         ones.";
     /// Signals were sent, and their records lost.
     ActionsNotRecorded = "actions-not-recorded":
         "The kernel side acted, and there was no room left to record whom it signalled: no daemon was there \

@@ -12,14 +12,11 @@ use plimsoll_policy::{
     frag::{Blocks, gone_in},
     units::{Bytes, Nanos, PageSize, Pages},
 };
-use plimsoll_wire::text::{Compactions, Pagetypes, ZoneName};
+use plimsoll_wire::text::{Compactions, Pagetypes, ZoneMarks, ZoneName, for_the_kernel};
 use serde::Serialize;
 
 #[cfg(test)]
 mod tests;
-
-/// Zones that only pages which can be moved are taken from, or none: the kernel's own requests find nothing there.
-const NOT_FOR_THE_KERNEL: [&str; 2] = ["Movable", "Device"];
 
 /// Free memory at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +25,8 @@ pub struct Memory {
     pub page: PageSize,
     /// Free blocks of each zone.
     pub zones: Vec<(ZoneName, Blocks)>,
-    /// What zones keep back from the kernel's ordinary requests.
-    pub reserves: Vec<(ZoneName, Pages)>,
+    /// What zones keep.
+    pub marks: Vec<(ZoneName, ZoneMarks)>,
     /// By kinds of pages; `None` for who is not root.
     pub types: Option<Pagetypes>,
     /// What the kernel counted of compaction since boot.
@@ -89,20 +86,15 @@ pub struct Page<'a> {
 }
 
 impl Memory {
-    fn for_the_kernel(&self) -> impl Iterator<Item = &(ZoneName, Blocks)> {
-        let serves = |name: &ZoneName, blocks: &Blocks| {
-            let reserve =
-                self.reserves.iter().find(|(zone, _)| zone == name).map_or(Pages(0), |(_, pages)| *pages);
-            !NOT_FOR_THE_KERNEL.contains(&name.zone.as_str()) && (blocks.free() > reserve || reserve.0 == 0)
-        };
-        self.zones.iter().filter(move |(name, blocks)| serves(name, blocks))
+    fn for_the_kernel(&self) -> impl Iterator<Item = &Blocks> {
+        for_the_kernel(&self.zones, &self.marks).map(|(blocks, _)| blocks)
     }
 
     /// All free blocks that the kernel's own requests may take.
     #[must_use]
     pub fn blocks(&self) -> Blocks {
         let mut sum = Blocks::default();
-        self.for_the_kernel().for_each(|(_, blocks)| sum.add(blocks));
+        self.for_the_kernel().for_each(|blocks| sum.add(blocks));
         sum
     }
 
@@ -112,7 +104,7 @@ impl Memory {
 
     /// Where no zone has a block, of the zone with the most free memory. The kernel judges each by its own.
     fn index(&self, order: u32) -> Option<i64> {
-        let zones = || self.for_the_kernel().map(|(_, blocks)| blocks);
+        let zones = || self.for_the_kernel();
         if zones().any(|blocks| blocks.suitable(order) > 0) {
             return None;
         }

@@ -16,6 +16,7 @@ use serde::Serialize;
 mod advice;
 pub mod course;
 mod floor;
+mod fragmentation;
 mod origin;
 mod reader;
 
@@ -48,6 +49,7 @@ pub fn tell(incident: &Incident, name: Option<&str>, reader: Reader) -> Telling 
     let happened = unrecorded(incident)
         .or_else(|| origin::opening(incident))
         .or_else(|| floor::opening(incident))
+        .or_else(|| fragmentation::opening(incident))
         .unwrap_or_else(|| crossing(incident, name, reason));
     let details = match reader {
         Reader::User => Vec::new(),
@@ -60,7 +62,11 @@ pub fn tell(incident: &Incident, name: Option<&str>, reader: Reader) -> Telling 
         before: course::before(incident, reader),
         deed: [deed(incident, reason)].into_iter().chain(origin::account(incident)).collect(),
         compared: comparison(incident).into_iter().collect(),
-        after: timing(incident).into_iter().chain(course::after(incident)).collect(),
+        after: timing(incident)
+            .into_iter()
+            .chain(fragmentation::outcome(incident))
+            .chain(course::after(incident))
+            .collect(),
         details,
         advice: advice::advice(incident, reason, reader),
     }
@@ -108,7 +114,8 @@ pub fn line(incident: &Incident) -> String {
         Deed::Refused => format!("refused a reservation of {who}"),
         Deed::Nothing => String::from("sent nothing"),
     };
-    let mut parts = floor::measure(incident).map_or_else(|| usage(incident), |text| Vec::from([text]));
+    let measure = floor::measure(incident).or_else(|| fragmentation::measure(incident));
+    let mut parts = measure.map_or_else(|| usage(incident), |text| Vec::from([text]));
     let more = [
         incident.requested_bytes.map(|requested| format!("requested {}", bytes(Bytes(requested)))),
         Some(String::from(incident.trigger.text())),

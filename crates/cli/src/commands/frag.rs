@@ -13,7 +13,7 @@ use plimsoll_policy::units::Nanos;
 use plimsoll_report::frag::{Memory, Page, Recorded, Request, call_sites, told, words};
 use plimsoll_sys::{
     bpf::{Asked, Recorder, Recording, Totals},
-    process::{ProcessError, compactions, free_blocks, lowmem_reserves, page_size, pagetypes},
+    process::{ProcessError, compactions, free_blocks, page_size, pagetypes, zone_marks},
     symbols::{kernel_functions, shows_kernel_functions},
 };
 use std::{
@@ -106,7 +106,7 @@ fn read() -> Result<Memory, Failure> {
     Ok(Memory {
         page: page_size(),
         zones: free_blocks().map_err(Failure::failed)?,
-        reserves: lowmem_reserves().map_err(Failure::failed)?,
+        marks: zone_marks().map_err(Failure::failed)?,
         types,
         compaction: compactions().map_err(Failure::failed)?,
     })

@@ -8,8 +8,8 @@ use crate::{
 };
 use clap::Args;
 use plimsoll_api::status::{
-    GuardView, Guards, Kernel, MarginView, OthersView, OwnView, Pressure, ReapingView, Status, TmallocView,
-    Triggers,
+    FragmentationView, GuardView, Guards, Kernel, MarginView, OrderView, OthersView, OwnView, Pressure,
+    ReapingView, Status, TmallocView, Triggers,
 };
 use plimsoll_api::{
     client::{CallError, Client},
@@ -107,7 +107,7 @@ fn without_a_daemon() -> Status {
 }
 
 fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<()> {
-    let Guards { limits, pressure, own, others, tmalloc, workingset } = &status.guards;
+    let Guards { limits, pressure, own, others, tmalloc, workingset, fragmentation } = &status.guards;
     writeln!(out, "Plimsoll is running{}.\n", footing(own))?;
 
     let mut triggers = Table::new(["TRIGGER", "STATE"], &[]);
@@ -133,6 +133,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     }
     if let Some(tmalloc) = tmalloc {
         guards.row(grants(tmalloc));
+    }
+    if let Some(fragmentation) = fragmentation {
+        guards.row(large_blocks(fragmentation));
     }
     write!(out, "{guards}")?;
     writeln!(out)?;
@@ -170,6 +173,28 @@ fn grants(tmalloc: &TmallocView) -> [String; 5] {
     [
         "tmalloc".to_owned(),
         format!("{}{busy}", output::printable(state)),
+        "-".to_owned(),
+        incidents.to_string(),
+        last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+    ]
+}
+
+/// Who sees to it that there are blocks of several pages, as a guard that kills nobody.
+fn large_blocks(fragmentation: &FragmentationView) -> [String; 5] {
+    let FragmentationView { state, compacting, orders, incidents, last_incident, .. } = fragmentation;
+    let mut told = output::printable(state);
+    for OrderView { order, blocks, kept, gone_in_ns, .. } in orders {
+        told.push_str(&format!("; order {order}: {blocks} blocks, {kept} kept"));
+        if let Some(time) = gone_in_ns {
+            told.push_str(&format!(", gone in {}", human::span(Nanos(*time))));
+        }
+    }
+    if *compacting {
+        told.push_str("; compacting");
+    }
+    [
+        "fragmentation".to_owned(),
+        told,
         "-".to_owned(),
         incidents.to_string(),
         last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),

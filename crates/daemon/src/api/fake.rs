@@ -130,6 +130,7 @@ pub(super) fn incident(id: u64, uid: Uid) -> Incident {
         reason: "over-hard-limit-largest".to_owned(),
         peers: vec![victim(Uid(0))],
         origin: None,
+        compaction: None,
         course: Some(course()),
     }
 }

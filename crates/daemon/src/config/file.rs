@@ -1,8 +1,8 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
 use super::{
-    Charge, Config, ConfigError, Expedited, History, Limits, Machine, Maps, NamedLine, Protect, Reaping,
-    SharedCharge, Tmalloc, Workingset,
+    Charge, Config, ConfigError, Expedited, Fragmentation, History, Limits, Machine, Maps, NamedLine,
+    Protect, Reaping, SharedCharge, Tmalloc, Workingset,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -296,6 +296,7 @@ section!(RawHistory {
 });
 section!(RawTmalloc { headroom: SizeWithin<0, TIB> });
 section!(RawReaping { expedite: Expedited, expedite_from: SizeWithin<MIB, TIB> });
+section!(RawFragmentation { enabled: bool });
 section!(RawWorkingset {
     workingset_protection: Within<0, 1>,
     anon_min_ratio: Within<0, 100>,
@@ -317,6 +318,7 @@ pub(super) struct Raw {
     history: RawHistory,
     tmalloc: RawTmalloc,
     reaping: RawReaping,
+    fragmentation: RawFragmentation,
     workingset: RawWorkingset,
     maps: RawMaps,
     rules: Vec<CheckedRule>,
@@ -354,6 +356,7 @@ impl Raw {
         self.history.overlay(later.history);
         self.tmalloc.overlay(later.tmalloc);
         self.reaping.overlay(later.reaping);
+        self.fragmentation.overlay(later.fragmentation);
         self.workingset.overlay(later.workingset);
         self.maps.overlay(later.maps);
     }
@@ -368,6 +371,7 @@ impl Raw {
             history: self.history.resolve(),
             tmalloc: self.tmalloc.resolve(),
             reaping: self.reaping.resolve(),
+            fragmentation: self.fragmentation.resolve(),
             workingset: self.workingset.resolve(),
             maps: self.maps.resolve(),
             rules: rules(self.rules)?.with_session(self.session.resolve()),
@@ -542,6 +546,13 @@ impl RawReaping {
             expedite: self.expedite.unwrap_or(default.expedite),
             expedite_from: self.expedite_from.map_or(default.expedite_from, |size| size.0),
         }
+    }
+}
+
+impl RawFragmentation {
+    fn resolve(self) -> Fragmentation {
+        let default = Fragmentation::default();
+        Fragmentation { enabled: self.enabled.unwrap_or(default.enabled) }
     }
 }
 

@@ -126,6 +126,9 @@ pub const KEYS: &[Key] = keys! {
     reaping.expedite_from: "1M to 1T", "SIZE", Some("\"64M\""), "\"256M\"",
         "Of those that anybody kills, only who has so much in anonymous memory and swap.";
 
+    fragmentation.enabled: "`true` or `false`", "-", Some("true"), "true",
+        "Whether memory is compacted ahead of need where blocks of several pages run out while memory is free (fragmentation.md).";
+
     workingset.workingset_protection: "0 or 1", "-", Some("0"), "1",
         "Whether files in use, and anonymous memory, are kept in memory when it runs short. 0 undoes everything at once.";
     workingset.anon_min_ratio: "0 to 100", "percent of RAM", Some("15"), "10",

@@ -126,6 +126,8 @@ pub struct Config {
     pub tmalloc: Tmalloc,
     /// `[reaping]`
     pub reaping: Reaping,
+    /// `[fragmentation]`
+    pub fragmentation: Fragmentation,
     /// `[workingset]`
     pub workingset: Workingset,
     /// `[maps]`
@@ -289,6 +291,19 @@ impl Default for Reaping {
     /// Nothing runs at signals unless somebody wants it. A smaller victim is free before help could come.
     fn default() -> Self {
         Self { expedite: Expedited::Ours, expedite_from: Bytes(64 << 20) }
+    }
+}
+
+/// `[fragmentation]`: blocks of several pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragmentation {
+    /// Memory is compacted where they run out.
+    pub enabled: bool,
+}
+
+impl Default for Fragmentation {
+    fn default() -> Self {
+        Self { enabled: true }
     }
 }
 

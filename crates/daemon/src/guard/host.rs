@@ -10,6 +10,7 @@ use crate::{
 };
 use nix::poll::{PollFd, PollFlags};
 use plimsoll_policy::{
+    frag::compaction::ORDERS,
     preference::{Mark, Scope},
     reading::Reading,
     reap::Rates,
@@ -21,7 +22,7 @@ use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, Events,
         FamilyFacts, Holder, Limits, LineSet, Looks, MapFacts, Measured, Meta, Pins, ProtectedExe, Selector,
-        SharedPages, VictimMark, Weighing,
+        SharedPages, Told, VictimMark, Weighing,
     },
     cgroup::CgroupRoot,
     process::{
@@ -259,14 +260,16 @@ impl Kernel for Host {
         self.looks = Some(looks);
     }
 
-    fn told_to_look(&mut self) -> Option<Nanos> {
-        match self.looks.as_mut()?.told() {
-            Ok(told) => told,
-            Err(_) => {
-                self.looks = None;
-                None
-            }
-        }
+    fn told_to_look(&mut self) -> Told {
+        let told = self.looks.as_mut().map_or(Ok(Told::default()), Looks::told);
+        told.unwrap_or_else(|_| {
+            self.looks = None;
+            Told::default()
+        })
+    }
+
+    fn missed_blocks(&mut self) -> Option<[u64; ORDERS]> {
+        self.looks.as_ref()?.missed().ok()
     }
 
     fn ask_look(&mut self, what: Awaited, moment: Nanos) -> bool {

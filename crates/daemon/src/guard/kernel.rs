@@ -5,6 +5,7 @@
 
 use super::selection::population::Population;
 use plimsoll_policy::{
+    frag::compaction::ORDERS,
     reading::Reading,
     reap::Rates,
     units::{Nanos, Pages, Pid, Uid},
@@ -13,7 +14,7 @@ use plimsoll_policy::{
 use plimsoll_sys::{
     bpf::{
         AccountFacts, AddressSpace, Awaited, BpfError, CopiesPart, Coverage, DefaultLine, FamilyFacts,
-        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, VictimMark, Weighing,
+        Holder, LineSet, Looks, MapFacts, Meta, Pins, ProtectedExe, SharedPages, Told, VictimMark, Weighing,
     },
     process::{Process, ProcessError, ScanCounts},
 };
@@ -58,8 +59,13 @@ pub(crate) trait Kernel: Population {
     /// Programs are there that tell when to look at memory.
     fn equip_looks(&mut self, _looks: Looks) {}
 
-    /// When programs told that the machine guard is to look, since this was asked last.
-    fn told_to_look(&mut self) -> Option<Nanos> {
+    /// What programs told since this was asked last.
+    fn told_to_look(&mut self) -> Told {
+        Told::default()
+    }
+
+    /// How often somebody found no block of each order at once; `None`: no programs count it.
+    fn missed_blocks(&mut self) -> Option<[u64; ORDERS]> {
         None
     }
 

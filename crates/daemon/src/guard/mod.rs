@@ -6,6 +6,7 @@
 
 mod context;
 mod foreign_kills;
+mod fragmentation;
 mod host;
 mod kernel;
 mod kill;
@@ -33,6 +34,7 @@ pub(crate) use workers::{Workers, WorkersSetup};
 
 use crate::{foreign_kills::ForeignKills, history::Inheritance, sampler::Sampler, tmalloc::Message};
 pub(crate) use context::Context;
+use fragmentation::Fragmentation;
 pub(crate) use host::Host;
 use kernel::{Kernel, Programs as _};
 use kill::pending::Owner;
@@ -75,6 +77,8 @@ pub(crate) struct Setup<K: Kernel = Host> {
     pub(crate) pins: Pins,
     pub(crate) book: Arc<LineBook>,
     pub(crate) machine: Option<MachineConfig>,
+    /// Memory is compacted where large blocks run out.
+    pub(crate) fragmentation: bool,
     pub(crate) foreign_kills: ForeignKills,
     pub(crate) mem_total: Bytes,
     pub(crate) mailbox: Mailbox,
@@ -95,6 +99,7 @@ pub(crate) struct Guard<K: Kernel = Host> {
     ranker: Option<MachineGuard>,
     /// Lines of cgroups and of the machine.
     measured: Measured,
+    fragmentation: Fragmentation,
     foreign_kills: ForeignKills,
     mem_total: Bytes,
     attached: Option<Attached<K>>,
@@ -203,6 +208,7 @@ impl<K: Kernel> Guard<K> {
             pins,
             book,
             machine,
+            fragmentation,
             foreign_kills,
             mem_total,
             mailbox,
@@ -218,6 +224,7 @@ impl<K: Kernel> Guard<K> {
             machine: machine.map(MachineGuard::new),
             ranker: None,
             measured: Measured::default(),
+            fragmentation: Fragmentation::new(fragmentation),
             foreign_kills,
             mem_total,
             attached: None,
@@ -261,6 +268,7 @@ impl<K: Kernel> Guard<K> {
         self.take_request();
         self.equip();
         self.measured.plan(&mut self.context);
+        self.fragmentation.plan(&mut self.context);
         if let Some(attached) = &mut self.attached {
             attached.shared_memory.plan(&mut self.context.kernel);
         }
@@ -295,7 +303,10 @@ impl<K: Kernel> Guard<K> {
                 .min()
         });
         let samples = self.sampler.due(self.context.ledger.trails());
-        [machine, pending, limits, self.measured.due(), samples].into_iter().flatten().min()
+        [machine, pending, limits, self.measured.due(), self.fragmentation.due(), samples]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn tend(&mut self) {
@@ -306,9 +317,10 @@ impl<K: Kernel> Guard<K> {
         }
         let told = self.context.kernel.told_to_look();
         if let Some(machine) = &mut self.machine {
-            machine.tend(told, &mut self.context);
+            machine.tend(told.machine, &mut self.context);
         }
         self.measured.tend(&mut self.context);
+        self.fragmentation.tend(told.missed, &mut self.context);
     }
 
     /// Tells the guards which of their victims are gone.
@@ -375,6 +387,7 @@ impl<K: Kernel> Guard<K> {
             Request::Lines { reply, .. } | Request::Configure { reply, .. } if !reply.begin() => {}
             Request::Lines { book, change, reply } => reply.send(self.draw(&book, &change)),
             Request::Looked(looked) => self.measured.take(looked, &mut self.context),
+            Request::Compacted(told) => self.fragmentation.take(told, &mut self.context),
             Request::Surveyed(survey) => {
                 if let Some(attached) = &mut self.attached
                     && let Err(error) = attached.take_survey(&survey, &mut self.context)
@@ -442,7 +455,8 @@ impl<K: Kernel> Guard<K> {
 
     /// The configuration changed.
     fn configure(&mut self, configured: Configured) {
-        let Configured { limits, machine, last_defence, rules, headroom } = configured;
+        let Configured { limits, machine, last_defence, rules, headroom, fragmentation } = configured;
+        self.fragmentation.switch(fragmentation, &self.context);
         self.context.tmalloc.tell(Message::Headroom(headroom));
         let charges_now = limits.charges_shared && !self.context.config.charges_shared;
         self.context.config = limits;

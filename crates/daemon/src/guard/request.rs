@@ -3,6 +3,7 @@
 use super::{last_defence::ArrangedKill, selection::judge::JudgeAnswer};
 use crate::{
     api::control::Refusal,
+    compactor::Report,
     facts::{cmdlines::Found, copied::Survey, meter::Looked, shared::Walked},
     foreign_kills::ForeignKill,
     message::{Receiver, Sender, queue},
@@ -119,6 +120,8 @@ pub(crate) struct Configured {
     pub(crate) rules: Rules,
     /// What grants leave free under each line.
     pub(crate) headroom: Bytes,
+    /// Memory is compacted where large blocks run out.
+    pub(crate) fragmentation: bool,
 }
 
 /// A request.
@@ -149,6 +152,8 @@ pub(crate) enum Request {
     Surveyed(Survey),
     /// What a walk of shared memory found.
     SharedWalked(Walked),
+    /// What came of a look at large blocks.
+    Compacted(Result<Report, String>),
     /// A request for memory was refused.
     Refused(Refused),
     /// The coordinator has to know what accounts use exactly: all tasks are walked, and it is told.

@@ -210,6 +210,7 @@ impl<K: TheKernel> Guard<K> {
             tmalloc: Some(self.tmalloc()),
             // Whether it is on is for others to say.
             workingset: Some(view(false, dying_floor, Side::Workingset)),
+            fragmentation: Some(self.fragmentation.view(&self.context.ledger)),
             limits: view(limits_on, dying_lines, Side::Limits),
             pressure: view(self.machine.is_some(), dying_machine, Side::Pressure),
             own: OwnView {

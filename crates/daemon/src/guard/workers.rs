@@ -7,6 +7,7 @@ use super::{
     selection::judge::Judge,
 };
 use crate::{
+    compactor::Compactor,
     facts::{
         cmdlines::CommandLines,
         copied::CopiedReader,
@@ -17,10 +18,15 @@ use crate::{
         shared::SharedReader,
     },
     journal::Journal,
+    knobs::Knobs,
     offload::Offload,
 };
+use plimsoll_policy::units::Bytes;
 use plimsoll_sys::process::{ProcRoot, ProcessError, ReaperHandle, page_size};
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 /// All of them. Asking one never waits.
 #[derive(Debug)]
@@ -34,6 +40,7 @@ pub(crate) struct Workers {
     pub(crate) pressure: PressureReader,
     pub(crate) meter: Meter,
     pub(crate) shared: SharedReader,
+    pub(crate) compactor: Compactor,
 }
 
 /// Where they find what they read.
@@ -45,6 +52,10 @@ pub(crate) struct WorkersSetup<'a> {
     pub(crate) pins: &'a Path,
     /// The state folder.
     pub(crate) state: &'a Path,
+    /// Settings of the kernel.
+    pub(crate) knobs: &'a Arc<Mutex<Knobs>>,
+    /// All memory.
+    pub(crate) memory: Bytes,
 }
 
 impl Workers {
@@ -64,6 +75,7 @@ impl Workers {
             move |request| caller.deliver(request)
         };
         let (lines, unjudged, survey, usage, walked) = (guard(), guard(), guard(), guard(), guard());
+        let compacted = guard();
         let proc = || ProcRoot::open(Path::new("/proc"));
         let readers = PatientReaders::new(offload);
         Ok(Self {
@@ -87,6 +99,13 @@ impl Workers {
             shared: SharedReader::new(offload, setup.pins.to_path_buf(), move |found| {
                 walked(Request::SharedWalked(found))
             }),
+            compactor: Compactor::new(
+                offload,
+                proc()?,
+                (setup.memory, page_size()),
+                Arc::clone(setup.knobs),
+                move |told| compacted(Request::Compacted(told)),
+            ),
         })
     }
 
@@ -103,6 +122,7 @@ impl Workers {
             pressure: PressureReader::mute(),
             meter: Meter::by_another().0,
             shared: SharedReader::mute(),
+            compactor: Compactor::by_another().0,
         }
     }
 }

@@ -64,6 +64,7 @@ pub(super) fn incident(id: u64) -> Incident {
         reason: "over-hard-limit-largest".to_owned(),
         peers: vec![victim(2), victim(3)],
         origin: None,
+        compaction: None,
         course: None,
     }
 }

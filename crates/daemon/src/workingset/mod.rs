@@ -8,7 +8,6 @@
 mod charges;
 mod duty_cycle;
 mod floor;
-mod knobs;
 mod locked_files;
 mod locking;
 mod opener;
@@ -25,11 +24,10 @@ use crate::{
     api::control::Refusal,
     guard::Caller,
     journal::Journal,
+    knobs::Knobs,
     loader::Loader,
     offload::{Lane, Offload},
 };
-use knobs::Knobs;
-pub(crate) use knobs::undo_leftovers;
 use plimsoll_api::protect::ProtectView;
 use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_sys::{
@@ -51,8 +49,7 @@ pub(crate) use tunables::SavedTunables;
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) pin: PathBuf,
-    /// The folder that what was set is written down in.
-    pub(crate) state: PathBuf,
+    pub(crate) knobs: Arc<Mutex<Knobs>>,
     pub(crate) loader: Loader,
     pub(crate) caller: Caller,
     pub(crate) offload: Offload,
@@ -96,14 +93,12 @@ pub(crate) struct WorkingSet {
     turn: Mutex<()>,
     /// Held for as long as it takes to look.
     state: Mutex<State>,
-    knobs: Arc<Mutex<Knobs>>,
 }
 
 impl WorkingSet {
-    /// Off; what an earlier daemon had set is put back.
+    /// Off.
     pub(crate) fn new(setup: Setup) -> Self {
-        let knobs = Arc::new(Mutex::new(Knobs::open(&setup.state, setup.journal.clone())));
-        Self { setup, turn: Mutex::default(), state: Mutex::default(), knobs }
+        Self { setup, turn: Mutex::default(), state: Mutex::default() }
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -158,6 +153,7 @@ impl WorkingSet {
         let _turn = self.turn();
         self.state().closed = true;
         self.end();
+        self.setup.knobs.lock().unwrap_or_else(PoisonError::into_inner).close();
     }
 
     /// Whether it is on, in a few words.
@@ -171,7 +167,7 @@ impl WorkingSet {
             self.setup.journal.line(format!("working set: {error}"));
         }
         // The setter looks whether it is to stop once it has them, so that nothing is set after this.
-        self.knobs.lock().unwrap_or_else(PoisonError::into_inner).put_all_back();
+        self.setup.knobs.lock().unwrap_or_else(PoisonError::into_inner).end_protection();
         if floor.join().is_err() {
             self.setup.journal.line("working set: the floor thread ended badly".to_owned());
         }
@@ -179,7 +175,7 @@ impl WorkingSet {
     }
 
     fn begin(&self, terms: &Terms) -> Result<Running, String> {
-        let Setup { pin, state: _, loader, caller, offload, journal, mem_total, page_size } = &self.setup;
+        let Setup { pin, knobs, loader, caller, offload, journal, mem_total, page_size } = &self.setup;
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let cgroup = terms.cgroup.as_deref().map(MemoryCgroup::open).transpose();
         let cgroup = cgroup.map_err(|error| {
@@ -205,7 +201,7 @@ impl WorkingSet {
         // With a cgroup or as a rehearsal nothing of the machine is set.
         let sets = terms.cgroup.is_none() && !terms.dry_run;
         let setter = || {
-            let (shared, knobs) = (Arc::clone(&shared), Arc::clone(&self.knobs));
+            let (shared, knobs) = (Arc::clone(&shared), Arc::clone(knobs));
             setter::Setter::new(shared, readings.clone(), knobs)
         };
         let setter = sets.then(setter).transpose()?;

@@ -2,13 +2,15 @@
 //! its own, as swap into memory takes what the floor has in some tenths of a second, and who locks is busy for longer.
 
 use super::{
-    knobs::Knobs,
     readings::Readings,
     shared::{Shared, Thread},
     times::now,
     view::Settings,
 };
-use crate::offload::{Haste, Lane, Offload, Waits};
+use crate::{
+    knobs::Knobs,
+    offload::{Haste, Lane, Offload, Waits},
+};
 use nix::sys::epoll::EpollFlags;
 use plimsoll_policy::{
     reading::Reading,

@@ -46,6 +46,7 @@ pub(crate) fn incident() -> Incident {
         reason: Reason::OverHardLimitLargest.to_string(),
         peers: vec![process(7001, 1000, "node", 3), process(7002, 1000, "bash", 1)],
         origin: None,
+        compaction: None,
         course: None,
     }
 }

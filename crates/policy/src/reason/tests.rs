@@ -36,6 +36,8 @@ fn the_texts_are_what_they_always_were() {
             "machine-thrashing",
             "machine-term-deadline-passed",
             "machine-only-protected-left",
+            "memory-compacted",
+            "compaction-in-vain",
             "actions-not-recorded",
             "incidents-folded",
             "last-defence-memory-max",

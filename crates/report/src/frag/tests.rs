@@ -19,7 +19,7 @@ fn memory(buddyinfo: &[u8]) -> Memory {
     Memory {
         page: PageSize::from_bytes(4096).unwrap(),
         zones: parse_buddyinfo(buddyinfo).unwrap(),
-        reserves: vec![],
+        marks: vec![],
         types: Some(parse_pagetypeinfo(TYPES).unwrap()),
         compaction: Compactions { stalls: Some(7), failures: Some(2), ..Compactions::default() },
     }
@@ -102,7 +102,8 @@ fn blocks_that_only_movable_pages_may_use_do_not_count_and_what_goes_has_an_end(
 fn blocks_that_a_low_zone_keeps_for_others_do_not_count() {
     let mut memory = memory(b"Node 0, zone DMA 0 0 0 3\nNode 0, zone Normal 100 50 20 0\n");
     assert_eq!((memory.orders(None)[3].blocks, memory.orders(None)[3].index_permille), (3, None));
-    memory.reserves = vec![(memory.zones[0].0.clone(), Pages(100))];
+    memory.marks =
+        vec![(memory.zones[0].0.clone(), ZoneMarks { reserve: Pages(100), ..ZoneMarks::default() })];
     // As of Normal alone: 1000 - (1000 + 280 * 1000 / 8) / 170.
     assert_eq!((memory.orders(None)[3].blocks, memory.orders(None)[3].index_permille), (0, Some(789)));
 }

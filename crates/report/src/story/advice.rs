@@ -69,6 +69,7 @@ pub(super) fn advice(incident: &Incident, reason: Option<Reason>, reader: Reader
         Reason::WorkingsetFloor | Reason::WorkingsetNoProgress => {
             super::floor::advice(lighter(incident), reader)
         }
+        Reason::MemoryCompacted | Reason::CompactionInVain => super::fragmentation::advice(reason),
         Reason::MachineOnlyProtectedLeft | Reason::WorkingsetFloorOnlyProtectedLeft => {
             Vec::from([String::from("protect less, or give the machine more memory or swap.")])
         }

@@ -5,10 +5,18 @@
 //! latest at the end of this process.
 
 use super::{
-    build_pins::BuildPins, error::BpfError, link::attach_tracepoint, map::Map, object::Plan, pins::number,
-    ring::Ring, site::Table as _,
+    build_pins::BuildPins,
+    error::BpfError,
+    link::attach_tracepoint,
+    map::Map,
+    object::Plan,
+    pins::number,
+    ring::Ring,
+    site::Table as _,
+    types::{find, kernel_types},
 };
-use plimsoll_policy::units::Nanos;
+use libbpf_rs::btf::{Btf, BtfKind};
+use plimsoll_policy::{frag::compaction::ORDERS, units::Nanos};
 use plimsoll_wire::abi;
 use rustix::time::{ClockId, clock_getres};
 use std::{
@@ -24,6 +32,10 @@ const BUILD: u64 = number(env!("PLIMSOLL_PRESSURE_BUILD"));
 const ON_TICK: &str = "on_tick";
 const ON_RECLAIM: [&str; 2] = ["on_wakeup_kswapd", "on_direct_reclaim"];
 
+/// Left out by a kernel without the tracepoint (`CONFIG_COMPACTION`): there is no kcompactd either.
+const ON_COMPACTION: &str = "on_try_to_compact";
+const COMPACTION: &str = "btf_trace_mm_compaction_try_to_compact_pages";
+
 /// CPUs that take no ticks while one program runs on them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 
@@ -32,10 +44,13 @@ fn pins(root: &Path) -> BuildPins {
 }
 
 pub(super) fn plan() -> Plan {
+    // Where that cannot be known, the kernel refuses what it does not know.
+    let lacks = |types: Btf<'static>| find(&types, BtfKind::Typedef, COMPACTION).is_none();
     Plan {
         name: "pressure",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/pressure.bpf.o")),
         tried: &[ON_TICK],
+        left_out: kernel_types().is_ok_and(lacks).then_some(ON_COMPACTION).into_iter().collect(),
         ..Plan::default()
     }
 }
@@ -51,6 +66,19 @@ pub enum Awaited {
     Reclaim,
     /// That of whoever charges shared memory: that a CPU works.
     Shared,
+    /// That of the guard of large blocks: that a CPU works.
+    Blocks,
+    /// The same one's: that somebody finds no block of several pages at once.
+    Missed,
+}
+
+/// What was told since this was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// When it was told last that the machine guard is to look; `None`: it was not.
+    pub machine: Option<Nanos>,
+    /// Somebody found no block of several pages at once.
+    pub missed: bool,
 }
 
 /// The programs, attached.
@@ -58,6 +86,7 @@ pub enum Awaited {
 pub struct Looks {
     ring: Ring,
     wanted: Map,
+    missed: Map,
     _attached: Vec<OwnedFd>,
 }
 
@@ -110,12 +139,13 @@ impl Looks {
             attach_tracepoint(program.as_fd()).map_err(|source| refused(name, source))
         };
         let mut attached = vec![attach(ON_TICK)?];
-        for name in ON_RECLAIM {
+        for name in ON_RECLAIM.into_iter().chain(Some(ON_COMPACTION).filter(|name| pins.has(name))) {
             attached.push(attach(name)?);
         }
         Ok(Self {
             ring: Ring::open(&pins.path("told"), "told")?,
             wanted: Map::open(&pins.path("looks"), "looks")?,
+            missed: Map::open(&pins.path("missed"), "missed")?,
             _attached: attached,
         })
     }
@@ -125,22 +155,38 @@ impl Looks {
         self.ring.fd()
     }
 
-    /// When it was told that the machine guard is to look, the last time since this was asked; `None`: it was not. Whoever
-    /// waits for [`Awaited::Usage`] or [`Awaited::Shared`] was woken by it, and knows by the clock.
+    /// What was told since this was asked. Whoever waits for [`Awaited::Usage`], [`Awaited::Shared`] or [`Awaited::Blocks`] was
+    /// woken by it, and knows by the clock.
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
-    pub fn told(&mut self) -> Result<Option<Nanos>, BpfError> {
-        let mut last = None;
+    pub fn told(&mut self) -> Result<Told, BpfError> {
+        let mut all = Told::default();
         while let Some(place) = self.ring.next()? {
             let mut told = abi::plimsoll_look::default();
-            let of_the_machine = [abi::PLIMSOLL_LOOK_MEMORY, abi::PLIMSOLL_LOOK_RECLAIM];
-            if self.ring.copy(place, told.as_mut_bytes()) && of_the_machine.contains(&told.look) {
-                last = Some(Nanos(told.at_ns));
+            if !self.ring.copy(place, told.as_mut_bytes()) {
+                continue;
+            }
+            match told.look {
+                abi::PLIMSOLL_LOOK_MEMORY | abi::PLIMSOLL_LOOK_RECLAIM => {
+                    all.machine = Some(Nanos(told.at_ns))
+                }
+                abi::PLIMSOLL_LOOK_MISSED => all.missed = true,
+                _ => {}
             }
         }
         self.ring.give_back()?;
-        Ok(last)
+        Ok(all)
+    }
+
+    /// How often somebody found no block of each order at once, who has no other way.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]
+    pub fn missed(&self) -> Result<[u64; ORDERS], BpfError> {
+        let mut counts = abi::plimsoll_missed::default();
+        self.missed.read(&0_u32.to_ne_bytes(), counts.as_mut_bytes())?;
+        Ok(counts.by_order)
     }
 
     /// Asks to be told once, as soon as this happens at `moment` or later. What was asked before of the same is forgotten.
@@ -153,6 +199,8 @@ impl Looks {
             Awaited::Usage => abi::PLIMSOLL_LOOK_USAGE,
             Awaited::Reclaim => abi::PLIMSOLL_LOOK_RECLAIM,
             Awaited::Shared => abi::PLIMSOLL_LOOK_SHARED,
+            Awaited::Blocks => abi::PLIMSOLL_LOOK_BLOCKS,
+            Awaited::Missed => abi::PLIMSOLL_LOOK_MISSED,
         };
         self.wanted.write(&key.to_ne_bytes(), &moment.0.max(1).to_ne_bytes())
     }

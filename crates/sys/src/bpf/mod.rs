@@ -41,7 +41,7 @@ pub use limits::{
 };
 pub(crate) use link::owned;
 pub use load::{LoadOptions, Members, load, load_beside, verify};
-pub use looks::{Awaited, Looks};
+pub use looks::{Awaited, Looks, Told};
 pub use map::Map;
 pub use oom::{OomKills, OomOffers};
 pub use pins::{Meta, PinState, Pins};

@@ -4,9 +4,9 @@ use super::{Errno, ProcessError, Subject};
 use plimsoll_policy::frag::Blocks;
 use plimsoll_policy::units::{Bytes, PageSize, Pages};
 use plimsoll_wire::text::{
-    Compactions, KernelVersion, Pagetypes, WireError, ZoneName, parse_arcstats, parse_buddyinfo,
-    parse_compactions, parse_cpu_online, parse_cpu_possible, parse_lowmem_reserves, parse_oom_kills,
-    parse_osrelease, parse_pagetypeinfo, parse_refaults,
+    Compactions, KernelVersion, Pagetypes, WireError, ZoneMarks, ZoneName, parse_arcstats, parse_buddyinfo,
+    parse_compactions, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
+    parse_pagetypeinfo, parse_refaults, parse_zone_marks,
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -113,12 +113,12 @@ pub fn free_blocks() -> Result<Vec<(ZoneName, Blocks)>, ProcessError> {
     read_file("/proc/buddyinfo", "read /proc/buddyinfo", parse_buddyinfo)
 }
 
-/// What each zone keeps back from requests that need no low zone.
+/// What each zone keeps.
 ///
 /// # Errors
 /// By what the kernel says of `/proc/zoneinfo`; [`ProcessError::Unreadable`] when it cannot be understood.
-pub fn lowmem_reserves() -> Result<Vec<(ZoneName, Pages)>, ProcessError> {
-    read_file("/proc/zoneinfo", "read /proc/zoneinfo", parse_lowmem_reserves)
+pub fn zone_marks() -> Result<Vec<(ZoneName, ZoneMarks)>, ProcessError> {
+    read_file("/proc/zoneinfo", "read /proc/zoneinfo", parse_zone_marks)
 }
 
 /// Free blocks by the kind of pages that they are for. The kernel holds each zone's lock while it counts.

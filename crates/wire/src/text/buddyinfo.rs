@@ -81,33 +81,63 @@ pub fn parse_pagetypeinfo(text: &[u8]) -> Result<Pagetypes, WireError> {
     Ok(types)
 }
 
-/// What each zone keeps back from requests that may use the zone `Normal`, as most of the kernel's own may
-/// (`lowmem_reserve`): with no more free than that it serves none of them. From `/proc/zoneinfo`, where all zones of a
-/// node stand in the kernel's order.
+/// What a zone keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ZoneMarks {
+    /// kswapd stops when so much is free (`high`).
+    pub high: Pages,
+    /// Kept back from requests that may use the zone `Normal`, as most of the kernel's own may (`lowmem_reserve`): with no more
+    /// free than that it serves none of them.
+    pub reserve: Pages,
+}
+
+/// What each zone keeps, from `/proc/zoneinfo`, where all zones of a node stand in the kernel's order.
 ///
 /// # Errors
 /// [`WireError::Missing`] when a line names no zone; [`WireError::Malformed`] when what is kept is no number.
-pub fn parse_lowmem_reserves(text: &[u8]) -> Result<Vec<(ZoneName, Pages)>, WireError> {
-    let mut zones: Vec<(ZoneName, &[u8])> = Vec::new();
+pub fn parse_zone_marks(text: &[u8]) -> Result<Vec<(ZoneName, ZoneMarks)>, WireError> {
+    let mut zones: Vec<(ZoneName, Pages, &[u8])> = Vec::new();
     for line in lines(text) {
         if line.starts_with(b"Node") {
-            zones.push((zone_line(ZONEINFO, line)?.0, &[]));
-        } else if let (Some(list), Some((_, kept))) =
-            (line.trim_ascii().strip_prefix(b"protection:"), zones.last_mut())
-        {
-            *kept =
-                list.trim_ascii().strip_prefix(b"(").and_then(|list| list.strip_suffix(b")")).unwrap_or(list);
+            zones.push((zone_line(ZONEINFO, line)?.0, Pages(0), &[]));
+            continue;
+        }
+        let Some((_, high, kept)) = zones.last_mut() else { continue };
+        let line = line.trim_ascii();
+        if let Some(list) = line.strip_prefix(b"protection:") {
+            let list = list.trim_ascii();
+            *kept = list.strip_prefix(b"(").and_then(|list| list.strip_suffix(b")")).unwrap_or(list);
+        } else if let Some(pages) = line.strip_prefix(b"high ") {
+            *high = Pages(number(ZONEINFO, pages.trim_ascii())?);
         }
     }
-    let reserve = |(name, kept): &(ZoneName, &[u8])| {
-        let place =
-            zones.iter().filter(|(other, _)| other.node == name.node).position(|(it, _)| it.zone == "Normal");
+    let marks = |(name, high, kept): &(ZoneName, Pages, &[u8])| {
+        let place = zones
+            .iter()
+            .filter(|(other, _, _)| other.node == name.node)
+            .position(|(it, _, _)| it.zone == "Normal");
         let pages = place.and_then(|place| kept.split(|byte| *byte == b',').nth(place));
         let pages = pages.map(<[u8]>::trim_ascii).filter(|pages| !pages.is_empty());
         let pages = pages.map_or(Ok(0), |pages| number(ZONEINFO, pages))?;
-        Ok((name.clone(), Pages(pages)))
+        Ok((name.clone(), ZoneMarks { high: *high, reserve: Pages(pages) }))
     };
-    zones.iter().map(reserve).collect()
+    zones.iter().map(marks).collect()
+}
+
+/// Zones that only pages which can be moved are taken from, or none: the kernel's own requests find nothing there.
+const NOT_FOR_THE_KERNEL: [&str; 2] = ["Movable", "Device"];
+
+/// The zones that serve the kernel's own requests now: their free blocks, and what they keep.
+pub fn for_the_kernel<'a>(
+    zones: &'a [(ZoneName, Blocks)],
+    marks: &'a [(ZoneName, ZoneMarks)],
+) -> impl Iterator<Item = (&'a Blocks, ZoneMarks)> {
+    let with_marks = |(name, blocks): &'a (ZoneName, Blocks)| {
+        let marks = marks.iter().find(|(zone, _)| zone == name).map(|(_, marks)| *marks).unwrap_or_default();
+        let serves = blocks.free() > marks.reserve || marks.reserve.0 == 0;
+        (serves && !NOT_FOR_THE_KERNEL.contains(&name.zone.as_str())).then_some((blocks, marks))
+    };
+    zones.iter().filter_map(with_marks)
 }
 
 /// What the kernel counted of compaction since boot; `None` where it does not count that.

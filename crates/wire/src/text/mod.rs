@@ -46,8 +46,8 @@ pub use accounts::{
 };
 pub use arcstats::parse_arcstats;
 pub use buddyinfo::{
-    Compactions, Pagetypes, ZoneName, parse_buddyinfo, parse_compactions, parse_lowmem_reserves,
-    parse_pagetypeinfo,
+    Compactions, Pagetypes, ZoneMarks, ZoneName, for_the_kernel, parse_buddyinfo, parse_compactions,
+    parse_pagetypeinfo, parse_zone_marks,
 };
 pub use cgroup::{Membership, parse_cgroup};
 pub use cgroup_files::{

@@ -4,10 +4,10 @@ use super::{
     CMDLINE_BYTES_MAX, CPUS_MAX, Comm, Printable, ReportPart, WireError, find_report, group_entries,
     parse_arcstats, parse_buddyinfo, parse_cgroup, parse_cgroup_process, parse_cgroup_type, parse_comm,
     parse_compactions, parse_cpu_online, parse_cpu_possible, parse_earlyoom_line, parse_file_stat,
-    parse_kernel_record, parse_killed_line, parse_lowmem_reserves, parse_mapping, parse_meminfo,
-    parse_memory_events, parse_memory_held, parse_memory_max, parse_mount, parse_oom_group, parse_oom_kills,
-    parse_oomd_count, parse_oomd_line, parse_oomd_mark, parse_osrelease, parse_pagetypeinfo, parse_pressure,
-    parse_refaults, parse_smaps_rollup, parse_stat, parse_statm, parse_status, parse_write_lease,
+    parse_kernel_record, parse_killed_line, parse_mapping, parse_meminfo, parse_memory_events,
+    parse_memory_held, parse_memory_max, parse_mount, parse_oom_group, parse_oom_kills, parse_oomd_count,
+    parse_oomd_line, parse_oomd_mark, parse_osrelease, parse_pagetypeinfo, parse_pressure, parse_refaults,
+    parse_smaps_rollup, parse_stat, parse_statm, parse_status, parse_write_lease, parse_zone_marks,
     parse_zoneinfo, passwd_entries, printable_cmdline, unescape,
 };
 
@@ -65,7 +65,7 @@ fn shows_safely<T>(result: Result<T, WireError>) -> Result<(), &'static str> {
 /// One input for all files of free blocks and of compaction.
 fn check_buddyinfo(bytes: &[u8]) -> Result<(), &'static str> {
     shows_safely(parse_compactions(bytes))?;
-    shows_safely(parse_lowmem_reserves(bytes))?;
+    shows_safely(parse_zone_marks(bytes))?;
     let zones = parse_buddyinfo(bytes);
     if zones.iter().flatten().any(|(name, _)| !is_safe_to_show(&name.zone)) {
         return Err("a zone is shown raw");

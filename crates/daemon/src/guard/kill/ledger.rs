@@ -7,7 +7,7 @@ use crate::{
 use jiff::Timestamp;
 use plimsoll_policy::{
     account::Account,
-    incident::{Course, Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
+    incident::{Compacted, Course, Guard, Incident, Outcome, Trigger, Victim, origin::Origin},
     reason::Reason,
     recorder::{Trail, Trails},
     reservation::Tier,
@@ -90,10 +90,12 @@ pub(crate) struct Ledger {
     writer: Writer,
     next_id: u64,
     page_size: PageSize,
-    /// Of the limits guard, of refusals, of the floor, of our others, of those that are not ours: how many, and the last.
+    /// Of the limits guard, of refusals, of the floor, of large blocks, of our others, of those that are not ours: how many,
+    /// and the last.
     limits: Tally,
     refusals: Tally,
     floor: Tally,
+    blocks: Tally,
     others: Tally,
     foreign: Tally,
     inheritance: Inheritance,
@@ -116,6 +118,7 @@ impl Ledger {
             limits: Tally::default(),
             refusals: Tally::default(),
             floor: Tally::default(),
+            blocks: Tally::default(),
             others: Tally::default(),
             foreign: Tally::default(),
             inheritance: Inheritance::default(),
@@ -194,6 +197,7 @@ impl Ledger {
             Guard::Kernel => self.foreign,
             Guard::Tmalloc => self.refusals,
             Guard::Workingset => self.floor,
+            Guard::Fragmentation => self.blocks,
             Guard::Pressure => self.others,
         }
     }
@@ -277,6 +281,7 @@ impl Ledger {
             reason: entry.reason.into_owned(),
             peers: entry.peers,
             origin: entry.origin,
+            compaction: None,
             course: entry.trace.map(|trace| Course { trace: Some(trace), ..Course::default() }),
         }
     }
@@ -300,6 +305,13 @@ impl Ledger {
         });
     }
 
+    /// Writes down what compaction did. Nobody was signalled, and no course goes on.
+    pub(crate) fn record_compaction(&mut self, compacted: Compacted, reason: Reason) {
+        let entry = Entry::new(Guard::Fragmentation, Trigger::Daemon, reason.text());
+        let incident = self.incident(entry);
+        self.writer.record(Incident { compaction: Some(compacted), ..incident });
+    }
+
     /// The number of the next incident, which is counted for this guard.
     fn number(&mut self, guard: Guard) -> u64 {
         let id = self.next_id;
@@ -309,6 +321,7 @@ impl Ledger {
             Guard::Kernel => &mut self.foreign,
             Guard::Tmalloc => &mut self.refusals,
             Guard::Workingset => &mut self.floor,
+            Guard::Fragmentation => &mut self.blocks,
             Guard::Pressure => &mut self.others,
         };
         *tally = Tally { recorded: tally.recorded.saturating_add(1), last: Some(id) };

@@ -182,6 +182,7 @@ impl Simulation {
             pins: Pins::new(Path::new("/nonexistent")),
             book: Arc::new(LineBook::new(UidRange::default())),
             machine: None,
+            fragmentation: false,
             mem_total: MEM_TOTAL,
             mailbox,
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)

@@ -31,6 +31,7 @@ fn incident(id: u64, pid: u32) -> Incident {
         reason: "over-hard-limit-selected".to_owned(),
         peers: Vec::new(),
         origin: None,
+        compaction: None,
         course: None,
     }
 }

@@ -127,6 +127,7 @@ impl Cut {
             reason: Reason::IncidentsFolded.to_string(),
             peers: Vec::new(),
             origin: None,
+            compaction: None,
             course: None,
             ..newest
         };

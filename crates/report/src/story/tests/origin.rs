@@ -173,6 +173,7 @@ fn kills_that_found_no_room_are_told_as_the_kernel_s() {
         unrecorded: Some(7),
         victims: Vec::new(),
         origin: None,
+        compaction: None,
         ..kernel(Reason::KernelKillsNotRecorded, Origin::of(Killer::Kernel))
     };
     assert!(line(&lost).contains("7 actions were not recorded: kernel, reason kernel-kills-not-recorded"));

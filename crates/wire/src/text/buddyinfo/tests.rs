@@ -54,18 +54,20 @@ fn each_node_has_its_tables_and_mixed_pageblocks_are_no_more_of_them() {
 }
 
 #[test]
-fn what_low_zones_keep_back_from_ordinary_requests_is_read() {
+fn what_zones_keep_is_read() {
     let text =
         b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 5\n  pages free     3840\n        \
-        protection: (0, 2991, 19659, 19659, 19659)\nNode 0, zone   Normal\n  pages free     9\n        \
-        protection: (0, 0, 0, 0, 0)\nNode 0, zone  Movable\n        protection: (0, 0, 0, 0, 0)\n";
-    let reserves = parse_lowmem_reserves(text).unwrap();
-    let shown: Vec<(&str, u64)> =
-        reserves.iter().map(|(name, pages)| (name.zone.as_str(), pages.0)).collect();
+        high     24\n        protection: (0, 2991, 19659, 19659, 19659)\nNode 0, zone   Normal\n  pages free     9\n        \
+        high     7\n        high_min 3\n        protection: (0, 0, 0, 0, 0)\nNode 0, zone  Movable\n        \
+        protection: (0, 0, 0, 0, 0)\n";
+    let marks = parse_zone_marks(text).unwrap();
+    let shown: Vec<(&str, u64, u64)> =
+        marks.iter().map(|(name, marks)| (name.zone.as_str(), marks.high.0, marks.reserve.0)).collect();
     // `Normal` is the second zone of this node.
-    assert_eq!(shown, [("DMA", 2991), ("Normal", 0), ("Movable", 0)]);
-    parse_lowmem_reserves(b"Node 0, zone Normal\n protection: (x)\n").unwrap_err();
-    assert_eq!(parse_lowmem_reserves(b"Node 0, zone Normal\n"), Ok(vec![(normal(0), Pages(0))]));
+    assert_eq!(shown, [("DMA", 24, 2991), ("Normal", 7, 0), ("Movable", 0, 0)]);
+    parse_zone_marks(b"Node 0, zone Normal\n protection: (x)\n").unwrap_err();
+    parse_zone_marks(b"Node 0, zone Normal\n high x\n").unwrap_err();
+    assert_eq!(parse_zone_marks(b"Node 0, zone Normal\n"), Ok(vec![(normal(0), ZoneMarks::default())]));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::{
 };
 use plimsoll_api::status::SelectionEffort;
 use plimsoll_policy::{
+    frag::compaction::ORDERS,
     machine::MachineConfig,
     preference::{Mark, Rules, Scope},
     reading::Reading,
@@ -364,6 +365,10 @@ impl Kernel for Town {
         }
         state.awaited = state.awaited.map(|_| moment);
         state.awaited.is_some()
+    }
+
+    fn missed_blocks(&mut self) -> Option<[u64; ORDERS]> {
+        self.0.borrow().awaited.map(|_| [0; ORDERS])
     }
 
     fn waiting_pages(&mut self) -> Reading<Pages> {

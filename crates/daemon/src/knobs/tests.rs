@@ -19,6 +19,8 @@ impl Kernel {
         kernel.set("tree/user.slice/memory.swap.max", "7");
         kernel.set("tree/system.slice/memory.swap.max", "8");
         kernel.set("swappiness", "60");
+        // A plain file: what is written over it is as long.
+        kernel.set("compaction_proactiveness", "020");
         kernel
     }
 
@@ -45,7 +47,8 @@ impl Kernel {
     fn knobs(&self) -> Knobs {
         let lru_gen = LruGen::at(&self.path("lru_gen"));
         let swap = SwapKnobs::at(Some(&self.path("tree")), &self.path("swappiness"));
-        Knobs::at(&self.path("state"), Places { lru_gen, swap }, Journal::mute())
+        let proactiveness = self.path("compaction_proactiveness");
+        Knobs::at(&self.path("state"), Places { lru_gen, swap, proactiveness }, Journal::mute())
     }
 
     fn is_recorded(&self) -> bool {
@@ -196,4 +199,31 @@ fn a_record_of_another_boot_means_nothing_and_a_damaged_one_is_used_as_far_as_it
     let (record, read) = Record::load(&kernel.path("state"));
     assert_eq!(record.undos().len(), 1);
     assert!(read.unwrap_err().to_string().contains("no setting"));
+}
+
+#[test]
+fn compaction_begins_and_ends_apart_from_protection_and_what_was_set_comes_back() {
+    let kernel = Kernel::new("0x0007", "0");
+    let set = || kernel.get("compaction_proactiveness");
+    let mut knobs = kernel.knobs();
+    knobs.hold_swap();
+    knobs.compact().unwrap();
+    knobs.let_swap();
+    knobs.end_protection();
+    assert_eq!((set().as_str(), kernel.is_recorded()), ("100", true));
+    knobs.stop_compacting();
+    assert_eq!((set().as_str(), kernel.is_recorded()), ("020", false));
+    knobs.compact().unwrap();
+    knobs.go_on_compacting();
+    assert_eq!(set(), "100");
+    kernel.set("compaction_proactiveness", "005");
+    knobs.go_on_compacting();
+    knobs.stop_compacting();
+    assert_eq!((set().as_str(), kernel.is_recorded()), ("005", false), "somebody else's");
+    knobs.compact().unwrap();
+    drop(knobs);
+    kernel.knobs().put_all_back();
+    assert_eq!(set(), "005");
+    fs::remove_file(kernel.path("compaction_proactiveness")).unwrap();
+    kernel.knobs().compact().unwrap_err();
 }

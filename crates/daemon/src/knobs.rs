@@ -1,5 +1,6 @@
-//! Settings of the kernel that are changed while the working set of the machine is protected, and put back after it: how long
-//! the multi-generational LRU keeps what was used last, and what keeps the kernel from swapping.
+//! Settings of the kernel that are changed for a while, and put back after it: how long the multi-generational LRU keeps what
+//! was used last and what keeps the kernel from swapping, while the working set is protected; how much kcompactd does ahead of
+//! need, while large blocks run out.
 
 mod record;
 
@@ -7,9 +8,13 @@ use crate::{
     journal::{Journal, Notices},
     undo::Leftovers,
 };
-use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo};
+use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo, plan_knob};
 use record::Record;
-use std::{ffi::OsStr, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// How long the multi-generational LRU keeps what was used last, in milliseconds, where that is its to keep and nobody has set
 /// it: a program that does something every second stays. Where that cannot be kept the kernel's OOM killer comes, before the
@@ -19,29 +24,39 @@ const MIN_TTL_MS: u64 = 1000;
 /// Its name, which no other setting changed here has.
 const MIN_TTL: &str = "min_ttl_ms";
 
+/// How much kcompactd does ahead of need (since 5.9): it works on until no more is scattered than this says, in percent, and
+/// looks at it after each pageblock (`__compact_finished`, `fragmentation_score_wmark`, mm/compaction.c, 6.1 to 7.2).
+/// Who writes it has it look at once (since 5.15).
+const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
+
+/// It works for as long as there is anything to do.
+const MOST: &str = "100";
+
 /// Where they are.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
-    pub(super) lru_gen: Option<LruGen>,
-    pub(super) swap: SwapKnobs,
+pub(crate) struct Places {
+    pub(crate) lru_gen: Option<LruGen>,
+    pub(crate) swap: SwapKnobs,
+    pub(crate) proactiveness: PathBuf,
 }
 
 impl Places {
     /// Of this machine.
     fn find() -> Self {
-        Self { lru_gen: LruGen::find(), swap: SwapKnobs::find() }
+        Self { lru_gen: LruGen::find(), swap: SwapKnobs::find(), proactiveness: PROACTIVENESS.into() }
     }
 }
 
 /// The settings, and the record of what was changed.
 #[derive(Debug)]
-pub(super) struct Knobs {
+pub(crate) struct Knobs {
     places: Places,
     record: Record,
     notices: Notices,
     /// Protection set it once, and does not again: who changes it after that means it.
     lru_gen_done: bool,
     means: Option<SwapHold>,
+    closed: bool,
 }
 
 /// Puts back what a daemon with this state folder had set.
@@ -59,7 +74,7 @@ pub(crate) fn undo_leftovers(state: &Path) -> Leftovers {
 
 impl Knobs {
     /// With what an earlier daemon has left put back.
-    pub(super) fn open(state: &Path, journal: Journal) -> Self {
+    pub(crate) fn open(state: &Path, journal: Journal) -> Self {
         let mut knobs = Self::at(state, Places::find(), journal);
         knobs.put_all_back();
         knobs
@@ -71,11 +86,11 @@ impl Knobs {
         if let Err(error) = read {
             notices.say(format_args!("what was set to protect the working set before is not known: {error}"));
         }
-        Self { places, record, notices, lru_gen_done: false, means: None }
+        Self { places, record, notices, lru_gen_done: false, means: None, closed: false }
     }
 
     /// Has the multi-generational LRU keep what was used last, where it is in use and nobody has said for how long.
-    pub(super) fn keep_last_used(&mut self) {
+    pub(crate) fn keep_last_used(&mut self) {
         let Some(lru_gen) = self.places.lru_gen.clone().filter(|_| !self.lru_gen_done) else { return };
         let plan = || match lru_gen.is_enabled()? {
             true => lru_gen.plan_min_ttl_ms(MIN_TTL_MS).map(Some),
@@ -98,7 +113,7 @@ impl Knobs {
 
     /// Says so where somebody has it keep what was used last while files are locked: the kernel's OOM killer may come for
     /// that while nothing is short ([`plimsoll_policy::workingset::Tunables::keeps_last_used`]).
-    pub(super) fn warn_of_last_used(&mut self) {
+    pub(crate) fn warn_of_last_used(&mut self) {
         let Some(lru_gen) = self.places.lru_gen.clone() else { return };
         // What cannot be read is told where it is to be set.
         let (Ok(true), Ok(milliseconds @ 1..)) = (lru_gen.is_enabled(), lru_gen.min_ttl_ms()) else { return };
@@ -112,18 +127,18 @@ impl Knobs {
     }
 
     /// Has it keep what it kept before.
-    pub(super) fn forget_last_used(&mut self) {
+    pub(crate) fn forget_last_used(&mut self) {
         self.lru_gen_done = false;
         self.put_back(is_min_ttl);
     }
 
     /// For how long it was set to, in milliseconds; `None`: it was not.
-    pub(super) fn min_ttl_ms(&self) -> Option<u64> {
+    pub(crate) fn min_ttl_ms(&self) -> Option<u64> {
         self.record.undos().iter().any(is_min_ttl).then_some(MIN_TTL_MS)
     }
 
     /// Holds swapping back, also of cgroups that came since the last call.
-    pub(super) fn hold_swap(&mut self) {
+    pub(crate) fn hold_swap(&mut self) {
         match self.places.swap.plan() {
             // What cannot be set holds nothing back; what was set before does.
             Ok((means, changes)) => {
@@ -136,18 +151,59 @@ impl Knobs {
     }
 
     /// By what swapping is held back; `None`: it is not.
-    pub(super) const fn means(&self) -> Option<SwapHold> {
+    pub(crate) const fn means(&self) -> Option<SwapHold> {
         self.means
     }
 
     /// Lets the kernel swap again.
-    pub(super) fn let_swap(&mut self) {
+    pub(crate) fn let_swap(&mut self) {
         self.means = None;
-        self.put_back(|undo| !is_min_ttl(undo));
+        self.put_back(|undo| !is_min_ttl(undo) && !is_proactiveness(undo));
     }
 
-    /// Puts everything back. What is begun after that is another protection.
-    pub(super) fn put_all_back(&mut self) {
+    /// Has kcompactd work until there is little left that it could do.
+    ///
+    /// # Errors
+    /// One line: this kernel has no such setting, or it cannot be changed.
+    pub(crate) fn compact(&mut self) -> Result<(), String> {
+        let change = plan_knob(&self.places.proactiveness, MOST).map_err(|error| error.to_string())?;
+        if self.make(change.into_iter().collect()) {
+            Ok(())
+        } else {
+            Err(format!("{} is not changed: see above", self.places.proactiveness.display()))
+        }
+    }
+
+    /// Has it begin once more, should it have come to an end: it does at each write, and by itself only half a minute after a
+    /// round that freed no whole pageblock (kcompactd, mm/compaction.c, 6.1 to 7.2). What somebody else has set stays.
+    pub(crate) fn go_on_compacting(&self) {
+        let path = &self.places.proactiveness;
+        if !self.closed && plan_knob(path, MOST).is_ok_and(|change| change.is_none()) {
+            // Where that fails, it ends as it would have.
+            let _written = fs::write(path, MOST);
+        }
+    }
+
+    /// Has it do what it did before.
+    pub(crate) fn stop_compacting(&mut self) {
+        self.put_back(is_proactiveness);
+    }
+
+    /// Puts back what the protection of the working set had set. What is begun after that is another protection.
+    pub(crate) fn end_protection(&mut self) {
+        self.means = None;
+        self.lru_gen_done = false;
+        self.put_back(|undo| !is_proactiveness(undo));
+    }
+
+    /// Puts everything back, for good: nothing is set after it.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.put_all_back();
+    }
+
+    /// Puts everything back.
+    pub(crate) fn put_all_back(&mut self) {
         self.means = None;
         self.lru_gen_done = false;
         self.put_back(|_| true);
@@ -157,6 +213,9 @@ impl Knobs {
     fn make(&mut self, changes: Vec<Undo>) -> bool {
         if changes.is_empty() {
             return true;
+        }
+        if self.closed {
+            return false;
         }
         // Where somebody has changed what was changed here before, theirs is what is put back from now on.
         if let Err(error) = self.record.put(&changes) {
@@ -200,6 +259,10 @@ impl Knobs {
             self.notices.once("working set", error);
         }
     }
+}
+
+fn is_proactiveness(undo: &Undo) -> bool {
+    undo.path().file_name() == Path::new(PROACTIVENESS).file_name()
 }
 
 fn is_min_ttl(undo: &Undo) -> bool {
