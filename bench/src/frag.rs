@@ -1,8 +1,12 @@
-//! `frag`: what recording who asks for blocks of several pages costs, while it records.
+//! `frag`: what recording who asks for blocks of several pages costs, while it records, and what the guard of such blocks is
+//! good for.
 //!
 //! - `recording faults`: page faults of single pages, which are none of the recorder's business: one comparison each.
 //! - `recording requests`: requests for a block of order 2, and nothing else: the buffer list of a pipe is made longer
 //!   and shorter again. It shows the whole price of a request that is counted.
+//! - `fragmented`: requests where memory is in pieces, without and with the guard of large blocks.
+
+mod fragmented;
 
 use crate::{
     cpus,
@@ -11,6 +15,7 @@ use crate::{
     options::Options,
     pairing::{Figures, Rounds, interleave},
     report::{BenchReport, Series},
+    suite,
 };
 use nix::{
     fcntl::{FcntlArg, fcntl},
@@ -33,7 +38,7 @@ const ORDER_MIN: u32 = 2;
 const LONG_BYTES: i32 = 1 << 20;
 const SHORT_BYTES: i32 = 1 << 19;
 
-/// Runs both cases.
+/// Runs all cases.
 pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
     if options.wants("recording faults") {
         let load = Load { bytes_each: 16 << 20, times: if options.quick { 2 } else { 32 } };
@@ -64,7 +69,16 @@ pub(crate) fn run(options: &Options, report: &mut BenchReport) -> Result<(), Ben
         })?;
         add(report, "recording requests", &rounds, "ns/request");
     }
-    Ok(())
+    match suite::disk() {
+        Some(_) => fragmented::run(options, report),
+        None if options.only.as_deref().is_some_and(|only| only.starts_with("fragmented")) => {
+            Err(BenchError::Unfit { problem: suite::GUESTS_ONLY.to_owned() })
+        }
+        None => {
+            report.note("fragmented: left out, as it takes all memory: lab/bench.sh 6.12 frag");
+            Ok(())
+        }
+    }
 }
 
 fn resize(pipe: &OwnedFd, bytes: i32) -> Result<(), BenchError> {

@@ -52,6 +52,11 @@ pub enum Triggers {
     Machine,
     /// The working-set protection of the bench's own memory cgroup, which is off until it is asked for.
     WorkingSet,
+    /// None. The guard of large blocks is on or off; working-set protection of the whole machine is off until it is asked for.
+    Blocks {
+        /// It is on.
+        guarded: bool,
+    },
 }
 
 /// What the machine guard lists processes from.
@@ -85,6 +90,9 @@ impl Triggers {
             Self::WorkingSet => format!(
                 "[machine]\nenabled = false\n[workingset]\nworkingset_protection = 0\ncgroup = \"{}\"\n",
                 scope::path()
+            ),
+            Self::Blocks { guarded } => format!(
+                "[machine]\nenabled = false\n[fragmentation]\nenabled = {guarded}\n[workingset]\nworkingset_protection = 0\n"
             ),
         }
     }
@@ -214,6 +222,7 @@ impl PrivateDaemon {
             | Triggers::DaemonOnly
             | Triggers::Machine
             | Triggers::WorkingSet
+            | Triggers::Blocks { .. }
             | Triggers::MachineDryRun(Listing::Programs) => Path::new(BPFFS_PATH).join(name),
         };
         let dry_run = matches!(triggers, Triggers::MachineDryRun(_));

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 /// How long `workingset` builds without pressure, unless told otherwise.
 pub const QUIET: Duration = Duration::from_secs(120);
 
-/// How often `suite` runs each scenario under each guard, unless told otherwise.
+/// How often `suite` and `frag` run each case, unless told otherwise.
 pub const ROUNDS: usize = 5;
 
 /// How to run a bench.
@@ -21,9 +21,9 @@ pub struct Options {
     pub libraries: Option<PathBuf>,
     /// Run only cases whose name begins with this; all where `None`.
     pub only: Option<String>,
-    /// Where `workingset` makes its files, in the temporary folder where `None`; and `suite`, which has none then.
+    /// Where `workingset` makes its files, in the temporary folder where `None`; and `suite` and `frag`, which have none then.
     pub data: Option<PathBuf>,
-    /// How often `suite` runs each scenario under each guard.
+    /// How often `suite`, and `frag` in a guest, run each case under each guard.
     pub rounds: usize,
     /// Under which guards `suite` runs them, by name; all where this is empty.
     pub guards: Vec<String>,

@@ -6,6 +6,7 @@ use plimsoll_policy::units::{Bytes, Pid, Uid};
 use plimsoll_sys::process::{ProcRoot, Process, ProcessError, page_size};
 use plimsoll_wire::text::{Meminfo, SmapsRollup};
 use std::{
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
@@ -34,6 +35,14 @@ pub(crate) fn told(name: &str, value: Option<Bytes>) -> Result<u64, BenchError> 
 /// `MemAvailable`, in bytes.
 pub(crate) fn available_bytes() -> Result<u64, BenchError> {
     told("MemAvailable", meminfo()?.mem_available)
+}
+
+/// `Mlocked`, in bytes.
+pub(crate) fn locked_bytes() -> Result<u64, BenchError> {
+    let text = fs::read_to_string("/proc/meminfo").map_err(BenchError::io("read /proc/meminfo"))?;
+    let kib = number_field(&text, "Mlocked:")
+        .ok_or_else(|| BenchError::malformed("Mlocked of /proc/meminfo", "absent"))?;
+    Ok(kib.saturating_mul(1024))
 }
 
 /// The first number of the line that begins with `name`.

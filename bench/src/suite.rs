@@ -2,7 +2,7 @@
 //!
 //! Each scenario runs under each guard in turns, as it comes from Debian: the machine's memory is used up, by programs of which
 //! some are to end. Beside them are programs that are to live, a program that sleeps 10 ms at a time on each CPU, and a reader
-//! of a file. A guest of the lab alone may run it (`lab/suite.sh`): on any other machine it would end whoever is there.
+//! of a file. A guest of the lab alone may run it (`lab/bench.sh`): on any other machine it would end whoever is there.
 
 mod crowd;
 mod guards;
@@ -23,6 +23,7 @@ use guards::{Guard, Who};
 use plimsoll_sys::process::oom_kills;
 use scenarios::{ALL, Course, Scenario};
 use stage::Stage;
+pub(crate) use stage::{GUESTS_ONLY, disk};
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicBool, Ordering},

@@ -15,7 +15,8 @@ mod stage;
 mod timeline;
 
 use crate::{error::BenchError, guarded::Starter, options::Options, report::BenchReport};
-use stage::{DEFAULTS, MIB, OFF, SLOW_BYTES_A_SECOND, Sizes, Stage, tunables};
+pub(crate) use stage::DEFAULTS;
+use stage::{MIB, OFF, SLOW_BYTES_A_SECOND, Sizes, Stage, tunables};
 
 /// Runs all cases.
 pub(crate) fn run(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> Result<(), BenchError> {

@@ -29,6 +29,10 @@ pub(super) const WARMING: Duration = Duration::from_secs(3);
 /// The serial number of the disk to swap to that `lab/boot.sh` gives a guest: the mark of one.
 const DISK: &str = "plimsoll-swap";
 
+/// Why nothing is measured on other machines.
+pub(crate) const GUESTS_ONLY: &str =
+    "it uses up the whole machine's memory: only a guest of the lab may (lab/bench.sh)";
+
 /// Where the guest swaps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SwapKind {
@@ -73,10 +77,7 @@ impl Files {
 
 impl<'a> Stage<'a> {
     pub(super) fn open(options: &'a Options) -> Result<Self, BenchError> {
-        let disk = disk().ok_or_else(|| BenchError::Unfit {
-            problem: "it uses up the whole machine's memory: only a guest of the lab may (lab/suite.sh)"
-                .to_owned(),
-        })?;
+        let disk = disk().ok_or_else(|| BenchError::Unfit { problem: GUESTS_ONLY.to_owned() })?;
         let memory_bytes = proc::told("MemTotal", proc::meminfo()?.mem_total)?;
         let files = options.data.as_deref().map(|folder| Files::make(folder, memory_bytes)).transpose()?;
         Ok(Self { options, memory_bytes, disk, files })
@@ -142,7 +143,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn disk() -> Option<PathBuf> {
+/// That disk; `None` where this is no guest.
+pub(crate) fn disk() -> Option<PathBuf> {
     let found = fs::read_dir("/sys/block").ok()?.flatten().find(|block| {
         fs::read_to_string(block.path().join("serial")).is_ok_and(|serial| serial.trim() == DISK)
     });

@@ -29,7 +29,7 @@ pub(super) const fn tunables(anon: u64, clean_min: u64, clean_low: u64) -> [(&'s
 }
 
 /// The tunables of le9uo, as they are by default.
-pub(super) const DEFAULTS: [(&str, u64); 4] = tunables(15, 15, 0);
+pub(crate) const DEFAULTS: [(&str, u64); 4] = tunables(15, 15, 0);
 
 pub(super) const OFF: [(&str, u64); 1] = [("workingset_protection", 0)];
 

@@ -159,9 +159,11 @@ impl SelectingGuard {
             Triggers::MachineDryRun(listing) => {
                 Ok(Self { names, listing, ready_since: None, last: None, incidents: Vec::new() })
             }
-            Triggers::All | Triggers::DaemonOnly | Triggers::Machine | Triggers::WorkingSet => {
-                Err(BenchError::UnknownBench { name: "of lines".to_owned() })
-            }
+            Triggers::All
+            | Triggers::DaemonOnly
+            | Triggers::Machine
+            | Triggers::WorkingSet
+            | Triggers::Blocks { .. } => Err(BenchError::UnknownBench { name: "of lines".to_owned() }),
         }
     }
 

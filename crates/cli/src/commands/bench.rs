@@ -53,10 +53,10 @@ pub(crate) struct Arguments {
     /// Only cases whose name begins with this.
     #[arg(long, value_name = "CASE")]
     pub(crate) only: Option<String>,
-    /// workingset and suite: where their files are made, 4 GiB at most [default: the temporary folder; suite: none].
+    /// workingset, suite and frag: where their files are made, 4 GiB at most [default: the temporary folder; others: none].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// suite: how often each scenario runs under each guard.
+    /// suite, and frag in a guest: how often each case runs under each guard.
     #[arg(long, value_name = "COUNT", default_value_t = ROUNDS)]
     pub(crate) rounds: usize,
     /// suite: only under this guard: nobody, plimsoll, earlyoom or nohang; may be given more than once.

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Runs `plimsoll bench suite` in a guest of 1 GiB: whom Plimsoll, Debian's earlyoom and nohang end when memory runs out.
+# Runs a bench that uses up the machine's memory in a guest of 1 GiB.
 #
-#   lab/suite.sh [SERIES [ARGUMENT...]]   a kernel of kernels.conf, 6.12 if none is named; arguments of the bench
+#   lab/bench.sh SERIES NAME [ARGUMENT...]   a kernel of kernels.conf; what `plimsoll bench` takes, of suite or frag
 #
-# The files lie on an ext4 of their own. What the guard recorded of each run is in target/lab/suite/kept afterwards, with the
-# traces that `plimsoll simulate` takes. Exits 3 when what is needed cannot be had.
+# The files lie on an ext4 of their own. What the guard recorded of each run of the suite is in target/lab/bench/kept afterwards,
+# with the traces that `plimsoll simulate` takes. Exits 3 when what is needed cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly seconds_max=14400 own=$PWD/target/lab/suite
+readonly seconds_max=14400 own=$PWD/target/lab/bench
 # A second, of the disk to swap to: a tenth of what a good one takes, as all else here.
 readonly swap_mebibytes=40
 
@@ -18,11 +18,12 @@ die() {
     exit "${2:-1}"
 }
 
+[ $# -ge 2 ] || die "usage: lab/bench.sh SERIES NAME [ARGUMENT...]" 2
 command -v qemu-system-x86_64 >/dev/null || die "qemu-system-x86_64 is missing: run tools/setup.sh test" 3
 PATH=$PATH:/usr/sbin:/sbin
 command -v mkfs.ext4 >/dev/null || die "mkfs.ext4 is missing" 3
-kernel=$(lab/fetch-kernel.sh "${1:-6.12}") || exit 3
-shift $(($# > 0))
+kernel=$(lab/fetch-kernel.sh "$1") || exit 3
+shift
 cargo build --locked --release --package plimsoll || exit
 rm -rf "$own"
 mkdir -p "$own/kept"
@@ -35,7 +36,7 @@ lab/boot.sh -t $seconds_max -m "${PLIMSOLL_LAB_MEBIBYTES:-1024}" -d "$own/image"
     disk=\$(grep -lx plimsoll-kept /sys/block/*/serial) && disk=/dev/\$(basename \"\${disk%/serial}\")
     mkdir -p /run/kept && mount -t ext4 \"\$disk\" /run/kept && chmod 755 /run/kept || exit 90
     PATH=\$PATH:$(printf '%q' "$PWD/target/tools/usr/bin"):$(printf '%q' "$PWD/target/tools/usr/sbin")
-    $(printf '%q' "$own/plimsoll") bench suite --data /run/kept ${*@Q}" || status=$?
+    $(printf '%q' "$own/plimsoll") bench ${*@Q} --data /run/kept" || status=$?
 debugfs -R "rdump / $own/kept" "$own/image" 2>/dev/null
 rm -f "$own"/kept/{read,large,page} "$own/image"
 exit $status
