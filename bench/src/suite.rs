@@ -23,7 +23,7 @@ use guards::{Guard, Who};
 use plimsoll_sys::process::oom_kills;
 use scenarios::{ALL, Course, Scenario};
 use stage::Stage;
-pub(crate) use stage::{GUESTS_ONLY, disk};
+pub(crate) use stage::{GUESTS_ONLY, READER_UID, disk};
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicBool, Ordering},

@@ -13,6 +13,7 @@ use crate::{
     proc,
     report::{BenchReport, Series},
     scope,
+    suite::READER_UID,
     workingset::{DEFAULTS, data::write_file},
 };
 use plimsoll_api::status::FragmentationView;
@@ -33,9 +34,6 @@ const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
 /// Memory is taken and scattered within that, by an emulated CPU.
 const RECIPE_MAX: Duration = Duration::from_secs(300);
 
-/// Whose files are locked.
-const READER_UID: u32 = 60_012;
-
 /// Fewer blocks than this are hardly any.
 const HARDLY_ANY: u64 = 150;
 
@@ -54,6 +52,13 @@ struct Case {
     count: u64,
     /// The working set is protected meanwhile, by its defaults: 15 % of memory are locked.
     protected: bool,
+}
+
+impl Case {
+    /// So many are asked for between two looks.
+    const fn piece(self, of_small: u64) -> u64 {
+        if self.order > 3 { 1 } else { of_small }
+    }
 }
 
 const CASES: [Case; 4] = [
@@ -163,9 +168,8 @@ fn play(options: &Options, case: Case, guarded: bool) -> Result<Run, BenchError>
 
 /// Has it ask until there are hardly any blocks left.
 fn used_up(case: Case, recipe: &mut Recipe) -> Result<(), BenchError> {
-    let piece = if case.order > 3 { 1 } else { PIECE };
     for _ in 0..PIECES_MAX {
-        if recipe.asks(case.order, piece)?.blocks < HARDLY_ANY {
+        if recipe.asks(case.order, case.piece(PIECE))?.blocks < HARDLY_ANY {
             break;
         }
     }
@@ -175,7 +179,7 @@ fn used_up(case: Case, recipe: &mut Recipe) -> Result<(), BenchError> {
 /// Has it ask until the guard has made some.
 fn made(case: Case, recipe: &mut Recipe, daemon: &PrivateDaemon) -> Result<(), BenchError> {
     look_until(MADE_WITHIN, Duration::from_millis(50), || {
-        recipe.asks(case.order, if case.order > 3 { 1 } else { PIECE / 10 })?;
+        recipe.asks(case.order, case.piece(PIECE / 10))?;
         Ok((guard_of(daemon)?.compactions > 0).then_some(()))
     })
     .map(drop)

@@ -17,7 +17,7 @@ use std::{
 
 /// Those that are to live; the reader among them; those that are to end.
 pub(super) const OTHER_UID: u32 = 60_011;
-const READER_UID: u32 = 60_012;
+pub(crate) const READER_UID: u32 = 60_012;
 pub(super) const HOG_UID: u32 = 60_013;
 
 /// Between two reads of the file.

@@ -8,11 +8,12 @@ use crate::{
     journal::{Journal, Notices},
     undo::Leftovers,
 };
-use plimsoll_sys::workingset::{KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo, plan_knob};
+use plimsoll_sys::workingset::{
+    KnobError, LruGen, PutBack, SwapHold, SwapKnobs, Undo, plan_knob, read_knob, write_knob,
+};
 use record::Record;
 use std::{
     ffi::OsStr,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -178,9 +179,9 @@ impl Knobs {
     /// round that freed no whole pageblock (kcompactd, mm/compaction.c, 6.1 to 7.2). What somebody else has set stays.
     pub(crate) fn go_on_compacting(&self) {
         let path = &self.places.proactiveness;
-        if !self.closed && plan_knob(path, MOST).is_ok_and(|change| change.is_none()) {
+        if !self.closed && read_knob(path).is_ok_and(|value| *value == *MOST) {
             // Where that fails, it ends as it would have.
-            let _written = fs::write(path, MOST);
+            let _written = write_knob(path, MOST);
         }
     }
 

@@ -170,13 +170,13 @@ fn grants(tmalloc: &TmallocView) -> [String; 5] {
     } else {
         format!(", {connections} connections, {granted} granted, {refused} refused, {waiting} waiting")
     };
-    [
-        "tmalloc".to_owned(),
-        format!("{}{busy}", output::printable(state)),
-        "-".to_owned(),
-        incidents.to_string(),
-        last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
-    ]
+    of_no_victims("tmalloc", format!("{}{busy}", output::printable(state)), *incidents, *last_incident)
+}
+
+/// The row of a guard for which nobody is dying.
+fn of_no_victims(guard: &str, state: String, incidents: u64, last_incident: Option<u64>) -> [String; 5] {
+    let last = last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string());
+    [guard.to_owned(), state, "-".to_owned(), incidents.to_string(), last]
 }
 
 /// Who sees to it that there are blocks of several pages, as a guard that kills nobody.
@@ -192,13 +192,7 @@ fn large_blocks(fragmentation: &FragmentationView) -> [String; 5] {
     if *compacting {
         told.push_str("; compacting");
     }
-    [
-        "fragmentation".to_owned(),
-        told,
-        "-".to_owned(),
-        incidents.to_string(),
-        last_incident.map_or_else(|| "-".to_owned(), |id| id.to_string()),
-    ]
+    of_no_victims("fragmentation", told, *incidents, *last_incident)
 }
 
 /// How what is not ours comes into the history.

@@ -76,7 +76,11 @@ pub fn plan(path: &Path, value: &str) -> Result<Option<Undo>, KnobError> {
     Ok((was != value).then(|| Undo { path: path.into(), was, set: value.into() }))
 }
 
-fn write(path: &Path, value: &str) -> Result<(), KnobError> {
+/// Writes a setting: a file that is there.
+///
+/// # Errors
+/// [`KnobError`] where it cannot be written.
+pub fn write(path: &Path, value: &str) -> Result<(), KnobError> {
     // Not created, should it be gone.
     fs::File::options()
         .write(true)

@@ -33,7 +33,7 @@ mod refusal;
 pub use anonymous::{SwapHold, SwapKnobs};
 pub use arena::{Locks, SoftRelease};
 pub use file::HotFile;
-pub use knobs::{KnobError, PutBack, Undo, plan as plan_knob, read as read_knob};
+pub use knobs::{KnobError, PutBack, Undo, plan as plan_knob, read as read_knob, write as write_knob};
 pub use lru_gen::LruGen;
 pub use mounts::{Mounts, Refreshed};
 pub use open::Way;
