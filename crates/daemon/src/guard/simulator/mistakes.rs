@@ -13,6 +13,9 @@ use std::{
 const SEEDS: u64 = 1000;
 const STEPS: u64 = 800;
 
+/// Each found a mistake that no lower one did, when this was written down: they are tried first, as others take minutes.
+const LIKELY: [u64; 15] = [1, 4, 10, 11, 17, 27, 30, 39, 46, 53, 56, 111, 138, 246, 261];
+
 struct Mistake {
     what: &'static str,
     /// In `bpf/`.
@@ -149,7 +152,8 @@ fn found(mistake: &Mistake) -> Option<u64> {
     let programs = folder.path().join("limits.so");
     compile(folder.path(), &programs, &["-w"]).unwrap();
     let kernel = FakeKernel::open(&programs).unwrap();
-    (1..=SEEDS).find(|seed| simulate_quietly(*seed, STEPS, &kernel).is_err())
+    let mut seeds = LIKELY.into_iter().chain((1..=SEEDS).filter(|seed| !LIKELY.contains(seed)));
+    seeds.find(|seed| simulate_quietly(*seed, STEPS, &kernel).is_err())
 }
 
 #[test]
