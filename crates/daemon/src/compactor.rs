@@ -127,7 +127,7 @@ impl Worker {
             Deed::End(outcome) => Some((self.told(&outcome, free), outcome.useful)),
             Deed::Rest | Deed::Begin(_) | Deed::GoOn => None,
         };
-        let orders = self.compaction.in_use().map(|order| order_view(&order)).collect();
+        let orders = self.compaction.in_use().map(|order| order_view(&order, self.page_size)).collect();
         Ok(Report { wait, compacting: self.compaction.is_on(), orders, ended })
     }
 
@@ -202,11 +202,12 @@ fn processor_time(thread: Pid) -> Option<Duration> {
     Some(clock.now().ok()?.into())
 }
 
-fn order_view(order: &InUse) -> OrderView {
+fn order_view(order: &InUse, page_size: PageSize) -> OrderView {
     OrderView {
         order: order.order,
         blocks: order.blocks,
         kept: order.kept,
+        of_no_use_bytes: page_size.to_bytes(order.of_no_use).0,
         gone_in_ns: order.gone_in.map(|time| time.0),
         missed: order.missed,
     }

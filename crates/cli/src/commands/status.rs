@@ -183,8 +183,11 @@ fn of_no_victims(guard: &str, state: String, incidents: u64, last_incident: Opti
 fn large_blocks(fragmentation: &FragmentationView) -> [String; 5] {
     let FragmentationView { state, compacting, orders, incidents, last_incident, .. } = fragmentation;
     let mut told = output::printable(state);
-    for OrderView { order, blocks, kept, gone_in_ns, .. } in orders {
-        told.push_str(&format!("; order {order}: {blocks} blocks, {kept} kept"));
+    for OrderView { order, blocks, kept, of_no_use_bytes, gone_in_ns, .. } in orders {
+        let scattered = human::bytes(Bytes(*of_no_use_bytes));
+        told.push_str(&format!(
+            "; order {order}: {blocks} blocks, {kept} kept, {scattered} free in smaller ones"
+        ));
         if let Some(time) = gone_in_ns {
             told.push_str(&format!(", gone in {}", human::span(Nanos(*time))));
         }

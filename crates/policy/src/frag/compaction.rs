@@ -183,6 +183,8 @@ pub struct InUse {
     pub blocks: u64,
     /// So many are kept.
     pub kept: u64,
+    /// Free memory in smaller blocks, which is of no use to requests of this order.
+    pub of_no_use: Pages,
     /// When none will be left, if it goes on as between the last two looks. `None`: they do not get fewer.
     pub gone_in: Option<Nanos>,
     /// How often somebody found none at once.
@@ -237,6 +239,7 @@ impl Compaction {
                     order,
                     blocks,
                     kept: kept.0 >> order,
+                    of_no_use: look.blocks.free().saturating_sub(look.blocks.in_blocks_of(order)),
                     gone_in: before.and_then(|(at, before)| {
                         gone_in(before.suitable(order), blocks, look.at.saturating_sub(*at))
                     }),

@@ -255,6 +255,7 @@ fn how_fast_blocks_go_is_told() {
     let [order] = machine.compaction.in_use().collect::<Vec<_>>()[..] else { panic!() };
     assert_eq!((order.order, order.blocks, order.kept, order.missed), (3, 1800, 2048, 1));
     assert_eq!(order.gone_in, Some(Nanos(9 * SECOND)));
+    assert_eq!(order.of_no_use, Pages((300 << 8) - 8 * 1800));
 }
 
 proptest! {
