@@ -85,7 +85,9 @@ impl Knobs {
         let mut notices = Notices::new(journal);
         let (record, read) = Record::load(state);
         if let Err(error) = read {
-            notices.say(format_args!("what was set to protect the working set before is not known: {error}"));
+            notices.say(format_args!(
+                "what settings of the kernel were before they were changed is not known: {error}"
+            ));
         }
         Self { places, record, notices, lru_gen_done: false, means: None, closed: false }
     }
@@ -220,7 +222,7 @@ impl Knobs {
         }
         // Where somebody has changed what was changed here before, theirs is what is put back from now on.
         if let Err(error) = self.record.put(&changes) {
-            self.notices.once("working set", &error);
+            self.notices.once("settings of the kernel", &error);
             return false;
         }
         let mut made = Vec::new();
@@ -233,7 +235,7 @@ impl Knobs {
         }
         // As the kernel has them now, which is what is looked for when they are put back.
         if let Err(error) = self.record.put(&made) {
-            self.notices.once("working set", &error);
+            self.notices.once("settings of the kernel", &error);
         }
         !made.is_empty()
     }
@@ -250,14 +252,14 @@ impl Knobs {
             }
         }
         if let Err(error) = self.record.save() {
-            self.notices.once("working set", &error);
+            self.notices.once("settings of the kernel", &error);
         }
     }
 
     fn say(&mut self, error: &KnobError) {
         // A cgroup that is gone has nothing to be put back.
         if !error.is_absent() {
-            self.notices.once("working set", error);
+            self.notices.once("settings of the kernel", error);
         }
     }
 }

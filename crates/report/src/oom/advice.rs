@@ -96,7 +96,9 @@ fn fragmented(view: &View<'_>) -> Vec<String> {
     advice.push(String::from(
         "keep more memory free, so that pieces can form: raise vm.min_free_kbytes, or vm.watermark_scale_factor.",
     ));
-    advice.push(String::from("compact memory before it is needed: raise vm.compaction_proactiveness, or write 1 to /proc/sys/vm/compact_memory."));
+    advice.push(String::from(
+        "have memory compacted before it is needed: plimsoll daemon does (docs/fragmentation.md); see who asks with plimsoll frag --record 10m.",
+    ));
     advice
 }
 
