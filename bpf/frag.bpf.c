@@ -23,6 +23,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Requests of a smaller order are nobody's business here. */
 const volatile __u32 order_min = 2;
 
+/* A pageblock has 2 to the power of this many pages. Who takes one whole spoils none. */
+const volatile __u32 pageblock_order = 9;
+
 /* One user's sites: so many with the names of who asks, and so many in all. Root's are those of the kernel's threads, too. */
 #define NAMED_MAX 128
 #define SITES_MAX 256
@@ -149,7 +152,7 @@ SEC("tp_btf/mm_page_alloc_extfrag")
 int BPF_PROG(on_stolen, void *page, int order, int from_order, int kind, int from_kind)
 {
 	count(PLIMSOLL_FRAG_STOLEN);
-	if (kind != MIGRATE_MOVABLE && from_kind == MIGRATE_MOVABLE)
+	if (kind != MIGRATE_MOVABLE && from_kind == MIGRATE_MOVABLE && (__u32)from_order < pageblock_order)
 		count(PLIMSOLL_FRAG_POLLUTING);
 	return 0;
 }

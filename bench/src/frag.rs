@@ -33,6 +33,9 @@ const USER: u32 = 60_010;
 /// The smallest order that is recorded, as `plimsoll frag` does.
 const ORDER_MIN: u32 = 2;
 
+/// A pageblock has 2 to the power of this many pages here (x86-64, arm64 with pages of 4 KiB).
+const PAGEBLOCK_ORDER: u32 = 9;
+
 /// Buffers of so many bytes: 256 entries of 40 bytes do not fit a slab and are taken as a block of order 2, 128 do (struct
 /// pipe_buffer, include/linux/pipe_fs_i.h; KMALLOC_MAX_CACHE_SIZE of SLUB is two pages).
 const LONG_BYTES: i32 = 1 << 20;
@@ -96,7 +99,7 @@ fn recorded(
             return measure();
         }
         let failed = |error: BpfError| BenchError::Unfit { problem: error.to_string() };
-        let recorder = Recorder::start(ORDER_MIN).map_err(failed)?;
+        let recorder = Recorder::start(ORDER_MIN, PAGEBLOCK_ORDER).map_err(failed)?;
         let figures = measure();
         recorder.stop().map_err(failed)?;
         figures

@@ -62,7 +62,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 7] = [
             ("told_apart_ns", Constant),
         ],
     ),
-    ("frag", &[("order_min", OfTheShapes)]),
+    ("frag", &[("order_min", OfTheShapes), ("pageblock_order", OfTheShapes)]),
     ("killed", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("oom", &[("nr_cpus", OfTheShapes), ("task_caches", OfTheKernel)]),
     ("pressure", &[]),
@@ -115,8 +115,10 @@ fn facts_shapes() -> Vec<Named> {
             ("oom", format!("{said}, by number"), Shape::Oom { cpus, by_number: true }),
         ]
     });
-    let orders =
-        [2, 10].map(|order_min| ("frag", format!("from order {order_min}"), Shape::Frag { order_min }));
+    let orders = [(2, 9), (10, 13)].map(|(order_min, pageblock_order)| {
+        let said = format!("from order {order_min}, pageblocks of {pageblock_order}");
+        ("frag", said, Shape::Frag { order_min, pageblock_order })
+    });
     shapes.chain([("pressure", "as it is".to_owned(), Shape::Pressure)]).chain(orders).collect()
 }
 

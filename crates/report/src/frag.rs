@@ -68,7 +68,7 @@ pub struct Recorded<'a> {
     pub unkept: u64,
     /// How often pages were taken from blocks of another kind.
     pub stolen: u64,
-    /// Of these, how often pages that cannot be moved were put among those that can.
+    /// Of these, how often pages that cannot be moved were put among those that can: no whole pageblock was taken.
     pub polluting: u64,
     /// Where the requests came from.
     pub sites: &'a [CallSite],
@@ -88,6 +88,12 @@ pub struct Page<'a> {
 impl Memory {
     fn for_the_kernel(&self) -> impl Iterator<Item = &Blocks> {
         for_the_kernel(&self.zones, &self.marks).map(|(blocks, _)| blocks)
+    }
+
+    /// A pageblock has 2 to the power of this many pages. Where that is not told, the largest block is one.
+    #[must_use]
+    pub fn pageblock_order(&self) -> u32 {
+        self.types.as_ref().and_then(|types| types.pageblock_order).unwrap_or(u32::MAX)
     }
 
     /// All free blocks that the kernel's own requests may take.

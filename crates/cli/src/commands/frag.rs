@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Ending {
         return Err(Failure::not_permitted(message));
     }
     let before = read()?;
-    let (took, recording) = record(arguments.order, time)?;
+    let (took, recording) = record(arguments.order, before.pageblock_order(), time)?;
     let now = read()?;
     let sites = call_sites(&named(&recording)?);
     let Totals { requests, unkept, stolen, polluting } = recording.totals;
@@ -113,9 +113,9 @@ fn read() -> Result<Memory, Failure> {
 }
 
 /// Counts for so long or until a signal, and says how it goes where somebody watches.
-fn record(order_min: u32, time: Duration) -> Result<(Nanos, Recording), Failure> {
+fn record(order_min: u32, pageblock_order: u32, time: Duration) -> Result<(Nanos, Recording), Failure> {
     let interrupt = Interrupt::new()?;
-    let recorder = Recorder::start(order_min).map_err(Failure::failed)?;
+    let recorder = Recorder::start(order_min, pageblock_order).map_err(Failure::failed)?;
     let began = Instant::now();
     let watched = io::stderr().is_terminal();
     loop {

@@ -49,6 +49,8 @@ pub struct CallSite {
     pub order: u32,
     /// The flags, by the kernel's names.
     pub gfp: String,
+    /// The same as the number that they are on this kernel.
+    pub gfp_bits: u32,
     /// What comes of it when there is no such block: `forces`, `fails`, `falls-back`.
     pub on_failure: &'static str,
     /// How often.
@@ -71,8 +73,8 @@ pub struct CallSite {
     pub stack: Vec<String>,
 }
 
-/// The key that requests are put together by: where, the order, the flags.
-type Key = (Result<String, Vec<String>>, u32, u32);
+/// The key that requests are put together by: where, the order, the flags, and whether it came in an interrupt.
+type Key = (Result<String, Vec<String>>, u32, u32, bool);
 
 /// Puts requests together: first what forces the kernel's hand, then what fails, then what falls back; the longest stalls
 /// first, then the most requests.
@@ -83,7 +85,8 @@ pub fn call_sites(requests: &[Request]) -> Vec<CallSite> {
         let stack = stack::without_tracer(&request.stack);
         let zeroed = Gfp::of_running(request.gfp).is_zeroed();
         let site = stack::call_site(stack, zeroed).ok_or_else(|| stack.to_vec());
-        by_site.entry((site, request.order, request.gfp)).or_default().push((request, stack));
+        let key = (site, request.order, request.gfp, stack::is_of_interrupt(stack));
+        by_site.entry(key).or_default().push((request, stack));
     }
     let mut sites: Vec<(OnFailure, CallSite)> = by_site.into_iter().map(together).collect();
     sites.sort_by(|(one_class, one), (other_class, other)| {
@@ -93,12 +96,13 @@ pub fn call_sites(requests: &[Request]) -> Vec<CallSite> {
     sites.into_iter().map(|(_, site)| site).collect()
 }
 
-fn together(((site, order, gfp), requests): (Key, Vec<(&Request, &[String])>)) -> (OnFailure, CallSite) {
+fn together(
+    ((site, order, gfp, in_interrupt), requests): (Key, Vec<(&Request, &[String])>),
+) -> (OnFailure, CallSite) {
     let mut counts = Counts::default();
     let mut askers: BTreeMap<(Option<&str>, Uid), u64> = BTreeMap::new();
     let stack = requests.iter().max_by_key(|(request, _)| request.counts.requests);
     let stack = stack.map(|(_, stack)| stack.to_vec()).unwrap_or_default();
-    let in_interrupt = stack::is_of_interrupt(&stack);
     for (request, _) in &requests {
         counts.add(&request.counts);
         if !in_interrupt {
@@ -120,6 +124,7 @@ fn together(((site, order, gfp), requests): (Key, Vec<(&Request, &[String])>)) -
         call_site: site.ok(),
         order,
         gfp: Gfp::of_running(gfp).names.unwrap_or_default(),
+        gfp_bits: gfp,
         on_failure: on_failure.name(),
         requests: counts.requests,
         failures: counts.failures,

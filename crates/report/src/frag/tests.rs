@@ -65,10 +65,28 @@ fn requests_of_one_call_site_are_put_together_and_the_worst_come_first() {
     let expected = "binder_alloc_mmap_handler, called by binder_mmap, through kcalloc or kzalloc";
     assert_eq!(binder.call_site.as_deref(), Some(expected));
     assert_eq!(binder.gfp, "GFP_KERNEL|__GFP_ZERO|__GFP_COMP");
-    assert_eq!(binder.stack[0], "__alloc_pages");
+    assert_eq!((binder.gfp_bits, binder.stack[0].as_str()), (0x40dc0, "__alloc_pages"));
     let names: Vec<_> = binder.asked_by.iter().map(|asker| asker.comm.as_deref()).collect();
     assert_eq!(names, [Some("two"), Some("one")]);
     assert!(sites[1].in_interrupt && sites[1].asked_by.is_empty());
+}
+
+#[test]
+fn what_an_interrupt_asks_for_is_kept_apart_from_who_asks_at_the_same_place() {
+    let by_program = ["__alloc_pages", "__netdev_alloc_skb", "a_driver", "ksys_write"];
+    let requests = [
+        request(
+            &["__alloc_pages", "__netdev_alloc_skb", "a_driver", "handle_softirqs"],
+            0x820,
+            "bystander",
+            9,
+        ),
+        request(&by_program, 0x820, "one", 3),
+    ];
+    let sites = call_sites(&requests);
+    let shown: Vec<_> =
+        sites.iter().map(|site| (site.in_interrupt, site.requests, site.asked_by.len())).collect();
+    assert_eq!(shown, [(true, 9, 0), (false, 3, 1)]);
 }
 
 #[test]

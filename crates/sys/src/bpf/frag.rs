@@ -29,15 +29,18 @@ const PROGRAMS: [(&str, Option<&str>); 7] = [
     ("on_reclaim", None),
 ];
 
-/// From this order up.
-pub(super) fn plan(order_min: u32) -> Result<Plan, BpfError> {
+/// From this order up, with pageblocks of that.
+pub(super) fn plan(order_min: u32, pageblock_order: u32) -> Result<Plan, BpfError> {
     let types = kernel_types()?;
     let missing =
         |tracepoint: &str| find(&types, BtfKind::Typedef, &format!("btf_trace_{tracepoint}")).is_none();
     Ok(Plan {
         name: "frag",
         object: include_bytes!(concat!(env!("OUT_DIR"), "/frag.bpf.o")),
-        settings: vec![("order_min", order_min.to_ne_bytes().to_vec())],
+        settings: vec![
+            ("order_min", order_min.to_ne_bytes().to_vec()),
+            ("pageblock_order", pageblock_order.to_ne_bytes().to_vec()),
+        ],
         left_out: PROGRAMS
             .into_iter()
             .filter(|(_, tracepoint)| tracepoint.is_some_and(missing))
@@ -56,7 +59,8 @@ pub struct Totals {
     pub unkept: u64,
     /// How often the allocator took pages from blocks of another kind (`kmem/mm_page_alloc_extfrag`).
     pub stolen: u64,
-    /// Of these, pages that cannot be moved, taken from those that can: such blocks are of no use to compaction any more.
+    /// Of these, pages that cannot be moved, taken from pageblocks of those that can, and not the whole: such pageblocks are of
+    /// no use to compaction any more.
     pub polluting: u64,
 }
 
@@ -88,12 +92,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to count requests for blocks of `order_min` and above. Heavy: it reads the kernel's types.
+    /// Begins to count requests for blocks of `order_min` and above, on a machine whose pageblocks have 2 to the power of
+    /// `pageblock_order` pages. Heavy: it reads the kernel's types.
     ///
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses a program, [`BpfError::Attach`].
-    pub fn start(order_min: u32) -> Result<Self, BpfError> {
-        let object = plan(order_min)?.load(None)?;
+    pub fn start(order_min: u32, pageblock_order: u32) -> Result<Self, BpfError> {
+        let object = plan(order_min, pageblock_order)?.load(None)?;
         let mut attached = Vec::new();
         for (name, _) in PROGRAMS {
             let found = object.progs().find(|program| program.name() == name && program.autoload());

@@ -31,6 +31,8 @@ pub enum Shape {
     Frag {
         /// Requests for less are not counted.
         order_min: u32,
+        /// A pageblock has 2 to the power of this many pages.
+        pageblock_order: u32,
     },
     /// `killed.bpf.c`
     Killed {
@@ -69,7 +71,7 @@ impl Shape {
         let plan = match self {
             Self::Limits(options) => load::plan(options, Features::read()?),
             Self::Select { cpus } => select::plan(*cpus, Features::read()?, select::Parts::ALL),
-            Self::Frag { order_min } => frag::plan(*order_min)?,
+            Self::Frag { order_min, pageblock_order } => frag::plan(*order_min, *pageblock_order)?,
             Self::Killed { cpus } => killed::plan(*cpus, Features::read()?),
             Self::Oom { cpus, by_number: true } => oom::plan(*cpus, Features::read()?, true),
             Self::Oom { cpus, by_number: false } => oom::plan_here(*cpus)?,

@@ -46,6 +46,8 @@ pub struct Pagetypes {
     pub free: Vec<(ZoneName, String, Blocks)>,
     /// How many pageblocks of each zone are for which kind. Compaction works to empty whole pageblocks.
     pub pageblocks: Vec<(ZoneName, String, u64)>,
+    /// A pageblock has 2 to the power of this many pages; `None`: that is not told.
+    pub pageblock_order: Option<u32>,
 }
 
 /// Reads `/proc/pagetypeinfo`. Lines it does not know are skipped.
@@ -58,6 +60,8 @@ pub fn parse_pagetypeinfo(text: &[u8]) -> Result<Pagetypes, WireError> {
     for line in lines(text) {
         if let Some(names) = line.strip_prefix(b"Number of blocks type") {
             kinds = words(names).take(ORDERS_MAX).map(printable).collect();
+        } else if let Some(order) = line.strip_prefix(b"Page block order:") {
+            types.pageblock_order = words(order).next().and_then(decimal_u32);
         } else if line.starts_with(b"Free pages count") {
             // Both tables come once for each node.
             (kinds, counts_mixed) = (Vec::new(), false);

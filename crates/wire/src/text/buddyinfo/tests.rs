@@ -39,6 +39,7 @@ fn free_blocks_and_pageblocks_are_read_by_kind() {
     // Broken off by the kernel.
     assert_eq!(types.free[1].2.counts()[0], 100_000);
     assert_eq!(types.pageblocks.len(), 5);
+    assert_eq!(types.pageblock_order, Some(9));
     assert_eq!(types.pageblocks[1], (normal(0), "Movable".to_owned(), 7458));
 }
 
