@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Fragments the memory of a guest of the lab, and asks for large blocks there. For a guest only: it takes all memory.
 
-    python3 lab/fragment.py
+    python3 lab/fragment.py [whole]
 
 Fills memory, gives one page in twelve of it to pipes, which the kernel cannot move, and frees one page of every two of six
-tenths: about 30 % of memory is free then, in single pages. Then it does what it is told, a word a line, and answers each
-with a line of JSON:
+tenths: about 30 % of memory is free then, in single pages. With `whole` it leaves memory as it is. Then it does what it is
+told, a word a line, and answers each with a line of JSON:
 
-    ask ORDER N    asks N times for a block of this order that cannot be moved, and keeps them: F_SETPIPE_SZ allocates an array of
-                   40 bytes for each page of the pipe with GFP_KERNEL_ACCOUNT (fs/pipe.c, 6.1 to 7.2)
+    ask ORDER N [MS]
+                   asks N times for a block of this order that cannot be moved, and keeps them: F_SETPIPE_SZ allocates an
+                   array of 40 bytes for each page of the pipe with GFP_KERNEL_ACCOUNT (fs/pipe.c, 6.1 to 7.2). MS
+                   milliseconds pass after each
+    unix BYTES N   sends so much through a local stream socket N times, and receives it
+    binder N       maps 4 MiB of Android's binder N times (CONFIG_ANDROID_BINDER_IPC)
     state          what there is
 """
-import ctypes, fcntl, json, mmap, os, random, resource, sys, time
+import ctypes, fcntl, json, mmap, os, random, resource, socket, sys, time
 
 PAGE = 4096
 CHUNK = 2 << 20
@@ -111,17 +115,17 @@ def state():
     return {"pageblocks": blocks, "unmovable": spoilt, "free": suitable(0), "blocks": suitable(3)}
 
 
-def ask(order, count, kept):
+def timed(deed, count, order, pause_ms=0):
     before = numbers("/proc/vmstat")
     times, failures = [], 0
     for _ in range(count):
-        kept.append(os.pipe())
         began = time.monotonic_ns()
         try:
-            fcntl.fcntl(kept[-1][1], SETPIPE_SZ, PAGE * 64 << order)
+            deed()
         except OSError:
             failures += 1
         times.append(time.monotonic_ns() - began)
+        time.sleep(pause_ms / 1000)
     times.sort()
     after = numbers("/proc/vmstat")
     stalled = lambda name: name == "compact_stall" or name.startswith("allocstall")
@@ -137,21 +141,52 @@ def ask(order, count, kept):
     }
 
 
+def ask(kept, order, count, pause_ms=0):
+    pipes = [os.pipe() for _ in range(count)]
+    kept += pipes
+    left = iter(pipes)
+    return timed(lambda: fcntl.fcntl(next(left)[1], SETPIPE_SZ, PAGE * 64 << order), count, order, pause_ms)
+
+
+def unix(size, count):
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * size)
+    data, space = bytes(size), bytearray(size)
+
+    def deed():
+        own.sendall(data)
+        got = 0
+        while got < size:
+            got += other.recv_into(memoryview(space)[got:])
+
+    return timed(deed, count, 3)
+
+
+def binder(count):
+    def deed():
+        device = os.open("/dev/binder", os.O_RDWR)
+        mmap.mmap(device, 4 << 20, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
+        os.close(device)
+
+    return timed(deed, count, 3)
+
+
 def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (65536, 65536))
     put("/proc/sys/fs/pipe-max-size", str(256 << 20))
     put("/proc/sys/fs/pipe-user-pages-soft", "0")
     # As of a server without huge pages: what is kept free for them would serve all that is asked for here.
     put("/proc/sys/vm/min_free_kbytes", "8192")
-    area, base, size = fill()
-    pipes = spoil(base, size)
-    scatter(base, size)
+    if sys.argv[1:] != ["whole"]:
+        area, base, size = fill()
+        pipes = spoil(base, size)
+        scatter(base, size)
     kept = []
     print(json.dumps(state()), flush=True)
     for line in sys.stdin:
-        words = line.split()
-        told = ask(int(words[1]), int(words[2]), kept) if words[0] == "ask" else state()
-        print(json.dumps(told), flush=True)
+        word, *counts = line.split()
+        deed = {"ask": lambda *counts: ask(kept, *counts), "unix": unix, "binder": binder, "state": state}[word]
+        print(json.dumps(deed(*map(int, counts))), flush=True)
 
 
 main()

@@ -1,8 +1,8 @@
 //! Requests for blocks of several pages where memory is in pieces, without and with the guard: in a guest of the lab alone.
 //!
 //! A recipe (`lab/fragment.py`) takes all memory and gives part of it back in single pages. It asks for blocks until there are
-//! hardly any left; with the guard, until that has made some. Then it asks for those that are timed. Both times a daemon
-//! runs, and a fresh recipe.
+//! hardly any left; with the guard, until that has made some. Then it asks for those that are timed. Each time a daemon
+//! runs, and a fresh recipe. Calls that programs make are compared with the same where memory is in one piece, too.
 
 use crate::{
     Guarded as _, Triggers,
@@ -10,7 +10,7 @@ use crate::{
     error::BenchError,
     guarded::PrivateDaemon,
     options::Options,
-    proc,
+    proc::{self, ProcessorMeter},
     report::{BenchReport, Series},
     scope,
     suite::READER_UID,
@@ -21,6 +21,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     fs,
     io::{self, Write as _},
+    path::Path,
     process::Command,
     time::Duration,
 };
@@ -30,6 +31,9 @@ const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/fragment.py");
 /// The kernel's own compaction ahead of need: off, as wherever somebody found it too dear. Otherwise it does some of the
 /// guard's work.
 const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
+const OFF: &str = "0";
+/// As the kernel comes (`sysctl_compaction_proactiveness`, mm/compaction.c, 5.9 to 7.2).
+const DEFAULT: &str = "20";
 
 /// Memory is taken and scattered within that, by an emulated CPU.
 const RECIPE_MAX: Duration = Duration::from_secs(300);
@@ -48,11 +52,48 @@ const MADE_WITHIN: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone, Copy)]
 struct Case {
     name: &'static str,
+    /// Blocks of this order are used up before.
     order: u32,
-    count: u64,
+    /// What the recipe is told to do.
+    asks: &'static str,
+    proactiveness: &'static str,
     /// The working set is protected meanwhile, by its defaults: 15 % of memory are locked.
     protected: bool,
+    /// Compared with memory in one piece, too.
+    whole: bool,
+    /// Only where there is this.
+    device: Option<&'static str>,
 }
+
+/// A thousand requests of an order.
+const REQUESTS: Case = Case {
+    name: "fragmented, order 3",
+    order: 3,
+    asks: "ask 3 1000",
+    proactiveness: OFF,
+    protected: false,
+    whole: false,
+    device: None,
+};
+
+const CASES: [Case; 8] = [
+    Case { name: "fragmented, order 2", order: 2, asks: "ask 2 1000", ..REQUESTS },
+    REQUESTS,
+    Case { name: "fragmented, order 3, 15 % locked", protected: true, ..REQUESTS },
+    Case { name: "fragmented, order 3, compaction_proactiveness 20", proactiveness: DEFAULT, ..REQUESTS },
+    // A pause after each.
+    Case { name: "fragmented, a minute of order 3", asks: "ask 3 1200 50", ..REQUESTS },
+    Case { name: "fragmented, order 10", order: 10, asks: "ask 10 8", ..REQUESTS },
+    // The seed's driver, and a call that every desktop makes: both ask for order 3 where the kernel has no other way.
+    Case { name: "fragmented, unix socket, 120 kB", asks: "unix 120000 1000", whole: true, ..REQUESTS },
+    Case {
+        name: "fragmented, binder, 4 MiB mapped",
+        asks: "binder 1000",
+        whole: true,
+        device: Some("/dev/binder"),
+        ..REQUESTS
+    },
+];
 
 impl Case {
     /// So many are asked for between two looks.
@@ -61,12 +102,13 @@ impl Case {
     }
 }
 
-const CASES: [Case; 4] = [
-    Case { name: "fragmented, order 2", order: 2, count: 1000, protected: false },
-    Case { name: "fragmented, order 3", order: 3, count: 1000, protected: false },
-    Case { name: "fragmented, order 3, 15 % locked", order: 3, count: 1000, protected: true },
-    Case { name: "fragmented, order 10", order: 10, count: 8, protected: false },
-];
+/// How memory is, and who sees to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Whole,
+    Off,
+    On,
+}
 
 /// What came of requests.
 #[derive(Debug, Clone, Deserialize)]
@@ -74,6 +116,7 @@ struct Told {
     failures: u64,
     /// By the kernel's counters: who compacted, or took pages back, itself.
     stalls: u64,
+    median_us: u64,
     p99_us: u64,
     longest_us: u64,
     /// Free ones of that order, then.
@@ -87,83 +130,113 @@ struct Run {
     told: Option<Told>,
     oom_kills: u64,
     locked_bytes: u64,
+    /// What the daemon used of a CPU meanwhile.
+    daemon_ms: f64,
     guard: FragmentationView,
 }
 
 /// Runs all cases that are asked for.
 pub(super) fn run(options: &Options, report: &mut BenchReport) -> Result<(), BenchError> {
-    let as_it_was = fs::read(PROACTIVENESS).map_err(BenchError::io("read compaction_proactiveness"))?;
-    set_proactiveness(b"0")?;
-    let ran = CASES
-        .iter()
-        .filter(|case| options.wants(case.name))
-        .try_for_each(|case| compare(options, *case, report));
-    set_proactiveness(&as_it_was)?;
+    let as_it_was =
+        fs::read_to_string(PROACTIVENESS).map_err(BenchError::io("read compaction_proactiveness"))?;
+    let ran = CASES.iter().filter(|case| options.wants(case.name)).try_for_each(|case| {
+        if let Some(device) = case.device.filter(|device| !Path::new(device).exists()) {
+            report.note(format!("{}: left out, as there is no {device}", case.name));
+            return Ok(());
+        }
+        set_proactiveness(case.proactiveness)?;
+        compare(options, *case, report)
+    });
+    set_proactiveness(as_it_was.trim())?;
     ran
 }
 
-fn set_proactiveness(value: &[u8]) -> Result<(), BenchError> {
+fn set_proactiveness(value: &str) -> Result<(), BenchError> {
     fs::write(PROACTIVENESS, value).map_err(BenchError::io("set compaction_proactiveness"))
 }
 
 fn compare(options: &Options, case: Case, report: &mut BenchReport) -> Result<(), BenchError> {
-    let (mut off, mut on) = (Vec::new(), Vec::new());
+    let (mut whole, mut off, mut on) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.sized(options.rounds, 1) {
-        let mut turn = [(false, &mut off), (true, &mut on)];
+        let mut turn = [(Side::Whole, &mut whole), (Side::Off, &mut off), (Side::On, &mut on)];
         if round % 2 == 1 {
             turn.reverse();
         }
-        for (guarded, runs) in turn {
-            let run = play(options, case, guarded)?;
+        for (side, runs) in turn {
+            if side == Side::Whole && !case.whole {
+                continue;
+            }
+            let run = play(options, case, side)?;
             // A guest that does not come to its end has told what it did until then.
-            drop(writeln!(io::stderr(), "{}: guarded: {guarded}: {run:?}", case.name));
+            drop(writeln!(io::stderr(), "{}: {side:?}: {run:?}", case.name));
             runs.push(run);
         }
     }
-    tell(case, &off, &on, report);
+    tell(case, &[("whole", whole), ("off", off), ("on", on)], report);
     Ok(())
 }
 
-fn tell(case: Case, off: &[Run], on: &[Run], report: &mut BenchReport) {
+fn tell(case: Case, sides: &[(&str, Vec<Run>); 3], report: &mut BenchReport) {
     type Figure = fn(&Run) -> Option<f64>;
-    let figures: [(&str, &str, Figure); 6] = [
+    let figures: [(&str, &str, Figure); 8] = [
         ("99th of 100 requests", "us", |run| Some(run.told.as_ref()?.p99_us as f64)),
+        ("50th of 100 requests", "us", |run| Some(run.told.as_ref()?.median_us as f64)),
         ("longest request", "us", |run| Some(run.told.as_ref()?.longest_us as f64)),
         ("stalls", "requests", |run| Some(run.told.as_ref()?.stalls as f64)),
         ("failures", "requests", |run| Some(run.told.as_ref()?.failures as f64)),
         ("ended by the kernel", "processes", |run| Some(run.oom_kills as f64)),
         ("kcompactd for the guard", "ms", |run| Some(run.guard.cost_ns as f64 / 1e6)),
+        ("CPU of the daemon", "ms", |run| Some(run.daemon_ms)),
     ];
+    let sides: Vec<_> = sides.iter().filter(|(_, runs)| !runs.is_empty()).collect();
     for (index, (name, unit, figure)) in figures.into_iter().enumerate() {
-        // A round in which one was ended has no pair.
-        let pairs = off.iter().zip(on).filter_map(|(off, on)| Some((figure(off)?, figure(on)?)));
-        let (off, on): (Vec<f64>, Vec<f64>) = pairs.unzip();
-        let (off, on): (Series<'_>, Series<'_>) = (("off", &off), ("on", &on));
         let row = format!("{}: {name}", case.name);
-        report.add_row(&row, off, unit);
-        report.add_row(&row, on, unit);
-        if index == 0 {
-            report.add_ratio(&row, on, off);
+        // A round in which one was ended has no pair.
+        let rounds = sides.iter().map(|(_, runs)| runs.len()).min().unwrap_or(0);
+        let told = |round: &usize| {
+            sides.iter().all(|(_, runs)| runs.get(*round).is_some_and(|run| figure(run).is_some()))
+        };
+        let rounds: Vec<usize> = (0..rounds).filter(told).collect();
+        let figures: Vec<(&str, Vec<f64>)> = sides
+            .iter()
+            .map(|(side, runs)| {
+                let of_side = rounds.iter().filter_map(|round| figure(runs.get(*round)?)).collect();
+                (*side, of_side)
+            })
+            .collect();
+        let series: Vec<Series<'_>> =
+            figures.iter().map(|(side, figures)| (*side, figures.as_slice())).collect();
+        series.iter().for_each(|one| report.add_row(&row, *one, unit));
+        // The times.
+        if let ([first, others @ ..], 0 | 1) = (series.as_slice(), index) {
+            others.iter().for_each(|other| report.add_ratio(&row, *other, *first));
         }
     }
-    let locked = on.iter().map(|run| run.locked_bytes >> 20).min().unwrap_or(0);
+    let locked = sides.iter().flat_map(|(_, runs)| runs).map(|run| run.locked_bytes >> 20).min().unwrap_or(0);
     report.note(format!("{}: {locked} MiB were locked at least", case.name));
 }
 
-fn play(options: &Options, case: Case, guarded: bool) -> Result<Run, BenchError> {
+fn play(options: &Options, case: Case, side: Side) -> Result<Run, BenchError> {
+    let guarded = side == Side::On;
     let mut daemon = PrivateDaemon::start(scope::PREFIX, options, Triggers::Blocks { guarded })?;
     let _reader = case.protected.then(|| read_until_locked(options, &mut daemon)).transpose()?;
-    let mut recipe = Recipe::start()?;
+    let mut recipe = Recipe::start(side)?;
     let before = plimsoll_sys::process::oom_kills()?;
-    let told = if guarded { made(case, &mut recipe, &daemon) } else { used_up(case, &mut recipe) };
+    let told = match side {
+        Side::Whole => Ok(()),
+        Side::Off => used_up(case, &mut recipe),
+        Side::On => made(case, &mut recipe, &daemon),
+    };
     let locked_bytes = proc::locked_bytes()?;
-    let told = told.and_then(|()| recipe.asks(case.order, case.count));
+    let meter = ProcessorMeter::start(daemon.pid());
+    let told = told.and_then(|()| recipe.does(case.asks));
+    let daemon_ms = meter.used().unwrap_or_default().as_secs_f64() * 1e3;
     let oom_kills = plimsoll_sys::process::oom_kills()?.saturating_sub(before);
     let guard = guard_of(&daemon)?;
     daemon.stop()?;
     // Who asked was ended.
     let told = if oom_kills > 0 { None } else { Some(told?) };
-    Ok(Run { told, oom_kills, locked_bytes, guard })
+    Ok(Run { told, oom_kills, locked_bytes, daemon_ms, guard })
 }
 
 /// Has it ask until there are hardly any blocks left.
@@ -212,16 +285,20 @@ fn guard_of(daemon: &PrivateDaemon) -> Result<FragmentationView, BenchError> {
 struct Recipe(Workload);
 
 impl Recipe {
-    fn start() -> Result<Self, BenchError> {
+    fn start(side: Side) -> Result<Self, BenchError> {
         let mut command = Command::new("/usr/bin/python3");
-        command.arg(RECIPE);
+        command.arg(RECIPE).args((side == Side::Whole).then_some("whole"));
         let mut recipe = Self(Workload::spawn(command, "fragment.py")?);
         recipe.hear::<serde::de::IgnoredAny>(RECIPE_MAX)?;
         Ok(recipe)
     }
 
     fn asks(&mut self, order: u32, count: u64) -> Result<Told, BenchError> {
-        self.0.tell(&format!("ask {order} {count}"))?;
+        self.does(&format!("ask {order} {count}"))
+    }
+
+    fn does(&mut self, what: &str) -> Result<Told, BenchError> {
+        self.0.tell(what)?;
         self.hear(STEP * 5)
     }
 
