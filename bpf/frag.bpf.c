@@ -23,7 +23,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Requests of a smaller order are nobody's business here. */
 const volatile __u32 order_min = 2;
 
-/* A pageblock has 2 to the power of this many pages. Who takes one whole spoils none. */
+/* A pageblock has 2 to the power of this many pages. Who takes one whole spoils none (`fragmenting`, trace/events/kmem.h). */
 const volatile __u32 pageblock_order = 9;
 
 /* One user's sites: so many with the names of who asks, and so many in all. Root's are those of the kernel's threads, too. */

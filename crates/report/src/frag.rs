@@ -93,7 +93,9 @@ impl Memory {
     /// A pageblock has 2 to the power of this many pages. Where that is not told, the largest block is one.
     #[must_use]
     pub fn pageblock_order(&self) -> u32 {
-        self.types.as_ref().and_then(|types| types.pageblock_order).unwrap_or(u32::MAX)
+        let told = self.types.as_ref().and_then(|types| types.pageblock_order);
+        let largest = || self.zones.iter().map(|(_, blocks)| blocks.counts().len()).max();
+        told.or_else(|| u32::try_from(largest()?.checked_sub(1)?).ok()).unwrap_or_default()
     }
 
     /// All free blocks that the kernel's own requests may take.

@@ -127,6 +127,15 @@ fn blocks_that_a_low_zone_keeps_for_others_do_not_count() {
 }
 
 #[test]
+fn where_nobody_says_how_large_a_pageblock_is_the_largest_block_is_one() {
+    let mut memory = memory(b"Node 0, zone DMA 0 0 0 3\n");
+    memory.types = None;
+    assert_eq!(memory.pageblock_order(), 3);
+    memory.types = Some(Pagetypes { pageblock_order: Some(9), ..Pagetypes::default() });
+    assert_eq!(memory.pageblock_order(), 9);
+}
+
+#[test]
 fn the_page_tells_all_of_it() {
     let (before, now) = (memory(BEFORE), memory(AFTER));
     let sites = call_sites(&[request(&BINDER, 0x40dc0, "dumpsys", 12)]);

@@ -59,8 +59,8 @@ pub struct Totals {
     pub unkept: u64,
     /// How often the allocator took pages from blocks of another kind (`kmem/mm_page_alloc_extfrag`).
     pub stolen: u64,
-    /// Of these, pages that cannot be moved, taken from pageblocks of those that can, and not the whole: such pageblocks are of
-    /// no use to compaction any more.
+    /// Of these, pages that cannot be moved, taken from pageblocks of those that can, and not the whole: until they
+    /// are given back such a pageblock cannot become one free block.
     pub polluting: u64,
 }
 
