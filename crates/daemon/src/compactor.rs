@@ -15,7 +15,7 @@ use plimsoll_policy::{
     incident::Compacted,
     units::{Bytes, Nanos, PageSize, Pages, Pid},
 };
-use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns, free_blocks, zone_marks};
+use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns, compactions, free_blocks, zone_marks};
 use plimsoll_wire::text::{ZoneMarks, ZoneName, for_the_kernel};
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -73,6 +73,7 @@ impl Compactor {
             compaction: Compaction::default(),
             marks: Vec::new(),
             marks_due: Nanos(0),
+            stalled: None,
             threads: Vec::new(),
         };
         let orders = offload.lane(Haste::Ordinary, 1, move |order| match order {
@@ -104,6 +105,8 @@ struct Worker {
     compaction: Compaction,
     marks: Vec<(ZoneName, ZoneMarks)>,
     marks_due: Nanos,
+    /// Requests had compacted memory before the first look.
+    stalled: Option<bool>,
     /// kcompactd of each node.
     threads: Vec<Pid>,
 }
@@ -168,10 +171,15 @@ impl Worker {
             let kept = marks.high.saturating_add(marks.reserve);
             spare = spare.saturating_add(found.free().saturating_sub(kept));
         }
+        let stalled = match self.stalled {
+            Some(stalled) => stalled,
+            None => compactions().map_err(|error| error.to_string())?.stalls.is_some_and(|stalls| stalls > 0),
+        };
+        self.stalled = Some(stalled);
         // Where nobody ever has missed one, nothing is begun: all processes need not be looked through for kcompactd.
-        let has_news = missed.iter().any(|count| *count > 0);
+        let has_news = stalled || missed.iter().any(|count| *count > 0);
         let spent = has_news.then(|| self.spent()).transpose()?;
-        Ok(Look { at, missed, blocks, memory: self.memory, spare, spent })
+        Ok(Look { at, missed, blocks, memory: self.memory, spare, spent, stalled })
     }
 
     /// What kcompactd of all nodes has had of CPUs.

@@ -4,7 +4,7 @@
 //! blocks of it and larger ones: where a quarter of that is gone and memory is free, kcompactd is set to work, until there is
 //! enough, it makes no more, or it has cost its share of a CPU.
 
-use super::{Blocks, gone_in};
+use super::{Blocks, COSTLY_ORDER, gone_in};
 use crate::units::{Nanos, Pages, part};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,8 @@ pub struct Look {
     pub spare: Pages,
     /// What kcompactd of all nodes has had of CPUs, since whenever. `None`: nobody looked, as nobody missed a block.
     pub spent: Option<Nanos>,
+    /// Since boot, requests had to compact memory. Of which order is not known, nor whether it was long ago.
+    pub stalled: bool,
 }
 
 texts! {
@@ -228,11 +230,11 @@ impl Compaction {
         self.run.is_some()
     }
 
-    /// The orders in use as the last look found them, the smallest first.
+    /// The orders that somebody lately found no block of, as the last look found them, the smallest first.
     pub fn in_use(&self) -> impl Iterator<Item = InUse> + '_ {
         self.last.iter().flat_map(move |look| {
             let kept = kept(look);
-            self.used(look.at).map(move |(order, known)| {
+            self.used(look.at).filter(|(_, known)| known.missed > 0).map(move |(order, known)| {
                 let blocks = look.blocks.suitable(order);
                 let before = self.before_last.as_ref();
                 InUse {
@@ -254,8 +256,15 @@ impl Compaction {
     }
 
     /// Who found no block since the last look. What was counted before the first is not news; nor is that there is none where
-    /// memory is short.
+    /// memory is short. Where requests had to compact memory before the first, the largest order that the kernel kills for is
+    /// in use, until it is known better: an earlier daemon may have ended in the middle of it.
     fn notice(&mut self, look: &Look) {
+        if self.last.is_none()
+            && look.stalled
+            && let Some(order) = self.orders.get_mut(COSTLY_ORDER as usize)
+        {
+            order.missed_at = Some(look.at);
+        }
         let is_news = self.last.is_some() && has_spare(look);
         for (order, missed) in self.orders.iter_mut().zip(look.missed) {
             if missed > order.missed && is_news {

@@ -76,6 +76,20 @@ fn nothing_is_done_where_nobody_misses_a_block_and_none_is_kept_for_it() {
 }
 
 #[test]
+fn where_requests_had_to_compact_before_blocks_are_made_at_once_and_nobody_is_said_to_have_missed_one() {
+    let look = Machine::scattered(300).look;
+    let mut machine = Machine { compaction: Compaction::default(), look: Look { stalled: true, ..look } };
+    assert_eq!(machine.looks().0, Deed::Begin(COSTLY_ORDER));
+    assert_eq!(machine.compaction.in_use().count(), 0);
+    machine.has(4096);
+    assert_eq!(outcome(machine.after_ms(50)).ended, Ended::Enough);
+    // Nobody missed one in ten minutes.
+    machine.has(0);
+    machine.look.at.0 += 600 * SECOND;
+    assert_eq!(machine.looks(), machine.rests(None));
+}
+
+#[test]
 fn who_misses_a_block_has_them_made_until_a_sixteenth_of_memory_is_in_them() {
     let mut machine = Machine::scattered(300);
     let step = machine.misses(3);
