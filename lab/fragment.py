@@ -4,8 +4,8 @@
     python3 lab/fragment.py [whole]
 
 Fills memory, gives one page in twelve of it to pipes, which the kernel cannot move, and frees one page of every two of six
-tenths: about 30 % of memory is free then, in single pages. With `whole` it leaves memory as it is. Then it does what it is
-told, a word a line, and answers each with a line of JSON:
+tenths: about 30 % of memory is free then, in single pages. With `whole` it has memory compacted instead. Then it does what
+it is told, a word a line, and answers each with a line of JSON:
 
     ask ORDER N [MS]
                    asks N times for a block of this order that cannot be moved, and keeps them: F_SETPIPE_SZ allocates an
@@ -125,7 +125,8 @@ def timed(deed, count, order, pause_ms=0):
         except OSError:
             failures += 1
         times.append(time.monotonic_ns() - began)
-        time.sleep(pause_ms / 1000)
+        if pause_ms:
+            time.sleep(pause_ms / 1000)
     times.sort()
     after = numbers("/proc/vmstat")
     stalled = lambda name: name == "compact_stall" or name.startswith("allocstall")
@@ -165,8 +166,10 @@ def unix(size, count):
 def binder(count):
     def deed():
         device = os.open("/dev/binder", os.O_RDWR)
-        mmap.mmap(device, 4 << 20, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
-        os.close(device)
+        try:
+            mmap.mmap(device, 4 << 20, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
+        finally:
+            os.close(device)
 
     return timed(deed, count, 3)
 
@@ -177,7 +180,9 @@ def main():
     put("/proc/sys/fs/pipe-user-pages-soft", "0")
     # As of a server without huge pages: what is kept free for them would serve all that is asked for here.
     put("/proc/sys/vm/min_free_kbytes", "8192")
-    if sys.argv[1:] != ["whole"]:
+    if sys.argv[1:] == ["whole"]:
+        put("/proc/sys/vm/compact_memory", "1")
+    else:
         area, base, size = fill()
         pipes = spoil(base, size)
         scatter(base, size)
