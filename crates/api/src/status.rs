@@ -97,7 +97,7 @@ pub struct OrderView {
     pub blocks: u64,
     /// How many are kept: memory is compacted when a quarter of them is gone.
     pub kept: u64,
-    /// Free memory in smaller blocks: such a request cannot use it, nor can the machine guard know that by what is free.
+    /// Free memory in smaller blocks: such a request cannot use it. The machine guard counts it as free.
     pub of_no_use_bytes: u64,
     /// When none will be left, if it goes on so. `None`: they do not get fewer.
     pub gone_in_ns: Option<u64>,

@@ -86,7 +86,7 @@ impl Knobs {
         let (record, read) = Record::load(state);
         if let Err(error) = read {
             notices.say(format_args!(
-                "what settings of the kernel were before they were changed is not known: {error}"
+                "the settings of the kernel from before they were changed are not known: {error}"
             ));
         }
         Self { places, record, notices, lru_gen_done: false, means: None, closed: false }

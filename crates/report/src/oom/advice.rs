@@ -97,7 +97,7 @@ fn fragmented(view: &View<'_>) -> Vec<String> {
         "keep more memory free, so that pieces can form: raise vm.min_free_kbytes, or vm.watermark_scale_factor.",
     ));
     advice.push(String::from(
-        "have memory compacted before it is needed: plimsoll daemon does (docs/fragmentation.md); see who asks with plimsoll frag --record 10m.",
+        "have memory compacted before it is needed: run plimsoll daemon, or raise vm.compaction_proactiveness. See who asks: sudo plimsoll frag --record 10m.",
     ));
     advice
 }
