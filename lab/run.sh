@@ -28,9 +28,9 @@ readonly everything='access accounting_* daemon_death daemon_lifecycle desktop_s
 readonly mebibytes=2560 filled_mebibytes=1024
 # Of the smallest machine there is: NAME@small.
 readonly small_mebibytes=512
-readonly filling='lab_fragmentation lab_workingset workingset workingset_programs'
-# It goes by what a disk to swap to can take a second, in MiB: one of its own, too.
-readonly pressing=lab_suite swap_mebibytes=40
+readonly filling='lab_workingset workingset workingset_programs'
+# Each in one of its own: it leaves memory in pieces, and it goes by what a disk to swap to can take a second, in MiB.
+readonly apart='lab_fragmentation lab_suite' swap_mebibytes=40
 
 die() {
     printf 'lab: %s\n' "$1" >&2
@@ -55,7 +55,7 @@ test_binaries() {
 }
 
 # Prints the guest's commands: each binary of the list that one of the patterns names, where and as cargo would run it; of those
-# that fill the memory ($1 is 'filling'), that go by the disk ('pressing'), or of the others.
+# that fill the memory ($1 is 'filling'), the one that is to be apart ($1 is its name), or of the others ('modest').
 test_commands() {
     local kind=$1 binaries=$2 arguments=$3 name path pattern wanted its
     shift 3
@@ -66,7 +66,7 @@ test_commands() {
             [[ $name != $pattern ]] || wanted=yes
         done
         [[ " $filling " != *" $name "* ]] || its=filling
-        [ "$name" != $pressing ] || its=pressing
+        [[ " $apart " != *" $name "* ]] || its=$name
         [ "$wanted-$its" = "yes-$kind" ] || continue
         printf 'run %q %q %s\n' "$name" "$path" "$arguments"
     done <<<"$binaries"
@@ -151,15 +151,20 @@ make --silent -C lab/workloads "OUT=$PWD/target/tmp/workloads" || die "the workl
 binaries=$(test_binaries) || exit
 commands=$(test_commands modest "$binaries" "${*@Q}" "${patterns[@]}")
 filling_commands=$(test_commands filling "$binaries" "${*@Q}" "${patterns[@]}")
-pressing_commands=$(test_commands pressing "$binaries" "${*@Q}" "${patterns[@]}")
+apart_commands=()
+for name in $apart; do
+    apart_commands+=("$(test_commands "$name" "$binaries" "${*@Q}" "${patterns[@]}")")
+done
 small_commands=$(for kind in modest filling; do test_commands $kind "$binaries" "${*@Q}" "${small[@]}"; done)
-[ -n "$commands$filling_commands$pressing_commands$small_commands" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
+[ -n "$commands$filling_commands$small_commands$(printf %s "${apart_commands[@]}")" ] || die "no test binary is called: ${patterns[*]} ${small[*]}" 2
 exec 8>&-
 echo "lab: $(cat "$kernel/package")"
 began=$SECONDS status=0
 run_guest $mebibytes "$commands"
 run_guest $filled_mebibytes "$filling_commands"
-run_guest $filled_mebibytes "$pressing_commands" -s $swap_mebibytes
+for commands in "${apart_commands[@]}"; do
+    run_guest $filled_mebibytes "$commands" -s $swap_mebibytes
+done
 run_guest $small_mebibytes "$small_commands"
 echo "lab: $series took $((SECONDS - began)) s"
 exit "$status"

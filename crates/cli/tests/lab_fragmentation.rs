@@ -46,16 +46,6 @@ impl Fragmented {
     }
 }
 
-impl Drop for Fragmented {
-    /// Other tests of the guest need huge pages and whole memory blocks, and what the kernel keeps of thousands of pipes lies
-    /// all about.
-    fn drop(&mut self) {
-        self.0.stop();
-        fs::write("/proc/sys/vm/drop_caches", "3").ok();
-        fs::write("/proc/sys/vm/compact_memory", "1").ok();
-    }
-}
-
 fn proactiveness() -> String {
     fs::read_to_string(PROACTIVENESS).unwrap().trim().to_owned()
 }
