@@ -35,9 +35,16 @@ const MINUTE: Nanos = Nanos(60_000_000_000);
 const COST_MAX: Nanos = Nanos(1_200_000_000);
 const COST_PERMILLE: u64 = 20;
 
+/// From the beginning of a compaction on, for so long what kcompactd does is taken for its doing: it lasts a minute at most,
+/// and may go on after that.
+const OURS: Nanos = Nanos(120_000_000_000);
+
 /// From the beginning of a compaction that was of no use to the next; twice as long after each more, up to the longest.
 const REST: Nanos = MINUTE;
 const REST_MAX: Nanos = Nanos(3_600_000_000_000);
+
+/// From the beginning of one that ended since memory got short.
+const REST_SHORT: Nanos = Nanos(10_000_000_000);
 
 /// It was of no use with less than this part of what was missing.
 const USEFUL_PART: u64 = 8;
@@ -46,10 +53,11 @@ const USEFUL_PART: u64 = 8;
 /// busy machine.
 const DONE_AFTER: Nanos = Nanos(1_000_000_000);
 
-/// Between two looks: while it works, while an order is in use, and while nothing can be done for want of memory.
+/// Between two looks: while it works; when somebody misses a block; while an order is in use, or nothing can be done. All
+/// blocks of a guest were gone within a second, and the kernel killed for the next (6.1, 6.12).
 const AT_WORK: Nanos = Nanos(50_000_000);
+const READY: Nanos = Nanos(100_000_000);
 const IN_BETWEEN: Nanos = Nanos(1_000_000_000);
-const WITHOUT_SPARE: Nanos = Nanos(10_000_000_000);
 
 /// What is seen at one look.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -146,12 +154,12 @@ struct Order {
     /// How long it rests once the next is of no use.
     rest: Nanos,
     /// When memory was compacted for it the last time.
-    began: Nanos,
+    began: Option<Nanos>,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self { missed: 0, missed_at: None, due: Nanos(0), rest: REST, began: Nanos(0) }
+        Self { missed: 0, missed_at: None, due: Nanos(0), rest: REST, began: None }
     }
 }
 
@@ -275,9 +283,14 @@ impl Compaction {
     }
 
     /// What kcompactd has cost since the last look counts for a minute; where it cost more than its share of one, for as long
-    /// as it takes to be that. Of a longer time than that between two looks, what exceeds its share.
+    /// as it takes to be that. Of a longer time than that between two looks, what exceeds its share. What it did before it was
+    /// set to work is nobody's: where memory fills up, the kernel itself has it work as requests begin to miss blocks.
     fn pay(&mut self, look: &Look) {
         self.spent.retain(|(until, _)| *until > look.at);
+        let is_ours = |order: &Order| order.began.is_some_and(|began| look.at.saturating_sub(began) < OURS);
+        if !self.orders.iter().any(is_ours) {
+            return;
+        }
         let Some((last, before)) = self.last.as_ref().and_then(|last| Some((last.at, last.spent?))) else {
             return;
         };
@@ -307,14 +320,14 @@ impl Compaction {
             made_at: look.at,
         });
         if let Some(known) = self.orders.get_mut(order as usize) {
-            known.began = look.at;
+            known.began = Some(look.at);
         }
         (Deed::Begin(order), at_work(look))
     }
 
     /// Of the orders in use with too few blocks the first that may be made, and from when on. Of several, whose turn was
     /// longest ago.
-    fn shortest(&self, look: &Look) -> Option<(Nanos, Nanos, u32)> {
+    fn shortest(&self, look: &Look) -> Option<(Nanos, Option<Nanos>, u32)> {
         let kept = kept(look).0;
         let enough = kept.saturating_sub(kept / GONE_PART);
         let short = self.used(look.at).filter(|(order, _)| look.blocks.in_blocks_of(*order).0 < enough);
@@ -372,7 +385,7 @@ impl Compaction {
             match (useful, ended) {
                 (true, _) => order.rest = REST,
                 // That says nothing of the next.
-                (false, Ended::Short) => order.due = run.began.saturating_add(REST),
+                (false, Ended::Short) => order.due = run.began.saturating_add(REST_SHORT),
                 (false, Ended::Enough | Ended::NothingLeft | Ended::Cost) => {
                     order.due = run.began.saturating_add(order.rest);
                     order.rest = Nanos(order.rest.0.saturating_mul(2)).min(REST_MAX);
@@ -391,13 +404,15 @@ impl Compaction {
         }
     }
 
-    /// While an order is in use, its blocks may go without anybody missing one. While nothing is paid for or memory is short,
-    /// whoever misses one wakes nobody; nor within a second of a look, however many do.
+    /// While an order is in use, its blocks may go without anybody missing one. While nothing is paid for, whoever misses one
+    /// wakes nobody; nor within a tenth of a second of a look, and within a second where nothing can be done, however many do.
     fn at_rest(&self, look: &Look) -> Wait {
-        let pause = if has_spare(look) { IN_BETWEEN } else { WITHOUT_SPARE };
-        let due = look.at.saturating_add(pause).max(self.paid_for());
-        let works = self.used(look.at).next().map(|_| due);
-        Wait::Until { missed: due, works }
+        let paid_for = self.paid_for();
+        let after = |pause| look.at.saturating_add(pause).max(paid_for);
+        let is_ready = has_spare(look) && self.shortest(look).is_none();
+        let missed = after(if is_ready { READY } else { IN_BETWEEN });
+        let works = self.used(look.at).next().map(|_| after(IN_BETWEEN));
+        Wait::Until { missed, works }
     }
 }
 
