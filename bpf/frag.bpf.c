@@ -10,12 +10,10 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "wire/frag.h"
+#include "gfp.h"
 #include "user.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-/* include/linux/gfp_types.h (gfp.h before 6.0), the same bit since 4.4. */
-#define __GFP_DIRECT_RECLAIM 0x400
 
 /* include/linux/mmzone.h */
 #define MIGRATE_MOVABLE 1

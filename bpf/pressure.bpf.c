@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "wire/pressure.h"
+#include "gfp.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -28,13 +29,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct plimsoll_missed);
 } missed SEC(".maps");
-
-/* include/linux/gfp_types.h (gfp.h before 6.0), the same bits from 6.1 to 7.2. */
-#define __GFP_MOVABLE 0x8
-#define __GFP_DIRECT_RECLAIM 0x400
-#define __GFP_NOWARN 0x2000
-#define __GFP_NOFAIL 0x8000
-#define __GFP_NORETRY 0x10000
 
 /* What was told. A full one can be read all the same. */
 struct {
