@@ -283,22 +283,17 @@ impl Compaction {
     }
 
     /// What kcompactd has cost since the last look counts for a minute; where it cost more than its share of one, for as long
-    /// as it takes to be that. Of a longer time than that between two looks, what exceeds its share. What it did before it was
-    /// set to work is nobody's: where memory fills up, the kernel itself has it work as requests begin to miss blocks.
+    /// as it takes to be that. What it did before it was set to work is nobody's: where memory fills up, the kernel itself has
+    /// it work as requests begin to miss blocks.
     fn pay(&mut self, look: &Look) {
         self.spent.retain(|(until, _)| *until > look.at);
         let is_ours = |order: &Order| order.began.is_some_and(|began| look.at.saturating_sub(began) < OURS);
         if !self.orders.iter().any(is_ours) {
             return;
         }
-        let Some((last, before)) = self.last.as_ref().and_then(|last| Some((last.at, last.spent?))) else {
-            return;
-        };
-        let cost = look.spent.unwrap_or(before).saturating_sub(before);
-        let elapsed = look.at.saturating_sub(last);
-        let share = if elapsed > MINUTE { part(elapsed.0, COST_PERMILLE, 1000) } else { Some(0) };
-        let cost = cost.saturating_sub(Nanos(share.unwrap_or(u64::MAX)));
-        if cost > Nanos(0) {
+        let before = self.last.as_ref().and_then(|last| last.spent);
+        let cost = before.zip(look.spent).map(|(before, spent)| spent.saturating_sub(before));
+        if let Some(cost) = cost.filter(|cost| *cost > Nanos(0)) {
             let counts = Nanos(part(cost.0, 1000, COST_PERMILLE).unwrap_or(u64::MAX)).max(MINUTE);
             self.spent.push((look.at.saturating_add(counts), cost));
         }
