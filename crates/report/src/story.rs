@@ -17,9 +17,11 @@ mod advice;
 pub mod course;
 mod floor;
 mod fragmentation;
+mod moment;
 mod origin;
 mod reader;
 
+use moment::moment;
 use reader::OTHERS_NAMED_MAX;
 pub use reader::Reader;
 
@@ -188,7 +190,7 @@ const fn by_the_kernel(trigger: Trigger) -> bool {
 }
 
 fn unrecorded(incident: &Incident) -> Option<String> {
-    let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let time = moment(incident);
     let folded = incident.reason == Reason::IncidentsFolded.text();
     incident.unrecorded.map(|count| match (folded, &incident.account) {
         (true, Some(account)) => {
@@ -214,7 +216,7 @@ fn whose(account: &Account, name: Option<&str>) -> String {
 
 fn crossing(incident: &Incident, name: Option<&str>, reason: Option<Reason>) -> String {
     let usage = bytes(Bytes(incident.usage_bytes));
-    let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let time = moment(incident);
     let line = incident.hard_bytes.map(|hard| (bytes(Bytes(hard)), bytes(Bytes(incident.overshoot_bytes))));
     match (&incident.account, line) {
         (None, Some((line, _))) if reason == Some(Reason::MachineLowMemoryNotice) => format!(

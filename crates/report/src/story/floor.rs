@@ -1,6 +1,6 @@
 //! The words for the floor of clean file memory.
 
-use super::Reader;
+use super::{Reader, moment::moment};
 use plimsoll_policy::{
     human::bytes,
     incident::{Guard, Incident},
@@ -19,7 +19,7 @@ fn left(incident: &Incident) -> String {
 /// How far clean file memory had fallen.
 pub(super) fn opening(incident: &Incident) -> Option<String> {
     (incident.guard == Guard::Workingset).then(|| {
-        let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+        let time = moment(incident);
         if incident.hard_bytes.is_some_and(|floor| incident.usage_bytes >= floor) {
             return format!(
                 "{time}: nothing more could be taken back, with clean file memory at {}.",

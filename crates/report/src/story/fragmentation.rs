@@ -1,5 +1,6 @@
 //! The words for blocks of several pages that ran out.
 
+use super::moment::moment;
 use plimsoll_policy::{
     frag::compaction::Ended,
     human::{bytes, span},
@@ -16,7 +17,7 @@ fn memory(compacted: &Compacted, blocks: u64) -> String {
 /// How few there were.
 pub(super) fn opening(incident: &Incident) -> Option<String> {
     let compacted = incident.compaction.as_ref()?;
-    let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let time = moment(incident);
     Some(format!(
         "{time}: blocks of {} ran out. {} of free memory lay in such blocks and larger ones; {} are kept.",
         bytes(Bytes(compacted.block_bytes)),

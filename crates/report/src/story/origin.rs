@@ -1,6 +1,6 @@
 //! The words for kills that were not ours.
 
-use super::{advice, reader::Reader, victims};
+use super::{advice, moment::moment, reader::Reader, victims};
 use crate::oom::SYSRQ_ADVICE;
 use plimsoll_policy::{
     container::Container,
@@ -56,7 +56,7 @@ fn is_sysrq(origin: &Origin) -> bool {
 /// What had no memory left.
 pub(super) fn opening(incident: &Incident) -> Option<String> {
     let origin = not_ours(incident)?;
-    let time = incident.time.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let time = moment(incident);
     let what = match (origin.killer, origin.scope) {
         (Killer::Kernel, _) if is_sysrq(origin) => {
             String::from("somebody asked the kernel to end a process (SysRq).")
