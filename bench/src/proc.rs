@@ -1,9 +1,8 @@
 //! What the benches read of processes and of the machine, by the readers of `plimsoll-sys`.
 
 use crate::error::BenchError;
-use nix::{time::clock_getcpuclockid, unistd};
 use plimsoll_policy::units::{Bytes, Pid, Uid};
-use plimsoll_sys::process::{ProcRoot, Process, ProcessError, page_size};
+use plimsoll_sys::process::{ProcRoot, Process, ProcessError, cpu_time_of, page_size};
 use plimsoll_wire::text::{Meminfo, SmapsRollup};
 use std::{
     fs,
@@ -91,16 +90,10 @@ pub(crate) fn pids_of_user(uid: u32) -> Result<Vec<u32>, BenchError> {
     processes(|process| process.uid == Uid(uid))
 }
 
-/// Processor time of all threads of a process, dead ones included, by its own clock.
-fn processor_time(pid: u32) -> Option<Duration> {
-    let clock = clock_getcpuclockid(unistd::Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
-    Some(clock.now().ok()?.into())
-}
-
 /// What a process uses of the processors from now on.
 #[derive(Debug)]
 pub(crate) struct ProcessorMeter {
-    pid: Option<u32>,
+    pid: Option<Pid>,
     before: Option<Duration>,
     began: Instant,
 }
@@ -108,12 +101,13 @@ pub(crate) struct ProcessorMeter {
 impl ProcessorMeter {
     /// Begins to measure that process.
     pub(crate) fn start(pid: Option<u32>) -> Self {
-        Self { pid, before: pid.and_then(processor_time), began: Instant::now() }
+        let pid = pid.map(Pid);
+        Self { pid, before: pid.and_then(cpu_time_of), began: Instant::now() }
     }
 
     /// So much of it; `None` where there is no such process (any more).
     pub(crate) fn used(&self) -> Option<Duration> {
-        Some(self.pid.and_then(processor_time)?.saturating_sub(self.before?))
+        Some(self.pid.and_then(cpu_time_of)?.saturating_sub(self.before?))
     }
 
     /// In per cent of one processor so far; `None` where there is no such process (any more).

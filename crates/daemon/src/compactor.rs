@@ -5,7 +5,6 @@ use crate::{
     knobs::Knobs,
     offload::{Haste, Lane, Offload},
 };
-use nix::{time::clock_getcpuclockid, unistd};
 use plimsoll_api::status::OrderView;
 use plimsoll_policy::{
     frag::{
@@ -15,7 +14,9 @@ use plimsoll_policy::{
     incident::Compacted,
     units::{Bytes, Nanos, PageSize, Pages, Pid},
 };
-use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns, compactions, free_blocks, zone_marks};
+use plimsoll_sys::process::{
+    ProcRoot, clock_monotonic_ns, compactions, cpu_time_of, free_blocks, zone_marks,
+};
 use plimsoll_wire::text::{ZoneMarks, ZoneName, for_the_kernel};
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -185,7 +186,7 @@ impl Worker {
     /// What kcompactd of all nodes has had of CPUs.
     fn spent(&mut self) -> Result<Nanos, String> {
         // One that goes takes its own with it. One that comes is found with the next that goes.
-        if self.threads.is_empty() || self.threads.iter().any(|thread| processor_time(*thread).is_none()) {
+        if self.threads.is_empty() || self.threads.iter().any(|thread| cpu_time_of(*thread).is_none()) {
             let mut threads = Vec::new();
             let visit = |process: &plimsoll_sys::process::Process| {
                 if process.kernel_thread && process.comm.to_string().starts_with(KCOMPACTD) {
@@ -198,16 +199,10 @@ impl Worker {
         if self.threads.is_empty() {
             return Err("no kcompactd is to be seen, whose cost could be kept low".to_owned());
         }
-        let times = self.threads.iter().filter_map(|thread| processor_time(*thread));
+        let times = self.threads.iter().filter_map(|thread| cpu_time_of(*thread));
         let sum = times.fold(Duration::ZERO, Duration::saturating_add);
         Ok(Nanos(u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX)))
     }
-}
-
-/// What a thread of the kernel's has had of CPUs.
-fn processor_time(thread: Pid) -> Option<Duration> {
-    let clock = clock_getcpuclockid(unistd::Pid::from_raw(i32::try_from(thread.0).ok()?)).ok()?;
-    Some(clock.now().ok()?.into())
 }
 
 fn order_view(order: &InUse, page_size: PageSize) -> OrderView {

@@ -1,8 +1,9 @@
 //! The machine's own numbers: page size, clocks, memory, CPUs, kernel.
 
 use super::{Errno, ProcessError, Subject};
+use nix::{time::clock_getcpuclockid, unistd};
 use plimsoll_policy::frag::Blocks;
-use plimsoll_policy::units::{Bytes, PageSize, Pages};
+use plimsoll_policy::units::{Bytes, PageSize, Pages, Pid};
 use plimsoll_wire::text::{
     Compactions, KernelVersion, Pagetypes, WireError, ZoneMarks, ZoneName, parse_arcstats, parse_buddyinfo,
     parse_compactions, parse_cpu_online, parse_cpu_possible, parse_oom_kills, parse_osrelease,
@@ -63,6 +64,14 @@ pub fn thread_cpu_time() -> Duration {
 #[must_use]
 pub fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
+/// What all threads of a process have had, dead ones included, by its own clock; `None` where there is no such process (any
+/// more). A thread of the kernel's is a process of its own.
+#[must_use]
+pub fn cpu_time_of(process: Pid) -> Option<Duration> {
+    let clock = clock_getcpuclockid(unistd::Pid::from_raw(i32::try_from(process.0).ok()?)).ok()?;
+    Some(clock.now().ok()?.into())
 }
 
 /// These clocks count up from 0: neither part is ever negative.
