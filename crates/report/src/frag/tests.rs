@@ -145,7 +145,7 @@ fn the_page_tells_all_of_it() {
     let page = Page { memory: &now, orders: &orders, recorded: Some(recorded) };
     let text = words(&page, true);
     for part in [
-        "30 (30 %) hold pages that cannot be moved",
+        "30 (30 %) are for pages that cannot be moved",
         "dumpsys",
         "    mmap_region\n",
         "10.0 s",

@@ -72,10 +72,10 @@ fn orders(page: &Page<'_>) -> String {
     table.to_string()
 }
 
-/// How many pageblocks hold what cannot be moved.
+/// What the kernel keeps pageblocks for. One that is for movable pages may hold others too: that is not counted.
 fn pageblocks(text: &mut String, memory: &Memory) {
     let Some(types) = &memory.types else {
-        line(text, format_args!("\nWhich pageblocks hold what cannot be moved is told to root only."));
+        line(text, format_args!("\nWhat pageblocks are for is told to root only."));
         return;
     };
     let of = |wanted: Option<&str>| {
@@ -88,8 +88,8 @@ fn pageblocks(text: &mut String, memory: &Memory) {
     line(
         text,
         format_args!(
-            "\nPageblocks: {all}; {unmovable} ({}) hold pages that cannot be moved, {reclaimable} ({}) pages that can be given \
-             back.",
+            "\nPageblocks: {all}; {unmovable} ({}) are for pages that cannot be moved, {reclaimable} ({}) for pages that can be \
+             given back. Others may hold such pages too.",
             share(unmovable),
             share(reclaimable)
         ),
