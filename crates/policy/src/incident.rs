@@ -3,7 +3,7 @@
 use crate::{
     account::Account,
     frag::compaction::Ended,
-    units::{Pid, Uid},
+    units::{Bytes, Pid, Uid},
 };
 use alloc::{string::String, vec::Vec};
 use jiff::Timestamp;
@@ -166,6 +166,17 @@ pub struct Incident {
     /// The minutes before and the seconds after. `None`: not recorded, or a list of incidents, which is told without.
     #[serde(default)]
     pub course: Option<Course>,
+}
+
+impl Incident {
+    /// The usage, where there is one: 0 is said of a kill that was not ours where nobody knows it, and of a compaction.
+    #[must_use]
+    pub const fn usage(&self) -> Option<Bytes> {
+        match (self.guard, self.usage_bytes) {
+            (Guard::Kernel | Guard::Fragmentation, 0) => None,
+            (_, usage) => Some(Bytes(usage)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,7 @@ use crate::{
 use clap::Args;
 use jiff::{Timestamp, tz::TimeZone};
 use plimsoll_api::{client::Client, message::HistoryCall};
-use plimsoll_policy::{
-    account::Account,
-    human,
-    incident::{Guard, Incident},
-    reason::Reason,
-    units::Bytes,
-};
+use plimsoll_policy::{account::Account, human, incident::Incident, reason::Reason, units::Bytes};
 use plimsoll_report::table::Table;
 use std::{
     io::{self, Write},
@@ -66,7 +60,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
             whose(incident.account.as_ref(), names),
             incident.action.text().to_owned(),
             victims(incident),
-            usage(incident),
+            incident.usage().map_or_else(|| "-".to_owned(), human::bytes),
             line,
             human::escaped(&incident.reason),
         ]);
@@ -80,14 +74,6 @@ fn whose(account: Option<&Account>, names: &mut Names) -> String {
         Some(account) => names
             .of(account)
             .map_or_else(|| human::escaped(&account.to_string()), |name| human::escaped(&name)),
-    }
-}
-
-/// Of a kill that was not ours it may not be known.
-fn usage(incident: &Incident) -> String {
-    match incident.usage_bytes {
-        0 if incident.guard == Guard::Kernel => "-".to_owned(),
-        usage => human::bytes(Bytes(usage)),
     }
 }
 

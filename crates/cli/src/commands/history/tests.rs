@@ -48,16 +48,26 @@ fn the_table_tells_when_whose_line_and_who_paid_and_no_name_can_act_on_the_termi
         }),
         ..incident(4, Vec::new())
     };
-    let incidents = [incident(1, vec![victim(4001, "hog")]), nobody, machine, taken];
+    let compacted = Incident {
+        account: None,
+        action: Outcome::Notify,
+        guard: Guard::Fragmentation,
+        usage_bytes: 0,
+        hard_bytes: None,
+        reason: "memory-compacted".to_owned(),
+        ..incident(5, Vec::new())
+    };
+    let incidents = [incident(1, vec![victim(4001, "hog")]), nobody, machine, taken, compacted];
     let mut out = Vec::new();
     let zone = TimeZone::fixed(jiff::tz::offset(1));
     list(&mut out, &incidents, &zone, &mut Names::default()).unwrap();
     let expected = "\
-ID  TIME                 WHOSE LINE   DONE  PROCESS                        USAGE     LINE  REASON
- 1  2026-11-21 13:00:00  root         kill  4001 \"hog\"                   1.0 GiB  1.0 GiB  over-hard-limit-largest
- 2  2026-11-21 13:00:00  user:60789   kill  -                            1.0 GiB  1.0 GiB  over-hard-limit-largest
- 3  2026-11-21 13:00:00  the machine  term  9 \"\\u{1b}[2Jx\\n\" and 1 more  1.0 GiB        -  machine-low-memory-term
- 4  2026-11-21 13:00:00  the machine  kill  \\u{1b}a.service                    -        -  systemd-oomd-kill
+ID  TIME                 WHOSE LINE   DONE    PROCESS                        USAGE     LINE  REASON
+ 1  2026-11-21 13:00:00  root         kill    4001 \"hog\"                   1.0 GiB  1.0 GiB  over-hard-limit-largest
+ 2  2026-11-21 13:00:00  user:60789   kill    -                            1.0 GiB  1.0 GiB  over-hard-limit-largest
+ 3  2026-11-21 13:00:00  the machine  term    9 \"\\u{1b}[2Jx\\n\" and 1 more  1.0 GiB        -  machine-low-memory-term
+ 4  2026-11-21 13:00:00  the machine  kill    \\u{1b}a.service                    -        -  systemd-oomd-kill
+ 5  2026-11-21 13:00:00  the machine  notify  -                                  -        -  memory-compacted
 ";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }

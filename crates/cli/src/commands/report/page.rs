@@ -169,9 +169,7 @@ fn facts(incident: &Incident, name: Option<&str>) -> Html {
         Some(killer) => (Some(killer.name().to_owned()), None, incident.account.as_ref().map(|_| whose)),
         None => (None, Some(whose), None),
     };
-    let usage = Some(incident.usage_bytes);
-    // Where it was not read, it is 0: that is 'not known' here.
-    let held = usage.filter(|held| is_foreign(incident) && *held > 0);
+    let used = |foreign| incident.usage().filter(|_| is_foreign(incident) == foreign).map(bytes);
     let all = [
         ("Killed by", killed_by),
         ("Of", of_user),
@@ -183,9 +181,9 @@ fn facts(incident: &Incident, name: Option<&str>) -> Html {
                 .filter(|_| is_foreign(incident))
                 .and_then(|origin| origin.cgroup.clone()),
         ),
-        ("Victim held", held.map(size)),
+        ("Victim held", used(true)),
         ("Whose line", whose_line),
-        ("Usage", usage.filter(|_| !is_foreign(incident)).map(size)),
+        ("Usage", used(false)),
         ("Line", incident.hard_bytes.map(size)),
         ("Over by", over),
         ("Crossing to signal", incident.cross_to_signal_ns.map(time)),
