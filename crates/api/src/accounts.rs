@@ -6,7 +6,7 @@ use plimsoll_policy::{
     account::{Account, Action, Source},
     lines::Target,
     size::Size,
-    units::Uid,
+    units::{Pid, Uid},
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,55 @@ pub struct AccountView {
     /// What else is to be known of it, as a sentence without its full stop: that there is no such cgroup.
     #[serde(default)]
     pub note: Option<String>,
+    /// Its processes, where they were asked for; filled in by the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_list: Option<Vec<ProcessView>>,
+}
+
+/// A process of an account, with what it holds by the kernel's counters: what every CPU keeps to itself is added, which `/proc`
+/// may leave out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessView {
+    /// Its number.
+    pub pid: Pid,
+    /// Its start since boot in nanoseconds.
+    pub start_ns: u64,
+    /// Its real uid.
+    pub uid: Uid,
+    /// Its name, which it chose.
+    pub comm: String,
+    /// What a user's line is charged for it alone. What it shares since a fork is charged once, for all who share it. `None`:
+    /// another line.
+    pub charged_bytes: Option<u64>,
+    /// Anonymous memory in RAM.
+    pub anon_bytes: u64,
+    /// Anonymous memory in swap.
+    pub swap_bytes: u64,
+    /// Shared memory that it has mapped (shmem, tmpfs, memfd).
+    pub shared_bytes: u64,
+    /// Of files that it has mapped, what is in RAM.
+    pub file_bytes: u64,
+    /// How far each of these may be off; 0: they are exact.
+    pub error_bytes: u64,
+}
+
+impl ProcessView {
+    /// What lists go by: anonymous, swapped and shared memory.
+    #[must_use]
+    pub const fn held_bytes(&self) -> u64 {
+        self.anon_bytes.saturating_add(self.swap_bytes).saturating_add(self.shared_bytes)
+    }
+}
+
+/// The processes of one account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountProcesses {
+    /// The account.
+    pub account: Account,
+    /// The largest first.
+    pub processes: Vec<ProcessView>,
+    /// How many more there are, which the asker may see.
+    pub more: u64,
 }
 
 /// The line of a group, as `status` and `limit show` tell it. What it comes to for each member is in their accounts.

@@ -4,11 +4,11 @@ use super::{
     frame::{FrameError, Frames, Patience, write_within},
     message::{
         ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
-        INTERFACE, IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall,
-        ShowLimits, ShowProtection,
+        INTERFACE, IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply, SetLimitCall,
+        SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
     },
 };
-use crate::{protect::ProtectView, status::Status};
+use crate::{accounts::AccountProcesses, protect::ProtectView, status::Status};
 use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Target},
@@ -112,6 +112,16 @@ impl Client {
     /// The line of `who`, or all lines that the caller may see.
     pub fn show_limits(&mut self, who: Option<Target>) -> Result<Limits, CallError> {
         self.call("ShowLimits", &ShowLimits { who })
+    }
+
+    /// The processes of `who`, or of all accounts that have a line and that the caller may see; of each account at most so many.
+    pub fn show_processes(
+        &mut self,
+        who: Option<Target>,
+        most: Option<u64>,
+    ) -> Result<Vec<AccountProcesses>, CallError> {
+        let reply = self.call("ShowProcesses", &ShowProcesses { who, most });
+        reply.map(|reply: ProcessesReply| reply.accounts)
     }
 
     /// Draws a line.

@@ -2,7 +2,7 @@
 //! the daemon, which answers, holds the two together.
 
 use crate::{
-    accounts::{AccountView, DefaultView, GroupView},
+    accounts::{AccountProcesses, AccountView, DefaultView, GroupView},
     protect::ProtectView,
 };
 use jiff::Timestamp;
@@ -34,6 +34,25 @@ pub struct ShowLimits {
     /// One target; all that the caller may see where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<Target>,
+}
+
+/// Parameters of `ShowProcesses`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowProcesses {
+    /// As for [`ShowLimits`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<Target>,
+    /// How many of each account at most are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
+}
+
+/// What `ShowProcesses` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessesReply {
+    /// Those of each account with a line.
+    pub accounts: Vec<AccountProcesses>,
 }
 
 /// What `ShowLimits` and `SetLimit` answer.

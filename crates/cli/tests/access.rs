@@ -11,7 +11,7 @@ use std::{
     os::unix::net::UnixStream,
     time::Duration,
 };
-use support::{Fixture, caller::Caller, program::Program};
+use support::{Fixture, caller::Caller, program::Program, wait_for};
 
 #[track_caller]
 fn json_as(fixture: &Fixture, user: u32, arguments: &[&str]) -> Value {
@@ -56,6 +56,39 @@ fn a_user_sees_the_own_account_and_no_other() {
     fixture.ok(&["limit", "set", "default", "70M"]);
     let (code, shown, _) = fixture.run_as(CAROL, &["limit", "show", "default"]);
     assert!(code == 0 && shown.contains("70.0 MiB"), "{shown}");
+}
+
+#[test]
+fn a_user_sees_the_own_processes_and_no_others() {
+    let fixture = fixture!();
+    let held = [ALICE, BOB].map(|user| {
+        fixture.limit(user, "64M", &[]);
+        fixture.workload(user, "chill", &["--mebibytes=8"]).ready()
+    });
+    fixture.ok(&["limit", "set", "system", "100%"]);
+    let [alices, bobs] = held.each_ref().map(Program::pid);
+    wait_for("processes are counted", || fixture.run(&["status", "--processes"]).0 == 0);
+    let pids = |account: &Value| -> Vec<u32> {
+        let listed = account["process_list"].as_array().unwrap();
+        listed.iter().map(|process| process["pid"].as_u64().unwrap().try_into().unwrap()).collect()
+    };
+    let own = ["limit", "show", "60150", "--processes"];
+    assert!(pids(&json_as(&fixture, ALICE, &own)[0]).contains(&alices));
+    for machine in [["limit", "show", "system", "--processes"], ["limit", "show", "60150", "--processes"]] {
+        let seen = pids(&json_as(&fixture, ALICE, &machine)[0]);
+        assert!(seen.contains(&alices) && !seen.contains(&bobs), "{machine:?}: {seen:?}");
+        assert!(!seen.contains(&fixture.daemon_pid()) && !seen.contains(&1), "{machine:?}: {seen:?}");
+    }
+    let accounts = json_as(&fixture, ALICE, &["status", "--processes"])["accounts"].clone();
+    for account in accounts.as_array().unwrap() {
+        assert!(!pids(account).contains(&bobs), "{account}");
+    }
+    assert_not_permitted(&fixture, &["limit", "show", "60151", "--processes"]);
+    let all = fixture.json(&["limit", "show", "system", "--processes"]);
+    assert!([alices, bobs, fixture.daemon_pid()].iter().all(|pid| pids(&all[0]).contains(pid)), "{all}");
+    // The table has them too, each with what is charged for it.
+    let (_, table, _) = fixture.run_as(ALICE, &own);
+    assert!(table.lines().any(|line| line.contains(&alices.to_string()) && line.contains(" 8.")), "{table}");
 }
 
 #[test]

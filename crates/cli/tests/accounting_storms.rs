@@ -4,6 +4,7 @@
 mod support;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs,
@@ -77,6 +78,38 @@ fn a_storm_on_all_cpus_far_from_the_line_is_exact_whenever_it_is_asked_for() {
     storm.stage("done");
     storm.stop();
     assert_eq!(fixture.usage_pages(ALICE), 0);
+}
+
+/// What is shown of each of Alice's processes: anonymous pages in memory and in swap, and how far that may be off.
+fn shown(fixture: &Fixture) -> BTreeMap<u32, (u64, u64)> {
+    let account = &fixture.json(&["limit", "show", "60100", "--processes"])[0];
+    let number = |process: &Value, name: &str| process[name].as_u64().unwrap();
+    let process = |process: &Value| {
+        let pages = (number(process, "anon_bytes") + number(process, "swap_bytes")) / exact::page_bytes();
+        (number(process, "pid").try_into().unwrap(), (pages, number(process, "error_bytes")))
+    };
+    account["process_list"].as_array().unwrap().iter().map(process).collect()
+}
+
+#[test]
+fn each_process_of_a_storm_on_all_cpus_is_shown_exactly_near_a_line_and_far() {
+    let fixture = fixture!();
+    fixture.limit(ALICE, "1G", &[]);
+    wait_for("processes are counted", || fixture.run(&["status", "--processes"]).0 == 0);
+    for soft in ["900M", "64K"] {
+        fixture.limit(ALICE, "1G", &["--soft", soft]);
+        let mut storm = storm(&fixture, 200_000, &["--threads=6", "--children=4", "--stops=6", "--seed=5"]);
+        for stop in 0..6 {
+            storm.tell("");
+            let told = stop_of(&mut storm);
+            let exactly = told.into_iter().map(|(pid, pages)| (pid, (pages, 0))).collect();
+            assert_eq!(shown(&fixture), exactly, "stop {stop}, soft limit {soft}");
+        }
+        storm.tell("");
+        storm.stage("done");
+        storm.stop();
+        assert_eq!(shown(&fixture), BTreeMap::new());
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::{
     api::{
-        control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+        control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
         peer::Peer,
         plimsoll::not_found,
     },
@@ -13,6 +13,7 @@ use crate::{
     facts::meter::Gauge,
     guard::{Caller, Change, Request},
     history::{HistoryError, Query, Reader},
+    inspection::Inspection,
     journal::Journal,
     loader::Loader,
     owners::Owners,
@@ -21,7 +22,11 @@ use crate::{
     state::StateFile,
     workingset::{SavedTunables as Tunables, WorkingSet},
 };
-use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
+use plimsoll_api::{
+    accounts::{AccountProcesses, AccountView},
+    protect::ProtectView,
+    status::Status,
+};
 use plimsoll_policy::{
     account::Account,
     incident::Incident,
@@ -75,8 +80,7 @@ pub(crate) struct Setup {
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
     pub(crate) dry_run: bool,
-    /// As for [`Gauge::new`].
-    pub(crate) mapped: bool,
+    pub(crate) inspection: Inspection,
 }
 
 /// Answers the API, and reloads the configuration.
@@ -98,7 +102,7 @@ pub(crate) struct ControlService {
     mem_total: Bytes,
     page_size: PageSize,
     dry_run: bool,
-    mapped: bool,
+    inspection: Inspection,
     started: Instant,
 }
 
@@ -119,7 +123,7 @@ impl ControlService {
             mem_total: setup.mem_total,
             page_size: setup.page_size,
             dry_run: setup.dry_run,
-            mapped: setup.mapped,
+            inspection: setup.inspection,
             started: Instant::now(),
         }
     }
@@ -204,7 +208,9 @@ impl ControlService {
         let mut gauge = None;
         for view in views.iter_mut().filter(|view| view.account.user().is_none()) {
             if gauge.is_none() {
-                gauge = ProcRoot::open(Path::new("/proc")).ok().map(|proc| Gauge::new(proc, self.mapped));
+                gauge = ProcRoot::open(Path::new("/proc"))
+                    .ok()
+                    .map(|proc| Gauge::new(proc, self.inspection.mapped));
             }
             let Some(gauge) = &mut gauge else { return };
             match gauge.usage(&view.account) {
@@ -367,6 +373,10 @@ impl Control for ControlService {
         let mut views = self.caller.ask(|reply| Request::Accounts { only, asker: peer.uid, reply })?;
         self.measure(&mut views);
         Ok(views)
+    }
+
+    fn processes(&self, _: Peer, wanted: &Inspected) -> Result<Vec<AccountProcesses>, Refusal> {
+        self.inspection.list(wanted)
     }
 
     fn running(&self) -> Vec<Uid> {

@@ -13,6 +13,7 @@ mod facts;
 mod foreign_kills;
 mod guard;
 pub mod history;
+mod inspection;
 mod journal;
 mod knobs;
 pub mod loader;

@@ -17,6 +17,7 @@ use crate::{
         undo_leftovers,
     },
     history::{Caps, History, Inheritance, PinnedNotes, Writer},
+    inspection::Inspection,
     journal::{Journal, Notices},
     knobs,
     knobs::Knobs,
@@ -316,7 +317,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
-        mapped,
+        inspection: Inspection { pin: options.pin.clone(), mapped, page_size: page_size() },
     }));
     let originals = Originals::default();
     let last_defence =

@@ -1,5 +1,6 @@
 //! `plimsoll limit`: draw, show and remove lines.
 
+mod processes;
 mod show;
 
 use crate::{
@@ -22,6 +23,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
+pub(crate) use processes::{fill_in, most, table};
 pub(crate) use show::{doubts, lasting, list, notes, uncovered};
 
 /// `plimsoll limit ...`
@@ -69,6 +71,9 @@ struct SetArguments {
 struct ShowArguments {
     /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
     who: Option<String>,
+    /// And what each process holds, exactly.
+    #[arg(long)]
+    processes: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -154,9 +159,16 @@ fn draw(set: &SetArguments, socket: &Path, out: &mut dyn Write) -> Ending {
 
 fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let who = arguments.who.as_deref().map(target).transpose()?;
-    let limits = Client::connect(socket)?.show_limits(who)?;
+    let mut client = Client::connect(socket)?;
+    let mut limits = client.show_limits(who.clone())?;
+    let found = arguments
+        .processes
+        .then(|| client.show_processes(who, most(arguments.json)))
+        .transpose()?
+        .unwrap_or_default();
     let mut names = Names::default();
     if arguments.json {
+        fill_in(&mut limits.accounts, found);
         output::json(out, &show::entries(&limits, &mut names))?;
     } else if limits.accounts.is_empty() && limits.groups.is_empty() && limits.default.is_none() {
         match &arguments.who {
@@ -169,6 +181,9 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
         show::doubts(out, &limits.groups, &mut names)?;
         show::lasting(out, &limits.accounts)?;
         show::uncovered(out, limits.default.as_ref(), &mut names)?;
+        if arguments.processes {
+            table(out, &found)?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -32,13 +32,20 @@ pub(crate) struct Arguments {
     /// Print JSON. Without a daemon this prints what is known without one, and ends with status 3 all the same.
     #[arg(long)]
     json: bool,
+    /// And what each process of each account with a line holds, exactly.
+    #[arg(long)]
+    processes: bool,
 }
 
 /// Asks and prints.
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
-    let asked = Client::connect(socket).and_then(|mut client| client.status());
-    let mut status = match asked {
-        Ok(status) => status,
+    let asked = Client::connect(socket).and_then(|mut client| {
+        let status = client.status()?;
+        let found = arguments.processes.then(|| client.show_processes(None, limit::most(arguments.json)));
+        Ok((status, found.transpose()?.unwrap_or_default()))
+    });
+    let (mut status, found) = match asked {
+        Ok(asked) => asked,
         Err(error @ CallError::NotRunning { .. }) => {
             if arguments.json {
                 output::json(out, &not_running()?)?;
@@ -49,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     };
     let mut names = Names::default();
     if arguments.json {
+        limit::fill_in(&mut status.accounts, found);
         for account in &mut status.accounts {
             *account = names.fill_in(account);
         }
@@ -59,6 +67,9 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         output::json(out, &status)?;
     } else {
         show(out, &status, &mut names)?;
+        if arguments.processes {
+            limit::table(out, &found)?;
+        }
     }
     Ok(Exit::Done)
 }

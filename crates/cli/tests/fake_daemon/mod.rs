@@ -1,9 +1,13 @@
 //! A daemon without a machine behind a real control socket: lines in a book, a row of equal incidents.
 
 use jiff::Timestamp;
-use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
+use plimsoll_api::{
+    accounts::{AccountProcesses, AccountView},
+    protect::ProtectView,
+    status::Status,
+};
 use plimsoll_daemon::api::{
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
     peer::Peer,
     plimsoll::not_found,
 };
@@ -102,9 +106,16 @@ impl Control for FakeDaemon {
                 target: Some(resolved.set_as.target()),
                 set_by: Some(resolved.set_as.set_by()),
                 note: None,
+                process_list: None,
             })
         });
         Ok(views.collect())
+    }
+
+    fn processes(&self, _peer: Peer, wanted: &Inspected) -> Result<Vec<AccountProcesses>, Refusal> {
+        let none =
+            |account: &Account| AccountProcesses { account: account.clone(), processes: Vec::new(), more: 0 };
+        Ok(wanted.accounts.iter().map(none).collect())
     }
 
     fn running(&self) -> Vec<Uid> {

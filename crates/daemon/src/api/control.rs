@@ -3,7 +3,7 @@
 use super::peer::Peer;
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::{AccountView, DefaultView, GroupView},
+    accounts::{AccountProcesses, AccountView, DefaultView, GroupView},
     protect::ProtectView,
     status::Status,
 };
@@ -58,6 +58,17 @@ pub struct SetLimit {
     pub now: bool,
 }
 
+/// Which processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// Of which accounts.
+    pub accounts: Vec<Account>,
+    /// Of an account that is no user's only those that count for this one; `None`: all.
+    pub only_of: Option<Uid>,
+    /// How many of each account at most.
+    pub most: usize,
+}
+
 /// Which incidents: the newest `limit` of those that all other fields admit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryQuery {
@@ -104,6 +115,12 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Any [`Refusal`].
     fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal>;
+
+    /// The processes of accounts, an answer for each.
+    ///
+    /// # Errors
+    /// Any [`Refusal`].
+    fn processes(&self, peer: Peer, wanted: &Inspected) -> Result<Vec<AccountProcesses>, Refusal>;
 
     /// The users that run something now, those to whom `/etc/subuid` gives no owner first.
     fn running(&self) -> Vec<Uid>;

@@ -80,6 +80,7 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("Status", json!({})),
         ("ShowLimits", json!({})),
         ("ShowLimits", json!({"who": "default"})),
+        ("ShowProcesses", json!({"who": "user:60001", "most": 1})),
         (
             "SetLimit",
             json!({"who": "user:60001", "hard": "1G", "soft": "512M", "action": "term", "now": false}),

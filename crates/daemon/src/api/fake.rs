@@ -1,13 +1,13 @@
 //! A daemon without a machine, for the tests of the API: lines in a book, incidents in a list, calls written down.
 
 use super::{
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
     peer::Peer,
     plimsoll::not_found,
 };
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::AccountView,
+    accounts::{AccountProcesses, AccountView, ProcessView},
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
         GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, ReapingView, Selection,
@@ -83,6 +83,7 @@ impl Fake {
             target: Some(resolved.set_as.target()),
             set_by: Some(resolved.set_as.set_by()),
             note: None,
+            process_list: None,
         })
     }
 }
@@ -224,6 +225,26 @@ impl Control for Fake {
             .copied()
             .filter(move |uid| only.is_none_or(|only| only.user() == Some(*uid)));
         Ok(uids.filter_map(|uid| self.view(uid)).collect())
+    }
+
+    fn processes(&self, peer: Peer, wanted: &Inspected) -> Result<Vec<AccountProcesses>, Refusal> {
+        self.note(&format!("processes of {} for {:?}", wanted.accounts.len(), wanted.only_of), peer);
+        let processes = |account: &Account| {
+            let process = ProcessView {
+                pid: Pid(7),
+                start_ns: 77,
+                uid: account.user().unwrap_or_default(),
+                comm: "hog".to_owned(),
+                charged_bytes: Some(5),
+                anon_bytes: 4096,
+                swap_bytes: 0,
+                shared_bytes: 0,
+                file_bytes: 0,
+                error_bytes: 0,
+            };
+            AccountProcesses { account: account.clone(), processes: vec![process], more: 0 }
+        };
+        Ok(wanted.accounts.iter().map(processes).collect())
     }
 
     fn running(&self) -> Vec<Uid> {

@@ -2,14 +2,16 @@
 //! may not see. In that order, in every method, and nowhere else.
 
 use super::{
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing, default_view, group_view},
+    control::{
+        Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing, default_view, group_view,
+    },
     peer::Peer,
 };
 use plimsoll_api::accounts::{DefaultView, GroupView, UNCOVERED_MAX, UserView};
 use plimsoll_api::message::{
     ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
-    IncidentReply, Limits, Nothing, ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits,
-    ShowProtection,
+    IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply, SetLimitCall, SetProtectionCall,
+    ShowLimits, ShowProcesses, ShowProtection,
 };
 use plimsoll_policy::{
     account::{Account, Action},
@@ -57,6 +59,7 @@ impl Plimsoll<'_> {
         Ok(match method {
             "Status" => self.status(read(parameters)?)?,
             "ShowLimits" => to_value(&self.show_limits(&read(parameters)?)?)?,
+            "ShowProcesses" => to_value(&self.show_processes(read(parameters)?)?)?,
             "SetLimit" => to_value(&self.set_limit(read(parameters)?)?)?,
             "ClearLimit" => to_value(&self.clear_limit(&read(parameters)?)?)?,
             "ShowProtection" => to_value(&self.show_protection(read(parameters)?)?)?,
@@ -115,6 +118,18 @@ impl Plimsoll<'_> {
             Some(_) => None,
         };
         Ok(Limits { accounts, groups, default })
+    }
+
+    /// Of the machine's processes who is not root sees those that count for them.
+    fn show_processes(&self, call: ShowProcesses) -> Result<ProcessesReply, Refusal> {
+        let ShowProcesses { who, most } = call;
+        let limits = self.show_limits(&ShowLimits { who })?;
+        let wanted = Inspected {
+            accounts: limits.accounts.into_iter().map(|account| account.account).collect(),
+            only_of: (!self.peer.is_root()).then_some(self.peer.owner),
+            most: most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX),
+        };
+        Ok(ProcessesReply { accounts: self.control.processes(self.peer, &wanted)? })
     }
 
     /// The lines of groups that the peer may see.

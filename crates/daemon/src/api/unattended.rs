@@ -1,11 +1,15 @@
 //! The API with no daemon behind it: what comes in is taken apart as ever, and every call is refused. For fuzzers.
 
 use super::{
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
     dialogue,
     peer::Peer,
 };
-use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
+use plimsoll_api::{
+    accounts::{AccountProcesses, AccountView},
+    protect::ProtectView,
+    status::Status,
+};
 use plimsoll_policy::{
     account::Account,
     incident::Incident,
@@ -31,6 +35,10 @@ impl Control for Unattended {
     }
 
     fn limits(&self, _: Peer, _: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
+        refuse()
+    }
+
+    fn processes(&self, _: Peer, _: &Inspected) -> Result<Vec<AccountProcesses>, Refusal> {
         refuse()
     }
 

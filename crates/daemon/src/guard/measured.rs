@@ -603,6 +603,7 @@ impl Measured {
                 target: Some(watch.line.set_as.target()),
                 set_by: Some(watch.line.set_as.set_by()),
                 note: None,
+                process_list: None,
             }
         })
     }

@@ -94,6 +94,7 @@ impl<K: TheKernel> Guard<K> {
             target: Some(line.set_as.target()),
             set_by: Some(line.set_as.set_by()),
             note: is_partly.then(|| NOT_FULLY_KNOWN.into()),
+            process_list: None,
         })
     }
 

@@ -1,15 +1,15 @@
-use super::{SetArguments, doubts, list, request, show, soft_size};
+use super::{SetArguments, doubts, fill_in, list, request, show, soft_size, table};
 use crate::{
     exit::{Exit, Failure},
     names::Names,
 };
-use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
+use plimsoll_api::accounts::{AccountProcesses, AccountView, DefaultView, GroupView, ProcessView, UserView};
 use plimsoll_api::message::Limits;
 use plimsoll_policy::{
     account::{Account, Action, Source},
     lines::Target,
     size::Size,
-    units::{Gid, Uid},
+    units::{Gid, Pid, Uid},
 };
 use serde_json::{Value, json};
 
@@ -40,6 +40,7 @@ fn view(uid: u32) -> AccountView {
         target: Some(Target::User(Uid(uid))),
         set_by: Some(Uid(0)),
         note: None,
+        process_list: None,
     }
 }
 
@@ -236,4 +237,45 @@ fn every_account_says_through_whom_it_has_its_line() {
             "limit set"
         ]
     );
+}
+
+fn process(pid: u32, comm: &str, error_bytes: u64) -> ProcessView {
+    ProcessView {
+        pid: Pid(pid),
+        start_ns: 5,
+        uid: Uid(60_789),
+        comm: comm.to_owned(),
+        charged_bytes: (error_bytes == 0).then_some(3 << 20),
+        anon_bytes: 4 << 20,
+        swap_bytes: 1 << 20,
+        shared_bytes: 0,
+        file_bytes: 2 << 20,
+        error_bytes,
+    }
+}
+
+#[test]
+fn processes_are_told_with_how_exact_and_how_many_more_there_are_and_no_name_can_act_on_the_terminal() {
+    let account = |uid| Account::User(Uid(uid));
+    let found = [
+        AccountProcesses { account: account(1), processes: vec![process(4001, "\u{1b}[2Jx\n", 0)], more: 12 },
+        AccountProcesses { account: account(2), processes: vec![process(7, "old", 1 << 20)], more: 0 },
+        AccountProcesses { account: account(3), processes: vec![], more: 0 },
+    ];
+    let mut out = Vec::new();
+    table(&mut out, &found).unwrap();
+    let expected = r#"
+ACCOUNT   PID  NAME            CHARGED  ANONYMOUS   SWAPPED    SHARED     FILES
+user:1   4001  "\u{1b}[2Jx\n"  3.0 MiB    4.0 MiB   1.0 MiB   0 bytes   2.0 MiB
+user:2      7  "old"                 -   ~4.0 MiB  ~1.0 MiB  ~0 bytes  ~2.0 MiB
+Note: user:1: 12 more, smaller ones; --json has them.
+Note: counts that begin with ~ may be off by up to 1.0 MiB.
+"#;
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+    // In JSON each stands in its account.
+    let mut accounts = [view(2), view(9)];
+    fill_in(&mut accounts, found.to_vec());
+    let json = serde_json::to_value(&accounts).unwrap();
+    assert_eq!(json[0]["process_list"][0]["pid"], 7);
+    assert_eq!(json[1].get("process_list"), None);
 }

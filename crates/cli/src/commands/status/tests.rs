@@ -52,6 +52,7 @@ fn running() -> Status {
         target: Some(Target::Group(Gid(0))),
         set_by: Some(Uid(0)),
         note: None,
+        process_list: None,
     }];
     status.groups = vec![GroupView {
         account: Target::Group(Gid(0)),

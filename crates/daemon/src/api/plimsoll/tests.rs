@@ -38,6 +38,7 @@ fn what_is_not_permitted_never_reaches_the_daemon() {
     for (method, parameters) in [
         ("ShowLimits", json!({"who": "user:60002"})),
         ("ShowLimits", json!({"who": "user:0"})),
+        ("ShowProcesses", json!({"who": "user:60002"})),
         ("SetLimit", json!({"who": "user:60002", "hard": "64M"})),
         ("SetLimit", json!({"who": "user:60002", "hard": "64M", "now": true})),
         ("SetLimit", json!({"who": "default", "hard": "64M"})),
@@ -218,4 +219,17 @@ fn whom_the_default_line_leaves_out_is_told_to_root_and_to_themselves() {
     assert_eq!(told["default"]["uncovered"], json!([{"uid": 100_000, "name": null}]), "it has a line");
     call(&fake, ROOT, "ClearLimit", json!({"who": "default"})).unwrap();
     assert_eq!(call(&fake, ROOT, "Status", json!({})).unwrap()["default"], Value::Null);
+}
+
+#[test]
+fn of_accounts_that_are_no_users_each_is_told_the_own_processes() {
+    let fake = Fake::new();
+    for (uid, accounts, only_of) in
+        [(ROOT, 2, "None"), (ALICE, 1, "Some(Uid(60001))"), (Uid(60_003), 0, "Some(Uid(60003))")]
+    {
+        let reply = call(&fake, uid, "ShowProcesses", json!({})).unwrap();
+        assert_eq!(reply["accounts"].as_array().unwrap().len(), accounts);
+        let asked = format!("processes of {accounts} for {only_of}");
+        assert!(fake.calls().iter().any(|call| call.contains(&asked)), "{asked}: {:?}", fake.calls());
+    }
 }

@@ -2,13 +2,17 @@
 
 use super::{DEADLINE, daemon, patient};
 use crate::api::{
-    control::{Control, HistoryQuery, Pick, Refusal, SetLimit, Standing},
+    control::{Control, HistoryQuery, Inspected, Pick, Refusal, SetLimit, Standing},
     fake::Fake,
     peer::Peer,
     server::Server,
 };
 use plimsoll_api::client::{CallError, Client};
-use plimsoll_api::{accounts::AccountView, protect::ProtectView, status::Status};
+use plimsoll_api::{
+    accounts::{AccountProcesses, AccountView},
+    protect::ProtectView,
+    status::Status,
+};
 use plimsoll_policy::{
     account::Account,
     incident::Incident,
@@ -53,6 +57,9 @@ impl Control for Slow {
     }
     fn limits(&self, peer: Peer, only: Option<&Account>) -> Result<Vec<AccountView>, Refusal> {
         self.fake.limits(peer, only)
+    }
+    fn processes(&self, peer: Peer, wanted: &Inspected) -> Result<Vec<AccountProcesses>, Refusal> {
+        self.fake.processes(peer, wanted)
     }
     fn running(&self) -> Vec<Uid> {
         self.fake.running()
