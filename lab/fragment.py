@@ -53,10 +53,16 @@ def advise(address, length, advice):
         raise OSError(ctypes.get_errno(), "madvise")
 
 
-def high_marks():
-    """What kswapd wants to be free, in pages."""
+def kept():
+    """What kswapd wants to be free, and what low zones keep from programs, in pages."""
+    pages = 0
     with open("/proc/zoneinfo") as file:
-        return sum(int(line.split()[1]) for line in file if line.strip().startswith("high "))
+        for words in map(str.split, file):
+            if words[0] == "high":
+                pages += int(words[1])
+            elif words[0] == "protection:":
+                pages += max(int(word.strip("(),")) for word in words[1:])
+    return pages
 
 
 def fill():
@@ -68,7 +74,7 @@ def fill():
     base = (base + CHUNK - 1) // CHUNK * CHUNK
     advise(base, size, NOHUGEPAGE)
     done = 0
-    while done < size and suitable(0) > high_marks() + (6 << 20) // PAGE:
+    while done < size and suitable(0) > kept() + (6 << 20) // PAGE:
         ctypes.memset(base + done, 1, CHUNK)
         done += CHUNK
     return area, base, done

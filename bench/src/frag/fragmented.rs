@@ -17,6 +17,8 @@ use crate::{
     workingset::{DEFAULTS, data::write_file},
 };
 use plimsoll_api::status::FragmentationView;
+use plimsoll_policy::units::Pages;
+use plimsoll_sys::process::page_size;
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     fs,
@@ -44,6 +46,10 @@ const HARDLY_ANY: u64 = 150;
 /// Asked for between two looks, and how often at most.
 const PIECE: u64 = 200;
 const PIECES_MAX: u64 = 60;
+
+/// What is left for those that are timed, and the machine: a kernel that makes blocks by itself has them asked for until there is
+/// no memory.
+const LEFT_BYTES: u64 = 80 << 20;
 
 /// The guard has made blocks within that, or will not.
 const MADE_WITHIN: Duration = Duration::from_secs(90);
@@ -122,6 +128,15 @@ struct Told {
     longest_us: u64,
     /// Free ones of that order, then.
     blocks: u64,
+    /// Free pages.
+    free: u64,
+}
+
+impl Told {
+    /// No more is to be asked for before those that are timed.
+    fn is_little_left(&self) -> bool {
+        page_size().to_bytes(Pages(self.free)).0 < LEFT_BYTES
+    }
 }
 
 /// What one run gave.
@@ -239,7 +254,8 @@ fn play(options: &Options, case: Case, side: Side) -> Result<Run, BenchError> {
 /// Has it ask until there are hardly any blocks left.
 fn used_up(case: Case, recipe: &mut Recipe) -> Result<(), BenchError> {
     for _ in 0..PIECES_MAX {
-        if recipe.asks(case.order, case.piece(PIECE))?.blocks < HARDLY_ANY {
+        let told = recipe.asks(case.order, case.piece(PIECE))?;
+        if told.blocks < HARDLY_ANY || told.is_little_left() {
             break;
         }
     }
@@ -249,8 +265,8 @@ fn used_up(case: Case, recipe: &mut Recipe) -> Result<(), BenchError> {
 /// Has it ask until the guard has made some.
 fn made(case: Case, recipe: &mut Recipe, daemon: &PrivateDaemon) -> Result<(), BenchError> {
     look_until(MADE_WITHIN, Duration::from_millis(50), || {
-        recipe.asks(case.order, case.piece(PIECE / 10))?;
-        Ok((guard_of(daemon)?.compactions > 0).then_some(()))
+        let told = recipe.asks(case.order, case.piece(PIECE / 10))?;
+        Ok((guard_of(daemon)?.compactions > 0 || told.is_little_left()).then_some(()))
     })
     .map(drop)
 }
