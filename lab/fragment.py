@@ -53,7 +53,7 @@ def advise(address, length, advice):
         raise OSError(ctypes.get_errno(), "madvise")
 
 
-def kept():
+def kept_free():
     """What kswapd wants to be free, and what low zones keep from programs, in pages."""
     pages = 0
     with open("/proc/zoneinfo") as file:
@@ -74,7 +74,7 @@ def fill():
     base = (base + CHUNK - 1) // CHUNK * CHUNK
     advise(base, size, NOHUGEPAGE)
     done = 0
-    while done < size and suitable(0) > kept() + (6 << 20) // PAGE:
+    while done < size and suitable(0) > kept_free() + (6 << 20) // PAGE:
         ctypes.memset(base + done, 1, CHUNK)
         done += CHUNK
     return area, base, done
