@@ -39,26 +39,25 @@ pub(crate) struct Inspection {
 /// Who is in an account.
 #[derive(Debug)]
 enum Members {
-    /// Who is charged to it, and what for it alone.
-    Charged(BTreeMap<Pid, Pages>),
+    /// Whose address spaces are charged to it, and what for each alone.
+    Charged(BTreeMap<u64, Pages>),
     /// Who is in the cgroup.
     Listed(BTreeSet<Pid>),
     All,
 }
 
 impl Members {
-    /// Whether this one is, and whoever asks may see it.
-    fn shows(&self, facts: &TaskFacts, is_theirs: impl Fn(Uid) -> bool) -> bool {
+    fn has(&self, facts: &TaskFacts) -> bool {
         match self {
-            Self::Charged(charged) => charged.contains_key(&facts.pid),
-            Self::Listed(listed) => listed.contains(&facts.pid) && is_theirs(facts.uid),
-            Self::All => is_theirs(facts.uid),
+            Self::Charged(charged) => charged.contains_key(&facts.mm),
+            Self::Listed(listed) => listed.contains(&facts.pid),
+            Self::All => true,
         }
     }
 
-    fn charge(&self, pid: Pid) -> Option<Pages> {
+    fn charge(&self, facts: &TaskFacts) -> Option<Pages> {
         match self {
-            Self::Charged(charged) => charged.get(&pid).copied(),
+            Self::Charged(charged) => charged.get(&facts.mm).copied(),
             Self::Listed(_) | Self::All => None,
         }
     }
@@ -76,10 +75,11 @@ impl Inspection {
         let mut selector = Selector::open(&self.pin).map_err(|error| uncounted(&error))?;
         let members = self.members(&wanted.accounts)?;
         let owners = Owners::of_machine();
+        // Also of an account: an address space, or a number, may be another's since they were listed.
         let is_theirs = |uid| wanted.only_of.is_none_or(|only| owners.owner(uid) == only);
         let mut all = Vec::new();
         let take = |facts: &TaskFacts| {
-            if members.iter().any(|members| members.shows(facts, is_theirs)) {
+            if is_theirs(facts.uid) && members.iter().any(|members| members.has(facts)) {
                 all.push(*facts);
             }
         };
@@ -87,8 +87,7 @@ impl Inspection {
         all.sort_unstable_by_key(|facts| (Reverse(held(facts)), facts.pid));
         let mut left = TOLD_MAX;
         let answers = wanted.accounts.iter().zip(&members).map(|(account, members)| {
-            let of_it: Vec<TaskFacts> =
-                all.iter().filter(|facts| members.shows(facts, is_theirs)).copied().collect();
+            let of_it: Vec<TaskFacts> = all.iter().filter(|facts| members.has(facts)).copied().collect();
             let told = of_it.get(..wanted.most.min(left)).unwrap_or(&of_it);
             let processes = self.counted(&mut selector, told, members);
             left = left.saturating_sub(told.len());
@@ -115,13 +114,13 @@ impl Inspection {
         Ok(members.collect())
     }
 
-    /// Who is charged to each user, and what for it alone.
-    fn charged(&self) -> Result<BTreeMap<Uid, BTreeMap<Pid, Pages>>, BpfError> {
-        let mut charged = BTreeMap::<Uid, BTreeMap<Pid, Pages>>::new();
+    /// Which address spaces are charged to each user, and what for each alone.
+    fn charged(&self) -> Result<BTreeMap<Uid, BTreeMap<u64, Pages>>, BpfError> {
+        let mut charged = BTreeMap::<Uid, BTreeMap<u64, Pages>>::new();
         Limits::open_latest(&Pins::new(&self.pin))?.address_spaces(|space| {
             if !space.left {
                 let own = space.own.saturating_add(space.copied);
-                charged.entry(space.user).or_default().insert(space.pid, own);
+                charged.entry(space.user).or_default().insert(space.mm, own);
             }
         })?;
         Ok(charged)
@@ -141,7 +140,7 @@ impl Inspection {
             };
             // What is not to be had exactly is told with how far it may be off.
             selector.measure(&[id], take).ok();
-            views.extend(now.map(|facts| self.view(&facts, members.charge(facts.pid))));
+            views.extend(now.map(|facts| self.view(&facts, members.charge(&facts))));
         }
         views.sort_by_key(|view| Reverse(view.held_bytes()));
         views

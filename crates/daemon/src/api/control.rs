@@ -63,7 +63,7 @@ pub struct SetLimit {
 pub struct Inspected {
     /// Of which accounts.
     pub accounts: Vec<Account>,
-    /// Of an account that is no user's only those that count for this one; `None`: all.
+    /// Only those that count for this user; `None`: all.
     pub only_of: Option<Uid>,
     /// How many of each account at most.
     pub most: usize,

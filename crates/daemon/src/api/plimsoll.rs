@@ -120,7 +120,7 @@ impl Plimsoll<'_> {
         Ok(Limits { accounts, groups, default })
     }
 
-    /// Of the machine's processes who is not root sees those that count for them.
+    /// Who is not root sees those that count for them.
     fn show_processes(&self, call: ShowProcesses) -> Result<ProcessesReply, Refusal> {
         let ShowProcesses { who, most } = call;
         let limits = self.show_limits(&ShowLimits { who })?;
