@@ -264,11 +264,13 @@ impl Compaction {
     }
 
     /// Who found no block since the last look. What was counted before the first is not news; nor is that there is none where
-    /// memory is short. Where requests had to compact memory before the first, the largest order that the kernel kills for is
-    /// in use, until it is known better: an earlier daemon may have ended in the middle of it.
+    /// memory is short. Where requests had to compact memory before the first, and there are few blocks of the largest order
+    /// that the kernel kills for, that one is in use until it is known better: an earlier daemon may have ended in the middle
+    /// of it. One request for a huge page, at any time since boot, is no reason.
     fn notice(&mut self, look: &Look) {
         if self.last.is_none()
             && look.stalled
+            && look.blocks.in_blocks_of(COSTLY_ORDER) < enough(look)
             && let Some(order) = self.orders.get_mut(COSTLY_ORDER as usize)
         {
             order.missed_at = Some(look.at);
@@ -323,9 +325,7 @@ impl Compaction {
     /// Of the orders in use with too few blocks the first that may be made, and from when on. Of several, whose turn was
     /// longest ago.
     fn shortest(&self, look: &Look) -> Option<(Nanos, Option<Nanos>, u32)> {
-        let kept = kept(look).0;
-        let enough = kept.saturating_sub(kept / GONE_PART);
-        let short = self.used(look.at).filter(|(order, _)| look.blocks.in_blocks_of(*order).0 < enough);
+        let short = self.used(look.at).filter(|(order, _)| look.blocks.in_blocks_of(*order) < enough(look));
         let paid_for = self.paid_for();
         short.map(|(order, known)| (known.due.max(paid_for), known.began, order)).min()
     }
@@ -418,6 +418,12 @@ const fn at_work(look: &Look) -> Wait {
 /// What is kept in blocks of each order in use.
 fn kept(look: &Look) -> Pages {
     Pages((look.memory.0 / KEPT_PART).min(look.blocks.free().0 / 2))
+}
+
+/// With fewer more are made.
+fn enough(look: &Look) -> Pages {
+    let kept = kept(look).0;
+    Pages(kept.saturating_sub(kept / GONE_PART))
 }
 
 fn has_spare(look: &Look) -> bool {

@@ -90,6 +90,16 @@ fn where_requests_had_to_compact_before_blocks_are_made_at_once_and_nobody_is_sa
 }
 
 #[test]
+fn where_requests_had_to_compact_before_and_blocks_are_there_nobody_looks_on() {
+    let look = Machine::scattered(300).look;
+    let mut machine = Machine { compaction: Compaction::default(), look: Look { stalled: true, ..look } };
+    machine.has(1536);
+    assert_eq!(machine.looks(), machine.rests(None));
+    machine.has(0);
+    assert_eq!(machine.after_ms(1000), machine.rests(None));
+}
+
+#[test]
 fn who_misses_a_block_has_them_made_until_a_sixteenth_of_memory_is_in_them() {
     let mut machine = Machine::scattered(300);
     let step = machine.misses(3);
