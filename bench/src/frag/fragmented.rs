@@ -47,8 +47,8 @@ const HARDLY_ANY: u64 = 150;
 const PIECE: u64 = 200;
 const PIECES_MAX: u64 = 60;
 
-/// What is left for those that are timed, and the machine: a kernel that makes blocks by itself has them asked for until there is
-/// no memory.
+/// What is left for those that are timed, and the machine: a kernel that makes blocks by itself has them asked for until there
+/// is no memory.
 const LEFT_BYTES: u64 = 80 << 20;
 
 /// The guard has made blocks within that, or will not.
@@ -262,7 +262,8 @@ fn used_up(case: Case, recipe: &mut Recipe) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Has it ask until the guard has made some: what it made while memory was being taken is of no use any more, and paid for first.
+/// Has it ask until the guard has made some: what it made while memory was being taken is of no use any more, and paid for
+/// first.
 fn made(case: Case, recipe: &mut Recipe, daemon: &PrivateDaemon) -> Result<(), BenchError> {
     let before = guard_of(daemon)?.compactions;
     look_until(MADE_WITHIN, Duration::from_millis(50), || {

@@ -114,7 +114,8 @@ impl Client {
         self.call("ShowLimits", &ShowLimits { who })
     }
 
-    /// The processes of `who`, or of all accounts that have a line and that the caller may see; of each account at most so many.
+    /// The processes of `who`, or of all accounts that have a line and that the caller may see; of each account at most so
+    /// many.
     pub fn show_processes(
         &mut self,
         who: Option<Target>,

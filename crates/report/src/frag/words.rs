@@ -88,8 +88,8 @@ fn pageblocks(text: &mut String, memory: &Memory) {
     line(
         text,
         format_args!(
-            "\nPageblocks: {all}; {unmovable} ({}) are for pages that cannot be moved, {reclaimable} ({}) for pages that can be \
-             given back. Others may hold such pages too.",
+            "\nPageblocks: {all}; {unmovable} ({}) are for pages that cannot be moved, {reclaimable} ({}) for pages that can \
+             be given back. Others may hold such pages too.",
             share(unmovable),
             share(reclaimable)
         ),
