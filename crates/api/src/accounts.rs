@@ -65,6 +65,9 @@ pub struct AccountView {
     /// Its processes, where they were asked for; filled in by the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_list: Option<Vec<ProcessView>>,
+    /// How many more there are than are in that list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_list_more: Option<u64>,
 }
 
 /// A process of an account, with what it holds by the kernel's counters: what every CPU keeps to itself is added, which `/proc`
@@ -79,8 +82,8 @@ pub struct ProcessView {
     pub uid: Uid,
     /// Its name, which it chose.
     pub comm: String,
-    /// What a user's line is charged for it alone. What it shares since a fork is charged once, for all who share it. `None`:
-    /// another line.
+    /// What a user's line is charged for it alone, as its last event or a walk left it. What it shares since a fork is charged
+    /// once, for all who share it, and so is shared memory. `None`: another line.
     pub charged_bytes: Option<u64>,
     /// Anonymous memory in RAM.
     pub anon_bytes: u64,

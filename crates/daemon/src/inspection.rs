@@ -1,14 +1,13 @@
-//! Which processes an account's usage is made of, counted exactly: on the thread of whoever asks, and at their expense. The
-//! guard thread has nothing to do with it.
+//! Which processes an account's usage is made of, counted exactly: on the thread of whoever asks, and at their expense.
 
 use crate::{
     api::control::{Inspected, Refusal},
     facts::meter::Gauge,
-    owners::Owners,
 };
 use plimsoll_api::accounts::{AccountProcesses, ProcessView};
 use plimsoll_policy::{
     account::Account,
+    reading::Reading,
     units::{PageSize, Pages, Pid, Uid},
     victim::VictimId,
 };
@@ -23,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The most processes in one answer: at some 300 bytes of JSON each it stays well under what a client reads.
+/// The most processes in one answer, of all accounts: at some 300 bytes of JSON each it stays well under what a client reads.
 const TOLD_MAX: usize = 1024;
 
 /// Where processes are found.
@@ -36,28 +35,35 @@ pub(crate) struct Inspection {
     pub(crate) page_size: PageSize,
 }
 
+/// The address spaces that are charged to an account: of whom, and what for each alone.
+type Charged = BTreeMap<u64, (Uid, Pages)>;
+
 /// Who is in an account.
 #[derive(Debug)]
 enum Members {
-    /// Whose address spaces are charged to it, and what for each alone.
-    Charged(BTreeMap<u64, Pages>),
+    /// Whom it is charged for.
+    Charged(Charged),
     /// Who is in the cgroup.
     Listed(BTreeSet<Pid>),
     All,
 }
 
 impl Members {
-    fn has(&self, facts: &TaskFacts) -> bool {
+    /// Whether this one is, and may be told to whoever sees only this user's, or all. An address space, or a number, may be
+    /// another's since they were listed.
+    fn shows(&self, facts: &TaskFacts, only_of: Option<Uid>) -> bool {
+        let is_theirs = only_of.is_none_or(|only| facts.uid == only);
         match self {
-            Self::Charged(charged) => charged.contains_key(&facts.mm),
-            Self::Listed(listed) => listed.contains(&facts.pid),
-            Self::All => true,
+            // Whose account it is may see all of it, subordinate uids, too.
+            Self::Charged(charged) => charged.get(&facts.mm).is_some_and(|(uid, _)| *uid == facts.uid),
+            Self::Listed(listed) => is_theirs && listed.contains(&facts.pid),
+            Self::All => is_theirs,
         }
     }
 
     fn charge(&self, facts: &TaskFacts) -> Option<Pages> {
         match self {
-            Self::Charged(charged) => charged.get(&facts.mm).copied(),
+            Self::Charged(charged) => charged.get(&facts.mm).map(|(_, pages)| *pages),
             Self::Listed(_) | Self::All => None,
         }
     }
@@ -74,23 +80,26 @@ impl Inspection {
         }
         let mut selector = Selector::open(&self.pin).map_err(|error| uncounted(&error))?;
         let members = self.members(&wanted.accounts)?;
-        let owners = Owners::of_machine();
-        // Also of an account: an address space, or a number, may be another's since they were listed.
-        let is_theirs = |uid| wanted.only_of.is_none_or(|only| owners.owner(uid) == only);
         let mut all = Vec::new();
         let take = |facts: &TaskFacts| {
-            if is_theirs(facts.uid) && members.iter().any(|members| members.has(facts)) {
+            if members.iter().any(|members| members.shows(facts, wanted.only_of)) {
                 all.push(*facts);
             }
         };
         selector.sweep(take).map_err(|error| uncounted(&error))?;
         all.sort_unstable_by_key(|facts| (Reverse(held(facts)), facts.pid));
-        let mut left = TOLD_MAX;
+        let (mut left, mut accounts_left) = (TOLD_MAX, wanted.accounts.len());
         let answers = wanted.accounts.iter().zip(&members).map(|(account, members)| {
-            let of_it: Vec<TaskFacts> = all.iter().filter(|facts| members.has(facts)).copied().collect();
-            let told = of_it.get(..wanted.most.min(left)).unwrap_or(&of_it);
-            let processes = self.counted(&mut selector, told, members);
+            let of_it: Vec<TaskFacts> =
+                all.iter().filter(|facts| members.shows(facts, wanted.only_of)).copied().collect();
+            // What one has too many of is none of the others' loss.
+            let share = left.div_ceil(accounts_left.max(1));
+            let told = of_it.get(..wanted.most.min(share)).unwrap_or(&of_it);
+            let processes = self.counted(&mut selector, told, |facts| {
+                members.shows(facts, wanted.only_of).then(|| members.charge(facts))
+            });
             left = left.saturating_sub(told.len());
+            accounts_left = accounts_left.saturating_sub(1);
             let more = u64::try_from(of_it.len().saturating_sub(told.len())).unwrap_or(u64::MAX);
             AccountProcesses { account: account.clone(), processes, more }
         });
@@ -98,36 +107,48 @@ impl Inspection {
     }
 
     fn members(&self, accounts: &[Account]) -> Result<Vec<Members>, Refusal> {
-        let charged = if accounts.iter().any(|account| account.user().is_some()) {
-            self.charged().map_err(|error| Refusal::Internal(error.to_string()))?
-        } else {
+        let users: BTreeSet<Uid> = accounts.iter().filter_map(Account::user).collect();
+        let mut charged = if users.is_empty() {
             BTreeMap::new()
+        } else {
+            self.charged(&users).map_err(|error| uncounted(&error))?
         };
         let proc = ProcRoot::open(Path::new("/proc"));
         let proc = proc.map_err(|error: ProcessError| Refusal::Internal(error.to_string()))?;
         let mut gauge = Gauge::new(proc, self.mapped);
         let members = accounts.iter().map(|account| match account {
-            Account::User(uid) => Members::Charged(charged.get(uid).cloned().unwrap_or_default()),
-            Account::Cgroup(_) => Members::Listed(gauge.processes(account).unwrap_or_default()),
-            Account::System => Members::All,
+            Account::User(uid) => Ok(Members::Charged(charged.remove(uid).unwrap_or_default())),
+            Account::Cgroup(path) => match gauge.processes(account) {
+                Some(listed) => Ok(Members::Listed(listed)),
+                None if matches!(gauge.usage(account), Reading::Absent) => {
+                    Ok(Members::Listed(BTreeSet::new()))
+                }
+                None => Err(Refusal::Unavailable(format!("who is in cgroup:{path} cannot be read"))),
+            },
+            Account::System => Ok(Members::All),
         });
-        Ok(members.collect())
+        members.collect()
     }
 
-    /// Which address spaces are charged to each user, and what for each alone.
-    fn charged(&self) -> Result<BTreeMap<Uid, BTreeMap<u64, Pages>>, BpfError> {
-        let mut charged = BTreeMap::<Uid, BTreeMap<u64, Pages>>::new();
-        Limits::open_latest(&Pins::new(&self.pin))?.address_spaces(|space| {
-            if !space.left {
-                let own = space.own.saturating_add(space.copied);
-                charged.entry(space.user).or_default().insert(space.mm, own);
+    /// Which address spaces are charged to each of these users.
+    fn charged(&self, users: &BTreeSet<Uid>) -> Result<BTreeMap<Uid, Charged>, BpfError> {
+        let mut charged = BTreeMap::<Uid, Charged>::new();
+        Limits::open(&Pins::new(&self.pin))?.address_spaces(|space| {
+            if !space.left && users.contains(&space.user) {
+                charged.entry(space.user).or_default().insert(space.mm, (space.uid, space.own));
             }
         })?;
         Ok(charged)
     }
 
-    /// With exact counts, where the kernel takes a program for that. Who has gone is left out.
-    fn counted(&self, selector: &mut Selector, told: &[TaskFacts], members: &Members) -> Vec<ProcessView> {
+    /// With exact counts, where the kernel takes a program for that, and what is charged. Who has gone is left out, and who is
+    /// not to be shown any more.
+    fn counted(
+        &self,
+        selector: &mut Selector,
+        told: &[TaskFacts],
+        charge: impl Fn(&TaskFacts) -> Option<Option<Pages>>,
+    ) -> Vec<ProcessView> {
         let mut views = Vec::with_capacity(told.len());
         for facts in told {
             let id = VictimId { pid: facts.pid, start_ns: facts.start_ns };
@@ -140,7 +161,7 @@ impl Inspection {
             };
             // What is not to be had exactly is told with how far it may be off.
             selector.measure(&[id], take).ok();
-            views.extend(now.map(|facts| self.view(&facts, members.charge(&facts))));
+            views.extend(now.and_then(|facts| Some(self.view(&facts, charge(&facts)?))));
         }
         views.sort_by_key(|view| Reverse(view.held_bytes()));
         views

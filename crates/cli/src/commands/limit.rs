@@ -71,7 +71,7 @@ struct SetArguments {
 struct ShowArguments {
     /// A user name, a uid, @GROUP, 'default', cgroup:PATH, or 'system'; all that you may see when left out.
     who: Option<String>,
-    /// And what each process holds, exactly.
+    /// Also list what each process holds.
     #[arg(long)]
     processes: bool,
     /// Print JSON.

@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// Print JSON. Without a daemon this prints what is known without one, and ends with status 3 all the same.
     #[arg(long)]
     json: bool,
-    /// And what each process of each account with a line holds, exactly.
+    /// Also list what each process of each account with a line holds.
     #[arg(long)]
     processes: bool,
 }

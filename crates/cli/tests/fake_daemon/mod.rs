@@ -107,6 +107,7 @@ impl Control for FakeDaemon {
                 set_by: Some(resolved.set_as.set_by()),
                 note: None,
                 process_list: None,
+                process_list_more: None,
             })
         });
         Ok(views.collect())

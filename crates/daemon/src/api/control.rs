@@ -63,7 +63,7 @@ pub struct SetLimit {
 pub struct Inspected {
     /// Of which accounts.
     pub accounts: Vec<Account>,
-    /// Only those that count for this user; `None`: all.
+    /// Of an account that is no user's only this user's; `None`: all.
     pub only_of: Option<Uid>,
     /// How many of each account at most.
     pub most: usize,

@@ -84,6 +84,7 @@ impl Fake {
             set_by: Some(resolved.set_as.set_by()),
             note: None,
             process_list: None,
+            process_list_more: None,
         })
     }
 }

@@ -120,13 +120,13 @@ impl Plimsoll<'_> {
         Ok(Limits { accounts, groups, default })
     }
 
-    /// Who is not root sees those that count for them.
+    /// Whose account it is sees all of it; of others, who is not root sees their own.
     fn show_processes(&self, call: ShowProcesses) -> Result<ProcessesReply, Refusal> {
         let ShowProcesses { who, most } = call;
         let limits = self.show_limits(&ShowLimits { who })?;
         let wanted = Inspected {
             accounts: limits.accounts.into_iter().map(|account| account.account).collect(),
-            only_of: (!self.peer.is_root()).then_some(self.peer.owner),
+            only_of: (!self.peer.is_root()).then_some(self.peer.uid),
             most: most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX),
         };
         Ok(ProcessesReply { accounts: self.control.processes(self.peer, &wanted)? })

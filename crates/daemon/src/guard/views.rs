@@ -95,6 +95,7 @@ impl<K: TheKernel> Guard<K> {
             set_by: Some(line.set_as.set_by()),
             note: is_partly.then(|| NOT_FULLY_KNOWN.into()),
             process_list: None,
+            process_list_more: None,
         })
     }
 

@@ -15,9 +15,9 @@ pub(crate) fn most(json: bool) -> Option<u64> {
 
 /// Puts them into the accounts that they are of.
 pub(crate) fn fill_in(accounts: &mut [AccountView], found: Vec<AccountProcesses>) {
-    for AccountProcesses { account, processes, .. } in found {
+    for AccountProcesses { account, processes, more } in found {
         if let Some(view) = accounts.iter_mut().find(|view| view.account == account) {
-            view.process_list = Some(processes);
+            (view.process_list, view.process_list_more) = (Some(processes), Some(more));
         }
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn table(out: &mut dyn Write, found: &[AccountProcesses]) -> io::Resu
             table.row([
                 human::escaped(&account.to_string()),
                 process.pid.to_string(),
-                human::quoted(&process.comm),
+                human::shown(&process.comm),
                 process.charged_bytes.map_or_else(|| "-".to_owned(), |bytes| human::bytes(Bytes(bytes))),
                 size(process.anon_bytes),
                 size(process.swap_bytes),
@@ -51,7 +51,7 @@ pub(crate) fn table(out: &mut dyn Write, found: &[AccountProcesses]) -> io::Resu
     for AccountProcesses { account, more, .. } in found.iter().filter(|of| of.more > 0) {
         writeln!(
             out,
-            "Note: {}: {more} more, smaller ones; --json has them.",
+            "Note: {}: {more} more, smaller ones; --json has up to a thousand of all accounts.",
             human::escaped(&account.to_string())
         )?;
     }

@@ -41,6 +41,7 @@ fn view(uid: u32) -> AccountView {
         set_by: Some(Uid(0)),
         note: None,
         process_list: None,
+        process_list_more: None,
     }
 }
 
@@ -268,7 +269,7 @@ fn processes_are_told_with_how_exact_and_how_many_more_there_are_and_no_name_can
 ACCOUNT   PID  NAME            CHARGED  ANONYMOUS   SWAPPED    SHARED     FILES
 user:1   4001  "\u{1b}[2Jx\n"  3.0 MiB    4.0 MiB   1.0 MiB   0 bytes   2.0 MiB
 user:2      7  "old"                 -   ~4.0 MiB  ~1.0 MiB  ~0 bytes  ~2.0 MiB
-Note: user:1: 12 more, smaller ones; --json has them.
+Note: user:1: 12 more, smaller ones; --json has up to a thousand of all accounts.
 Note: counts that begin with ~ may be off by up to 1.0 MiB.
 "#;
     assert_eq!(String::from_utf8(out).unwrap(), expected);

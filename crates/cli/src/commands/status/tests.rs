@@ -53,6 +53,7 @@ fn running() -> Status {
         set_by: Some(Uid(0)),
         note: None,
         process_list: None,
+        process_list_more: None,
     }];
     status.groups = vec![GroupView {
         account: Target::Group(Gid(0)),
