@@ -184,7 +184,10 @@ impl Loader {
     fn selector(&self) -> Result<Selector, String> {
         may_draw()?;
         self.spawn(Placement::Selection)?;
-        Selector::open(&self.job.pin).map_err(|error| error.to_string())
+        let mut selector = Selector::open(&self.job.pin).map_err(|error| error.to_string())?;
+        // What it takes is to be known before somebody urgent waits for it.
+        selector.sweep(|_| ()).map_err(|error| error.to_string())?;
+        Ok(selector)
     }
 
     /// Loads the program that tells of the kernel's own kills, unless it is there, and opens it.

@@ -1,7 +1,7 @@
 //! The facts that a victim is selected by, straight from the kernel: all processes with approximate counts in one walk,
 //! exact counts of a few, and notice of who grows past a floor.
 //!
-//! [`Selector::load`] belongs into the loader's child; [`Selector::open`] sweeps once, for a thread that nobody waits for.
+//! [`Selector::load`] belongs into the loader's child. Where somebody urgent will wait for a sweep, one is to come before.
 //! Between calls nothing runs: the walk is a pinned link without a tracepoint, and the only tracepoint is attached from
 //! [`Selector::watch`] to [`Selector::unwatch`], or to the end of this process.
 
@@ -196,17 +196,14 @@ impl Selector {
         } else {
             None
         };
-        let mut selector = Self {
+        Ok(Self {
             sweep: pins.open(SWEEP)?,
             measure,
             watch,
             online: OnlineCpus::open(&pins)?,
             records: vec![0; RECORDS_BYTES - RECORDS_BYTES % RECORD_BYTES],
             sweep_took: Duration::MAX,
-        };
-        // What it takes is to be known before somebody urgent waits for it.
-        selector.sweep(|_| ())?;
-        Ok(selector)
+        })
     }
 
     /// What of it works here.
