@@ -23,7 +23,7 @@ use plimsoll_policy::{
 };
 use std::{io::Write, path::Path};
 
-pub(crate) use processes::{fill_in, most, table};
+pub(crate) use processes::{ask, fill_in, table};
 pub(crate) use show::{doubts, lasting, list, notes, uncovered};
 
 /// `plimsoll limit ...`
@@ -161,11 +161,7 @@ fn show_lines(arguments: &ShowArguments, socket: &Path, out: &mut dyn Write) -> 
     let who = arguments.who.as_deref().map(target).transpose()?;
     let mut client = Client::connect(socket)?;
     let mut limits = client.show_limits(who.clone())?;
-    let found = arguments
-        .processes
-        .then(|| client.show_processes(who, most(arguments.json)))
-        .transpose()?
-        .unwrap_or_default();
+    let found = ask(&mut client, who, (arguments.processes, arguments.json))?;
     let mut names = Names::default();
     if arguments.json {
         fill_in(&mut limits.accounts, found);

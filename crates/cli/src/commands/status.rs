@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let asked = Client::connect(socket).and_then(|mut client| {
         let status = client.status()?;
-        let found = arguments.processes.then(|| client.show_processes(None, limit::most(arguments.json)));
-        Ok((status, found.transpose()?.unwrap_or_default()))
+        let found = limit::ask(&mut client, None, (arguments.processes, arguments.json))?;
+        Ok((status, found))
     });
     let (mut status, found) = match asked {
         Ok(asked) => asked,

@@ -1,16 +1,23 @@
 //! What each process of an account holds.
 
-use plimsoll_api::accounts::{AccountProcesses, AccountView, ProcessView};
-use plimsoll_policy::{human, units::Bytes};
+use plimsoll_api::{
+    accounts::{AccountProcesses, AccountView, ProcessView},
+    client::{CallError, Client},
+};
+use plimsoll_policy::{human, lines::Target, units::Bytes};
 use plimsoll_report::table::Table;
 use std::io::{self, Write};
 
 /// So many of each account are in a table; JSON has all.
 const TABLE_MOST: u64 = 10;
 
-/// How many of each account are asked for.
-pub(crate) fn most(json: bool) -> Option<u64> {
-    (!json).then_some(TABLE_MOST)
+/// Those of `who`, or of all accounts, as the command line has it: `--processes`, and `--json`.
+pub(crate) fn ask(
+    client: &mut Client,
+    who: Option<Target>,
+    (processes, json): (bool, bool),
+) -> Result<Vec<AccountProcesses>, CallError> {
+    if processes { client.show_processes(who, (!json).then_some(TABLE_MOST)) } else { Ok(Vec::new()) }
 }
 
 /// Puts them into the accounts that they are of.
