@@ -97,14 +97,6 @@ pub struct ProcessView {
     pub error_bytes: u64,
 }
 
-impl ProcessView {
-    /// What lists go by: anonymous, swapped and shared memory.
-    #[must_use]
-    pub const fn held_bytes(&self) -> u64 {
-        self.anon_bytes.saturating_add(self.swap_bytes).saturating_add(self.shared_bytes)
-    }
-}
-
 /// The processes of one account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountProcesses {

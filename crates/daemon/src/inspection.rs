@@ -87,7 +87,7 @@ impl Inspection {
             }
         };
         selector.sweep(take).map_err(|error| uncounted(&error))?;
-        all.sort_unstable_by_key(|facts| (Reverse(held(facts)), facts.pid));
+        all.sort_unstable_by_key(|facts| (Reverse(facts.counted()), facts.pid));
         let (mut left, mut accounts_left) = (TOLD_MAX, wanted.accounts.len());
         let answers = wanted.accounts.iter().zip(&members).map(|(account, members)| {
             let of_it: Vec<TaskFacts> =
@@ -95,9 +95,7 @@ impl Inspection {
             // What one has too many of is none of the others' loss.
             let share = left.div_ceil(accounts_left.max(1));
             let told = of_it.get(..wanted.most.min(share)).unwrap_or(&of_it);
-            let processes = self.counted(&mut selector, told, |facts| {
-                members.shows(facts, wanted.only_of).then(|| members.charge(facts))
-            });
+            let processes = self.counted(&mut selector, told, (members, wanted.only_of));
             left = left.saturating_sub(told.len());
             accounts_left = accounts_left.saturating_sub(1);
             let more = u64::try_from(of_it.len().saturating_sub(told.len())).unwrap_or(u64::MAX);
@@ -147,24 +145,26 @@ impl Inspection {
         &self,
         selector: &mut Selector,
         told: &[TaskFacts],
-        charge: impl Fn(&TaskFacts) -> Option<Option<Pages>>,
+        (members, only_of): (&Members, Option<Uid>),
     ) -> Vec<ProcessView> {
-        let mut views = Vec::with_capacity(told.len());
-        for facts in told {
-            let id = VictimId { pid: facts.pid, start_ns: facts.start_ns };
-            let mut now = Some(*facts);
-            let take = |_, measured| {
-                now = match measured {
+        let id = |facts: &TaskFacts| VictimId { pid: facts.pid, start_ns: facts.start_ns };
+        let ids: Vec<VictimId> = told.iter().map(id).collect();
+        let mut now: Vec<Option<TaskFacts>> = told.iter().copied().map(Some).collect();
+        let mut places = now.iter_mut();
+        let take = |_, measured| {
+            if let Some(place) = places.next() {
+                *place = match measured {
                     Measured::Known(exact) => Some(exact),
                     Measured::Another | Measured::Gone => None,
                 }
-            };
-            // What is not to be had exactly is told with how far it may be off.
-            selector.measure(&[id], take).ok();
-            views.extend(now.and_then(|facts| Some(self.view(&facts, charge(&facts)?))));
-        }
-        views.sort_by_key(|view| Reverse(view.held_bytes()));
-        views
+            }
+        };
+        // What is not to be had exactly is told with how far it may be off.
+        selector.measure(&ids, take).ok();
+        let shown = now.into_iter().flatten().filter(|facts| members.shows(facts, only_of));
+        let mut shown: Vec<TaskFacts> = shown.collect();
+        shown.sort_by_key(|facts| Reverse(facts.counted()));
+        shown.iter().map(|facts| self.view(facts, members.charge(facts))).collect()
     }
 
     fn view(&self, facts: &TaskFacts, charged: Option<Pages>) -> ProcessView {
@@ -182,10 +182,6 @@ impl Inspection {
             error_bytes: bytes(facts.errors.anonymous.max(facts.errors.mapped)),
         }
     }
-}
-
-fn held(facts: &TaskFacts) -> Pages {
-    facts.anonymous.saturating_add(facts.swapped).saturating_add(facts.shared)
 }
 
 fn uncounted(error: &BpfError) -> Refusal {

@@ -143,7 +143,9 @@ impl TaskFacts {
         Pages(self.counted().0.saturating_add(self.error().0).min(self.mapped.0))
     }
 
-    fn counted(&self) -> Pages {
+    /// Anonymous, swapped and shared pages, as they were counted.
+    #[must_use]
+    pub fn counted(&self) -> Pages {
         Pages(self.anonymous.0.saturating_add(self.swapped.0).saturating_add(self.shared.0))
     }
 
