@@ -38,8 +38,10 @@ const URGENT_NICE: i32 = -20;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// One part of so many of a CPU is spent for an owner at most, over time, and likewise on taking connections.
 const PARTS: u32 = 50;
-/// What is noted of one answer at most, in milliseconds.
-const NOTED_MAX_MS: u64 = 20;
+/// What is noted of one answer at most, in milliseconds: a wait of 50 s, and who asks for a costlier one waits no longer.
+const NOTED_MAX_MS: u64 = 1000;
+/// What is noted at most of the time that the rest of the daemon spent meanwhile: it may have been for somebody else.
+const OTHERS_MAX: Duration = Duration::from_millis(20);
 /// What may be spent at once by somebody who has asked for little before, in milliseconds.
 const CREDIT_MS: u64 = 100;
 /// How long connections are taken or turned away in one go, of a CPU's time. With many that knock without end, a new one is
@@ -339,6 +341,11 @@ fn left(until: Nanos, now: Nanos) -> Duration {
     Duration::from_nanos(until.0.saturating_sub(now.0))
 }
 
+/// What an answer cost: all of its own thread's time, and what others of the daemon's did for it, as far as that is known.
+fn cost(own: Duration, all: Duration) -> Duration {
+    own.max(all.min(OTHERS_MAX))
+}
+
 /// One connection from its first request to its last.
 fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Patience, holding: Holding) {
     // As any program's again: what is asked for is not urgent.
@@ -360,7 +367,7 @@ fn converse(stream: &UnixStream, control: &dyn Control, peer: Peer, patience: Pa
         };
         let written = write_within(stream, &reply, patience.message);
         let (own, all) = (thread_cpu_time().saturating_sub(own), process_cpu_time().saturating_sub(all));
-        paced.note(own.max(all));
+        paced.note(cost(own, all));
         if written.is_err() || next == Next::Close {
             return count(&tally.cut);
         }

@@ -286,6 +286,14 @@ fn a_second_server_on_the_same_socket_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn an_answer_is_noted_in_full_and_what_the_daemon_did_for_others_is_not() {
+    let ms = Duration::from_millis;
+    assert_eq!(super::cost(ms(300), ms(310)), ms(300), "its own, longer than others' share");
+    assert_eq!(super::cost(ms(1), ms(15)), ms(15), "the guard worked for it");
+    assert_eq!(super::cost(ms(1), ms(900)), super::OTHERS_MAX, "others asked for something costly");
+}
+
+#[test]
 fn nobody_talking_costs_not_one_wake_up() {
     // In a process of its own, where no other test has a server.
     let output = Command::new(std::env::current_exe().unwrap())
