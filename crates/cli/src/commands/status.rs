@@ -41,10 +41,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
     let asked = Client::connect(socket).and_then(|mut client| {
         let status = client.status()?;
-        let found = limit::ask(&mut client, None, (arguments.processes, arguments.json))?;
-        Ok((status, found))
+        Ok((status, limit::ask(&mut client, None, (arguments.processes, arguments.json))))
     });
-    let (mut status, found) = match asked {
+    let (mut status, listed) = match asked {
         Ok(asked) => asked,
         Err(error @ CallError::NotRunning { .. }) => {
             if arguments.json {
@@ -55,6 +54,11 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         Err(error) => return Err(error.into()),
     };
     let mut names = Names::default();
+    // Without the list, all else is told.
+    let (found, missing) = match listed {
+        Ok(found) => (found, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
     if arguments.json {
         limit::fill_in(&mut status.accounts, found);
         for account in &mut status.accounts {
@@ -67,11 +71,11 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
         output::json(out, &status)?;
     } else {
         show(out, &status, &mut names)?;
-        if arguments.processes {
+        if arguments.processes && missing.is_none() {
             limit::table(out, &found)?;
         }
     }
-    Ok(Exit::Done)
+    missing.map_or(Ok(Exit::Done), |error| Err(error.into()))
 }
 
 /// Where [`without_a_daemon`] has to hold a number or a truth value that nobody knows.
