@@ -15,6 +15,9 @@ const PATH_VARIABLE: &CStr = c"PLIMSOLL_TMALLOC_SOCKET";
 /// A coordinator that takes longer to say WELCOME is as good as none.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Descriptors begin here, or below where a process may have fewer, but never as its standard ones.
+const OUT_OF_THE_WAY: [libc::c_int; 3] = [900, 200, 3];
+
 /// What came of waiting for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -91,15 +94,29 @@ fn address() -> Option<libc::sockaddr_un> {
     Some(address)
 }
 
+/// A socket with a number out of the way: programs count on the lowest one that is free (`close(0)`, then `open`).
+fn open() -> Option<libc::c_int> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: takes three numbers.
+    let low = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if low < 0 {
+        return None;
+    }
+    for least in OUT_OF_THE_WAY {
+        // SAFETY: takes three numbers.
+        let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, least) };
+        if high >= 0 {
+            close(low);
+            return Some(high);
+        }
+    }
+    Some(low)
+}
+
 /// Connects and says HELLO with these flags. `None` when nobody welcomes us.
 pub(crate) fn connect(flags: u64) -> Option<Own> {
     let address = address()?;
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: takes three numbers.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
-    if socket < 0 {
-        return None;
-    }
+    let socket = open()?;
     let own = Own::of(socket)?;
     let end = Instant::now() + WELCOME_PATIENCE;
     let welcomed = reach(socket, &address, end)
