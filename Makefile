@@ -48,7 +48,7 @@ test-all: setup-test ## everything on every kernel, a real systemd, bare roots: 
 	@tools/test.sh all
 
 build: setup ## the release program and library
-	cargo build --locked --release -p plimsoll -p plimsoll-tmalloc
+	cargo build --locked --release -p plimsoll -p plimsoll-tmalloc -p plimsoll-preload
 
 setup:
 	@tools/setup.sh build
@@ -108,6 +108,7 @@ install: ## into PREFIX (/usr/local), after `make build`
 	ln -sf libtmalloc.so.$(version) $(DESTDIR)$(libdir)/libtmalloc.so.0
 	ln -sf libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so
 	install -D -m 644 $(library).a $(DESTDIR)$(libdir)/libtmalloc.a
+	install -D -m 755 $(library)_preload.so $(DESTDIR)$(libdir)/libtmalloc-preload.so
 	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(includedir)/tmalloc.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	chmod 644 $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
@@ -124,7 +125,7 @@ uninstall: ## stop guarding and remove what install put there; settings and hist
 	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service
 	rm -f $(DESTDIR)$(mandir)/man1/plimsoll.1 $(DESTDIR)$(mandir)/man1/plimsoll-*.1
 	rm -f $(DESTDIR)$(libdir)/libtmalloc.so $(DESTDIR)$(libdir)/libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so.$(version)
-	rm -f $(DESTDIR)$(libdir)/libtmalloc.a $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc $(DESTDIR)$(includedir)/tmalloc.h
+	rm -f $(DESTDIR)$(libdir)/libtmalloc-preload.so $(DESTDIR)$(libdir)/libtmalloc.a $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc $(DESTDIR)$(includedir)/tmalloc.h
 	rm -f $(DESTDIR)$(mandir)/man3/tmalloc.3
 	rm -f $(DESTDIR)$(bashdir)/plimsoll $(DESTDIR)$(zshdir)/_plimsoll $(DESTDIR)$(fishdir)/plimsoll.fish
 

@@ -48,7 +48,7 @@ done
 for workload in lab/workloads/*.c; do
     compile clang -std=c11 -D_GNU_SOURCE -O2 "${warnings[@]}" -Wconversion -c "$workload"
 done
-for source in crates/tmalloc/src/*.c crates/tmalloc/examples/*.c; do
+for source in crates/tmalloc/src/*.c crates/tmalloc/preload/src/*.c crates/tmalloc/examples/*.c; do
     compile clang -std=c11 -O2 "${warnings[@]}" -Wconversion -Icrates/tmalloc/include -c "$source"
 done
 [ "$failures" -eq 0 ] || { echo "check-c: $failures of the files above do not compile cleanly" >&2; exit 1; }

@@ -1,7 +1,7 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
     simulate, status, why,
 };
 use clap::{Parser, Subcommand};
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Limit(limit::Arguments),
     /// Keep the files in use in memory when it runs short; show which.
     Protect(protect::Arguments),
+    /// Start a program that is told when no memory is left, though it was not written for it.
+    Run(run::Arguments),
     /// End processes, and have their memory back at full speed.
     Kill(kill::Arguments),
     /// What was killed or refused, oldest first.

@@ -13,6 +13,7 @@ pub(crate) mod kill;
 pub(crate) mod limit;
 pub(crate) mod protect;
 pub(crate) mod report;
+pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod why;

@@ -16,6 +16,12 @@ pub(crate) enum Exit {
     NotRunning = 3,
     /// Not permitted.
     NotPermitted = 4,
+    /// `run`: the program was not started.
+    NotStarted = 125,
+    /// `run`: it cannot be executed.
+    NotExecutable = 126,
+    /// `run`: there is none of this name.
+    NoSuchProgram = 127,
 }
 
 impl From<Exit> for ExitCode {
@@ -27,6 +33,9 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::NotRunning => 3,
             Exit::NotPermitted => 4,
+            Exit::NotStarted => 125,
+            Exit::NotExecutable => 126,
+            Exit::NoSuchProgram => 127,
         })
     }
 }

@@ -17,7 +17,7 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
     simulate, status, why,
 };
 use exit::{Ending, Exit, Failure};
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error).into(),
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let ending = run(line, &mut out);
+    let ending = carry_out(line, &mut out);
     let flushed = out.flush().map_err(Failure::from);
     match ending.and_then(|exit| flushed.map(|()| exit)) {
         Ok(exit) => exit.into(),
@@ -78,7 +78,7 @@ fn ended(ending: Result<Exit, String>) -> ExitCode {
     }
 }
 
-fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
+fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
     let socket = line.socket;
     match line.command {
         Command::Daemon(arguments) => daemon::run(arguments, socket),
@@ -86,6 +86,7 @@ fn run(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Status(arguments) => status::run(&arguments, &socket, out),
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::Protect(arguments) => protect::run(&arguments, &socket, out),
+        Command::Run(arguments) => run::run(&arguments, &socket),
         Command::Kill(arguments) => kill::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),

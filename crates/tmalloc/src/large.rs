@@ -24,7 +24,7 @@ const KEPT_SHARE: usize = 8;
 const KEPT_BYTES_MIN: usize = 1 << 20;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// From here on the kernel may back a mapping by huge pages: they cannot reach over its end.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Larger requests are arithmetic gone wrong.
 const BYTES_MAX: usize = usize::MAX >> 17;
 
@@ -84,7 +84,7 @@ pub(crate) fn allocate(
 }
 
 /// All of a grant is populated; or nothing came of it, and so many bytes were populated and are unmapped again.
-fn conclude(grant: &Grant, dropped: Option<usize>) {
+pub(crate) fn conclude(grant: &Grant, dropped: Option<usize>) {
     if dropped.is_none() {
         arena::hold(grant.bytes);
     }

@@ -45,6 +45,7 @@ mod fork;
 mod heap;
 mod large;
 mod lock;
+mod mapping;
 pub mod message;
 mod pages;
 mod region;
@@ -109,6 +110,76 @@ pub enum WithoutDaemon {
 #[must_use]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     heap::allocate(size)
+}
+
+/// A block of `size` bytes that is free in the thread's own cache, for which nobody has to be asked.
+#[inline]
+#[must_use]
+pub fn cached(size: usize) -> Option<NonNull<u8>> {
+    heap::cached(size)
+}
+
+/// As [`allocate`], all zeros.
+#[must_use]
+pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
+    heap::allocate_zeroed(size)
+}
+
+/// As [`allocate`], aligned to any power of two.
+#[must_use]
+pub fn allocate_aligned(layout: Layout) -> Option<NonNull<u8>> {
+    heap::allocate_aligned(layout)
+}
+
+/// Makes a block hold `size` bytes, moving it where it must. `None`: it is as it was.
+///
+/// # Safety
+/// It came from this library, was not given back, and nobody else uses it.
+#[must_use]
+pub unsafe fn resize(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's to promise.
+    unsafe { heap::resize(block, size, heap::ALIGNMENT_MIN) }
+}
+
+/// What a block holds, in bytes.
+///
+/// # Safety
+/// It came from this library and was not given back.
+#[must_use]
+pub unsafe fn usable_bytes(block: NonNull<u8>) -> usize {
+    // SAFETY: the caller's to promise.
+    unsafe { heap::usable_bytes(block) }
+}
+
+/// A private mapping of memory of the caller's own, at `at` if there is room, and how many bytes of it were granted: its
+/// length in whole pages, or 0 where nobody answers and that is to be passed over. `None`: it is refused. What of it is
+/// unmapped is told by [`unmapped`].
+#[must_use]
+pub fn map(at: *mut u8, length: usize, protection: c_int) -> Option<(NonNull<u8>, usize)> {
+    mapping::map(at, length, protection)
+}
+
+/// A mapping for which nobody is asked, never taken back.
+#[must_use]
+pub fn map_plain(length: usize) -> Option<NonNull<u8>> {
+    mapping::map_plain(length)
+}
+
+/// So many bytes that [`map`] was granted are unmapped by now.
+pub fn unmapped(bytes: usize) {
+    mapping::unmapped(bytes);
+}
+
+/// A page of this machine, in bytes.
+#[must_use]
+pub fn page_bytes() -> usize {
+    pages::size()
+}
+
+/// Whether the environment says what happens while no coordinator answers.
+#[must_use]
+pub fn is_chosen_by_environment() -> bool {
+    daemonless::is_chosen_by_environment()
 }
 
 /// Gives a block back; null is none.

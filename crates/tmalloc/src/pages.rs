@@ -29,17 +29,25 @@ pub(crate) fn round_up(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(size())
 }
 
+/// A new mapping, at `at` if there is room; null when there is none. By the system call: where the library stands in for
+/// malloc(3), mmap(2) is the library's own, too.
+pub(crate) fn map(at: *mut u8, length: usize, protection: libc::c_int, flags: libc::c_int) -> *mut u8 {
+    // SAFETY: without MAP_FIXED a new mapping replaces nothing.
+    let at = unsafe {
+        libc::syscall(libc::SYS_mmap, at, length, protection, flags & !libc::MAP_FIXED, -1, 0_usize)
+    };
+    usize::try_from(at).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
+}
+
 /// Address space nobody can touch, starting at a multiple of `alignment` (a power of two, at least a page); null when
 /// there is none.
 pub(crate) fn take_space(length: usize, alignment: usize) -> *mut u8 {
     let Some(longer) = length.checked_add(alignment) else { return ptr::null_mut() };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice replaces nothing.
-    let at = unsafe { libc::mmap(ptr::null_mut(), longer, libc::PROT_NONE, flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return ptr::null_mut();
+    let at = map(ptr::null_mut(), longer, libc::PROT_NONE, flags);
+    if at.is_null() {
+        return at;
     }
-    let at = at.cast::<u8>();
     let before = at.align_offset(alignment);
     let start = at.wrapping_add(before);
     give_space(at, before);
@@ -51,7 +59,7 @@ pub(crate) fn take_space(length: usize, alignment: usize) -> *mut u8 {
 pub(crate) fn give_space(at: *mut u8, length: usize) {
     if length > 0 {
         // SAFETY: the range was mapped by this module, and whoever owned it says that it is used no more.
-        unsafe { libc::munmap(at.cast(), length) };
+        unsafe { libc::syscall(libc::SYS_munmap, at, length) };
     }
 }
 
@@ -128,8 +136,7 @@ pub(crate) fn populated_bytes(at: *mut u8, length: usize) -> usize {
 pub(crate) fn carry(from: *mut u8, length: usize, to: *mut u8) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: both ranges belong to this library, and nothing is kept in the one that is replaced.
-    let at = unsafe { libc::mremap(from.cast(), length, length, flags, to.cast::<libc::c_void>()) };
-    at != libc::MAP_FAILED
+    unsafe { libc::syscall(libc::SYS_mremap, from, length, length, flags, to) != -1 }
 }
 
 /// The calling thread's errno.

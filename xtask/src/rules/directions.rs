@@ -7,11 +7,12 @@ use crate::{
 };
 
 /// Lowest first: a crate may depend on those before it only.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "plimsoll-policy",
     "plimsoll-wire",
     "plimsoll-report",
     "plimsoll-tmalloc",
+    "plimsoll-preload",
     "plimsoll-sys",
     "plimsoll-testkit",
     "plimsoll-api",

@@ -1,0 +1,138 @@
+//! `plimsoll run`: starts a program whose memory is granted or refused, though it was not written for libtmalloc.
+//!
+//! The program takes this process's place: its exit status, signals and terminal are its own.
+
+mod program;
+
+use crate::exit::{Ending, Exit, Failure};
+use clap::Args;
+use plimsoll_api::CONTROL_SOCKET;
+use rustix::net::{SocketAddrUnix, SocketFlags, SocketType};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// As cargo calls the library, and as it is installed.
+const BUILT: &str = "libtmalloc_preload.so";
+const INSTALLED: &str = "libtmalloc-preload.so";
+/// Where it is installed, seen from the program's folder.
+const FOLDERS: [&str; 2] = ["../lib", "../lib64"];
+/// What the dynamic linker and the library look at.
+const PRELOAD: &str = "LD_PRELOAD";
+const SOCKET: &str = "PLIMSOLL_TMALLOC_SOCKET";
+const WITHOUT_DAEMON: &str = "TMALLOC_WITHOUT_DAEMON";
+/// The tmalloc socket's name beside the control socket.
+const SOCKET_NAME: &str = "tmalloc.sock";
+
+/// What is run, and how.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: that of CMD (128 and its number for a signal, as a shell shows it); 125 it was not started, \
+                        126 it cannot be executed, 127 it was not found."
+)]
+pub(crate) struct Arguments {
+    /// Give CMD its memory by libtmalloc: at your line it is told that there is none (malloc is NULL, mmap ENOMEM), and is
+    /// not killed for asking.
+    #[arg(long, required = true)]
+    tmalloc: bool,
+    /// The library that is preloaded; else the one that is installed with plimsoll.
+    #[arg(long, env = "PLIMSOLL_TMALLOC_PRELOAD", value_name = "FILE", hide = true)]
+    library: Option<PathBuf>,
+    /// The program, and what it is given.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Comes back only where it could not be started.
+pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
+    let Some((name, rest)) = arguments.command.split_first() else {
+        return Err(not_started("no program is named: plimsoll run --tmalloc -- CMD"));
+    };
+    let found = program::find(name).ok_or_else(|| Failure::Told {
+        exit: Exit::NoSuchProgram,
+        message: format!("'{}' is not found; is it installed, and in PATH?", name.display()),
+    })?;
+    program::check(&found).map_err(|why| not_started(format_args!("'{}' {why}", found.display())))?;
+    let library = preload(arguments.library.as_deref()).map_err(not_started)?;
+    let socket = tmalloc_socket(socket);
+    if env::var_os(WITHOUT_DAEMON).is_none() {
+        reach(&socket).map_err(|error| {
+            not_started(format_args!(
+                "no daemon grants memory at '{}' ({error}); start it with 'systemctl start plimsoll', or set \
+                 {WITHOUT_DAEMON}=pass to run '{}' without",
+                socket.display(),
+                name.display()
+            ))
+        })?;
+    }
+    let error = Command::new(name).args(rest).env(PRELOAD, library).env(SOCKET, socket).exec();
+    Err(Failure::Told {
+        exit: if error.kind() == io::ErrorKind::NotFound { Exit::NoSuchProgram } else { Exit::NotExecutable },
+        message: format!("'{}' cannot be executed: {error}", found.display()),
+    })
+}
+
+fn not_started(message: impl ToString) -> Failure {
+    Failure::Told { exit: Exit::NotStarted, message: message.to_string() }
+}
+
+/// What LD_PRELOAD has to be: the library, before what is preloaded already.
+fn preload(wanted: Option<&Path>) -> Result<OsString, String> {
+    let library = match wanted {
+        Some(wanted) => wanted.to_owned(),
+        None => installed()?,
+    };
+    let library = library
+        .canonicalize()
+        .map_err(|error| format!("'{}' cannot be preloaded: {error}", library.display()))?;
+    // The dynamic linker takes both for the end of a name.
+    if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(format!(
+            "'{}' cannot be preloaded: there is a space or a colon in its path",
+            library.display()
+        ));
+    }
+    let mut all = library.into_os_string();
+    if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    Ok(all)
+}
+
+fn installed() -> Result<PathBuf, String> {
+    let own = env::current_exe().map_err(|error| format!("where plimsoll is cannot be told: {error}"))?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    places(folder).into_iter().find(|place| place.is_file()).ok_or_else(|| {
+        format!(
+            "{INSTALLED} is neither beside '{}' nor in {}; install it with 'make install'",
+            own.display(),
+            FOLDERS.join(" or ")
+        )
+    })
+}
+
+fn places(folder: &Path) -> Vec<PathBuf> {
+    let installed = FOLDERS.iter().map(|lib| folder.join(lib).join(INSTALLED));
+    [folder.join(BUILT), folder.join(INSTALLED)].into_iter().chain(installed).collect()
+}
+
+/// Where the daemon that is meant grants memory: the environment's word, or beside its control socket.
+fn tmalloc_socket(control: &Path) -> PathBuf {
+    match env::var_os(SOCKET) {
+        Some(socket) if control == OsStr::new(CONTROL_SOCKET) => PathBuf::from(socket),
+        Some(_) | None => control.with_file_name(SOCKET_NAME),
+    }
+}
+
+/// Whether somebody takes connections there.
+fn reach(socket: &Path) -> rustix::io::Result<()> {
+    let family = rustix::net::AddressFamily::UNIX;
+    let end = rustix::net::socket_with(family, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&end, &SocketAddrUnix::new(socket)?)
+}
