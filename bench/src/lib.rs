@@ -27,6 +27,7 @@ mod machine;
 mod options;
 mod overshoot;
 mod pairing;
+mod pingpong;
 pub mod plot;
 mod proc;
 mod reap;
@@ -49,8 +50,9 @@ pub use report::BenchReport;
 pub use workload::workload_main;
 
 /// The benches that [`run`] knows, in the order of the documentation.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "faults",
+    "pingpong",
     "latency",
     "overshoot",
     "accuracy",
@@ -86,6 +88,7 @@ pub fn run_with(name: &str, options: &Options, start: Starter<'_>) -> Result<Ben
     let mut report = BenchReport::new(name, machine::describe()?);
     match name {
         "faults" => faults::run(options, start, &mut report)?,
+        "pingpong" => pingpong::run(options, start, &mut report)?,
         "latency" => latency::run(options, start, &mut report)?,
         "overshoot" => overshoot::run(options, start, &mut report)?,
         "reap" => reap::run(options, &mut report)?,

@@ -16,6 +16,7 @@ mod hold;
 mod kit;
 mod leash;
 pub(crate) mod memory;
+mod pingpong;
 mod random;
 mod storm;
 mod timer;
@@ -42,6 +43,7 @@ pub fn workload_main(arguments: &[String]) -> i32 {
     let Some((name, rest)) = arguments.split_first() else { return 2 };
     let outcome = match name.as_str() {
         "touch" => touch::run(rest),
+        "pingpong" => pingpong::run(rest),
         "busy" => busy::run(rest),
         "hold" => hold::hold(rest),
         "victim" => victim::run(rest),
