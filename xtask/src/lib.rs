@@ -5,6 +5,7 @@
 //! not committed yet is held to the same rules.
 #![forbid(unsafe_code)]
 
+pub mod figures;
 pub mod kernel_policy;
 pub mod lexer;
 pub mod rules;

@@ -24,11 +24,12 @@ fn check_source(tree: &Tree, source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// What `](...)` points at, leaving out inline code (the odd parts between backticks).
+/// What `](...)` and a line `[...]: ` point at, leaving out inline code (the odd parts between backticks).
 fn targets(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`')
-        .step_by(2)
-        .flat_map(|prose| prose.split("](").skip(1).filter_map(|after| after.split([')', ' ']).next()))
+    let named = text.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, after)| after);
+    let prose = text.split('`').step_by(2);
+    let inline = prose.flat_map(|prose| prose.split("](").skip(1));
+    inline.chain(named).filter_map(|after| after.split([')', ' ']).next())
 }
 
 fn is_dead(tree: &Tree, from: &str, target: &str) -> bool {

@@ -136,6 +136,7 @@ fn a_dead_link_is_found_and_a_live_one_is_not() {
     assert!(told(links::check, &files).is_empty());
     assert_one(&told(links::check, &[("docs/a.md", "\n[a](c.md)")]), "docs/a.md:2: ", "c.md");
     assert_one(&told(links::check, &[("docs/a.md", "[a](../../c.md)")]), "docs/a.md:1: ", "c.md");
+    assert_one(&told(links::check, &[("docs/a.md", "[a]: c.json \"b | c\"")]), "docs/a.md:1: ", "c.json");
 }
 
 const CHANGELOG: &str = "# Changelog\n\n## [Unreleased]\n\n### Added\n- a\n\n## [0.2.0] - 2026-12-01\n### Fixed\n- b\n\
