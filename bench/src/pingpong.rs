@@ -2,7 +2,7 @@
 //! and two switches from thread to thread, and next to nothing else.
 
 use crate::{
-    child::Workload,
+    child::{Workload, wait_for},
     cpus,
     error::BenchError,
     guarded::{Line, Starter, Triggers},
@@ -11,6 +11,7 @@ use crate::{
     report::{BenchReport, Series},
     statistics::mean,
 };
+use std::{fs, time::Duration};
 
 /// Whose threads they are.
 const USER: u32 = 60_010;
@@ -18,6 +19,8 @@ const USER: u32 = 60_010;
 const FAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: None };
 /// Between the soft limit and the line: nothing is below a soft limit of a page.
 const NEAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: Some(4096) };
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(20);
 const UNIT: &str = "ns/pass";
 
 /// Runs all cases.
@@ -81,6 +84,9 @@ fn daemon(
     for _ in 0..rounds {
         let before = pass(players, times)?;
         let guard = start(Triggers::Machine)?;
+        // Its child loads programs once it guards.
+        pass(players, times)?;
+        wait_for("daemon that has started", POLL, || Ok((!has_child(guard.pid())).then_some(())))?;
         let during = pass(players, times)?;
         drop(guard);
         let after = pass(players, times)?;
@@ -91,6 +97,13 @@ fn daemon(
     }
     add(report, case, &["none", "daemon"], &[none, guarded]);
     Ok(())
+}
+
+/// Whether a thread of that process has one.
+fn has_child(pid: Option<u32>) -> bool {
+    let tasks = pid.and_then(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let children = |task: fs::DirEntry| fs::read_to_string(task.path().join("children"));
+    tasks.into_iter().flatten().flatten().any(|task| children(task).is_ok_and(|all| !all.is_empty()))
 }
 
 fn add(report: &mut BenchReport, case: &str, names: &[&str], measured: &[Rounds]) {

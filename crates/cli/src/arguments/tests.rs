@@ -69,3 +69,12 @@ fn a_command_or_an_option_that_is_not_there_is_found_on_a_page() {
     let found: Vec<String> = commands(page).into_iter().filter(|command| wrong(command).is_some()).collect();
     assert_eq!(found, ["plimsoll run 1", "plimsoll frag --deep", "plimsoll bench scale"]);
 }
+
+#[test]
+fn each_bench_that_there_is_can_be_named() {
+    use clap::ValueEnum as _;
+    let named =
+        crate::commands::bench::Name::value_variants().iter().filter_map(|name| name.to_possible_value());
+    let named: Vec<String> = named.map(|name| name.get_name().to_owned()).collect();
+    assert_eq!(named, plimsoll_bench::NAMES);
+}

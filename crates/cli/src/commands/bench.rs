@@ -13,6 +13,8 @@ use std::{fs, io::Write, path::PathBuf, time::Duration};
 pub(crate) enum Name {
     /// What a page fault costs, with and without limits, next to the alternatives.
     Faults,
+    /// What two threads pay that wake each other without end.
+    Pingpong,
     /// From the touch that crosses a line to the process being gone.
     Latency,
     /// How far past a line usage gets.
