@@ -165,13 +165,22 @@ impl Client {
 
     /// Incidents, oldest first: all that `query` admits, page by page; with a limit, the newest of them.
     pub fn history(&mut self, query: HistoryCall) -> Result<Vec<Incident>, CallError> {
+        self.history_where(query, |_| true)
+    }
+
+    /// The same of those that `admits` lets through; no page is asked for once there are as many as the limit says.
+    pub fn history_where(
+        &mut self,
+        query: HistoryCall,
+        admits: impl Fn(&Incident) -> bool,
+    ) -> Result<Vec<Incident>, CallError> {
         let wanted = query.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut before_id = query.before_id;
         let mut newest_first = Vec::new();
         loop {
             // Always whole pages: an unprivileged caller's page may come back with fewer than asked for.
             let page = self.history_page(HistoryCall { before_id, limit: None, ..query })?;
-            newest_first.extend(page.incidents.into_iter().rev());
+            newest_first.extend(page.incidents.into_iter().rev().filter(&admits));
             let enough = wanted.is_some_and(|wanted| newest_first.len() >= wanted);
             // A next page that is no older would never end.
             let older = page.next_before_id.filter(|next| before_id.is_none_or(|before| *next < before));

@@ -16,4 +16,5 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod usage;
 pub(crate) mod why;

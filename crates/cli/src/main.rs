@@ -84,6 +84,7 @@ fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Daemon(arguments) => daemon::run(arguments, socket),
         Command::Demo(arguments) => demo::run(&arguments, out),
         Command::Status(arguments) => status::run(&arguments, &socket, out),
+        Command::Usage(arguments) => commands::usage::run(&arguments, &socket, out),
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::Protect(arguments) => protect::run(&arguments, &socket, out),
         Command::Run(arguments) => run::run(&arguments, &socket),

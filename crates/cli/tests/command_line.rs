@@ -59,6 +59,8 @@ fn without_a_daemon_every_question_ends_with_3_and_one_line_that_names_the_socke
         &["limit", "clear", "0"],
         &["history"],
         &["why"],
+        &["usage"],
+        &["usage", "--brief"],
     ] {
         let (code, stdout, stderr) = run(&socket, arguments);
         assert_eq!((code, stdout.as_str()), (3, ""), "{arguments:?}");
@@ -83,6 +85,8 @@ fn bad_input_ends_with_2_and_an_unknown_user_with_1_daemon_or_not() {
         (&["limit", "set", "@nogroup-of-that-name", "1G"], 2, "nogroup-of-that-name"),
         (&["limit", "set", "job:7", "1G"], 2, "job:7"),
         (&["limit", "show", "nobody-of-that-name"], 1, "nobody-of-that-name"),
+        (&["usage", "@0"], 2, "no user"),
+        (&["usage", "nobody-of-that-name"], 1, "nobody-of-that-name"),
         (&["history", "--since", "yesterday"], 2, "yesterday"),
         (&["why", "first"], 2, "first"),
     ] {
@@ -140,6 +144,24 @@ fn status_is_told_in_words_and_as_json() {
     assert!(stdout.starts_with("Plimsoll is running") && stdout.contains("last-defence"), "{stdout}");
     assert!(!stdout.contains('\u{1b}'), "no colours through a pipe");
     assert_eq!(json_of(&daemon.socket, &["status", "--json"])["daemon"], true);
+}
+
+#[test]
+fn usage_is_the_callers_own_line_and_what_was_killed_lately() {
+    let daemon = running(FakeDaemon::new(5));
+    let (code, stdout, stderr) = run(&daemon.socket, &["usage"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("no line is drawn"), "{stdout}");
+    json_of(&daemon.socket, &["limit", "set", &own_uid().to_string(), "512M", "--json"]);
+    let told = json_of(&daemon.socket, &["usage", "--json"]);
+    assert_eq!(
+        (&told["line"]["hard_bytes"], &told["line"]["usage_bytes"]),
+        (&json!(512 << 20), &json!(7 << 20))
+    );
+    assert!(told["incidents"].is_array() && told["since"].is_string(), "{told}");
+    let (code, stdout, _) = run(&daemon.socket, &["usage", "--brief"]);
+    assert!(code == 0 && stdout.contains("7.0 MiB used of 512.0 MiB (1 %)"), "{stdout}");
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
 }
 
 #[test]

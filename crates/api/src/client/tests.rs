@@ -89,3 +89,24 @@ fn a_daemon_whose_pages_never_end_does_not_hold_the_client() {
     let requests = server.join().unwrap();
     assert_eq!(requests[1]["parameters"]["before_id"], 5);
 }
+
+#[test]
+fn no_page_is_asked_for_once_enough_incidents_are_let_through() {
+    let sample: Value =
+        serde_json::from_str(include_str!("../../../policy/src/incident/sample.json")).unwrap();
+    let page = |ids: [u64; 2], next: u64| {
+        let incidents = ids.map(|id| {
+            let mut incident = sample.clone();
+            incident["id"] = json!(id);
+            incident
+        });
+        message(&json!({"parameters": {"incidents": incidents, "next_before_id": next}}))
+    };
+    let (_folder, socket, server) = canned(vec![page([7, 8], 7), page([5, 6], 5)]);
+    let query = HistoryCall { limit: Some(2), ..HistoryCall::default() };
+    let mut client = Client::connect(&socket).unwrap();
+    let even = client.history_where(query, |incident| incident.id % 2 == 0).unwrap();
+    assert_eq!(even.iter().map(|incident| incident.id).collect::<Vec<_>>(), [6, 8]);
+    // A third question would have had no answer.
+    assert_eq!(server.join().unwrap().len(), 2);
+}

@@ -84,7 +84,7 @@ fn cgroup(incident: &Incident) -> Option<String> {
 }
 
 /// The first victim, and how many more there are.
-fn victims(incident: &Incident) -> String {
+pub(super) fn victims(incident: &Incident) -> String {
     if let Some(count) = incident.unrecorded {
         let folded = incident.reason == Reason::IncidentsFolded.text();
         return if folded { format!("{count} incidents, folded") } else { format!("{count} not recorded") };

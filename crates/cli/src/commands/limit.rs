@@ -24,7 +24,7 @@ use plimsoll_policy::{
 use std::{io::Write, path::Path};
 
 pub(crate) use processes::{ask, fill_in, table};
-pub(crate) use show::{doubts, lasting, list, notes, uncovered};
+pub(crate) use show::{doubts, lasting, list, notes, provenance, uncovered};
 
 /// `plimsoll limit ...`
 #[derive(Debug, Args)]

@@ -110,7 +110,7 @@ const fn source(source: Source) -> &'static str {
 
 /// Where an account's line comes from: where it is kept, and whose it is when it is not the administrator's for this very
 /// user.
-fn provenance(view: &AccountView, names: &mut Names) -> String {
+pub(crate) fn provenance(view: &AccountView, names: &mut Names) -> String {
     let kept = source(view.source);
     match (&view.target, view.set_by) {
         (Some(target @ Target::Group(_)), _) => format!("{kept}, {}", group(target, names)),

@@ -1,0 +1,279 @@
+//! `plimsoll usage`: a user's own line, usage and peak, and what of theirs was killed and why, on one screen.
+
+use crate::{
+    commands::{history, limit},
+    exit::{Ending, Exit, Failure},
+    names::{self, Names},
+    output,
+};
+use clap::Args;
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use nix::unistd;
+use plimsoll_api::{
+    accounts::{AccountView, ProcessView},
+    client::{CallError, Client},
+    message::HistoryCall,
+};
+use plimsoll_policy::{
+    account::{Account, Action},
+    human,
+    incident::Incident,
+    lines::Target,
+    reason::Reason,
+    units::{Bytes, Uid},
+    who::Who,
+};
+use plimsoll_report::table::Table;
+use serde::Serialize;
+use std::{io::Write, path::Path};
+
+/// How far back it looks.
+const DAYS: i64 = 30;
+/// So many processes and incidents fit on a screen of 24 lines with everything else.
+const PROCESSES: u64 = 3;
+const INCIDENTS: u64 = 3;
+/// The width of a line of text, and the cells of the bar.
+const COLUMNS: usize = 79;
+const CELLS: u64 = 50;
+
+/// Whose, and how to print it.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A user name or a uid, for root; yours when left out.
+    user: Option<String>,
+    /// Print one line, as for a message of the day.
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is shown.
+#[derive(Debug, Serialize)]
+struct Told {
+    account: Account,
+    name: Option<String>,
+    /// `None`: no line is drawn, so nothing is counted.
+    line: Option<AccountView>,
+    /// Incidents are told since then.
+    since: Timestamp,
+    /// The newest, oldest first.
+    incidents: Vec<Incident>,
+}
+
+/// Asks and prints.
+pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    let uid = arguments.user.as_deref().map_or_else(|| Ok(Uid(unistd::getuid().as_raw())), user)?;
+    let mut names = Names::default();
+    let now = Timestamp::now();
+    let mut told = ask(&mut Client::connect(socket)?, uid, now)?;
+    told.name = names.of_uid(uid);
+    if arguments.json {
+        told.line = told.line.as_ref().map(|view| names.fill_in(view));
+        output::json(out, &told)?;
+    } else if arguments.brief {
+        writeln!(out, "{}", brief(&told, &TimeZone::system()))?;
+    } else {
+        output::lines(out, &screen(&told, &TimeZone::system(), &mut names))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn user(text: &str) -> Result<Uid, Failure> {
+    let who = names::resolve(text)?;
+    if let Who::Uid(uid) = who {
+        return Ok(uid);
+    }
+    Err(Failure::usage(format_args!(
+        "'{}' is no user; give a user name or a uid, or see 'plimsoll limit show'",
+        human::escaped(&who.to_string())
+    )))
+}
+
+fn ask(client: &mut Client, uid: Uid, now: Timestamp) -> Result<Told, CallError> {
+    let account = Account::User(uid);
+    let who = || Some(Target::User(uid));
+    let mut accounts = client.show_limits(who())?.accounts;
+    if !accounts.is_empty() {
+        limit::fill_in(&mut accounts, client.show_processes(who(), Some(PROCESSES))?);
+    }
+    let line = accounts.into_iter().find(|view| view.account == account);
+    let since = now.checked_sub(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MIN);
+    let query = HistoryCall { since: Some(since), before_id: None, limit: Some(INCIDENTS) };
+    let incidents = client.history_where(query, |incident| {
+        incident.account.as_ref() == Some(&account) || incident.victims.iter().any(|victim| victim.uid == uid)
+    })?;
+    Ok(Told { account, name: None, line, since, incidents })
+}
+
+fn size(bytes: u64) -> String {
+    human::bytes(Bytes(bytes))
+}
+
+fn called(told: &Told) -> String {
+    told.name.as_deref().map_or_else(|| told.account.to_string(), human::escaped)
+}
+
+/// Of `whole` parts of the line, how many are used.
+fn share(view: &AccountView, whole: u64) -> Option<u64> {
+    let hard = u128::from(view.hard_bytes?);
+    let share = (u128::from(view.usage_bytes) * u128::from(whole)).checked_div(hard)?;
+    u64::try_from(share).ok()
+}
+
+/// In a few words: how much of how much.
+fn usage(view: &AccountView) -> String {
+    let mut text = format!("{} used", size(view.usage_bytes));
+    if let Some(hard) = view.hard_bytes {
+        text.push_str(&format!(" of {}", size(hard)));
+    }
+    if let Some(percent) = share(view, 100) {
+        text.push_str(&format!(" ({percent} %)"));
+    }
+    if view.near {
+        text.push_str(", near the line");
+    }
+    text
+}
+
+/// The highest usage, as far as it is kept: it was as high as now at least.
+fn peak(view: &AccountView) -> String {
+    match view.peak_bytes.map(|peak| peak.max(view.usage_bytes)) {
+        Some(peak) if Some(peak) >= view.soft_bytes => size(peak),
+        Some(peak) => format!("{} at least; it is kept from the soft limit on", size(peak)),
+        None => "not known".to_owned(),
+    }
+}
+
+/// One line.
+fn brief(told: &Told, zone: &TimeZone) -> String {
+    let usage = told.line.as_ref().map_or_else(|| "no line is drawn".to_owned(), usage);
+    let last = match told.incidents.last() {
+        None => format!("nothing killed or refused in {DAYS} days"),
+        Some(last) => {
+            let time = last.time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M");
+            let (action, victims) = (last.action.text(), history::victims(last));
+            format!("last incident {time}: {action} {victims}, see 'plimsoll why {}'", last.id)
+        }
+    };
+    format!("Memory of {}: {usage}; {last}.", called(told))
+}
+
+/// At most 24 lines of 80 columns.
+fn screen(told: &Told, zone: &TimeZone, names: &mut Names) -> String {
+    let mut text = match &told.line {
+        Some(view) => line(told, view, names),
+        None => format!(
+            "{}: no line is drawn, so usage is not counted.\nRoot draws one with: plimsoll limit set {} 2G\n",
+            called(told),
+            called(told)
+        ),
+    };
+    text.push('\n');
+    text.push_str(&incidents(told, zone));
+    text
+}
+
+const fn deed(action: Action) -> &'static str {
+    match action {
+        Action::Notify => "is only recorded",
+        Action::Deny => "refuses the allocation",
+        Action::Term => "asks the largest process to end",
+        Action::Kill => "kills the largest process",
+    }
+}
+
+/// Usage, line, peak, processes.
+fn line(told: &Told, view: &AccountView, names: &mut Names) -> String {
+    let processes = output::counted(view.processes, "process", "processes");
+    let mut text = format!("{}: {}, in {processes}.\n", called(told), usage(view));
+    if let Some(filled) = share(view, CELLS) {
+        let cells = (0..CELLS).map(|cell| if cell < filled { '#' } else { '.' });
+        text.push_str(&format!("[{}]\n", cells.collect::<String>()));
+    }
+    let mut fact = |name: &str, what: &str| {
+        for (index, part) in wrapped(what, COLUMNS - 9).into_iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            text.push_str(&format!("{name:<9}{part}\n"));
+        }
+    };
+    if let Some(hard) = view.hard_bytes {
+        let soft = view.soft_bytes.map_or_else(String::new, |soft| format!(" (soft {})", size(soft)));
+        fact("Line:", &format!("{}{soft}; crossing it {}.", size(hard), deed(view.action)));
+        fact("From:", &format!("{}.", limit::provenance(view, names)));
+    }
+    if let Some(effective) = view.effective_bytes.filter(|_| view.effective_bytes > view.hard_bytes) {
+        fact("Now:", &format!("{} is in force, until usage falls to the line.", size(effective)));
+    }
+    fact("Peak:", &format!("{}.", peak(view)));
+    if let Some(shared) = view.shared_bytes.filter(|shared| *shared > 0) {
+        fact("Shared:", &format!("{} of the usage are shared memory.", size(shared)));
+    }
+    if view.reserved_bytes > 0 {
+        fact("Granted:", &format!("{} more, reserved and not used yet.", size(view.reserved_bytes)));
+    }
+    if let Some(note) = &view.note {
+        fact("Note:", &format!("{}.", output::printable(note)));
+    }
+    text.push_str(&processes_of(view));
+    text
+}
+
+/// The largest, names last: they can be of any length.
+fn processes_of(view: &AccountView) -> String {
+    let Some(listed @ [_, ..]) = view.process_list.as_deref() else { return String::new() };
+    let mut table = Table::new(
+        ["PID", "CHARGED", "ANONYMOUS", "SWAPPED", "LARGEST"],
+        &["PID", "CHARGED", "ANONYMOUS", "SWAPPED"],
+    );
+    for ProcessView { pid, comm, charged_bytes, anon_bytes, swap_bytes, .. } in listed {
+        table.row([
+            pid.to_string(),
+            charged_bytes.map_or_else(|| "-".to_owned(), size),
+            size(*anon_bytes),
+            size(*swap_bytes),
+            human::shown(comm),
+        ]);
+    }
+    format!("\n{table}")
+}
+
+/// The newest first, and why the newest was.
+fn incidents(told: &Told, zone: &TimeZone) -> String {
+    let Some(last) = told.incidents.last() else {
+        return format!("Nothing of {}'s was killed or refused in the last {DAYS} days.\n", called(told));
+    };
+    let mut table = Table::new(["ID", "TIME", "DONE", "USAGE", "PROCESS"], &["ID", "USAGE"]);
+    for incident in told.incidents.iter().rev() {
+        table.row([
+            incident.id.to_string(),
+            incident.time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            incident.action.text().to_owned(),
+            incident.usage().map_or_else(|| "-".to_owned(), human::bytes),
+            history::victims(incident),
+        ]);
+    }
+    let reason = last.reason.parse::<Reason>().ok();
+    let why = reason.map_or_else(|| human::escaped(&last.reason), |reason| reason.sentence().to_owned());
+    let why = wrapped(&format!("{}: {why} ('plimsoll why {}' tells more.)", last.id, last.id), COLUMNS);
+    format!("The last in {DAYS} days:\n{table}{}\n", why.join("\n"))
+}
+
+/// Words on lines of at most so many characters; a longer word has a line of its own.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;
