@@ -7,6 +7,7 @@
 mod arguments;
 mod commands;
 mod exit;
+mod feed;
 mod input;
 mod interrupt;
 mod names;

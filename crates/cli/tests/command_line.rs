@@ -8,6 +8,7 @@ use plimsoll_daemon::api::server::Server;
 use serde_json::{Value, json};
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::Arc,
@@ -61,6 +62,7 @@ fn without_a_daemon_every_question_ends_with_3_and_one_line_that_names_the_socke
         &["why"],
         &["usage"],
         &["usage", "--brief"],
+        &["status", "--follow"],
     ] {
         let (code, stdout, stderr) = run(&socket, arguments);
         assert_eq!((code, stdout.as_str()), (3, ""), "{arguments:?}");
@@ -79,6 +81,7 @@ fn bad_input_ends_with_2_and_an_unknown_user_with_1_daemon_or_not() {
     for (arguments, expected, named) in [
         (&["explode"][..], 2, "explode"),
         (&["status", "--jsn"], 2, "--json"),
+        (&["status", "--follow", "--interval", "0"], 2, "'0'"),
         (&["limit", "set", "root"], 2, "<HARD>"),
         (&["limit", "set", "root", "12Q"], 2, "12Q"),
         (&["limit", "set", "root", "1G", "--soft", "200%"], 2, "200%"),
@@ -144,6 +147,33 @@ fn status_is_told_in_words_and_as_json() {
     assert!(stdout.starts_with("Plimsoll is running") && stdout.contains("last-defence"), "{stdout}");
     assert!(!stdout.contains('\u{1b}'), "no colours through a pipe");
     assert_eq!(json_of(&daemon.socket, &["status", "--json"])["daemon"], true);
+}
+
+#[test]
+fn following_outlives_the_daemon_and_ends_with_0_on_ctrl_c_and_when_nobody_reads() {
+    let Running { _server: server, socket, _folder: folder } = running(FakeDaemon::new(1));
+    let arguments = ["status", "--follow", "--json", "--interval", "0.1"];
+    let mut child = plimsoll(&socket, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut until = |daemon: bool| {
+        let told = |line: Result<String, _>| serde_json::from_str::<Value>(&line.unwrap()).unwrap();
+        assert!(lines.by_ref().map(told).any(|status| status["daemon"] == daemon));
+    };
+    until(true);
+    drop(server);
+    until(false);
+    let _server = Server::start(&socket, Arc::new(FakeDaemon::new(1))).unwrap();
+    until(true);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let arguments = ["status", "--follow", "--interval", "0.1"];
+    let mut child = plimsoll(&socket, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("0 accounts, 0 near"), "{first}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(folder);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `plimsoll status`: what is guarded, and how.
 
+pub(crate) mod follow;
+
 use crate::{
     commands::limit,
     exit::{Ending, Exit},
@@ -24,7 +26,12 @@ use serde_json::Value;
 use std::{
     io::{self, Write},
     path::Path,
+    time::Duration,
 };
+
+/// How often it may be asked at most and at least.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// How to print it.
 #[derive(Debug, Args)]
@@ -35,10 +42,27 @@ pub(crate) struct Arguments {
     /// Also list what each process of each account with a line holds.
     #[arg(long)]
     processes: bool,
+    /// Go on: print one line every now and then, until Ctrl-C or until nobody reads any more. A daemon that is started again is
+    /// found again.
+    #[arg(long, conflicts_with = "processes")]
+    follow: bool,
+    /// With --follow: the seconds from one line to the next.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval, requires = "follow")]
+    interval: Duration,
+}
+
+/// Seconds, of which there may be tenths.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let sensible = seconds.filter(|span| (SHORTEST..=LONGEST).contains(span));
+    sensible.ok_or_else(|| "give seconds from 0.1 to 86400".to_owned())
 }
 
 /// Asks and prints.
 pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> Ending {
+    if arguments.follow {
+        return follow::follow(socket, arguments.interval, arguments.json, out);
+    }
     let asked = Client::connect(socket).and_then(|mut client| {
         let status = client.status()?;
         Ok((status, limit::ask(&mut client, None, (arguments.processes, arguments.json))))
@@ -61,14 +85,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     };
     if arguments.json {
         limit::fill_in(&mut status.accounts, found);
-        for account in &mut status.accounts {
-            *account = names.fill_in(account);
-        }
-        for group in &mut status.groups {
-            *group = names.fill_in_group(group);
-        }
-        status.default = status.default.as_ref().map(|line| names.fill_in_default(line));
-        output::json(out, &status)?;
+        output::json(out, &follow::named(status, &mut names))?;
     } else {
         show(out, &status, &mut names)?;
         if arguments.processes && missing.is_none() {

@@ -11,7 +11,7 @@ use plimsoll_policy::{
 };
 use serde_json::{Value, json};
 
-fn running() -> Status {
+pub(super) fn running() -> Status {
     let mut status = without_a_daemon();
     status.daemon = true;
     status.triggers.kernel = "on".to_owned();
