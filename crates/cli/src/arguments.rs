@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
-    simulate, status, usage, why,
+    simulate, status, top, usage, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Demo(demo::Arguments),
     /// What is guarded and how: triggers, guards, accounts, memory.
     Status(status::Arguments),
+    /// A live view in the terminal: accounts, processes, memory, incidents and their stories.
+    Top(top::Arguments),
     /// Your own line, usage and peak, and what of yours was killed and why, on one screen.
     Usage(usage::Arguments),
     /// Draw, show and remove lines.

@@ -16,5 +16,6 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod why;

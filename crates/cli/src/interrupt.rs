@@ -50,7 +50,8 @@ impl Interrupt {
     /// Tells of each in a thread of its own, until `tell` says that nobody listens.
     pub(crate) fn watch(self, tell: impl Fn(Signal) -> bool + Send + 'static) {
         thread::spawn(move || {
-            while self.ready(PollTimeout::NONE).is_ok() {
+            // Who is stopped and continued in between is interrupted.
+            while matches!(self.ready(PollTimeout::NONE), Ok(_) | Err(Errno::EINTR)) {
                 let told = self.signals.read_signal().ok().flatten();
                 let signal = told.and_then(|told| i32::try_from(told.ssi_signo).ok());
                 let signal = signal.and_then(|number| Signal::try_from(number).ok());

@@ -19,7 +19,7 @@ use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
     bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
-    simulate, status, why,
+    simulate, status, top, why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -85,6 +85,7 @@ fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Daemon(arguments) => daemon::run(arguments, socket),
         Command::Demo(arguments) => demo::run(&arguments, out),
         Command::Status(arguments) => status::run(&arguments, &socket, out),
+        Command::Top(arguments) => top::run(&arguments, &socket, out),
         Command::Usage(arguments) => commands::usage::run(&arguments, &socket, out),
         Command::Limit(arguments) => limit::run(&arguments, &socket, out),
         Command::Protect(arguments) => protect::run(&arguments, &socket, out),

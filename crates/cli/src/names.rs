@@ -4,6 +4,7 @@
 use crate::exit::Failure;
 use nix::unistd::{Gid as SystemGid, Group, Uid as SystemUid, User};
 use plimsoll_api::accounts::{AccountView, DefaultView, GroupView, UserView};
+use plimsoll_api::status::Status;
 use plimsoll_policy::{
     account::Account,
     human,
@@ -97,6 +98,14 @@ impl Names {
     /// The account with its name.
     pub(crate) fn fill_in(&mut self, view: &AccountView) -> AccountView {
         AccountView { name: self.of(&view.account), ..view.clone() }
+    }
+
+    /// The state with the names of accounts and groups.
+    pub(crate) fn fill_in_status(&mut self, mut status: Status) -> Status {
+        status.accounts = status.accounts.iter().map(|account| self.fill_in(account)).collect();
+        status.groups = status.groups.iter().map(|group| self.fill_in_group(group)).collect();
+        status.default = status.default.as_ref().map(|line| self.fill_in_default(line));
+        status
     }
 
     /// The name of an account; `None` also where it is no user's.

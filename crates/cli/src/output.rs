@@ -34,5 +34,20 @@ pub(crate) fn lines(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", text.trim_end())
 }
 
+/// Words on lines of at most so many characters; a longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests;

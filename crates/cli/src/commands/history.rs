@@ -68,7 +68,7 @@ fn list(out: &mut dyn Write, incidents: &[Incident], zone: &TimeZone, names: &mu
     write!(out, "{table}")
 }
 
-fn whose(account: Option<&Account>, names: &mut Names) -> String {
+pub(super) fn whose(account: Option<&Account>, names: &mut Names) -> String {
     match account {
         None => "the machine".to_owned(),
         Some(account) => names

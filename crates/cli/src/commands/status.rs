@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path, out: &mut dyn Write) -> 
     };
     if arguments.json {
         limit::fill_in(&mut status.accounts, found);
-        output::json(out, &follow::named(status, &mut names))?;
+        output::json(out, &names.fill_in_status(status))?;
     } else {
         show(out, &status, &mut names)?;
         if arguments.processes && missing.is_none() {
@@ -262,12 +262,20 @@ fn footing(own: &OwnView) -> String {
     told.into_iter().flatten().collect()
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds} s"),
         (0, 0, minutes) => format!("{minutes} min"),
         (0, hours, minutes) => format!("{hours} h {minutes} min"),
         (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// A time that is left: in tenths of a second in the last minute, else as [`duration`].
+pub(super) fn left(nanos: u64) -> String {
+    match nanos / 1_000_000_000 {
+        0..60 => human::span(Nanos(nanos)),
+        seconds => duration(seconds),
     }
 }
 

@@ -193,7 +193,7 @@ fn line(told: &Told, view: &AccountView, names: &mut Names) -> String {
         text.push_str(&format!("[{}]\n", cells.collect::<String>()));
     }
     let mut fact = |name: &str, what: &str| {
-        for (index, part) in wrapped(what, COLUMNS - 9).into_iter().enumerate() {
+        for (index, part) in output::wrapped(what, COLUMNS - 9).into_iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             text.push_str(&format!("{name:<9}{part}\n"));
         }
@@ -256,23 +256,9 @@ fn incidents(told: &Told, zone: &TimeZone) -> String {
     }
     let reason = last.reason.parse::<Reason>().ok();
     let why = reason.map_or_else(|| human::escaped(&last.reason), |reason| reason.sentence().to_owned());
-    let why = wrapped(&format!("{}: {why} ('plimsoll why {}' tells more.)", last.id, last.id), COLUMNS);
+    let why =
+        output::wrapped(&format!("{}: {why} ('plimsoll why {}' tells more.)", last.id, last.id), COLUMNS);
     format!("The last in {DAYS} days:\n{table}{}\n", why.join("\n"))
-}
-
-/// Words on lines of at most so many characters; a longer word has a line of its own.
-fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) | None => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

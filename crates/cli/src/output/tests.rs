@@ -1,4 +1,4 @@
-use super::{counted, printable};
+use super::{counted, printable, wrapped};
 
 #[test]
 fn what_could_act_on_a_terminal_is_escaped_and_words_stay_as_they_are() {
@@ -18,4 +18,9 @@ fn one_is_singular() {
         (counted(1, "process", "processes"), counted(0, "process", "processes")),
         ("1 process".into(), "0 processes".into())
     );
+}
+
+#[test]
+fn a_word_longer_than_a_line_stands_alone() {
+    assert_eq!(wrapped("a b cccccc d", 3), ["a b", "cccccc", "d"]);
 }

@@ -42,7 +42,7 @@ pub(super) fn follow(socket: &Path, interval: Duration, json: bool, out: &mut dy
     while let Ok(Event::News(news)) = arriving.recv() {
         let now = Timestamp::now();
         match *news {
-            Ok(status) if json => in_json(out, now, &named(status, &mut names))?,
+            Ok(status) if json => in_json(out, now, &names.fill_in_status(status))?,
             Ok(status) => writeln!(out, "{}  {}", clock(now), line(&status, &mut names))?,
             Err(error) if heard && is_passing(&error) => without(out, now, json, &error)?,
             Err(error) => return Err(error.into()),
@@ -84,18 +84,6 @@ fn in_json(out: &mut dyn Write, now: Timestamp, status: &impl serde::Serialize) 
     Ok(())
 }
 
-/// With the names of accounts and groups.
-pub(super) fn named(mut status: Status, names: &mut Names) -> Status {
-    for account in &mut status.accounts {
-        *account = names.fill_in(account);
-    }
-    for group in &mut status.groups {
-        *group = names.fill_in_group(group);
-    }
-    status.default = status.default.as_ref().map(|line| names.fill_in_default(line));
-    status
-}
-
 fn size(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "not known".to_owned(), |bytes| human::bytes(Bytes(bytes)))
 }
@@ -116,7 +104,7 @@ fn line(status: &Status, names: &mut Names) -> String {
         ));
     }
     if let Some(left) = pressure.exhausted_in_ns {
-        parts.push(format!("used up in {}", human::span(plimsoll_policy::units::Nanos(left))));
+        parts.push(format!("used up in {}", super::left(left)));
     }
     let near: Vec<_> = status.accounts.iter().filter(|view| view.near).collect();
     let accounts =

@@ -1,4 +1,4 @@
-use super::{COLUMNS, Told, brief, screen, wrapped};
+use super::{COLUMNS, Told, brief, screen};
 use crate::names::Names;
 use jiff::tz::TimeZone;
 use plimsoll_api::accounts::{AccountView, ProcessView};
@@ -164,9 +164,4 @@ fn the_brief_form_is_one_line() {
         killed,
         "Memory of alice: no line is drawn; last incident 2026-11-21 12:00: kill 4001 \"a\\nb\", see 'plimsoll why 7'."
     );
-}
-
-#[test]
-fn a_word_longer_than_a_line_stands_alone() {
-    assert_eq!(wrapped("a b cccccc d", 3), ["a b", "cccccc", "d"]);
 }
