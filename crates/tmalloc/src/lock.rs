@@ -60,7 +60,8 @@ impl<T> Lock<T> {
 
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let taken = self.state.compare_exchange(OPEN, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        taken.then_some(Held { lock: self })
+        // Not `then_some`: what is made before it is known to be ours opens another's lock when it is dropped.
+        taken.then(|| Held { lock: self })
     }
 
     #[cold]
@@ -125,5 +126,21 @@ impl<T> Drop for Held<'_, T> {
         if self.lock.state.swap(OPEN, Ordering::Release) == HELD_AND_WANTED {
             wake(&self.lock.state, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lock;
+
+    #[test]
+    fn who_tries_in_vain_leaves_the_lock_to_its_holder() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        for _ in 0..3 {
+            assert!(lock.try_lock().is_none());
+        }
+        drop(held);
+        assert!(lock.try_lock().is_some());
     }
 }
