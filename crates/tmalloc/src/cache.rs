@@ -13,7 +13,7 @@ use crate::{
     client::Patience,
     heap,
     lock::Lock,
-    region,
+    region, watch,
 };
 use std::{
     ffi::c_void,
@@ -359,6 +359,15 @@ fn create() -> *mut Cache {
         },
     };
     let cache = block.cast::<Cache>();
+    if !set_key(cache.cast()) {
+        let node = block.cast::<Node>();
+        // SAFETY: the block is ours, and goes back where it is from.
+        unsafe {
+            node.write(Node { next: ptr::null_mut() });
+            arena::put_back(node);
+        }
+        return ptr::null_mut();
+    }
     let mut all = ALL.lock();
     // SAFETY: the block is large enough, aligned to 16, and ours.
     unsafe {
@@ -377,7 +386,6 @@ fn create() -> *mut Cache {
     }
     *all = cache;
     drop(all);
-    set_key(cache.cast());
     plimsoll_tmalloc_set_current(cache.cast());
     cache
 }
@@ -386,6 +394,7 @@ fn create() -> *mut Cache {
 extern "C" fn destroy(cache: *mut c_void) {
     let cache = cache.cast::<Cache>();
     plimsoll_tmalloc_set_current(ptr::null_mut());
+    watch::thread_ends();
     // SAFETY: the value of the key is the thread's cache.
     if unsafe { (*cache).generation } != region::generation() {
         return;
@@ -437,10 +446,17 @@ fn key() -> u64 {
     }
 }
 
-fn set_key(cache: *mut c_void) {
-    if let Ok(key) = libc::pthread_key_t::try_from(KEY.load(Ordering::Acquire).wrapping_sub(1)) {
+/// See [`crate::prepare`].
+pub(crate) fn prepare() {
+    key();
+}
+
+/// `false`: the thread's end would not be seen.
+fn set_key(cache: *mut c_void) -> bool {
+    match libc::pthread_key_t::try_from(KEY.load(Ordering::Acquire).wrapping_sub(1)) {
         // SAFETY: the key was created, and is never deleted.
-        unsafe { libc::pthread_setspecific(key, cache) };
+        Ok(key) => unsafe { libc::pthread_setspecific(key, cache) == 0 },
+        Err(_none) => false,
     }
 }
 

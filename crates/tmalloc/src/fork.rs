@@ -4,7 +4,7 @@
 //! its own, charged as any other program's; it must not come from this library without a grant. So the child begins anew: no
 //! arena, no cache, no connection. Blocks that it inherited can be read, written and given back; they are never handed out.
 
-use crate::{arena, cache, client, large, region, watch};
+use crate::{arena, cache, client, large, region, socket, watch};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -23,6 +23,7 @@ unsafe extern "C" fn begin_anew() {
     // SAFETY: a child is born with one thread, which runs this before fork returns.
     unsafe {
         client::start_over();
+        socket::start_over();
         watch::start_over();
         cache::start_over();
         arena::start_over();

@@ -48,6 +48,7 @@ mod lock;
 mod mapping;
 pub mod message;
 mod pages;
+mod process;
 mod region;
 mod socket;
 mod transaction;
@@ -168,6 +169,11 @@ pub fn map_plain(length: usize) -> Option<NonNull<u8>> {
 /// So many bytes that [`map`] was granted are unmapped by now.
 pub fn unmapped(bytes: usize) {
     mapping::unmapped(bytes);
+}
+
+/// Takes the key by which a thread's end is seen. Else the first allocation does.
+pub fn prepare() {
+    cache::prepare();
 }
 
 /// A page of this machine, in bytes.

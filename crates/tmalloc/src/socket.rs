@@ -1,6 +1,7 @@
 //! The coordinator's socket: where it is, one connection to it, one message either way. Never allocates.
 
 use crate::{
+    lock::Lock,
     message::{FAULT, HELLO, MESSAGE_BYTES, Message, VERSION, WELCOME},
     pages,
 };
@@ -79,8 +80,28 @@ pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
+/// As it was found first: a program may do away with its environment.
+static ADDRESS: Lock<Option<libc::sockaddr_un>> = Lock::new(None);
+
+/// Forgets nothing but who was looking, in a forked child.
+///
+/// # Safety
+/// No other thread may exist.
+pub(crate) unsafe fn start_over() {
+    // SAFETY: the caller's to promise.
+    unsafe { ADDRESS.start_over(*ADDRESS.peek()) };
+}
+
 /// The address of the socket; `None` for a path longer than an address holds.
 fn address() -> Option<libc::sockaddr_un> {
+    let mut known = ADDRESS.lock();
+    if known.is_none() {
+        *known = address_now();
+    }
+    *known
+}
+
+fn address_now() -> Option<libc::sockaddr_un> {
     // SAFETY: a plain C structure; all zeros is a valid one.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(1);

@@ -7,7 +7,7 @@ use crate::{
     arena, cache, client, large,
     lock::{self, Lock},
     message::{HELLO_WATCHES, Message, RECALL, RECALLED, SOFT},
-    pages,
+    pages, process,
     socket::{self, Own, Received},
 };
 use std::{
@@ -27,6 +27,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const RETRIES: u32 = 20;
 /// After so many, a daemon that is away is looked for no more often than this.
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(5);
+
+/// The watcher, and the first thread, which the kernel counts until the process ends.
+const THREADS_ALONE: u32 = 2;
 
 /// What the program wants to be called with: whether the soft limit was reached, and its own pointer.
 pub(crate) type Callback = unsafe extern "C" fn(reached: c_int, argument: *mut c_void);
@@ -48,6 +51,8 @@ static SOFT_REACHED: AtomicBool = AtomicBool::new(false);
 /// What programs poll.
 static SOFT_FD: Lock<Option<Own>> = Lock::new(None);
 static LISTENER: Lock<Listener> = Lock::new(NOBODY);
+/// The program's first thread has ended, by pthread_exit(3): the process is to end with the last one that is the program's.
+static FIRST_ENDED: AtomicBool = AtomicBool::new(false);
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 /// Milliseconds of the monotonic clock at the last refusal, plus one.
 static REFUSED_AT_MS: AtomicU64 = AtomicU64::new(0);
@@ -59,6 +64,34 @@ pub(crate) fn start() {
         lock::wake(&WANTED, 1);
     } else if !spawn() {
         RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// The calling thread ends. Where it is the first one, nobody but the watcher sees when the last one does: the C library
+/// ends a process with its last thread, and takes the watcher for one.
+pub(crate) fn thread_ends() {
+    // SAFETY: both take nothing.
+    let is_first = unsafe { libc::gettid() == libc::getpid() };
+    if is_first && RUNNING.load(Ordering::Acquire) {
+        FIRST_ENDED.store(true, Ordering::Release);
+        let socket = *SOCKET.lock();
+        if let Some(socket) = socket {
+            socket.shut_down();
+        }
+        lock::wake(&WANTED, 1);
+    }
+}
+
+/// Ends the process where no other thread is left, with the status that the C library ends it with.
+fn end_if_alone() {
+    if FIRST_ENDED.load(Ordering::Acquire) && process::threads().is_some_and(|count| count <= THREADS_ALONE) {
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the set is made empty before it is read; from here on this is an ordinary thread.
+        unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+            libc::exit(0);
+        }
     }
 }
 
@@ -104,6 +137,7 @@ pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
 /// No other thread may exist.
 pub(crate) unsafe fn start_over() {
     RUNNING.store(false, Ordering::Relaxed);
+    FIRST_ENDED.store(false, Ordering::Relaxed);
     SOFT_REACHED.store(false, Ordering::Relaxed);
     // SAFETY: the caller is the only thread.
     let inherited = unsafe { *SOCKET.peek() };
@@ -195,8 +229,10 @@ extern "C" fn run(_nothing: *mut c_void) -> *mut c_void {
             socket.close();
             soft(false);
         }
+        end_if_alone();
         // Who is told of no recall would let others be refused, also while it asks for nothing itself.
-        let limit = if tries < RETRIES { RETRY_INTERVAL } else { RETRY_INTERVAL_MAX };
+        let often = tries < RETRIES || FIRST_ENDED.load(Ordering::Acquire);
+        let limit = if often { RETRY_INTERVAL } else { RETRY_INTERVAL_MAX };
         tries += u32::from(tries < RETRIES);
         lock::sleep_while(&WANTED, wanted, Some(limit));
     }
@@ -205,7 +241,9 @@ extern "C" fn run(_nothing: *mut c_void) -> *mut c_void {
 /// Until the connection ends.
 fn watch(socket: Own) {
     loop {
-        match socket::receive(socket, None) {
+        let limit = FIRST_ENDED.load(Ordering::Acquire).then_some(RETRY_INTERVAL);
+        end_if_alone();
+        match socket::receive(socket, limit) {
             Received::Message(message) if message.kind == RECALL => {
                 let wanted = usize::try_from(message.a).unwrap_or(usize::MAX);
                 let given = give_idle(wanted);

@@ -59,7 +59,9 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
     })?;
     program::check(&found).map_err(|why| not_started(format_args!("'{}' {why}", found.display())))?;
     let library = preload(arguments.library.as_deref()).map_err(not_started)?;
+    // The program may change its folder.
     let socket = tmalloc_socket(socket);
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
     if env::var_os(WITHOUT_DAEMON).is_none() {
         reach(&socket).map_err(|error| {
             not_started(format_args!(

@@ -179,13 +179,80 @@ static void descriptors(void)
 	MUST(dup(1) == 0 && dup(1) == lowest);
 }
 
-int main(void)
+static void *allocate_twice(void *unused)
 {
+	for (int i = 0; i < 200; i++)
+		free(malloc(400));
+	return unused;
+}
+
+static long resident_kib(void)
+{
+	char line[256];
+	long kib = -1;
+	FILE *status = fopen("/proc/self/status", "r");
+
+	while (status && fgets(line, sizeof line, status))
+		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return kib;
+}
+
+/* The C library allocates for each thread's values of the 33rd key and those that follow. */
+static void keys(void)
+{
+	pthread_t thread;
+	long before;
+
+	for (int i = 0; i < 1000; i++) {
+		if (i == 200)
+			before = resident_kib();
+		MUST(!pthread_create(&thread, NULL, allocate_twice, NULL) && !pthread_join(thread, NULL));
+	}
+	MUST(before > 0 && resident_kib() < before + 4096);
+}
+
+static void *end_after_the_first(void *first)
+{
+	pthread_join(*(pthread_t *)first, NULL);
+	free(malloc(100000));
+	puts("well");
+	return NULL;
+}
+
+/* Of a program that ends its first thread: the process ends with its last one. */
+static void first_thread_ends(void)
+{
+	static pthread_t first;
+	pthread_t thread;
+
+	first = pthread_self();
+	free(malloc(100));
+	MUST(!pthread_create(&thread, NULL, end_after_the_first, &first) && !pthread_detach(thread));
+	pthread_exit(NULL);
+}
+
+int main(int argc, char **argv)
+{
+	pthread_key_t key;
+
+	(void)argv;
+	for (int i = 0; i < 40; i++)
+		MUST(!pthread_key_create(&key, NULL));
+	if (argc > 1)
+		first_thread_ends();
 	descriptors();
 	blocks();
 	mappings();
 	threads();
+	keys();
 	forks(2);
+	clearenv();
+	blocks();
+	for (int i = 0; i < 5000; i++)
+		MUST(malloc(1000));
 	puts("well");
 	return 0;
 }

@@ -15,9 +15,13 @@ static READY: AtomicBool = AtomicBool::new(false);
 
 /// A program that knows nothing of the daemon runs without one, unless its environment says otherwise.
 pub(crate) fn get_ready() {
-    if !READY.swap(true, Ordering::Relaxed) && !tmalloc::is_chosen_by_environment() {
+    if READY.load(Ordering::Acquire) {
+        return;
+    }
+    if !tmalloc::is_chosen_by_environment() {
         tmalloc::without_daemon(tmalloc::WithoutDaemon::Pass);
     }
+    READY.store(true, Ordering::Release);
 }
 
 /// What `ask` gives, in the library; else a block of the early ones, which are all zeros.

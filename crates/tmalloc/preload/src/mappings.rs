@@ -115,7 +115,7 @@ unsafe extern "C" fn mremap(
     if granted > 0 && moved == libc::MAP_FAILED {
         remember(at.addr(), granted);
     } else if granted > 0 {
-        let kept = granted.min(wanted);
+        let kept = granted.min(wanted.next_multiple_of(tmalloc::page_bytes()));
         give_back(granted - kept + remember(moved.addr(), kept));
     }
     moved
@@ -123,7 +123,9 @@ unsafe extern "C" fn mremap(
 
 fn give_back(bytes: usize) {
     if bytes > 0 {
+        let before = blocks::errno();
         tmalloc::unmapped(bytes);
         refused::forget();
+        blocks::set_errno(before);
     }
 }

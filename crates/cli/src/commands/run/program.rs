@@ -17,7 +17,8 @@ use std::{
 
 /// A program's headers are at its beginning.
 const READ_BYTES: u64 = 64 << 10;
-const SET_ID: u32 = 0o6000;
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
 
 /// The file that a name stands for, as a shell finds it; `None`: there is none that may be executed.
 pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
@@ -31,14 +32,16 @@ pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
 
 /// What stands in the way of a library, in words that go on from the program's name.
 pub(super) fn check(path: &Path) -> Result<(), String> {
-    // One that may be executed and not read is what it is.
-    let Ok(file) = File::open(path) else { return Ok(()) };
-    let metadata = file.metadata().map_err(|error| format!("cannot be looked at: {error}"))?;
-    if metadata.mode() & SET_ID != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
+    let metadata = path.metadata().map_err(|error| format!("cannot be looked at: {error}"))?;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let becomes = |bit: u32, is_own: bool| metadata.mode() & bit != 0 && !is_own;
+    if becomes(SET_USER_ID, metadata.uid() == user) || becomes(SET_GROUP_ID, metadata.gid() == group) {
         return Err(
             "has the set-user-ID or set-group-ID bit: the dynamic linker preloads nothing into it".to_owned()
         );
     }
+    // What is no file is the kernel's to refuse, and one that may be executed and not read is what it is.
+    let Some(file) = metadata.is_file().then(|| File::open(path).ok()).flatten() else { return Ok(()) };
     match interpreter(file) {
         Ok(false) => Err("is statically linked: nothing can be preloaded into it".to_owned()),
         Ok(true) | Err(_) => Ok(()),
