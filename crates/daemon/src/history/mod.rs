@@ -18,6 +18,7 @@ use std::{
 
 mod entry;
 mod error;
+mod hearer;
 mod import;
 mod notes;
 mod reader;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use entry::Outcome;
 pub use error::HistoryError;
+pub use hearer::Hearer;
 pub use notes::PinnedNotes;
 pub(crate) use notes::{Draft, Inheritance};
 pub use reader::{PAGE_MAX, Pages, Query, Reader};
@@ -65,8 +67,8 @@ impl History {
     /// is recorded and not written yet outlives this process. A disk that refuses is no error: incidents wait until it does
     /// not.
     ///
-    /// `enrich` is called on the thread with each incident before it is written, for what takes too long elsewhere; `say`
-    /// with a line whenever something begins to go wrong, or is well again.
+    /// `hearer` hears on the thread of each incident before it is written; `say` is called with a line whenever something
+    /// begins to go wrong, or is well again.
     ///
     /// # Errors
     /// [`HistoryError`]: somebody else owns a file, another daemon writes it, or a newer Plimsoll wrote it. The files are left
@@ -75,7 +77,7 @@ impl History {
         folder: &Path,
         caps: Caps,
         notes: Option<PinnedNotes>,
-        enrich: impl FnMut(&mut Incident) + Send + 'static,
+        hearer: impl Hearer,
         say: impl FnMut(String) + Send + 'static,
     ) -> Result<Self, HistoryError> {
         crate::state::prepare_folder(folder)?;
@@ -109,7 +111,7 @@ impl History {
             caps,
             shared: Arc::clone(&shared),
             receiver,
-            enrich: Box::new(enrich),
+            hearer: Box::new(hearer),
             say: Box::new(say),
         })
         .map_err(HistoryError::io("start the thread that writes", folder))?;

@@ -582,6 +582,30 @@ fn what_is_added_to_an_incident_is_added_before_it_is_written() {
     }
 }
 
+/// Tells what it hears.
+struct Listening(mpsc::Sender<u64>);
+
+impl Hearer for Listening {
+    fn incident(&mut self, incident: &mut Incident) {
+        self.0.send(incident.id).unwrap();
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.0.send(outcome.signal_to_freed_ns.unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn who_hears_of_incidents_hears_what_becomes_known_of_them_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tell, told) = mpsc::channel();
+    let history = History::open_with_notes(folder.path(), CAPS, None, Listening(tell), |_| {}).unwrap();
+    record(&history, 1..=1);
+    history.writer.outcome(Outcome { id: 1, signal_to_freed_ns: Some(77), ..Outcome::default() });
+    history.writer.flush(SOON).unwrap();
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 77]);
+}
+
 #[test]
 fn a_full_queue_is_counted_and_never_waited_for() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The thread that writes, and the handle that feeds it.
 
 use super::{
-    Caps, HistoryError, PinnedNotes,
+    Caps, Hearer, HistoryError, PinnedNotes,
     entry::{ENTRY_MAX_BYTES, Outcome, Row},
     import,
     shared::{Gate, Shared},
@@ -263,7 +263,7 @@ pub(super) struct Work {
     pub(super) caps: Caps,
     pub(super) shared: Arc<Shared>,
     pub(super) receiver: Receiver<Message>,
-    pub(super) enrich: Box<dyn FnMut(&mut Incident) + Send>,
+    pub(super) hearer: Box<dyn Hearer>,
     pub(super) say: Box<dyn FnMut(String) + Send>,
 }
 
@@ -369,7 +369,7 @@ impl Work {
         self.shared.taken(&message);
         match message {
             Message::Incident(mut incident, note, recorded) => {
-                (self.enrich)(&mut incident);
+                self.hearer.incident(&mut incident);
                 self.last_id = self.last_id.max(incident.id);
                 match Row::of(*incident) {
                     Ok(row) => {
@@ -383,7 +383,10 @@ impl Work {
                     }
                 }
             }
-            Message::Outcome(outcome) => batch.push(Write::Outcome(*outcome)),
+            Message::Outcome(outcome) => {
+                self.hearer.outcome(&outcome);
+                batch.push(Write::Outcome(*outcome));
+            }
             Message::Damaged(seen) => batch.damaged = Some(seen),
             Message::Flush(answer) => batch.answers.push(answer),
             Message::Stop(answer) => {

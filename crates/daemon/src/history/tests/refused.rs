@@ -10,7 +10,7 @@ const LOST: &str = " records are not in the history: its queue was full";
 fn listened_to(folder: &Path) -> (History, mpsc::Receiver<String>) {
     let (say, said) = channel();
     let say = move |line| say.send(line).unwrap_or_default();
-    (History::open_with_notes(folder, CAPS, None, |_| {}, say).unwrap(), said)
+    (History::open_with_notes(folder, CAPS, None, |_: &mut Incident| {}, say).unwrap(), said)
 }
 
 /// Keeps everybody else from writing until it is dropped.
