@@ -155,6 +155,30 @@ fetch_comparator() {
     }
 }
 
+# promtool checks what the daemon serves and the alert rules. Of its package, 19 MB, nothing else is needed: it would start
+# a server.
+fetch_promtool() {
+    if has promtool || any_file "$tools"/usr/bin/promtool; then
+        return 0
+    fi
+    if ! has apt-get; then
+        say "promtool not found: the tests leave it out"
+        return 0
+    fi
+    apt_update
+    say "unpacking promtool under target/tools (not installed: no service of its package must start)"
+    (
+        cd "$tools"
+        rm -f prometheus_*.deb
+        apt-get download -qq prometheus >"$tools/apt.log" 2>&1
+        dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+        rm -f prometheus_*.deb
+    ) || {
+        tail -n 5 "$tools/apt.log" >&2
+        say "promtool could not be fetched: the tests leave it out"
+    }
+}
+
 # jemalloc and mimalloc are comparators too. They are only unpacked: nothing on this machine should come to prefer them.
 # $1: what the library's file is called, as a pattern; $2: what its package is called, as a regular expression, because
 # the name holds the library's version.
@@ -355,6 +379,7 @@ if [ "$purpose" = test ]; then
     fetch_comparator earlyoom
     fetch_comparator nohang
     fetch_comparator vmtouch
+    fetch_promtool
     fetch_library 'libjemalloc.so.2' '^libjemalloc2$'
     fetch_library 'libmimalloc.so.[0-9]' '^libmimalloc[0-9.]+$'
 fi

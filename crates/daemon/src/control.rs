@@ -311,7 +311,7 @@ impl ControlService {
         // The loader stays: sizes, charge and protection are the loaded programs', which hold the counts.
         self.commit(&mut kept, book, Change::All).map_err(|refusal| refusal.to_string())?;
         Ok(
-            "configuration reloaded; [protect], [history], [maps] and limits.charge take effect at the next start",
+            "configuration reloaded; [protect], [history], [metrics], [maps] and limits.charge take effect at the next start",
         )
     }
 }

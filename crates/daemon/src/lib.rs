@@ -18,6 +18,7 @@ mod journal;
 mod knobs;
 pub mod loader;
 mod message;
+mod metrics;
 mod offload;
 pub mod options;
 mod owners;

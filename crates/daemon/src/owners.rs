@@ -67,7 +67,8 @@ impl Owners {
     }
 }
 
-fn read_capped(path: &Path) -> std::io::Result<Vec<u8>> {
+/// At most 1 MiB of a file.
+pub(crate) fn read_capped(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -1,7 +1,7 @@
 //! Starting and stopping: everything that can fail fails here, before anything is guarded, with one line.
 
 use crate::{
-    api::server::Server,
+    api::{control::Control as _, peer::Peer, server::Server},
     config,
     config::{Charge, Config, Places},
     control,
@@ -16,13 +16,14 @@ use crate::{
         Ledger, Originals, PendingKills, Reload, Setup, Shield, Systemd, Workers, WorkersSetup, mailbox,
         undo_leftovers,
     },
-    history::{Caps, History, Inheritance, PinnedNotes, Writer},
+    history::{Caps, Hearer, History, Inheritance, Outcome as LaterFacts, PinnedNotes, Writer},
     inspection::Inspection,
     journal::{Journal, Notices},
     knobs,
     knobs::Knobs,
     loader,
     loader::Loader,
+    metrics,
     offload::{Haste, Lane, Offload},
     options::{CONFIG_FILE, DaemonOptions},
     privileges, reaped,
@@ -45,7 +46,7 @@ use plimsoll_policy::{
     incident::{Incident, Outcome},
     last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
-    units::Bytes,
+    units::{Bytes, Uid},
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
@@ -126,6 +127,8 @@ struct Services {
     /// Between the guard and whoever answers those that ask for memory.
     tmalloc: Option<(tmalloc::Link, tmalloc::Inbox)>,
     control: Arc<ControlService>,
+    /// Where metrics are read; `None`: nowhere.
+    metrics: Option<metrics::Setup>,
     writer: Writer,
     lock: Option<PinLock>,
 }
@@ -159,6 +162,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     look_up_members(&services);
     protect_working_set(&services);
     expedite_others(&services);
+    let metrics = serve_metrics(&mut guard, &mut services);
     guard.say(&format!(
         "guarding; control socket {}, state {}",
         options.socket.display(),
@@ -166,6 +170,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     ));
     let outcome = guard.run().map_err(failed);
     server.stop();
+    drop(metrics);
     if let Some(grants) = grants {
         grants.stop();
     }
@@ -264,6 +269,17 @@ fn expedite_others(services: &Services) {
     services.links.offload.once(move || control.begin_expediting());
 }
 
+/// Opens where metrics are read, if they are. Guarding goes on without.
+fn serve_metrics(guard: &mut Guard, services: &mut Services) -> Vec<Lane<()>> {
+    let Some(setup) = services.metrics.take() else { return Vec::new() };
+    let control = Arc::<ControlService>::clone(&services.control);
+    let root = Peer { uid: Uid::ROOT, owner: Uid::ROOT, pid: None };
+    let status = Box::new(move || control.status(root));
+    let (lanes, refused) = metrics::serve(setup, status, &services.links.offload);
+    refused.iter().for_each(|why| guard.say(why));
+    lanes
+}
+
 /// Asks the name services for the members of groups once guarding has begun: they can take their time.
 fn look_up_members(services: &Services) {
     let (control, journal) = (Arc::clone(&services.control), services.links.journal.clone());
@@ -297,7 +313,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         WorkersSetup { mapped, pins: pins.root(), state: &options.state, knobs: &knobs, memory: mem_total };
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), setup).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
-    let complete = completer(proc()?, workers.names.clone(), book.clone(), journal.clone());
+    let complete = Completer::new(proc()?, &workers.names, &book, &journal, settings.metrics.as_ref());
     let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
@@ -353,8 +369,8 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let loading = loader.equip(lock.is_some(), caller, to_foreign, journal);
-    let writer = history.writer;
-    Ok((guard, Services { loading, links, _reaper_watch, tmalloc: Some(tmalloc), control, writer, lock }))
+    let (writer, metrics, tmalloc) = (history.writer, settings.metrics, Some(tmalloc));
+    Ok((guard, Services { loading, links, _reaper_watch, tmalloc, control, metrics, writer, lock }))
 }
 
 fn working_set(
@@ -629,19 +645,45 @@ fn lock_pins(pins: &Pins, notices: &mut Notices) -> Result<Option<PinLock>, RunE
 }
 
 /// Completes an incident before it is written, and tells the journal of it.
-fn completer(
-    mut proc: ProcRoot,
+struct Completer {
+    proc: ProcRoot,
     names: NameReader,
     book: SharedRecorder,
     journal: Journal,
-) -> impl FnMut(&mut Incident) + Send + 'static {
-    move |incident| {
-        names.complete(&mut proc, incident);
-        book.complete(incident);
+    /// `None`: nobody reads metrics.
+    tally: Option<metrics::Tally>,
+}
+
+impl Completer {
+    fn new(
+        proc: ProcRoot,
+        names: &NameReader,
+        book: &SharedRecorder,
+        journal: &Journal,
+        metrics: Option<&metrics::Setup>,
+    ) -> Self {
+        let tally = metrics.map(|setup| setup.tally.clone());
+        Self { proc, names: names.clone(), book: book.clone(), journal: journal.clone(), tally }
+    }
+}
+
+impl Hearer for Completer {
+    fn incident(&mut self, incident: &mut Incident) {
+        if let Some(tally) = &self.tally {
+            tally.incident(incident);
+        }
+        self.names.complete(&mut self.proc, incident);
+        self.book.complete(incident);
         // The one line per kill; a full queue is the journal's loss, the history has the incident.
         if incident.action != Outcome::Refuse {
             let line = story::line(incident);
-            journal.line(line.strip_prefix("plimsoll: ").unwrap_or(&line).to_owned());
+            self.journal.line(line.strip_prefix("plimsoll: ").unwrap_or(&line).to_owned());
+        }
+    }
+
+    fn outcome(&mut self, later: &LaterFacts) {
+        if let Some(tally) = &self.tally {
+            tally.outcome(later);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     config::{self, Config, NamedLine, Reaping},
     directory::{Known, Named, Wanted},
     guard::Configured,
+    metrics,
     workingset::Terms,
 };
 use plimsoll_policy::{
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) guards: Configured,
     pub(crate) working_set: Terms,
     pub(crate) reaping: Reaping,
+    /// `None`: nobody reads metrics.
+    pub(crate) metrics: Option<metrics::Setup>,
     pub(crate) lines: Vec<(Target, Line)>,
     /// Lines whose names stand for nobody knows whom, and why: they are not in force.
     pub(crate) left_out: Vec<String>,
@@ -60,6 +63,7 @@ impl Settings {
             },
             // A dry run attaches nothing for it.
             reaping: if dry_run { Reaping::default() } else { config.reaping },
+            metrics: metrics::Setup::of(&config.metrics, metrics_group(config, known, &mut left_out)?),
             lines: lines(&config.limits, mem_total, known, &mut left_out)?,
             left_out,
         })
@@ -69,8 +73,9 @@ impl Settings {
 /// What has to be found out for a configuration, and for the groups that have lines besides.
 pub(crate) fn wanted(config: &Config, gids: impl IntoIterator<Item = Gid>) -> Wanted {
     let mut wanted = Wanted { gids: gids.into_iter().collect(), ..Wanted::default() };
-    for entry in config.limits.users.iter().chain(&config.limits.groups) {
-        match &entry.who {
+    let named = config.limits.users.iter().chain(&config.limits.groups).map(|entry| &entry.who);
+    for who in named.chain(&config.metrics.group) {
+        match who {
             Who::User(name) => wanted.users.insert(name.clone()),
             Who::Group(name) => wanted.groups.insert(name.clone()),
             Who::Gid(gid) => wanted.gids.insert(*gid),
@@ -88,6 +93,29 @@ fn machine(config: &config::Machine, dry_run: bool) -> Result<Option<MachineConf
         MachineConfig { dry_run, fill_max_per_second: fill_max(online_cpus().ok()), ..config.guard };
     machine.validate().map_err(|error| error.to_string())?;
     Ok(Some(machine))
+}
+
+/// Whose members may read metrics from unix sockets: nobody's while its number is not known.
+fn metrics_group(config: &Config, known: &Known, left_out: &mut Vec<String>) -> Result<Option<Gid>, String> {
+    let Some(group) = &config.metrics.group else { return Ok(None) };
+    let named = match group {
+        Who::Gid(gid) => return Ok(Some(*gid)),
+        Who::Group(name) => name,
+        Who::User(_) | Who::Uid(_) | Who::Default | Who::Job(_) | Who::Cgroup(_) | Who::System => {
+            return Ok(None);
+        }
+    };
+    match numbered(named, &known.groups, |gid| gid) {
+        Ok(Ok(gid)) => Ok(Some(gid)),
+        Ok(Err(why)) => {
+            left_out
+                .push(format!("metrics are read by root alone, not by '{}': {why}", human::escaped(named)));
+            Ok(None)
+        }
+        Err(name) => Err(format!(
+            "metrics.group names '{name}', which is no group here: correct the name or use the gid"
+        )),
+    }
 }
 
 /// A dry run arranges nothing.
@@ -166,11 +194,11 @@ fn target_of(entry: &NamedLine, known: &Known) -> Result<Result<Target, String>,
 }
 
 /// The target behind a name, or why it is not known; the error is a name that nobody has.
-fn numbered<T: Copy>(
+fn numbered<T: Copy, U>(
     name: &str,
     known: &BTreeMap<String, Named<T>>,
-    target: fn(T) -> Target,
-) -> Result<Result<Target, String>, String> {
+    target: fn(T) -> U,
+) -> Result<Result<U, String>, String> {
     match known.get(name) {
         Some(Named::Number(number)) => Ok(Ok(target(*number))),
         Some(Named::Unanswered(why)) => Ok(Err(why.clone())),

@@ -1,4 +1,5 @@
-//! A socket in the file system, the control API's or tmalloc's: one live daemon on it, a dead one's leftovers replaced.
+//! A socket in the file system, the control API's, tmalloc's or that of metrics: one live daemon on it, a dead one's
+//! leftovers replaced.
 
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -17,8 +18,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Every user may talk to the daemon; what each may have is decided call by call.
-const SOCKET_MODE: u32 = 0o666;
 /// The folder of the socket: everyone may reach into it, only its owner may put something there.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -37,13 +36,23 @@ pub enum Purpose {
     Control,
     /// tmalloc's: messages.
     Tmalloc,
+    /// That of metrics: a stream.
+    Metrics,
 }
 
 impl Purpose {
     const fn kind(self) -> SockType {
         match self {
-            Self::Control => SockType::Stream,
+            Self::Control | Self::Metrics => SockType::Stream,
             Self::Tmalloc => SockType::SeqPacket,
+        }
+    }
+
+    /// Who may connect. For the first two every user: what each may have is decided call by call.
+    const fn mode(self) -> u32 {
+        match self {
+            Self::Control | Self::Tmalloc => 0o666,
+            Self::Metrics => 0o600,
         }
     }
 
@@ -52,6 +61,7 @@ impl Purpose {
         match self {
             Self::Control => "--socket",
             Self::Tmalloc => "--tmalloc-socket",
+            Self::Metrics => "metrics.listen",
         }
     }
 }
@@ -131,7 +141,8 @@ impl Drop for LockFile {
 }
 
 impl ServedSocket {
-    /// Opens the socket at `path`, making its folder (mode 0755) when it is missing. The file gets mode 0666.
+    /// Opens the socket at `path`, making its folder (mode 0755) when it is missing. The file gets mode 0666, that of metrics
+    /// 0600.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -144,8 +155,8 @@ impl ServedSocket {
             Ok(UnixListener::from(fd))
         });
         let listener = bound.map_err(|errno| at("open the socket", path)(errno.into()))?;
-        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
-            .map_err(at("open to all users the socket", path))?;
+        fs::set_permissions(path, Permissions::from_mode(purpose.mode()))
+            .map_err(at("set who may use the socket", path))?;
         listen(&listener, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
             .map_err(|errno| at("listen on the socket", path)(errno.into()))?;
         listener.set_nonblocking(true).map_err(at("set up the socket", path))?;

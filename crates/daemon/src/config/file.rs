@@ -1,8 +1,9 @@
 //! One configuration file as it is written: every key optional, unknown keys refused, laid over each other by file.
 
 use super::{
-    Charge, Config, ConfigError, Expedited, Fragmentation, History, Limits, Machine, Maps, NamedLine,
-    Protect, Reaping, SharedCharge, Tmalloc, Workingset,
+    Charge, Config, ConfigError, Expedited, Fragmentation, History, Limits, Listen, Machine, Maps, Metrics,
+    NamedLine, Protect, Reaping, SharedCharge, Tmalloc, Workingset,
+    metrics::LISTEN_MAX,
     rules::{CheckedRule, RULES_MAX},
 };
 use plimsoll_policy::{
@@ -304,6 +305,7 @@ section!(RawWorkingset {
     clean_low_ratio: Within<0, 100>,
     cgroup: AbsolutePath,
 });
+section!(RawMetrics { listen: Vec<Listen>, group: GroupKey, users: bool });
 section!(RawMaps { max_processes: Within<0, PID_MAX>, max_accounts: Within<1, 65_534>, });
 
 /// One file, or several laid over each other.
@@ -320,6 +322,7 @@ pub(super) struct Raw {
     reaping: RawReaping,
     fragmentation: RawFragmentation,
     workingset: RawWorkingset,
+    metrics: RawMetrics,
     maps: RawMaps,
     rules: Vec<CheckedRule>,
 }
@@ -358,6 +361,7 @@ impl Raw {
         self.reaping.overlay(later.reaping);
         self.fragmentation.overlay(later.fragmentation);
         self.workingset.overlay(later.workingset);
+        self.metrics.overlay(later.metrics);
         self.maps.overlay(later.maps);
     }
 
@@ -373,6 +377,7 @@ impl Raw {
             reaping: self.reaping.resolve(),
             fragmentation: self.fragmentation.resolve(),
             workingset: self.workingset.resolve(),
+            metrics: self.metrics.resolve()?,
             maps: self.maps.resolve(),
             rules: rules(self.rules)?.with_session(self.session.resolve()),
         })
@@ -573,6 +578,27 @@ impl RawWorkingset {
             },
             cgroup: self.cgroup.map(|path| path.0),
         }
+    }
+}
+
+impl RawMetrics {
+    fn resolve(self) -> Result<Metrics, String> {
+        let mut listen = Vec::new();
+        for address in self.listen.unwrap_or_default() {
+            if !listen.contains(&address) {
+                listen.push(address);
+            }
+        }
+        if listen.len() > LISTEN_MAX {
+            return Err(format!("metrics.listen has more than {LISTEN_MAX} addresses: leave some out"));
+        }
+        // It was checked when it was decoded.
+        let group = self.group.map(|GroupKey(name)| name.parse::<Who>()).transpose();
+        Ok(Metrics {
+            listen,
+            group: group.map_err(|error| error.to_string())?,
+            users: self.users.unwrap_or_default(),
+        })
     }
 }
 

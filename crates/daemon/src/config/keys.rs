@@ -140,6 +140,13 @@ pub const KEYS: &[Key] = keys! {
     workingset.cgroup: "absolute path", "-", None, "\"/machine.slice\"",
         "The memory cgroup that is protected instead of the machine; its limit stands for RAM then. Paths are from the root of the hierarchy of memory cgroups. Not set: the machine.";
 
+    metrics.listen: "list of absolute paths and of loopback addresses with a port", "-", Some("[]"), "[\"/run/plimsoll/metrics.sock\", \"127.0.0.1:9758\"]",
+        "Where Prometheus metrics are read (metrics.md): from unix sockets, and from ports that only programs on this machine reach. At most 4. Empty: nowhere.";
+    metrics.group: "name or gid of a group", "-", None, "\"prometheus\"",
+        "Whose members may read from those unix sockets. Not set: root alone.";
+    metrics.users: "`true` or `false`", "-", Some("false"), "true",
+        "Whether the ports tell of single users and units, too, as the sockets do. Every local user can read a port.";
+
     maps.max_processes: "0 to 4194304", "address spaces", Some("0"), "20000",
         "How many address spaces of limited users can be accounted at the same time, set when the daemon starts; 0: one for each MiB of memory, rounded up to a power of two, 16384 at least and 65536 at most. What happens when they run out: limits.md.";
     maps.max_accounts: "1 to 65534", "accounts", Some("4096"), "256",
@@ -185,8 +192,8 @@ term_memory = 7.5
 The daemon reads that file first, then `/etc/plimsoll/conf.d/*.toml` in the order of their names; it leaves out hidden
 files. The value of a later file wins. Missing files mean the defaults. `plimsoll daemon --config F` reads F and nothing
 else, unless F is that first file itself. At SIGHUP, which a reload sends, the daemon reads everything again. When
-anything is wrong, the old configuration stays in force. `[protect]`, `[history]`, `[maps]` and `limits.charge` take
-effect at the next start.
+anything is wrong, the old configuration stays in force. `[protect]`, `[history]`, `[metrics]`, `[maps]` and
+`limits.charge` take effect at the next start.
 
 An unknown key, a value of the wrong type or out of its range is an error that names file and line. No file may be
 larger than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and win over the ones here.

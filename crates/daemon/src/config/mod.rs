@@ -26,7 +26,10 @@ mod file;
 pub mod keys;
 pub mod login_defs;
 pub mod login_path;
+mod metrics;
 mod rules;
+
+pub use metrics::{Listen, Metrics};
 
 #[cfg(test)]
 mod tests;
@@ -130,6 +133,8 @@ pub struct Config {
     pub fragmentation: Fragmentation,
     /// `[workingset]`
     pub workingset: Workingset,
+    /// `[metrics]`
+    pub metrics: Metrics,
     /// `[maps]`
     pub maps: Maps,
     /// `[[rules]]`

@@ -126,6 +126,7 @@ fn every_value_arrives_where_it_belongs() {
          term_grace_ms = 3\nkill_deadline_ms = 4\n\
          [protect]\nexe = [\"/opt/db\"]\ncgroup = [\"/system.slice/db.service\"]\n\
          [history]\nmax_bytes = \"2M\"\nmax_age_days = 4\nmax_incidents = 5\n\
+         [metrics]\nlisten = [\"[::1]:9758\", \"/run/m.sock\", \"[::1]:9758\"]\ngroup = \"staff\"\nusers = true\n\
          [maps]\nmax_processes = 6\nmax_accounts = 7\n",
     )
     .unwrap();
@@ -159,6 +160,9 @@ fn every_value_arrives_where_it_belongs() {
     assert_eq!(config.protect.cgroup, ["/system.slice/db.service"]);
     let history = History { max_bytes: Bytes(2 << 20), max_age_days: 4, max_incidents: 5 };
     assert_eq!(config.history, history);
+    let listen = [Listen::Loopback("[::1]:9758".parse().unwrap()), Listen::Unix("/run/m.sock".into())].into();
+    let group = Some(plimsoll_policy::who::Who::Group("staff".to_owned()));
+    assert_eq!(config.metrics, Metrics { listen, group, users: true });
     assert_eq!(config.maps, Maps { max_processes: 6, max_accounts: 7 });
 }
 
@@ -212,6 +216,13 @@ const BAD: &[(&str, &str)] = &[
     ("history.max_bytes = \"1K\"", "allowed is 1M to 1T"),
     ("history.max_bytes = \"10%\"", "allowed is 1M to 1T"),
     ("history.max_age_days = 0", "allowed is 1 to 36500"),
+    ("metrics.listen = [\"0.0.0.0:9758\"]", "only loopback addresses are allowed: write 127.0.0.1:9758"),
+    ("metrics.listen = [\"[2001:db8::1]:80\"]", "'[2001:db8::1]:80' can be reached from other machines"),
+    ("metrics.listen = [\"127.0.0.1\"]", "'127.0.0.1' is neither"),
+    ("metrics.listen = [\"localhost:9758\"]", "loopback address with a port"),
+    ("metrics.listen = [\"127.0.0.1:0\"]", "names no port"),
+    ("metrics.listen = [\"/run/../x\"]", "no path of a unix socket"),
+    ("metrics.users = 1", "invalid type"),
     ("maps.max_accounts = 0", "allowed is 1 to 65534"),
     ("maps.max_processes = 4194305", "allowed is 0 to 4194304"),
     ("maps.max_accounts = ", "value"),
@@ -246,6 +257,11 @@ fn keys_that_contradict_each_other_across_files_are_refused() {
     for (main, drop_in, expected) in [
         ("[machine]\nkill_memory = 20", "", "machine.kill_memory = 20.0 is above machine.term_memory = 10.0"),
         ("[machine]\nkill_swap = 9", "[machine]\nterm_swap = 8", "machine.kill_swap = 9.0 is above"),
+        (
+            "metrics.listen = [\"/a\", \"/b\", \"/c\", \"/d\", \"/e\"]",
+            "",
+            "metrics.listen has more than 4 addresses",
+        ),
         ("[limits]\nuid_min = 70000", "", "limits.uid_min = 70000 is above limits.uid_max = 60000"),
     ] {
         let error = Etc::new(&[("plimsoll.toml", main), ("conf.d/a.toml", drop_in)]).load().unwrap_err();
