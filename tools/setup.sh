@@ -170,9 +170,9 @@ fetch_promtool() {
     (
         cd "$tools"
         rm -f prometheus_*.deb
-        apt-get download -qq prometheus >"$tools/apt.log" 2>&1
-        dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
-        rm -f prometheus_*.deb
+        apt-get download -qq prometheus >"$tools/apt.log" 2>&1 &&
+            dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool &&
+            rm -f prometheus_*.deb
     ) || {
         tail -n 5 "$tools/apt.log" >&2
         say "promtool could not be fetched: the tests leave it out"
