@@ -9,6 +9,15 @@ fn the_command_line_is_consistent() {
 }
 
 #[test]
+fn the_help_of_all_is_one_screen() {
+    let help = CommandLine::command().term_width(80).render_help().to_string();
+    let rows: Vec<&str> = help.lines().collect();
+    assert!(rows.len() <= 24, "{} rows\n{help}", rows.len());
+    assert!(rows.iter().all(|row| row.len() <= 80), "{help}");
+    assert!(!rows.iter().any(|row| row.starts_with("            ")), "a row is wrapped\n{help}");
+}
+
+#[test]
 fn every_command_and_option_has_a_help_text() {
     fn check(command: &clap::Command) {
         assert!(command.get_about().is_some(), "{}", command.get_name());
@@ -64,10 +73,10 @@ fn each_command_that_a_page_names_is_one() {
 
 #[test]
 fn a_command_or_an_option_that_is_not_there_is_found_on_a_page() {
-    let page = "`plimsoll limit\nshow`, `plimsoll frag --deep`\n```sh run\nsudo plimsoll why 1 > a\nplimsoll run 1\n```\n\
+    let page = "`plimsoll limit\nshow`, `plimsoll frag --deep`\n```sh run\nsudo plimsoll why 1 > a\nplimsoll jobs 1\n```\n\
         `plimsoll bench scale`, `plimsoll kill --expedite PID...`, `plimsoll limit set`\n";
     let found: Vec<String> = commands(page).into_iter().filter(|command| wrong(command).is_some()).collect();
-    assert_eq!(found, ["plimsoll run 1", "plimsoll frag --deep", "plimsoll bench scale"]);
+    assert_eq!(found, ["plimsoll jobs 1", "plimsoll frag --deep", "plimsoll bench scale"]);
 }
 
 #[test]

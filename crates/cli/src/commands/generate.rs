@@ -1,7 +1,7 @@
 //! What packages ship beside the binary, generated from the command line itself: completions and manual pages.
 
 use crate::{
-    arguments::CommandLine,
+    arguments::{CommandLine, EXIT_STATUS},
     exit::{Ending, Exit, Failure},
 };
 use clap::{Args, CommandFactory};
@@ -34,11 +34,13 @@ pub(crate) fn completions(arguments: &CompletionsArguments, out: &mut dyn Write)
 
 /// Writes one page for `plimsoll` and one for each of its commands.
 pub(crate) fn man(arguments: &ManArguments) -> Ending {
-    clap_mangen::generate_to(CommandLine::command(), &arguments.folder).map_err(|error| {
-        let folder = arguments.folder.display();
-        Failure::failed(format_args!(
-            "cannot write manual pages into '{folder}': {error}; give an existing folder"
-        ))
-    })?;
+    clap_mangen::generate_to(CommandLine::command().after_help(EXIT_STATUS), &arguments.folder).map_err(
+        |error| {
+            let folder = arguments.folder.display();
+            Failure::failed(format_args!(
+                "cannot write manual pages into '{folder}': {error}; give an existing folder"
+            ))
+        },
+    )?;
     Ok(Exit::Done)
 }
