@@ -1,5 +1,5 @@
-//! `pingpong`: what two threads that wake each other without end pay for being guarded. Each time to and fro is four system calls
-//! and two switches from thread to thread, and next to nothing else.
+//! `pingpong`: what two threads that wake each other without end pay for being guarded. Each time to and fro is four system
+//! calls and two switches from thread to thread, and next to nothing else.
 
 use crate::{
     child::{Workload, wait_for},
