@@ -2,7 +2,7 @@
 //! not written for it. `plimsoll run --tmalloc` preloads it; docs/tmalloc.md says what that covers.
 //!
 //! Nothing here asks the dynamic linker for the functions that it replaces: blocks come from libtmalloc, mappings from the
-//! kernel. What is allocated before libtmalloc can work, or by what it calls itself, comes from [`early`].
+//! kernel. What is allocated before libtmalloc can work, or by what it calls itself, comes from `early`.
 #![expect(unsafe_code, reason = "an allocator hands out memory that Rust knows nothing of")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "steps that hold for one reason stand together")]
 
