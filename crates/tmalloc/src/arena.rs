@@ -66,8 +66,20 @@ pub(crate) fn hold_less(bytes: usize) {
 }
 
 /// The right to ask for memory that is granted at once or not at all; requests that wait need none.
-pub(crate) fn growing(patience: Patience) -> Option<Held<'static, ()>> {
-    (patience == Patience::None).then(|| GROWING.lock())
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Growing(Option<Held<'static, ()>>);
+
+/// See [`Growing`].
+pub(crate) fn growing(patience: Patience) -> Growing {
+    Growing((patience == Patience::None).then(|| GROWING.lock()))
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        watch::start_wanted();
+    }
 }
 
 /// Takes up to `count` blocks of this class that are free, as a list and how many.

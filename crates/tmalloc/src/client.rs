@@ -169,6 +169,8 @@ pub(crate) fn is_connected() -> bool {
 /// What would be granted now, in bytes; `usize::MAX` without a line.
 pub(crate) fn headroom() -> Result<usize, Refusal> {
     let answer = ask(HEADROOM, 0, Patience::None)?;
+    // One that is near the line, and grows, has a watcher.
+    watch::start_wanted();
     if answer.kind == HEADROOM_IS {
         Ok(usize::try_from(answer.value).unwrap_or(usize::MAX))
     } else {
@@ -335,7 +337,7 @@ fn ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
 
 fn try_ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
     let slot = claim_slot(patience).ok_or(Refusal::Refused)?;
-    let sent = send_question(slot, Message::new(kind).a(a).b(patience.ms()));
+    let sent = send_question(slot, Message::new(kind).a(a).b(patience.ms()), patience);
     let answer = if sent { await_answer(slot, patience) } else { None };
     // A late answer to this one must not pass for the next one's.
     slot.seq.store(0, Ordering::Relaxed);
@@ -356,7 +358,7 @@ fn claim_slot(patience: Patience) -> Option<&'static Slot> {
 }
 
 /// Connects where needed, and sends. The slot is written before the answer can come.
-fn send_question(slot: &Slot, question: Message) -> bool {
+fn send_question(slot: &Slot, question: Message, patience: Patience) -> bool {
     // A child that shared this connection would speak, and be granted memory, in its parent's name.
     fork::prepare();
     let mut connection = CONNECTION.lock();
@@ -378,7 +380,12 @@ fn send_question(slot: &Slot, question: Message) -> bool {
     // What others could not tell while this had the connection.
     give_back(0);
     if fresh {
-        watch::start();
+        watch::want();
+        // Others may have the lock of who grows: the C library waits for locks of its own when a thread is made, and who has
+        // those may wait for memory.
+        if patience != Patience::None {
+            watch::start_wanted();
+        }
     }
     true
 }

@@ -57,12 +57,20 @@ static GIVEN: AtomicU32 = AtomicU32::new(0);
 /// Milliseconds of the monotonic clock at the last refusal, plus one.
 static REFUSED_AT_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Somebody has connected: the watcher connects too. It is started where there is none.
-pub(crate) fn start() {
+/// Somebody has connected: the watcher connects too. Where there is none, [`start_wanted`] starts it.
+pub(crate) fn want() {
     WANTED.fetch_add(1, Ordering::Release);
-    if RUNNING.swap(true, Ordering::AcqRel) {
+    if RUNNING.load(Ordering::Acquire) {
         lock::wake(&WANTED, 1);
-    } else if !spawn() {
+    }
+}
+
+/// Starts the watcher that is wanted. To be called with nothing held that others need for memory.
+pub(crate) fn start_wanted() {
+    let is_wanted = WANTED.load(Ordering::Acquire) > 0 && !RUNNING.load(Ordering::Acquire);
+    if is_wanted && !RUNNING.swap(true, Ordering::AcqRel) && !spawn() {
+        // Not tried again before the next connection.
+        WANTED.store(0, Ordering::Release);
         RUNNING.store(false, Ordering::Release);
     }
 }
@@ -137,6 +145,7 @@ pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
 /// No other thread may exist.
 pub(crate) unsafe fn start_over() {
     RUNNING.store(false, Ordering::Relaxed);
+    WANTED.store(0, Ordering::Relaxed);
     FIRST_ENDED.store(false, Ordering::Relaxed);
     SOFT_REACHED.store(false, Ordering::Relaxed);
     // SAFETY: the caller is the only thread.
