@@ -14,7 +14,7 @@ const PAGE: &str = "\
 {usage-heading} {usage}
 {subcommands}
 Options: --socket PATH (or PLIMSOLL_SOCKET), -h, -V. Of a command: COMMAND -h
-Status: 0 done, 1 failed, 2 usage, 3 the daemon is not running, 4 not permitted.";
+Exit status: 0 done, 1 failed, 2 usage, 3 no daemon runs, 4 not permitted.";
 
 /// What the manual says besides.
 pub(crate) const EXIT_STATUS: &str = "\
