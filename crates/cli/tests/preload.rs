@@ -123,6 +123,8 @@ fn malloc_and_mmap_do_what_programs_expect_of_them_with_a_daemon_and_without() {
     fixture.limit(USER, "512M", &["--action", "kill"]);
     let granted = run(&fixture, &folder, &[program]);
     assert_eq!(told(&granted), "well\n", "{:?}", granted.status);
+    let without = run(&fixture, &folder, &[program, "no environment"]);
+    assert_eq!(told(&without), "well\n", "{:?}", without.status);
     let first_ends = run(&fixture, &folder, &[program, "first thread ends"]);
     assert_eq!((told(&first_ends).as_str(), first_ends.status.code()), ("well\n", Some(0)));
     fixture.assert_nothing_reserved(USER);

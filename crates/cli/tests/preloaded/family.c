@@ -238,7 +238,10 @@ int main(int argc, char **argv)
 {
 	pthread_key_t key;
 
-	(void)argv;
+	if (argc > 1 && !strcmp(argv[1], "no environment")) {
+		clearenv();
+		argc = 1;
+	}
 	for (int i = 0; i < 40; i++)
 		MUST(!pthread_key_create(&key, NULL));
 	if (argc > 1)

@@ -15,7 +15,8 @@ unsafe extern "C" {
 /// The program has had an environment: it may do without one later.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-fn has_started() -> bool {
+/// Looked at once before the program runs, and at each slow call until then.
+pub(crate) fn has_started() -> bool {
     if STARTED.load(Ordering::Relaxed) {
         return true;
     }

@@ -6,13 +6,15 @@
 #![expect(unsafe_code, reason = "an allocator hands out memory that Rust knows nothing of")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "steps that hold for one reason stand together")]
 
-/// Before the program makes keys of its own: the C library allocates for the 33rd and those that follow, in each thread.
+/// Before the program makes keys of its own, as the C library allocates for the 33rd and those that follow in each thread; and
+/// before it does away with its environment.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static PREPARE: extern "C" fn() = prepare;
 
 extern "C" fn prepare() {
     tmalloc::prepare();
+    inside::has_started();
 }
 
 mod blocks;
