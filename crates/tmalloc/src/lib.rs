@@ -176,6 +176,23 @@ pub fn prepare() {
     cache::prepare();
 }
 
+/// The calling thread's errno.
+#[must_use]
+pub fn errno() -> c_int {
+    pages::errno()
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(code: c_int) {
+    pages::set_errno(code);
+}
+
+/// Milliseconds of the monotonic clock.
+#[must_use]
+pub fn monotonic_ms() -> u64 {
+    watch::now_ms()
+}
+
 /// A page of this machine, in bytes.
 #[must_use]
 pub fn page_bytes() -> usize {

@@ -177,7 +177,8 @@ pub(crate) fn give_idle(wanted: usize) -> usize {
     given
 }
 
-fn now_ms() -> u64 {
+/// Milliseconds of the monotonic clock.
+pub(crate) fn now_ms() -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: there is room for a time.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr()) };

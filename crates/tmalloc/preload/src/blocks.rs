@@ -7,6 +7,7 @@ use std::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicBool, Ordering},
 };
+use tmalloc::{errno, set_errno};
 
 /// What every block is aligned to.
 const ALIGNMENT: usize = 16;
@@ -40,20 +41,10 @@ fn take(layout: Layout, ask: impl FnOnce() -> Option<NonNull<u8>>) -> *mut c_voi
     block.as_ptr().cast()
 }
 
-pub(crate) fn errno() -> c_int {
-    // SAFETY: the thread's own errno always exists.
-    unsafe { *libc::__errno_location() }
-}
-
 #[cold]
 fn refuse() -> *mut c_void {
     set_errno(libc::ENOMEM);
     ptr::null_mut()
-}
-
-pub(crate) fn set_errno(code: c_int) {
-    // SAFETY: the thread's own errno always exists.
-    unsafe { *libc::__errno_location() = code };
 }
 
 fn plain(size: usize) -> Option<Layout> {

@@ -11,6 +11,7 @@ use std::{
     ffi::{c_int, c_void},
     ptr,
 };
+use tmalloc::{errno, set_errno};
 
 /// What is granted: memory of the process's own that it may write at once. Who says NORESERVE maps more than it means to use,
 /// stacks grow as they are used, and where a place is demanded something may lie there.
@@ -37,20 +38,20 @@ unsafe extern "C" fn mmap(
         && let Some(_inside) = Inside::enter()
     {
         blocks::get_ready();
-        let before = blocks::errno();
+        let before = errno();
         if refused::lately(length) {
-            blocks::set_errno(libc::ENOMEM);
+            set_errno(libc::ENOMEM);
             return libc::MAP_FAILED;
         }
         let Some((mapped, granted)) = tmalloc::map(at.cast(), length, protection) else {
             refused::note(length);
-            blocks::set_errno(libc::ENOMEM);
+            set_errno(libc::ENOMEM);
             return libc::MAP_FAILED;
         };
         if granted > 0 {
             give_back(remember(mapped.as_ptr().addr(), granted));
         }
-        blocks::set_errno(before);
+        set_errno(before);
         return mapped.as_ptr().cast();
     }
     // SAFETY: the caller's to promise.
@@ -123,9 +124,9 @@ unsafe extern "C" fn mremap(
 
 fn give_back(bytes: usize) {
     if bytes > 0 {
-        let before = blocks::errno();
+        let before = errno();
         tmalloc::unmapped(bytes);
         refused::forget();
-        blocks::set_errno(before);
+        set_errno(before);
     }
 }

@@ -51,11 +51,7 @@ pub(crate) fn forget(address: usize, bytes: usize) -> usize {
 
 fn forget_one(address: usize, bytes: usize) -> usize {
     let page = tmalloc::page_bytes();
-    // SAFETY: the table is never unmapped.
-    let Some(table) = (unsafe { TABLE.load(Ordering::Acquire).cast::<[AtomicU64; PLACES]>().as_ref() })
-    else {
-        return 0;
-    };
+    let Some(table) = known() else { return 0 };
     for place in places(table, address) {
         let found = place.load(Ordering::Acquire);
         if found == EMPTY {
@@ -95,19 +91,24 @@ fn places(table: &[AtomicU64; PLACES], address: usize) -> impl Iterator<Item = &
     table.iter().cycle().skip(start).take(TRIES)
 }
 
+/// The table, if something was remembered.
+fn known() -> Option<&'static [AtomicU64; PLACES]> {
+    // SAFETY: mapped for good, all zeros at first, and only reached as atomics.
+    unsafe { TABLE.load(Ordering::Acquire).cast::<[AtomicU64; PLACES]>().as_ref() }
+}
+
 /// The table, made where there is none; `None`: there is no address space for it.
 fn table() -> Option<&'static [AtomicU64; PLACES]> {
     if !PREPARED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler takes nothing and does no more than a forked child may.
         unsafe { libc::pthread_atfork(None, None, Some(begin_anew)) };
     }
-    if TABLE.load(Ordering::Acquire).is_null() {
+    if known().is_none() {
         let made = tmalloc::map_plain(size_of::<[AtomicU64; PLACES]>())?.as_ptr().cast::<AtomicU64>();
         // Another thread's stays: this one is a few pages of address space that nobody touches.
         TABLE.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).ok();
     }
-    // SAFETY: mapped for good, all zeros at first, and only reached as atomics.
-    unsafe { TABLE.load(Ordering::Acquire).cast::<[AtomicU64; PLACES]>().as_ref() }
+    known()
 }
 
 /// A forked child was granted nothing of what it inherited.
