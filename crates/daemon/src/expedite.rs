@@ -15,6 +15,7 @@ use crate::{
     message::{Receiver, Sender, queue},
     offload::{Haste, Lane, Offload},
     owners::Owners,
+    pace::now,
 };
 use places::{AT_WORK_MAX, Places, Refused};
 use plimsoll_api::status::ReapingView;
@@ -22,15 +23,12 @@ use plimsoll_policy::{
     human::bytes,
     permission,
     reap::Hindrance,
-    units::{Nanos, Pid, Uid},
+    units::{Pid, Uid},
     victim::VictimId,
 };
 use plimsoll_sys::{
     bpf::{BpfError, Killed},
-    process::{
-        KilledBy, PidFd, ProcRoot, ProcessError, ReapReport, ReaperHandle, clock_monotonic_ns, page_size,
-        tick_ns,
-    },
+    process::{KilledBy, PidFd, ProcRoot, ProcessError, ReapReport, ReaperHandle, page_size, tick_ns},
 };
 use plimsoll_wire::killed::{self, KilledSettings};
 use std::{
@@ -112,10 +110,6 @@ struct Shared {
 /// Held for moments, or by who may wait. Each change leaves it sound, whoever panics.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 impl Shared {

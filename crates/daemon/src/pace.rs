@@ -4,7 +4,13 @@
 //! away, which is not its user's fault.
 
 use plimsoll_policy::units::{Nanos, Uid};
+use plimsoll_sys::process::clock_monotonic_ns;
 use std::{collections::BTreeMap, time::Duration};
+
+/// The moment by the clock that all of this is reckoned by: the monotonic one.
+pub(crate) fn now() -> Nanos {
+    Nanos(clock_monotonic_ns())
+}
 
 /// Owners that are remembered; whoever has spent least of late is forgotten first.
 const REMEMBERED_MAX: usize = 1024;

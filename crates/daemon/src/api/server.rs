@@ -8,7 +8,10 @@ use super::{
     peer::Peer,
     slots::{Slot, SlotLimits, Slots},
 };
-use crate::{owners::Owners, pace};
+use crate::{
+    owners::Owners,
+    pace::{self, now},
+};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -16,7 +19,7 @@ use nix::{
 };
 use plimsoll_api::frame::{FrameError, Frames, Patience, REQUEST_BYTES_MAX, write_within};
 use plimsoll_policy::units::{Nanos, Uid};
-use plimsoll_sys::process::{clock_monotonic_ns, process_cpu_time, thread_cpu_time};
+use plimsoll_sys::process::{process_cpu_time, thread_cpu_time};
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
@@ -331,10 +334,6 @@ impl Paced {
     fn lock(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 fn left(until: Nanos, now: Nanos) -> Duration {

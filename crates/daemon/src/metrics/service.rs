@@ -8,7 +8,11 @@ use super::{
     Source,
     request::{Answer, answer_to, response},
 };
-use crate::{api::listener::ServedSocket, offload::Waits, pace};
+use crate::{
+    api::listener::ServedSocket,
+    offload::Waits,
+    pace::{self, now},
+};
 use nix::{
     errno::Errno,
     sys::{
@@ -17,7 +21,7 @@ use nix::{
     },
 };
 use plimsoll_policy::units::Nanos;
-use plimsoll_sys::process::{clock_monotonic_ns, thread_cpu_time};
+use plimsoll_sys::process::thread_cpu_time;
 use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use std::{
     io,
@@ -89,10 +93,6 @@ pub(super) struct Service {
     debt: Debt,
     /// Until then nobody is taken.
     closed_until: Option<Nanos>,
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 impl Service {

@@ -20,6 +20,7 @@ use crate::{
     guard::{Caller, Request as GuardRequest},
     journal::Notices,
     owners::Owners,
+    pace::now,
 };
 use nix::{
     errno::Errno,
@@ -31,7 +32,7 @@ use nix::{
 use plimsoll_policy::units::{Nanos, Pid, Uid};
 use plimsoll_sys::{
     bpf::{Grants, PinState, Pins},
-    process::{ProcRoot, clock_monotonic_ns, own_nice, set_own_nice, thread_cpu_time},
+    process::{ProcRoot, own_nice, set_own_nice, thread_cpu_time},
 };
 use plimsoll_wire::tmalloc::{MESSAGE_BYTES, MessageError, Reply, Request};
 use std::{
@@ -104,10 +105,6 @@ pub(super) struct Service {
     /// Until then nobody is taken.
     closed_until: Option<Nanos>,
     stopping: bool,
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 /// Something to read of a connection, or its end: told once.

@@ -12,17 +12,15 @@ use crate::{
     journal::{Journal, Notices},
     message::Receiver,
     offload::{Haste, Lane, Offload, Waits},
-    pace::Pace,
+    pace::{Pace, now},
     undo::Leftovers,
 };
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 use plimsoll_policy::{
     last_defence::LastDefenceConfig,
-    units::{Bytes, Nanos, Uid},
+    units::{Bytes, Uid},
 };
-use plimsoll_sys::process::{
-    Errno as SysErrno, ProcRoot, clock_monotonic_ns, thread_cpu_time, without_sys_resource,
-};
+use plimsoll_sys::process::{Errno as SysErrno, ProcRoot, thread_cpu_time, without_sys_resource};
 use std::{
     collections::BTreeMap,
     io,
@@ -251,10 +249,6 @@ impl Worker {
         self.shared.slices.store(count(Slices::count(&self.record)), Ordering::Relaxed);
         self.shared.raised.store(count(self.raised.count()), Ordering::Relaxed);
     }
-}
-
-fn now() -> Nanos {
-    Nanos(clock_monotonic_ns())
 }
 
 /// Puts back what a daemon that is gone had set.
