@@ -10,6 +10,7 @@ use crate::{
     scope,
 };
 use plimsoll_api::{
+    TMALLOC_SOCKET_NAME,
     client::{CallError, Client},
     message::{HistoryCall, SetLimitCall},
     status::{Pressure, Selection},
@@ -308,7 +309,7 @@ fn spawn(options: &Options, folder: &Path, pin: &Path, dry_run: bool) -> Result<
 }
 
 fn coordinator_of(folder: &Path) -> PathBuf {
-    folder.join("tmalloc.sock")
+    folder.join(TMALLOC_SOCKET_NAME)
 }
 
 fn socket_of(folder: &Path) -> PathBuf {

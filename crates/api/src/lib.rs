@@ -12,3 +12,6 @@ pub mod status;
 
 /// The control socket, where nobody says otherwise.
 pub const CONTROL_SOCKET: &str = "/run/plimsoll/control.sock";
+
+/// The name of the tmalloc socket beside the control socket, where it is not put elsewhere.
+pub const TMALLOC_SOCKET_NAME: &str = "tmalloc.sock";

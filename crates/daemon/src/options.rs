@@ -1,14 +1,12 @@
 //! Where the daemon finds and puts things, and whether it acts.
 
-use plimsoll_api::CONTROL_SOCKET;
+use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME};
 use std::path::PathBuf;
 
 /// The configuration file; where no other is named, `/etc/plimsoll/conf.d/*.toml` is read as well.
 pub const CONFIG_FILE: &str = "/etc/plimsoll/plimsoll.toml";
 /// The state folder.
 pub const STATE_FOLDER: &str = "/var/lib/plimsoll";
-/// The name of the tmalloc socket beside the control socket, where it is not put elsewhere.
-pub const TMALLOC_SOCKET_NAME: &str = "tmalloc.sock";
 /// The folder on a bpffs that programs and maps are pinned in.
 pub const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 

@@ -6,7 +6,7 @@ mod program;
 
 use crate::exit::{Ending, Exit, Failure};
 use clap::Args;
-use plimsoll_api::CONTROL_SOCKET;
+use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME};
 use rustix::net::{SocketAddrUnix, SocketFlags, SocketType};
 use std::{
     env,
@@ -26,8 +26,6 @@ const FOLDERS: [&str; 2] = ["../lib", "../lib64"];
 const PRELOAD: &str = "LD_PRELOAD";
 const SOCKET: &str = "PLIMSOLL_TMALLOC_SOCKET";
 const WITHOUT_DAEMON: &str = "TMALLOC_WITHOUT_DAEMON";
-/// The tmalloc socket's name beside the control socket.
-const SOCKET_NAME: &str = "tmalloc.sock";
 
 /// What is run, and how.
 #[derive(Debug, Args)]
@@ -128,7 +126,7 @@ fn places(folder: &Path) -> Vec<PathBuf> {
 fn tmalloc_socket(control: &Path) -> PathBuf {
     match env::var_os(SOCKET) {
         Some(socket) if control == OsStr::new(CONTROL_SOCKET) => PathBuf::from(socket),
-        Some(_) | None => control.with_file_name(SOCKET_NAME),
+        Some(_) | None => control.with_file_name(TMALLOC_SOCKET_NAME),
     }
 }
 
