@@ -34,6 +34,12 @@ pub(crate) fn lines(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", text.trim_end())
 }
 
+/// How many of so many `parts` of `whole` are in `part`; `None` where there is no whole.
+pub(crate) fn share(part: u64, whole: u64, parts: u64) -> Option<u64> {
+    let share = (u128::from(part) * u128::from(parts)).checked_div(u128::from(whole))?;
+    u64::try_from(share).ok()
+}
+
 /// Words on lines of at most so many characters; a longer word has a line of its own.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();

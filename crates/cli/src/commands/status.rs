@@ -279,7 +279,7 @@ pub(super) fn left(nanos: u64) -> String {
     }
 }
 
-fn known(bytes: Option<u64>) -> String {
+pub(super) fn known(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "not known".to_owned(), |bytes| human::bytes(Bytes(bytes)))
 }
 

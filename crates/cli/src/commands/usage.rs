@@ -117,9 +117,7 @@ fn called(told: &Told) -> String {
 
 /// Of `whole` parts of the line, how many are used.
 fn share(view: &AccountView, whole: u64) -> Option<u64> {
-    let hard = u128::from(view.hard_bytes?);
-    let share = (u128::from(view.usage_bytes) * u128::from(whole)).checked_div(hard)?;
-    u64::try_from(share).ok()
+    output::share(view.usage_bytes, view.hard_bytes?, whole)
 }
 
 /// In a few words: how much of how much.

@@ -1,6 +1,6 @@
 //! Where the demo is told: its output, its clock, and the signals that end it early.
 
-use crate::{exit::Failure, interrupt::Interrupt};
+use crate::{exit::Failure, interrupt::Interrupt, output};
 use std::{
     io::Write,
     time::{Duration, Instant},
@@ -44,7 +44,7 @@ impl<'a> Stage<'a> {
 
     /// How full it is.
     pub(super) fn bar(&mut self, held: u64, of: u64, usage: &str, remark: &str) -> Result<(), Failure> {
-        let full = held.saturating_mul(BAR_CELLS).checked_div(of).unwrap_or_default().min(BAR_CELLS);
+        let full = output::share(held, of, BAR_CELLS).unwrap_or_default();
         let cell = |index| if index < full { '#' } else { '.' };
         let bar: String = (0..BAR_CELLS).map(cell).collect();
         self.tell(&format!("  {held:>4} MiB [{bar}] the guard counts {usage:>9}{remark}"))

@@ -1,6 +1,6 @@
 //! `plimsoll status --follow`: a line now and then, for pipes and logs.
 
-use super::not_running;
+use super::{known, not_running};
 use crate::{
     exit::{Ending, Exit, Failure},
     feed::Feed,
@@ -13,7 +13,7 @@ use plimsoll_api::{
     client::{CallError, Client},
     status::Status,
 };
-use plimsoll_policy::{human, units::Bytes};
+use plimsoll_policy::human;
 use serde_json::Value;
 use std::{io::Write, path::Path, sync::mpsc, time::Duration};
 
@@ -84,23 +84,19 @@ fn in_json(out: &mut dyn Write, now: Timestamp, status: &impl serde::Serialize) 
     Ok(())
 }
 
-fn size(bytes: Option<u64>) -> String {
-    bytes.map_or_else(|| "not known".to_owned(), |bytes| human::bytes(Bytes(bytes)))
-}
-
 /// What changes, in one line.
 fn line(status: &Status, names: &mut Names) -> String {
     let pressure = &status.pressure;
     let mut parts = vec![format!(
         "{} available of {}",
-        size(pressure.mem_available_bytes),
-        size(pressure.mem_total_bytes)
+        known(pressure.mem_available_bytes),
+        known(pressure.mem_total_bytes)
     )];
     if pressure.swap_total_bytes != Some(0) {
         parts.push(format!(
             "swap {} free of {}",
-            size(pressure.swap_free_bytes),
-            size(pressure.swap_total_bytes)
+            known(pressure.swap_free_bytes),
+            known(pressure.swap_total_bytes)
         ));
     }
     if let Some(left) = pressure.exhausted_in_ns {
@@ -112,7 +108,7 @@ fn line(status: &Status, names: &mut Names) -> String {
     parts.push(format!("{accounts}, {} near", near.len()));
     parts.extend(near.iter().take(NEAR_NAMED).map(|view| {
         let name = names.of(&view.account).unwrap_or_else(|| view.account.to_string());
-        format!("{} {} of {}", human::escaped(&name), size(Some(view.usage_bytes)), size(view.hard_bytes))
+        format!("{} {} of {}", human::escaped(&name), known(Some(view.usage_bytes)), known(view.hard_bytes))
     }));
     let (incidents, last) = incidents(status);
     let last = last.map_or_else(String::new, |id| format!(", last {id}"));

@@ -4,6 +4,7 @@ use super::{
     ask::{News, Page, Row, Wanted},
     keys::Key,
 };
+use crate::output;
 use jiff::{Timestamp, tz::TimeZone};
 use plimsoll_api::{
     accounts::{AccountProcesses, AccountView},
@@ -237,8 +238,7 @@ impl State {
 
 /// How full, in thousandths of the line.
 pub(super) fn fullness(view: &AccountView) -> Option<u64> {
-    let hard = u128::from(view.hard_bytes?);
-    u64::try_from((u128::from(view.usage_bytes) * 1_000).checked_div(hard)?).ok()
+    output::share(view.usage_bytes, view.hard_bytes?, 1_000)
 }
 
 /// Where a mark at `at` of `count` goes.

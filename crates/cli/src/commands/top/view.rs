@@ -74,10 +74,7 @@ pub(super) const fn mark(is_marked: bool) -> &'static str {
 
 /// What is used, by the cell: `#`; the soft limit: `|`; `!` at the end when the line is passed.
 pub(super) fn bar(used: u64, soft: Option<u64>, hard: u64) -> String {
-    let place = |bytes: u64| {
-        let place = (u128::from(bytes) * u128::from(CELLS)).checked_div(u128::from(hard));
-        place.and_then(|place| u64::try_from(place).ok()).unwrap_or(0)
-    };
+    let place = |bytes: u64| output::share(bytes, hard, CELLS).unwrap_or(0);
     let (filled, soft) = (place(used), soft.map(place));
     let cells = (0..CELLS).map(|cell| match () {
         () if used > hard && cell + 1 == CELLS => '!',

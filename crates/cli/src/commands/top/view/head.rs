@@ -1,7 +1,10 @@
 //! The first lines: how the daemon stands, the machine's memory, the guards.
 
 use super::{Ink, State, bar, size};
-use crate::{commands::status, output};
+use crate::{
+    commands::status::{self, known},
+    output,
+};
 use jiff::{Timestamp, tz::TimeZone};
 use plimsoll_api::status::{FragmentationView, Guards, OwnView, Pressure, Status};
 use ratatui::text::Line;
@@ -46,10 +49,6 @@ fn footing(own: &OwnView) -> String {
     let uptime = own.uptime_seconds.map(|seconds| format!(" guards for {}", status::duration(seconds)));
     let resident = own.resident_bytes.map(|bytes| format!(", {} resident", size(bytes)));
     [uptime, resident].into_iter().flatten().collect()
-}
-
-fn known(bytes: Option<u64>) -> String {
-    bytes.map_or_else(|| "not known".to_owned(), size)
 }
 
 /// Used against all, with a sign where SIGTERM is sent.
