@@ -36,6 +36,12 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
+/* Whether it has what it has from a fork, by somebody who was not charged for it: not while a line is being drawn. */
+static __always_inline bool has_inherited(struct task_struct *task, struct plimsoll_account *a)
+{
+	return a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC;
+}
+
 /*
  * An address space not tracked yet: found by its first event, at exec or by a scan. At an event of a process that
  * forked and has not called exec, what it has came from a parent of another user (a server that forks, then changes
@@ -55,7 +61,7 @@ static __noinline int first_sight(struct task_struct *task, struct mm_struct *mm
 		return 0;
 	pages = settle_all_cpus(e->mm);
 	a = account_at(word_account(e->word));
-	if (inherits && a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC)
+	if (inherits && has_inherited(task, a))
 		__sync_fetch_and_add(&e->inherited_pages, pages);
 	else
 		charge(e, pages, &usage);
@@ -219,16 +225,12 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 	return 0;
 }
 
-/* A tracked or limited process's own event. Apart, as the one above, so that all others pay for no stack of its size. */
-static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
+/* The entry of who runs, as it is charged from here on. NULL: it has none that can be charged now. */
+static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, struct mm_struct *mm)
 {
 	__u64 key = (__u64)mm;
-	struct plimsoll_mm *e;
-	__s64 delta;
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 
-	if (!task || !mm)
-		return 0;
-	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e) {
 		see(task, mm, true);
 		return 0;
@@ -245,6 +247,20 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e->mm);
+	return e;
+}
+
+/* A tracked or limited process's own event. Apart, as the one above, so that all others pay for no stack of its size. */
+static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
+{
+	struct plimsoll_mm *e;
+	__s64 delta;
+
+	if (!task || !mm)
+		return 0;
+	e = entry_of(task, mm);
+	if (!e)
+		return 0;
 	delta = settle_event(e, mm, member, true);
 	if (gives_up(e, task, member, delta))
 		delta += keep_given(e->mm, -delta);
@@ -535,6 +551,11 @@ int scan(struct bpf_iter__task *ctx)
 	pages = settle_all_cpus(e->mm);
 	if (task_caches)
 		pages += settle_caches(task);
+	/* No event can have come before this walk. */
+	if (entered && look_due_ns && has_inherited(task, account_at(word_account(e->word)))) {
+		__sync_fetch_and_add(&e->inherited_pages, pages);
+		pages = 0;
+	}
 	a = pages ? charge(e, pages, &usage) : 0;
 	if (a) {
 		note_peak(a, usage);
@@ -569,3 +590,4 @@ int scan(struct bpf_iter__task *ctx)
 
 /* They judge as the programs above do. */
 #include "limits/copies.h"
+#include "limits/tick.h"

@@ -66,6 +66,7 @@ int on_tick(void *ctx)
 	tell(PLIMSOLL_LOOK_USAGE);
 	tell(PLIMSOLL_LOOK_SHARED);
 	tell(PLIMSOLL_LOOK_BLOCKS);
+	tell(PLIMSOLL_LOOK_LINES);
 	return 0;
 }
 

@@ -117,6 +117,9 @@ static __always_inline __s64 settle_cache(struct plimsoll_cached *c, __u32 membe
 {
 	if (!(charged_members & 1u << member))
 		return 0;
+	/* No event says that it was folded: what is in there is not charged. */
+	if (look_due_ns)
+		now = 0;
 	return now - (__s64)__sync_lock_test_and_set(&c->pages[member], now);
 }
 

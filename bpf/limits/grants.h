@@ -171,6 +171,11 @@ static __always_inline int grant_from(struct plimsoll_account *a, struct plimsol
 	/* What already runs is still being entered: usage is not known. */
 	if (a->effective_pages == PLIMSOLL_NO_LINE)
 		return -EAGAIN;
+	/* Nor is it while no event is looked at: whoever is told this sees to it that each is. */
+	if (look_due_ns) {
+		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
+		return -EAGAIN;
+	}
 	claim.account = a;
 	result = claim_pages(a, &claim, hard - ctx->headroom_pages - kept);
 	ctx->usage_pages = result == -ENOSPC ? claim.usage + kept : claim.usage;

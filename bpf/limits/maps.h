@@ -24,6 +24,8 @@ const volatile __u64 ask_again_ns = 2000000;
 const volatile __u64 search_again_ns = 1000000;
 /* Scans within this time count as one: between being seen by nobody twice, an exit or an exec has had time to end. */
 const volatile __u64 scan_apart_ns = 500000000;
+/* While user space is late with its look: from one settling of all address spaces to the next. See tick.h. */
+const volatile __u64 settle_apart_ns = 20000000;
 
 /* Of one account's kills so many are told of at once, and then one in so long; the others are counted. */
 const volatile __u32 told_at_once = 100;
@@ -49,6 +51,7 @@ struct plimsoll_counters counters;
 volatile __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
 volatile __u32 kernel_trigger = 1;
 volatile __u32 copies_watched; /* what is taken and freed is looked at: see copies.h */
+volatile __u64 look_due_ns;    /* no event is looked at, and user space walks all tasks by then: see tick.h; 0: each is */
 volatile __u64 next_family;
 volatile __u32 next_entry;
 volatile __u64 no_account_ns;  /* when all accounts were last found in use */

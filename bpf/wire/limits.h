@@ -386,6 +386,11 @@ struct plimsoll_watch_copies {
 	__u32 watched;
 };
 
+/* By when user space looks, while no event is looked at: an even number. 0: each is looked at. */
+struct plimsoll_set_look {
+	__u64 due_ns;
+};
+
 /*
  * So many pages for a process, taken in one step from what is left below hard_pages - headroom_pages and is not kept for
  * copies. -ENOSPC: they do not fit. -EAGAIN: usage is not known well enough to tell; once all tasks were walked it is.

@@ -12,7 +12,8 @@
 #define PLIMSOLL_LOOK_SHARED 3  /* whoever charges shared memory: a CPU works */
 #define PLIMSOLL_LOOK_BLOCKS 4  /* the guard of large blocks: a CPU works */
 #define PLIMSOLL_LOOK_MISSED 5  /* the same: somebody found none at once */
-#define PLIMSOLL_LOOKS 6
+#define PLIMSOLL_LOOK_LINES 6   /* the guard of users' lines, far from all of them: a CPU works */
+#define PLIMSOLL_LOOKS 7
 
 /* Orders of blocks that are told apart. */
 #define PLIMSOLL_ORDERS 16

@@ -58,6 +58,7 @@ const SETTINGS: [(&str, &[(&str, Values)]); 7] = [
             ("ask_again_ns", Constant),
             ("search_again_ns", Constant),
             ("scan_apart_ns", Constant),
+            ("settle_apart_ns", Constant),
             ("told_at_once", Constant),
             ("told_apart_ns", Constant),
         ],

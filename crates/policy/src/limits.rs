@@ -14,8 +14,10 @@ use crate::{
     victim::{KILL_DEADLINE, TERM_GRACE, VictimId},
 };
 
+mod coarse;
 mod spacing;
 mod state;
+pub use coarse::look_after;
 pub use spacing::apart;
 pub use state::{IN_FLIGHT_MAX, InFlight, LimitState};
 

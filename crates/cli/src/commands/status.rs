@@ -349,7 +349,8 @@ fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {
     let release = kernel.release.as_deref().map_or_else(|| "not known".to_owned(), output::printable);
     let programs: Vec<_> = kernel.programs.iter().map(|name| output::printable(name)).collect();
     let attached = match (kernel.attached, programs.is_empty()) {
-        (false, _) => "nothing attached".to_owned(),
+        (false, true) => "nothing attached".to_owned(),
+        (false, false) => format!("nothing attached where memory is taken; attached: {}", programs.join(", ")),
         (true, true) => "attached".to_owned(),
         (true, false) => format!("attached: {}", programs.join(", ")),
     };

@@ -415,6 +415,14 @@ impl Programs for Limits {
         Self::watch_copies(self, watch)
     }
 
+    fn watch_events(&self, watch: bool) -> Result<(), BpfError> {
+        Self::watch_events(self, watch)
+    }
+
+    fn set_look(&self, due: Option<Nanos>) -> Result<(), BpfError> {
+        Self::set_look(self, due)
+    }
+
     fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError> {
         Self::set_copies(self, family, copied, parts)
     }

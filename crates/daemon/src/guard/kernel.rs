@@ -138,6 +138,8 @@ pub(crate) trait Programs: Debug {
     fn attend(&self, kernel_trigger: bool) -> Result<(), BpfError>;
     fn family(&mut self, family: u64) -> Result<Option<FamilyFacts>, BpfError>;
     fn watch_copies(&mut self, watch: bool) -> Result<bool, BpfError>;
+    fn watch_events(&self, watch: bool) -> Result<(), BpfError>;
+    fn set_look(&self, due: Option<Nanos>) -> Result<(), BpfError>;
     fn set_copies(&self, family: u64, copied: Pages, parts: &[CopiesPart]) -> Result<bool, BpfError>;
     fn measure_again(&self, account: u32, read: Coverage) -> Result<bool, BpfError>;
     fn verify(&self, account: u32) -> Result<(), BpfError>;

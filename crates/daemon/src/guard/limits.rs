@@ -1,6 +1,7 @@
 //! The limits guard's user-space half: lines into the programs, their records into decisions, decisions into signals.
 
 pub(super) mod attached;
+mod coarse;
 mod copies;
 mod early;
 mod folds;
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::tmalloc::Message;
 use attached::{Attached, Watch};
+use coarse::asks_for_events;
 use copies::may_copy;
 use plimsoll_policy::{
     account::Action,
@@ -66,6 +68,9 @@ impl<K: Kernel> Attached<K> {
                 Ok(Some(record)) => {
                     any = true;
                     unsettled |= matches!(record.kind, RecordKind::Exact | RecordKind::Near);
+                    if asks_for_events(record.kind) {
+                        self.come_close(context);
+                    }
                     if let Err(error) = self.take(&record, context) {
                         context.notices.once("limits", &error);
                     }
@@ -340,7 +345,8 @@ impl<K: Kernel> Attached<K> {
             }
         }
         let moment = context.now();
-        let scan_due = self.next_scan().is_some_and(|due| due <= moment);
+        let look_due = self.coarse.is_due(moment);
+        let scan_due = look_due || self.next_scan().is_some_and(|due| due <= moment);
         if scan_due {
             // First the next time, so that what fails is not tried again at once.
             self.postpone_scan(moment);
@@ -373,6 +379,9 @@ impl<K: Kernel> Attached<K> {
         }
         if self.near_is_old {
             self.find_near(context)?;
+        }
+        if scan_due {
+            self.plan_look(context)?;
         }
         self.plan_scan(moment);
         self.judge_wanted(context)?;

@@ -429,7 +429,13 @@ impl<K: Kernel> Guard<K> {
                 }
             }
             Request::Equip(selector) => self.selector = Some(selector),
-            Request::Looks(looks) => self.context.kernel.equip_looks(*looks),
+            Request::Looks(looks) => {
+                self.context.kernel.equip_looks(*looks);
+                // Whoever is far from every line can be looked at in time from here on.
+                if let Some(attached) = &mut self.attached {
+                    attached.want_scan();
+                }
+            }
             Request::LastDefence(deed) => {
                 if let Some(deed) = self.foreign_kills.hear(deed) {
                     self.record_last_defence(&deed);
@@ -564,6 +570,12 @@ impl<K: Kernel> Guard<K> {
     ) -> Result<(), plimsoll_sys::bpf::BpfError> {
         if !keep {
             self.take_last_records();
+        } else if let Some(attached) = &mut self.attached
+            && attached.coarse.is_used()
+        {
+            // What is kept holds the lines to the page.
+            attached.look_at_events()?;
+            attached.scan(&self.context.kernel)?;
         }
         self.attached = None;
         // Whoever waits for an answer learns that there is none.

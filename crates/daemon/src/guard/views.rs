@@ -30,9 +30,13 @@ use plimsoll_wire::shared::SharedName;
 /// How often users other than root can have all tasks walked.
 const SCAN_FOR_USERS_EVERY: Nanos = Nanos(100_000_000);
 
-/// The programs, as they are attached.
-const PROGRAMS: [&str; 4] =
-    ["tp_btf/rss_stat", "tp_btf/exit_mmap", "tp_btf/sched_process_fork", "tp_btf/sched_process_exec"];
+/// The programs, as they are attached while there are lines.
+const PROGRAMS: [&str; 4] = [
+    "tp_btf/exit_mmap",
+    "tp_btf/sched_process_fork",
+    "tp_btf/sched_process_exec",
+    "tp_btf/hrtimer_expire_entry",
+];
 
 impl<K: TheKernel> Guard<K> {
     /// Accounts with a line, exact at this moment: what is not settled is settled first.
@@ -332,14 +336,17 @@ impl<K: TheKernel> Guard<K> {
                 bytes: map.memory_bytes,
             })
             .collect();
+        let at_events = !attached.coarse.is_used();
+        let task_caches = attached.limits.meta().task_caches;
         Ok(Kernel {
             release,
-            attached: true,
+            attached: at_events,
             pin: Some(self.pins.root().display().to_string()),
             schema: Some(attached.limits.meta().schema),
             programs: PROGRAMS
                 .into_iter()
-                .chain(attached.limits.meta().task_caches.then_some("fexit/handle_mm_fault"))
+                .chain(at_events.then_some("tp_btf/rss_stat"))
+                .chain((at_events && task_caches).then_some("fexit/handle_mm_fault"))
                 .chain(attached.limits.meta().refuses_forks.then_some("fmod_ret/security_task_alloc"))
                 .map(String::from)
                 .collect(),

@@ -4,8 +4,9 @@ use super::{
     error::BpfError,
     events::Events,
     facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, wire_pages},
-    link::{attach_tracepoint, open_pinned},
-    pins::{Meta, Pins, cause},
+    link::{attach_tracepoint, open_pinned, pin},
+    load::AT_EVENTS,
+    pins::{Meta, Pins, cause, remove_pin},
     protect::ProtectedExe,
     site::{Call as _, Site, Table},
 };
@@ -222,6 +223,7 @@ pub struct Limits<S: Site = Pins> {
     verify: S::Program,
     attend: S::Program,
     watch_copies: S::Program,
+    set_look: S::Program,
     shared_set: S::Program,
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -299,6 +301,25 @@ impl Limits {
         Ok(true)
     }
 
+    /// Has each event looked at, or none: then somebody has to look in time ([`Limits::set_look`]). Outlives this process.
+    ///
+    /// # Errors
+    /// [`BpfError::Pin`], [`BpfError::Attach`].
+    pub fn watch_events(&self, watch: bool) -> Result<(), BpfError> {
+        for program in AT_EVENTS {
+            let (link, pinned) = (self.site.links().join(program), self.site.programs().join(program));
+            if !watch {
+                remove_pin(&link)?;
+            } else if pinned.exists() && !link.exists() {
+                let opened = open_pinned(&pinned).map_err(|error| cause(&pinned, "open", &error))?;
+                let attached = attach_tracepoint(opened.as_fd())
+                    .map_err(|source| BpfError::Attach { program, source })?;
+                pin(attached.as_fd(), &link).map_err(|error| cause(&link, "pin", &error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The reading end of the records.
     ///
     /// # Errors
@@ -346,6 +367,7 @@ impl<S: Site> Limits<S> {
             verify: program("verify")?,
             attend: program("attend")?,
             watch_copies: program("watch_copies")?,
+            set_look: program("set_look")?,
             shared_set: program("shared_set")?,
             site,
         })
@@ -558,6 +580,17 @@ impl<S: Site> Limits<S> {
     pub fn copies_are_watched(&self, watched: bool) -> Result<(), BpfError> {
         let mut context = abi::plimsoll_watch_copies { watched: u32::from(watched) };
         self.watch_copies.run(&mut context).map(|_| ())
+    }
+
+    /// Tells the programs by when somebody looks, while no event is looked at: where nobody does, they settle what there is
+    /// at ticks. `None`: each event is looked at.
+    ///
+    /// # Errors
+    /// [`BpfError::Run`] when the program fails.
+    pub fn set_look(&self, due: Option<Nanos>) -> Result<(), BpfError> {
+        // An even number, and not 0.
+        let due_ns = due.map_or(0, |due| due.0.max(2) & !1);
+        self.set_look.run(&mut abi::plimsoll_set_look { due_ns }).map(|_| ())
     }
 
     /// Tells the programs that this process is the daemon: it answers, until its end, which they notice. `kernel_trigger`:

@@ -29,6 +29,16 @@ pub(super) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     owned(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })
 }
 
+/// Pins a link where there is nothing yet.
+pub(super) fn pin(link: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is NUL-terminated and outlives the call.
+    match unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+    }
+}
+
 /// Begins one walk of an iterator: to be read to its end.
 pub(super) fn begin_walk(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.

@@ -14,8 +14,11 @@ use plimsoll_wire::abi;
 use zerocopy::IntoBytes as _;
 
 /// What is attached, in this order, the event itself last; [`super::Limits::watch_copies`] attaches those at pages.
-const ATTACHED: [&str; 7] =
-    ["scan", "on_exit_mmap", "on_fork", "on_task_alloc", "on_exec", "on_fault", "on_rss_stat"];
+const ATTACHED: [&str; 8] =
+    ["scan", "on_exit_mmap", "on_fork", "on_task_alloc", "on_exec", "on_tick", "on_fault", "on_rss_stat"];
+
+/// Of those, what is at each event: [`super::Limits::watch_events`] detaches it, and attaches it again.
+pub(super) const AT_EVENTS: [&str; 2] = ["on_fault", "on_rss_stat"];
 
 /// As in `bpf/limits/maps.h`.
 const BLANK_PINNED: u32 = 1;
@@ -194,6 +197,7 @@ pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
         value_bytes: ["mms", "blank"].map(|map| (map, value_bytes(cpus, slots))).to_vec(),
         left_out,
         attached: ATTACHED.to_vec(),
+        attached_again: &AT_EVENTS,
         ..Plan::default()
     }
 }

@@ -70,6 +70,8 @@ pub enum Awaited {
     Blocks,
     /// The same one's: that somebody finds no block of several pages at once.
     Missed,
+    /// That of the guard of users' lines, far from all of them: that a CPU works.
+    Lines,
 }
 
 /// What was told since this was asked.
@@ -155,8 +157,8 @@ impl Looks {
         self.ring.fd()
     }
 
-    /// What was told since this was asked. Whoever waits for [`Awaited::Usage`], [`Awaited::Shared`] or [`Awaited::Blocks`] was
-    /// woken by it, and knows by the clock.
+    /// What was told since this was asked. Whoever waits for [`Awaited::Usage`], [`Awaited::Shared`], [`Awaited::Blocks`] or
+    /// [`Awaited::Lines`] was woken by it, and knows by the clock.
     ///
     /// # Errors
     /// [`BpfError::Events`] when the ring buffer is not as the kernel makes it.
@@ -201,6 +203,7 @@ impl Looks {
             Awaited::Shared => abi::PLIMSOLL_LOOK_SHARED,
             Awaited::Blocks => abi::PLIMSOLL_LOOK_BLOCKS,
             Awaited::Missed => abi::PLIMSOLL_LOOK_MISSED,
+            Awaited::Lines => abi::PLIMSOLL_LOOK_LINES,
         };
         self.wanted.write(&key.to_ne_bytes(), &moment.0.max(1).to_ne_bytes())
     }

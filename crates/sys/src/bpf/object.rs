@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) left_out: Vec<&'static str>,
     /// Programs that are attached. Their links are pinned in place of them.
     pub(super) attached: Vec<&'static str>,
+    /// Of those, programs that are detached and attached again: they are pinned besides.
+    pub(super) attached_again: &'static [&'static str],
     /// Programs that are attached for a moment: a kernel may load a program and then refuse to attach it.
     pub(super) tried: &'static [&'static str],
     /// Names that are pinned to tell something to whoever opens the pins.
@@ -212,7 +214,8 @@ impl Plan {
         let loaded = || object.progs_mut().filter(|program| program.autoload());
         for mut program in loaded() {
             let name = program.name().to_string_lossy();
-            if name == FIND_CPU_OFFSETS || self.attached.contains(&&*name) {
+            let only_linked = self.attached.contains(&&*name) && !self.attached_again.contains(&&*name);
+            if name == FIND_CPU_OFFSETS || only_linked {
                 continue;
             }
             if self.tried.contains(&&*name) {

@@ -299,11 +299,7 @@ impl Pins {
     /// # Errors
     /// [`BpfError::Pin`]
     pub fn remove_journal(&self) -> Result<(), BpfError> {
-        let journal = self.journal();
-        match fs::remove_file(&journal) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cause(&journal, "remove", &error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_pin(&self.journal())
     }
 
     /// Removes the programs and their maps, links first: from then on nothing is enforced and nothing is attached.
@@ -325,6 +321,14 @@ const LOADING: &str = "loading";
 
 /// Links first: without them nothing is in force.
 const FOLDERS: [&str; 3] = ["links", "programs", "maps"];
+
+/// Removes a pin, if it is there.
+pub(super) fn remove_pin(path: &Path) -> Result<(), BpfError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cause(path, "remove", &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
 
 /// Removes a folder with what is in it; whether there was anything.
 pub(super) fn remove_entries(directory: &Path) -> Result<bool, BpfError> {

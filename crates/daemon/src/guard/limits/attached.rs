@@ -1,6 +1,6 @@
 //! The limits programs while they are in force: which accounts are near, when to scan next, who is dying.
 
-use super::{early::Early, shared::Shared, surveys::Surveys, weights::Weights};
+use super::{coarse::Coarse, early::Early, shared::Shared, surveys::Surveys, weights::Weights};
 use crate::guard::{
     context::Context,
     kernel::{Kernel, Programs as _},
@@ -98,6 +98,8 @@ pub(crate) struct Attached<K: Kernel> {
     pub(crate) shared_memory: Shared,
     /// Kills that the programs only counted.
     pub(crate) folds: Folds,
+    /// Whether each event is looked at.
+    pub(crate) coarse: Coarse,
     /// Taken over and not looked through yet for what an earlier daemon left dying.
     pub(crate) inherited: bool,
     next_scan: Option<Nanos>,
@@ -147,6 +149,7 @@ impl<K: Kernel> Attached<K> {
             surveys: Surveys::default(),
             shared_memory: Shared::default(),
             folds: Folds::default(),
+            coarse: Coarse::default(),
             inherited: true,
             // The first look tells what an earlier daemon left near or dying.
             next_scan: Some(Nanos(0)),
@@ -210,6 +213,11 @@ impl<K: Kernel> Attached<K> {
     /// How long ago the last scan ended.
     pub(crate) fn last_scan_ago(&self, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.scanned.0))
+    }
+
+    /// How long the last walk took.
+    pub(super) const fn walk_took(&self) -> Nanos {
+        self.walk_took
     }
 
     /// Puts the next scan off by its usual time.

@@ -103,6 +103,7 @@ impl<K: Kernel> Guard<K> {
             None => Attached::adopt(&self.context.kernel, &self.pins)?,
         };
         let attached = self.attached.insert(attached);
+        attached.look_at_events()?;
         attached.limits.attend(self.context.config.triggers.kernel)?;
         attached.limits.protect_exes(self.context.eligibility.shield.executables())?;
         self.context.eligibility.shield.protect_cgroups(&attached.limits)?;
@@ -121,6 +122,9 @@ impl<K: Kernel> Guard<K> {
         }
         self.hear_out(replaced.as_mut());
         self.enforce_now()?;
+        if let Some(attached) = &mut self.attached {
+            attached.plan_look(&mut self.context)?;
+        }
         self.tell_lines()?;
         match refused {
             Some(uid) => {

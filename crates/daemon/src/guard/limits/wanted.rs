@@ -282,7 +282,8 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn draw_default<K: Kernel>(&self, attached: &Attached<K>) -> Result<(), BpfError> {
+    fn draw_default<K: Kernel>(&self, attached: &mut Attached<K>) -> Result<(), BpfError> {
+        attached.coarse.default_soft = self.default.as_ref().map(|line| line.soft);
         let Some(line) = &self.default else {
             return Ok(());
         };

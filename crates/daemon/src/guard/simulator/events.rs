@@ -300,6 +300,12 @@ impl Machine {
         drop(world);
         self.count(mm, member, delta);
         self.event("on_rss_stat", &[mm, u64::from(member)]);
+        let mut world = self.world();
+        let ticks = world.faults.ticks && world.random.one_in(8);
+        drop(world);
+        if ticks {
+            self.event("on_tick", &[]);
+        }
     }
 
     /// Whoever runs here changes a counter; no event tells of it.
@@ -315,7 +321,7 @@ impl Machine {
         if !world.loaded {
             return 0;
         }
-        if !["on_rss_stat", "on_page_alloc", "on_page_free"].contains(&program) {
+        if !["on_rss_stat", "on_tick", "on_page_alloc", "on_page_free"].contains(&program) {
             world.trace(format!("CPU {}: {program}", kernel.here().0));
         }
         drop(world);

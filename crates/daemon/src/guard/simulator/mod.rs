@@ -120,13 +120,15 @@ fn faults(random: &mut Random) -> Faults {
         // Nobody's among them: then there are fewer than users.
         accounts_max: if random.one_in(4) { 4 } else { ACCOUNTS_MAX },
         watches_copies: random.one_in(2),
+        ticks: false,
     }
 }
 
 impl Simulation {
     fn new(seed: u64, kernel: &Rc<FakeKernel>) -> Self {
         let mut random = Random::new(seed ^ 0x5eed);
-        let world = World::new(seed, faults(&mut random), Rc::clone(kernel));
+        let faults = Faults { ticks: seed.is_multiple_of(4), ..faults(&mut random) };
+        let world = World::new(seed, faults, Rc::clone(kernel));
         let mut book = LineBook::new(UidRange { min: Uid(1000), max: Uid(1999) });
         let actions = [Action::Kill, Action::Term, Action::Notify];
         // Sometimes one line is all there is, so that nothing is left when it goes.

@@ -600,6 +600,16 @@ impl Programs for SimPrograms {
         Ok(false)
     }
 
+    fn watch_events(&self, _: bool) -> Result<(), BpfError> {
+        Ok(())
+    }
+
+    /// Each event is looked at here; and where CPUs take ticks, what they do when nobody has looked in time comes besides.
+    fn set_look(&self, _: Option<Nanos>) -> Result<(), BpfError> {
+        let ticks = self.machine.world().faults.ticks;
+        if ticks { self.limits.set_look(Some(Nanos(1))) } else { Ok(()) }
+    }
+
     fn set_copies(&self, _: u64, _: Pages, _: &[CopiesPart]) -> Result<bool, BpfError> {
         Ok(false)
     }

@@ -76,6 +76,8 @@ pub(super) struct Faults {
     pub(super) accounts_max: u32,
     /// Pages that are freed are looked at.
     pub(super) watches_copies: bool,
+    /// CPUs take ticks, and nobody looks in time: what comes of that comes between events.
+    pub(super) ticks: bool,
 }
 
 #[derive(Debug, Clone)]

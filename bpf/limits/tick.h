@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The coarse tier. While every account is farther from its line than memory can be taken between two looks, no program is
+ * attached where pages are charged: user space walks all tasks as often as that distance asks for, and has each event
+ * looked at before anybody can be near (policy's coarse.rs).
+ *
+ * It may be late, or live no more, and then nobody can attach a program. A CPU that works takes ticks: each settles who runs
+ * there, and judges as an event does; and where the look is overdue, all address spaces are settled at every few of them.
+ */
+#ifndef PLIMSOLL_LIMITS_TICK_H
+#define PLIMSOLL_LIMITS_TICK_H
+
+/* Settling all of them takes no more than this part of a CPU: a sixty-fourth. */
+#define SETTLE_REST 64
+
+/* In look_due_ns: it is overdue. User space writes even numbers. */
+#define LOOK_OVERDUE 1ULL
+
+/* All that an address space came to have, charged and judged: of who runs, or pinned. */
+static __always_inline void settle_and_judge(struct plimsoll_mm *e)
+{
+	__s64 pages = settle_all_cpus(e->mm);
+	struct plimsoll_account *a;
+
+	if (pages) {
+		judge(e, pages, true);
+		return;
+	}
+	/* Somebody else of its account took it past its line, between two ticks. */
+	a = account_at(word_account(e->word));
+	if (a && remaining_own(a, a->usage_pages) > a->effective_pages)
+		near(e->mm, a->usage_pages, 0);
+}
+
+static __noinline int settle_running(struct task_struct *task, struct mm_struct *mm)
+{
+	struct plimsoll_mm *e;
+
+	if (!task || !mm)
+		return 0;
+	e = entry_of(task, mm);
+	if (!e)
+		return 0;
+	settle_and_judge(e);
+	if (e->flags & PLIMSOLL_MM_CONDEMNED)
+		end_with_victim(e->mm);
+	return 0;
+}
+
+static long settle_each(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, void *unused)
+{
+	__u64 key = *at;
+
+	/* What nobody runs in may be freed: its exit was lost, or is under way. */
+	if (is_left(key) || !pin(e, key))
+		return 0;
+	settle_and_judge(e);
+	unpin(e);
+	return 0;
+}
+
+/* User space gets as long again before others do its work: CPUs that idled wake it only now. */
+static __always_inline bool is_overdue(__u64 due, __u64 now)
+{
+	__u64 next = (now + settle_apart_ns) | LOOK_OVERDUE;
+
+	return (__s64)(now - due) >= 0 && __sync_val_compare_and_swap(&look_due_ns, due, next) == due &&
+	       due & LOOK_OVERDUE;
+}
+
+static __always_inline void settle_if_overdue(__u64 due)
+{
+	__u64 now = bpf_ktime_get_ns(), next = (now + settle_apart_ns) | LOOK_OVERDUE, rested;
+
+	if (!is_overdue(due, now))
+		return;
+	bpf_for_each_map_elem(&mms, settle_each, 0, 0);
+	rested = now + (bpf_ktime_get_ns() - now) * SETTLE_REST;
+	/* Unless user space came meanwhile. */
+	if (rested > next)
+		__sync_val_compare_and_swap(&look_due_ns, next, rested | LOOK_OVERDUE);
+}
+
+/*
+ * The tick is a timer (tick_setup_sched_timer, kernel/time/tick-sched.c, 6.1 to 7.2), which no lock is held for any more
+ * (__run_hrtimer, kernel/time/hrtimer.c). One that wakes somebody up is as good.
+ */
+SEC("tp_btf/hrtimer_expire_entry")
+int on_tick(void *ctx)
+{
+	__u64 due = look_due_ns;
+	struct task_struct *task;
+	struct mm_struct *mm;
+
+	if (!due)
+		return 0;
+	task = bpf_get_current_task_btf();
+	mm = task->mm;
+	/* A CPU that idles has nobody who runs. */
+	if (!mm || task->flags & PF_KTHREAD)
+		return 0;
+	if (uid_may_be_limited(task->real_cred->uid.val) || mm_may_be_tracked(mm))
+		settle_running(task, mm);
+	settle_if_overdue(due);
+	return 0;
+}
+
+/* From here on user space looks by this moment, and no event is looked at; 0: each is, since it has seen to that. */
+SEC("syscall")
+int set_look(struct plimsoll_set_look *ctx)
+{
+	look_due_ns = ctx->due_ns;
+	return 0;
+}
+
+#endif
