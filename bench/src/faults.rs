@@ -24,11 +24,14 @@ const OTHER: u32 = 60_011;
 
 const MIB: u64 = 1 << 20;
 
-/// A line that no workload of this bench comes near.
-const FAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: None };
+/// A line that no workload of this bench comes near: no event is looked at.
+const FAR: Line = Line { uid: USER, hard_bytes: 16 << 30, soft_bytes: None };
+
+/// One that none comes near either, and that leaves so little room that each event is looked at.
+const CLOSER: Line = Line { hard_bytes: 256 * MIB, ..FAR };
 
 /// A line whose soft limit lies below what the ballast process holds: all faults are between soft and hard.
-const NEAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: Some(4 * MIB) };
+const NEAR: Line = Line { soft_bytes: Some(4 * MIB), ..FAR };
 const BALLAST_BYTES: u64 = 8 * MIB;
 
 /// The comparators that watch the same user.
@@ -98,14 +101,21 @@ fn no_limit(options: &Options, start: Starter<'_>, report: &mut BenchReport) -> 
     Ok(())
 }
 
-/// One process: a limit on another user, far from its own line, between soft and hard; and the comparators.
+/// One process: a limit on another user, far from its own line, where events are looked at, between soft and hard; and the
+/// comparators.
 fn one_process(options: &Options, stage: &mut Stage, report: &mut BenchReport) -> Result<(), BenchError> {
     // 131,072 faults, about 200 ms: each segment holds a tick of the timer.
     let load = Load { bytes_each: 16 * MIB, times: if options.quick { 2 } else { 32 } };
     let mut crew = Crew::gather(options, USER, 1)?;
     let _ballast = Workload::start(&options.workload, &[&"hold", &USER, &BALLAST_BYTES])?;
-    let other = Line { uid: OTHER, ..FAR };
-    let lines = [("one-process other-user", other), ("one-process far", FAR), ("one-process near", NEAR)];
+    let others = |line: Line| Line { uid: OTHER, ..line };
+    let lines = [
+        ("one-process other-user", others(FAR)),
+        ("one-process other-user closer", others(CLOSER)),
+        ("one-process far", FAR),
+        ("one-process closer", CLOSER),
+        ("one-process near", NEAR),
+    ];
     let mut watches = vec![Watch::None];
     watches.extend(lines.iter().map(|(_, line)| Watch::Line(*line)));
     watches.extend(COMPARATORS.iter().map(|(_, watch)| *watch));

@@ -16,7 +16,7 @@ use std::{fs, time::Duration};
 /// Whose threads they are.
 const USER: u32 = 60_010;
 /// Far from its line.
-const FAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: None };
+const FAR: Line = Line { uid: USER, hard_bytes: 16 << 30, soft_bytes: None };
 /// Between the soft limit and the line: nothing is below a soft limit of a page.
 const NEAR: Line = Line { uid: USER, hard_bytes: 1 << 30, soft_bytes: Some(4096) };
 /// How often a condition is looked at.
