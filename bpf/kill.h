@@ -30,6 +30,16 @@ static __always_inline struct task_struct *find_task(__u32 pid)
 	return finds_others() ? bpf_task_from_pid(pid) : 0;
 }
 
+/*
+ * When a process began, from any of its threads. By a helper, as all that is read across several pointers off the fast path: of
+ * each pointer that is loaded from a task the verifier asks four times whether it may be trusted, and each time it goes through
+ * all types of the kernel (btf_nested_type_is_trusted, Linux 6.3 to 6.18). That took a fifth of the time that loading takes.
+ */
+static __always_inline __u64 start_of(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, group_leader, start_boottime);
+}
+
 /* Whether SIGKILL is pending for the whole process, or has reached it. */
 static __always_inline bool is_dying(struct signal_struct *signal)
 {

@@ -470,9 +470,9 @@ static __always_inline void report_holder(struct seq_file *seq, struct task_stru
 	struct plimsoll_holder holder = {
 		.mm = e->mm,
 		.tracked_ns = e->tracked_ns,
-		.start_ns = task->group_leader->start_boottime,
+		.start_ns = start_of(task),
 		.tgid = task->tgid,
-		.uid = task->group_leader->real_cred->uid.val,
+		.uid = BPF_CORE_READ(task, group_leader, real_cred, uid.val),
 	};
 
 	bpf_seq_write(seq, &holder, sizeof(holder));
@@ -544,7 +544,7 @@ int scan(struct bpf_iter__task *ctx)
 		unpin(e);
 		return 0;
 	}
-	if (task->group_leader->real_cred->uid.val != e->uid)
+	if (BPF_CORE_READ(task, group_leader, real_cred, uid.val) != e->uid)
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e->mm);
@@ -573,7 +573,7 @@ int scan(struct bpf_iter__task *ctx)
 			release_reserved(e->mm);
 		}
 		e->tgid = task->tgid;
-		e->start_ns = task->group_leader->start_boottime;
+		e->start_ns = start_of(task);
 	}
 	/* It was replaced by an upgrade, and run, before this was heard of. */
 	if (!(e->flags & PLIMSOLL_MM_PROTECTED) && exe_is_protected(mm, e->uid))

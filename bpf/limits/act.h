@@ -127,6 +127,7 @@ static __always_inline void note_sent(struct event *ev, struct plimsoll_mm *e)
 static __always_inline bool signal_claimed(struct event *ev, struct plimsoll_mm *e)
 {
 	struct plimsoll_account *a = ev->account;
+	struct task_struct *task = ev->task;
 
 	decide_signal(ev, e);
 	note_sent(ev, e);
@@ -144,7 +145,7 @@ static __always_inline bool signal_claimed(struct event *ev, struct plimsoll_mm 
 		count_one(&counters.kills);
 	}
 	__sync_lock_test_and_set(&a->taking, 0);
-	if (ev->mm->mm_users.counter > ev->task->signal->nr_threads)
+	if (ev->mm->mm_users.counter > BPF_CORE_READ(task, signal, nr_threads))
 		ev->flags |= PLIMSOLL_RECORD_MM_SHARED;
 	return !ev->signal_error;
 }

@@ -26,8 +26,8 @@ static __noinline bool in_protected_cgroup(struct task_struct *task)
 
 	if (!task)
 		return true;
-	cgroup = task->cgroups->dfl_cgrp;
-	deepest = cgroup->level;
+	cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+	deepest = BPF_CORE_READ(cgroup, level);
 	for (level = 0; level < CGROUP_LEVELS && level <= deepest; level++) {
 		id = BPF_CORE_READ(cgroup_at(cgroup, level), kn, id);
 		if (bpf_map_lookup_elem(&protected_cgroups, &id))

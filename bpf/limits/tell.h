@@ -39,16 +39,17 @@ static __always_inline void fill_space(struct plimsoll_record *r, struct plimsol
 
 static __always_inline void fill_process(struct plimsoll_record *r, struct event *ev)
 {
+	struct task_struct *task = ev->task, *leader = BPF_CORE_READ(task, group_leader);
 	unsigned long start, length;
 
 	if (ev->e)
 		fill_space(r, ev->e, ev->e->mm);
 	if (ev->flags & PLIMSOLL_RECORD_REMOTE)
 		return;
-	r->tgid = ev->task->tgid;
-	r->start_ns = ev->task->group_leader->start_boottime;
-	r->cgroup_id = ev->task->cgroups->dfl_cgrp->kn->id;
-	bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), ev->task->group_leader->comm);
+	r->tgid = task->tgid;
+	r->start_ns = start_of(task);
+	r->cgroup_id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), leader->comm);
 	if (ev->flags & PLIMSOLL_RECORD_OTHER)
 		return;
 	start = ev->mm->arg_start;

@@ -496,7 +496,7 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 	e = new_entry(account, mm, blank_mm);
 	if (e) {
 		e->tgid = task->tgid;
-		e->start_ns = task->group_leader->start_boottime;
+		e->start_ns = start_of(task);
 		e->uid = uid;
 		e->user = user;
 		e->scan = scan_id;
@@ -579,7 +579,7 @@ static __always_inline bool is_claimed(struct plimsoll_mm *e, struct task_struct
 	struct plimsoll_account *a = account_at(word_account(e->word));
 
 	return a && a->signal == SIGKILL && (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_LEFT)) == PLIMSOLL_MM_DYING &&
-	       e->tgid == (__u32)task->tgid && e->start_ns == task->group_leader->start_boottime;
+	       e->tgid == (__u32)task->tgid && e->start_ns == start_of(task);
 }
 
 /*

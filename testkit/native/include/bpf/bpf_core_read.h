@@ -18,8 +18,9 @@
 #define NATIVE_READ_1(a, b) NATIVE_READ(a, b)
 #define NATIVE_READ_2(a, b, c) NATIVE_READ(NATIVE_READ(a, b), c)
 #define NATIVE_READ_3(a, b, c, d) NATIVE_READ(NATIVE_READ_2(a, b, c), d)
-#define NATIVE_READ_PICK(_1, _2, _3, name, ...) name
+#define NATIVE_READ_4(a, b, c, d, e) NATIVE_READ(NATIVE_READ_3(a, b, c, d), e)
+#define NATIVE_READ_PICK(_1, _2, _3, _4, name, ...) name
 #define BPF_CORE_READ(from, members...) \
-	NATIVE_READ_PICK(members, NATIVE_READ_3, NATIVE_READ_2, NATIVE_READ_1)(from, members)
+	NATIVE_READ_PICK(members, NATIVE_READ_4, NATIVE_READ_3, NATIVE_READ_2, NATIVE_READ_1)(from, members)
 
 #endif
