@@ -99,6 +99,20 @@ fn programs_of_another_build_are_replaced_in_a_storm_and_go_on_with_the_maps() {
 }
 
 #[test]
+fn a_daemon_that_is_ended_to_be_replaced_leaves_its_lines_in_force_and_a_later_stop_does_not() {
+    let mut fixture = fixture!();
+    fixture.limit(DORA, "32M", &[]);
+    let before = link(&fixture);
+    assert_eq!(fixture.end_daemon(Signal::USR1).code(), Some(0));
+    assert_the_line_holds(&fixture);
+    fixture.launch();
+    assert_eq!(link(&fixture), before);
+    assert_eq!(fixture.incidents(1).len(), 1);
+    fixture.end_daemon(Signal::TERM);
+    assert!(!fixture.pin().exists());
+}
+
+#[test]
 fn maps_of_other_sizes_or_another_layout_or_schema_are_replaced_in_a_storm_without_a_gap() {
     let mut fixture = fixture!();
     fixture.limit(DORA, "32M", &[]);

@@ -29,6 +29,7 @@ mod run;
 mod sampler;
 mod settings;
 pub mod state;
+mod supervisor;
 mod tmalloc;
 mod undo;
 mod workingset;

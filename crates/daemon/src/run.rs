@@ -31,6 +31,7 @@ use crate::{
     settings,
     settings::Settings,
     state::{LINES, StateFile},
+    supervisor::Supervisor,
     tmalloc,
     undo::Leftovers,
     workingset::{SavedTunables, Setup as WorkingSetSetup, WorkingSet},
@@ -46,15 +47,15 @@ use plimsoll_policy::{
     incident::{Incident, Outcome},
     last_defence::LastDefenceConfig,
     lines::{LineBook, StoredLine},
-    units::{Bytes, Uid},
+    units::{Bytes, Nanos, Uid},
 };
 use plimsoll_report::story;
 use plimsoll_sys::{
     bpf::{BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
-        OomScore, ProcRoot, lock_memory, mem_total, page_size, raise_open_files, set_oom_score_adj_self,
-        tick_ns, try_mount_bpffs,
+        OomScore, ProcRoot, clock_monotonic_ns, lock_memory, mem_total, page_size, raise_open_files,
+        set_oom_score_adj_self, tick_ns, try_mount_bpffs,
     },
 };
 use std::{
@@ -106,6 +107,7 @@ struct Inputs {
     notices: Notices,
     mem_total: Bytes,
     kernel_log: Result<KernelLog, String>,
+    supervisor: Supervisor,
 }
 
 /// What everything beside the guard has: threads for its work, the way to the guard, and the way to the journal.
@@ -133,7 +135,8 @@ struct Services {
     lock: Option<PinLock>,
 }
 
-/// Guards until SIGTERM or SIGINT.
+/// Guards until SIGTERM or SIGINT, which end all guarding, or SIGUSR1: then what is pinned stays at work for the next
+/// daemon, as after a crash, and all else has been written down.
 ///
 /// # Errors
 /// [`RunError`]; nothing is left behind then.
@@ -142,7 +145,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         return Err(RunError::NotPermitted);
     }
     let inputs = prepare(options)?;
-    let book = Arc::clone(&inputs.saved.book);
+    let (book, supervisor) = (Arc::clone(&inputs.saved.book), inputs.supervisor.clone());
     let loader = Loader::new(&inputs.pins, &inputs.config, inputs.mem_total);
     let headroom = inputs.settings.guards.headroom;
     let (mut guard, mut services) =
@@ -168,13 +171,15 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
         options.socket.display(),
         options.state.display()
     ));
-    let outcome = guard.run().map_err(failed);
+    supervisor.ready();
+    let outcome = guard.run(&supervisor).map_err(failed);
     server.stop();
     drop(metrics);
     if let Some(grants) = grants {
         grants.stop();
     }
-    outcome.and(end(guard, options, options.keep, services))
+    let keep = options.keep || matches!(outcome, Ok(true));
+    outcome.and(end(guard, options, keep, services))
 }
 
 fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
@@ -202,9 +207,14 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
     let dropped = privileges::drop_others();
     // Before any thread starts, so that all of them leave these signals to the descriptor.
     let signals = block_signals().map_err(failed)?;
+    let supervisor = Supervisor::of_environment();
     let offload = Offload::start().map_err(failed)?;
     let journal = Journal::new(&offload);
     let mut notices = Notices::new(journal.clone());
+    let supervisor = supervisor.unwrap_or_else(|error| {
+        notices.say(format_args!("the service manager cannot be told that it runs: {error}"));
+        Supervisor::default()
+    });
     if let Err(errno) = dropped {
         notices.say(format_args!("keeps more rights than it needs: {errno}"));
     }
@@ -243,6 +253,7 @@ fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
         notices,
         mem_total,
         kernel_log,
+        supervisor,
     })
 }
 
@@ -363,7 +374,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         mem_total,
         mailbox,
         signals,
-        reload: Reload(Box::new(reloader(&offload, Arc::clone(&control), journal.clone()))),
+        reload: Reload(Box::new(reloader(&links, Arc::clone(&control), inputs.supervisor))),
         sampler,
     });
     guard.inherit(inherit(found, history.written_below, proc()?));
@@ -597,7 +608,7 @@ fn harden(guard: &mut Guard) {
 
 fn block_signals() -> nix::Result<SignalFd> {
     let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
         set.add(signal);
     }
     set.thread_block()?;
@@ -689,11 +700,14 @@ impl Hearer for Completer {
 }
 
 /// SIGHUP: off the guard thread, because reading files waits. Of those that come during a reload one more follows.
-fn reloader(offload: &Offload, control: Arc<ControlService>, journal: Journal) -> impl Fn() + Send + use<> {
-    let reload = offload.lane(Haste::Ordinary, 1, move |()| {
+fn reloader(links: &Links, control: Arc<ControlService>, supervisor: Supervisor) -> impl Fn() + Send + use<> {
+    let journal = links.journal.clone();
+    let reload = links.offload.lane(Haste::Ordinary, 1, move |()| {
+        supervisor.reloading(Nanos(clock_monotonic_ns()));
         let said = control
             .reload()
             .map_or_else(|error| format!("the configuration stays as it was: {error}"), str::to_owned);
+        supervisor.reloaded(&said);
         journal.line(said);
     });
     move || {

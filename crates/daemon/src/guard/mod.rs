@@ -32,7 +32,10 @@ pub(crate) use request::{BelowFloor, Caller, Change, Configured, Mailbox, Ranked
 pub(crate) use selection::{eligibility::Eligibility, shield::Shield};
 pub(crate) use workers::{Workers, WorkersSetup};
 
-use crate::{foreign_kills::ForeignKills, history::Inheritance, sampler::Sampler, tmalloc::Message};
+use crate::{
+    foreign_kills::ForeignKills, history::Inheritance, sampler::Sampler, supervisor::Supervisor,
+    tmalloc::Message,
+};
 pub(crate) use context::Context;
 use fragmentation::Fragmentation;
 pub(crate) use host::Host;
@@ -114,6 +117,8 @@ pub(crate) struct Guard<K: Kernel = Host> {
     selector: Option<Box<Selector>>,
     wake_ups: u64,
     stopping: bool,
+    /// What is pinned stays at work when it stops.
+    keep: bool,
 }
 
 /// What is done on SIGHUP.
@@ -127,8 +132,8 @@ impl std::fmt::Debug for Reload {
 
 /// The loop of the machine's own daemon.
 impl Guard {
-    /// Guards until told to stop.
-    pub(crate) fn run(&mut self) -> io::Result<()> {
+    /// Guards until told to stop; whether what is pinned is to stay at work then.
+    pub(crate) fn run(&mut self, supervisor: &Supervisor) -> io::Result<bool> {
         // Of this thread alone. A fork storm has dozens of others waiting for a CPU before it: without this, overshoot
         // was 3 times what it is with it (48 processes on 2 CPUs).
         // Above the reapers, which would otherwise push it off the CPU that it wakes them on.
@@ -137,22 +142,24 @@ impl Guard {
                 .notices
                 .say(format_args!("it competes for the CPU like any program: CAP_SYS_NICE is missing"));
         }
+        let mut pulse = supervisor.pulse(self.context.kernel.now());
         while !self.stopping {
-            self.wait()?;
+            self.wait(pulse.due())?;
             self.turn();
             self.take_signals()?;
             self.take_upgrades();
+            pulse.beat(self.context.kernel.now());
         }
-        Ok(())
+        Ok(self.keep)
     }
 
-    /// Sleeps until something happens or a deadline comes.
-    fn wait(&mut self) -> io::Result<()> {
+    /// Sleeps until something happens or a deadline comes: its own, or this one.
+    fn wait(&mut self, pulse: Option<Nanos>) -> io::Result<()> {
         let looks = || self.context.kernel.tells_when_to_look();
         let looks_count = looks().count();
         let others = self.waited_on().map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
         let mut descriptors: Vec<PollFd<'_>> = looks().chain(others).collect();
-        let timeout = self.next_deadline().map(|due| {
+        let timeout = self.next_deadline().into_iter().chain(pulse).min().map(|due| {
             let nanoseconds = due.0.saturating_sub(self.context.kernel.now().0);
             TimeSpec::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
         });
@@ -182,7 +189,8 @@ impl Guard {
         while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
             match i32::try_from(info.ssi_signo).ok().and_then(|number| PosixSignal::try_from(number).ok()) {
                 Some(PosixSignal::SIGHUP) => (self.reload.0)(),
-                Some(_) | None => self.stopping = true,
+                Some(PosixSignal::SIGUSR1) => (self.stopping, self.keep) = (true, true),
+                Some(_) | None => (self.stopping, self.keep) = (true, false),
             }
         }
         Ok(())
@@ -236,6 +244,7 @@ impl<K: Kernel> Guard<K> {
             selector: None,
             wake_ups: 0,
             stopping: false,
+            keep: false,
         }
     }
 
