@@ -144,6 +144,10 @@ pub struct OthersView {
     pub kernel: String,
     /// Other programs', in a few words.
     pub programs: String,
+    /// Units of other programs that end processes when the machine is short of memory, as its own guard does: those that ran
+    /// or were enabled when the daemon started.
+    #[serde(default)]
+    pub rivals: Vec<String>,
     /// Incidents of kills that were not ours, since the daemon started.
     pub incidents: u64,
     /// The last one's number.

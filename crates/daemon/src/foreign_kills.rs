@@ -43,6 +43,7 @@ const STOP_MAX: Duration = Duration::from_secs(6);
 pub(crate) struct ForeignKills {
     link: Link,
     running: Option<Running>,
+    rivals: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -61,13 +62,14 @@ impl ForeignKills {
         Shared::set(&shared.kernel, "not yet heard of: the program is being loaded".to_owned());
         let (sender, rest) = sync_channel(1);
         let link = Link { messages, shared };
+        let rivals = setup.sources.as_ref().map_or_else(|_| Vec::new(), |sources| sources.units().to_vec());
         match setup.sources.clone() {
             Ok(sources) => killers::start(sources, link.clone(), setup.journal.clone())?,
             Err(why) => link.say_programs(why),
         }
         let inbox = worker::Inbox { queue, shared: Arc::clone(&link.shared), rest: sender };
         let running = Some(Running { rest, _lane: worker::start(setup, inbox, offload)? });
-        Ok(Self { link, running })
+        Ok(Self { link, running, rivals })
     }
 
     /// One that hears of nothing.
@@ -76,6 +78,7 @@ impl ForeignKills {
         Self {
             link: Link { messages: crate::message::Sender::closed(), shared: Arc::default() },
             running: None,
+            rivals: Vec::new(),
         }
     }
 
@@ -95,6 +98,11 @@ impl ForeignKills {
     /// How the kernel's kills are heard of, and other programs'.
     pub(crate) fn words(&self) -> (String, String) {
         (Shared::get(&self.link.shared.kernel), Shared::get(&self.link.shared.programs))
+    }
+
+    /// The units of those that end programs for the same shortage as the machine guard.
+    pub(crate) fn rivals(&self) -> &[&'static str] {
+        &self.rivals
     }
 
     /// Ends the worker. What it was told and had not brought to the guard comes back, to be written down.

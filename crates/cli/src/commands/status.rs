@@ -175,6 +175,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     memory(out, &status.pressure)?;
     if let Some(others) = others {
         kills_of_others(out, others)?;
+        if pressure.state == "on" && !pressure.dry_run {
+            rivals(out, &others.rivals)?;
+        }
     }
     if let Some(reaping) = &status.reaping {
         freed_for_others(out, reaping)?;
@@ -234,6 +237,21 @@ fn large_blocks(fragmentation: &FragmentationView) -> [String; 5] {
 fn kills_of_others(out: &mut dyn Write, others: &OthersView) -> io::Result<()> {
     writeln!(out, "Kills by the kernel: {}.", output::printable(&others.kernel))?;
     writeln!(out, "Kills by other programs: {}.", output::printable(&others.programs))
+}
+
+/// Who ends programs besides the machine guard, for the same shortage, and what leaves one of them. A unit that is only
+/// disabled can be started by another: systemd-oomd is, by each unit that asks to be watched.
+fn rivals(out: &mut dyn Write, units: &[String]) -> io::Result<()> {
+    if units.is_empty() {
+        return Ok(());
+    }
+    let units: Vec<_> = units.iter().map(|unit| output::printable(unit)).collect();
+    writeln!(
+        out,
+        "{} and the machine guard end programs for the same shortage. To leave it to Plimsoll: systemctl mask --now {}",
+        units.join(", "),
+        units.join(" ")
+    )
 }
 
 /// Whose victims are freed from outside.

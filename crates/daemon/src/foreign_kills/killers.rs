@@ -116,6 +116,11 @@ impl Sources {
         }
     }
 
+    /// Of other killers, in the order in which they are asked for.
+    pub(super) fn units(&self) -> &[&'static str] {
+        &self.units
+    }
+
     /// Shows entries written at this moment and later, and goes on.
     fn command(&self, since: Written) -> Command {
         let mut command = Command::new(&self.program);

@@ -211,8 +211,9 @@ impl<K: TheKernel> Guard<K> {
         let (kernel, programs) = self.foreign_kills.words();
         let (incidents, last) =
             (self.context.ledger.recorded(Side::Kernel), self.context.ledger.last_id(Side::Kernel));
+        let rivals = self.foreign_kills.rivals().iter().map(|unit| (*unit).to_owned()).collect();
         Guards {
-            others: Some(OthersView { kernel, programs, incidents, last_incident: last }),
+            others: Some(OthersView { kernel, programs, rivals, incidents, last_incident: last }),
             tmalloc: Some(self.tmalloc()),
             // Whether it is on is for others to say.
             workingset: Some(view(false, dying_floor, Side::Workingset)),

@@ -118,6 +118,21 @@ fn how_others_kills_are_heard_of_is_told_where_it_is_known() {
 }
 
 #[test]
+fn who_kills_for_the_same_shortage_is_told_with_the_command_that_settles_it() {
+    let mut status = running();
+    let rivals = vec!["systemd-oomd.service".to_owned(), "earlyoom.service".to_owned()];
+    status.guards.others = Some(OthersView { rivals, ..OthersView::default() });
+    let told = "\nsystemd-oomd.service, earlyoom.service and the machine guard end programs for the same shortage. To \
+        leave it to Plimsoll: systemctl mask --now systemd-oomd.service earlyoom.service\n";
+    status.guards.pressure.state = "on".to_owned();
+    assert!(shown(&status).contains(told), "{}", shown(&status));
+    for (state, dry_run) in [("off", false), ("on", true)] {
+        (status.guards.pressure.state, status.guards.pressure.dry_run) = (state.to_owned(), dry_run);
+        assert!(!shown(&status).contains("mask"));
+    }
+}
+
+#[test]
 fn swap_is_told_where_there_is_any() {
     let mut status = running();
     status.pressure.swap_total_bytes = Some(0);
