@@ -10,12 +10,19 @@ ARGS ?=
 # Which benches `make bench` runs.
 NAME ?= faults latency overshoot accuracy select
 
-program := target/release/plimsoll
-library := target/release/libtmalloc
+# Which build is installed or packed.
+profile ?= release
+program := target/$(profile)/plimsoll
+library := target/$(profile)/deps/libtmalloc
 bindir := $(PREFIX)/bin
 libdir := $(PREFIX)/lib
+# What is preloaded and not linked with.
+preloaddir := $(libdir)
 includedir := $(PREFIX)/include
 unitdir := $(PREFIX)/lib/systemd/system
+presetdir := $(PREFIX)/lib/systemd/system-preset
+exampledir := $(PREFIX)/share/doc/plimsoll/examples
+confdir := /etc/plimsoll
 mandir := $(PREFIX)/share/man
 bashdir := $(PREFIX)/share/bash-completion/completions
 zshdir := $(PREFIX)/share/zsh/site-functions
@@ -30,7 +37,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/target/tools/rust:$(if $(wildcard $(HOME)/.cargo/bin/cargo),$(HOME)/.cargo/bin:)$(PATH):$(CURDIR)/target/tools/usr/bin:$(CURDIR)/target/tools/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all build setup setup-check setup-test fmt lint unit host lab bare tidy doc bench install uninstall clean
+.PHONY: help run check test test-all build setup setup-deb setup-check setup-test fmt lint unit host lab bare tidy doc bench deb install uninstall clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +59,9 @@ build: setup ## the release program and library
 
 setup:
 	@tools/setup.sh build
+
+setup-deb:
+	@tools/setup.sh deb
 
 setup-check:
 	@tools/setup.sh check
@@ -88,6 +98,9 @@ doc: ## the developers' documentation, in target/doc
 bench: setup-test build ## NAME='faults latency ...': measure on this machine, as root
 	@set -e; for name in $(NAME); do $(sudo) env "PATH=$$PATH" $(program) bench $$name; done
 
+deb: setup-deb build ## Debian packages, in target/debian
+	@packaging/deb.sh
+
 install: ## into PREFIX (/usr/local), after `make build`
 	@test -x $(program) || { echo "install: $(program) is not built: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(program) $(DESTDIR)$(bindir)/plimsoll
@@ -103,14 +116,18 @@ install: ## into PREFIX (/usr/local), after `make build`
 	mkdir -p $(DESTDIR)$(unitdir)
 	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/plimsoll.service >$(DESTDIR)$(unitdir)/plimsoll.service
 	chmod 644 $(DESTDIR)$(unitdir)/plimsoll.service
+	install -D -m 644 packaging/plimsoll.preset $(DESTDIR)$(presetdir)/90-plimsoll.preset
+	install -D -m 644 -t $(DESTDIR)$(exampledir) packaging/prometheus/plimsoll.rules.yml packaging/prometheus/loopback.conf
+	mkdir -p $(DESTDIR)$(confdir)/conf.d
+	test -e $(DESTDIR)$(confdir)/plimsoll.toml || install -m 644 packaging/plimsoll.toml $(DESTDIR)$(confdir)/plimsoll.toml
 	mkdir -p $(DESTDIR)$(libdir)/pkgconfig
 	crates/tmalloc/link.sh $(library).a $(DESTDIR)$(libdir)/libtmalloc.so.$(version)
 	ln -sf libtmalloc.so.$(version) $(DESTDIR)$(libdir)/libtmalloc.so.0
 	ln -sf libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so
 	install -D -m 644 $(library).a $(DESTDIR)$(libdir)/libtmalloc.a
-	install -D -m 755 $(library)_preload.so $(DESTDIR)$(libdir)/libtmalloc-preload.so
+	install -D -m 755 $(library)_preload.so $(DESTDIR)$(preloaddir)/libtmalloc-preload.so
 	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(includedir)/tmalloc.h
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(libdir)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	chmod 644 $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	install -D -m 644 crates/tmalloc/man/tmalloc.3 $(DESTDIR)$(mandir)/man3/tmalloc.3
 	@echo "installed. To guard from every boot on: systemctl daemon-reload && systemctl enable --now plimsoll"
@@ -122,10 +139,11 @@ uninstall: ## stop guarding and remove what install put there; settings and hist
 		fi; \
 		$(bindir)/plimsoll daemon --stop-guarding; \
 	fi
-	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service
+	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service $(DESTDIR)$(presetdir)/90-plimsoll.preset
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/plimsoll
 	rm -f $(DESTDIR)$(mandir)/man1/plimsoll.1 $(DESTDIR)$(mandir)/man1/plimsoll-*.1
 	rm -f $(DESTDIR)$(libdir)/libtmalloc.so $(DESTDIR)$(libdir)/libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so.$(version)
-	rm -f $(DESTDIR)$(libdir)/libtmalloc-preload.so $(DESTDIR)$(libdir)/libtmalloc.a $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc $(DESTDIR)$(includedir)/tmalloc.h
+	rm -f $(DESTDIR)$(preloaddir)/libtmalloc-preload.so $(DESTDIR)$(libdir)/libtmalloc.a $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc $(DESTDIR)$(includedir)/tmalloc.h
 	rm -f $(DESTDIR)$(mandir)/man3/tmalloc.3
 	rm -f $(DESTDIR)$(bashdir)/plimsoll $(DESTDIR)$(zshdir)/_plimsoll $(DESTDIR)$(fishdir)/plimsoll.fish
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Boots a small Debian under qemu with systemd as its init, starts plimsoll there by packaging/plimsoll.service, and checks
-# what only systemd can show: the unit itself, and the last defence (memory.max of a user's slice).
+# Boots a small Debian under qemu with systemd as its init, installs the packages of packaging/deb.sh there, and checks what
+# only systemd can show: the unit itself, the last defence (memory.max of a user's slice), upgrade, removal and purge.
 #
 #   lab/systemd.sh [SERIES [PATTERN...]]   a kernel of kernels.conf, 6.12 if none is named; only the checks so named
 #
@@ -20,7 +20,7 @@ readonly own=$lab/systemd
 readonly suite=bookworm
 # What a server with users has, Python for the programs that take memory, and other killers.
 readonly packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,libelf1,zlib1g,procps,python3,earlyoom,systemd-oomd
-readonly seconds_max=900
+readonly seconds_max=1500
 
 # Makes the Debian, once; another list of packages makes it anew.
 make_root() {
@@ -47,7 +47,25 @@ make_root() {
     mv "$root.new" "$root"
 }
 
-# Puts this tree's program, unit and checks into it.
+# Puts this tree's packages and checks into it. The second packages are the same but for their version.
+make_packages() {
+    local root=$1 package tree=$own/packages/tree
+    command -v dh >/dev/null || die "debhelper is missing: run tools/setup.sh test" 3
+    packaging/deb.sh "$own/packages" debug >"$own/packages.log" 2>&1 || {
+        cat "$own/packages.log" >&2
+        die "no packages"
+    }
+    rm -rf "$root/lab"
+    mkdir -p "$root/lab/first" "$root/lab/second"
+    for package in plimsoll libtmalloc0; do
+        cp "$own/packages/$package"_*.deb "$root/lab/first"
+        rm -rf "$tree"
+        dpkg-deb --raw-extract "$own/packages/$package"_*.deb "$tree"
+        sed -i 's/\(0plimsoll\)1\b/\12/' "$tree/DEBIAN/control"
+        dpkg-deb -Zgzip --root-owner-group --build "$tree" "$root/lab/second/$package.deb" >>"$own/packages.log"
+    done
+}
+
 install_own() {
     local root=$1
     # As tools/test.sh, and by the same command: built alone it would be another file, and a guest does not like to see this
@@ -59,12 +77,11 @@ install_own() {
         die "plimsoll does not build"
     }
     exec 8>&-
-    install -D -m 755 target/debug/plimsoll "$root/usr/bin/plimsoll"
-    strip "$root/usr/bin/plimsoll"
-    install -D -m 644 packaging/plimsoll.service "$root/etc/systemd/system/plimsoll.service"
+    make_packages "$root"
     install -D -m 644 lab/systemd/plimsoll-lab.service "$root/etc/systemd/system/plimsoll-lab.service"
-    mkdir -p "$root/lab" "$root/etc/systemd/system/multi-user.target.wants"
+    mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
     install -m 755 lab/systemd/checks.sh lab/systemd/take.py "$root/lab"
+    install -m 644 packaging/README.md "$root/lab/packaging.md"
     printf '%s\n' "${@:2}" >"$root/lab/patterns"
     ln -sf ../plimsoll-lab.service "$root/etc/systemd/system/multi-user.target.wants/plimsoll-lab.service"
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Installs what building Plimsoll needs and does not find. With 'check' also what formats and lints, with 'test' all that
-# tests and benches run. Finds everything: prints nothing, asks for nothing, takes a fraction of a second. make runs it.
+# Installs what building Plimsoll needs and does not find. With 'deb' also what makes Debian packages, with 'check' what
+# formats and lints, with 'test' all that tests and benches run. Finds everything: prints nothing, asks for nothing, takes a fraction of a second. make runs it.
 #
-#   tools/setup.sh [build|check|test]
+#   tools/setup.sh [build|deb|check|test]
 #
 # It takes the first of these: the Rust compiler that is there, if it is new enough; the distribution's packages of one,
 # whatever they are called (rustc, rustc-web, rustc-1.97), if they are; the distribution's rustup. Where a distribution
@@ -89,11 +89,15 @@ missing_packages() {
     ! has clang || [ -n "${LIBCLANG_PATH:-}" ] || any_file /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* \
         /usr/lib64/libclang*.so* /usr/lib/libclang*.so* /usr/local/lib/libclang*.so* || echo libclang-dev
     [ "$purpose" != build ] || return 0
+    # Packages are made where they can be installed.
+    ! has dpkg || [ "$purpose" = check ] || has dh || echo debhelper
+    [ "$purpose" != deb ] || return 0
     has clang-format || echo clang-format
     has shellcheck || echo shellcheck
     # A test stops a process with the program kill, which the shell's own would hide here.
     has ps || echo procps
     [ "$purpose" = test ] || return 0
+    ! has dpkg || has lintian || echo lintian
     has stress-ng || echo stress-ng
     has python3 || echo python3
     # A desktop session without a screen.
@@ -364,8 +368,8 @@ ensure_rust_lints() {
 }
 
 case $purpose in
-build | check | test) ;;
-*) die "unknown purpose '$purpose': use build, check or test" ;;
+build | deb | check | test) ;;
+*) die "unknown purpose '$purpose': use build, deb, check or test" ;;
 esac
 # make looks there first; which compiler it is to lead to is asked anew.
 PATH=${PATH//"$tools/rust:"/}
@@ -374,7 +378,7 @@ PATH=${PATH//"$tools/rust:"/}
 mkdir -p "$tools"
 install_packages
 ensure_cargo
-[ "$purpose" = build ] || ensure_rust_lints
+[ "$purpose" = build ] || [ "$purpose" = deb ] || ensure_rust_lints
 if [ "$purpose" = test ]; then
     fetch_comparator earlyoom
     fetch_comparator nohang

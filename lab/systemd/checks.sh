@@ -73,6 +73,16 @@ end() { systemctl stop "$@" 2>/dev/null; }
 # 150 MiB and the least headroom, 256 MiB.
 readonly expected=$((406 * mib))
 
+the_package_guards_as_soon_as_it_is_installed() {
+    [ "$installed" = 0 ] || { cat /run/installed && return 1; }
+    # Nobody has asked for it, and the unit counts as started once it guards: nothing is waited for.
+    answers || { systemctl status plimsoll && return 1; }
+    is "$(systemctl is-enabled plimsoll)" enabled || return 1
+    systemctl disable --quiet plimsoll && systemctl preset --quiet plimsoll || return 1
+    is "$(systemctl is-enabled plimsoll)" enabled || return 1
+    is "$(plimsoll run --tmalloc -- /bin/echo granted)" granted
+}
+
 the_unit_starts_and_is_out_of_the_oom_killers_reach() {
     start || return 1
     is "$(systemctl is-active plimsoll)" active || return 1
@@ -412,6 +422,147 @@ bound_child() {
 shows_earlyoom() { timeout 5 "${command[@]}" | grep -q 'sending SIGTERM when mem'; }
 no_follower() { ! followers >/dev/null; }
 
+# What systemd has of the daemon: its own word, and what came of the last reload.
+main_pid() { systemctl show -p MainPID --value plimsoll; }
+status_text() { systemctl show -p StatusText --value plimsoll; }
+says() { [[ $(status_text) == *"$1"* ]]; }
+is_another() { [ "$(main_pid)" != "$1" ] && [ "$(main_pid)" != 0 ] && answers; }
+program() { stat -c %i /sys/fs/bpf/plimsoll/links/on_rss_stat; }
+line_of() { plimsoll limit show alice --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["hard_bytes"])'; }
+amend() {
+    mkdir -p /run/systemd/system/plimsoll.service.d
+    printf '[Service]\n%s\n' "$1" >/run/systemd/system/plimsoll.service.d/lab.conf
+    systemctl daemon-reload
+}
+unamend() { rm -f /run/systemd/system/plimsoll.service.d/*.conf && systemctl daemon-reload; }
+version() { dpkg-query --show --showformat='${Version}' plimsoll; }
+
+systemctl_status_tells_what_came_of_a_reload() {
+    answers || start || return 1
+    mkdir -p /etc/plimsoll/conf.d
+    echo 'nonsense = 1' >/etc/plimsoll/conf.d/bad.toml
+    systemctl reload plimsoll
+    until_so says 'stays as it was' || { status_text && return 1; }
+    is "$(systemctl is-active plimsoll)" active || return 1
+    rm /etc/plimsoll/conf.d/bad.toml
+    systemctl reload plimsoll
+    is_read() { ! says 'stays as it was'; }
+    until_so is_read && is "$(systemctl is-active plimsoll)" active
+}
+
+a_guard_that_is_stuck_is_replaced_and_the_line_is_in_force_all_the_while() {
+    local stuck before
+    amend WatchdogSec=15s
+    systemctl restart plimsoll && plimsoll limit set alice 150M || return 1
+    stuck=$(main_pid) before=$(program)
+    kill -STOP "$stuck"
+    until_so is_another "$stuck" || { systemctl status plimsoll && return 1; }
+    is "$(systemctl show -p NRestarts --value plimsoll)" 1 || return 1
+    is "$(program)" "$before" && is "$(line_of)" $((150 * mib))
+    local status=$?
+    unamend
+    return $status
+}
+
+# The new daemon is held up until somebody has crossed the line with none alive.
+an_upgrade_keeps_the_line_and_kills_with_no_daemon_between() {
+    local status=0
+    answers || start || return 1
+    plimsoll limit set alice 150M && until_so max_is $expected || return 1
+    amend "ExecStartPre=/bin/sh -c 'until [ -e /run/go-on ]; do sleep 0.2; done'"
+    upgrade || { status=1 && cat /run/upgraded && systemctl status plimsoll && plimsoll history; }
+    touch /run/go-on
+    unamend
+    return $status
+}
+no_daemon() { ! pgrep --exact plimsoll >/dev/null; }
+upgrade() {
+    local before pid inode oom
+    before=$(main_pid) inode=$(program) oom=$(grep -x 'oom_kill .*' $folder/memory.events)
+    [[ $(version) == *plimsoll1 ]] || { version && return 1; }
+    dpkg --install /lab/second/*.deb >/run/upgraded 2>&1 &
+    until_so no_daemon || return 1
+    plimsoll status >/dev/null 2>&1
+    is $? 3 || return 1
+    take hog 300
+    pid=$(systemctl show -p MainPID --value hog)
+    until_so gone hog && no_daemon || return 1
+    # By a signal, and not of memory.max.
+    is "$(grep -x 'oom_kill .*' $folder/memory.events)" "$oom" || return 1
+    touch /run/go-on
+    wait $! || return 1
+    # Started means that it guards, and dpkg waits for that.
+    answers || return 1
+    [[ $(version) == *plimsoll2 ]] || { version && return 1; }
+    [ "$(main_pid)" != "$before" ] || { echo "it was not replaced" && return 1; }
+    is "$(program)" "$inode" && is "$(line_of)" $((150 * mib)) || return 1
+    wrote() { [ "$(incidents_of "$pid")" = 1 ]; }
+    until_so wrote || return 1
+    is "$(last_incident trigger) $(last_incident action)" "in-kernel kill"
+}
+
+# Whatever a unit could take away and this one does not, packaging/README.md has by its name, with the reason.
+each_exposure_that_systemd_sees_is_justified() {
+    local told
+    told=$(systemd-analyze security plimsoll.service --no-pager | tail -n 1)
+    echo "lab: $told" >/dev/ttyS1
+    systemd-analyze security plimsoll.service --json=short | python3 -c '
+import json, sys
+said = open("/lab/packaging.md").read().replace("\\|", "|").split(chr(96))
+left = [one["name"] for one in json.load(sys.stdin) if float(one["exposure"] or 0) > 0 and one["name"] not in said]
+print("not justified:", left)
+sys.exit(bool(left))'
+}
+
+what_kills_for_the_same_shortage_is_told_and_the_command_settles_it() {
+    local status=0
+    { with_earlyoom 2,1 && settle earlyoom.service; } || { status=1 && plimsoll status; }
+    systemctl --quiet unmask earlyoom.service
+    without_earlyoom
+    { with_oomd && settle systemd-oomd.service && asks_for_oomd; } || { status=1 && plimsoll status; }
+    systemctl --quiet unmask systemd-oomd.service
+    without_oomd && return $status
+}
+# Such a unit would start it, were it only disabled.
+asks_for_oomd() {
+    systemd-run --quiet --wait --slice=pressed.slice -p ManagedOOMSwap=kill /bin/true && gone systemd-oomd.service
+}
+settle() {
+    local told command
+    told=$(plimsoll status | grep 'the same shortage') || return 1
+    command=${told##*To leave it to Plimsoll: }
+    is "$command" "systemctl mask --now $1" || return 1
+    $command 2>&1 && gone "$1" || return 1
+    systemctl restart plimsoll || return 1
+    ! plimsoll status | grep 'the same shortage'
+}
+
+# The daemon is dead, and what it left is in force.
+removing_the_package_ends_all_guarding_though_no_daemon_lives() {
+    answers || start || return 1
+    plimsoll limit set alice 150M && until_so max_is $expected || return 1
+    kill_it
+    unamend
+    [ -e /sys/fs/bpf/plimsoll/links ] || return 1
+    dpkg --remove plimsoll 2>&1 || return 1
+    [ ! -e /sys/fs/bpf/plimsoll ] && max_is infinity && [ ! -e /usr/bin/plimsoll ] || return 1
+    # Settings and history stay, for whoever installs it again.
+    ls /etc/plimsoll/plimsoll.toml /var/lib/plimsoll/limits.json || return 1
+    dpkg --install /lab/second/*.deb 2>&1 && answers && is "$(line_of)" $((150 * mib))
+}
+
+purging_the_package_leaves_nothing() {
+    answers || start || return 1
+    echo '# by hand' >/etc/plimsoll/conf.d/own.toml
+    dpkg --purge plimsoll 2>&1 || return 1
+    local left
+    left=$(find / -xdev \( -path /lab -o -path /proc -o -path /var/log -o -path /var/lib/dpkg \) -prune -o -name '*plimsoll*' ! -name 'plimsoll-lab*' -print)
+    left+=$(find /sys/fs/bpf /run -name '*plimsoll*' ! -name '*plimsoll-lab*' ! -path '/run/systemd/*' -print)
+    is "$left" "" && max_is infinity
+}
+
+dpkg --install /lab/first/*.deb >/run/installed 2>&1
+readonly installed=$?
 echo "kernel $(uname -r), $(systemctl --version | head -n 1)"
 echo "lab: systemd was up after $(cut -d. -f1 /proc/uptime) s"
 loginctl enable-linger alice

@@ -20,8 +20,6 @@ use std::{
 /// As cargo calls the library, and as it is installed.
 const BUILT: &str = "libtmalloc_preload.so";
 const INSTALLED: &str = "libtmalloc-preload.so";
-/// Where it is installed, seen from the program's folder.
-const FOLDERS: [&str; 2] = ["../lib", "../lib64"];
 /// What the dynamic linker and the library look at.
 const PRELOAD: &str = "LD_PRELOAD";
 const SOCKET: &str = "PLIMSOLL_TMALLOC_SOCKET";
@@ -110,15 +108,21 @@ fn installed() -> Result<PathBuf, String> {
     let folder = own.parent().unwrap_or(Path::new("/"));
     places(folder).into_iter().find(|place| place.is_file()).ok_or_else(|| {
         format!(
-            "{INSTALLED} is neither beside '{}' nor in {}; install it with 'make install'",
+            "{INSTALLED} is neither beside '{}' nor in {}; install the package libtmalloc0, or run 'make install'",
             own.display(),
-            FOLDERS.join(" or ")
+            folders().join(" or ")
         )
     })
 }
 
+/// Where it is installed, seen from the program's folder. Debian has a folder for each architecture, and in it others for what
+/// no program is linked with.
+fn folders() -> [String; 3] {
+    ["../lib".to_owned(), "../lib64".to_owned(), format!("../lib/{}-linux-gnu/libtmalloc", env::consts::ARCH)]
+}
+
 fn places(folder: &Path) -> Vec<PathBuf> {
-    let installed = FOLDERS.iter().map(|lib| folder.join(lib).join(INSTALLED));
+    let installed = folders().map(|lib| folder.join(lib).join(INSTALLED));
     [folder.join(BUILT), folder.join(INSTALLED)].into_iter().chain(installed).collect()
 }
 
