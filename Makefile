@@ -125,7 +125,8 @@ install: ## into PREFIX (/usr/local), after `make build`
 	ln -sf libtmalloc.so.$(version) $(DESTDIR)$(libdir)/libtmalloc.so.0
 	ln -sf libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so
 	install -D -m 644 $(library).a $(DESTDIR)$(libdir)/libtmalloc.a
-	install -D -m 755 $(library)_preload.so $(DESTDIR)$(preloaddir)/libtmalloc-preload.so
+	install -d $(DESTDIR)$(preloaddir)
+	crates/tmalloc/link.sh $(library)_preload.a $(DESTDIR)$(preloaddir)/libtmalloc-preload.so
 	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(includedir)/tmalloc.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(libdir)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	chmod 644 $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc

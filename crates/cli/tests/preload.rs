@@ -135,6 +135,23 @@ fn malloc_and_mmap_do_what_programs_expect_of_them_with_a_daemon_and_without() {
 }
 
 #[test]
+fn the_library_as_it_is_installed_has_the_functions_that_it_replaces_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libtmalloc-preload.so");
+    let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tmalloc/link.sh");
+    let linked = Command::new(link).arg(built("libtmalloc_preload.a")).arg(&library).output().unwrap();
+    assert!(linked.status.success(), "{}", told(&linked));
+    let symbols = told(&Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output().unwrap());
+    let symbols: Vec<_> = symbols.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let wanted = "aligned_alloc calloc free malloc malloc_usable_size memalign mmap mmap64 mremap munmap posix_memalign \
+                  pvalloc realloc reallocarray valloc";
+    assert_eq!(symbols.join(" "), wanted);
+    let dynamic = told(&Command::new("readelf").arg("-d").arg(&library).output().unwrap());
+    assert!(dynamic.contains("soname: [libtmalloc-preload.so]") && dynamic.contains("NODELETE"), "{dynamic}");
+    assert!(!dynamic.contains("libgcc_s"), "{dynamic}");
+}
+
+#[test]
 fn run_ends_as_the_program_does_and_says_why_it_did_not_start_it() {
     let fixture = fixture!();
     let folder = place(&fixture);
