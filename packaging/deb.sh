@@ -15,7 +15,7 @@ readonly folder=${1:-target/debian} profile=${2:-release} revision=${3:-1}
 readonly work=$folder/build
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 command -v dh >/dev/null || { echo "deb.sh: debhelper is missing: run tools/setup.sh deb" >&2; exit 3; }
-for built in plimsoll deps/libtmalloc.a deps/libtmalloc_preload.so; do
+for built in plimsoll deps/libtmalloc.a deps/libtmalloc_preload.a; do
     [ -e "target/$profile/$built" ] || { echo "deb.sh: target/$profile/$built is missing: run 'make build' first" >&2; exit 1; }
 done
 

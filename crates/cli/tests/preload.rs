@@ -7,7 +7,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 use support::Fixture;
 
@@ -46,6 +46,23 @@ fn outcome(command: &mut Command, folder: &Path) -> Output {
 
 fn told(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// One of the programs in `preloaded`.
+fn compiled(folder: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/preloaded/{name}.c"));
+    let program = folder.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-fno-builtin", "-w", "-o"]).arg(&program).arg(source).arg("-lpthread");
+    assert!(cc.status().unwrap().success());
+    program
+}
+
+/// A preloaded program, without `plimsoll run` before it, which would take memory as well.
+fn preloaded(fixture: &Fixture, user: u32, folder: &Path, program: impl AsRef<Path>) -> Command {
+    let mut command = fixture.as_user(user, program);
+    command.env("LD_PRELOAD", folder.join("libtmalloc_preload.so"));
+    command
 }
 
 fn is_there(program: &str) -> bool {
@@ -114,11 +131,7 @@ fn programs_do_as_ever_below_their_line_and_are_told_no_at_it() {
 fn malloc_and_mmap_do_what_programs_expect_of_them_with_a_daemon_and_without() {
     let fixture = fixture!();
     let folder = place(&fixture);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preloaded/family.c");
-    let program = folder.join("family");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-fno-builtin", "-w", "-o"]).arg(&program).arg(source).arg("-lpthread");
-    assert!(cc.status().unwrap().success());
+    let program = compiled(&folder, "family");
     let program = program.to_str().unwrap();
     fixture.limit(USER, "512M", &["--action", "kill"]);
     let granted = run(&fixture, &folder, &[program]);
@@ -132,6 +145,41 @@ fn malloc_and_mmap_do_what_programs_expect_of_them_with_a_daemon_and_without() {
     alone.args(["run", "--tmalloc", "--", program]).env("TMALLOC_WITHOUT_DAEMON", "pass");
     let alone = alone.env("PLIMSOLL_SOCKET", "/nonexistent/socket").output().unwrap();
     assert_eq!(told(&alone), "well\n", "{:?}", alone.status);
+}
+
+#[test]
+fn a_crowd_of_one_users_is_told_no_and_another_user_is_none_the_wiser() {
+    const OTHER: u32 = 60_311;
+    let fixture = fixture!();
+    let folder = place(&fixture);
+    let program = compiled(&folder, "crowd");
+    fixture.limit(USER, "128M", &["--action", "kill"]);
+    fixture.limit(OTHER, "64M", &["--action", "kill"]);
+    let mut crowd: Vec<_> = (0..300)
+        .map(|_| preloaded(&fixture, USER, &folder, &program).stdin(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut other = preloaded(&fixture, OTHER, &folder, &program);
+    assert_eq!(other.stdin(Stdio::null()).status().unwrap().code(), Some(0));
+    crowd.iter_mut().for_each(|one| drop(one.stdin.take()));
+    let ends: Vec<_> = crowd.iter_mut().map(|one| one.wait().unwrap()).collect();
+    let with = |code| ends.iter().filter(|status| status.code() == Some(code)).count();
+    assert!(with(0) > 0 && with(3) > 0 && with(0) + with(3) == ends.len(), "{ends:?}");
+    fixture.assert_nothing_reserved(USER);
+    fixture.assert_nobody_killed();
+}
+
+#[test]
+fn a_program_that_is_content_with_little_asks_nobody() {
+    let fixture = fixture!();
+    let folder = place(&fixture);
+    fixture.limit(USER, "64M", &["--action", "kill"]);
+    let granted = || fixture.json(&["status"])["guards"]["tmalloc"]["granted"].as_u64().unwrap();
+    let shell =
+        preloaded(&fixture, USER, &folder, "sh").args(["-c", "true; echo $((1 + 1))"]).output().unwrap();
+    assert_eq!((told(&shell).as_str(), granted()), ("2\n", 0));
+    let program = compiled(&folder, "crowd");
+    assert!(preloaded(&fixture, USER, &folder, program).stdin(Stdio::null()).status().unwrap().success());
+    assert!(granted() > 0);
 }
 
 #[test]

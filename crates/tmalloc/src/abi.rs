@@ -88,9 +88,10 @@ extern "C" fn tmalloc_headroom() -> usize {
 
 #[unsafe(no_mangle)]
 extern "C" fn tmalloc_soft_fd() -> c_int {
-    // The watcher lives as long as there is a connection.
+    let descriptor = watch::soft_fd();
+    // The watcher starts with a connection.
     let _asked = client::headroom();
-    watch::soft_fd()
+    descriptor
 }
 
 /// # Safety

@@ -449,6 +449,7 @@ fn key() -> u64 {
 /// See [`crate::prepare`].
 pub(crate) fn prepare() {
     key();
+    watch::await_end();
 }
 
 /// `false`: the thread's end would not be seen.

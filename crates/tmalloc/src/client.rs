@@ -4,10 +4,10 @@
 //! reads for all. Only the reader closes the connection, so a descriptor is never reused under somebody's hands.
 
 use crate::{
-    arena, cancel, fork,
+    arena, cancel, cushion, fork,
     lock::{self, Lock},
-    message::{CANCEL, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
-    socket::{self, Own, Received},
+    message::{CANCEL, FAULT, GAVE_BACK, GRANTED, HEADROOM, HEADROOM_IS, Message, REFUSED, RESERVE, SETTLED},
+    socket::{self, Missing, Own, Received},
     watch,
 };
 use std::{
@@ -38,7 +38,7 @@ const FILLING: u32 = 5;
 
 /// How long an answer that waits for nobody may take. A recall takes 50 ms.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
-/// How often somebody who is not there is looked for.
+/// How often somebody who is not there, or has no place, is looked for.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a request may wait for memory.
@@ -77,9 +77,19 @@ impl Patience {
 /// Why there is no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The coordinator said no.
+    /// The coordinator said no, or has not come to it in time.
     Refused,
-    /// Nobody answers.
+    /// There is none.
+    NoDaemon,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// So many threads ask that there was no place to put one.
+    NoSlot,
+    /// The connection ended, or there was no place for it: the next one may do.
+    Lost,
     NoDaemon,
 }
 
@@ -89,6 +99,8 @@ pub(crate) enum Refusal {
 pub(crate) struct Grant {
     pub(crate) bytes: usize,
     connection: u32,
+    /// It is not to be settled with what is populated.
+    cushioned: bool,
 }
 
 #[derive(Debug)]
@@ -96,7 +108,8 @@ struct Connection {
     socket: Option<Own>,
     /// Told apart from those before it.
     number: u32,
-    tried: Option<Instant>,
+    /// When the last try was made, and what it failed for.
+    tried: Option<(Instant, Missing)>,
 }
 
 #[derive(Debug)]
@@ -146,7 +159,7 @@ static RETURNED: AtomicUsize = AtomicUsize::new(0);
 /// watcher, which is asked for that first, may have started only now, or be slower than the coordinator has patience.
 pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal> {
     let (held, given) = (arena::held_bytes(), watch::given());
-    let answer = ask(RESERVE, bytes as u64, patience)?;
+    let answer = ask_for(bytes, patience)?;
     if patience != Patience::None || !answer.is_over_line() {
         return answer.grant(bytes);
     }
@@ -158,7 +171,36 @@ pub(crate) fn reserve(bytes: usize, patience: Patience) -> Result<Grant, Refusal
 
 /// The same, without giving anything back for it: where less is needed than is asked for, or others may have some.
 pub(crate) fn reserve_at_once(bytes: usize) -> Result<Grant, Refusal> {
-    ask(RESERVE, bytes as u64, Patience::None)?.grant(bytes)
+    ask_for(bytes, Patience::None)?.grant(bytes)
+}
+
+/// Asks for `bytes`, and for the cushion where that is not had yet. Where there is no room for a cushion that a program needs
+/// to start, there is none for the program.
+fn ask_for(bytes: usize, patience: Patience) -> Result<Answer, Refusal> {
+    let mut cushion = cushion::take_wanted();
+    if cushion == 0 {
+        return ask(RESERVE, bytes as u64, patience);
+    }
+    let wanted = cushion;
+    loop {
+        let mut answer = ask(RESERVE, bytes.saturating_add(cushion) as u64, patience);
+        if let Ok(answer) = &mut answer {
+            if answer.is_over_line()
+                && let Some(smaller) = cushion::smaller(cushion, answer.line)
+            {
+                cushion = smaller;
+                continue;
+            }
+            answer.cushioned = answer.kind == GRANTED && cushion > 0;
+        }
+        match &answer {
+            Ok(answer) if answer.cushioned => cushion::keep(),
+            // Under so low a line there is room for none.
+            Ok(answer) if answer.kind == GRANTED => {}
+            _ => cushion::want(wanted),
+        }
+        return answer;
+    }
 }
 
 /// Whether somebody answered last.
@@ -183,12 +225,18 @@ pub(crate) fn headroom() -> Result<usize, Refusal> {
 pub(crate) fn settled(grant: &Grant) {
     let _uncancelled = cancel::hold_off();
     let last = POPULATING.fetch_sub(1, Ordering::AcqRel) == 1;
+    if grant.cushioned {
+        return give_back(0);
+    }
     let connection = CONNECTION.lock();
     let same = connection.number == grant.connection;
     // The coordinator counts one of these for each grant, and gives back what is left of the reservation with the last one.
     // What a daemon before it granted is not among them: it is settled along, unless that would be too early for another.
     if let Some(socket) = connection.socket.filter(|_| same || last) {
         socket::send(socket, &Message::new(SETTLED));
+        if cushion::is_over() {
+            socket::send(socket, &Message::new(SETTLED));
+        }
     }
     drop(connection);
     give_back(0);
@@ -236,6 +284,8 @@ pub(crate) unsafe fn start_over() {
     READING.store(false, Ordering::Relaxed);
     CONNECTED.store(false, Ordering::Relaxed);
     POPULATING.store(0, Ordering::Relaxed);
+    cushion::want(0);
+    cushion::forget();
     PATIENT.store(0, Ordering::Relaxed);
     RETURNED.store(0, Ordering::Relaxed);
 }
@@ -248,12 +298,13 @@ struct Answer {
     usage: u64,
     line: u64,
     connection: u32,
+    cushioned: bool,
 }
 
 impl Answer {
     fn grant(&self, bytes: usize) -> Result<Grant, Refusal> {
         match self.kind {
-            GRANTED => Ok(Grant { bytes, connection: self.connection }),
+            GRANTED => Ok(Grant { bytes, connection: self.connection, cushioned: self.cushioned }),
             _ => Err(Refusal::Refused),
         }
     }
@@ -297,52 +348,51 @@ impl Drop for Place {
     }
 }
 
-/// One question and its answer. A connection that ends meanwhile is made anew, once, or as long as there is patience; so is a
-/// question that met too many others.
+/// One question and its answer. A connection that ends meanwhile is made anew: the coordinator closes the one that was used
+/// least for one more, and another daemon may have taken its place. So is a question that met too many others asked anew.
 fn ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
     let _uncancelled = cancel::hold_off();
     let _place = match patience {
         Patience::None => None,
         Patience::Until(_) | Patience::Endless => Some(Place::take(patience).ok_or(Refusal::Refused)?),
     };
-    let mut again = true;
-    let mut busy_tries = 0;
+    let began = Instant::now();
+    let is_over = || match patience {
+        Patience::None => began.elapsed() >= ANSWER_PATIENCE,
+        Patience::Until(_) | Patience::Endless => patience.left() == Some(Duration::ZERO),
+    };
+    let (mut busy_tries, mut losses) = (0, 0);
     loop {
-        let asked = try_ask(kind, a, patience);
-        if asked.as_ref().is_ok_and(Answer::is_busy) {
-            busy_tries += 1;
-            let over = match patience {
-                Patience::None => busy_tries > BUSY_TRIES,
-                Patience::Until(_) | Patience::Endless => patience.left() == Some(Duration::ZERO),
-            };
-            if over {
-                return asked;
+        match try_ask(kind, a, patience) {
+            Ok(answer) if answer.is_busy() => {
+                busy_tries += 1;
+                if is_over() || patience == Patience::None && busy_tries > BUSY_TRIES {
+                    return Ok(answer);
+                }
+                std::thread::sleep(BUSY_INTERVAL);
             }
-            std::thread::sleep(BUSY_INTERVAL);
-            continue;
-        }
-        if matches!(asked, Ok(_) | Err(Refusal::Refused)) {
-            return asked;
-        }
-        match patience {
-            Patience::None if again => again = false,
-            Patience::None => return asked,
-            Patience::Until(_) if patience.left() == Some(Duration::ZERO) => return asked,
-            Patience::Until(_) | Patience::Endless => {
-                std::thread::sleep(CONNECT_INTERVAL.min(patience.left().unwrap_or(CONNECT_INTERVAL)))
+            Ok(answer) => return Ok(answer),
+            Err(Failure::NoSlot) => return Err(Refusal::Refused),
+            Err(Failure::NoDaemon) if patience == Patience::None || is_over() => {
+                return Err(Refusal::NoDaemon);
+            }
+            Err(Failure::Lost) if is_over() => return Err(Refusal::Refused),
+            Err(Failure::Lost) if losses == 0 => losses += 1,
+            Err(Failure::Lost | Failure::NoDaemon) => {
+                std::thread::sleep(CONNECT_INTERVAL.min(patience.left().unwrap_or(CONNECT_INTERVAL)));
             }
         }
     }
 }
 
-fn try_ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Refusal> {
-    let slot = claim_slot(patience).ok_or(Refusal::Refused)?;
+fn try_ask(kind: u32, a: u64, patience: Patience) -> Result<Answer, Failure> {
+    let slot = claim_slot(patience).ok_or(Failure::NoSlot)?;
     let sent = send_question(slot, Message::new(kind).a(a).b(patience.ms()), patience);
-    let answer = if sent { await_answer(slot, patience) } else { None };
+    let answer = sent.and_then(|()| await_answer(slot, patience).ok_or(Failure::Lost));
     // A late answer to this one must not pass for the next one's.
     slot.seq.store(0, Ordering::Relaxed);
     slot.state.store(FREE, Ordering::Release);
-    answer.ok_or(Refusal::NoDaemon)
+    answer
 }
 
 /// A slot nobody uses. All taken: waits a little for those that are answered at once.
@@ -358,13 +408,13 @@ fn claim_slot(patience: Patience) -> Option<&'static Slot> {
 }
 
 /// Connects where needed, and sends. The slot is written before the answer can come.
-fn send_question(slot: &Slot, question: Message, patience: Patience) -> bool {
+fn send_question(slot: &Slot, question: Message, patience: Patience) -> Result<(), Failure> {
     // A child that shared this connection would speak, and be granted memory, in its parent's name.
     fork::prepare();
     let mut connection = CONNECTION.lock();
     let fresh = connection.socket.is_none();
-    if fresh && !connect(&mut connection) {
-        return false;
+    if fresh {
+        connect(&mut connection)?;
     }
     let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed).max(1);
     slot.seq.store(seq, Ordering::Relaxed);
@@ -387,26 +437,33 @@ fn send_question(slot: &Slot, question: Message, patience: Patience) -> bool {
             watch::start_wanted();
         }
     }
-    true
+    Ok(())
 }
 
-fn connect(connection: &mut Connection) -> bool {
-    if connection.tried.is_some_and(|tried| tried.elapsed() < CONNECT_INTERVAL) {
-        return false;
+fn connect(connection: &mut Connection) -> Result<(), Failure> {
+    let failed = |missing| match missing {
+        Missing::Absent => Failure::NoDaemon,
+        Missing::Full => Failure::Lost,
+    };
+    if let Some((_, missing)) = connection.tried.filter(|(tried, _)| tried.elapsed() < CONNECT_INTERVAL) {
+        return Err(failed(missing));
     }
-    let connected = socket::connect(0);
-    // An attempt may take long by itself: those who come next do not each make another.
-    connection.tried = Some(Instant::now());
-    let Some(socket) = connected else { return false };
+    let socket = socket::say_hello(0).map_err(|missing| {
+        // An attempt may take long by itself: those who come next do not each make another.
+        connection.tried = Some((Instant::now(), missing));
+        failed(missing)
+    })?;
+    // What it was for is settled by now, or with the next line.
+    cushion::forget();
     // What an earlier daemon granted and was not told of is settled now, unless it is being populated: then by who does.
-    if POPULATING.load(Ordering::Acquire) == 0 {
+    if connection.number > 0 && POPULATING.load(Ordering::Acquire) == 0 {
         socket::send(socket, &Message::new(SETTLED));
     }
     CONNECTED.store(true, Ordering::Release);
     connection.socket = Some(socket);
     connection.number = connection.number.wrapping_add(1);
     tell_returned(socket);
-    true
+    Ok(())
 }
 
 /// Waits for this slot's answer; `None` when the connection ended, or nobody answered in time.
@@ -422,6 +479,7 @@ fn await_answer(slot: &Slot, patience: Patience) -> Option<Answer> {
                     usage: slot.usage.load(Ordering::Relaxed),
                     line: slot.line.load(Ordering::Relaxed),
                     connection: slot.connection.load(Ordering::Relaxed),
+                    cushioned: false,
                 });
             }
             LOST => return None,
@@ -486,17 +544,22 @@ fn read_for_all(own: &Slot, limit: Option<Duration>) {
         lose(own.connection.load(Ordering::Relaxed));
         return;
     };
+    let mut is_strange = false;
     while matches!(own.state.load(Ordering::Acquire), WAITING | POKED) {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         match socket::receive(socket, left) {
-            Received::Message(message) => deliver(&message, number, own),
+            Received::Message(message) => {
+                // Of another version, or one that cannot tell this process: the end follows, and nobody for this process.
+                is_strange |= message.kind == FAULT;
+                deliver(&message, number, own);
+            }
             Received::Nothing if left == Some(Duration::ZERO) => return,
             Received::Nothing => {}
-            Received::Ended => {
+            Received::Ended | Received::Displaced => {
                 let mut connection = CONNECTION.lock();
                 socket.close();
                 connection.socket = None;
-                connection.tried = None;
+                connection.tried = is_strange.then(|| (Instant::now(), Missing::Absent));
                 CONNECTED.store(false, Ordering::Release);
                 drop(connection);
                 lose(number);
@@ -538,7 +601,7 @@ fn deliver(message: &Message, connection: u32, reader: &Slot) {
         }
     } else if message.kind == GRANTED {
         // Granted to somebody who waits no longer.
-        settled(&Grant { bytes: 0, connection });
+        settled(&Grant { bytes: 0, connection, cushioned: false });
     }
 }
 

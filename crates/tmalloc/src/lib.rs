@@ -40,6 +40,7 @@ mod cache;
 mod cancel;
 mod class;
 mod client;
+mod cushion;
 mod daemonless;
 mod fork;
 mod heap;
@@ -171,9 +172,14 @@ pub fn unmapped(bytes: usize) {
     mapping::unmapped(bytes);
 }
 
-/// Takes the key by which a thread's end is seen. Else the first allocation does.
+/// Takes the keys by which the ends of threads are seen, for the program's first thread. Else its first allocation does.
 pub fn prepare() {
     cache::prepare();
+}
+
+/// Has the first grant be larger by so many bytes (whole pages), for what the program takes without asking while it starts.
+pub fn want_cushion(bytes: usize) {
+    cushion::want(bytes);
 }
 
 /// The calling thread's errno.

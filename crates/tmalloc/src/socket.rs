@@ -19,12 +19,26 @@ const WELCOME_PATIENCE: Duration = Duration::from_secs(2);
 /// Descriptors begin here, or below where a process may have fewer, but never as its standard ones.
 const OUT_OF_THE_WAY: [libc::c_int; 3] = [900, 200, 3];
 
+/// What FAULT says where there was no place, or no time: EMFILE, ETIMEDOUT.
+const FULL: [u64; 2] = [libc::EMFILE as u64, libc::ETIMEDOUT as u64];
+
 /// What came of waiting for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     Message(Message),
     Nothing,
     Ended,
+    /// Others need its place more than this connection does.
+    Displaced,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Nobody serves the socket.
+    Absent,
+    /// Somebody does, and has no place or no time now.
+    Full,
 }
 
 /// A descriptor of ours, and what it was opened as: a program that closes all it does not know (closefrom(3)) closes this, too,
@@ -134,23 +148,33 @@ fn open() -> Option<libc::c_int> {
     Some(low)
 }
 
-/// Connects and says HELLO with these flags. `None` when nobody welcomes us.
-pub(crate) fn connect(flags: u64) -> Option<Own> {
-    let address = address()?;
-    let socket = open()?;
-    let own = Own::of(socket)?;
+/// Connects, says HELLO with these flags, and waits to be welcomed.
+pub(crate) fn connect(flags: u64) -> Result<Own, Missing> {
     let end = Instant::now() + WELCOME_PATIENCE;
-    let welcomed = reach(socket, &address, end)
-        && send(own, &Message::new(HELLO).a(VERSION).b(flags))
-        && is_welcomed(own, end);
-    if !welcomed {
+    let own = say_hello(flags)?;
+    let welcomed = await_welcome(own, end);
+    if welcomed.is_err() {
         own.close();
     }
-    welcomed.then_some(own)
+    welcomed.map(|()| own)
+}
+
+/// The same without waiting: a question may follow at once, whose answer comes behind the welcome, or a FAULT in its place.
+pub(crate) fn say_hello(flags: u64) -> Result<Own, Missing> {
+    let address = address().ok_or(Missing::Absent)?;
+    let socket = open().ok_or(Missing::Absent)?;
+    let own = Own::of(socket).ok_or(Missing::Absent)?;
+    let reached = reach(socket, &address, Instant::now() + WELCOME_PATIENCE);
+    match reached {
+        // A FAULT may be there before anything is said.
+        Ok(()) => drop(send(own, &Message::new(HELLO).a(VERSION).b(flags))),
+        Err(_) => own.close(),
+    }
+    reached.map(|()| own)
 }
 
 /// Connects, which waits while the coordinator accepts nobody. A signal in between is none of its business.
-fn reach(socket: libc::c_int, address: &libc::sockaddr_un, end: Instant) -> bool {
+fn reach(socket: libc::c_int, address: &libc::sockaddr_un, end: Instant) -> Result<(), Missing> {
     let limit = libc::timeval {
         tv_sec: libc::time_t::try_from(WELCOME_PATIENCE.as_secs()).unwrap_or(1),
         tv_usec: libc::suseconds_t::from(WELCOME_PATIENCE.subsec_micros().cast_signed()),
@@ -163,21 +187,28 @@ fn reach(socket: libc::c_int, address: &libc::sockaddr_un, end: Instant) -> bool
     loop {
         // SAFETY: the address is as long as is said.
         if unsafe { libc::connect(socket, ptr::from_ref(address).cast(), length) } == 0 {
-            return true;
+            return Ok(());
         }
-        if pages::errno() != libc::EINTR || Instant::now() >= end {
-            return false;
+        match pages::errno() {
+            libc::EINTR if Instant::now() < end => {}
+            // As many wait to be taken as may.
+            libc::EINTR | libc::EAGAIN => return Err(Missing::Full),
+            _ => return Err(Missing::Absent),
         }
     }
 }
 
-fn is_welcomed(socket: Own, end: Instant) -> bool {
+/// A coordinator that says nothing is stopped, or has too much to do; one that ends the connection may be gone, which the next
+/// try finds.
+fn await_welcome(socket: Own, end: Instant) -> Result<(), Missing> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match receive(socket, Some(left)) {
-            Received::Message(answer) => return answer.kind == WELCOME,
+            Received::Message(answer) if answer.kind == WELCOME => return Ok(()),
+            // Another version's, or this process cannot be told from where it is.
+            Received::Message(_) => return Err(Missing::Absent),
             Received::Nothing if left > Duration::ZERO => {}
-            Received::Nothing | Received::Ended => return false,
+            Received::Nothing | Received::Ended | Received::Displaced => return Err(Missing::Full),
         }
     }
 }
@@ -191,7 +222,7 @@ pub(crate) fn send(socket: Own, message: &Message) -> bool {
     usize::try_from(sent) == Ok(MESSAGE_BYTES)
 }
 
-/// Waits for a message, without a limit for ever.
+/// Waits for a message, without a limit for ever. Behind a FAULT comes the end.
 pub(crate) fn receive(socket: Own, limit: Option<Duration>) -> Received {
     let Some(socket) = socket.get() else { return Received::Ended };
     if let Some(limit) = limit {
@@ -210,7 +241,8 @@ pub(crate) fn receive(socket: Own, limit: Option<Duration>) -> Received {
     // SAFETY: there is room for as much as is said.
     let got = unsafe { libc::recv(socket, ptr::from_mut(&mut message).cast(), MESSAGE_BYTES, 0) };
     match usize::try_from(got) {
-        Ok(MESSAGE_BYTES) if message.kind != FAULT => Received::Message(message),
+        Ok(MESSAGE_BYTES) if message.kind == FAULT && FULL.contains(&message.a) => Received::Displaced,
+        Ok(MESSAGE_BYTES) => Received::Message(message),
         Err(_negative) if pages::errno() == libc::EINTR => Received::Nothing,
         _ => Received::Ended,
     }

@@ -1,14 +1,15 @@
 //! The watch connection and its thread: gives idle memory back when it is recalled, and tells of the soft limit.
 //!
-//! The thread starts with the first connection, on a stack of its own and with every signal blocked, and sleeps in the
-//! kernel unless there is something to tell. When the coordinator goes it sleeps until somebody has connected again.
+//! The thread starts when the process holds enough that some of it may lie idle, or the program wants to hear of the limit: a
+//! program that is soon over has none. It has a stack of its own and every signal blocked, and sleeps in the kernel unless
+//! there is something to tell. When the coordinator goes it sleeps until somebody has connected again.
 
 use crate::{
     arena, cache, client, large,
     lock::{self, Lock},
     message::{HELLO_WATCHES, Message, RECALL, RECALLED, SOFT},
     pages, process,
-    socket::{self, Own, Received},
+    socket::{self, Missing, Own, Received},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -20,6 +21,8 @@ use std::{
 
 /// Callbacks of the program run on it.
 const STACK_BYTES: usize = 256 << 10;
+/// Who holds less by grants than this has nothing worth asking back.
+const WATCHED_BYTES: usize = 1 << 20;
 /// For how long after a refusal leases are as small as can be.
 const TIGHT_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Nobody who connected meanwhile is worth a look more often.
@@ -42,6 +45,8 @@ struct Listener {
 
 const NOBODY: Listener = Listener { callback: None, argument: ptr::null_mut() };
 
+/// The program hears of the soft limit.
+static IS_HEARD: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Raised with each new request connection.
 static WANTED: AtomicU32 = AtomicU32::new(0);
@@ -65,13 +70,29 @@ pub(crate) fn want() {
     }
 }
 
-/// Starts the watcher that is wanted. To be called with nothing held that others need for memory.
+/// Starts the watcher that is wanted, once there is something for it to do. To be called with nothing held that others need
+/// for memory.
 pub(crate) fn start_wanted() {
     let is_wanted = WANTED.load(Ordering::Acquire) > 0 && !RUNNING.load(Ordering::Acquire);
-    if is_wanted && !RUNNING.swap(true, Ordering::AcqRel) && !spawn() {
+    let has_work = arena::held_bytes() >= WATCHED_BYTES || IS_HEARD.load(Ordering::Relaxed);
+    if is_wanted && has_work && !RUNNING.swap(true, Ordering::AcqRel) && !spawn() {
         // Not tried again before the next connection.
         WANTED.store(0, Ordering::Release);
         RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// Has [`thread_ends`] called for the calling thread, also where it never allocates.
+pub(crate) fn await_end() {
+    unsafe extern "C" fn ends(_mark: *mut c_void) {
+        thread_ends();
+    }
+    let mut key = 0;
+    // SAFETY: the key is written by the first call; its value is only a mark.
+    unsafe {
+        if libc::pthread_key_create(&raw mut key, Some(ends)) == 0 {
+            libc::pthread_setspecific(key, ptr::from_ref(&RUNNING).cast());
+        }
     }
 }
 
@@ -80,7 +101,8 @@ pub(crate) fn start_wanted() {
 pub(crate) fn thread_ends() {
     // SAFETY: both take nothing.
     let is_first = unsafe { libc::gettid() == libc::getpid() };
-    if is_first && RUNNING.load(Ordering::Acquire) {
+    if is_first {
+        // A watcher that starts later looks at it, too.
         FIRST_ENDED.store(true, Ordering::Release);
         let socket = *SOCKET.lock();
         if let Some(socket) = socket {
@@ -121,6 +143,7 @@ pub(crate) fn note_refusal() {
 
 /// A descriptor that is readable once the soft limit was reached; -1 when there is none to be had.
 pub(crate) fn soft_fd() -> c_int {
+    IS_HEARD.store(true, Ordering::Relaxed);
     let mut known = SOFT_FD.lock();
     if let Some(descriptor) = known.and_then(Own::get) {
         return descriptor;
@@ -136,6 +159,7 @@ pub(crate) fn soft_fd() -> c_int {
 
 /// Whom to call; `None` for nobody.
 pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
+    IS_HEARD.store(true, Ordering::Relaxed);
     *LISTENER.lock() = Listener { callback, argument };
 }
 
@@ -144,6 +168,7 @@ pub(crate) fn listen(callback: Option<Callback>, argument: *mut c_void) {
 /// # Safety
 /// No other thread may exist.
 pub(crate) unsafe fn start_over() {
+    IS_HEARD.store(false, Ordering::Relaxed);
     RUNNING.store(false, Ordering::Relaxed);
     WANTED.store(0, Ordering::Relaxed);
     FIRST_ENDED.store(false, Ordering::Relaxed);
@@ -231,25 +256,33 @@ extern "C" fn run(_nothing: *mut c_void) -> *mut c_void {
     let mut tries = 0;
     loop {
         let wanted = WANTED.load(Ordering::Acquire);
-        if let Some(socket) = socket::connect(HELLO_WATCHES) {
-            tries = 0;
-            *SOCKET.lock() = Some(socket);
-            watch(socket);
-            *SOCKET.lock() = None;
-            socket.close();
-            soft(false);
-        }
+        let missing = match socket::connect(HELLO_WATCHES) {
+            Ok(socket) => {
+                tries = 0;
+                *SOCKET.lock() = Some(socket);
+                let ended = watch(socket);
+                *SOCKET.lock() = None;
+                socket.close();
+                soft(false);
+                ended
+            }
+            Err(missing) => missing,
+        };
         end_if_alone();
-        // Who is told of no recall would let others be refused, also while it asks for nothing itself.
-        let often = tries < RETRIES || FIRST_ENDED.load(Ordering::Acquire);
-        let limit = if often { RETRY_INTERVAL } else { RETRY_INTERVAL_MAX };
+        let limit = if FIRST_ENDED.load(Ordering::Acquire) || missing == Missing::Absent && tries < RETRIES {
+            Some(RETRY_INTERVAL)
+        } else {
+            // Others had more need of the place: it is theirs until this process asks for something again. Where there is no
+            // daemon, who is told of no recall by the next one would let others be refused, also while it asks for nothing.
+            (missing == Missing::Absent).then_some(RETRY_INTERVAL_MAX)
+        };
         tries += u32::from(tries < RETRIES);
-        lock::sleep_while(&WANTED, wanted, Some(limit));
+        lock::sleep_while(&WANTED, wanted, limit);
     }
 }
 
-/// Until the connection ends.
-fn watch(socket: Own) {
+/// Until the connection ends, and why it did: for another's sake, or with the daemon.
+fn watch(socket: Own) -> Missing {
     loop {
         let limit = FIRST_ENDED.load(Ordering::Acquire).then_some(RETRY_INTERVAL);
         end_if_alone();
@@ -263,7 +296,8 @@ fn watch(socket: Own) {
             }
             Received::Message(message) if message.kind == SOFT => soft(message.a != 0),
             Received::Message(_) | Received::Nothing => {}
-            Received::Ended => return,
+            Received::Displaced => return Missing::Full,
+            Received::Ended => return Missing::Absent,
         }
     }
 }

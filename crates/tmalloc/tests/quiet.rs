@@ -68,6 +68,10 @@ fn scenario() {
 fn quiet() {
     COUNTING.store(1, Ordering::SeqCst);
     let first = tmalloc::allocate(100).unwrap();
+    // The watcher starts with the first mebibyte.
+    let much = tmalloc::allocate(2 << 20).unwrap();
+    // SAFETY: used no more.
+    unsafe { tmalloc::free(much.as_ptr()) };
     // The C library's pthread_create() takes the new thread's table of thread-locals from calloc, once, for the watcher.
     let starting = CALLS.swap(0, Ordering::SeqCst);
     for round in 0..50_usize {

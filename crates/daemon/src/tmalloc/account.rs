@@ -94,6 +94,8 @@ pub(super) struct Round {
     /// Whose answers are waited for.
     pub(super) asked: BTreeSet<Pid>,
     pub(super) ends: Nanos,
+    /// Somebody gave something back.
+    pub(super) brought: bool,
 }
 
 /// One account.
@@ -113,6 +115,8 @@ pub(super) struct AccountQueue {
     rounds: u64,
     last_seq: Option<u32>,
     round_ended: Option<Nanos>,
+    /// Until then it is known that nobody has anything to give back: all said so when they were asked.
+    barren_until: Option<Nanos>,
     /// When all recalls so far would have ended, each having taken its pause.
     rounds_paid: Nanos,
     tried: Option<Nanos>,
@@ -167,7 +171,8 @@ impl AccountQueue {
                 wanted = Pages(wanted.0.saturating_add(ask.pages.0));
             }
         }
-        self.round = Some(Round { number, seq, asked, ends: now.saturating_add(RECALL_PATIENCE) });
+        let ends = now.saturating_add(RECALL_PATIENCE);
+        self.round = Some(Round { number, seq, asked, ends, brought: false });
         let (usage, line) = self.over;
         Pages(wanted.0.saturating_add(usage.0).saturating_sub(line.0))
     }
@@ -178,6 +183,8 @@ impl AccountQueue {
             return BTreeSet::new();
         };
         self.round_ended = Some(now);
+        let barren = round.asked.is_empty() && !round.brought;
+        self.barren_until = barren.then(|| now.saturating_add(RECALL_PAUSE));
         self.rounds_paid = self.rounds_paid.max(now).saturating_add(RECALL_PAUSE);
         self.last_seq = Some(round.seq);
         for ask in self.urgent.iter_mut().chain(self.waiting.iter_mut()) {
@@ -193,12 +200,17 @@ impl AccountQueue {
         self.last_seq == Some(seq) || self.round.as_ref().is_some_and(|round| round.seq == seq)
     }
 
+    /// Whether a recall would bring nothing, as one a moment ago did.
+    pub(super) fn is_barren(&self, now: Nanos) -> bool {
+        self.barren_until.is_some_and(|until| now < until)
+    }
+
     /// Whether no more requests are taken: each of them is looked at with every recall.
     pub(super) fn is_full(&self) -> bool {
         self.urgent.len().saturating_add(self.waiting.len()) >= QUEUE_MAX
     }
 
-    /// Nobody is there to give anything back.
+    /// Nobody is there to give anything back, or has any.
     pub(super) fn skip_round(&mut self, now: Nanos) {
         self.round_ended = Some(now);
         for ask in self.urgent.iter_mut().chain(self.waiting.front_mut()).filter(|ask| ask.wants_recall()) {

@@ -5,7 +5,7 @@ use super::{
     grantor::Grantor,
     state::{ASKS_MAX, Coordinator, Effect, SETTLE_PATIENCE, Timer},
 };
-use plimsoll_policy::units::{Bytes, Nanos, Pages, Pid};
+use plimsoll_policy::units::{Bytes, Nanos, Pages, Pid, Uid};
 use plimsoll_sys::bpf::Space;
 
 /// Grants of one process that it did not settle.
@@ -46,9 +46,22 @@ impl<G: Grantor> Coordinator<G> {
         let before = core::mem::replace(&mut process.space, found).map(|space| space.user);
         let after = found.map(|space| space.user);
         if before != after {
+            for (user, joins) in [(before, false), (after, true)] {
+                self.asks_for(user, joins);
+            }
             self.changed_user.push((pid, before, after));
         }
         found
+    }
+
+    /// A process that asks joins an account, or leaves it.
+    pub(super) fn asks_for(&mut self, user: Option<Uid>, joins: bool) {
+        let Some(user) = user else { return };
+        let count = self.asking.entry(user).or_default();
+        *count = if joins { count.saturating_add(1) } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.asking.remove(&user);
+        }
     }
 
     /// Has the watching connections of processes that changed accounts hear of the new one.

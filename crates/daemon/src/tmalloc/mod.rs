@@ -3,9 +3,10 @@
 //!
 //! A grant is one step in the kernel ([`Grantor`](grantor::Grantor)): usage, what is reserved and what is asked for, compared
 //! with the line. Everything that has to outlive this process is there, so a daemon that is killed loses nothing. Here is
-//! the rest: who may ask ([`state`]), what they hold ([`holdings`]), who waits and for whom idle memory is called back
-//! ([`requests`], [`account`]), who hears that the soft limit was reached ([`soft`]), which refusals are recorded
-//! ([`refusals`]). None of that touches a socket. [`service`] does: it hands in what happened and carries out what comes of it.
+//! the rest: who may ask ([`state`], [`shares`]), what they hold ([`holdings`]), who waits and for whom idle memory is called
+//! back ([`requests`], [`account`]), for whom some is left ([`newcomers`]), who hears that the soft limit was reached
+//! ([`soft`]), which refusals are recorded ([`refusals`]). None of that touches a socket. [`service`] does: it hands in what
+//! happened and carries out what comes of it.
 //! It has a thread of the offload pool for as long as somebody is connected.
 //!
 //! It asks the guard for two things, and waits for neither: to have all tasks walked when an account is not known exactly,
@@ -15,9 +16,11 @@ mod account;
 mod grantor;
 mod holdings;
 mod messages;
+mod newcomers;
 mod refusals;
 mod requests;
 mod service;
+mod shares;
 mod soft;
 mod state;
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use super::{
     account::{AccountQueue, ConnectionId, PendingRequest, RECALL_PATIENCE, Recalled},
     grantor::Grantor,
+    newcomers::{EXPECTED_SHARE, START_BYTES},
     refusals::Refused,
     soft::Soft,
     state::{Coordinator, Effect},
@@ -135,12 +136,13 @@ impl<G: Grantor> Coordinator<G> {
     pub(super) fn headroom(&mut self, pid: Pid, now: Nanos) -> Option<Bytes> {
         let user = self.space(pid, now)?.user;
         let headroom = self.headroom_pages();
+        let starts = self.kept_for_starts(user, now);
         match self.grantor.as_mut()?.account(user) {
             Ok(account) => {
                 let account = account?;
                 let allowance = self.terms.page_size.to_pages(ALLOWANCE);
                 let kept = kept_for_copies(account.copyable, account.processes, allowance);
-                let used = Pages(account.usage.0.saturating_add(kept.0));
+                let used = Pages(account.usage.0.saturating_add(kept.0).saturating_add(starts.0));
                 Some(self.bytes(room(used, headroom, account.hard)))
             }
             Err(error) => {
@@ -275,7 +277,7 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Asks for idle memory back; whether all that this can bring is there already.
     fn begin_round(&mut self, queue: &mut AccountQueue, now: Nanos) -> bool {
-        if queue.watchers.is_empty() {
+        if queue.watchers.is_empty() || queue.is_barren(now) {
             queue.skip_round(now);
             return true;
         }
@@ -306,11 +308,16 @@ impl<G: Grantor> Coordinator<G> {
     }
 
     /// A client has answered a recall.
-    pub(super) fn recalled(&mut self, pid: Pid, seq: u32, now: Nanos) {
+    pub(super) fn recalled(&mut self, pid: Pid, seq: u32, bytes: Bytes, now: Nanos) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(user) = process.space.map(|space| space.user) else { return };
-        if self.queues.get(&user).is_some_and(|queue| queue.has_asked(seq)) {
+        if let Some(queue) = self.queues.get_mut(&user)
+            && queue.has_asked(seq)
+        {
             process.mute = false;
+            if let Some(round) = queue.round.as_mut().filter(|_| bytes > Bytes(0)) {
+                round.brought = true;
+            }
         }
         self.wake(user, now);
         self.expect_no_more(user, pid, Some(seq), now);
@@ -379,9 +386,24 @@ impl<G: Grantor> Coordinator<G> {
         }
     }
 
+    /// What grants leave free for who is only starting in an account; these are counted now and then.
+    fn kept_for_starts(&mut self, user: Uid, now: Nanos) -> Pages {
+        let newcomers = self.newcomers.entry(user).or_default();
+        if newcomers.are_stale(now)
+            && let Some(Ok(Some(account))) = self.grantor.as_mut().map(|grantor| grantor.account(user))
+        {
+            let asking = self.asking.get(&user).copied().unwrap_or_default();
+            newcomers.look(account.processes.saturating_sub(asking), now);
+            newcomers.hard = account.hard;
+        }
+        let each = self.terms.page_size.to_pages(START_BYTES);
+        let for_so_many = |count: u32| each.0.saturating_mul(count.into());
+        let expected = for_so_many(newcomers.expected()).min(newcomers.hard.0 / EXPECTED_SHARE);
+        Pages(for_so_many(newcomers.count()).saturating_add(expected))
+    }
+
     /// Tries once.
     fn attempt(&mut self, ask: &PendingRequest, now: Nanos) -> Attempt {
-        let headroom = self.headroom_pages();
         let mut space = self.processes.get(&ask.pid).and_then(|process| process.space);
         if space.is_none() {
             space = self.look_up(ask.pid, now);
@@ -397,9 +419,13 @@ impl<G: Grantor> Coordinator<G> {
         // The second time if it runs another program now than when it was looked for.
         for _ in 0..2 {
             let Some(found) = space else { break };
+            let starts = self.kept_for_starts(found.user, now);
+            let headroom = Pages(self.headroom_pages().0.saturating_add(starts.0));
             let Some(grantor) = &mut self.grantor else { break };
             match grantor.reserve(&found, ask.pages, headroom) {
-                Ok(Reserved::Over { usage, hard }) => return Attempt::Over { usage, hard },
+                Ok(Reserved::Over { usage, hard }) => {
+                    return Attempt::Over { usage: Pages(usage.0.saturating_add(starts.0)), hard };
+                }
                 Ok(Reserved::Inexact) => return Attempt::Inexact,
                 Ok(Reserved::Granted { .. } | Reserved::NoLine) => break,
                 Ok(Reserved::Gone) => {

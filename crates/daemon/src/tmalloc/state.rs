@@ -4,17 +4,15 @@
 use super::{
     account::{AccountQueue, ConnectionId, PendingRequest},
     grantor::Grantor,
+    newcomers::Newcomers,
     refusals::Refused,
+    shares::{Shares, Used},
 };
 use plimsoll_policy::units::{Bytes, Nanos, PageSize, Pid, Uid};
 use plimsoll_sys::bpf::{BpfError, Space};
 use plimsoll_wire::tmalloc::{Reply, Request};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Connections of one user, and processes that are held for one.
-pub(super) const USER_MAX: usize = 256;
-/// All connections, and all processes.
-pub(super) const TOTAL_MAX: usize = 4096;
 /// Connections of one process: one to ask on, one to watch on, and as many again while they are being replaced.
 pub(super) const PROCESS_MAX: usize = 4;
 /// Requests of one process that are not answered yet.
@@ -23,6 +21,8 @@ pub(super) const ASKS_MAX: usize = 64;
 pub(super) const HELLO_PATIENCE: Nanos = Nanos(5_000_000_000);
 /// How long a grant may stay unsettled.
 pub(super) const SETTLE_PATIENCE: Nanos = Nanos(10_000_000_000);
+/// How long after the last grant a process is taken to have populated it where its connection is needed for another.
+const POPULATED_AFTER: Nanos = Nanos(250_000_000);
 /// Between two walks of all tasks that are asked for here.
 const WALK_PAUSE: Nanos = Nanos(20_000_000);
 
@@ -103,13 +103,7 @@ pub(super) struct Connection {
     pub(super) process: Option<Pid>,
     /// By when it has to say HELLO.
     hello_by: Nanos,
-}
-
-/// What counts for one user.
-#[derive(Debug, Default, Clone, Copy)]
-struct Owned {
-    connections: usize,
-    processes: usize,
+    used: Used,
 }
 
 /// A process that has said HELLO.
@@ -158,7 +152,11 @@ pub(crate) struct Coordinator<G> {
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) processes: BTreeMap<Pid, Process>,
     pub(super) queues: BTreeMap<Uid, AccountQueue>,
-    owners: BTreeMap<Uid, Owned>,
+    shares: Shares,
+    /// How many processes of each account are known here.
+    pub(super) asking: BTreeMap<Uid, u32>,
+    /// Of each account that was asked for: as many as there are lines.
+    pub(super) newcomers: BTreeMap<Uid, Newcomers>,
     /// Reservations from before this daemon.
     inherited: BTreeMap<Pid, Space>,
     timers: BTreeSet<(Nanos, Timer)>,
@@ -181,7 +179,9 @@ impl<G: Grantor> Coordinator<G> {
             connections: BTreeMap::new(),
             processes: BTreeMap::new(),
             queues: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            shares: Shares::default(),
+            asking: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             inherited: BTreeMap::new(),
             timers: BTreeSet::new(),
             effects: Vec::new(),
@@ -223,6 +223,7 @@ impl<G: Grantor> Coordinator<G> {
     pub(crate) fn adopt(&mut self, grantor: Option<G>, now: Nanos) {
         let first = self.grantor.is_none();
         self.grantor = grantor;
+        self.newcomers.clear();
         if first {
             self.inherit(now);
         }
@@ -256,15 +257,41 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Takes a connection in; `owner`: whom it counts for.
     pub(crate) fn connect(&mut self, id: ConnectionId, owner: Uid, now: Nanos) -> Result<(), Fault> {
-        let own = self.owners.get(&owner).copied().unwrap_or_default();
-        if own.connections >= USER_MAX || self.connections.len() >= TOTAL_MAX {
-            return Err(Fault::TooMany);
+        if let Some(crowd) = self.shares.crowded(owner) {
+            let gives_way = self.gives_way(crowd, owner, now).ok_or(Fault::TooMany)?;
+            self.let_go(gives_way, now);
+            self.close(gives_way, Fault::TooMany, now);
         }
-        self.owners.entry(owner).or_default().connections += 1;
+        let used = self.shares.enter(owner, id);
         let hello_by = now.saturating_add(HELLO_PATIENCE);
-        self.connections.insert(id, Connection { owner, process: None, hello_by });
+        self.connections.insert(id, Connection { owner, process: None, hello_by, used });
         self.at(hello_by, Timer::Hello(id));
         Ok(())
+    }
+
+    /// Which connection of a crowd is closed for one more of `owner`'s: the one that lies idle for longest. Where others have
+    /// more than their part one that is used has to go as well: who asked on it asks again.
+    fn gives_way(&self, crowd: Uid, owner: Uid, now: Nanos) -> Option<ConnectionId> {
+        let idle = self.shares.by_use(crowd).find(|id| self.is_idle(*id, now));
+        idle.or_else(|| self.shares.by_use(crowd).next().filter(|_| crowd != owner))
+    }
+
+    /// Whether nothing is asked on a connection, and its process has populated what it was granted, if it ever does.
+    fn is_idle(&self, id: ConnectionId, now: Nanos) -> bool {
+        let populated = now.saturating_add(SETTLE_PATIENCE).saturating_sub(POPULATED_AFTER);
+        let process = self.process_of(id).and_then(|pid| self.processes.get(&pid));
+        process.is_some_and(|one| one.asks == 0 && one.grants.back().is_none_or(|by| *by <= populated))
+    }
+
+    /// A connection gives way: what its process has not settled is settled, or it would be held without one.
+    fn let_go(&mut self, id: ConnectionId, now: Nanos) {
+        let process = self.process_of(id).and_then(|pid| self.processes.get_mut(&pid));
+        let Some(process) = process.filter(|process| !process.grants.is_empty()) else { return };
+        process.grants.clear();
+        if let Some(space) = process.space {
+            self.settle(&space);
+            self.wake(space.user, now);
+        }
     }
 
     /// Whose connection it is: `None` before it has said HELLO.
@@ -285,26 +312,26 @@ impl<G: Grantor> Coordinator<G> {
         if held >= PROCESS_MAX {
             return self.close(id, Fault::TooMany, now);
         }
-        if !known && !self.has_room(id) {
-            self.effect(Effect::Forget(pid));
-            return self.close(id, Fault::TooMany, now);
-        }
-        let (owner, hello_by) = match self.connections.get_mut(&id) {
-            Some(connection) if connection.process.is_none() => {
-                connection.process = Some(pid);
-                (connection.owner, connection.hello_by)
-            }
+        let (owner, hello_by) = match self.connections.get(&id) {
+            Some(Connection { owner, process: None, hello_by, .. }) => (*owner, *hello_by),
             Some(_) => return self.close(id, Fault::Protocol, now),
             None => return,
         };
-        self.timers.remove(&(hello_by, Timer::Hello(id)));
-        if !known {
-            self.owners.entry(owner).or_default().processes += 1;
+        if !known && !self.shares.hold(owner) {
+            self.effect(Effect::Forget(pid));
+            return self.close(id, Fault::TooMany, now);
         }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.process = Some(pid);
+        }
+        self.timers.remove(&(hello_by, Timer::Hello(id)));
         let process = self.processes.entry(pid).or_insert_with(|| Process { owner, ..Process::default() });
         process.connections.insert(id);
         process.doubtful |= doubtful;
         let space = if known { self.space(pid, now) } else { self.find(pid, now) };
+        if let Some(space) = space.filter(|_| !known) {
+            self.newcomers.entry(space.user).or_default().come(now);
+        }
         if !known && let Some(before) = self.inherited.remove(&pid) {
             // Of an earlier process with this number, or of what it ran before, it has gone with that. Its user may be
             // another by now.
@@ -323,18 +350,14 @@ impl<G: Grantor> Coordinator<G> {
         }
     }
 
-    /// Whether one more process can be held for whom this connection counts for.
-    fn has_room(&self, id: ConnectionId) -> bool {
-        let owner = self.connections.get(&id).map(|connection| connection.owner);
-        let own = owner.and_then(|owner| self.owners.get(&owner)).copied().unwrap_or_default();
-        own.processes < USER_MAX && self.processes.len() < TOTAL_MAX
-    }
-
     /// A message of a connection that has said HELLO.
     pub(crate) fn message(&mut self, id: ConnectionId, request: Request, now: Nanos) {
         let Some(pid) = self.process_of(id) else {
             return self.close(id, Fault::Protocol, now);
         };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.used = self.shares.renew(connection.owner, id, connection.used);
+        }
         match request {
             Request::Hello { .. } => self.close(id, Fault::Protocol, now),
             Request::Reserve { seq, bytes, patience } => {
@@ -348,7 +371,7 @@ impl<G: Grantor> Coordinator<G> {
             }
             Request::Recalled { seq, bytes } => {
                 self.give_up(pid, bytes);
-                self.recalled(pid, seq, now);
+                self.recalled(pid, seq, bytes, now);
             }
             Request::Cancel { seq } => self.cancel(id, pid, seq, now),
             Request::Headroom { seq } => {
@@ -360,10 +383,11 @@ impl<G: Grantor> Coordinator<G> {
 
     /// A connection has ended. What its process holds is not given back by that.
     pub(crate) fn disconnect(&mut self, id: ConnectionId, now: Nanos) {
-        let Some(Connection { owner, process, hello_by }) = self.connections.remove(&id) else { return };
+        let Some(gone) = self.connections.remove(&id) else { return };
+        let Connection { owner, process, hello_by, used } = gone;
         // One that comes and goes without a word leaves nothing behind.
         self.timers.remove(&(hello_by, Timer::Hello(id)));
-        self.disown(owner, Owned { connections: 1, processes: 0 });
+        self.shares.leave(owner, id, used);
         let Some(pid) = process else { return };
         self.withdraw(pid, |ask| ask.connection == id, now);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -509,19 +533,10 @@ impl<G: Grantor> Coordinator<G> {
         let done = |process: &Process| process.connections.is_empty() && process.grants.is_empty();
         if self.processes.get(&pid).is_some_and(done) {
             if let Some(process) = self.processes.remove(&pid) {
-                self.disown(process.owner, Owned { connections: 0, processes: 1 });
+                self.shares.release(process.owner);
+                self.asks_for(process.space.map(|space| space.user), false);
             }
             self.effect(Effect::Forget(pid));
-        }
-    }
-
-    /// So much counts for a user no more.
-    fn disown(&mut self, owner: Uid, less: Owned) {
-        let Some(own) = self.owners.get_mut(&owner) else { return };
-        own.connections = own.connections.saturating_sub(less.connections);
-        own.processes = own.processes.saturating_sub(less.processes);
-        if own.connections == 0 && own.processes == 0 {
-            self.owners.remove(&owner);
         }
     }
 

@@ -12,6 +12,9 @@ use tmalloc::{errno, set_errno};
 /// What every block is aligned to.
 const ALIGNMENT: usize = 16;
 
+/// What a program takes while it starts and does not ask for. After its first question: 1 MiB in python3, most of it data.
+const CUSHION_BYTES: usize = 1 << 20;
+
 static READY: AtomicBool = AtomicBool::new(false);
 
 /// A program that knows nothing of the daemon runs without one, unless its environment says otherwise.
@@ -22,18 +25,27 @@ pub(crate) fn get_ready() {
     if !tmalloc::is_chosen_by_environment() {
         tmalloc::without_daemon(tmalloc::WithoutDaemon::Pass);
     }
+    tmalloc::want_cushion(CUSHION_BYTES);
     READY.store(true, Ordering::Release);
 }
 
-/// What `ask` gives, in the library; else a block of the early ones, which are all zeros.
+/// One of the first blocks, or what `ask` gives in the library; else a block of the early ones. Both of these are all zeros.
 fn take(layout: Layout, ask: impl FnOnce() -> Option<NonNull<u8>>) -> *mut c_void {
+    match early::allocate_first(layout) {
+        Some(block) => block.as_ptr().cast(),
+        None => ask_for(layout, ask),
+    }
+}
+
+/// The same without the first blocks.
+fn ask_for(layout: Layout, ask: impl FnOnce() -> Option<NonNull<u8>>) -> *mut c_void {
     let before = errno();
     let block = match Inside::enter() {
         Some(_inside) => {
             get_ready();
             ask()
         }
-        None => early::allocate(layout.size(), layout.align()),
+        None => early::allocate(layout),
     };
     let Some(block) = block else { return refuse() };
     // Programs format an error's text with memory that they allocate before they look at it.
@@ -98,7 +110,18 @@ unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     }
     let Some(layout) = plain(size) else { return refuse() };
     // SAFETY: the caller's to promise.
-    take(layout, || unsafe { tmalloc::resize(block, size) })
+    let moved = ask_for(layout, || unsafe { tmalloc::resize(block, size) });
+    if early::bytes_of(moved.cast()).is_some() {
+        // The library was busy with something: nothing was moved.
+        // SAFETY: both hold that much, they are two, and the caller uses the old one no more.
+        unsafe {
+            moved
+                .cast::<u8>()
+                .copy_from_nonoverlapping(block.as_ptr(), tmalloc::usable_bytes(block).min(size));
+            free(p);
+        }
+    }
+    moved
 }
 
 /// # Safety

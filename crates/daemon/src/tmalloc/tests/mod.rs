@@ -3,7 +3,10 @@
 mod random;
 mod world;
 
-use super::state::{ASKS_MAX, Fault, Hello, PROCESS_MAX, TOTAL_MAX, USER_MAX};
+use super::{
+    shares::{TOTAL_MAX, USER_MAX},
+    state::{ASKS_MAX, Fault, Hello, PROCESS_MAX},
+};
 use plimsoll_policy::units::{Bytes, Pages, Pid, Uid};
 use plimsoll_wire::tmalloc::{Patience, Refusal, Reply, Request};
 use world::{HEADROOM, PAGE, USER, World};
@@ -243,7 +246,7 @@ fn those_who_come_to_the_line_together_do_not_wait_for_each_other() {
         assert_eq!(asked, None);
         if seq <= 8 {
             let (number, _) = *world.recalls(watch).last().unwrap();
-            world.send(watch, Request::Recalled { seq: number, bytes: Bytes(0) });
+            world.send(watch, Request::Recalled { seq: number, bytes: Bytes(1) });
             assert_eq!(world.refusal(asker, seq), Some(Refusal::OverLine));
         }
     }
@@ -251,6 +254,34 @@ fn those_who_come_to_the_line_together_do_not_wait_for_each_other() {
     assert_eq!(world.recalls(watch).len(), 8);
     world.pass(10);
     assert_eq!(world.recalls(watch).len(), 9);
+}
+
+#[test]
+fn who_asks_after_a_recall_that_brought_nothing_is_refused_at_once() {
+    let mut world = World::new(1000);
+    let (idle, watch) = (world.client(1, false), world.client(1, true));
+    world.ask(idle, 1, 990, Patience::None);
+    world.settle(idle, 1);
+    let asker = world.client(2, false);
+    for seq in 1..=30 {
+        let answered = world.ask(asker, seq, 100, Patience::None).is_some();
+        assert_eq!(answered, seq != 1);
+        if !answered {
+            let (number, _) = world.recalls(watch)[0];
+            world.send(watch, Request::Recalled { seq: number, bytes: Bytes(0) });
+        }
+        assert_eq!(world.refusal(asker, seq), Some(Refusal::OverLine));
+    }
+    assert_eq!(world.recalls(watch).len(), 1);
+    // That holds for a moment only.
+    world.pass(10);
+    assert_eq!(world.ask(asker, 31, 100, Patience::None), None);
+    assert_eq!(world.recalls(watch).len(), 2);
+    // One that lets it pass may have something.
+    world.pass(50);
+    assert_eq!(world.refusal(asker, 31), Some(Refusal::OverLine));
+    world.ask(asker, 32, 100, Patience::None);
+    assert_eq!(world.recalls(watch).len(), 3);
 }
 
 #[test]
@@ -489,27 +520,72 @@ fn nothing_is_promised_to_a_dying_process() {
 }
 
 #[test]
-fn connections_are_counted_for_the_user_the_process_and_all() {
+fn connections_of_a_process_are_counted() {
     let mut world = World::new(1000);
     for _ in 0..PROCESS_MAX {
         world.client(1, false);
     }
     let fifth = world.client(1, false);
     assert_eq!(world.closed.get(&fifth), Some(&Some(Fault::TooMany)));
-    for _ in PROCESS_MAX..USER_MAX {
-        world.connect(USER).unwrap();
+}
+
+#[test]
+fn a_user_has_a_share_of_the_connections_and_the_idle_ones_of_it_give_way() {
+    let mut world = World::new(1000);
+    let most = u32::try_from(USER_MAX).unwrap();
+    let clients: Vec<_> = (1..=most).map(|pid| world.client(pid, false)).collect();
+    // The first has been used since, the second has asked and waits, the third has not settled what it was granted.
+    world.ask(clients[2], 1, 10, Patience::None);
+    world.ask(clients[1], 1, 985, Patience::Endless);
+    world.send(clients[0], Request::Headroom { seq: 1 });
+    for more in 1..most - 2 {
+        world.client(most + more, false);
+        assert_eq!(world.closed.len(), usize::try_from(more).unwrap());
+    }
+    let open = clients.iter().filter(|id| !world.closed.contains_key(id)).copied().collect::<Vec<_>>();
+    assert_eq!(open, [clients[0], clients[1], clients[2]]);
+    assert!(world.closed.values().all(|fault| *fault == Some(Fault::TooMany)));
+    world.client(1000, false);
+    assert!(world.closed.contains_key(&clients[0]));
+    assert_eq!(world.coordinator.tally().connections, u64::from(most));
+    // Who holds something keeps it without a connection, and comes back for more.
+    let back = world.client(1, false);
+    assert!(matches!(world.ask(back, 2, 10, Patience::None), Some(Reply::Granted { .. })));
+}
+
+#[test]
+fn who_has_its_share_in_use_is_turned_away_alone() {
+    let mut world = World::new(100_000);
+    for pid in 1..=u32::try_from(USER_MAX).unwrap() {
+        let client = world.client(pid, false);
+        assert!(matches!(world.ask(client, 1, 1, Patience::None), Some(Reply::Granted { .. })));
     }
     assert_eq!(world.connect(USER), Err(Fault::TooMany));
-    for user in 2000.. {
-        let taken = (0..USER_MAX).filter(|_| world.connect(Uid(user)).is_ok()).count();
-        if taken < USER_MAX {
-            break;
-        }
+    world.connect(Uid(2000)).unwrap();
+    assert!(world.closed.is_empty());
+}
+
+#[test]
+fn no_number_of_users_keeps_another_one_out() {
+    let mut world = World::new(1000);
+    let user = |number: usize| Uid(2000 + u32::try_from(number / USER_MAX).unwrap());
+    // None has said whose it is: none is idle.
+    for number in 0..TOTAL_MAX {
+        world.connect(user(number)).unwrap();
     }
+    for _ in 0..200 {
+        world.connect(USER).unwrap();
+    }
+    world.gather();
     assert_eq!(world.coordinator.tally().connections, u64::try_from(TOTAL_MAX).unwrap());
+    assert_eq!(world.closed.len(), 200);
+    // Of those who have most, one after the other: all have about as many in the end, and who asks for more than that has
+    // none of the others'.
+    let taken = (0..USER_MAX).filter(|_| world.connect(USER).is_ok()).count();
+    assert!((30..50).contains(&taken), "{taken}");
     // Whoever says nothing goes.
     world.pass(5_000);
-    assert_eq!(world.coordinator.tally().connections, u64::try_from(PROCESS_MAX).unwrap());
+    assert_eq!(world.coordinator.tally().connections, 0);
 }
 
 #[test]

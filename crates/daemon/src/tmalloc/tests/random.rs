@@ -3,7 +3,7 @@
 
 use super::world::{HEADROOM, PAGE, World};
 use crate::tmalloc::account::ConnectionId;
-use plimsoll_policy::units::{Bytes, Pid};
+use plimsoll_policy::units::{Bytes, Nanos, Pid};
 use plimsoll_wire::tmalloc::{Patience, Refusal, Reply, Request};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -58,6 +58,8 @@ struct Client {
     /// Populated and unused: what a recall brings.
     idle: u64,
     plain: u64,
+    /// Since when it has been idle.
+    idle_from: Nanos,
     /// Grants that were not settled.
     unsettled: u64,
     heard: usize,
@@ -86,7 +88,16 @@ impl Run {
         let pid = self.next_pid;
         self.next_pid += 1;
         let (ask, watch) = (self.world.client(pid, false), self.world.client(pid, true));
-        let client = Client { ask, watch, idle: 0, plain: 0, unsettled: 0, heard: 0, answered_recalls: 0 };
+        let client = Client {
+            ask,
+            watch,
+            idle: 0,
+            idle_from: self.world.now,
+            plain: 0,
+            unsettled: 0,
+            heard: 0,
+            answered_recalls: 0,
+        };
         self.clients.insert(pid, client);
     }
 
@@ -112,7 +123,11 @@ impl Run {
             Step::Idle(pages) => {
                 let (plain, idle) = (client.plain, client.idle);
                 let free = self.used(pid) - plain - idle;
-                self.clients.get_mut(&pid).unwrap().idle += pages.min(free);
+                let client = self.clients.get_mut(&pid).unwrap();
+                if client.idle == 0 {
+                    client.idle_from = self.world.now;
+                }
+                client.idle += pages.min(free);
             }
             Step::GiveBack(pages) => {
                 let given = pages.min(client.idle);
@@ -195,7 +210,9 @@ impl Run {
                 }
                 Reply::Refused { seq, refusal, usage, line } => {
                     let (pages, _) = self.open.remove(&(ask, seq)).expect("answered once");
-                    let idle: u64 = self.clients.values().map(|one| one.idle).sum();
+                    // Nobody is asked again for a moment after all said that they had nothing.
+                    let asked = |one: &&Client| one.idle_from.0 + 10_000_000 <= self.world.now.0;
+                    let idle: u64 = self.clients.values().filter(asked).map(|one| one.idle).sum();
                     if refusal == Refusal::OverLine {
                         let (usage, line) = (usage.0 / PAGE, line.0 / PAGE);
                         assert!(usage + pages > line, "refused {pages} at {usage} of {line}");
