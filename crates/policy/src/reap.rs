@@ -47,6 +47,11 @@ texts! {
         ManyThreads = "had more threads than are looked after",
         /// A right to lift one of the others was missing.
         Denied = "may not be helped: CAP_SYS_NICE is missing",
+        /// It may be neither real-time nor have time reserved: its cpuset leaves out CPUs of its root domain, or settings
+        /// of the machine forbid it.
+        Unreserved = "may not have CPU time reserved: its cpuset or kernel settings forbid it",
+        /// It may not be real-time, and all time that may be reserved is.
+        Booked = "may not have CPU time reserved: all that may be is",
     }
     /// It in a few words, to be put in a list.
     fn words

@@ -17,14 +17,15 @@
 use super::{
     Errno, PidFd, ProcessError,
     cpus::has_all,
-    root::{EntryPath, Files},
+    root::{EntryPath, Files, read_whole},
     scan::number,
-    urgency::{PATIENT_NICE, Schedule, schedule_of, set_schedule, unhurried},
+    urgency::{self, PATIENT_NICE, Schedule, schedule_of, set_schedule, unhurried},
 };
 use plimsoll_policy::{
     reap::{Hindrance, Hindrances},
     units::Pid,
 };
+use plimsoll_wire::text::{ProcessState, parse_stat};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, Mode, OFlags, RawDir, openat, statat},
@@ -51,6 +52,12 @@ const TURN_THREADS: usize = 8;
 
 /// How long a turn is.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Threads that are looked at for one that wants the CPU, at some 10 us each.
+const LOOKED_AT_MAX: usize = 64;
+
+/// Room for a line of `stat`: 52 numbers and a name of 64 bytes at most.
+const STAT_BYTES: usize = 2048;
 
 /// What a thread was before it was changed; `None`: this was not changed.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +113,12 @@ pub(super) fn expedite(files: &Files, pidfd: &PidFd, cpus: Option<&CpuSet>) -> R
 pub(super) enum Turn {
     /// It ran before everybody else, or could have.
     Given,
-    /// `CAP_SYS_NICE` is missing, or its cgroup is kept from the real-time class.
-    Refused,
+    /// Not now: others have what there is, or no thread of it wants the CPU.
+    Waits,
+    /// It may not be real-time where it is, whoever asks (`CONFIG_RT_GROUP_SCHED`).
+    Barred,
+    /// It may not be given any, for this.
+    Refused(Hindrance),
 }
 
 /// Lets a process that SIGKILL has reached run before everybody else for 2 ms, or until it is gone: it gets the CPU that its
@@ -118,18 +129,25 @@ pub(super) enum Turn {
 /// [`ProcessError::Vanished`] when it is gone.
 pub(super) fn give_turn(files: &Files, pidfd: &PidFd) -> Result<Turn, ProcessError> {
     if !schedule_of(None).is_ok_and(Schedule::is_urgent) {
-        return Ok(Turn::Refused);
+        return Ok(Turn::Refused(Hindrance::Denied));
     }
     let threads = Threads::open(files, pidfd)?;
     let listed = threads.first(pidfd)?;
-    let mut turn = Turn::Refused;
+    let mut turn = Turn::Waits;
     for thread in listed.iter().flatten().copied() {
-        let before = schedule_of(Some(thread)).ok();
-        if set_schedule(Some(thread), Schedule::TURN).is_ok() {
-            turn = Turn::Given;
+        // What it was is what a stranger gets back: where that is not known, nothing is changed. Another one may have reserved
+        // time for it.
+        let Ok(before) = schedule_of(Some(thread)) else { continue };
+        if before.is_deadline() {
+            continue;
         }
-        if let Some(schedule) = before.filter(|_| !threads.has(thread)) {
-            set_schedule(Some(thread), schedule).ok();
+        match set_schedule(Some(thread), Schedule::TURN) {
+            Ok(()) => turn = Turn::Given,
+            Err(Errno::PERM) if turn == Turn::Waits => turn = Turn::Barred,
+            Err(_) => {}
+        }
+        if !threads.has(thread) {
+            set_schedule(Some(thread), before).ok();
         }
     }
     if turn == Turn::Given {
@@ -146,12 +164,12 @@ pub(super) fn give_turn(files: &Files, pidfd: &PidFd) -> Result<Turn, ProcessErr
 }
 
 /// The folder of a process's threads.
-struct Threads {
+pub(super) struct Threads {
     folder: OwnedFd,
 }
 
 impl Threads {
-    fn open(files: &Files, pidfd: &PidFd) -> Result<Self, ProcessError> {
+    pub(super) fn open(files: &Files, pidfd: &PidFd) -> Result<Self, ProcessError> {
         let pid = pidfd.pid();
         let path = EntryPath::new(pid, "task")?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -176,8 +194,31 @@ impl Threads {
         Ok(listed)
     }
 
+    /// The first of them that wants the CPU, of so many as are looked at.
+    pub(super) fn first_ready(&self, pidfd: &PidFd) -> Result<Option<Pid>, ProcessError> {
+        let mut names = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&self.folder, &mut names);
+        for _ in 0..LOOKED_AT_MAX {
+            let Some(entry) = entries.next() else { break };
+            let failed = |errno| ProcessError::of_process(pidfd.pid(), "list the threads", errno);
+            let Some(thread) = number(entry.map_err(failed)?.file_name()) else { continue };
+            if self.state(thread) == Some(ProcessState::Running) {
+                return Ok(Some(thread));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What one of them does; `None` where it is gone.
+    pub(super) fn state(&self, thread: Pid) -> Option<ProcessState> {
+        let path = EntryPath::new(thread, "stat").ok()?;
+        let mut line = [0; STAT_BYTES];
+        let text = read_whole(&self.folder, path.name(), &mut line).ok()?;
+        parse_stat(text).ok().map(|stat| stat.state)
+    }
+
     /// Whether this number is one of its threads now.
-    fn has(&self, thread: Pid) -> bool {
+    pub(super) fn has(&self, thread: Pid) -> bool {
         let mut name = [0; 16];
         std::io::Write::write_fmt(&mut name.as_mut_slice(), format_args!("{thread}\0"))
             .is_ok_and(|()| CStr::from_bytes_until_nul(&name).is_ok_and(|name| self.shows(name)))
@@ -207,7 +248,7 @@ fn make_ordinary(before: &mut Before, all: &mut Lifted) {
     if schedule == Schedule::ORDINARY {
         return;
     }
-    match set_schedule(thread, Schedule::ORDINARY) {
+    match urgency::make_ordinary(before.thread, schedule) {
         Ok(()) => {
             before.schedule = Some(schedule);
             all.lifted.insert_if(schedule.is_idle(), Hindrance::IdleClass);
@@ -265,7 +306,7 @@ fn put_back(before: &Before) {
     }
 }
 
-fn raw_pid(thread: Pid) -> Option<rustix::process::Pid> {
+pub(super) fn raw_pid(thread: Pid) -> Option<rustix::process::Pid> {
     i32::try_from(thread.0).ok().and_then(rustix::process::Pid::from_raw)
 }
 

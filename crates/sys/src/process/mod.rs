@@ -21,6 +21,7 @@ mod pageout;
 mod pidfd;
 mod portrait;
 mod reaper;
+mod reserve;
 mod root;
 mod scan;
 mod urgency;

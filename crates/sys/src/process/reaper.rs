@@ -19,7 +19,7 @@ pub use calls::{OwnerOf, Watch};
 pub use queue::KilledBy;
 pub use report::{Holdings, ReapReport};
 
-use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, v1_tree};
+use super::{PidFd, ProcRoot, ProcessError, cpu_tree, cpus, freezer, reserve::Reservations, v1_tree};
 use calls::Calls;
 use plimsoll_policy::reap::Rates;
 use queue::{Queue, Taker};
@@ -33,7 +33,7 @@ use std::{
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    thread::Builder,
+    thread::{Builder, available_parallelism},
     time::Duration,
 };
 use worker::{Duties, Worker};
@@ -131,6 +131,7 @@ struct Crew {
     cpus: Option<CpuSet>,
     freezer: PathBuf,
     cpu_tree: PathBuf,
+    reservations: Reservations,
     report: Box<dyn Fn(ReapReport) + Send + Sync>,
     rates: Arc<Mutex<Rates>>,
     end: Sender<()>,
@@ -186,6 +187,7 @@ impl Reaper {
             cpus,
             freezer: options.freezer,
             cpu_tree: options.cpu_tree,
+            reservations: Reservations::new(available_parallelism().map_or(1, NonZeroUsize::get)),
             report: Box::new(report),
             rates: Arc::clone(&rates),
             end,

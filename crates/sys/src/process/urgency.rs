@@ -5,6 +5,7 @@ use super::{Errno, checked, thread_cpu_time};
 use plimsoll_policy::units::Pid;
 use rustix::process::{getpriority_process, setpriority_process};
 use std::{
+    mem::MaybeUninit,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -151,6 +152,10 @@ impl Schedule {
         self.class() == libc::SCHED_IDLE
     }
 
+    pub(super) const fn is_deadline(self) -> bool {
+        self.class() == libc::SCHED_DEADLINE
+    }
+
     /// A class that runs before all ordinary ones.
     pub(super) const fn is_urgent(self) -> bool {
         matches!(self.class(), libc::SCHED_RR | libc::SCHED_FIFO | libc::SCHED_DEADLINE)
@@ -184,6 +189,109 @@ pub(super) fn set_schedule(thread: Option<Pid>, schedule: Schedule) -> Result<()
     // the call. It changes when a thread runs, and nothing of this process's memory.
     let result = unsafe {
         libc::syscall(libc::SYS_sched_setscheduler, number, schedule.policy, &raw const parameters)
+    };
+    checked(result).map(drop)
+}
+
+/// Makes a thread ordinary that was something else.
+///
+/// # Errors
+/// As [`set_schedule`].
+pub(super) fn make_ordinary(thread: Pid, was: Schedule) -> Result<(), Errno> {
+    if was.is_deadline() {
+        // The kernel never subtracts what a sleeping thread has reserved that leaves the class (`switched_from_dl`), or a dead
+        // one that came into it. Where this is refused, nobody can do better.
+        set_attributes(thread, &Attributes::NOTHING).ok();
+    }
+    set_schedule(Some(thread), Schedule::ORDINARY)
+}
+
+/// All that the kernel keeps of when a thread runs: `struct sched_attr` of sched_setattr(2).
+#[derive(Clone, Copy)]
+pub(super) struct Attributes(libc::sched_attr);
+
+impl Attributes {
+    /// 2 ms of every 20, before whoever is in another class, and whatever a cgroup says; checked at each tick, so that 2 ms may
+    /// become a tick's 4 (`CONFIG_HZ`=250), which the next period is short of then.
+    pub(super) const RESERVED: Self = Self::deadline(2_000_000, 20_000_000, 20_000_000);
+
+    /// The least runtime in so long a period that its share rounds to 0 (`to_ratio`: below one in 2^20). Whatever a thread has
+    /// reserved is subtracted when it gets this instead, in each state that it may be in (`sched_dl_overflow`).
+    pub(super) const NOTHING: Self = Self::deadline(1024, 1024, Self::NOTHING_PERIOD_NS);
+
+    /// As long as that.
+    pub(super) const NOTHING_PERIOD_NS: u64 = 2_000_000_000;
+
+    const fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> Self {
+        Self(libc::sched_attr {
+            size: SCHED_ATTR_BYTES,
+            sched_policy: SCHED_DEADLINE,
+            sched_flags: 0,
+            sched_nice: 0,
+            sched_priority: 0,
+            sched_runtime: runtime_ns,
+            sched_deadline: deadline_ns,
+            sched_period: period_ns,
+        })
+    }
+
+    /// It is [`Attributes::RESERVED`].
+    pub(super) const fn are_reserved(&self) -> bool {
+        let reserved = Self::RESERVED.0;
+        self.0.sched_policy == reserved.sched_policy
+            && self.0.sched_runtime == reserved.sched_runtime
+            && self.0.sched_period == reserved.sched_period
+    }
+}
+
+/// `SCHED_ATTR_SIZE_VER0`: without the utilisation clamps, which stay as they are then.
+const SCHED_ATTR_BYTES: u32 = 48;
+
+/// As `sched_attr` has it.
+const SCHED_DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
+
+/// What is kept of a thread.
+///
+/// # Errors
+/// What the kernel said: `ESRCH` for a thread that is gone.
+pub(super) fn attributes_of(thread: Pid) -> Result<Attributes, Errno> {
+    let mut attributes = Attributes::NOTHING;
+    // SAFETY: sched_getattr(pid, attr, size, flags) writes at most `size` bytes to `attr`, which is a struct of as many, alive
+    // during the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            number(Some(thread))?,
+            &raw mut attributes.0,
+            SCHED_ATTR_BYTES,
+            0_u32,
+        )
+    };
+    checked(result)?;
+    Ok(attributes)
+}
+
+/// How often the calling thread has gone to sleep; `None` where the kernel does not tell.
+pub(super) fn own_sleeps() -> Option<i64> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage(who, usage) writes one struct rusage, which `usage` has room for, alive during the call.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    checked(result.into()).ok()?;
+    // SAFETY: all of it was zeroed, which is a value of each of its numbers, and the kernel has written it since.
+    let usage = unsafe { usage.assume_init() };
+    Some(usage.ru_nvcsw)
+}
+
+/// Changes what is kept of a thread.
+///
+/// # Errors
+/// What the kernel said. To reserve: `EPERM` without `CAP_SYS_NICE`, or where the thread may not use every CPU of its root
+/// domain; `EBUSY` where so much more may not be reserved (`kernel.sched_rt_runtime_us`).
+pub(super) fn set_attributes(thread: Pid, attributes: &Attributes) -> Result<(), Errno> {
+    // SAFETY: sched_setattr(pid, attr, flags) reads one struct sched_attr of the size that it says, alive during the call. It
+    // changes when a thread runs, and nothing of this process's memory.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setattr, number(Some(thread))?, &raw const attributes.0, 0_u32)
     };
     checked(result).map(drop)
 }

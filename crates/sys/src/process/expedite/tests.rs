@@ -74,7 +74,7 @@ fn a_turn_ends_though_its_process_does_not() {
     let guest = Guest::start(Command::new("perl").args(["-e", "alarm 60; 1 while 1"]));
     let give = || give_turn(&proc_root().files, &guest.pidfd());
     // Nobody could take it back in time.
-    assert_eq!(give(), Ok(Turn::Refused));
+    assert_eq!(give(), Ok(Turn::Refused(Hindrance::Denied)));
     let turn = thread::scope(|scope| {
         scope.spawn(|| (urgency::raise_decider() == Priority::RealTime).then(give)).join().unwrap()
     });

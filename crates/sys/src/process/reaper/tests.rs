@@ -516,3 +516,30 @@ fn one_of_our_own_is_not_taken_again_for_somebody_else() {
     reaper.handle().submit_other(guest.pidfd(), 3).unwrap();
     assert!(!told.recv_timeout(PATIENCE).unwrap().left_alone);
 }
+
+#[test]
+fn a_victim_whose_cgroup_starves_it_and_keeps_it_from_the_real_time_class_has_time_reserved() {
+    let guest = Guest::holding(256);
+    let Some(group) = CpuGroup::make() else { return };
+    let hogs: Vec<Guest> = (0..thread::available_parallelism().unwrap().get() * 2)
+        .map(|_| Guest::start(Command::new("perl").args(["-e", "alarm 60; 1 while 1"])))
+        .collect();
+    group.take_with_least_share(guest.pid());
+    // It is not moved out, as if it had begun to exit. That is most of what it does until it has let go of its memory.
+    let options = ReaperOptions { cpu_tree: PathBuf::from("/nonexistent"), ..with_threads(1) };
+    let (tell, told) = channel();
+    let reaper = Reaper::spawn_with(options, move |report| tell.send(report).unwrap()).unwrap();
+    let pidfd = guest.pidfd();
+    pidfd.send_signal(Signal::Kill).unwrap();
+    guest.wait_until("it has let go of its memory", |root, pid| {
+        root.process(pid).map_or(true, |process| process.usage().known().is_none_or(|usage| usage.0 == 0))
+    });
+    reaper.submit(pidfd, 1).unwrap();
+    let report: ReapReport = told.recv_timeout(PATIENCE).unwrap();
+    drop(hogs);
+    assert!(report.exited && !report.found.contains(Hindrance::Denied), "{report:?}");
+    if !report.found.contains(Hindrance::Starved) {
+        return crate::process::testing::skip("it got the CPU in time by itself");
+    }
+    assert!(report.lifted.contains(Hindrance::Starved), "{report:?}");
+}

@@ -7,6 +7,7 @@ use super::{
         expedite::{Turn, expedite, give_turn},
         freezer::thaw,
         page_size,
+        reserve::Reserved,
         root::EntryPath,
         urgency::{raise_decider, unhurried},
     },
@@ -113,6 +114,8 @@ struct Case {
     killed: bool,
     expedited: bool,
     looked: bool,
+    /// CPU time that one of its threads has.
+    reserved: Option<Reserved>,
     /// When `process_mrelease` said that all was free.
     reaped_ns: Option<u64>,
     /// It said so at the first try.
@@ -140,6 +143,7 @@ impl Case {
             killed: false,
             expedited: false,
             looked: false,
+            reserved: None,
             reaped_ns: None,
             at_first: false,
             found: Hindrances::NONE,
@@ -353,7 +357,9 @@ impl Worker {
             self.look_closer(&mut case);
         }
         // One that is held sleeps, whoever lets it run.
-        if case.killed && case.result != Reap::Held && clock_monotonic_ns() >= case.late_ns() {
+        if case.result == Reap::Held {
+            case.reserved = None;
+        } else if case.killed && clock_monotonic_ns() >= case.late_ns() {
             self.help_late(&mut case);
         }
         self.schedule(&mut case);
@@ -443,11 +449,22 @@ impl Worker {
     /// Real time for one that has not ended by now, in a piece that others hardly notice.
     fn help_late(&mut self, case: &mut Case) {
         case.found.insert(Hindrance::Starved);
-        match self.give_turn(case) {
+        let turn = if case.reserved.is_some() { Some(Turn::Barred) } else { self.give_turn(case) };
+        match if turn == Some(Turn::Barred) { self.reserve(case) } else { turn } {
             Some(Turn::Given) => case.lifted.insert(Hindrance::Starved),
-            Some(Turn::Refused) => case.found.insert(Hindrance::Denied),
-            None => {}
+            Some(Turn::Refused(why)) => case.found.insert(why),
+            Some(Turn::Waits | Turn::Barred) | None => {}
         }
+    }
+
+    /// Time for one that may not be real-time where it is.
+    fn reserve(&self, case: &mut Case) -> Option<Turn> {
+        let began_ns = clock_monotonic_ns();
+        let ours = case.killed_by == KilledBy::Us;
+        let turn =
+            self.crew.reservations.give(&self.root.files, &case.pidfd, &mut case.reserved, ours).ok()?;
+        case.cost_ns = case.cost_ns.saturating_add(clock_monotonic_ns().saturating_sub(began_ns));
+        Some(turn)
     }
 
     /// What came of a turn; `None` where it is gone, or others have not had theirs since the last turn: of many that are late,
