@@ -51,7 +51,7 @@ struct plimsoll_counters counters;
 volatile __u64 daemon_mm; /* the daemon's own address space; 0: no daemon lives */
 volatile __u32 kernel_trigger = 1;
 volatile __u32 copies_watched; /* what is taken and freed is looked at: see copies.h */
-volatile __u64 look_due_ns;    /* no event is looked at, and user space walks all tasks by then: see tick.h; 0: each is */
+volatile __u64 look_due_ns; /* no event is looked at, and user space walks all tasks by then: see tick.h; 0: each is */
 volatile __u64 next_family;
 volatile __u32 next_entry;
 volatile __u64 no_account_ns;  /* when all accounts were last found in use */

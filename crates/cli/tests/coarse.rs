@@ -27,6 +27,10 @@ const TAKES: &str = "def takes(mebibytes, advice):\n\
 const HUGE_PAGES: u32 = 14;
 const SINGLE_PAGES: u32 = 15;
 
+fn mebibytes(pages: u64) -> u64 {
+    (pages * exact::page_bytes()) >> 20
+}
+
 /// Whether no event is looked at.
 fn is_coarse(fixture: &Fixture) -> bool {
     !fixture.pin().join("links/on_rss_stat").exists()
@@ -39,7 +43,8 @@ fn wait_for_coarse(fixture: &Fixture) {
 }
 
 fn takes(fixture: &Fixture, user: u32, mebibytes: u64, advice: u32) -> Program {
-    let script = format!("{TAKES}say('ready')\nhear()\nkept = takes({mebibytes}, {advice})\nsay('taken')\nhear()\n");
+    let script =
+        format!("{TAKES}say('ready')\nhear()\nkept = takes({mebibytes}, {advice})\nsay('taken')\nhear()\n");
     let mut program = fixture.python(user, &script);
     program.stage("ready");
     program
@@ -56,7 +61,7 @@ fn has_room_for_a_far_line() -> bool {
     has
 }
 
-/// The most that a user is seen to use until the last process has ended, in MiB; no more than `most` are looked at.
+/// The most that a user is seen to use until the last process has ended, in MiB.
 #[track_caller]
 fn peak_mebibytes(user: u32, ended: &mut dyn FnMut() -> bool) -> u64 {
     let mut peak = 0;
@@ -64,7 +69,7 @@ fn peak_mebibytes(user: u32, ended: &mut dyn FnMut() -> bool) -> u64 {
         peak = peak.max(exact::user_pages(user));
         ended().then_some(())
     });
-    peak * exact::page_bytes() >> 20
+    mebibytes(peak)
 }
 
 #[test]
@@ -148,19 +153,21 @@ fn with_no_daemon_ticks_hold_the_line_and_the_next_one_tells_of_it() {
     let mut bystander = takes(&fixture, BOB, 100, SINGLE_PAGES);
     left_to_ticks(&mut fixture);
     let (signal, _) = fixture.for_another();
-    for (processes, each, advice) in [(1, 200, SINGLE_PAGES), (1, 200, HUGE_PAGES), (4, 40, SINGLE_PAGES), (12, 16, SINGLE_PAGES)]
+    for (processes, each, advice) in
+        [(1, 200, SINGLE_PAGES), (1, 200, HUGE_PAGES), (4, 40, SINGLE_PAGES), (12, 16, SINGLE_PAGES)]
     {
         let mut hogs: Vec<Program> = (0..processes).map(|_| takes(&fixture, ALICE, each, advice)).collect();
         hogs.iter_mut().for_each(|hog| hog.tell(""));
         let mut settled = 0;
         let peak = peak_mebibytes(ALICE, &mut || {
             // Some of several may stay.
-            let alive = hogs.iter_mut().filter_map(|hog| hog.try_end().is_none().then_some(())).count() as u64;
+            let alive =
+                hogs.iter_mut().filter_map(|hog| hog.try_end().is_none().then_some(())).count() as u64;
             settled = if alive * each <= 64 { settled + 1 } else { 0 };
             settled > 50
         });
         assert!(peak <= 64 + 96, "{processes} of {each} MiB: {peak} MiB ({signal})");
-        assert!(exact::user_pages(ALICE) * exact::page_bytes() >> 20 <= 70, "what is left is below the line");
+        assert!(mebibytes(exact::user_pages(ALICE)) <= 70, "what is left is below the line");
         hogs.into_iter().for_each(|mut hog| hog.stop());
         wait_for("all have ended", || exact::processes_of(ALICE).is_empty());
     }
@@ -218,9 +225,9 @@ fn who_becomes_a_user_without_exec_is_charged_for_what_comes_after() {
     ));
     server.stage("taken");
     let usage = until("it is charged", SOON, || Some(fixture.usage_pages(ALICE)).filter(|usage| *usage > 0));
-    let mebibytes = usage * exact::page_bytes() >> 20;
+    let charged = mebibytes(usage);
     // What it takes before the first tick that sees it is taken for inherited.
-    assert!((30..=56).contains(&mebibytes), "{mebibytes} MiB");
+    assert!((30..=56).contains(&charged), "{charged} MiB");
     assert!(is_coarse(&fixture));
     server.tell("");
 }

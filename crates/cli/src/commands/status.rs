@@ -368,7 +368,9 @@ fn in_kernel(out: &mut dyn Write, kernel: &Kernel) -> io::Result<()> {
     let programs: Vec<_> = kernel.programs.iter().map(|name| output::printable(name)).collect();
     let attached = match (kernel.attached, programs.is_empty()) {
         (false, true) => "nothing attached".to_owned(),
-        (false, false) => format!("nothing attached where memory is taken; attached: {}", programs.join(", ")),
+        (false, false) => {
+            format!("nothing attached where memory is taken; attached: {}", programs.join(", "))
+        }
         (true, true) => "attached".to_owned(),
         (true, false) => format!("attached: {}", programs.join(", ")),
     };

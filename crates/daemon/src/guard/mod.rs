@@ -62,7 +62,7 @@ use plimsoll_policy::{
     victim::SignalOutcome,
 };
 use plimsoll_sys::{
-    bpf::{BpfError, Pins, Selector},
+    bpf::{BpfError, Looks, Pins, Selector},
     process::{Priority, raise_decider},
 };
 use selection::population::Population as _;
@@ -391,6 +391,14 @@ impl<K: Kernel> Guard<K> {
         Ok(())
     }
 
+    /// From here on programs tell when to look: whoever is far from every line can be looked at in time.
+    fn equip_looks(&mut self, looks: Looks) {
+        self.context.kernel.equip_looks(looks);
+        if let Some(attached) = &mut self.attached {
+            attached.want_scan();
+        }
+    }
+
     fn answer(&mut self, request: Request) {
         match request {
             Request::Lines { reply, .. } | Request::Configure { reply, .. } if !reply.begin() => {}
@@ -438,13 +446,7 @@ impl<K: Kernel> Guard<K> {
                 }
             }
             Request::Equip(selector) => self.selector = Some(selector),
-            Request::Looks(looks) => {
-                self.context.kernel.equip_looks(*looks);
-                // Whoever is far from every line can be looked at in time from here on.
-                if let Some(attached) = &mut self.attached {
-                    attached.want_scan();
-                }
-            }
+            Request::Looks(looks) => self.equip_looks(*looks),
             Request::LastDefence(deed) => {
                 if let Some(deed) = self.foreign_kills.hear(deed) {
                     self.record_last_defence(&deed);

@@ -7,8 +7,8 @@ use super::{
     link::{attach_tracepoint, open_pinned, pin},
     load::AT_EVENTS,
     pins::{Meta, Pins, cause, remove_pin},
-    protect::ProtectedExe,
-    site::{Call as _, Site, Table},
+    protect::{ProtectedExe, replace},
+    site::{Call as _, Site, Table as _},
 };
 use crate::process;
 use plimsoll_policy::{
@@ -774,28 +774,6 @@ impl<S: Site> Limits<S> {
             })
             .collect()
     }
-}
-
-/// Has a map of [`abi::PLIMSOLL_PROTECTED_MAX`] entries hold these and no others. What stays is there all the while.
-fn replace<const N: usize>(
-    map: &impl Table,
-    wanted: impl Iterator<Item = ([u8; N], u32)> + Clone,
-) -> Result<(), BpfError> {
-    const MAX: usize = abi::PLIMSOLL_PROTECTED_MAX as usize;
-    let (mut keys, mut values) = ([[0; N]; MAX], [0; 4 * MAX]);
-    let (count, _all) = map.read_batch(None, keys.as_flattened_mut(), &mut values)?;
-    let there = || keys.iter().take(count).zip(values.as_chunks::<4>().0);
-    for (key, _) in there() {
-        if !wanted.clone().any(|(one, _)| one == *key) {
-            map.delete(key)?;
-        }
-    }
-    for (key, value) in wanted {
-        if !there().any(|one| one == (&key, &value.to_ne_bytes())) {
-            map.write(&key, &value.to_ne_bytes())?;
-        }
-    }
-    Ok(())
 }
 
 fn holder(entry: abi::plimsoll_holder) -> Holder {

@@ -1,5 +1,6 @@
 //! Executables that are never victims, as the programs recognise them.
 
+use super::{error::BpfError, site::Table};
 use plimsoll_wire::abi;
 use rustix::{
     fs::{FileType, StatFs},
@@ -59,4 +60,26 @@ impl ProtectedExe {
         let whose = if self.of_system { abi::PLIMSOLL_EXE_OF_SYSTEM } else { abi::PLIMSOLL_EXE_OF_ANYBODY };
         (key, if self.former { whose | abi::PLIMSOLL_EXE_FORMER } else { whose })
     }
+}
+
+/// Has a map of [`abi::PLIMSOLL_PROTECTED_MAX`] entries hold these and no others. What stays is there all the while.
+pub(super) fn replace<const N: usize>(
+    map: &impl Table,
+    wanted: impl Iterator<Item = ([u8; N], u32)> + Clone,
+) -> Result<(), BpfError> {
+    const MAX: usize = abi::PLIMSOLL_PROTECTED_MAX as usize;
+    let (mut keys, mut values) = ([[0; N]; MAX], [0; 4 * MAX]);
+    let (count, _all) = map.read_batch(None, keys.as_flattened_mut(), &mut values)?;
+    let there = || keys.iter().take(count).zip(values.as_chunks::<4>().0);
+    for (key, _) in there() {
+        if !wanted.clone().any(|(one, _)| one == *key) {
+            map.delete(key)?;
+        }
+    }
+    for (key, value) in wanted {
+        if !there().any(|one| one == (&key, &value.to_ne_bytes())) {
+            map.write(&key, &value.to_ne_bytes())?;
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,8 @@ fn look_ms(room_mib: u64, took_us: u64, cpus: Option<u32>, coarse: bool) -> Opti
 #[test]
 fn the_next_look_comes_before_the_closest_line_could_be_reached() {
     // Two CPUs fill 24,000 MiB a second, and 20 ms are kept for what has to be done then.
-    for (room_mib, after) in [(0, None), (719, None), (720, Some(10)), (1200, Some(30)), (12_000, Some(480))] {
+    for (room_mib, after) in [(0, None), (719, None), (720, Some(10)), (1200, Some(30)), (12_000, Some(480))]
+    {
         assert_eq!(look_ms(room_mib, 0, Some(2), true), after, "{room_mib} MiB below the line");
     }
     assert_eq!(look_ms(1 << 20, 0, Some(2), true), Some(1000), "at least once a second");
