@@ -124,7 +124,7 @@ fn who_kills_for_the_same_shortage_is_told_with_the_command_that_settles_it() {
     status.guards.others = Some(OthersView { rivals, ..OthersView::default() });
     let told = "\nsystemd-oomd.service, earlyoom.service and the machine guard end programs for the same shortage. To \
         leave it to Plimsoll: systemctl mask --now systemd-oomd.service earlyoom.service\n";
-    status.guards.pressure.state = "on".to_owned();
+    (status.guards.pressure.state, status.guards.pressure.dry_run) = ("on".to_owned(), false);
     assert!(shown(&status).contains(told), "{}", shown(&status));
     for (state, dry_run) in [("off", false), ("on", true)] {
         (status.guards.pressure.state, status.guards.pressure.dry_run) = (state.to_owned(), dry_run);

@@ -34,9 +34,6 @@ macro_rules! mistakes {
 const MISTAKES: &[Mistake] = mistakes! {
     "a tick charges a page that is not there" in "limits/tick.h":
         "	__s64 pages = settle_all_cpus(e->mm);\n" => "	__s64 pages = settle_all_cpus(e->mm) + 1;\n";
-    "who runs at a tick follows no user" in "limits.bpf.c":
-        "		follow_user(e, task);\n	if (e->family)\n		absorb_family(e->mm);\n	return e;"
-        => "		(void)task;\n	if (e->family)\n		absorb_family(e->mm);\n	return e;";
     "an end gives nothing back" in "limits/track.h":
         "	account_add(a, -word_pages(word));\n	settle_dying_space(e->mm);" => "	settle_dying_space(e->mm);";
     "an end leaves its reservation" in "limits/track.h":
