@@ -1,14 +1,14 @@
 //! The coarse tier: while everybody is far from their line no event is looked at, and all tasks are walked instead, as often as
 //! the distance to the closest line asks for.
 
-use super::attached::Attached;
+use super::attached::{Attached, Watch};
 use crate::guard::{
     context::Context,
     kernel::{Kernel, Programs as _},
 };
 use plimsoll_policy::{
     limits::look_after,
-    units::{Bytes, Nanos, Pages},
+    units::{Nanos, Pages},
 };
 use plimsoll_sys::bpf::{AccountFacts, Awaited, BpfError};
 use plimsoll_wire::{abi, record::RecordKind};
@@ -84,16 +84,21 @@ impl<K: Kernel> Attached<K> {
 
     /// Plans the next look by what a walk that was made just now has found, or has each event looked at.
     pub(crate) fn plan_look(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
-        let now = context.now();
-        let after = self.look_after(now, context)?;
-        let due = now.saturating_add(after.unwrap_or(HOLD));
+        let (now, page_size) = (context.now(), context.ledger.page_size());
+        let (took, cpus) = (self.walk_took(), Some(self.limits.meta().cpus));
+        let Rooms { left, most } = self.rooms(now)?;
+        let after = |room: Option<Pages>, took: Nanos, is_coarse: bool| {
+            look_after(page_size.to_bytes(room?), took, cpus, is_coarse)
+        };
+        let (used, ever) = (self.coarse.is_used(), after(most, Nanos(0), true).map(|_| HOLD));
+        let after = after(left, took, used);
+        let due = after.or(ever).map(|after| now.saturating_add(after));
         // Where nobody tells of it, a timer would wake CPUs that idle.
-        let told = context.kernel.ask_look(Awaited::Lines, due);
-        self.coarse.look = told.then_some(due);
-        if after.is_none() || !told {
+        self.coarse.look = due.filter(|due| context.kernel.ask_look(Awaited::Lines, *due));
+        let Some(due) = self.coarse.look.filter(|_| after.is_some()) else {
             self.come_close(context);
             return Ok(());
-        }
+        };
         // Ticks first, so that there is no moment without either.
         self.limits.set_look(Some(due.saturating_add(LATE)))?;
         if !core::mem::replace(&mut self.coarse.used, true) {
@@ -102,28 +107,32 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
-    /// From now to the next look; `None`: each event has to be looked at.
-    fn look_after(&mut self, now: Nanos, context: &Context<K>) -> Result<Option<Nanos>, BpfError> {
-        let is_coarse = self.coarse.is_used();
-        let meta = self.limits.meta();
+    /// How close somebody is to their soft limit.
+    fn rooms(&mut self, now: Nanos) -> Result<Rooms, BpfError> {
         // Pages of files are charged without being taken: nothing bounds how fast.
-        let charges_files = meta.charged_members & 1 << abi::PLIMSOLL_MEMBER_FILE != 0;
+        if self.limits.meta().charged_members & 1 << abi::PLIMSOLL_MEMBER_FILE != 0 {
+            return Ok(Rooms { left: None, most: None });
+        }
         let is_busy = self.inherited
             || !self.near.is_empty()
             || self.folds.are_owed()
-            || self.watched.values().any(|watch| watch.is_waiting());
-        if charges_files || is_busy || (!is_coarse && now < self.coarse.held) {
-            return Ok(None);
-        }
+            || self.watched.values().any(Watch::is_waiting)
+            || (!self.coarse.is_used() && now < self.coarse.held);
         let accounts = self.limits.accounts()?;
-        let rooms = accounts.iter().map(room_of);
-        // What is left for whoever has no account yet.
-        let Some(room) = rooms.chain(self.coarse.default_soft.map(Some)).min().flatten() else {
-            return Ok(None);
-        };
-        let room: Bytes = context.ledger.page_size().to_bytes(room);
-        Ok(look_after(room, self.walk_took(), Some(meta.cpus), is_coarse))
+        // For whoever has no account yet.
+        let other = self.coarse.default_soft;
+        let left = accounts.iter().map(room_of).chain(other.map(Some)).min().flatten();
+        let most = accounts.iter().map(|one| one.soft).chain(other).min();
+        Ok(Rooms { left: left.filter(|_| !is_busy), most })
     }
+}
+
+/// The smallest room below a soft limit.
+struct Rooms {
+    /// That is left; `None`: each event has to be looked at.
+    left: Option<Pages>,
+    /// That can ever be, while lines are as they are; `None`: each event always has to.
+    most: Option<Pages>,
 }
 
 /// How far an account is from its soft limit at least; `None`: each of its events has to be looked at.
