@@ -21,8 +21,6 @@ pub(super) const ASKS_MAX: usize = 64;
 pub(super) const HELLO_PATIENCE: Nanos = Nanos(5_000_000_000);
 /// How long a grant may stay unsettled.
 pub(super) const SETTLE_PATIENCE: Nanos = Nanos(10_000_000_000);
-/// How long after the last grant a process is taken to have populated it where its connection is needed for another.
-const POPULATED_AFTER: Nanos = Nanos(250_000_000);
 /// Between two walks of all tasks that are asked for here.
 const WALK_PAUSE: Nanos = Nanos(20_000_000);
 
@@ -258,8 +256,7 @@ impl<G: Grantor> Coordinator<G> {
     /// Takes a connection in; `owner`: whom it counts for.
     pub(crate) fn connect(&mut self, id: ConnectionId, owner: Uid, now: Nanos) -> Result<(), Fault> {
         if let Some(crowd) = self.shares.crowded(owner) {
-            let gives_way = self.gives_way(crowd, owner, now).ok_or(Fault::TooMany)?;
-            self.let_go(gives_way, now);
+            let gives_way = self.gives_way(crowd, owner).ok_or(Fault::TooMany)?;
             self.close(gives_way, Fault::TooMany, now);
         }
         let used = self.shares.enter(owner, id);
@@ -271,27 +268,15 @@ impl<G: Grantor> Coordinator<G> {
 
     /// Which connection of a crowd is closed for one more of `owner`'s: the one that lies idle for longest. Where others have
     /// more than their part one that is used has to go as well: who asked on it asks again.
-    fn gives_way(&self, crowd: Uid, owner: Uid, now: Nanos) -> Option<ConnectionId> {
-        let idle = self.shares.by_use(crowd).find(|id| self.is_idle(*id, now));
+    fn gives_way(&self, crowd: Uid, owner: Uid) -> Option<ConnectionId> {
+        let idle = self.shares.by_use(crowd).find(|id| self.is_idle(*id));
         idle.or_else(|| self.shares.by_use(crowd).next().filter(|_| crowd != owner))
     }
 
-    /// Whether nothing is asked on a connection, and its process has populated what it was granted, if it ever does.
-    fn is_idle(&self, id: ConnectionId, now: Nanos) -> bool {
-        let populated = now.saturating_add(SETTLE_PATIENCE).saturating_sub(POPULATED_AFTER);
+    /// Whether nothing is asked on a connection, and its process is not to settle on it what it is populating.
+    fn is_idle(&self, id: ConnectionId) -> bool {
         let process = self.process_of(id).and_then(|pid| self.processes.get(&pid));
-        process.is_some_and(|one| one.asks == 0 && one.grants.back().is_none_or(|by| *by <= populated))
-    }
-
-    /// A connection gives way: what its process has not settled is settled, or it would be held without one.
-    fn let_go(&mut self, id: ConnectionId, now: Nanos) {
-        let process = self.process_of(id).and_then(|pid| self.processes.get_mut(&pid));
-        let Some(process) = process.filter(|process| !process.grants.is_empty()) else { return };
-        process.grants.clear();
-        if let Some(space) = process.space {
-            self.settle(&space);
-            self.wake(space.user, now);
-        }
+        process.is_some_and(|one| one.asks == 0 && (one.grants.is_empty() || one.watching.contains(&id)))
     }
 
     /// Whose connection it is: `None` before it has said HELLO.
