@@ -13,6 +13,12 @@
 /* Settling all of them takes no more than this part of a CPU: a sixty-fourth. */
 #define SETTLE_REST 64
 
+/*
+ * So many counters of CPUs are read at once at most, while interrupts are off: a few milliseconds. Where there are more, only
+ * who runs is settled.
+ */
+#define SETTLE_MOST 32768
+
 /* In look_due_ns: it is overdue. User space writes even numbers. */
 #define LOOK_OVERDUE 1ULL
 
@@ -20,31 +26,46 @@
 static __always_inline void settle_and_judge(struct plimsoll_mm *e)
 {
 	__s64 pages = settle_all_cpus(e->mm);
-	struct plimsoll_account *a;
 
-	if (pages) {
+	if (pages)
 		judge(e, pages, true);
-		return;
-	}
-	/* Somebody else of its account took it past its line, between two ticks. */
-	a = account_at(word_account(e->word));
-	if (a && remaining_own(a, a->usage_pages) > a->effective_pages)
-		near(e->mm, a->usage_pages, 0);
 }
 
+/*
+ * Somebody took an account past its line between two ticks, and takes nothing now: its largest goes. Whoever runs at this tick
+ * is nobody's victim but as that one. Called from there, as the kernel takes no deeper calls than eight.
+ */
+__noinline int end_largest(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_mm *e;
+	__u64 key;
+
+	if (!a || remaining_own(a, a->usage_pages) <= a->effective_pages)
+		return 0;
+	key = choose(account);
+	e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
+	if (!e || !pin(e, key))
+		return 0;
+	near(key, a->usage_pages, 0);
+	unpin(e);
+	return 0;
+}
+
+/* Whose account is charged for it. */
 static __noinline int settle_running(struct task_struct *task, struct mm_struct *mm)
 {
 	struct plimsoll_mm *e;
 
 	if (!task || !mm)
-		return 0;
+		return PLIMSOLL_NOBODY;
 	e = entry_of(task, mm);
 	if (!e)
-		return 0;
+		return PLIMSOLL_NOBODY;
 	settle_and_judge(e);
 	if (e->flags & PLIMSOLL_MM_CONDEMNED)
 		end_with_victim(e->mm);
-	return 0;
+	return word_account(e->word);
 }
 
 static long settle_each(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e, void *unused)
@@ -54,7 +75,11 @@ static long settle_each(struct bpf_map *map, volatile __u64 *at, struct plimsoll
 	/* What nobody runs in may be freed: its exit was lost, or is under way. */
 	if (is_left(key) || !pin(e, key))
 		return 0;
-	settle_and_judge(e);
+	/* Nobody else goes for what a dying one takes. */
+	if (e->flags & PLIMSOLL_MM_DYING)
+		settle_space(e);
+	else
+		settle_and_judge(e);
 	unpin(e);
 	return 0;
 }
@@ -72,7 +97,7 @@ static __always_inline void settle_if_overdue(__u64 due)
 {
 	__u64 now = bpf_ktime_get_ns(), next = (now + settle_apart_ns) | LOOK_OVERDUE, rested;
 
-	if (!is_overdue(due, now))
+	if (!is_overdue(due, now) || counters.entries * nr_cpus > SETTLE_MOST)
 		return;
 	bpf_for_each_map_elem(&mms, settle_each, 0, 0);
 	rested = now + (bpf_ktime_get_ns() - now) * SETTLE_REST;
@@ -100,7 +125,7 @@ int on_tick(void *ctx)
 	if (!mm || task->flags & PF_KTHREAD)
 		return 0;
 	if (uid_may_be_limited(task->real_cred->uid.val) || mm_may_be_tracked(mm))
-		settle_running(task, mm);
+		end_largest(settle_running(task, mm));
 	settle_if_overdue(due);
 	return 0;
 }

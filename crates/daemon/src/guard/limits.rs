@@ -337,6 +337,15 @@ impl<K: Kernel> Attached<K> {
 
     /// Looks after what is due: the scan while something is near or dying, and ladders whose deadline passed.
     pub(crate) fn tend(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
+        let tended = self.tend_all(context);
+        if tended.is_err() {
+            // It may not have come to the next look.
+            self.come_close(context);
+        }
+        tended
+    }
+
+    fn tend_all(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         for (owner, victim, since) in context.pending.asked() {
             if let Owner::User(user) = owner
                 && let Some(watch) = self.watched.get_mut(&user)

@@ -306,11 +306,12 @@ impl Limits {
     /// # Errors
     /// [`BpfError::Pin`], [`BpfError::Attach`].
     pub fn watch_events(&self, watch: bool) -> Result<(), BpfError> {
-        for program in AT_EVENTS {
+        let there = |program: &&str| *program != "on_fault" || self.meta.task_caches;
+        for program in AT_EVENTS.into_iter().filter(there) {
             let (link, pinned) = (self.site.links().join(program), self.site.programs().join(program));
             if !watch {
                 remove_pin(&link)?;
-            } else if pinned.exists() && !link.exists() {
+            } else if !link.exists() {
                 let opened = open_pinned(&pinned).map_err(|error| cause(&pinned, "open", &error))?;
                 let attached = attach_tracepoint(opened.as_fd())
                     .map_err(|source| BpfError::Attach { program, source })?;

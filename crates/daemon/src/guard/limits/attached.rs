@@ -215,9 +215,9 @@ impl<K: Kernel> Attached<K> {
         Nanos(now.0.saturating_sub(self.scanned.0))
     }
 
-    /// How long the last walk took.
-    pub(super) const fn walk_took(&self) -> Nanos {
-        self.walk_took
+    /// How long the last walk took, and when it began.
+    pub(super) const fn last_walk(&self) -> (Nanos, Nanos) {
+        (self.walk_took, Nanos(self.scanned.0.saturating_sub(self.walk_took.0)))
     }
 
     /// Puts the next scan off by its usual time.

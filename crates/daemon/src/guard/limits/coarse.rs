@@ -70,6 +70,15 @@ impl<K: Kernel> Attached<K> {
         Ok(())
     }
 
+    /// Lines are drawn: each event is looked at, and for a while, so that who draws their own again and again does not have
+    /// programs attached and taken away each time.
+    pub(super) fn begin_drawing(&mut self, now: Nanos) -> Result<(), BpfError> {
+        if self.coarse.is_used() {
+            self.coarse.held = now.saturating_add(HOLD);
+        }
+        self.look_at_events()
+    }
+
     /// Somebody may be near: each event is looked at, and all tasks are walked at once.
     pub(super) fn come_close(&mut self, context: &mut Context<K>) {
         if !self.coarse.is_used() {
@@ -85,14 +94,14 @@ impl<K: Kernel> Attached<K> {
     /// Plans the next look by what a walk that was made just now has found, or has each event looked at.
     pub(crate) fn plan_look(&mut self, context: &mut Context<K>) -> Result<(), BpfError> {
         let (now, page_size) = (context.now(), context.ledger.page_size());
-        let (took, cpus) = (self.walk_took(), Some(self.limits.meta().cpus));
+        let ((took, began), cpus) = (self.last_walk(), Some(self.limits.meta().cpus));
         let Rooms { left, most } = self.rooms(now)?;
         let after = |room: Option<Pages>, took: Nanos, is_coarse: bool| {
             look_after(page_size.to_bytes(room?), took, cpus, is_coarse)
         };
         let (used, ever) = (self.coarse.is_used(), after(most, Nanos(0), true).map(|_| HOLD));
         let after = after(left, took, used);
-        let due = after.or(ever).map(|after| now.saturating_add(after));
+        let due = after.or(ever).map(|after| began.saturating_add(after));
         // Where nobody tells of it, a timer would wake CPUs that idle.
         self.coarse.look = due.filter(|due| context.kernel.ask_look(Awaited::Lines, *due));
         let Some(due) = self.coarse.look.filter(|_| after.is_some()) else {
@@ -101,10 +110,11 @@ impl<K: Kernel> Attached<K> {
         };
         // Ticks first, so that there is no moment without either.
         self.limits.set_look(Some(due.saturating_add(LATE)))?;
-        if !core::mem::replace(&mut self.coarse.used, true) {
-            self.limits.watch_events(false)?;
+        if self.coarse.used {
+            return Ok(());
         }
-        Ok(())
+        self.coarse.used = true;
+        self.limits.watch_events(false).or_else(|error| self.look_at_events().and(Err(error)))
     }
 
     /// How close somebody is to their soft limit.

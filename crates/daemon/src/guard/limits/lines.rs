@@ -103,7 +103,7 @@ impl<K: Kernel> Guard<K> {
             None => Attached::adopt(&self.context.kernel, &self.pins)?,
         };
         let attached = self.attached.insert(attached);
-        attached.look_at_events()?;
+        attached.begin_drawing(self.context.kernel.now())?;
         attached.limits.attend(self.context.config.triggers.kernel)?;
         attached.limits.protect_exes(self.context.eligibility.shield.executables())?;
         self.context.eligibility.shield.protect_cgroups(&attached.limits)?;
