@@ -178,6 +178,8 @@ fn with_no_daemon_ticks_hold_the_line_and_the_next_one_tells_of_it() {
     let incidents = fixture.incidents(4);
     assert!(incidents.iter().all(|one| one["victims"][0]["uid"] == ALICE), "{incidents:?}");
     assert!(bystander.runs());
+    let counters = fixture.maps().counters().unwrap();
+    assert_eq!((counters.phantoms, counters.deletes_failed), (0, 0), "{counters:?}");
 }
 
 /// Takes memory by single pages between two ticks, and sleeps while they come.
