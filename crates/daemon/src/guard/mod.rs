@@ -584,9 +584,11 @@ impl<K: Kernel> Guard<K> {
         } else if let Some(attached) = &mut self.attached
             && attached.coarse.is_used()
         {
-            // What is kept holds the lines to the page.
-            attached.look_at_events()?;
-            attached.scan(&self.context.kernel)?;
+            // What is kept holds the lines to the page; where that fails, ticks do, and the stop goes on.
+            attached.come_close(&mut self.context);
+            if let Err(error) = attached.scan(&self.context.kernel) {
+                self.context.notices.once("events", &error);
+            }
         }
         self.attached = None;
         // Whoever waits for an answer learns that there is none.

@@ -63,7 +63,7 @@ impl<K: Kernel> Attached<K> {
     ///
     /// # Errors
     /// As [`plimsoll_sys::bpf::Limits::watch_events`]: then ticks go on, and the next look tries again.
-    pub(crate) fn look_at_events(&mut self) -> Result<(), BpfError> {
+    fn look_at_events(&mut self) -> Result<(), BpfError> {
         self.limits.watch_events(true)?;
         self.limits.set_look(None)?;
         self.coarse.used = false;
@@ -80,7 +80,7 @@ impl<K: Kernel> Attached<K> {
     }
 
     /// Somebody may be near: each event is looked at, and all tasks are walked at once.
-    pub(super) fn come_close(&mut self, context: &mut Context<K>) {
+    pub(crate) fn come_close(&mut self, context: &mut Context<K>) {
         if !self.coarse.is_used() {
             return;
         }
