@@ -39,7 +39,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Whether it has what it has from a fork, by somebody who was not charged for it: not while a line is being drawn. */
 static __always_inline bool has_inherited(struct task_struct *task, struct plimsoll_account *a)
 {
-	return a && a->effective_pages != PLIMSOLL_NO_LINE && task->group_leader->flags & PF_FORKNOEXEC;
+	return a && a->effective_pages != PLIMSOLL_NO_LINE && BPF_CORE_READ(task, group_leader, flags) & PF_FORKNOEXEC;
 }
 
 /*
@@ -195,9 +195,8 @@ static __always_inline bool gives_up(struct plimsoll_mm *e, struct task_struct *
 /* It takes another's memory apart (process_mrelease): what it frees from here on may be of that. */
 static __always_inline void frees_for_another(struct task_struct *task)
 {
-	struct mm_struct *mm = task->mm;
-	__u64 key = (__u64)mm;
-	struct plimsoll_mm *e = mm ? bpf_map_lookup_elem(&mms, &key) : 0;
+	__u64 key = (__u64)BPF_CORE_READ(task, mm);
+	struct plimsoll_mm *e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
 
 	if (e)
 		forget_given(e);
@@ -226,7 +225,7 @@ static __noinline int on_remote_rss_stat(struct task_struct *task, struct mm_str
 }
 
 /* The entry of who runs, as it is charged from here on. NULL: it has none that can be charged now. */
-static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, struct mm_struct *mm)
+static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, struct mm_struct *mm, __u32 uid)
 {
 	__u64 key = (__u64)mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
@@ -243,7 +242,7 @@ static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, st
 		forget_gone(e);
 		return 0;
 	}
-	if (task->real_cred->uid.val != e->uid)
+	if (uid != e->uid)
 		follow_user(e, task);
 	if (e->family)
 		absorb_family(e->mm);
@@ -251,14 +250,14 @@ static __always_inline struct plimsoll_mm *entry_of(struct task_struct *task, st
 }
 
 /* A tracked or limited process's own event. Apart, as the one above, so that all others pay for no stack of its size. */
-static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member)
+static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_struct *mm, int member, __u32 uid)
 {
 	struct plimsoll_mm *e;
 	__s64 delta;
 
 	if (!task || !mm)
 		return 0;
-	e = entry_of(task, mm);
+	e = entry_of(task, mm, uid);
 	if (!e)
 		return 0;
 	delta = settle_event(e, mm, member, true);
@@ -273,6 +272,7 @@ static __noinline int on_limited_rss_stat(struct task_struct *task, struct mm_st
 SEC("tp_btf/rss_stat")
 int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 {
+	struct mm_struct *running;
 	struct task_struct *task;
 	__u32 uid;
 	bool own;
@@ -280,18 +280,20 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	if (!(charged_members & 1u << (member & 31)))
 		return 0;
 	task = bpf_get_current_task_btf();
+	/* Before all branches: see start_of(). */
+	running = task->mm;
 	uid = task->real_cred->uid.val;
 	if (uid_may_be_limited(uid)) {
 		/* The gate is of who runs; a subordinate uid's account is another's, and so is the memory of another. */
-		if (!exact_gate[uid % UID_GATE_SLOTS] && task->mm == mm && !task->real_cred->user_ns->level &&
+		if (!exact_gate[uid % UID_GATE_SLOTS] && running == mm && !task->real_cred->user_ns->level &&
 		    !folded(counter_base(mm, member)))
 			return 0;
 	} else if (!mm_may_be_tracked(mm)) {
 		return 0;
 	}
 	/* A kernel thread that borrows an address space (kthread_use_mm) is not who runs in it. */
-	own = task->mm == mm && !(task->flags & PF_KTHREAD);
-	return own ? on_limited_rss_stat(task, mm, member) : on_remote_rss_stat(task, mm, member);
+	own = running == mm && !(task->flags & PF_KTHREAD);
+	return own ? on_limited_rss_stat(task, mm, member, uid) : on_remote_rss_stat(task, mm, member);
 }
 
 /*
@@ -538,7 +540,7 @@ int scan(struct bpf_iter__task *ctx)
 	 * It may have ended before it was entered here: then its exit event found nothing to remove. One that was found is not
 	 * there any more, or is another process's by now.
 	 */
-	if (task->mm != mm) {
+	if (BPF_CORE_READ(task, mm) != mm) {
 		if (entered)
 			settle_gone(e);
 		unpin(e);

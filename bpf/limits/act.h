@@ -244,15 +244,17 @@ __noinline int end_with_victim(__u64 key)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct event ev = {
-		.task = task, .mm = task->mm, .e = e, .account = a, .signal = SIGKILL, .flags = PLIMSOLL_RECORD_LARGEST
+		.task = task, .mm = mm, .e = e, .account = a, .signal = SIGKILL, .flags = PLIMSOLL_RECORD_LARGEST
 	};
 	__u32 sent;
 
 	/* Its line asks: it was to have a grace period, and ends before that is over. */
 	if (a && a->signal == SIGTERM)
 		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
-	if (!e || !a || !ev.mm || !ev.mm->start_stack || is_dying(task->signal) || in_protected_cgroup(task))
+	if (!e || !a || !mm || !BPF_CORE_READ(mm, start_stack) || is_dying(BPF_CORE_READ(task, signal)) ||
+	    in_protected_cgroup(task))
 		return 0;
 	sent = __sync_lock_test_and_set(&e->sent, task->tgid);
 	if (sent == (__u32)task->tgid)

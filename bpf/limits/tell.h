@@ -40,6 +40,7 @@ static __always_inline void fill_space(struct plimsoll_record *r, struct plimsol
 static __always_inline void fill_process(struct plimsoll_record *r, struct event *ev)
 {
 	struct task_struct *task = ev->task, *leader = BPF_CORE_READ(task, group_leader);
+	struct mm_struct *mm = ev->mm;
 	unsigned long start, length;
 
 	if (ev->e)
@@ -52,8 +53,8 @@ static __always_inline void fill_process(struct plimsoll_record *r, struct event
 	bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), leader->comm);
 	if (ev->flags & PLIMSOLL_RECORD_OTHER)
 		return;
-	start = ev->mm->arg_start;
-	length = ev->mm->arg_end - start;
+	start = BPF_CORE_READ(mm, arg_start);
+	length = BPF_CORE_READ(mm, arg_end) - start;
 	if (length > sizeof(r->args))
 		length = sizeof(r->args);
 	/* May fail where the page is swapped out: nothing here can wait for it. */

@@ -53,13 +53,13 @@ __noinline int end_largest(__u32 account)
 }
 
 /* Whose account is charged for it. */
-static __noinline int settle_running(struct task_struct *task, struct mm_struct *mm)
+static __noinline int settle_running(struct task_struct *task, struct mm_struct *mm, __u32 uid)
 {
 	struct plimsoll_mm *e;
 
 	if (!task || !mm)
 		return PLIMSOLL_NOBODY;
-	e = entry_of(task, mm);
+	e = entry_of(task, mm, uid);
 	if (!e)
 		return PLIMSOLL_NOBODY;
 	settle_and_judge(e);
@@ -116,6 +116,7 @@ int on_tick(void *ctx)
 	__u64 due = look_due_ns;
 	struct task_struct *task;
 	struct mm_struct *mm;
+	__u32 uid;
 
 	if (!due)
 		return 0;
@@ -124,8 +125,9 @@ int on_tick(void *ctx)
 	/* A CPU that idles has nobody who runs. */
 	if (!mm || task->flags & PF_KTHREAD)
 		return 0;
-	if (uid_may_be_limited(task->real_cred->uid.val) || mm_may_be_tracked(mm))
-		end_largest(settle_running(task, mm));
+	uid = task->real_cred->uid.val;
+	if (uid_may_be_limited(uid) || mm_may_be_tracked(mm))
+		end_largest(settle_running(task, mm, uid));
 	settle_if_overdue(due);
 	return 0;
 }
