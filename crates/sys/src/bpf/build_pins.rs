@@ -5,7 +5,7 @@
 use super::{
     error::BpfError,
     link::open_pinned,
-    object::{Plan, find_cpu_offsets},
+    object::Plan,
     pins::{cause, create_folder, remove_entries},
 };
 use crate::probe::in_initial_pid_namespace;
@@ -75,12 +75,12 @@ impl BuildPins {
     }
 
     fn pin(&self, plan: &Plan) -> Result<(), BpfError> {
-        let mut object = plan.load(None)?;
-        find_cpu_offsets(&object)?;
+        let mut loaded = plan.load(None)?;
+        loaded.find_cpu_offsets()?;
         let folder = self.begin()?;
-        plan.pin_maps(&mut object, &folder)?;
-        plan.pin_programs(&object, &folder)?;
-        plan.attach(&object, &folder)?;
+        plan.pin_maps(&mut loaded, &folder)?;
+        plan.pin_programs(&loaded, &folder)?;
+        plan.attach(&loaded, &folder)?;
         self.finish()
     }
 

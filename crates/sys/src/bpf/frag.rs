@@ -4,10 +4,11 @@
 use super::{
     error::BpfError,
     link::attach_tracepoint,
-    object::{self, Plan},
+    loaded::Loaded,
+    object::Plan,
     types::{find, kernel_types},
 };
-use libbpf_rs::{MapCore as _, MapFlags, Object, btf::BtfKind};
+use libbpf_rs::{MapCore as _, MapFlags, btf::BtfKind};
 use plimsoll_wire::{
     abi,
     frag::{Counts, FRAMES_MAX, Site, decode},
@@ -87,7 +88,7 @@ pub struct Recording {
 /// The programs, attached.
 #[derive(Debug)]
 pub struct Recorder {
-    object: Object,
+    loaded: Loaded,
     attached: Vec<OwnedFd>,
 }
 
@@ -98,16 +99,16 @@ impl Recorder {
     /// # Errors
     /// [`BpfError::Load`] when the kernel refuses a program, [`BpfError::Attach`].
     pub fn start(order_min: u32, pageblock_order: u32) -> Result<Self, BpfError> {
-        let object = plan(order_min, pageblock_order)?.load(None)?;
+        let loaded = plan(order_min, pageblock_order)?.load(None)?;
         let mut attached = Vec::new();
         for (name, _) in PROGRAMS {
-            let found = object.progs().find(|program| program.name() == name && program.autoload());
+            let found = loaded.programs().find(|program| program.name() == name);
             if let Some(program) = found {
                 let link = attach_tracepoint(program.as_fd());
                 attached.push(link.map_err(|source| BpfError::Attach { program: name, source })?);
             }
         }
-        Ok(Self { object, attached })
+        Ok(Self { loaded, attached })
     }
 
     /// How much was seen so far.
@@ -115,7 +116,7 @@ impl Recorder {
     /// # Errors
     /// [`BpfError::Load`] when the kernel does not tell it.
     pub fn totals(&self) -> Result<Totals, BpfError> {
-        let map = object::map(&self.object, "frag_totals")?;
+        let map = self.loaded.map("frag_totals")?;
         let total = |which: u32| -> Result<u64, BpfError> {
             let by_cpu = map.lookup_percpu(&which.to_ne_bytes(), MapFlags::ANY)?.unwrap_or_default();
             let counts = by_cpu.iter().filter_map(|count| count.get(..8)?.try_into().ok());
@@ -136,8 +137,8 @@ impl Recorder {
     pub fn stop(mut self) -> Result<Recording, BpfError> {
         self.attached.clear();
         let mut recording = Recording { totals: self.totals()?, ..Recording::default() };
-        let sites = object::map(&self.object, "sites")?;
-        let stacks = object::map(&self.object, "stacks")?;
+        let sites = self.loaded.map("sites")?;
+        let stacks = self.loaded.map("stacks")?;
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for key in sites.keys() {
             let Some(value) = sites.lookup(&key, MapFlags::ANY)? else { continue };

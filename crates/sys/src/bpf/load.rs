@@ -3,12 +3,13 @@
 use super::{
     error::BpfError,
     facts::wire_pages,
-    object::{Plan, find_cpu_offsets, map},
+    loaded::Loaded,
+    object::Plan,
     pins::{BUILD, LAYOUT, PinState, Pins, create_folder, entries_for_most, remove_entries},
     types::Features,
 };
 use crate::process::page_size;
-use libbpf_rs::{MapCore as _, MapFlags, Object};
+use libbpf_rs::{MapCore as _, MapFlags};
 use plimsoll_policy::reservation::ALLOWANCE;
 use plimsoll_wire::abi;
 use zerocopy::IntoBytes as _;
@@ -131,36 +132,37 @@ fn undo_unless(loaded: Result<(), BpfError>, options: &LoadOptions) -> Result<()
 pub fn verify(options: &LoadOptions) -> Result<(), BpfError> {
     let kernel = Features::read()?;
     let plan = plan(options, kernel);
-    let object = plan.load(None)?;
-    fill(&object, options, kernel)?;
-    plan.try_to_attach(&object, "on_exec")
+    let loaded = plan.load(None)?;
+    fill(&loaded, options, kernel)?;
+    // A kernel may load programs and refuse to attach them.
+    loaded.attach("on_exec").map(drop)
 }
 
 fn load_into(options: &LoadOptions) -> Result<(), BpfError> {
     let kernel = Features::read()?;
     let plan = plan(options, kernel);
-    let mut object = plan.load(None)?;
-    fill(&object, options, kernel)?;
+    let mut loaded = plan.load(None)?;
+    fill(&loaded, options, kernel)?;
     let maps = options.pins.maps();
     create_folder(&maps)?;
-    plan.pin_maps(&mut object, &maps)?;
-    put_in_force(&plan, &object, options)
+    plan.pin_maps(&mut loaded, &maps)?;
+    put_in_force(&plan, &loaded, options)
 }
 
 fn load_onto(options: &LoadOptions, old: &Pins) -> Result<(), BpfError> {
     // What an interrupted load left there would be put in the place of those in force.
     remove_entries(&options.pins.maps())?;
     let plan = plan(options, Features::read()?);
-    let object = plan.load(Some(&old.maps()))?;
-    put_in_force(&plan, &object, options)
+    let loaded = plan.load(Some(&old.maps()))?;
+    put_in_force(&plan, &loaded, options)
 }
 
-fn put_in_force(plan: &Plan, object: &Object, options: &LoadOptions) -> Result<(), BpfError> {
+fn put_in_force(plan: &Plan, loaded: &Loaded, options: &LoadOptions) -> Result<(), BpfError> {
     let (programs, links) = (options.pins.programs(), options.pins.links());
     create_folder(&programs)?;
-    plan.pin_programs(object, &programs)?;
+    plan.pin_programs(loaded, &programs)?;
     create_folder(&links)?;
-    plan.attach(object, &links)
+    plan.attach(loaded, &links)
 }
 
 pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
@@ -202,8 +204,8 @@ pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
     }
 }
 
-fn fill(object: &Object, options: &LoadOptions, kernel: Features) -> Result<(), BpfError> {
-    find_cpu_offsets(object)?;
+fn fill(loaded: &Loaded, options: &LoadOptions, kernel: Features) -> Result<(), BpfError> {
+    loaded.find_cpu_offsets()?;
     let meta = abi::plimsoll_meta {
         schema: abi::PLIMSOLL_SCHEMA,
         nr_cpus: options.cpus,
@@ -232,7 +234,7 @@ fn fill(object: &Object, options: &LoadOptions, kernel: Features) -> Result<(), 
         ("blank", BLANK_PINNED, &pinned),
         ("meta", 0, meta.as_bytes()),
     ] {
-        map(object, name)?.update(&key.to_ne_bytes(), value, MapFlags::ANY)?;
+        loaded.map(name)?.update(&key.to_ne_bytes(), value, MapFlags::ANY)?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod killed;
 mod limits;
 mod link;
 mod load;
+mod loaded;
 mod looks;
 mod map;
 mod object;

@@ -1,21 +1,32 @@
 //! The one loader: what is loaded of an object of `bpf/`, with which settings, and what of it is pinned.
 
-use super::{error::BpfError, link::attach_tracepoint, pins::cause, types::Features};
-use libbpf_rs::{
-    AsRawLibbpf as _, Map, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject,
-    ProgramInput,
-    btf::{
-        Btf,
-        types::{DataSec, Var},
-    },
+use super::{
+    error::BpfError,
+    link::attach_tracepoint,
+    loaded::{FIND_CPU_OFFSETS, Loaded, SETTINGS, name_of, no_such, setting_places},
+    pins::cause,
+    types::Features,
 };
-use std::{collections::BTreeMap, ffi::OsStr, ops::Range, os::fd::AsFd as _, path::Path};
+use libbpf_rs::{
+    AsRawLibbpf as _, MapCore as _, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, OpenProgram,
+    btf::Btf,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    thread,
+};
 
-/// Where an object's settings are (`const volatile`): constants to the verifier, which leaves out what they turn off.
-const SETTINGS: &str = "rodata";
+/// So many CPUs verify programs at most: the longest program takes a quarter of the time that all take.
+const PARTS_MAX: usize = 4;
 
-/// The program that finds out where each CPU keeps its part of a counter (bpf/counters.h). It runs once.
-const FIND_CPU_OFFSETS: &str = "find_cpu_offsets";
+/// So many instructions of programs are worth a part of their own. Verifying them takes 80 ms (6.18).
+const PART_INSTRUCTIONS: usize = 16_000;
+
+/// Opening an object takes as long as verifying so many.
+const OPENING: usize = 5_000;
 
 /// A mark: on this kernel threads keep page counts to themselves (Linux 6.1).
 pub(super) const PER_THREAD: &str = "per_thread";
@@ -49,64 +60,8 @@ fn pin_error(path: &Path, error: &libbpf_rs::Error) -> BpfError {
     cause(path, "pin", &format!("{error:#}"))
 }
 
-fn no_such(name: &str) -> BpfError {
-    BpfError::Load(format!("the object has no '{name}'"))
-}
-
-/// A map's name in the source, or its section's, before which libbpf puts a piece of the object's name and a dot.
-fn name_of(map: &OsStr) -> String {
-    let name = map.to_string_lossy();
-    name.rsplit_once('.').map_or(&*name, |(_, section)| section).to_owned()
-}
-
-/// A map of a loaded object.
-pub(super) fn map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
-    object.maps().find(|map| name_of(map.name()) == name).ok_or_else(|| no_such(name))
-}
-
 fn open_map<'a>(open: &'a mut OpenObject, name: &str) -> Result<OpenMapMut<'a>, BpfError> {
     open.maps_mut().find(|map| name_of(map.name()) == name).ok_or_else(|| no_such(name))
-}
-
-/// Where each setting lies among the others.
-fn setting_places(types: &Btf<'_>) -> Option<Vec<(String, Range<usize>)>> {
-    let section = types.type_by_name::<DataSec<'_>>(".rodata")?;
-    section
-        .iter()
-        .map(|place| {
-            let name = types.type_by_id::<Var<'_>>(place.ty)?.name()?.to_string_lossy().into_owned();
-            let start = place.offset as usize;
-            Some((name, start..start.checked_add(place.size)?))
-        })
-        .collect()
-}
-
-/// The settings of a loaded object.
-pub(super) fn settings(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, BpfError> {
-    let none = || no_such(SETTINGS);
-    if map(object, SETTINGS).is_err() {
-        return Ok(BTreeMap::new());
-    }
-    let types = object.btf()?;
-    let places = types.as_ref().and_then(setting_places).ok_or_else(none)?;
-    let all = map(object, SETTINGS)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
-    let all = all?.ok_or_else(none)?;
-    let value = |(name, place): (String, Range<usize>)| Some((name, all.get(place)?.to_vec()));
-    places.into_iter().map(value).collect::<Option<_>>().ok_or_else(none)
-}
-
-/// Runs [`FIND_CPU_OFFSETS`] in an object that has it.
-pub(super) fn find_cpu_offsets(object: &Object) -> Result<(), BpfError> {
-    let Some(program) = object.progs_mut().find(|program| program.name() == FIND_CPU_OFFSETS) else {
-        let counts = object.maps().any(|map| name_of(map.name()) == "cpu_offsets");
-        return if counts { Err(no_such(FIND_CPU_OFFSETS)) } else { Ok(()) };
-    };
-    let outcome = program.test_run(ProgramInput::default())?;
-    if outcome.return_value == 0 {
-        Ok(())
-    } else {
-        Err(BpfError::Load(format!("finding per-CPU offsets failed with {}", outcome.return_value)))
-    }
 }
 
 impl Plan {
@@ -125,11 +80,70 @@ impl Plan {
 
     /// Has the kernel verify the programs, and lets go of them.
     pub(super) fn verify(&self) -> Result<(), BpfError> {
-        find_cpu_offsets(&self.load(None)?)
+        self.load(None)?.find_cpu_offsets()
     }
 
-    /// Has the kernel verify the programs. With `adopted` they go on with the maps that are pinned in that folder.
-    pub(super) fn load(&self, adopted: Option<&Path>) -> Result<Object, BpfError> {
+    /// Has the kernel verify the programs. With `adopted` they go on with the maps that are pinned in that folder. Where there is
+    /// much to verify, which takes nearly all of the time, several CPUs do, a part each.
+    pub(super) fn load(&self, adopted: Option<&Path>) -> Result<Loaded, BpfError> {
+        let mut first = self.open_to_load()?;
+        if let Some(folder) = adopted {
+            self.adopt(&mut first, folder)?;
+        }
+        prepare(&mut first)?;
+        let mut parts = parts_of(&first).into_iter();
+        let own = parts.next().unwrap_or_default();
+        let maps = self.maps_of(&first)?;
+        let (first, others) = thread::scope(|scope| {
+            let others: Vec<_> = parts.map(|part| scope.spawn(|| self.load_part(part, &maps))).collect();
+            keep(&mut first, &own);
+            let first = first.load();
+            let joined = others.into_iter().map(|other| {
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err(BpfError::Load("a thread that loads panicked".to_owned())))
+            });
+            (first, joined.collect::<Result<Vec<Object>, BpfError>>())
+        });
+        Ok(Loaded::of(first?, others?))
+    }
+
+    fn load_part(
+        &self,
+        part: BTreeSet<String>,
+        maps: &BTreeMap<String, OwnedFd>,
+    ) -> Result<Object, BpfError> {
+        let mut open = self.open_to_load()?;
+        keep(&mut open, &part);
+        for mut map in open.maps_mut() {
+            if let Some(known) = self.pinned_name(map.name()).and_then(|name| maps.get(&name)) {
+                map.reuse_fd(known.as_fd())?;
+            }
+        }
+        Ok(open.load()?)
+    }
+
+    /// The maps that programs share, once they were created.
+    #[expect(unsafe_code, reason = "libbpf-rs tells the descriptors of loaded objects only")]
+    fn maps_of(&self, prepared: &OpenObject) -> Result<BTreeMap<String, OwnedFd>, BpfError> {
+        let mut maps = BTreeMap::new();
+        for map in prepared.maps() {
+            let Some(name) = self.pinned_name(map.name()) else { continue };
+            // SAFETY: the map lives for as long as it is borrowed here.
+            let descriptor = unsafe { libbpf_rs::libbpf_sys::bpf_map__fd(map.as_libbpf_object().as_ptr()) };
+            if descriptor < 0 {
+                continue;
+            }
+            // SAFETY: it is open, since the object has it and is not dropped meanwhile.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            let own = borrowed.try_clone_to_owned();
+            maps.insert(name, own.map_err(|error| BpfError::Load(format!("cannot share a map: {error}")))?);
+        }
+        Ok(maps)
+    }
+
+    /// The object with its settings, and without what is left out.
+    fn open_to_load(&self) -> Result<OpenObject, BpfError> {
         let mut open = self.open()?;
         self.write_settings(&mut open)?;
         for (name, entries) in &self.entries {
@@ -145,10 +159,7 @@ impl Plan {
             }
             open_map(&mut open, name)?.set_autocreate(false)?;
         }
-        if let Some(folder) = adopted {
-            self.adopt(&mut open, folder)?;
-        }
-        Ok(open.load()?)
+        Ok(open)
     }
 
     fn open(&self) -> libbpf_rs::Result<OpenObject> {
@@ -200,8 +211,8 @@ impl Plan {
         Ok(())
     }
 
-    pub(super) fn pin_maps(&self, object: &mut Object, folder: &Path) -> Result<(), BpfError> {
-        for mut map in object.maps_mut() {
+    pub(super) fn pin_maps(&self, loaded: &mut Loaded, folder: &Path) -> Result<(), BpfError> {
+        for mut map in loaded.maps_mut() {
             let Some(name) = self.pinned_name(map.name()) else { continue };
             let path = folder.join(name);
             map.pin(&path).map_err(|error| pin_error(&path, &error))?;
@@ -210,9 +221,8 @@ impl Plan {
     }
 
     /// Pins what is called, or attached by whoever opens it, and the marks.
-    pub(super) fn pin_programs(&self, object: &Object, folder: &Path) -> Result<(), BpfError> {
-        let loaded = || object.progs_mut().filter(|program| program.autoload());
-        for mut program in loaded() {
+    pub(super) fn pin_programs(&self, loaded: &Loaded, folder: &Path) -> Result<(), BpfError> {
+        for mut program in loaded.programs() {
             let name = program.name().to_string_lossy();
             let only_linked = self.attached.contains(&&*name) && !self.attached_again.contains(&&*name);
             if name == FIND_CPU_OFFSETS || only_linked {
@@ -228,30 +238,63 @@ impl Plan {
         // Any program will do: the pin is there or not.
         for mark in &self.marks {
             let path = folder.join(mark);
-            let pinned = loaded().next().map(|mut program| program.pin(&path));
+            let pinned = loaded.programs().next().map(|mut program| program.pin(&path));
             pinned.transpose().map_err(|error| pin_error(&path, &error))?;
         }
         Ok(())
     }
 
-    /// Attaches one of them and lets go of it: a kernel may load programs and refuse to attach them.
-    pub(super) fn try_to_attach(&self, object: &Object, name: &'static str) -> Result<(), BpfError> {
-        let program = object.progs_mut().find(|program| program.name() == name);
-        drop(program.ok_or_else(|| no_such(name))?.attach()?);
-        Ok(())
-    }
-
     /// Attaches in this order, and pins the links when all are there.
-    pub(super) fn attach(&self, object: &Object, folder: &Path) -> Result<(), BpfError> {
+    pub(super) fn attach(&self, loaded: &Loaded, folder: &Path) -> Result<(), BpfError> {
         let mut links = Vec::new();
         for name in self.attached.iter().filter(|name| !self.left_out.contains(name)) {
-            let program = object.progs_mut().find(|program| program.name() == *name);
-            let link = program.ok_or_else(|| no_such(name))?.attach()?;
-            links.push((folder.join(name), link));
+            links.push((folder.join(name), loaded.attach(name)?));
         }
         for (path, mut link) in links {
             link.pin(&path).map_err(|error| pin_error(&path, &error))?;
         }
         Ok(())
     }
+}
+
+/// Fits the programs to this kernel, and creates the maps.
+#[expect(unsafe_code, reason = "libbpf-rs does that together with loading only")]
+fn prepare(open: &mut OpenObject) -> Result<(), BpfError> {
+    // SAFETY: the object is open, and nobody else has it.
+    let result = unsafe { libbpf_rs::libbpf_sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
+    if result < 0 {
+        return Err(libbpf_rs::Error::from_raw_os_error(result.saturating_neg()).into());
+    }
+    Ok(())
+}
+
+/// Leaves out all other programs.
+fn keep(open: &mut OpenObject, part: &BTreeSet<String>) {
+    for mut program in open.progs_mut() {
+        if !part.contains(&*program.name().to_string_lossy()) {
+            program.set_autoload(false);
+        }
+    }
+}
+
+/// The names of the programs of a prepared object, by parts that take about as long each. The first one takes longest: the
+/// others begin with opening the object once more.
+fn parts_of(prepared: &OpenObject) -> Vec<BTreeSet<String>> {
+    let programs = prepared.progs().filter(OpenProgram::autoload);
+    let mut programs: Vec<(usize, String)> =
+        programs.map(|program| (program.insn_cnt(), program.name().to_string_lossy().into_owned())).collect();
+    programs.sort_unstable();
+    let all: usize = programs.iter().map(|(instructions, _)| instructions).sum();
+    let cpus = thread::available_parallelism().map_or(1, usize::from).min(PARTS_MAX);
+    let mut parts = vec![(OPENING, BTreeSet::new()); (all / PART_INSTRUCTIONS).clamp(1, cpus)];
+    if let Some((load, _)) = parts.first_mut() {
+        *load = 0;
+    }
+    for (instructions, name) in programs.into_iter().rev() {
+        if let Some((load, names)) = parts.iter_mut().min_by_key(|(load, _)| *load) {
+            *load = load.saturating_add(instructions);
+            names.insert(name);
+        }
+    }
+    parts.into_iter().map(|(_, names)| names).collect()
 }

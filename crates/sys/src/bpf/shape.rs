@@ -6,7 +6,7 @@ use super::{
     error::BpfError,
     frag, killed,
     load::{self, LoadOptions},
-    looks, object, oom, select,
+    looks, oom, select,
     types::Features,
     workingset::{self, Accesses},
 };
@@ -80,14 +80,14 @@ impl Shape {
                 workingset::Kernel::read()?.with(*page_shift, *nodes).plan(*accesses)
             }
         };
-        let object = plan.load(None)?;
-        let programs = object.progs().map(|program| {
-            let count = if program.autoload() { Some(instructions(&program)?) } else { None };
-            Ok((program.name().to_string_lossy().into_owned(), count))
+        let loaded = plan.load(None)?;
+        let went = loaded.programs().map(|program| {
+            Ok((program.name().to_string_lossy().into_owned(), Some(instructions(&program)?)))
         });
+        let left_out = loaded.left_out().into_iter().map(|name| Ok((name, None)));
         Ok(Verified {
-            programs: programs.collect::<Result<_, BpfError>>()?,
-            settings: object::settings(&object)?,
+            programs: went.chain(left_out).collect::<Result<_, BpfError>>()?,
+            settings: loaded.settings()?,
         })
     }
 }
