@@ -19,6 +19,25 @@
  */
 #define SETTLE_MOST 32768
 
+/*
+ * Whoever sets timers has as many ticks as they like. Looked at each time, they would cost a CPU a microsecond each, while
+ * interrupts are off; what one process takes within so long is less than what any takes between two ticks of the kernel's.
+ */
+#define TICK_APART_NS 1000000ULL
+
+/* Whom the last tick on a CPU looked at. */
+struct ticked {
+	__u64 mm;
+	__u64 time_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ticked);
+} last_tick SEC(".maps");
+
 /* In look_due_ns: it is overdue. User space writes even numbers. */
 #define LOOK_OVERDUE 1ULL
 
@@ -85,25 +104,32 @@ static long settle_each(struct bpf_map *map, volatile __u64 *at, struct plimsoll
 }
 
 /* User space gets as long again before others do its work: CPUs that idled wake it only now. */
-static __always_inline bool is_overdue(__u64 due, __u64 now)
+static __always_inline void settle_if_overdue(__u64 due, __u64 now)
 {
-	__u64 next = (now + settle_apart_ns) | LOOK_OVERDUE;
+	__u64 next = (now + settle_apart_ns) | LOOK_OVERDUE, rested;
 
-	return (__s64)(now - due) >= 0 && __sync_val_compare_and_swap(&look_due_ns, due, next) == due &&
-	       due & LOOK_OVERDUE;
-}
-
-static __always_inline void settle_if_overdue(__u64 due)
-{
-	__u64 now = bpf_ktime_get_ns(), next = (now + settle_apart_ns) | LOOK_OVERDUE, rested;
-
-	if (!is_overdue(due, now) || counters.entries * nr_cpus > SETTLE_MOST)
+	if ((__s64)(now - due) < 0 || __sync_val_compare_and_swap(&look_due_ns, due, next) != due ||
+	    !(due & LOOK_OVERDUE) || counters.entries * nr_cpus > SETTLE_MOST)
 		return;
 	bpf_for_each_map_elem(&mms, settle_each, 0, 0);
 	rested = now + (bpf_ktime_get_ns() - now) * SETTLE_REST;
 	/* Unless user space came meanwhile. */
 	if (rested > next)
 		__sync_val_compare_and_swap(&look_due_ns, next, rested | LOOK_OVERDUE);
+}
+
+/* Whether this address space is looked at here for the first time, or the first time since TICK_APART_NS. */
+static __always_inline bool is_looked_at(struct mm_struct *mm, __u64 now)
+{
+	struct ticked *t;
+	__u32 zero = 0;
+
+	t = bpf_map_lookup_elem(&last_tick, &zero);
+	if (!t || (t->mm == (__u64)mm && now - t->time_ns < TICK_APART_NS))
+		return false;
+	t->mm = (__u64)mm;
+	t->time_ns = now;
+	return true;
 }
 
 /*
@@ -113,7 +139,7 @@ static __always_inline void settle_if_overdue(__u64 due)
 SEC("tp_btf/hrtimer_expire_entry")
 int on_tick(void *ctx)
 {
-	__u64 due = look_due_ns;
+	__u64 due = look_due_ns, now;
 	struct task_struct *task;
 	struct mm_struct *mm;
 	__u32 uid;
@@ -126,9 +152,10 @@ int on_tick(void *ctx)
 	if (!mm || task->flags & PF_KTHREAD)
 		return 0;
 	uid = task->real_cred->uid.val;
-	if (uid_may_be_limited(uid) || mm_may_be_tracked(mm))
+	now = bpf_ktime_get_ns();
+	if ((uid_may_be_limited(uid) || mm_may_be_tracked(mm)) && is_looked_at(mm, now))
 		end_largest(settle_running(task, mm, uid));
-	settle_if_overdue(due);
+	settle_if_overdue(due, now);
 	return 0;
 }
 

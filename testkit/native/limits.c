@@ -33,6 +33,7 @@ struct fake_map fake_maps[] = {
 	[FAKE_CPU_OFFSETS] = { MAP(cpu_offsets), TYPED(cpu_offsets) },
 	[FAKE_ANCHOR] = { MAP(anchor), TYPED(anchor) },
 	[FAKE_TAKEN] = { MAP(last_taken), TYPED(last_taken) },
+	[FAKE_TICKED] = { MAP(last_tick), TYPED(last_tick) },
 	[FAKE_RECORDS] = { .variable = &records,
 			   .type = BPF_MAP_TYPE_RINGBUF,
 			   .entries = LENGTH(*records.max_entries) },
@@ -79,6 +80,7 @@ void fake_reset_programs(const struct fake_settings *settings)
 	fake_maps[FAKE_UID_ACCOUNTS].entries = settings->accounts;
 	fake_maps[FAKE_CPU_OFFSETS].entries = nr_cpus;
 	fake_maps[FAKE_TAKEN].entries = nr_cpus;
+	fake_maps[FAKE_TICKED].entries = nr_cpus;
 	fake_maps[FAKE_RECORDS].entries = settings->ring_bytes;
 	for (i = 0; i < FAKE_MAPS; i++)
 		fake_reset_map(&fake_maps[i]);
