@@ -139,6 +139,9 @@ static __always_inline bool signal_claimed(struct event *ev, struct plimsoll_mm 
 		count_one(&counters.signals_failed);
 	} else {
 		ev->signal_ns = bpf_ktime_get_ns();
+		/* From here on others that use its memory have as long to end as an answer may take: see claims_are_old(). */
+		if (!daemon_lives())
+			a->asked_ns = ev->signal_ns;
 		mark_dying(e);
 		a->unanswered_ns = 0;
 		__sync_fetch_and_add(&a->kills, 1);
