@@ -20,6 +20,7 @@ libdir := $(PREFIX)/lib
 preloaddir := $(libdir)
 includedir := $(PREFIX)/include
 unitdir := $(PREFIX)/lib/systemd/system
+userunitdir := $(PREFIX)/lib/systemd/user
 presetdir := $(PREFIX)/lib/systemd/system-preset
 exampledir := $(PREFIX)/share/doc/plimsoll/examples
 confdir := /etc/plimsoll
@@ -113,9 +114,13 @@ install: ## into PREFIX (/usr/local), after `make build`
 	install -D -m 644 target/generated/bash $(DESTDIR)$(bashdir)/plimsoll
 	install -D -m 644 target/generated/zsh $(DESTDIR)$(zshdir)/_plimsoll
 	install -D -m 644 target/generated/fish $(DESTDIR)$(fishdir)/plimsoll.fish
-	mkdir -p $(DESTDIR)$(unitdir)
-	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/plimsoll.service >$(DESTDIR)$(unitdir)/plimsoll.service
-	chmod 644 $(DESTDIR)$(unitdir)/plimsoll.service
+	mkdir -p $(DESTDIR)$(unitdir) $(DESTDIR)$(userunitdir)
+	set -e; for unit in plimsoll plimsoll-notify; do \
+		sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/$$unit.service >$(DESTDIR)$(unitdir)/$$unit.service; \
+		chmod 644 $(DESTDIR)$(unitdir)/$$unit.service; \
+	done
+	sed 's|/usr/bin/plimsoll|$(bindir)/plimsoll|g' packaging/user/plimsoll-notify.service >$(DESTDIR)$(userunitdir)/plimsoll-notify.service
+	chmod 644 $(DESTDIR)$(userunitdir)/plimsoll-notify.service
 	install -D -m 644 packaging/plimsoll.preset $(DESTDIR)$(presetdir)/90-plimsoll.preset
 	install -D -m 644 -t $(DESTDIR)$(exampledir) packaging/prometheus/plimsoll.rules.yml packaging/prometheus/loopback.conf
 	mkdir -p $(DESTDIR)$(confdir)/conf.d
@@ -131,16 +136,16 @@ install: ## into PREFIX (/usr/local), after `make build`
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(libdir)|; s|@VERSION@|$(version)|' crates/tmalloc/tmalloc.pc.in >$(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	chmod 644 $(DESTDIR)$(libdir)/pkgconfig/tmalloc.pc
 	install -D -m 644 crates/tmalloc/man/tmalloc.3 $(DESTDIR)$(mandir)/man3/tmalloc.3
-	@echo "installed. To guard from every boot on: systemctl daemon-reload && systemctl enable --now plimsoll"
+	@echo "installed. To guard from every boot on: systemctl daemon-reload && systemctl enable --now plimsoll plimsoll-notify"
 
 uninstall: ## stop guarding and remove what install put there; settings and history stay
 	@if [ -z "$(DESTDIR)" ] && [ -x $(bindir)/plimsoll ]; then \
 		if [ -d /run/systemd/system ] && systemctl cat plimsoll.service >/dev/null 2>&1; then \
-			systemctl disable --now plimsoll.service; \
+			systemctl disable --now plimsoll-notify.service plimsoll.service; \
 		fi; \
 		$(bindir)/plimsoll daemon --stop-guarding; \
 	fi
-	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service $(DESTDIR)$(presetdir)/90-plimsoll.preset
+	rm -f $(DESTDIR)$(bindir)/plimsoll $(DESTDIR)$(unitdir)/plimsoll.service $(DESTDIR)$(unitdir)/plimsoll-notify.service $(DESTDIR)$(userunitdir)/plimsoll-notify.service $(DESTDIR)$(presetdir)/90-plimsoll.preset
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/plimsoll
 	rm -f $(DESTDIR)$(mandir)/man1/plimsoll.1 $(DESTDIR)$(mandir)/man1/plimsoll-*.1
 	rm -f $(DESTDIR)$(libdir)/libtmalloc.so $(DESTDIR)$(libdir)/libtmalloc.so.0 $(DESTDIR)$(libdir)/libtmalloc.so.$(version)

@@ -3,9 +3,9 @@
 use super::{
     frame::{FrameError, Frames, Patience, write_within},
     message::{
-        ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
-        INTERFACE, IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply, SetLimitCall,
-        SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
+        AwaitIncident, AwaitIncidentReply, ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply,
+        GetIncident, HistoryCall, HistoryPage, INTERFACE, IncidentReply, Limits, Nothing, ProcessesReply,
+        ProtectionReply, SetLimitCall, SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
     },
 };
 use crate::{accounts::AccountProcesses, protect::ProtectView, status::Status};
@@ -156,6 +156,13 @@ impl Client {
     pub fn daemon(&self) -> Option<Pid> {
         let credentials = socket_peercred(&self.stream).ok()?;
         u32::try_from(credentials.pid.as_raw_nonzero().get()).ok().map(Pid)
+    }
+
+    /// Waits for an incident that the caller may see, with a larger id than `after_id`; the newest one's id, or `after_id`
+    /// where none came within `within_ms` (30,000 at most).
+    pub fn await_incident(&mut self, after_id: u64, within_ms: u64) -> Result<u64, CallError> {
+        let reply = self.call("AwaitIncident", &AwaitIncident { after_id, within_ms });
+        reply.map(|reply: AwaitIncidentReply| reply.newest_id)
     }
 
     /// One page of incidents.

@@ -180,6 +180,23 @@ pub struct HistoryPage {
     pub next_before_id: Option<u64>,
 }
 
+/// Parameters of `AwaitIncident`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AwaitIncident {
+    /// One with a larger id; 0: any.
+    pub after_id: u64,
+    /// For so long, in milliseconds; 30,000 at most.
+    pub within_ms: u64,
+}
+
+/// What `AwaitIncident` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitIncidentReply {
+    /// Of the newest that the caller may see; `after_id` where none has come.
+    pub newest_id: u64,
+}
+
 /// Parameters of `GetIncident`; without any, the newest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,8 @@
 //! The command line as a whole; each command's own part is with the command.
 
 use crate::commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
-    simulate, status, top, usage, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, notify, protect,
+    report, run, simulate, status, top, usage, why,
 };
 use clap::{Parser, Subcommand};
 use plimsoll_api::CONTROL_SOCKET;
@@ -24,6 +24,7 @@ Exit status: 0 done; 1 failed (also: no such user, no such incident); 2 usage or
 /// The load line for Linux memory: whoever crosses theirs is killed at once.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100, propagate_version = true, help_template = PAGE)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct CommandLine {
     /// The daemon's control socket.
     #[arg(long, global = true, env = "PLIMSOLL_SOCKET", value_name = "PATH", default_value = CONTROL_SOCKET)]
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     History(history::Arguments),
     /// The story of one incident in words.
     Why(why::Arguments),
+    /// Tell whoever lost a process: in terminals, on the desktop.
+    Notify(notify::Arguments),
     /// What the machine guard would have done, by an incident's trace.
     Simulate(simulate::Arguments),
     /// The options of earlyoom or systemd-oomd as a configuration.

@@ -11,6 +11,7 @@ pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod kill;
 pub(crate) mod limit;
+pub(crate) mod notify;
 pub(crate) mod protect;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -18,8 +18,8 @@ mod usage;
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use commands::{
-    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, protect, report, run,
-    simulate, status, top, why,
+    bench, daemon, demo, doctor, explain, frag, generate, history, import, kill, limit, notify, protect,
+    report, run, simulate, status, top, why,
 };
 use exit::{Ending, Exit, Failure};
 use std::{
@@ -93,6 +93,7 @@ fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
         Command::Kill(arguments) => kill::run(&arguments, &socket, out),
         Command::History(arguments) => history::run(&arguments, &socket, out),
         Command::Why(arguments) => why::run(&arguments, &socket, out),
+        Command::Notify(arguments) => notify::run(&arguments, &socket),
         Command::Simulate(arguments) => simulate::run(&arguments, out),
         Command::Import(arguments) => import::run(&arguments, out),
         Command::Explain(arguments) => explain::run(&arguments, out),

@@ -462,6 +462,10 @@ impl Control for ControlService {
         found.map_err(|error| unread(&error))
     }
 
+    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+        self.reader.await_commit(known, within)
+    }
+
     fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
         let found = match pick {
             Pick::Id(id) => self.reader.by_id(id),

@@ -19,7 +19,11 @@ use plimsoll_policy::{
     workingset::TunableChange,
 };
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
 
 const MEM_TOTAL: Bytes = Bytes(8 << 30);
 /// A uid whose lines nobody may clear.
@@ -33,19 +37,20 @@ pub(crate) fn own_uid() -> u32 {
 #[derive(Debug)]
 pub(crate) struct FakeDaemon {
     book: Mutex<LineBook>,
-    incidents: Vec<Incident>,
+    /// What happened; more may come.
+    pub(crate) incidents: Mutex<Vec<Incident>>,
 }
 
 impl FakeDaemon {
     pub(crate) fn new(incidents: u32) -> Self {
         Self {
             book: Mutex::new(LineBook::new(UidRange::default())),
-            incidents: (1..=incidents).map(incident).collect(),
+            incidents: Mutex::new((1..=incidents).map(incident).collect()),
         }
     }
 }
 
-fn incident(id: u32) -> Incident {
+pub(crate) fn incident(id: u32) -> Incident {
     let sample: Incident =
         serde_json::from_str(include_str!("../../../policy/src/incident/sample.json")).unwrap();
     let of = |victim: Victim| Victim { pid: Pid(4000 + id), uid: Uid(own_uid()), ..victim };
@@ -150,7 +155,8 @@ impl Control for FakeDaemon {
     }
 
     fn history(&self, _peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
-        let admitted = self.incidents.iter().filter(|incident| {
+        let incidents = self.incidents.lock().unwrap();
+        let admitted = incidents.iter().filter(|incident| {
             query.since.is_none_or(|since| incident.time >= since)
                 && query.before_id.is_none_or(|before| incident.id < before)
         });
@@ -158,8 +164,18 @@ impl Control for FakeDaemon {
         Ok(page.split_off(page.len().saturating_sub(query.limit)))
     }
 
+    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+        let number = || u64::try_from(self.incidents.lock().unwrap().len()).unwrap();
+        let until = Instant::now() + within;
+        while known == Some(number()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        number()
+    }
+
     fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
-        let found = self.incidents.iter().rev().find(|incident| match pick {
+        let incidents = self.incidents.lock().unwrap();
+        let found = incidents.iter().rev().find(|incident| match pick {
             Pick::Id(id) => incident.id == id,
             Pick::Last => true,
             Pick::Pid(pid) => incident.victims.iter().any(|victim| victim.pid == pid),

@@ -14,7 +14,7 @@ use plimsoll_policy::{
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Why a call was not carried out. The texts are for the user: one line each, with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -161,6 +161,10 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// Any [`Refusal`].
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal>;
+
+    /// Waits until incidents were recorded since `known` was returned, but no longer than so; a number to ask with again.
+    /// Without `known` it is told at once.
+    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64;
 
     /// One incident.
     ///

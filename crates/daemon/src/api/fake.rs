@@ -22,7 +22,11 @@ use plimsoll_policy::{
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::{FileId, Tier, TunableChange, floor},
 };
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
 
 pub(super) const MEM_TOTAL: Bytes = Bytes(8 << 30);
 pub(super) const ALICE: Uid = Uid(60_001);
@@ -319,6 +323,15 @@ impl Control for Fake {
         });
         let mut page: Vec<_> = admitted.cloned().collect();
         Ok(page.split_off(page.len().saturating_sub(query.limit)))
+    }
+
+    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+        let number = || u64::try_from(self.incidents.lock().unwrap().len()).unwrap();
+        let until = Instant::now() + within;
+        while known == Some(number()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        number()
     }
 
     fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {

@@ -9,9 +9,9 @@ use super::{
 };
 use plimsoll_api::accounts::{DefaultView, GroupView, UNCOVERED_MAX, UserView};
 use plimsoll_api::message::{
-    ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply, GetIncident, HistoryCall, HistoryPage,
-    IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply, SetLimitCall, SetProtectionCall,
-    ShowLimits, ShowProcesses, ShowProtection,
+    AwaitIncident, AwaitIncidentReply, ClearLimitCall, ClearLimitReply, ExpediteCall, ExpediteReply,
+    GetIncident, HistoryCall, HistoryPage, IncidentReply, Limits, Nothing, ProcessesReply, ProtectionReply,
+    SetLimitCall, SetProtectionCall, ShowLimits, ShowProcesses, ShowProtection,
 };
 use plimsoll_policy::{
     account::{Account, Action},
@@ -22,6 +22,10 @@ use plimsoll_policy::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// The most incidents in one reply.
 pub const PAGE_INCIDENTS: usize = 64;
@@ -29,6 +33,10 @@ pub const PAGE_INCIDENTS: usize = 64;
 const FILES_TOLD_MAX: usize = 1024;
 /// About how large a reply with incidents may become, in bytes of JSON; one incident always fits.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
+/// How long a call waits for an incident at most: half of what a client waits for an answer.
+const AWAITED_AT_MOST: Duration = Duration::from_secs(30);
+/// From one look for an incident that is awaited to the next.
+const AWAITED_APART: Duration = Duration::from_millis(100);
 /// How many pages are searched for the newest incident that a peer may see, so that one call stays a small matter.
 const PAGES_SEARCHED_MAX: usize = 16;
 
@@ -66,6 +74,7 @@ impl Plimsoll<'_> {
             "SetProtection" => to_value(&self.set_protection(&read(parameters)?)?)?,
             "Expedite" => to_value(&self.expedite(read(parameters)?)?)?,
             "History" => to_value(&self.history(read(parameters)?)?)?,
+            "AwaitIncident" => to_value(&self.await_incident(read(parameters)?)?)?,
             "GetIncident" => to_value(&self.get_incident(read(parameters)?)?)?,
             _ => return Err(Fault::NoSuchMethod),
         })
@@ -252,6 +261,26 @@ impl Plimsoll<'_> {
             Pick::Id(_) | Pick::Pid(_) | Pick::Last => self.visible(pick)?,
         };
         Ok(IncidentReply { incident })
+    }
+
+    fn await_incident(&self, call: AwaitIncident) -> Result<AwaitIncidentReply, Refusal> {
+        self.permit(&Request::ReadIncidents)?;
+        let until = Instant::now() + Duration::from_millis(call.within_ms).min(AWAITED_AT_MOST);
+        let mut known = self.control.await_recorded(None, Duration::ZERO);
+        loop {
+            let newest = match self.newest_visible() {
+                Ok(incident) => incident.id,
+                Err(Refusal::NotFound(_)) => 0,
+                Err(refusal) => return Err(refusal),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if newest > call.after_id || left.is_zero() {
+                return Ok(AwaitIncidentReply { newest_id: newest.max(call.after_id) });
+            }
+            // Whoever takes incident after incident has nobody look more often than so.
+            thread::sleep(AWAITED_APART.min(left));
+            known = self.control.await_recorded(Some(known), left);
+        }
     }
 
     /// One incident as the peer may see it. One that is not theirs is 'not found': its number alone would tell that

@@ -17,6 +17,7 @@ use plimsoll_policy::{
     units::{Pid, Uid},
     workingset::TunableChange,
 };
+use std::time::Duration;
 
 #[derive(Debug)]
 struct Unattended;
@@ -68,6 +69,10 @@ impl Control for Unattended {
 
     fn history(&self, _: Peer, _: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         refuse()
+    }
+
+    fn await_recorded(&self, known: Option<u64>, _: Duration) -> u64 {
+        known.unwrap_or(0)
     }
 
     fn incident(&self, _: Peer, _: Pick) -> Result<Incident, Refusal> {

@@ -45,6 +45,9 @@ pub(super) enum Gate {
 pub(super) struct Shared {
     pub(super) gate: Mutex<Gate>,
     pub(super) gate_moved: Condvar,
+    /// How often incidents were committed.
+    commits: Mutex<u64>,
+    committed: Condvar,
     pub(super) counters: Counters,
     pub(super) last_error: Mutex<Option<String>>,
 }
@@ -59,6 +62,20 @@ impl Shared {
     pub(super) fn move_gate(&self, to: Gate) {
         *self.gate() = to;
         self.gate_moved.notify_all();
+    }
+
+    /// Incidents are in the store that were not there before.
+    pub(super) fn note_commit(&self) {
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        *commits = commits.wrapping_add(1);
+        self.committed.notify_all();
+    }
+
+    /// Waits until that happened since `known` was returned, but no longer than so; how often it has. Without `known` at once.
+    pub(super) fn await_commit(&self, known: Option<u64>, within: Duration) -> u64 {
+        let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.committed.wait_timeout_while(commits, within, |commits| known == Some(*commits));
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(super) fn remember(&self, error: &dyn fmt::Display) {

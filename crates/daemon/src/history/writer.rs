@@ -415,6 +415,7 @@ impl Work {
         match written {
             Ok(unmatched) => {
                 batch.notes.clear();
+                self.shared.note_commit();
                 for (at, age) in batch.recorded.drain(..) {
                     let took = u64::try_from(age.saturating_add(at.elapsed()).as_nanos()).unwrap_or(u64::MAX);
                     counters.commit_last_ns.store(took, Ordering::Relaxed);

@@ -83,8 +83,8 @@ impl Plan {
         self.load(None)?.find_cpu_offsets()
     }
 
-    /// Has the kernel verify the programs. With `adopted` they go on with the maps that are pinned in that folder. Where there is
-    /// much to verify, which takes nearly all of the time, several CPUs do, a part each.
+    /// Has the kernel verify the programs. With `adopted` they go on with the maps that are pinned in that folder. Where there
+    /// is much to verify, which takes nearly all of the time, several CPUs do, a part each.
     pub(super) fn load(&self, adopted: Option<&Path>) -> Result<Loaded, BpfError> {
         let mut first = self.open_to_load()?;
         if let Some(folder) = adopted {

@@ -640,7 +640,8 @@ impl World {
                 self.oracle.over.remove(index);
                 continue;
             }
-            let since = *self.oracle.over.entry(*index).or_insert(self.now).max(&mut self.oracle.daemon_since);
+            let since =
+                *self.oracle.over.entry(*index).or_insert(self.now).max(&mut self.oracle.daemon_since);
             if self.now - since > SOMEBODY_DIES_WITHIN_NS {
                 let text = format!(
                     "uid {} is over its line for {} ms and nobody dies",

@@ -82,6 +82,10 @@ impl Control for Slow {
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         self.fake.history(peer, query)
     }
+    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+        unreachable!("{known:?} {within:?}")
+    }
+
     fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
         self.fake.incident(peer, pick)
     }

@@ -1,0 +1,178 @@
+//! `plimsoll notify`: tells whoever lost a process, on the channels they look at.
+//!
+//! A process of its own, beside the daemon: it asks for incidents as any client does, so that nothing here can delay a kill.
+
+use crate::{
+    exit::{Ending, Failure},
+    names::Names,
+};
+use clap::Args;
+use nix::unistd;
+use plimsoll_api::{
+    client::{CallError, Client},
+    message::HistoryCall,
+};
+use plimsoll_policy::{human, incident::Incident, units::Uid};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+mod notice;
+mod pace;
+mod ways;
+
+use notice::Notice;
+use pace::Pace;
+use ways::{Deliveries, Ways};
+
+/// So long the daemon waits for an incident before it answers that there is none.
+const AWAITED: Duration = Duration::from_secs(30);
+/// From one try to reach the daemon to the next.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// So many incidents are looked at of those that came at once: the rest is in the history.
+const AT_ONCE: usize = 512;
+
+/// By which ways.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Show it in this desktop session, by notify-send; what is done where nothing else is said.
+    #[arg(long)]
+    desktop: bool,
+    /// Write it to the terminals of whoever lost a process, unless they refuse messages (mesg n).
+    #[arg(long)]
+    terminals: bool,
+    /// Send the D-Bus signal that systembus-notify shows in every session. It names processes to all users.
+    #[arg(long)]
+    bus: bool,
+    /// Run this for each notice, with JSON on its standard input; it is ended after 10 seconds. The last option.
+    #[arg(long, num_args = 1.., allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Arguments {
+    fn ways(&self) -> Ways {
+        let none = !self.terminals && !self.bus && self.command.is_empty();
+        Ways {
+            desktop: self.desktop || none,
+            terminals: self.terminals,
+            bus: self.bus,
+            command: self.command.clone(),
+        }
+    }
+}
+
+/// Tells until it is stopped.
+pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
+    let mut notifier = Notifier {
+        own: Some(Uid(unistd::getuid().as_raw())).filter(|uid| uid.0 != 0),
+        names: Names::default(),
+        pace: Pace::default(),
+        deliveries: Deliveries::new(arguments.ways()),
+        last: None,
+    };
+    // Whoever started it by hand is to know at once that there is no daemon.
+    let mut client = Some(Client::connect(socket)?);
+    let mut said = false;
+    loop {
+        let asked = match &mut client {
+            Some(client) => notifier.turn(client),
+            None => Client::connect(socket).map(|connected| client = Some(connected)),
+        };
+        match asked {
+            Ok(()) => said = false,
+            Err(CallError::NotPermitted(why)) => return Err(Failure::from(CallError::NotPermitted(why))),
+            Err(error) => {
+                client = None;
+                if !said {
+                    eprintln!("plimsoll notify: {error}; trying again every {} s", TRY_AGAIN.as_secs());
+                }
+                said = true;
+                notifier.tell_due();
+                thread::sleep(TRY_AGAIN);
+            }
+        }
+    }
+}
+
+/// Who is told what.
+struct Notifier {
+    /// Whom alone it tells; `None`: everybody, since it runs as root.
+    own: Option<Uid>,
+    names: Names,
+    pace: Pace,
+    deliveries: Deliveries,
+    /// The newest incident seen; `None`: it has just begun, and what was before is not told.
+    last: Option<u64>,
+}
+
+impl Notifier {
+    /// Waits for incidents, and tells of them.
+    fn turn(&mut self, client: &mut Client) -> Result<(), CallError> {
+        let Some(last) = self.last else {
+            self.last = Some(client.await_incident(0, 0)?);
+            return Ok(());
+        };
+        let now = Instant::now();
+        let wait = self.pace.next_due(now).map_or(AWAITED, |due| AWAITED.min(due));
+        let newest = client.await_incident(last, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))?;
+        if newest > last {
+            for incident in since(client, last)? {
+                self.take(&incident);
+            }
+            self.last = Some(newest);
+        }
+        self.tell_due();
+        Ok(())
+    }
+
+    /// Tells now, or with the next notice of whom it concerns.
+    fn take(&mut self, incident: &Incident) {
+        let now = Instant::now();
+        let own = self.own;
+        for uid in notice::concerned(incident).into_iter().filter(|uid| own.is_none_or(|own| own == *uid)) {
+            if self.pace.offer(uid, incident, now) {
+                self.tell(uid, incident, 0);
+            }
+        }
+    }
+
+    /// Tells what was held back, where its time has come.
+    fn tell_due(&mut self) {
+        for (uid, incident, count) in self.pace.take_due(Instant::now()) {
+            self.tell(uid, &incident, count.saturating_sub(1));
+        }
+    }
+
+    fn tell(&mut self, uid: Uid, incident: &Incident, more: u64) {
+        let notice = Notice::of(uid, self.names.of_uid(uid), incident, more);
+        if let Err(why) = self.deliveries.begin(notice) {
+            let whose = human::escaped(&uid.to_string());
+            eprintln!("plimsoll notify: incident {} was not told to {whose}: {why}", incident.id);
+        }
+    }
+}
+
+/// The incidents after that one, oldest first; the newest [`AT_ONCE`] of them.
+fn since(client: &mut Client, last: u64) -> Result<Vec<Incident>, CallError> {
+    let mut newest_first = Vec::new();
+    let mut before_id = None;
+    while newest_first.len() < AT_ONCE {
+        let page = client.history_page(HistoryCall { before_id, ..HistoryCall::default() })?;
+        let seen = page.incidents.first().is_some_and(|oldest| oldest.id <= last);
+        newest_first.extend(page.incidents.into_iter().rev().filter(|incident| incident.id > last));
+        before_id = page.next_before_id.filter(|next| before_id.is_none_or(|before| *next < before));
+        if seen || before_id.is_none_or(|before| before <= last) {
+            break;
+        }
+    }
+    newest_first.truncate(AT_ONCE);
+    newest_first.reverse();
+    Ok(newest_first)
+}
+
+#[cfg(test)]
+fn sample() -> Incident {
+    serde_json::from_str(include_str!("../../../policy/src/incident/sample.json")).unwrap()
+}
