@@ -43,8 +43,7 @@ static __always_inline __u64 start_of(struct task_struct *task)
 /* Whether SIGKILL is pending for the whole process, or has reached it. */
 static __always_inline bool is_dying(struct signal_struct *signal)
 {
-	return BPF_CORE_READ(signal, flags) & SIGNAL_GROUP_EXIT ||
-	       BPF_CORE_READ(signal, shared_pending.signal.sig[0]) & 1ul << (SIGKILL - 1);
+	return signal->flags & SIGNAL_GROUP_EXIT || signal->shared_pending.signal.sig[0] & 1ul << (SIGKILL - 1);
 }
 
 /* To the whole process. 0, or an error: -EINVAL where only the process whose event this is can be sent one. */

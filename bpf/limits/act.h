@@ -256,8 +256,7 @@ __noinline int end_with_victim(__u64 key)
 	/* Its line asks: it was to have a grace period, and ends before that is over. */
 	if (a && a->signal == SIGTERM)
 		ev.flags |= PLIMSOLL_RECORD_NO_GRACE;
-	if (!e || !a || !mm || !BPF_CORE_READ(mm, start_stack) || is_dying(BPF_CORE_READ(task, signal)) ||
-	    in_protected_cgroup(task))
+	if (!e || !a || !mm || !BPF_CORE_READ(mm, start_stack) || is_dying(task->signal) || in_protected_cgroup(task))
 		return 0;
 	sent = __sync_lock_test_and_set(&e->sent, task->tgid);
 	if (sent == (__u32)task->tgid)
@@ -401,6 +400,9 @@ static __always_inline bool take_largest(struct event *ev)
 	__u64 key = 0;
 	int i;
 
+	note_known_left(a->index);
+	if (remaining_own(a, a->usage_pages) <= a->effective_pages)
+		return true;
 	for (i = 0; i <= PLIMSOLL_LARGEST; i++) {
 		key = choose(a->index);
 		if (!key)

@@ -237,6 +237,21 @@ __noinline int came_to(__u32 account, __u64 mm, __s64 usage)
 	return 0;
 }
 
+/* One that is smaller than who crosses may have ended without an event: nobody is to die for what it left behind. */
+__noinline int note_known_left(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u64 key;
+	int i;
+
+	for (i = 0; a && i < PLIMSOLL_LARGEST; i++) {
+		key = a->largest[i];
+		if (key)
+			note_left(account, key);
+	}
+	return 0;
+}
+
 struct choice {
 	__u64 mm; /* 0: nobody */
 	__s64 rank;

@@ -119,7 +119,7 @@ static __noinline int turn_away(struct task_struct *task, struct mm_struct *mm)
 	tell_crowded(account);
 	if (!holds(ev.account))
 		return 0;
-	if (task->tgid == 1 || is_dying(BPF_CORE_READ(task, signal)) || exe_is_protected(mm, uid_of(owner)) ||
+	if (task->tgid == 1 || is_dying(task->signal) || exe_is_protected(mm, uid_of(owner)) ||
 	    in_protected_cgroup(task))
 		return 0;
 	ev.time_ns = bpf_ktime_get_ns();

@@ -479,7 +479,7 @@ static __always_inline int look_at_progress(enum scope scope, unsigned long recl
 	struct plimsoll_floor *told;
 	__u32 zero = 0;
 
-	if (is_dying(BPF_CORE_READ(task, signal)))
+	if (is_dying(task->signal))
 		return 0;
 	told = bpf_map_lookup_elem(&floor_line, &zero);
 	state = bpf_map_lookup_elem(&floor_state, &zero);

@@ -72,8 +72,13 @@ pub fn lost_exit(pin: &Path, number: u64, account: u32, user: u32, pages: u64) {
     put(&mut value, offset_of!(abi::plimsoll_mm, uid), &user.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, mm), &key.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, tgid), &4_000_000_u32.to_ne_bytes());
+    put(&mut value, offset_of!(abi::plimsoll_mm, flags), &abi::PLIMSOLL_MM_LARGEST.to_ne_bytes());
     mms.update(&key.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
     charge(pin, account, pages, 0);
+    // It was known as its account's largest, if that is near.
+    change(&map(pin, "accounts"), &account.to_ne_bytes(), |value| {
+        put(value, offset_of!(abi::plimsoll_account, largest), &key.to_ne_bytes());
+    });
 }
 
 /// A daemon claimed this process as a victim, and died before it sent the signal.
