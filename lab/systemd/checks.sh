@@ -110,6 +110,20 @@ a_process_that_was_raised_can_still_lower_itself() {
     [[ $heard == *"own 100" ]]
 }
 
+# She sits at a terminal that takes messages, and crosses her line from elsewhere.
+whoever_lost_a_process_is_told_in_their_terminal() {
+    local shown=/run/terminal
+    { answers || start; } && until_so systemctl is-active --quiet plimsoll-notify || return 1
+    plimsoll limit set alice 150M || return 1
+    install -o alice /dev/null $shown
+    systemd-run --quiet --collect --uid=alice --unit=terminal script --quiet --flush --command 'mesg y; sleep 600' $shown
+    until_so pgrep --uid alice --full --exact 'sleep 600' >/dev/null || return 1
+    take hog 250
+    is_told() { grep -q 'A process of yours was killed' "$shown" && grep -q "plimsoll why" "$shown"; }
+    until_so is_told || { systemctl status plimsoll-notify && cat $shown && return 1; }
+    end terminal
+}
+
 # Shared memory is in no line: neither the programs nor the daemon have anything to do.
 at_memory_max_the_kernel_takes_the_raised_process_and_history_tells() {
     local pid

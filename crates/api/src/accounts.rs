@@ -19,6 +19,19 @@ pub struct SharedFileView {
     pub bytes: u64,
 }
 
+/// An account that is near its line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NearView {
+    /// The account.
+    pub account: Account,
+    /// Charged a moment ago.
+    pub usage_bytes: u64,
+    /// The line in force.
+    pub hard_bytes: u64,
+    /// Until the line, as usage grew in the last ten seconds; `None`: it did not.
+    pub seconds_left: Option<u64>,
+}
+
 /// One account as `status` and `limit show` tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountView {

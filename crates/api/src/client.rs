@@ -158,11 +158,9 @@ impl Client {
         u32::try_from(credentials.pid.as_raw_nonzero().get()).ok().map(Pid)
     }
 
-    /// Waits for an incident that the caller may see, with a larger id than `after_id`; the newest one's id, or `after_id`
-    /// where none came within `within_ms` (30,000 at most).
-    pub fn await_incident(&mut self, after_id: u64, within_ms: u64) -> Result<u64, CallError> {
-        let reply = self.call("AwaitIncident", &AwaitIncident { after_id, within_ms });
-        reply.map(|reply: AwaitIncidentReply| reply.newest_id)
+    /// Waits for an incident that the caller may see, or for an account that comes near its line.
+    pub fn await_incident(&mut self, call: &AwaitIncident) -> Result<AwaitIncidentReply, CallError> {
+        self.call("AwaitIncident", call)
     }
 
     /// One page of incidents.

@@ -2,12 +2,12 @@
 //! the daemon, which answers, holds the two together.
 
 use crate::{
-    accounts::{AccountProcesses, AccountView, DefaultView, GroupView},
+    accounts::{AccountProcesses, AccountView, DefaultView, GroupView, NearView},
     protect::ProtectView,
 };
 use jiff::Timestamp;
 use plimsoll_policy::{
-    account::Action,
+    account::{Account, Action},
     human,
     incident::Incident,
     lines::{Cleared, Target},
@@ -181,20 +181,25 @@ pub struct HistoryPage {
 }
 
 /// Parameters of `AwaitIncident`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AwaitIncident {
     /// One with a larger id; 0: any.
     pub after_id: u64,
     /// For so long, in milliseconds; 30,000 at most.
     pub within_ms: u64,
+    /// Accounts that are known to be near their line. Another one that comes near ends the wait; left out, none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Vec<Account>>,
 }
 
 /// What `AwaitIncident` answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitIncidentReply {
     /// Of the newest that the caller may see; `after_id` where none has come.
     pub newest_id: u64,
+    /// The accounts that are near their line now.
+    pub near: Vec<NearView>,
 }
 
 /// Parameters of `GetIncident`; without any, the newest.

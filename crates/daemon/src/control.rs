@@ -17,13 +17,14 @@ use crate::{
     journal::Journal,
     loader::Loader,
     owners::Owners,
+    sampler::SharedRecorder,
     settings,
     settings::Settings,
     state::StateFile,
     workingset::{SavedTunables as Tunables, WorkingSet},
 };
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView},
+    accounts::{AccountProcesses, AccountView, NearView},
     protect::ProtectView,
     status::Status,
 };
@@ -32,6 +33,7 @@ use plimsoll_policy::{
     incident::Incident,
     lines::{Cleared, Line, LineBook, MEASURED_LINES_MAX, OWN_LINES_MAX, Place, Target, validate},
     reading::Reading,
+    recorder::Outlook,
     units::{Bytes, Gid, PageSize, Pid, Uid},
     workingset::TunableChange,
 };
@@ -77,6 +79,7 @@ pub(crate) struct Setup {
     pub(crate) loader: Loader,
     pub(crate) journal: Journal,
     pub(crate) reader: Reader,
+    pub(crate) recorder: SharedRecorder,
     pub(crate) mem_total: Bytes,
     pub(crate) page_size: PageSize,
     pub(crate) dry_run: bool,
@@ -98,6 +101,7 @@ pub(crate) struct ControlService {
     /// When a user who changed a line may change one again, whichever of their uids they come with.
     paces: Mutex<BTreeMap<Uid, Instant>>,
     reader: Reader,
+    recorder: SharedRecorder,
     places: Places,
     mem_total: Bytes,
     page_size: PageSize,
@@ -119,6 +123,7 @@ impl ControlService {
             journal: setup.journal,
             paces: Mutex::default(),
             reader: setup.reader,
+            recorder: setup.recorder,
             places,
             mem_total: setup.mem_total,
             page_size: setup.page_size,
@@ -462,8 +467,18 @@ impl Control for ControlService {
         found.map_err(|error| unread(&error))
     }
 
-    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
-        self.reader.await_commit(known, within)
+    fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
+        self.reader.await_news(known, within)
+    }
+
+    fn near(&self) -> Vec<NearView> {
+        let view = |one: Outlook| NearView {
+            account: one.account,
+            usage_bytes: one.usage.0,
+            hard_bytes: one.line.0,
+            seconds_left: one.left.map(|left| left.0 / 1_000_000_000),
+        };
+        self.recorder.near().into_iter().map(view).collect()
     }
 
     fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {

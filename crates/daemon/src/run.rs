@@ -332,7 +332,7 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let history = History::open_with_notes(&options.state, caps, notes, complete, say)
         .inspect_err(|_| forget())
         .map_err(failed)?;
-    let tmalloc = tmalloc::link().map_err(failed)?;
+    let (tmalloc, originals) = (tmalloc::link().map_err(failed)?, Originals::default());
     let control = Arc::new(ControlService::new(control::Setup {
         saved,
         caller: caller.clone(),
@@ -341,12 +341,12 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         loader: loader.clone(),
         journal: journal.clone(),
         reader: history.reader.clone(),
+        recorder: book.clone(),
         mem_total,
         page_size: page_size(),
         dry_run: options.dry_run,
         inspection: Inspection { pin: options.pin.clone(), mapped, page_size: page_size() },
     }));
-    let originals = Originals::default();
     let last_defence =
         start_last_defence(guards.last_defence, &options.state, mem_total, &links, originals.clone())?;
     let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use plimsoll_policy::{
     incident::{Course, Incident},
     machine::MachineReading,
-    recorder::{AccountNow, GRAIN, MachineNow, Pace, Recorder, Stall, Trail, Trails},
+    recorder::{AccountNow, GRAIN, MachineNow, Outlook, Pace, Recorder, Stall, Trail, Trails},
     units::{Bytes, Nanos},
 };
 use plimsoll_sys::process::{ProcRoot, clock_monotonic_ns};
@@ -45,6 +45,11 @@ impl SharedRecorder {
         let mut course = self.read(|recorder| recorder.course(incident.account.as_ref(), decided, Nanos(0)));
         course.trace = incident.course.take().and_then(|course| course.trace);
         incident.course = Some(course).filter(|course| !course.is_empty());
+    }
+
+    /// The accounts that are near their line.
+    pub(crate) fn near(&self) -> Vec<Outlook> {
+        self.read(|recorder| recorder.near(Nanos(clock_monotonic_ns())).collect())
     }
 
     fn read<T>(&self, look: impl FnOnce(&mut Recorder) -> T) -> T {
@@ -164,6 +169,8 @@ fn attend(ask: Ask, book: &SharedRecorder, proc: &mut ProcRoot, writer: &Writer)
         Ask::Machine => {
             let now = look(proc);
             book.read(|recorder| recorder.machine(Nanos(clock_monotonic_ns()), &now));
+            // It is asked for while something is near, which may be news.
+            writer.tell_news();
         }
         Ask::Conclude(trail) => {
             // A little of what is known already: a sample may have come between the decision and the look-up.

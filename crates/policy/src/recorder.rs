@@ -19,6 +19,12 @@ use series::{Entry, Slot, push};
 /// How far back an incident's course goes: 5 minutes.
 pub const BEFORE: Nanos = Nanos(300_000_000_000);
 
+/// The time that tells how fast an account grows.
+pub const OUTLOOK_BY: Nanos = Nanos(10_000_000_000);
+
+/// An account that was near so long ago may be so no more.
+const NEAR_WITHIN: Nanos = Nanos(3_000_000_000);
+
 /// Accounts followed at once. Of more, those that changed longest ago are followed from their next sample on anew.
 pub const ACCOUNTS_MAX: usize = 64;
 
@@ -49,8 +55,23 @@ pub struct AccountNow {
     pub usage: Bytes,
     /// The line in force.
     pub line: Option<Bytes>,
-    /// At its soft limit, or else to be followed whatever its usage.
+    /// At its soft limit.
+    pub near: bool,
+    /// So it is, or else it is to be followed whatever its usage.
     pub followed: bool,
+}
+
+/// How an account that is near its line goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlook {
+    /// Which.
+    pub account: Account,
+    /// Charged when it was sampled last.
+    pub usage: Bytes,
+    /// The line in force then.
+    pub line: Bytes,
+    /// How long it takes to the line, as usage has grown in [`OUTLOOK_BY`]; `None`: it has not.
+    pub left: Option<Nanos>,
 }
 
 /// The machine, as it was found. `None`: not known.
@@ -87,6 +108,7 @@ struct UsageEntry {
     account: Account,
     usage: Bytes,
     line: Option<Bytes>,
+    near: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +184,7 @@ impl Recorder {
     /// Takes in how an account stands, if it is worth it: near, followed, or with an eighth of its line in use. One that has
     /// fallen below that is taken in once more. Times must not run backwards.
     pub fn account(&mut self, at: Nanos, now: AccountNow) {
-        let entry = UsageEntry { at, account: now.account, usage: now.usage, line: now.line };
+        let entry = UsageEntry { at, account: now.account, usage: now.usage, line: now.line, near: now.near };
         let known = self.followed.iter().position(|slot| slot.kept.account == entry.account);
         let was_worth = known
             .and_then(|index| self.followed.get(index))
@@ -230,6 +252,25 @@ impl Recorder {
         };
         let full = now.full_total_us.zip(before.full_total_us).and_then(|(now, then)| share(now, then));
         (share(now.some_total_us, before.some_total_us), full)
+    }
+
+    /// The accounts that are near their line.
+    pub fn near(&self, now: Nanos) -> impl Iterator<Item = Outlook> {
+        let latest = self.followed.iter().map(Slot::latest);
+        latest.filter_map(move |entry| {
+            let line = entry.line.filter(|_| entry.near && now.saturating_sub(entry.at) <= NEAR_WITHIN)?;
+            let left = self.left(entry, line);
+            Some(Outlook { account: entry.account.clone(), usage: entry.usage, line, left })
+        })
+    }
+
+    fn left(&self, latest: &UsageEntry, line: Bytes) -> Option<Nanos> {
+        let begin = latest.at.saturating_sub(OUTLOOK_BY);
+        let then = self.usage.iter().find(|entry| entry.account == latest.account && entry.at >= begin)?;
+        let grown = u128::from(latest.usage.0.checked_sub(then.usage.0)?);
+        let room = u128::from(line.0.saturating_sub(latest.usage.0));
+        let within = u128::from(latest.at.saturating_sub(then.at).0);
+        u64::try_from(room.checked_mul(within)?.checked_div(grown)?).ok().map(Nanos)
     }
 
     /// The course of memory around a decision: from `from` on, but no earlier than [`BEFORE`] it. Of the account where there

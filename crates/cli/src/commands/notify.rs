@@ -9,11 +9,13 @@ use crate::{
 use clap::Args;
 use nix::unistd;
 use plimsoll_api::{
+    accounts::NearView,
     client::{CallError, Client},
-    message::HistoryCall,
+    message::{AwaitIncident, HistoryCall},
 };
-use plimsoll_policy::{human, incident::Incident, units::Uid};
+use plimsoll_policy::{account::Account, incident::Incident, lines::Target, units::Uid};
 use std::{
+    collections::BTreeMap,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -31,6 +33,12 @@ use ways::{Deliveries, Ways};
 const AWAITED: Duration = Duration::from_secs(30);
 /// From one try to reach the daemon to the next.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// From one warning to the same user to the next.
+const WARNED_APART: Duration = Duration::from_secs(600);
+/// Of so many users it is known; more are not warned meanwhile.
+const WARNED_MAX: usize = 4096;
+/// So many processes are named in a warning.
+const LARGEST: u64 = 3;
 /// So many incidents are looked at of those that came at once: the rest is in the history.
 const AT_ONCE: usize = 512;
 
@@ -71,6 +79,8 @@ pub(crate) fn run(arguments: &Arguments, socket: &Path) -> Ending {
         pace: Pace::default(),
         deliveries: Deliveries::new(arguments.ways()),
         last: None,
+        near: Vec::new(),
+        warned: BTreeMap::new(),
     };
     // Whoever started it by hand is to know at once that there is no daemon.
     let mut client = Some(Client::connect(socket)?);
@@ -105,25 +115,51 @@ struct Notifier {
     deliveries: Deliveries,
     /// The newest incident seen; `None`: it has just begun, and what was before is not told.
     last: Option<u64>,
+    /// The accounts that are near their line, as far as is known.
+    near: Vec<Account>,
+    /// Who was warned when.
+    warned: BTreeMap<Uid, Instant>,
 }
 
 impl Notifier {
     /// Waits for incidents, and tells of them.
     fn turn(&mut self, client: &mut Client) -> Result<(), CallError> {
-        let Some(last) = self.last else {
-            self.last = Some(client.await_incident(0, 0)?);
-            return Ok(());
-        };
-        let now = Instant::now();
-        let wait = self.pace.next_due(now).map_or(AWAITED, |due| AWAITED.min(due));
-        let newest = client.await_incident(last, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))?;
-        if newest > last {
+        let due = self.pace.next_due(Instant::now()).map_or(AWAITED, |due| AWAITED.min(due));
+        let wait = self.last.map_or(Duration::ZERO, |_| due);
+        let news = client.await_incident(&AwaitIncident {
+            after_id: self.last.unwrap_or(0),
+            within_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            near: Some(self.near.clone()),
+        })?;
+        if let Some(last) = self.last.filter(|last| news.newest_id > *last) {
             for incident in since(client, last)? {
                 self.take(&incident);
             }
-            self.last = Some(newest);
         }
+        self.last = Some(news.newest_id);
+        for one in news.near.iter().filter(|one| !self.near.contains(&one.account)).collect::<Vec<_>>() {
+            self.warn(client, one)?;
+        }
+        self.near = news.near.into_iter().map(|one| one.account).collect();
         self.tell_due();
+        Ok(())
+    }
+
+    /// Whose account comes near its line is told how long there is, and who is the largest.
+    fn warn(&mut self, client: &mut Client, near: &NearView) -> Result<(), CallError> {
+        let now = Instant::now();
+        self.warned.retain(|_, at| now.saturating_duration_since(*at) < WARNED_APART);
+        let Some(uid) = near.account.user().filter(|uid| self.own.is_none_or(|own| own == *uid)) else {
+            return Ok(());
+        };
+        if self.warned.contains_key(&uid) || self.warned.len() >= WARNED_MAX {
+            return Ok(());
+        }
+        self.warned.insert(uid, now);
+        let listed = client.show_processes(Some(Target::User(uid)), Some(LARGEST))?;
+        let largest = listed.into_iter().flat_map(|account| account.processes).collect::<Vec<_>>();
+        let notice = Notice::near(uid, self.names.of_uid(uid), near, &largest);
+        self.deliver(notice);
         Ok(())
     }
 
@@ -147,9 +183,13 @@ impl Notifier {
 
     fn tell(&mut self, uid: Uid, incident: &Incident, more: u64) {
         let notice = Notice::of(uid, self.names.of_uid(uid), incident, more);
+        self.deliver(notice);
+    }
+
+    fn deliver(&self, notice: Notice) {
+        let (uid, what) = (notice.uid, notice.about());
         if let Err(why) = self.deliveries.begin(notice) {
-            let whose = human::escaped(&uid.to_string());
-            eprintln!("plimsoll notify: incident {} was not told to {whose}: {why}", incident.id);
+            eprintln!("plimsoll notify: {what} was not told to uid {uid}: {why}");
         }
     }
 }

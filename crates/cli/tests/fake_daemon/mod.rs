@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView},
+    accounts::{AccountProcesses, AccountView, NearView},
     protect::ProtectView,
     status::Status,
 };
@@ -164,13 +164,17 @@ impl Control for FakeDaemon {
         Ok(page.split_off(page.len().saturating_sub(query.limit)))
     }
 
-    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+    fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
         let number = || u64::try_from(self.incidents.lock().unwrap().len()).unwrap();
         let until = Instant::now() + within;
         while known == Some(number()) && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
         }
         number()
+    }
+
+    fn near(&self) -> Vec<NearView> {
+        Vec::new()
     }
 
     fn incident(&self, _peer: Peer, pick: Pick) -> Result<Incident, Refusal> {

@@ -90,7 +90,7 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("ShowProtection", json!({"files": 5})),
         ("SetProtection", json!({"settings": ["clean_min_ratio=20", "clean_low_ratio="]})),
         ("Expedite", json!({"pid": 7, "start_ns": 5})),
-        ("AwaitIncident", json!({"after_id": 0, "within_ms": 0})),
+        ("AwaitIncident", json!({"after_id": 0, "within_ms": 0, "near": []})),
         ("GetIncident", json!({"id": 1})),
         ("GetIncident", json!({"pid": 4000 + ALICE.0})),
     ]

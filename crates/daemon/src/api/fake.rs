@@ -7,7 +7,7 @@ use super::{
 };
 use jiff::Timestamp;
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView, ProcessView},
+    accounts::{AccountProcesses, AccountView, NearView, ProcessView},
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
         GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, ReapingView, Selection,
@@ -325,13 +325,18 @@ impl Control for Fake {
         Ok(page.split_off(page.len().saturating_sub(query.limit)))
     }
 
-    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+    fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
         let number = || u64::try_from(self.incidents.lock().unwrap().len()).unwrap();
         let until = Instant::now() + within;
         while known == Some(number()) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
         number()
+    }
+
+    fn near(&self) -> Vec<NearView> {
+        let account = Account::User(Uid(1000));
+        vec![NearView { account, usage_bytes: 9 << 20, hard_bytes: 10 << 20, seconds_left: Some(5) }]
     }
 
     fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {

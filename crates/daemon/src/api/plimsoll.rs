@@ -74,7 +74,7 @@ impl Plimsoll<'_> {
             "SetProtection" => to_value(&self.set_protection(&read(parameters)?)?)?,
             "Expedite" => to_value(&self.expedite(read(parameters)?)?)?,
             "History" => to_value(&self.history(read(parameters)?)?)?,
-            "AwaitIncident" => to_value(&self.await_incident(read(parameters)?)?)?,
+            "AwaitIncident" => to_value(&self.await_incident(&read(parameters)?)?)?,
             "GetIncident" => to_value(&self.get_incident(read(parameters)?)?)?,
             _ => return Err(Fault::NoSuchMethod),
         })
@@ -263,10 +263,10 @@ impl Plimsoll<'_> {
         Ok(IncidentReply { incident })
     }
 
-    fn await_incident(&self, call: AwaitIncident) -> Result<AwaitIncidentReply, Refusal> {
+    fn await_incident(&self, call: &AwaitIncident) -> Result<AwaitIncidentReply, Refusal> {
         self.permit(&Request::ReadIncidents)?;
         let until = Instant::now() + Duration::from_millis(call.within_ms).min(AWAITED_AT_MOST);
-        let mut known = self.control.await_recorded(None, Duration::ZERO);
+        let mut told = self.control.await_news(None, Duration::ZERO);
         loop {
             let newest = match self.newest_visible() {
                 Ok(incident) => incident.id,
@@ -274,12 +274,15 @@ impl Plimsoll<'_> {
                 Err(refusal) => return Err(refusal),
             };
             let left = until.saturating_duration_since(Instant::now());
-            if newest > call.after_id || left.is_zero() {
-                return Ok(AwaitIncidentReply { newest_id: newest.max(call.after_id) });
+            let mut near = self.control.near();
+            near.retain(|one| permission::visible(&one.account, self.peer.uid));
+            let known = |known: &Vec<Account>| near.iter().all(|one| known.contains(&one.account));
+            if newest > call.after_id || left.is_zero() || !call.near.as_ref().is_none_or(known) {
+                return Ok(AwaitIncidentReply { newest_id: newest.max(call.after_id), near });
             }
             // Whoever takes incident after incident has nobody look more often than so.
             thread::sleep(AWAITED_APART.min(left));
-            known = self.control.await_recorded(Some(known), left);
+            told = self.control.await_news(Some(told), left);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     peer::Peer,
 };
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView},
+    accounts::{AccountProcesses, AccountView, NearView},
     protect::ProtectView,
     status::Status,
 };
@@ -71,8 +71,12 @@ impl Control for Unattended {
         refuse()
     }
 
-    fn await_recorded(&self, known: Option<u64>, _: Duration) -> u64 {
+    fn await_news(&self, known: Option<u64>, _: Duration) -> u64 {
         known.unwrap_or(0)
+    }
+
+    fn near(&self) -> Vec<NearView> {
+        Vec::new()
     }
 
     fn incident(&self, _: Peer, _: Pick) -> Result<Incident, Refusal> {

@@ -615,6 +615,7 @@ impl Measured {
             account: watch.account.clone(),
             usage: page_size.to_bytes(watch.usage.latest().unwrap_or_default()),
             line: Some(watch.effective).filter(|line| *line != OPEN).map(|line| page_size.to_bytes(line)),
+            near: watch.state.is_near(),
             followed: watch.state.is_near() || !watch.state.in_flight().is_empty(),
         })
     }

@@ -75,6 +75,7 @@ fn account_now(facts: &AccountFacts, page_size: PageSize) -> AccountNow {
         account: Account::User(facts.uid),
         usage: page_size.to_bytes(facts.usage),
         line: facts.effective.map(|line| page_size.to_bytes(line)),
+        near: facts.near,
         followed: facts.near,
     }
 }

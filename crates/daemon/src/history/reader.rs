@@ -91,11 +91,11 @@ impl Reader {
         self.ask(|connection| store::by_pid(connection, pid))
     }
 
-    /// Waits until incidents were committed since `known` was returned, but no longer than so; a number to ask with again.
-    /// Without `known` it is told at once.
+    /// Waits until incidents were committed, or something else was new, since `known` was returned, but no longer than so; a
+    /// number to ask with again. Without `known` it is told at once.
     #[must_use]
-    pub fn await_commit(&self, known: Option<u64>, within: Duration) -> u64 {
-        self.shared.await_commit(known, within)
+    pub fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
+        self.shared.await_news(known, within)
     }
 
     /// Closes the connection and frees its cache; the next query opens it again.

@@ -45,9 +45,9 @@ pub(super) enum Gate {
 pub(super) struct Shared {
     pub(super) gate: Mutex<Gate>,
     pub(super) gate_moved: Condvar,
-    /// How often incidents were committed.
-    commits: Mutex<u64>,
-    committed: Condvar,
+    /// How often there was something new.
+    news: Mutex<u64>,
+    told: Condvar,
     pub(super) counters: Counters,
     pub(super) last_error: Mutex<Option<String>>,
 }
@@ -64,17 +64,17 @@ impl Shared {
         self.gate_moved.notify_all();
     }
 
-    /// Incidents are in the store that were not there before.
-    pub(super) fn note_commit(&self) {
-        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        *commits = commits.wrapping_add(1);
-        self.committed.notify_all();
+    /// Incidents are in the store that were not there before, or something else is new.
+    pub(super) fn tell_news(&self) {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        *news = news.wrapping_add(1);
+        self.told.notify_all();
     }
 
     /// Waits until that happened since `known` was returned, but no longer than so; how often it has. Without `known` at once.
-    pub(super) fn await_commit(&self, known: Option<u64>, within: Duration) -> u64 {
-        let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.committed.wait_timeout_while(commits, within, |commits| known == Some(*commits));
+    pub(super) fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
+        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(news, within, |news| known == Some(*news));
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 

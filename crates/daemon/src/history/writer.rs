@@ -108,6 +108,11 @@ impl Writer {
         self.notes.as_ref()
     }
 
+    /// Something may be new to those who wait for news: [`super::Reader::await_news`].
+    pub(crate) fn tell_news(&self) {
+        self.shared.tell_news();
+    }
+
     /// Records what became known of an incident later. Never waits, as [`Writer::record`].
     pub fn outcome(&self, outcome: Outcome) {
         self.send(Message::Outcome(Box::new(outcome)));
@@ -415,7 +420,7 @@ impl Work {
         match written {
             Ok(unmatched) => {
                 batch.notes.clear();
-                self.shared.note_commit();
+                self.shared.tell_news();
                 for (at, age) in batch.recorded.drain(..) {
                     let took = u64::try_from(age.saturating_add(at.elapsed()).as_nanos()).unwrap_or(u64::MAX);
                     counters.commit_last_ns.store(took, Ordering::Relaxed);

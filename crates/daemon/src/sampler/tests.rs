@@ -13,6 +13,7 @@ fn account(usage: u64) -> AccountNow {
         account: Account::User(ALICE),
         usage: Bytes(usage),
         line: Some(Bytes(64 << 20)),
+        near: true,
         followed: true,
     }
 }

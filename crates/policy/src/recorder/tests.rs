@@ -15,6 +15,7 @@ fn found(uid: u32, usage: u64) -> AccountNow {
         account: Account::User(Uid(uid)),
         usage: Bytes(usage),
         line: Some(Bytes(LINE)),
+        near: false,
         followed: false,
     }
 }
@@ -216,4 +217,27 @@ proptest! {
             prop_assert!((drawn - usage).abs() <= 17, "{} MiB, drawn {} at {}", usage, drawn, at);
         }
     }
+}
+
+#[test]
+fn an_account_that_is_near_is_told_with_the_time_that_is_left_as_it_grows() {
+    let mut recorder = recorder();
+    for at in 0..=9 {
+        let near = at >= 4;
+        recorder
+            .account(second(at), AccountNow { near, followed: near, ..found(1000, (400 + 10 * at) * MIB) });
+        // Another one that stays where it is, and one that is not near.
+        recorder.account(second(at), AccountNow { near: true, followed: true, ..found(1001, 500 * MIB) });
+        recorder.account(second(at), found(1002, 300 * MIB));
+    }
+    let told: Vec<_> = recorder.near(second(10)).collect();
+    let of = |uid: u32, usage: u64, left: Option<Nanos>| Outlook {
+        account: Account::User(Uid(uid)),
+        usage: Bytes(usage * MIB),
+        line: Bytes(LINE),
+        left,
+    };
+    // 22 MiB are left, at 10 MiB a second.
+    assert_eq!(told, [of(1000, 490, Some(Nanos(2_200_000_000))), of(1001, 500, None)]);
+    assert_eq!(recorder.near(second(20)).count(), 0, "long ago");
 }

@@ -1,8 +1,10 @@
 //! What one user is told of one incident.
 
+use plimsoll_api::accounts::{NearView, ProcessView};
 use plimsoll_policy::{
+    human::{bytes, shown, span},
     incident::{Incident, Outcome},
-    units::Uid,
+    units::{Bytes, Nanos, Uid},
 };
 use plimsoll_report::story::{self, Reader, Telling};
 use serde::Serialize;
@@ -23,7 +25,10 @@ pub(super) struct Notice {
     pub(super) text: String,
     /// So many incidents of theirs came before this one since the last notice.
     pub(super) more: u64,
-    pub(super) incident: Incident,
+    /// What happened; `None`: a warning.
+    pub(super) incident: Option<Incident>,
+    /// Whose line is near; `None`: something happened.
+    pub(super) near: Option<NearView>,
 }
 
 /// Whoever lost a process, or would have; where nobody did, whose line it was. Refusals are the program's own to tell.
@@ -73,8 +78,49 @@ impl Notice {
             title: title(incident).to_owned(),
             text: text.join("\n"),
             more,
-            incident: incident.clone(),
+            incident: Some(incident.clone()),
+            near: None,
         }
+    }
+
+    /// That an account comes near its line, before anything happens.
+    pub(super) fn near(uid: Uid, name: Option<String>, near: &NearView, largest: &[ProcessView]) -> Self {
+        let size = |size| bytes(Bytes(size));
+        let mut text =
+            vec![format!("Your programs use {} of {}.", size(near.usage_bytes), size(near.hard_bytes))];
+        text.extend(near.seconds_left.map(|left| {
+            let left = match left {
+                0 => "less than a second".to_owned(),
+                left => span(Nanos(left.saturating_mul(1_000_000_000))),
+            };
+            format!("At the present rate the line is reached in {left}.")
+        }));
+        let named = |one: &ProcessView| {
+            let held = one.anon_bytes.saturating_add(one.swap_bytes);
+            format!("{} (process {}) with {}", shown(&one.comm), one.pid, size(held))
+        };
+        let named: Vec<String> = largest.iter().map(named).collect();
+        text.extend((!named.is_empty()).then(|| format!("The largest: {}.", named.join(", "))));
+        text.push(
+            "What to do: save your work, and end what you need least. At the line the largest is killed."
+                .to_owned(),
+        );
+        Self {
+            uid: uid.0,
+            name,
+            title: "Your memory line is near".to_owned(),
+            text: text.join("\n"),
+            more: 0,
+            incident: None,
+            near: Some(near.clone()),
+        }
+    }
+
+    /// In a word, for our own messages.
+    pub(super) fn about(&self) -> String {
+        self.incident
+            .as_ref()
+            .map_or_else(|| "a warning".to_owned(), |incident| format!("incident {}", incident.id))
     }
 }
 
@@ -82,7 +128,7 @@ impl Notice {
 mod tests {
     use super::*;
     use crate::commands::notify::sample;
-    use plimsoll_policy::account::Account;
+    use plimsoll_policy::{account::Account, units::Pid};
 
     #[test]
     fn whoever_lost_a_process_is_told_and_without_one_whose_line_it_was() {
@@ -103,5 +149,30 @@ mod tests {
             assert!(notice.text.contains(part), "{part}: {}", notice.text);
         }
         assert!(!Notice::of(Uid(1000), None, &incident, 0).text.contains("more came"));
+    }
+
+    #[test]
+    fn a_warning_tells_how_long_there_is_and_who_is_the_largest() {
+        let account = Account::User(Uid(1000));
+        let near = NearView { account, usage_bytes: 1900 << 20, hard_bytes: 2 << 30, seconds_left: Some(40) };
+        let largest = ProcessView {
+            pid: Pid(7),
+            start_ns: 1,
+            uid: Uid(1000),
+            comm: "hog".to_owned(),
+            charged_bytes: None,
+            anon_bytes: 1 << 30,
+            swap_bytes: 512 << 20,
+            shared_bytes: 0,
+            file_bytes: 0,
+            error_bytes: 0,
+        };
+        let warning = Notice::near(Uid(1000), None, &near, &[largest]);
+        let first = "Your programs use 1.9 GiB of 2.0 GiB.\nAt the present rate the line is reached in 40";
+        assert!(warning.text.starts_with(first), "{}", warning.text);
+        assert!(warning.text.contains("The largest: \"hog\" (process 7) with 1.5 GiB."), "{}", warning.text);
+        assert_eq!(warning.about(), "a warning");
+        let still = NearView { seconds_left: None, ..near };
+        assert!(!Notice::near(Uid(1000), None, &still, &[]).text.contains("rate"));
     }
 }

@@ -93,7 +93,7 @@ impl Ways {
             }
         }
         for why in failed {
-            eprintln!("plimsoll notify: incident {}: {why}", notice.incident.id);
+            eprintln!("plimsoll notify: {}: {why}", notice.about());
         }
     }
 }

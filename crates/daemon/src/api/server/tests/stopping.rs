@@ -9,7 +9,7 @@ use crate::api::{
 };
 use plimsoll_api::client::{CallError, Client};
 use plimsoll_api::{
-    accounts::{AccountProcesses, AccountView},
+    accounts::{AccountProcesses, AccountView, NearView},
     protect::ProtectView,
     status::Status,
 };
@@ -82,8 +82,12 @@ impl Control for Slow {
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         self.fake.history(peer, query)
     }
-    fn await_recorded(&self, known: Option<u64>, within: Duration) -> u64 {
+    fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
         unreachable!("{known:?} {within:?}")
+    }
+
+    fn near(&self) -> Vec<NearView> {
+        Vec::new()
     }
 
     fn incident(&self, peer: Peer, pick: Pick) -> Result<Incident, Refusal> {
