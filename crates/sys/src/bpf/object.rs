@@ -277,16 +277,21 @@ fn keep(open: &mut OpenObject, part: &BTreeSet<String>) {
     }
 }
 
-/// The names of the programs of a prepared object, by parts that take about as long each. The first one takes longest: the
-/// others begin with opening the object once more.
+/// The names of the programs of a prepared object, by parts that take about as long each.
 fn parts_of(prepared: &OpenObject) -> Vec<BTreeSet<String>> {
     let programs = prepared.progs().filter(OpenProgram::autoload);
-    let mut programs: Vec<(usize, String)> =
-        programs.map(|program| (program.insn_cnt(), program.name().to_string_lossy().into_owned())).collect();
+    let programs =
+        programs.map(|program| (program.insn_cnt(), program.name().to_string_lossy().into_owned()));
+    deal(programs.collect(), thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Programs, by how long they are, to so many CPUs. The first part takes longest: the others begin with opening the object once
+/// more.
+fn deal(mut programs: Vec<(usize, String)>, cpus: usize) -> Vec<BTreeSet<String>> {
     programs.sort_unstable();
     let all: usize = programs.iter().map(|(instructions, _)| instructions).sum();
-    let cpus = thread::available_parallelism().map_or(1, usize::from).min(PARTS_MAX);
-    let mut parts = vec![(OPENING, BTreeSet::new()); (all / PART_INSTRUCTIONS).clamp(1, cpus)];
+    let parts_max = cpus.clamp(1, PARTS_MAX);
+    let mut parts = vec![(OPENING, BTreeSet::new()); (all / PART_INSTRUCTIONS).clamp(1, parts_max)];
     if let Some((load, _)) = parts.first_mut() {
         *load = 0;
     }
@@ -297,4 +302,29 @@ fn parts_of(prepared: &OpenObject) -> Vec<BTreeSet<String>> {
         }
     }
     parts.into_iter().map(|(_, names)| names).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_dealt_by_their_length_and_each_once() {
+        let lengths = [14_730, 10_834, 8_036, 7_987, 7_846, 6_445, 5_425, 3_377, 2_635, 2_400, 25];
+        let programs = |lengths: &[usize]| -> Vec<(usize, String)> {
+            lengths.iter().map(|length| (*length, length.to_string())).collect()
+        };
+        let load =
+            |part: &BTreeSet<String>| part.iter().map(|name| name.parse::<usize>().unwrap()).sum::<usize>();
+        for (cpus, parts) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (256, 4)] {
+            let dealt = deal(programs(&lengths), cpus);
+            assert_eq!(dealt.len(), parts, "{cpus}");
+            assert_eq!(dealt.iter().map(BTreeSet::len).sum::<usize>(), lengths.len());
+            let loads: Vec<usize> = dealt.iter().map(load).collect();
+            let most = loads.iter().max().unwrap();
+            assert!(*most <= lengths.iter().sum::<usize>() / parts + OPENING, "{cpus}: {loads:?}");
+        }
+        assert_eq!(deal(programs(&[9_000, 3_000]), 8).len(), 1, "not worth another part");
+        assert_eq!(deal(Vec::new(), 8), [BTreeSet::new()]);
+    }
 }
