@@ -162,8 +162,8 @@ pub trait Control: Send + Sync + 'static {
     /// Any [`Refusal`].
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal>;
 
-    /// Waits until incidents were recorded, or accounts may have come near their line, since `known` was returned, but no longer
-    /// than so; a number to ask with again. Without `known` it is told at once.
+    /// Waits until incidents were recorded, or accounts may have come near their line, since `known` was returned, but no
+    /// longer than so; a number to ask with again. Without `known` it is told at once.
     fn await_news(&self, known: Option<u64>, within: Duration) -> u64;
 
     /// The accounts that are near their line.
