@@ -36,7 +36,7 @@ const PAGE_BYTES_MAX: usize = 256 * 1024;
 /// How long a call waits for an incident at most: half of what a client waits for an answer.
 const AWAITED_AT_MOST: Duration = Duration::from_secs(30);
 /// From one look for an incident that is awaited to the next.
-const AWAITED_APART: Duration = Duration::from_millis(100);
+const AWAITED_APART: Duration = Duration::from_millis(250);
 /// How many pages are searched for the newest incident that a peer may see, so that one call stays a small matter.
 const PAGES_SEARCHED_MAX: usize = 16;
 
@@ -267,12 +267,12 @@ impl Plimsoll<'_> {
         self.permit(&Request::ReadIncidents)?;
         let until = Instant::now() + Duration::from_millis(call.within_ms).min(AWAITED_AT_MOST);
         let mut told = self.control.await_news(None, Duration::ZERO);
+        let found = |found| match found {
+            Err(Refusal::NotFound(_)) => Ok(0),
+            found => found,
+        };
+        let mut newest = found(self.newest_id(PAGES_SEARCHED_MAX))?;
         loop {
-            let newest = match self.newest_visible() {
-                Ok(incident) => incident.id,
-                Err(Refusal::NotFound(_)) => 0,
-                Err(refusal) => return Err(refusal),
-            };
             let left = until.saturating_duration_since(Instant::now());
             let mut near = self.control.near();
             near.retain(|one| permission::visible(&one.account, self.peer.uid));
@@ -280,9 +280,10 @@ impl Plimsoll<'_> {
             if newest > call.after_id || left.is_zero() || !call.near.as_ref().is_none_or(known) {
                 return Ok(AwaitIncidentReply { newest_id: newest.max(call.after_id), near });
             }
-            // Whoever takes incident after incident has nobody look more often than so.
+            // Whoever takes incident after incident has nobody look more often than so, nor further back than at what is new.
             thread::sleep(AWAITED_APART.min(left));
-            told = self.control.await_news(Some(told), left);
+            told = self.control.await_news(Some(told), until.saturating_duration_since(Instant::now()));
+            newest = newest.max(found(self.newest_id(1))?);
         }
     }
 
@@ -294,13 +295,18 @@ impl Plimsoll<'_> {
     }
 
     fn newest_visible(&self) -> Result<Incident, Refusal> {
+        self.visible(Pick::Id(self.newest_id(PAGES_SEARCHED_MAX)?))
+    }
+
+    /// Of the newest incident that the peer may see, on the newest of so many pages.
+    fn newest_id(&self, pages: usize) -> Result<u64, Refusal> {
         let mut query = HistoryQuery { since: None, before_id: None, limit: PAGE_INCIDENTS };
-        for _ in 0..PAGES_SEARCHED_MAX {
+        for _ in 0..pages {
             let page = self.page(query)?;
-            let newest_first = page.incidents.iter().rev();
-            let mut visible = newest_first.filter_map(|incident| permission::redact(incident, self.peer.uid));
-            if let Some(incident) = visible.next() {
-                return self.visible(Pick::Id(incident.id));
+            let mut newest_first = page.incidents.iter().rev();
+            let visible = newest_first.find(|incident| permission::redact(incident, self.peer.uid).is_some());
+            if let Some(incident) = visible {
+                return Ok(incident.id);
             }
             if page.next_before_id.is_none() {
                 return Err(not_found(Pick::Last));

@@ -128,6 +128,34 @@ fn the_last_incident_is_the_last_that_the_peer_may_see() {
 }
 
 #[test]
+fn a_wait_ends_with_an_incident_that_the_peer_may_see_or_with_an_account_that_is_near() {
+    let fake = Fake::new();
+    let wait = |uid, after: u64, within: u64, near: Value| {
+        call(&fake, uid, "AwaitIncident", json!({"after_id": after, "within_ms": within, "near": near}))
+    };
+    let newest = |uid, after, within| wait(uid, after, within, Value::Null).unwrap()["newest_id"].clone();
+    // At once where there is one; for as long as was asked for where it is another's.
+    assert_eq!(newest(ROOT, 0, 60_000), 2);
+    assert_eq!(newest(ALICE, 0, 60_000), 1);
+    assert_eq!(newest(ALICE, 1, 30), 1);
+    assert_eq!(newest(Uid(60_003), 0, 30), 0);
+    // One that comes meanwhile, behind others'.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| newest(ALICE, 1, 60_000));
+        for (id, uid) in [(3, BOB), (4, ALICE), (5, BOB)] {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            fake.incidents.lock().unwrap().push(incident(id, uid));
+        }
+        assert_eq!(waiting.join().unwrap(), 4);
+    });
+    // Whoever asks for accounts hears of those that they may see and do not know.
+    let near = wait(ROOT, 9, 60_000, json!([])).unwrap();
+    assert_eq!((&near["newest_id"], &near["near"][0]["account"]), (&json!(9), &json!("user:1000")));
+    assert_eq!(wait(ROOT, 9, 30, json!(["user:1000"])).unwrap()["near"].as_array().unwrap().len(), 1);
+    assert_eq!(wait(ALICE, 9, 30, json!([])).unwrap()["near"], json!([]));
+}
+
+#[test]
 fn pages_follow_each_other_without_a_gap_or_a_repetition() {
     let fake = Fake::new();
     *fake.incidents.lock().unwrap() = (1..=150).map(|id| incident(id, ALICE)).collect();
