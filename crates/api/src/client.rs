@@ -179,16 +179,33 @@ impl Client {
         query: HistoryCall,
         admits: impl Fn(&Incident) -> bool,
     ) -> Result<Vec<Incident>, CallError> {
+        self.go_back(query, 0, admits)
+    }
+
+    /// The incidents after that one, oldest first; with more than `most`, the newest of them.
+    pub fn history_after(&mut self, after_id: u64, most: u64) -> Result<Vec<Incident>, CallError> {
+        self.go_back(HistoryCall { limit: Some(most), ..HistoryCall::default() }, after_id, |_| true)
+    }
+
+    /// No page is asked for once there are as many as the limit says, nor one before `after_id`.
+    fn go_back(
+        &mut self,
+        query: HistoryCall,
+        after_id: u64,
+        admits: impl Fn(&Incident) -> bool,
+    ) -> Result<Vec<Incident>, CallError> {
         let wanted = query.limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut before_id = query.before_id;
         let mut newest_first = Vec::new();
         loop {
             // Always whole pages: an unprivileged caller's page may come back with fewer than asked for.
             let page = self.history_page(HistoryCall { before_id, limit: None, ..query })?;
-            newest_first.extend(page.incidents.into_iter().rev().filter(&admits));
+            let admitted = |incident: &Incident| incident.id > after_id && admits(incident);
+            newest_first.extend(page.incidents.into_iter().rev().filter(admitted));
             let enough = wanted.is_some_and(|wanted| newest_first.len() >= wanted);
             // A next page that is no older would never end.
-            let older = page.next_before_id.filter(|next| before_id.is_none_or(|before| *next < before));
+            let older = page.next_before_id.filter(|next| *next > after_id);
+            let older = older.filter(|next| before_id.is_none_or(|before| *next < before));
             if enough || older.is_none() {
                 break;
             }

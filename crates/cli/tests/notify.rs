@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod fake_daemon;
+mod support;
 
 use fake_daemon::{FakeDaemon, incident, own_uid};
 use nix::pty::{OpenptyResult, openpty};
@@ -15,8 +16,9 @@ use std::{
     process::{Child, Command, Stdio},
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use support::{skip, until};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -90,17 +92,6 @@ impl Drop for Scene {
     }
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + SOON;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_command_is_told_of_what_happens_from_now_on_and_once_a_minute() {
     let mut scene = Scene::new();
@@ -108,7 +99,7 @@ fn a_command_is_told_of_what_happens_from_now_on_and_once_a_minute() {
     scene.notify(&["--command", "sh", "-c", &keeper]);
     assert!(scene.notices().is_empty(), "what was before is not told");
     scene.happens();
-    let notice = until("the notice", || scene.notices().into_iter().next());
+    let notice = until("the notice", SOON, || scene.notices().into_iter().next());
     assert_eq!(notice["incident"]["id"], 4);
     assert_eq!(notice["uid"], own_uid());
     assert_eq!(notice["more"], 0);
@@ -131,7 +122,7 @@ fn it_goes_on_when_the_daemon_is_started_again() {
     scene.happens();
     thread::sleep(BEGUN);
     scene.serve();
-    let notice = until("the notice", || scene.notices().into_iter().next());
+    let notice = until("the notice", SOON, || scene.notices().into_iter().next());
     assert_eq!(notice["incident"]["id"], 4);
 }
 
@@ -165,15 +156,14 @@ impl Terminal {
 #[test]
 fn terminals_are_written_to_unless_they_refuse_messages() {
     if !Path::new("/dev/pts/ptmx").exists() {
-        println!("SKIPPED: terminals_are_written_to_unless_they_refuse_messages: there is no /dev/pts here");
-        return;
+        return skip("there is no /dev/pts here");
     }
     let (mut open, mut closed) = (Terminal::open(0o620), Terminal::open(0o600));
     let mut scene = Scene::new();
     scene.notify(&["--terminals"]);
     scene.happens();
     let mut shown = String::new();
-    until("the text", || {
+    until("the text", SOON, || {
         shown.push_str(&open.written());
         shown.contains("plimsoll why 4").then_some(())
     });

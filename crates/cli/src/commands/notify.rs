@@ -11,7 +11,7 @@ use nix::unistd;
 use plimsoll_api::{
     accounts::NearView,
     client::{CallError, Client},
-    message::{AwaitIncident, HistoryCall},
+    message::AwaitIncident,
 };
 use plimsoll_policy::{account::Account, incident::Incident, lines::Target, units::Uid};
 use std::{
@@ -40,7 +40,7 @@ const WARNED_MAX: usize = 4096;
 /// So many processes are named in a warning.
 const LARGEST: u64 = 3;
 /// So many incidents are looked at of those that came at once: the rest is in the history.
-const AT_ONCE: usize = 512;
+const AT_ONCE: u64 = 512;
 
 /// By which ways.
 #[derive(Debug, Args)]
@@ -132,7 +132,7 @@ impl Notifier {
             near: Some(self.near.clone()),
         })?;
         if let Some(last) = self.last.filter(|last| news.newest_id > *last) {
-            for incident in since(client, last)? {
+            for incident in client.history_after(last, AT_ONCE)? {
                 self.take(&incident);
             }
         }
@@ -192,24 +192,6 @@ impl Notifier {
             eprintln!("plimsoll notify: {what} was not told to uid {uid}: {why}");
         }
     }
-}
-
-/// The incidents after that one, oldest first; the newest [`AT_ONCE`] of them.
-fn since(client: &mut Client, last: u64) -> Result<Vec<Incident>, CallError> {
-    let mut newest_first = Vec::new();
-    let mut before_id = None;
-    while newest_first.len() < AT_ONCE {
-        let page = client.history_page(HistoryCall { before_id, ..HistoryCall::default() })?;
-        let seen = page.incidents.first().is_some_and(|oldest| oldest.id <= last);
-        newest_first.extend(page.incidents.into_iter().rev().filter(|incident| incident.id > last));
-        before_id = page.next_before_id.filter(|next| before_id.is_none_or(|before| *next < before));
-        if seen || before_id.is_none_or(|before| before <= last) {
-            break;
-        }
-    }
-    newest_first.truncate(AT_ONCE);
-    newest_first.reverse();
-    Ok(newest_first)
 }
 
 #[cfg(test)]

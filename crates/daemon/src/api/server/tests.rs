@@ -157,6 +157,13 @@ fn the_client_reads_every_page_and_keeps_the_newest_of_a_limit() {
     };
     assert_eq!(ids(None), (1..=200).collect::<Vec<_>>());
     assert_eq!(ids(Some(70)), (131..=200).collect::<Vec<_>>());
+    let after = |id, most| {
+        let found = daemon.client().history_after(id, most).unwrap();
+        found.iter().map(|incident| incident.id).collect::<Vec<_>>()
+    };
+    assert_eq!(after(130, 512), (131..=200).collect::<Vec<_>>());
+    assert_eq!(after(20, 70), (131..=200).collect::<Vec<_>>());
+    assert_eq!(after(200, 512), Vec::<u64>::new());
 }
 
 #[test]

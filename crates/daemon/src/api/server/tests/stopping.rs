@@ -82,6 +82,7 @@ impl Control for Slow {
     fn history(&self, peer: Peer, query: HistoryQuery) -> Result<Vec<Incident>, Refusal> {
         self.fake.history(peer, query)
     }
+
     fn await_news(&self, known: Option<u64>, within: Duration) -> u64 {
         unreachable!("{known:?} {within:?}")
     }
