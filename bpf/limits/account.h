@@ -26,10 +26,13 @@ static __always_inline struct plimsoll_account *account_at(__u32 index)
 #define TIER_SHIFT 60
 #define TIER_RANKS (1LL << TIER_SHIFT)
 
-/* Who is not known as one of the largest may count more by now, without an event of its own: the next choice searches. */
+/*
+ * Who is not known as one of the largest may count more by now, without an event of its own: the next choice searches. Until
+ * then those who grow come to be known by their events as ever: a search may have to wait, see find_largest().
+ */
 static __always_inline void search_anew(struct plimsoll_account *a)
 {
-	a->floor_rank = TIER_RANKS;
+	a->must_search = 1;
 }
 
 static __always_inline __u32 word_account(__u64 word)

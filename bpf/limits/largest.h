@@ -137,6 +137,8 @@ __noinline int find_largest(__u32 account)
 		return 0;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++)
 		search.rank[i] = RANK_NONE;
+	/* Before it: what changes meanwhile is for the next one. */
+	a->must_search = 0;
 	bpf_for_each_map_elem(&mms, search_one, &search, 0);
 	a->floor_rank = search.floor_rank;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
@@ -291,7 +293,7 @@ __noinline __u64 choose(__u32 account)
 	if (!a)
 		return 0;
 	best = largest_known(a);
-	if (best.mm && best.rank >= a->floor_rank)
+	if (best.mm && best.rank >= a->floor_rank && !a->must_search)
 		return best.mm;
 	find_largest(account);
 	return largest_known(a).mm;

@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 12
+#define PLIMSOLL_SCHEMA 13
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -161,7 +161,8 @@ struct plimsoll_account {
 	volatile __s64
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
 	volatile __u16 signal; /* what crossing sends: 9, 15, or 0 for nothing but a record */
-	volatile __u16 from_default;
+	volatile __u8 from_default;
+	volatile __u8 must_search;  /* not 0: somebody may weigh more than floor_rank and not be in `largest` */
 	volatile __u32 stray_pages; /* copies that are nowhere to be charged, since a survey found all of them */
 	volatile __u32 told;        /* to user space: PLIMSOLL_TOLD_* */
 	volatile __u32 kills;
