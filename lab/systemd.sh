@@ -18,8 +18,9 @@ cd "$(dirname "$0")/.."
 . lab/archive.sh
 readonly own=$lab/systemd
 readonly suite=bookworm
-# What a server with users has, Python for the programs that take memory, and other killers.
-readonly packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,libelf1,zlib1g,procps,python3,earlyoom,systemd-oomd
+# What a server with users has, what the files of docs/login-node.md need, Python for the programs that take memory, and other
+# killers.
+readonly packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,libelf1,zlib1g,procps,python3,jq,openssh-server,earlyoom,systemd-oomd
 readonly seconds_max=1500
 
 # Makes the Debian, once; another list of packages makes it anew.
@@ -41,7 +42,7 @@ make_root() {
         mkdir -p "$root.new/etc/systemd/system/${relieved%/*}"
         ln -s /dev/null "$root.new/etc/systemd/system/$relieved"
     done
-    chroot "$root.new" systemctl --quiet disable earlyoom.service systemd-oomd.{socket,service} >>"$own/debootstrap.log" 2>&1
+    chroot "$root.new" systemctl --quiet disable earlyoom.service ssh.service systemd-oomd.{socket,service} >>"$own/debootstrap.log" 2>&1
     rm -rf "$root.new"/var/cache/apt/archives/*.deb "$root.new"/var/lib/apt/lists/*
     echo "$suite $packages" >"$root.new/.made-of"
     mv "$root.new" "$root"
@@ -82,6 +83,7 @@ install_own() {
     mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
     install -m 755 lab/systemd/checks.sh lab/systemd/take.py "$root/lab"
     install -m 644 packaging/README.md "$root/lab/packaging.md"
+    install -m 644 docs/login-node.md "$root/lab"
     printf '%s\n' "${@:2}" >"$root/lab/patterns"
     ln -sf ../plimsoll-lab.service "$root/etc/systemd/system/multi-user.target.wants/plimsoll-lab.service"
 }

@@ -124,6 +124,83 @@ whoever_lost_a_process_is_told_in_their_terminal() {
     end terminal
 }
 
+# The scripts of docs/login-node.md, where their second lines say that they belong, as the page has them.
+put_scripts() {
+    python3 - <<'END'
+import pathlib, re
+for text in re.findall(r"^```sh no-run: [^\n]*\n(#!/bin/sh\n.*?)^```$", open("/lab/login-node.md").read(), re.M | re.S):
+    path = pathlib.Path(text.split("\n")[1].removeprefix("# "))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+END
+}
+pam_line() { grep '^session optional pam_exec.so' /lab/login-node.md; }
+hard_of() { plimsoll limit show "$1" --json | jq '.[0].hard_bytes'; }
+
+# By sshd, with a key, and by su: each draws the line of its service, and shows where she stands.
+a_login_draws_the_line_and_shows_it() {
+    local status=0 session=/etc/pam.d/common-session
+    answers || start || return 1
+    cp $session /run/common-session
+    put_scripts && pam_line >>$session
+    logs_in || { status=1 && cat $session /usr/local/sbin/plimsoll-login /run/screen && journalctl --unit=ssh --no-pager; }
+    cp /run/common-session $session
+    rm /usr/local/sbin/plimsoll-login
+    end ssh
+    plimsoll limit clear alice
+    return $status
+}
+logs_in() {
+    local all quarter tenth home
+    all=$(awk '/^MemTotal:/ { print $2 * 1024 }' /proc/meminfo)
+    quarter=$((all / 4 / 4096 * 4096)) tenth=$((all / 10 / 4096 * 4096))
+    home=$(getent passwd alice | cut -d : -f 6)
+    plimsoll limit clear alice >/dev/null 2>&1
+    ssh-keygen -q -t ed25519 -N '' -f /run/key
+    install -D -o alice -m 600 /run/key.pub "$home/.ssh/authorized_keys" && chown alice "$home/.ssh" || return 1
+    mkdir -p /run/sshd
+    systemctl start ssh || return 1
+    ssh -tt -i /run/key -o StrictHostKeyChecking=no -o BatchMode=yes alice@127.0.0.1 <<<exit >/run/screen 2>&1 || return 1
+    grep -q 'Memory of alice: .* of ' /run/screen || return 1
+    is "$(hard_of alice)" $quarter || return 1
+    su --login alice <<<exit >/run/screen 2>&1 || return 1
+    grep -q 'Memory of alice: .* of ' /run/screen || return 1
+    is "$(hard_of alice)" $tenth || return 1
+    # Nobody's login fails for want of a daemon.
+    systemctl stop plimsoll
+    su --login alice <<<exit >/run/screen 2>&1
+    is $? 0 && start
+}
+
+# A cgroup as Slurm makes it for a job, and a stand-in for Slurm's own command.
+an_epilog_writes_why_into_the_jobs_output() {
+    local status=0
+    answers || start && put_scripts && plimsoll limit set alice 150M || return 1
+    printf '#!/bin/sh\n[ "$*" = "show job 7" ] && echo "   StdOut=/home/alice/slurm-7.out"\n' >/usr/local/bin/scontrol
+    chmod 755 /usr/local/bin/scontrol
+    epilog_tells || { status=1 && plimsoll history && cat /home/alice/slurm-7.out; }
+    rm /usr/local/bin/scontrol /etc/slurm/epilog.d/plimsoll
+    return $status
+}
+epilog_tells() {
+    local job=/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0 pid before
+    before=$(plimsoll history --json | jq 'map(.id) | max // 0')
+    mkdir -p $job
+    sh -c "echo \$\$ >$job/cgroup.procs; exec setpriv --reuid=alice --regid=alice --clear-groups /lab/take.py 250" &
+    pid=$!
+    wait $pid
+    told_of_it() { [ "$(incidents_of "$pid")" = 1 ]; }
+    until_so told_of_it || return 1
+    # Another job's, and somebody else's, get nothing.
+    SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=alice /etc/slurm/epilog.d/plimsoll || return 1
+    ! grep -qs plimsoll /home/alice/slurm-7.out || return 1
+    SLURM_JOB_ID=7 SLURM_JOB_UID=1000 SLURM_JOB_USER=alice /etc/slurm/epilog.d/plimsoll || return 1
+    is "$(stat -c %U /home/alice/slurm-7.out)" alice || return 1
+    grep -q "Process $pid " /home/alice/slurm-7.out && is "$(grep -c '^plimsoll: a process' /home/alice/slurm-7.out)" 1 || return 1
+    [ "$before" -lt "$(plimsoll history --json | jq 'map(.id) | max')" ]
+}
+
 # Shared memory is in no line: neither the programs nor the daemon have anything to do.
 at_memory_max_the_kernel_takes_the_raised_process_and_history_tells() {
     local pid
