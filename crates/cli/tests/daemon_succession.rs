@@ -210,7 +210,8 @@ fn who_was_claimed_and_never_signalled_lives_and_holds_nobody_up() {
     // The next daemon lets it live.
     fixture.end_daemon(Signal::KILL);
     forging::claimed(fixture.pin(), account, claimed.pid(), clock_monotonic_ns());
-    assert!(fixture.facts(DORA).dying.0 >= pages(20));
+    // Of an account that is far some pages of each process are not settled.
+    assert!(fixture.facts(DORA).dying.0 >= pages(19));
     fixture.launch();
     wait_for("nobody is dying", || fixture.facts(DORA).dying.0 == 0);
     assert!(claimed.runs() && fixture.history().is_empty());
