@@ -82,7 +82,7 @@ fn ended(ending: Result<Exit, String>) -> ExitCode {
 fn carry_out(line: CommandLine, out: &mut dyn Write) -> Ending {
     let socket = line.socket;
     match line.command {
-        Command::Daemon(arguments) => daemon::run(arguments, socket),
+        Command::Daemon(arguments) => daemon::run(arguments, socket, out),
         Command::Demo(arguments) => demo::run(&arguments, out),
         Command::Status(arguments) => status::run(&arguments, &socket, out),
         Command::Top(arguments) => top::run(&arguments, &socket, out),

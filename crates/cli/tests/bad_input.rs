@@ -160,10 +160,19 @@ fn a_state_folder_of_somebody_elses_is_not_used() {
 }
 
 #[test]
-fn a_bad_configuration_stops_the_start_with_file_and_line() {
+fn a_bad_configuration_stops_the_start_with_file_and_line_and_a_check_tells_before() {
     let fixture = fixture!();
     let beside = Places { config: fixture.path("bad.toml"), ..Places::beside(&fixture) };
-    assert_refused(beside.command(), "bad.toml");
+    let check = || {
+        let mut command = beside.command();
+        command.arg("--check");
+        command
+    };
+    let refuses = |named| {
+        assert_refused(beside.command(), named);
+        assert_refused(check(), named);
+    };
+    refuses("bad.toml");
     for (content, named) in [
         ("[machine]\nenabled = false\nenabld = true\n", "bad.toml:3"),
         ("[machin]\n", "bad.toml:1"),
@@ -179,11 +188,15 @@ fn a_bad_configuration_stops_the_start_with_file_and_line() {
         ("[machine]\nterm_memory = 5\nkill_memory = 10\n", "kill"),
     ] {
         fs::write(&beside.config, content).unwrap();
-        assert_refused(beside.command(), named);
+        refuses(named);
     }
+    fs::write(&beside.config, "[limits]\nusers = { 60150 = { hard = \"1G\" } }\n").unwrap();
+    let said = check().output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "The configuration is good.\n", "{said:?}");
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     fs::remove_file(&beside.config).unwrap();
     fs::create_dir(&beside.config).unwrap();
-    assert_refused(beside.command(), "bad.toml");
+    refuses("bad.toml");
     assert!(!beside.pin.exists() && !beside.socket.exists() && !beside.state.exists());
 }
 

@@ -34,4 +34,4 @@ mod tmalloc;
 mod undo;
 mod workingset;
 
-pub use run::{Removed, RunError, run, stop_guarding};
+pub use run::{Removed, RunError, check, run, stop_guarding};

@@ -1,12 +1,15 @@
 //! `plimsoll daemon`: the guard itself.
 
-use crate::exit::{Ending, Exit, Failure};
+use crate::{
+    exit::{Ending, Exit, Failure},
+    output,
+};
 use clap::Args;
 use plimsoll_daemon::{
     RunError,
     options::{CONFIG_FILE, DaemonOptions, PIN_FOLDER, STATE_FOLDER},
 };
-use std::path::PathBuf;
+use std::{io::Write, path::PathBuf};
 
 /// What the daemon is started with.
 #[derive(Debug, Args)]
@@ -27,6 +30,9 @@ pub(crate) struct Arguments {
     /// Decide and record, but send no signal.
     #[arg(long)]
     dry_run: bool,
+    /// Say what is wrong with the configuration, and do nothing else.
+    #[arg(long, conflicts_with_all = ["stop_guarding", "keep"])]
+    check: bool,
     /// Remove every pinned program and undo every setting that a daemon made, then end.
     #[arg(long, conflicts_with_all = ["dry_run", "keep"])]
     stop_guarding: bool,
@@ -38,16 +44,20 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The same as the daemon takes it.
     pub(crate) fn options(self, socket: PathBuf) -> DaemonOptions {
-        let Self { config, state, tmalloc_socket, pin, dry_run, keep, stop_guarding: _ } = self;
+        let Self { config, state, tmalloc_socket, pin, dry_run, keep, check: _, stop_guarding: _ } = self;
         DaemonOptions { config, state, socket, tmalloc_socket, pin, dry_run, keep }
     }
 }
 
-/// Guards until told to stop, or ends what an earlier daemon left behind.
-pub(crate) fn run(arguments: Arguments, socket: PathBuf) -> Ending {
-    let stop_guarding = arguments.stop_guarding;
+/// Guards until told to stop, looks at the configuration, or ends what an earlier daemon left behind.
+pub(crate) fn run(arguments: Arguments, socket: PathBuf, out: &mut dyn Write) -> Ending {
+    let Arguments { check, stop_guarding, .. } = arguments;
     let options = arguments.options(socket);
-    if stop_guarding {
+    if check {
+        let mut lines = plimsoll_daemon::check(&options)?;
+        lines.push("The configuration is good.".to_owned());
+        output::lines(out, &lines.join("\n"))?;
+    } else if stop_guarding {
         plimsoll_daemon::stop_guarding(&options.pin, &options.state)?;
     } else {
         plimsoll_daemon::run(&options)?;
