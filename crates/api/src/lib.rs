@@ -15,3 +15,6 @@ pub const CONTROL_SOCKET: &str = "/run/plimsoll/control.sock";
 
 /// The name of the tmalloc socket beside the control socket, where it is not put elsewhere.
 pub const TMALLOC_SOCKET_NAME: &str = "tmalloc.sock";
+
+/// Likewise, that of the socket on which programs are told that memory is short.
+pub const PRESSURE_SOCKET_NAME: &str = "pressure.sock";

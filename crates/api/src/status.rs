@@ -26,6 +26,9 @@ pub struct Status {
     /// Victims of others' kills; `None` where that is not told.
     #[serde(default)]
     pub reaping: Option<ReapingView>,
+    /// Who is told before a line is reached; `None` where that is not told.
+    #[serde(default)]
+    pub pressure_socket: Option<PressureSocketView>,
     /// The machine's memory.
     pub pressure: Pressure,
     /// What the in-kernel side is made of.
@@ -115,6 +118,21 @@ pub struct ReapingView {
     /// At most so much of their anonymous memory came back: what copies of one process share is counted for each.
     pub freed_bytes: u64,
     /// Those that freed themselves, as their user's share, or all users', was used up.
+    pub refused: u64,
+}
+
+/// Programs that are told when their user's account comes near its line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PressureSocketView {
+    /// In a few words: `on`, or why not.
+    pub state: String,
+    /// Connections that are open.
+    pub clients: u64,
+    /// Of so many users.
+    pub users: u64,
+    /// Words sent since the daemon started.
+    pub told: u64,
+    /// Connections that were turned away, or had to go for another user's, as a share was full.
     pub refused: u64,
 }
 

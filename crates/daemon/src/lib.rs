@@ -23,6 +23,7 @@ mod offload;
 pub mod options;
 mod owners;
 mod pace;
+mod pressure_socket;
 pub mod privileges;
 mod reaped;
 mod run;

@@ -1,6 +1,6 @@
 //! Where the daemon finds and puts things, and whether it acts.
 
-use plimsoll_api::{CONTROL_SOCKET, TMALLOC_SOCKET_NAME};
+use plimsoll_api::{CONTROL_SOCKET, PRESSURE_SOCKET_NAME, TMALLOC_SOCKET_NAME};
 use std::path::PathBuf;
 
 /// The configuration file; where no other is named, `/etc/plimsoll/conf.d/*.toml` is read as well.
@@ -22,6 +22,8 @@ pub struct DaemonOptions {
     pub socket: PathBuf,
     /// The tmalloc socket; `None`: beside the control socket.
     pub tmalloc_socket: Option<PathBuf>,
+    /// The pressure socket; `None`: beside the control socket.
+    pub pressure_socket: Option<PathBuf>,
     /// The pin folder.
     pub pin: PathBuf,
     /// Decide and record, but send no signal.
@@ -37,6 +39,7 @@ impl Default for DaemonOptions {
             state: STATE_FOLDER.into(),
             socket: CONTROL_SOCKET.into(),
             tmalloc_socket: None,
+            pressure_socket: None,
             pin: PIN_FOLDER.into(),
             dry_run: false,
             keep: false,
@@ -49,5 +52,11 @@ impl DaemonOptions {
     #[must_use]
     pub fn tmalloc_socket(&self) -> PathBuf {
         self.tmalloc_socket.clone().unwrap_or_else(|| self.socket.with_file_name(TMALLOC_SOCKET_NAME))
+    }
+
+    /// Where the pressure socket goes: likewise.
+    #[must_use]
+    pub fn pressure_socket(&self) -> PathBuf {
+        self.pressure_socket.clone().unwrap_or_else(|| self.socket.with_file_name(PRESSURE_SOCKET_NAME))
     }
 }

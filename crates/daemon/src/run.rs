@@ -26,7 +26,7 @@ use crate::{
     metrics,
     offload::{Haste, Lane, Offload},
     options::{CONFIG_FILE, DaemonOptions},
-    privileges, reaped,
+    pressure_socket, privileges, reaped,
     sampler::{Sampler, SharedRecorder},
     settings,
     settings::Settings,
@@ -54,12 +54,13 @@ use plimsoll_sys::{
     bpf::{BpfError, Found, Killed, Looks, OomKills, PinState, Pins, Selector, WorkingSet as Programs},
     kernel_log::KernelLog,
     process::{
-        OomScore, ProcRoot, clock_monotonic_ns, lock_memory, mem_total, page_size, raise_open_files,
-        set_oom_score_adj_self, tick_ns, try_mount_bpffs,
+        OomScore, ProcRoot, clock_monotonic_ns, inherited_descriptors, lock_memory, mem_total, page_size,
+        raise_open_files, set_oom_score_adj_self, tick_ns, try_mount_bpffs,
     },
 };
 use std::{
     fs::File,
+    os::unix::net::UnixStream,
     path::Path,
     sync::{Arc, Mutex},
     thread::JoinHandle,
@@ -128,6 +129,8 @@ struct Services {
     _reaper_watch: Lane<()>,
     /// Between the guard and whoever answers those that ask for memory.
     tmalloc: Option<(tmalloc::Link, tmalloc::Inbox)>,
+    /// Between the guard and whoever tells programs that memory is short.
+    pressure: Option<(pressure_socket::Link, pressure_socket::Inbox)>,
     control: Arc<ControlService>,
     /// Where metrics are read; `None`: nowhere.
     metrics: Option<metrics::Setup>,
@@ -144,6 +147,8 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(RunError::NotPermitted);
     }
+    // Before anything is opened.
+    let kept = pressure_socket::kept(inherited_descriptors());
     let inputs = prepare(options)?;
     let (book, supervisor) = (Arc::clone(&inputs.saved.book), inputs.supervisor.clone());
     let loader = Loader::new(&inputs.pins, &inputs.config, inputs.mem_total);
@@ -162,6 +167,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     };
     harden(&mut guard);
     let grants = start_tmalloc(&mut guard, options, headroom, &mut services);
+    let listeners = start_pressure(options, kept, supervisor.clone(), &mut services);
     look_up_members(&services);
     protect_working_set(&services);
     expedite_others(&services);
@@ -175,6 +181,9 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
     let outcome = guard.run(&supervisor).map_err(failed);
     server.stop();
     drop(metrics);
+    if let Some(listeners) = listeners {
+        listeners.stop();
+    }
     if let Some(grants) = grants {
         grants.stop();
     }
@@ -327,6 +336,17 @@ fn look_up_members(services: &Services) {
     });
 }
 
+fn open_history(
+    options: &DaemonOptions,
+    config: &Config,
+    notes: Option<PinnedNotes>,
+    complete: Completer,
+    journal: &Journal,
+) -> Result<History, RunError> {
+    let (caps, say) = (Caps::from(&config.history), teller(journal.clone()));
+    History::open_with_notes(&options.state, caps, notes, complete, say).map_err(failed)
+}
+
 /// Has the journal take lines; where it is full, they are lost.
 fn teller(journal: Journal) -> impl FnMut(String) + Send + 'static {
     move |line| {
@@ -337,7 +357,7 @@ fn teller(journal: Journal) -> impl FnMut(String) + Send + 'static {
 /// Starts every thread but the guard's own, which is this one.
 fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Guard, Services), RunError> {
     let Inputs { saved, config, settings, pins, lock, signals, offload, journal, mut notices, .. } = inputs;
-    let (mem_total, guards) = (inputs.mem_total, settings.guards);
+    let (mem_total, guards, metrics) = (inputs.mem_total, settings.guards, settings.metrics);
     let proc = || ProcRoot::open(Path::new("/proc")).map_err(failed);
     let (mailbox, caller) = mailbox().map_err(failed)?;
     let links = Links { offload: offload.clone(), caller: caller.clone(), journal: journal.clone() };
@@ -350,15 +370,13 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
         WorkersSetup { mapped, pins: pins.root(), state: &options.state, knobs: &knobs, memory: mem_total };
     let workers = Workers::new(&offload, &caller, &journal, &reaper.handle(), setup).map_err(failed)?;
     let book = SharedRecorder::new(mem_total);
-    let complete = Completer::new(proc()?, &workers.names, &book, &journal, settings.metrics.as_ref());
+    let complete = Completer::new(proc()?, &workers.names, &book, &journal, metrics.as_ref());
     let (notes, found) = open_notes(&pins, lock.is_some(), &mut notices);
     // An empty one is this daemon's own, which has never run.
     let forget = || drop((found.is_empty() && lock.is_some()).then(|| pins.remove_journal()));
-    let (caps, say) = (Caps::from(&config.history), teller(journal.clone()));
-    let history = History::open_with_notes(&options.state, caps, notes, complete, say)
-        .inspect_err(|_| forget())
-        .map_err(failed)?;
-    let (tmalloc, originals) = (tmalloc::link().map_err(failed)?, Originals::default());
+    let history = open_history(options, &config, notes, complete, &journal).inspect_err(|_| forget())?;
+    let (tmalloc, pressure) = (tmalloc::link().map_err(failed)?, pressure_socket::link().map_err(failed)?);
+    let (originals, listeners) = (Originals::default(), pressure_socket::Teller::new(pressure.0.clone()));
     let control = Arc::new(ControlService::new(control::Setup {
         saved,
         caller: caller.clone(),
@@ -378,16 +396,18 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     let foreign_kills = start_foreign(inputs.kernel_log, &links, &history, last_defence.arrangements())?;
     let to_foreign = foreign_kills.link();
     let sampler = Sampler::new(&offload, book, proc()?, history.writer.clone());
-    let (shield, rules) = (Arc::new(Shield::new(&config)), Arc::new(guards.rules));
+    let eligibility =
+        Eligibility { shield: Arc::new(Shield::new(&config)), rules: Arc::new(guards.rules), originals };
     let context = Context {
         kernel: Host::new(&offload, proc()?, proc()?),
         pending: PendingKills::new(reaper),
         ledger: Ledger::new(history.writer.clone(), history.next_id, page_size()),
         notices,
-        eligibility: Eligibility { shield, rules, originals },
+        eligibility,
         workers,
         last_defence,
         tmalloc: tmalloc.0.clone(),
+        listeners,
         config: guards.limits,
     };
     let mut guard = Guard::new(Setup {
@@ -406,8 +426,8 @@ fn start(options: &DaemonOptions, inputs: Inputs, loader: Loader) -> Result<(Gua
     guard.inherit(inherit(found, history.written_below, proc()?));
     // Also where the machine is not guarded now: a reload may change that.
     let loading = loader.equip(lock.is_some(), caller, to_foreign, journal);
-    let (writer, metrics, tmalloc) = (history.writer, settings.metrics, Some(tmalloc));
-    Ok((guard, Services { loading, links, _reaper_watch, tmalloc, control, metrics, writer, lock }))
+    let (tmalloc, pressure, writer) = (Some(tmalloc), Some(pressure), history.writer);
+    Ok((guard, Services { loading, links, _reaper_watch, tmalloc, pressure, control, metrics, writer, lock }))
 }
 
 fn working_set(
@@ -510,6 +530,19 @@ fn start_tmalloc(
             None
         }
     }
+}
+
+/// Starts whoever tells programs that memory is short, with the connections of the daemon before. Lines are guarded without it.
+fn start_pressure(
+    options: &DaemonOptions,
+    kept: Vec<UnixStream>,
+    supervisor: Supervisor,
+    services: &mut Services,
+) -> Option<pressure_socket::Running> {
+    let (link, inbox) = services.pressure.take()?;
+    let Links { offload, journal, .. } = services.links.clone();
+    let socket = &options.pressure_socket();
+    pressure_socket::start(pressure_socket::Setup { socket, kept, supervisor, inbox, link, offload, journal })
 }
 
 /// What is noted there survives this daemon; where there can be no pins, nothing does.

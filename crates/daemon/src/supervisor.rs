@@ -1,13 +1,16 @@
-//! What the service manager that started the daemon is told (sd_notify(3)): that it guards, what came of a reload, and that
-//! its guard thread takes its turns. Where nobody asks for it, nothing is sent and nobody wakes up.
+//! What the service manager that started the daemon is told (sd_notify(3)): that it guards, what came of a reload, that its
+//! guard thread takes its turns, and which connections are to outlive it. Where nobody asks for it, nothing is sent and nobody
+//! wakes up.
 
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use plimsoll_policy::units::Nanos;
 use rustix::net::{SendFlags, send};
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
+    io::{self, IoSlice},
     os::{
+        fd::{AsRawFd as _, BorrowedFd, RawFd},
         linux::net::SocketAddrExt as _,
         unix::{
             ffi::OsStrExt as _,
@@ -23,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A service manager waits so many pulses long before it takes the daemon for stuck: two may be lost.
 const PULSES: u64 = 3;
+
+/// Descriptors that one message may carry.
+pub(crate) const KEPT_AT_ONCE: usize = 200;
 
 /// The service manager, if there is one that wants to be told. A clone tells the same one.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +49,7 @@ impl Supervisor {
         Self::new(env::var_os("NOTIFY_SOCKET"), timeout.as_deref())
     }
 
-    fn new(socket: Option<OsString>, timeout_us: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn new(socket: Option<OsString>, timeout_us: Option<&str>) -> io::Result<Self> {
         let Some(name) = socket.filter(|name| !name.is_empty()) else { return Ok(Self::default()) };
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&address(&name)?)?;
@@ -67,6 +73,23 @@ impl Supervisor {
     pub(crate) fn reloaded(&self, said: &str) {
         // Each line would be a message of its own.
         self.tell(&format!("READY=1\nSTATUS={}", said.replace('\n', " ")));
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Has descriptors kept for the next daemon, at most [`KEPT_AT_ONCE`], under a name of letters. The service manager gives
+    /// each up when its other end is closed. Whether the message was taken; `waits`: for room in the queue, some seconds.
+    pub(crate) fn keep(&self, name: &str, descriptors: &[BorrowedFd<'_>], waits: bool) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let words = format!("FDSTORE=1\nFDNAME={name}");
+        let numbers: Vec<RawFd> = descriptors.iter().map(|fd| fd.as_raw_fd()).collect();
+        let flags =
+            if waits { MsgFlags::MSG_NOSIGNAL } else { MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT };
+        let rights = [ControlMessage::ScmRights(&numbers)];
+        sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(words.as_bytes())], &rights, flags, None).is_ok()
     }
 
     fn tell(&self, words: &str) {

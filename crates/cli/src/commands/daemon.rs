@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// The socket that programs ask for memory on [default: tmalloc.sock beside the control socket]
     #[arg(long, value_name = "SOCKET")]
     tmalloc_socket: Option<PathBuf>,
+    /// The socket on which programs are told that memory is short [default: pressure.sock beside the control socket]
+    #[arg(long, value_name = "SOCKET")]
+    pressure_socket: Option<PathBuf>,
     /// The folder on a bpffs in which programs and maps stay when the daemon crashes.
     #[arg(long, value_name = "DIR", default_value = PIN_FOLDER)]
     pin: PathBuf,
@@ -44,8 +47,18 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The same as the daemon takes it.
     pub(crate) fn options(self, socket: PathBuf) -> DaemonOptions {
-        let Self { config, state, tmalloc_socket, pin, dry_run, keep, check: _, stop_guarding: _ } = self;
-        DaemonOptions { config, state, socket, tmalloc_socket, pin, dry_run, keep }
+        let Self {
+            config,
+            state,
+            tmalloc_socket,
+            pressure_socket,
+            pin,
+            dry_run,
+            keep,
+            check: _,
+            stop_guarding: _,
+        } = self;
+        DaemonOptions { config, state, socket, tmalloc_socket, pressure_socket, pin, dry_run, keep }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
 use clap::Args;
 use plimsoll_api::status::{
     FragmentationView, GuardView, Guards, Kernel, MarginView, OrderView, OthersView, OwnView, Pressure,
-    ReapingView, Status, TmallocView, Triggers,
+    PressureSocketView, ReapingView, Status, TmallocView, Triggers,
 };
 use plimsoll_api::{
     client::{CallError, Client},
@@ -182,6 +182,9 @@ fn show(out: &mut dyn Write, status: &Status, names: &mut Names) -> io::Result<(
     if let Some(reaping) = &status.reaping {
         freed_for_others(out, reaping)?;
     }
+    if let Some(socket) = &status.pressure_socket {
+        told_before(out, socket)?;
+    }
     in_kernel(out, &status.kernel)?;
     lost(out, status)?;
     limit::notes(out, &status.accounts)?;
@@ -252,6 +255,18 @@ fn rivals(out: &mut dyn Write, units: &[String]) -> io::Result<()> {
         units.join(", "),
         units.join(" ")
     )
+}
+
+/// Who is told when an account comes near its line.
+fn told_before(out: &mut dyn Write, socket: &PressureSocketView) -> io::Result<()> {
+    let PressureSocketView { state, clients, users, told, refused } = socket;
+    write!(out, "Pressure socket: {}", output::printable(state))?;
+    if *clients > 0 || *told > 0 || *refused > 0 {
+        let programs = output::counted(*clients, "program", "programs");
+        let users = output::counted(*users, "user", "users");
+        write!(out, ", listened to by {programs} of {users}, told {told} times, {refused} turned away")?;
+    }
+    writeln!(out, ".")
 }
 
 /// Whose victims are freed from outside.

@@ -10,8 +10,8 @@ use plimsoll_api::{
     accounts::{AccountProcesses, AccountView, NearView, ProcessView},
     protect::{AnonView, BarredView, FileView, FloorView, ProtectView},
     status::{
-        GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, ReapingView, Selection,
-        SelectionEffort, Status, Triggers,
+        GuardView, Guards, Kernel, MapView, MarginView, OwnView, Pressure, PressureSocketView, ReapingView,
+        Selection, SelectionEffort, Status, Triggers,
     },
 };
 use plimsoll_policy::{
@@ -197,6 +197,10 @@ impl Control for Fake {
             accounts: [ALICE, BOB].into_iter().filter_map(|uid| self.view(uid)).collect(),
             groups: Vec::new(),
             default: None,
+            pressure_socket: Some(PressureSocketView {
+                state: "on".to_owned(),
+                ..PressureSocketView::default()
+            }),
             reaping: Some(ReapingView { state: "ours".to_owned(), ..ReapingView::default() }),
             pressure: pressure(),
             kernel: Kernel {

@@ -1,5 +1,5 @@
-//! A socket in the file system, the control API's, tmalloc's or that of metrics: one live daemon on it, a dead one's
-//! leftovers replaced.
+//! A socket in the file system, the control API's, tmalloc's, that of metrics or the pressure socket: one live daemon on it, a
+//! dead one's leftovers replaced.
 
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -26,6 +26,9 @@ const FOLDER_MODE: u32 = 0o755;
 /// twentieth on tmalloc's.
 const BACKLOG: i32 = 512;
 
+/// On the pressure socket: libsystemd does not wait for room, and never comes again. They take half a second.
+const PRESSURE_BACKLOG: i32 = 4096;
+
 /// How often a lock file may be removed while it is being locked: each time another daemon has ended at that moment.
 const LOCK_TRIES_MAX: usize = 100;
 
@@ -38,21 +41,30 @@ pub enum Purpose {
     Tmalloc,
     /// That of metrics: a stream.
     Metrics,
+    /// On which programs are told that memory is short: a stream.
+    Pressure,
 }
 
 impl Purpose {
     const fn kind(self) -> SockType {
         match self {
-            Self::Control | Self::Metrics => SockType::Stream,
+            Self::Control | Self::Metrics | Self::Pressure => SockType::Stream,
             Self::Tmalloc => SockType::SeqPacket,
         }
     }
 
-    /// Who may connect. For the first two every user: what each may have is decided call by call.
+    /// Who may connect. But for metrics every user: what each may have is decided call by call, or by whose connection it is.
     const fn mode(self) -> u32 {
         match self {
-            Self::Control | Self::Tmalloc => 0o666,
+            Self::Control | Self::Tmalloc | Self::Pressure => 0o666,
             Self::Metrics => 0o600,
+        }
+    }
+
+    const fn backlog(self) -> i32 {
+        match self {
+            Self::Control | Self::Tmalloc | Self::Metrics => BACKLOG,
+            Self::Pressure => PRESSURE_BACKLOG,
         }
     }
 
@@ -62,6 +74,7 @@ impl Purpose {
             Self::Control => "--socket",
             Self::Tmalloc => "--tmalloc-socket",
             Self::Metrics => "metrics.listen",
+            Self::Pressure => "--pressure-socket",
         }
     }
 }
@@ -157,7 +170,7 @@ impl ServedSocket {
         let listener = bound.map_err(|errno| at("open the socket", path)(errno.into()))?;
         fs::set_permissions(path, Permissions::from_mode(purpose.mode()))
             .map_err(at("set who may use the socket", path))?;
-        listen(&listener, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
+        listen(&listener, Backlog::new(purpose.backlog()).unwrap_or(Backlog::MAXCONN))
             .map_err(|errno| at("listen on the socket", path)(errno.into()))?;
         listener.set_nonblocking(true).map_err(at("set up the socket", path))?;
         let file = fs::symlink_metadata(path).map_err(at("look at the socket", path))?;

@@ -7,7 +7,7 @@ use super::{
     selection::{eligibility::Eligibility, judge::JudgeRequest},
     workers::Workers,
 };
-use crate::{journal::Notices, tmalloc::Link};
+use crate::{journal::Notices, pressure_socket::Teller, tmalloc::Link};
 use plimsoll_policy::{
     limits::LimitConfig,
     units::{Nanos, Uid},
@@ -25,6 +25,8 @@ pub(crate) struct Context<K: Kernel> {
     pub(crate) workers: Workers,
     pub(crate) last_defence: LastDefence,
     pub(crate) tmalloc: Link,
+    /// Programs that are told who is near.
+    pub(crate) listeners: Teller,
     pub(crate) config: LimitConfig,
 }
 
@@ -41,6 +43,7 @@ impl<K: Kernel> Context<K> {
             workers: Workers::mute(),
             last_defence: LastDefence::absent(),
             tmalloc: Link::mute(),
+            listeners: Teller::mute(),
             config: LimitConfig::default(),
         }
     }

@@ -272,6 +272,8 @@ impl<K: Kernel> Guard<K> {
     fn turn(&mut self) {
         self.wake_ups = self.wake_ups.saturating_add(1);
         self.take_records();
+        // Those who can give memory back hear of it first.
+        self.tell_listeners();
         self.settle_pending();
         self.tend();
         self.take_request();
@@ -282,7 +284,13 @@ impl<K: Kernel> Guard<K> {
             attached.shared_memory.plan(&mut self.context.kernel);
         }
         self.context.last_defence.settle(self.attached.as_ref().map(|attached| &attached.near));
+        self.tell_listeners();
         self.sample();
+    }
+
+    /// Tells the pressure socket whose account came near, or left.
+    fn tell_listeners(&mut self) {
+        self.context.listeners.settle(self.attached.as_ref().map(|attached| &attached.near));
     }
 
     /// Lists processes by the programs from here on. They tell starts more exactly than `/proc`: a victim on its way out

@@ -156,6 +156,7 @@ impl<K: TheKernel> Guard<K> {
             groups: Vec::new(),
             default: None,
             reaping: None,
+            pressure_socket: Some(self.context.listeners.shown()),
             pressure: self.pressure(),
             kernel: self.kernel()?,
         })

@@ -3,7 +3,7 @@
 use nix::{
     errno::Errno,
     sys::{
-        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         time::TimeSpec,
         timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
@@ -13,6 +13,9 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
+
+/// The number of those that have none, and of the time.
+const UNNAMED: u64 = 0;
 
 /// Can be read when one of its descriptors is ready, or its time has come.
 #[derive(Debug)]
@@ -48,7 +51,15 @@ impl Waits {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn add(&self, fd: impl AsFd, flags: EpollFlags) -> nix::Result<()> {
-        match self.epoll.add(fd, EpollEvent::new(flags, 0)) {
+        self.add_as(fd, flags, UNNAMED)
+    }
+
+    /// Likewise, and [`Self::ready`] tells it by this number.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn add_as(&self, fd: impl AsFd, flags: EpollFlags, number: u64) -> nix::Result<()> {
+        match self.epoll.add(fd, EpollEvent::new(flags, number)) {
             Err(Errno::EEXIST) => Ok(()),
             done => done,
         }
@@ -59,7 +70,21 @@ impl Waits {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn change(&self, fd: impl AsFd, flags: EpollFlags) -> nix::Result<()> {
-        self.epoll.modify(fd, &mut EpollEvent::new(flags, 0))
+        self.change_as(fd, flags, UNNAMED)
+    }
+
+    /// Likewise, of one that has a number.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn change_as(&self, fd: impl AsFd, flags: EpollFlags, number: u64) -> nix::Result<()> {
+        self.epoll.modify(fd, &mut EpollEvent::new(flags, number))
+    }
+
+    /// What is ready now, as far as there is room; waits for nothing.
+    pub(crate) fn ready<'a>(&self, room: &'a mut [EpollEvent]) -> &'a [EpollEvent] {
+        let count = self.epoll.wait(room, EpollTimeout::ZERO).unwrap_or(0);
+        room.get(..count).unwrap_or_default()
     }
 
     /// Waits no more for a descriptor that was added, whoever else has it.
