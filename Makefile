@@ -123,6 +123,7 @@ install: ## into PREFIX (/usr/local), after `make build`
 	chmod 644 $(DESTDIR)$(userunitdir)/plimsoll-notify.service
 	install -D -m 644 packaging/plimsoll.preset $(DESTDIR)$(presetdir)/90-plimsoll.preset
 	install -D -m 644 -t $(DESTDIR)$(exampledir) packaging/prometheus/plimsoll.rules.yml packaging/prometheus/loopback.conf
+	install -D -m 644 -t $(DESTDIR)$(exampledir) packaging/pressure/session.conf packaging/pressure/services.conf
 	mkdir -p $(DESTDIR)$(confdir)/conf.d
 	test -e $(DESTDIR)$(confdir)/plimsoll.toml || install -m 644 packaging/plimsoll.toml $(DESTDIR)$(confdir)/plimsoll.toml
 	mkdir -p $(DESTDIR)$(libdir)/pkgconfig
