@@ -67,6 +67,22 @@ make_packages() {
     done
 }
 
+# A program by a libsystemd that knows memory pressure, which came with 254: this Debian's own is older, its backports' is not.
+make_listener() {
+    local folder=$lab/apt/backports
+    if [ ! -s "$folder/libsystemd/libsystemd.so.0" ]; then
+        # shellcheck disable=SC2016 # for the shell inside, where $suite is another
+        bash -c '. lab/archive.sh && update "$1" bookworm bookworm-backports && download "$1" libsystemd0/bookworm-backports' \
+            bash "$folder" || die "no libsystemd from bookworm-backports: see $folder/log" 3
+        rm -rf "$folder/unpacked"
+        dpkg -x "$folder"/libsystemd0_*.deb "$folder/unpacked"
+        install -D -m 644 "$folder"/unpacked/usr/lib/*/libsystemd.so.0 "$folder/libsystemd/libsystemd.so.0"
+    fi
+    install -D -m 644 "$folder/libsystemd/libsystemd.so.0" "$1/lab/libsystemd.so.0"
+    "${CC:-cc}" -O1 -Wall -Wextra -Werror -o "$1/lab/listen" lab/systemd/listen.c "$1/lab/libsystemd.so.0" \
+        -Wl,-rpath,/lab -Wl,--allow-shlib-undefined || die "lab/systemd/listen.c does not build"
+}
+
 install_own() {
     local root=$1
     # As tools/test.sh, and by the same command: built alone it would be another file, and a guest does not like to see this
@@ -79,9 +95,10 @@ install_own() {
     }
     exec 8>&-
     make_packages "$root"
+    make_listener "$root"
     install -D -m 644 lab/systemd/plimsoll-lab.service "$root/etc/systemd/system/plimsoll-lab.service"
     mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
-    install -m 755 lab/systemd/checks.sh lab/systemd/take.py "$root/lab"
+    install -m 755 lab/systemd/checks.sh lab/systemd/take.py lab/systemd/crowd.py "$root/lab"
     install -m 644 packaging/README.md "$root/lab/packaging.md"
     install -m 644 docs/login-node.md "$root/lab"
     printf '%s\n' "${@:2}" >"$root/lab/patterns"

@@ -329,6 +329,43 @@ an_administrators_lower_limit_is_never_raised() {
     max_is $((200 * mib)) && systemctl stop plimsoll && max_is $((200 * mib))
 }
 
+# A program that goes by libsystemd, and 1,200 connections of others: all of them live on in the service manager.
+listeners() { plimsoll status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["pressure_socket"]["clients"])'; }
+listeners_are() { [ "$(listeners)" = "$1" ]; }
+words() { sed -n 's/^told //p' /run/listener | tail -n 1; }
+heard_more_than() { [ "$(words)" -gt "$1" ] 2>/dev/null; }
+kept_are() { [ "$(systemctl show -p NFileDescriptorStore --value plimsoll)" -ge "$1" ]; }
+ticks() { awk '{ print $14 + $15 }' "/proc/$(systemctl show -p MainPID --value listener)/stat"; }
+programs_by_libsystemd_are_told_and_sleep_through_restart_and_crash() {
+    local status=0
+    { answers || start; } && plimsoll limit set alice 300M --soft=100M || return 1
+    systemd-run --quiet --collect --slice=$slice --uid=alice --unit=listener -p StandardOutput=file:/run/listener \
+        -p Environment='MEMORY_PRESSURE_WATCH=/run/plimsoll/pressure.sock MEMORY_PRESSURE_WRITE=c29tZSAyMDAwMDAgMjAwMDAwMAA=' \
+        /lab/listen || return 1
+    systemd-run --quiet --collect --unit=others -p StandardOutput=file:/run/others /lab/crowd.py 5 240 || return 1
+    sleeps_on || { status=1 && cat /run/listener /run/others && systemctl status plimsoll && plimsoll status; }
+    end listener others
+    plimsoll limit clear alice
+    return $status
+}
+sleeps_on() {
+    local before killed spent
+    until_so grep -qx 'open 1200' /run/others && until_so listeners_are 1201 || return 1
+    take first 150
+    until_so heard_more_than 0 && end first || return 1
+    until_so kept_are 1201 || return 1
+    before=$(words) spent=$(ticks)
+    systemctl restart plimsoll && until_so listeners_are 1201 || return 1
+    killed=$(main_pid)
+    kill -9 "$killed"
+    until_so is_another "$killed" && until_so listeners_are 1201 || return 1
+    # Nobody was told of anything, nobody spins, and nobody has ended.
+    is "$(words)" "$before" && is "$(cat /run/others)" 'open 1200' || return 1
+    [ $(($(ticks) - spent)) -lt 50 ] || { echo "$(($(ticks) - spent)) ticks" && return 1; }
+    take second 150
+    until_so heard_more_than "$before" && end second
+}
+
 # From here on the machine counts as short of memory as soon as less than two thirds of it are left: a hog of 600 MiB does.
 result() { systemctl show -p Result --value "$1"; }
 result_is() { [ "$(result "$1")" = "$2" ]; }
