@@ -59,7 +59,7 @@ __noinline int live_again(__u64 key, __u32 no_more)
 	a = account_at(word_account(e->word));
 	if (a) {
 		search_anew(a);
-		a->nobody_ns = 0;
+		a->nobody_until_ns = 0;
 	}
 	return 0;
 }
@@ -483,7 +483,7 @@ __noinline int near(__u64 key, __s64 usage, __s64 delta)
 		ev.flags = PLIMSOLL_RECORD_REMOTE;
 	if (!a->near && !__sync_val_compare_and_swap(&a->near, 0, moment())) {
 		ev.time_ns = bpf_ktime_get_ns();
-		a->nobody_ns = 0;
+		a->nobody_until_ns = 0;
 		find_largest(a->index);
 		/* A huge page, or a whole process, can take usage here in one step; the daemon scans for this record too. */
 		need_exact(a);

@@ -143,7 +143,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 		a->effective_pages = ctx->enforce == PLIMSOLL_LINE_NOW ? hard : PLIMSOLL_NO_LINE;
 	/* What a session may hold is another part of it: the next choice is made among all. */
 	search_anew(a);
-	a->nobody_ns = 0;
+	a->nobody_until_ns = 0;
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	draw_shared(a, ctx, before);
@@ -522,7 +522,7 @@ int verify(struct plimsoll_of_account *ctx)
 	ctx->result = -EINVAL;
 	if (!a)
 		return 0;
-	a->nobody_ns = 0;
+	a->nobody_until_ns = 0;
 	find_largest(a->index);
 	ctx->result = 0;
 	return 0;

@@ -119,21 +119,25 @@ static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 	return 0;
 }
 
+/* Of searches in vain a sixty-fourth of a CPU, or one in search_again_ns. */
+#define SEARCH_REST 64
+
 /*
  * Finds the account's largest processes, as weighed, among all that are tracked, and which of them nobody runs in any
  * more: when the account comes near, and when those that were known have gone. Not a matter of each event: tens of
- * microseconds. Past the line those come first whose end is enough; where there are none it is not repeated at once.
+ * microseconds. Past the line those come first whose end is enough; where there are none it is repeated no sooner than
+ * SEARCH_REST times what it took later, or search_again_ns where that is less.
  */
 __noinline int find_largest(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct search search = { .account = a, .floor_rank = RANK_NONE };
-	__u64 now = bpf_ktime_get_ns(), key;
+	__u64 now = bpf_ktime_get_ns(), key, ended, rest;
 	__s64 none_enough = -1;
 	struct plimsoll_mm *e;
 	int i;
 
-	if (!a || now - a->nobody_ns < search_again_ns)
+	if (!a || (__s64)(a->nobody_until_ns - now) > 0)
 		return 0;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++)
 		search.rank[i] = RANK_NONE;
@@ -150,7 +154,12 @@ __noinline int find_largest(__u32 account)
 		if (e)
 			__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
 	}
-	a->nobody_ns = none_enough < 0 ? now : 0;
+	a->nobody_until_ns = 0;
+	if (none_enough < 0) {
+		ended = bpf_ktime_get_ns();
+		rest = (ended - now) * SEARCH_REST;
+		a->nobody_until_ns = ended + (rest < search_again_ns ? rest : search_again_ns);
+	}
 	return 0;
 }
 
@@ -233,7 +242,7 @@ __noinline int came_to(__u32 account, __u64 mm, __s64 usage)
 		note_largest(account, mm);
 		return 0;
 	}
-	a->nobody_ns = 0;
+	a->nobody_until_ns = 0;
 	find_largest(account);
 	tell(account, mm, PLIMSOLL_RECORD_NEAR);
 	return 0;

@@ -156,7 +156,8 @@ struct plimsoll_account {
 	volatile __u64 asked_ns;                  /* when the daemon was asked last */
 	volatile __u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
 	volatile __u64 hold_until_ns;             /* until then nothing is asked: nothing killable was left */
-	volatile __u64 nobody_ns; /* when a search for its largest found nobody whose end is enough; 0: it found one */
+	volatile __u64
+		nobody_until_ns; /* its largest are not searched for before: nobody's end was enough; 0: any time */
 
 	volatile __s64
 		copyable_pages; /* what copy-on-write could still add: shares of families beyond their charge and copies */
