@@ -105,6 +105,9 @@ missing_packages() {
     has Xwayland || echo xwayland
     has dbus-daemon || echo dbus
     has tmux || echo tmux
+    # Whoever reads a report does it in a browser. Not everywhere is there a package of one.
+    has chromium-headless-shell || has chromium || has chromium-browser || has google-chrome ||
+        ! apt-cache show chromium-headless-shell >/dev/null 2>&1 || echo chromium-headless-shell
     # File systems whose files are opened by their inodes, each on a disk in a file.
     has mkfs.btrfs || echo btrfs-progs
     has mkfs.xfs || echo xfsprogs

@@ -1,8 +1,10 @@
 //! What came before a kill and after it, as `why` and `report` tell it: on this machine, with real programs.
 #![cfg(test)]
 
+mod browser;
 mod support;
 
+use browser::Browser;
 use serde_json::Value;
 use std::time::Duration;
 use support::{ALICE, BOB, Fixture, SOON, until};
@@ -40,8 +42,12 @@ fn samples(incident: &Value, of: &str) -> Vec<(i64, u64)> {
 
 /// A kill of a program that grew past a line of 64 MiB over some seconds, near it from 8 MiB on.
 fn grown(fixture: &Fixture) {
+    grown_by(fixture, HOG);
+}
+
+fn grown_by(fixture: &Fixture, hog: &str) {
     fixture.limit(ALICE, "64M", &["--soft", "8M"]);
-    let mut hog = fixture.python(ALICE, HOG);
+    let mut hog = fixture.python(ALICE, hog);
     hog.tell("go");
     hog.stage("took");
     // As slowly as the samples come: two of them lie between its beginning and its end.
@@ -122,6 +128,34 @@ fn a_report_shows_growth_and_belongs_to_who_asked() {
         let (code, told, error) = fixture.run_as(BOB, arguments);
         assert_eq!((code, told.as_str()), (1, ""), "{arguments:?}: {error}");
     }
+}
+
+/// By a program that would have a page ask others, if it could.
+#[test]
+fn a_browser_shows_a_report_to_everybody_and_asks_nobody_for_more() {
+    let Some(mut browser) = Browser::start() else { return };
+    let fixture = fixture!();
+    grown_by(&fixture, &format!("open('/proc/self/comm', 'w').write('<img src=//x/y>')\n{HOG}"));
+    let path = fixture.path("report.html");
+    fixture.ok(&["report", "last", "-o", path.to_str().unwrap()]);
+    for width in [400, 1280] {
+        browser.open(&path, width);
+        let title = browser.evaluate("document.title");
+        assert!(title.as_str().unwrap().starts_with("<img src=//x/y> (process "), "{title}");
+        assert_eq!(
+            browser.evaluate("document.documentElement.scrollWidth"),
+            width,
+            "it is wider than the window"
+        );
+        for (medium, scheme) in [("", "light"), ("", "dark"), ("print", "light"), ("print", "dark")] {
+            browser.show(medium, scheme);
+            let (contrast, text) = browser.worst_contrast();
+            assert!(contrast >= 4.5, "'{text}' has a contrast of {contrast} ({medium} {scheme}, {width})");
+        }
+        // %PDF-
+        assert!(browser.print().starts_with("JVBERi0"));
+    }
+    assert_eq!(browser.requests, vec![format!("file://{}", path.display()); 2]);
 }
 
 #[test]
