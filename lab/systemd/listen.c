@@ -10,7 +10,8 @@
 typedef struct sd_event sd_event;
 typedef struct sd_event_source sd_event_source;
 int sd_event_default(sd_event **event);
-int sd_event_add_memory_pressure(sd_event *event, sd_event_source **source, int (*told)(sd_event_source *, void *), void *data);
+int sd_event_add_memory_pressure(sd_event *event, sd_event_source **source, int (*told)(sd_event_source *, void *),
+				 void *data);
 int sd_event_run(sd_event *event, uint64_t timeout_us);
 
 static uint64_t count;

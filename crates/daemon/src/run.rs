@@ -2,11 +2,10 @@
 
 use crate::{
     api::{control::Control as _, peer::Peer, server::Server},
-    config,
-    config::{Charge, Config, Places},
+    config::{Charge, Config},
     control,
     control::{ControlService, Saved},
-    directory::{Directory, Known, Wanted},
+    directory::Wanted,
     expedite,
     expedite::{Expedite, Others},
     facts::{meter::InForceFile, names::NameReader},
@@ -25,11 +24,10 @@ use crate::{
     loader::Loader,
     metrics,
     offload::{Haste, Lane, Offload},
-    options::{CONFIG_FILE, DaemonOptions},
+    options::DaemonOptions,
     pressure_socket, privileges, reaped,
     sampler::{Sampler, SharedRecorder},
-    settings,
-    settings::Settings,
+    settings::{self, Read, Settings},
     state::{LINES, StateFile},
     supervisor::Supervisor,
     tmalloc,
@@ -196,42 +194,13 @@ pub fn run(options: &DaemonOptions) -> Result<(), RunError> {
 /// # Errors
 /// [`RunError::Failed`]: what a start would fail with, and a reload refuse.
 pub fn check(options: &DaemonOptions) -> Result<Vec<String>, RunError> {
-    let Read { known, settings, .. } = read(options)?;
+    let Read { known, settings, .. } = settings::read(options).map_err(RunError::Failed)?;
     Ok(known.notes.into_iter().chain(settings.left_out).collect())
 }
 
-/// The configuration, as a start has it.
-struct Read {
-    places: Places,
-    config: Config,
-    mem_total: Bytes,
-    directory: Directory,
-    /// What was wrong with what an earlier daemon knew of names.
-    forgotten: Option<String>,
-    known: Known,
-    settings: Settings,
-}
-
-fn read(options: &DaemonOptions) -> Result<Read, RunError> {
-    let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
-    let places = Places::new(named);
-    let config = config::load(&places).map_err(failed)?;
-    let mem_total = mem_total().map_err(failed)?;
-    let (mut directory, forgotten) = Directory::open(&options.state);
-    let known = numbers(&mut directory, &settings::wanted(&config, []));
-    let settings = Settings::of(&config, options.dry_run, mem_total, &known).map_err(RunError::Failed)?;
-    Ok(Read { places, config, mem_total, directory, forgotten, known, settings })
-}
-
-/// The numbers of configured names, as far as they are known without waiting. Only for one that nobody here has ever had
-/// are the name services asked before guarding begins: it may be a slip of the pen, which is to be told now.
-fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
-    let known = directory.recall(wanted);
-    if known.lacks_numbers() { directory.ask_numbers(wanted) } else { known }
-}
-
 fn prepare(options: &DaemonOptions) -> Result<Inputs, RunError> {
-    let Read { places, config, mem_total, mut directory, forgotten, known, settings } = read(options)?;
+    let Read { places, config, mem_total, mut directory, forgotten, known, settings } =
+        settings::read(options).map_err(RunError::Failed)?;
     let (file, stored) = StateFile::load::<Vec<StoredLine>>(&options.state, LINES).map_err(failed)?;
     let (tunables, unknown) =
         SavedTunables::load(&options.state, settings.working_set.clone()).map_err(failed)?;

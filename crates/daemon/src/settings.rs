@@ -1,10 +1,11 @@
 //! The configuration, turned into what the guards take.
 
 use crate::{
-    config::{self, Config, NamedLine, Reaping},
-    directory::{Known, Named, Wanted},
+    config::{self, Config, NamedLine, Places, Reaping},
+    directory::{Directory, Known, Named, Wanted},
     guard::Configured,
     metrics,
+    options::{CONFIG_FILE, DaemonOptions},
     workingset::Terms,
 };
 use plimsoll_policy::{
@@ -16,10 +17,11 @@ use plimsoll_policy::{
     units::{Bytes, Gid},
     who::Who,
 };
-use plimsoll_sys::process::online_cpus;
+use plimsoll_sys::process::{mem_total, online_cpus};
 use std::{
     collections::{BTreeMap, HashSet},
     fmt::Display,
+    path::Path,
 };
 
 /// What the guards take.
@@ -68,6 +70,38 @@ impl Settings {
             left_out,
         })
     }
+}
+
+/// The configuration, as a start has it.
+pub(crate) struct Read {
+    pub(crate) places: Places,
+    pub(crate) config: Config,
+    pub(crate) mem_total: Bytes,
+    pub(crate) directory: Directory,
+    /// What was wrong with what an earlier daemon knew of names.
+    pub(crate) forgotten: Option<String>,
+    pub(crate) known: Known,
+    pub(crate) settings: Settings,
+}
+
+/// # Errors
+/// One line: what is wrong.
+pub(crate) fn read(options: &DaemonOptions) -> Result<Read, String> {
+    let named = (options.config != Path::new(CONFIG_FILE)).then_some(options.config.as_path());
+    let places = Places::new(named);
+    let config = config::load(&places).map_err(|error| error.to_string())?;
+    let mem_total = mem_total().map_err(|error| error.to_string())?;
+    let (mut directory, forgotten) = Directory::open(&options.state);
+    let known = numbers(&mut directory, &wanted(&config, []));
+    let settings = Settings::of(&config, options.dry_run, mem_total, &known)?;
+    Ok(Read { places, config, mem_total, directory, forgotten, known, settings })
+}
+
+/// The numbers of configured names, as far as they are known without waiting. Only for one that nobody here has ever had
+/// are the name services asked before guarding begins: it may be a slip of the pen, which is to be told now.
+fn numbers(directory: &mut Directory, wanted: &Wanted) -> Known {
+    let known = directory.recall(wanted);
+    if known.lacks_numbers() { directory.ask_numbers(wanted) } else { known }
 }
 
 /// What has to be found out for a configuration, and for the groups that have lines besides.

@@ -13,6 +13,7 @@ use std::{io::Write, path::PathBuf};
 
 /// What the daemon is started with.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags of a command line")]
 pub(crate) struct Arguments {
     /// The configuration file. With the default the files of /etc/plimsoll/conf.d are read as well; any other file is read
     /// alone.

@@ -196,7 +196,8 @@ anything is wrong, the old configuration stays in force. `[protect]`, `[history]
 `limits.charge` take effect at the next start.
 
 An unknown key, a value of the wrong type or out of its range is an error that names file and line. `plimsoll daemon
---check` says what is wrong, and does nothing else. No file may be larger than 1 MiB. Lines set with `plimsoll limit set` are kept in the state folder and win over the ones here.
+--check` says what is wrong, and does nothing else. No file may be larger than 1 MiB. Lines set with `plimsoll limit
+set` are kept in the state folder and win over the ones here.
 
 - SIZE: a text such as `\"512M\"` (= `\"512MiB\"`, powers of 1024), `\"500MB\"` (powers of 1000), `\"25%\"` of RAM
   (lines only), or a plain number of bytes.
