@@ -578,7 +578,9 @@ static __always_inline bool is_claimed(struct plimsoll_mm *e, struct task_struct
 {
 	struct plimsoll_account *a = account_at(word_account(e->word));
 
-	return a && a->signal == SIGKILL && (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_LEFT)) == PLIMSOLL_MM_DYING &&
+	/* A line that asks sends SIGKILL as well, where it leaves no more of its processes alone. */
+	return a && (a->signal == SIGKILL || e->flags & PLIMSOLL_MM_CONDEMNED) &&
+	       (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_LEFT)) == PLIMSOLL_MM_DYING &&
 	       e->tgid == (__u32)task->tgid && e->start_ns == start_of(task);
 }
 
