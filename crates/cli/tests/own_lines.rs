@@ -206,11 +206,9 @@ fn users_who_fill_the_table_of_accounts_keep_no_line_of_the_administrators_out()
     fixture.limit(ROOTS[1], "48M", &[]);
     assert_eq!(hard(&fixture, ROOTS[1]), Some(48));
     fixture.workload(ROOTS[1], "bloat", &["--mebibytes=96", "--no-thp"]).killed();
-    assert!(
-        fixture.log().contains("gave way to lines that the administrator drew by number"),
-        "{}",
-        fixture.log()
-    );
+    wait_for("it is told", || {
+        fixture.log().contains("gave way to lines that the administrator drew by number")
+    });
     fixture.end_daemon(rustix::process::Signal::TERM);
     fixture.launch();
     assert_eq!([hard(&fixture, ROOTS[0]), hard(&fixture, ROOTS[1])], [Some(64), Some(48)]);
