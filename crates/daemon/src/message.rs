@@ -5,7 +5,8 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
-        Arc, Weak,
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, SendError, SyncSender, TryRecvError, TrySendError, sync_channel},
     },
 };
@@ -18,6 +19,35 @@ pub(crate) fn queue<T>(room: usize) -> io::Result<(Sender<T>, Receiver<T>)> {
     let (sender, messages) = sync_channel(room);
     let bell = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     Ok((Sender { messages: sender, bell: Arc::downgrade(&bell) }, Receiver { messages, bell }))
+}
+
+/// What both ends of a service's queue share besides: whether it is to end, and how it stands.
+#[derive(Debug, Default)]
+pub(crate) struct Standing<S> {
+    stop: AtomicBool,
+    shown: Mutex<S>,
+}
+
+impl<S: Clone> Standing<S> {
+    /// Says that it is to end; it has to be woken for that.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Shows how it stands.
+    pub(crate) fn show(&self, shown: S) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    /// What there is to show.
+    pub(crate) fn shown(&self) -> S {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The end that messages go in at.

@@ -118,6 +118,26 @@ impl Offload {
         Lane { entries, worked: Some(Arc::new(worked)) }
     }
 
+    /// Attends to `readable` by `serve`, until that says that the service has ended.
+    ///
+    /// # Errors
+    /// As [`Self::attend`].
+    pub(crate) fn serve<S: Send + 'static>(
+        &self,
+        readable: OwnedFd,
+        service: S,
+        mut serve: impl FnMut(&mut S) -> bool + Send + 'static,
+    ) -> io::Result<Served> {
+        let (ending, ended) = sync_channel(0);
+        // Dropped in this order: whoever waits for the end finds the service gone.
+        let mut running = (service, ending);
+        let work = move || {
+            let (service, _ending) = &mut running;
+            serve(service)
+        };
+        Ok(Served { ended, _lane: self.attend(Haste::Ordinary, readable, work)? })
+    }
+
     /// Has `work` done each time that `readable` can be read, and when an entry is handed to the lane; for as long as the lane
     /// is there. It is done again at once when it leaves something to be read, and says whether it goes on: where not, it is
     /// dropped, and not asked again.
@@ -172,6 +192,21 @@ pub(crate) struct Lane<T> {
     entries: SyncSender<T>,
     /// `None`: somebody else has the queue's other end.
     worked: Option<Arc<Worked<T>>>,
+}
+
+/// A service, for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Served {
+    ended: Receiver<()>,
+    _lane: Lane<()>,
+}
+
+impl Served {
+    /// Waits until it has ended, for so long at most.
+    pub(crate) fn wait(self, most: Duration) {
+        // It ends with its end of the channel, and says nothing before.
+        self.ended.recv_timeout(most).ok();
+    }
 }
 
 impl<T: Send + 'static> Lane<T> {

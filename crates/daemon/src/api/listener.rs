@@ -45,6 +45,13 @@ pub enum Purpose {
     Pressure,
 }
 
+/// Whether nobody was taken for want of a descriptor or of memory: then nobody is for a while. Otherwise nobody waits, or
+/// whoever did has gone.
+pub(crate) fn lacks_room(refused: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    !matches!(refused.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
 impl Purpose {
     const fn kind(self) -> SockType {
         match self {

@@ -4,7 +4,7 @@
 use super::{
     control::Control,
     dialogue::{self, Next},
-    listener::{ListenError, Purpose, ServedSocket},
+    listener::{ListenError, Purpose, ServedSocket, lacks_room},
     peer::Peer,
     slots::{Slot, SlotLimits, Slots},
 };
@@ -243,8 +243,7 @@ impl Acceptor {
         let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
-                use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+                if lacks_room(&error) {
                     count(&self.tally.accept_failures);
                     self.pause(ACCEPT_PAUSE);
                 }

@@ -9,7 +9,7 @@ use super::{
     request::{Answer, answer_to, response},
 };
 use crate::{
-    api::listener::ServedSocket,
+    api::listener::{ServedSocket, lacks_room},
     offload::Waits,
     pace::{self, now},
 };
@@ -148,10 +148,7 @@ impl Service {
         for _ in 0..ACCEPTS_AT_ONCE {
             match self.door.accept() {
                 Ok(socket) => self.enter(Client::new(socket)),
-                Err(error) => {
-                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                    return !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted);
-                }
+                Err(error) => return lacks_room(&error),
             }
         }
         false

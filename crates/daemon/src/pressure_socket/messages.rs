@@ -1,14 +1,14 @@
 //! What the guard tells the service, without ever waiting for it, and what the service shows of itself.
 
-use crate::message::{Receiver, Sender, queue};
+use crate::message::{Receiver, Sender, Standing, queue};
 use plimsoll_api::status::PressureSocketView;
 use plimsoll_policy::units::Uid;
 use std::{
     collections::BTreeSet,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -26,11 +26,10 @@ pub(super) enum Message {
 
 #[derive(Debug, Default)]
 struct Shared {
-    stop: AtomicBool,
+    standing: Standing<PressureSocketView>,
     /// Even while nobody listens, and then nobody has to be told of anything; it changes each time that somebody begins to, or
     /// the last one ends.
     audience: AtomicU64,
-    shown: Mutex<PressureSocketView>,
 }
 
 /// For whoever stops it.
@@ -54,32 +53,28 @@ pub(crate) struct Inbox {
 pub(crate) fn link() -> io::Result<(Link, Inbox)> {
     let (sender, receiver) = queue(QUEUE_MAX)?;
     let shared = Arc::<Shared>::default();
-    let link = Link { queue: sender, shared: Arc::clone(&shared) };
-    link.show(PressureSocketView { state: "starting".into(), ..PressureSocketView::default() });
-    Ok((link, Inbox { queue: receiver, shared }))
+    shared.standing.show(PressureSocketView { state: "starting".into(), ..PressureSocketView::default() });
+    Ok((Link { queue: sender, shared: Arc::clone(&shared) }, Inbox { queue: receiver, shared }))
 }
 
 impl Link {
     /// Ends the service. Never waits.
     pub(super) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.shared.standing.stop();
         self.queue.wake();
     }
 
     /// It could not be started.
     pub(crate) fn give_up(&self, why: &str) {
-        self.show(PressureSocketView { state: format!("off: {why}"), ..PressureSocketView::default() });
-    }
-
-    fn show(&self, view: PressureSocketView) {
-        *self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner) = view;
+        let view = PressureSocketView { state: format!("off: {why}"), ..PressureSocketView::default() };
+        self.shared.standing.show(view);
     }
 }
 
 impl Inbox {
     /// Whether it is to end.
     pub(super) fn stopped(&self) -> bool {
-        self.shared.stop.load(Ordering::Acquire)
+        self.shared.standing.stopped()
     }
 
     /// Somebody listens from now on, or nobody does.
@@ -92,7 +87,7 @@ impl Inbox {
 
     /// Shows how it stands.
     pub(super) fn show(&self, view: PressureSocketView) {
-        *self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner) = view;
+        self.shared.standing.show(view);
     }
 }
 
@@ -145,7 +140,7 @@ impl Teller {
 
     /// What there is to show.
     pub(crate) fn shown(&self) -> PressureSocketView {
-        self.link.shared.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.link.shared.standing.shown()
     }
 }
 

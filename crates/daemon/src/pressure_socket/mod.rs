@@ -18,14 +18,13 @@ pub(crate) use messages::{Inbox, Link, Teller, link};
 use crate::{
     api::listener::{Purpose, ServedSocket},
     journal::{Journal, Notices},
-    offload::{Haste, Lane, Offload},
+    offload::{Offload, Served},
     supervisor::Supervisor,
 };
 use service::{Service, ServiceSetup};
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
-    sync::mpsc::{Receiver, sync_channel},
     time::Duration,
 };
 
@@ -63,8 +62,7 @@ pub(crate) fn kept(handed: Vec<(String, OwnedFd)>) -> Vec<UnixStream> {
 #[derive(Debug)]
 pub(crate) struct Running {
     link: Link,
-    ended: Receiver<()>,
-    _lane: Lane<()>,
+    served: Served,
 }
 
 /// Opens the socket and serves it. `None`: that cannot be, which is said and shown.
@@ -85,22 +83,14 @@ fn serve(setup: Setup<'_>) -> Result<Running, String> {
     let setup = ServiceSetup { socket, supervisor, notices: Notices::new(journal), inbox };
     let service = Service::new(setup, kept).map_err(|error| failed(&error))?;
     let readable = service.readable().map_err(|error| failed(&error))?;
-    let (ending, ended) = sync_channel(0);
-    // Dropped in this order: whoever waits for the end finds the socket gone.
-    let mut running = (service, ending);
-    let serve = move || {
-        let (service, _ending) = &mut running;
-        service.serve()
-    };
-    let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
-    Ok(Running { link, ended, _lane: lane })
+    let served = offload.serve(readable, service, Service::serve).map_err(|error| failed(&error))?;
+    Ok(Running { link, served })
 }
 
 impl Running {
     /// Removes the socket, and closes every connection that the service manager does not keep.
     pub(crate) fn stop(self) {
         self.link.stop();
-        // It ends with its end of the channel, and says nothing before.
-        self.ended.recv_timeout(STOP_MAX).ok();
+        self.served.wait(STOP_MAX);
     }
 }

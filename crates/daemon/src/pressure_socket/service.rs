@@ -12,7 +12,10 @@ use super::{
     shares::{ClientId, Entry, Shares},
 };
 use crate::{
-    api::{listener::ServedSocket, peer::Peer},
+    api::{
+        listener::{ServedSocket, lacks_room},
+        peer::Peer,
+    },
     journal::Notices,
     offload::Waits,
     owners::Owners,
@@ -233,8 +236,7 @@ impl Service {
                     }
                 }
                 Err(error) => {
-                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                    let is_full = !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted);
+                    let is_full = lacks_room(&error);
                     if is_full {
                         self.say_not_taken(&error);
                     }

@@ -1,12 +1,12 @@
 //! What the guard tells the coordinator, without ever waiting for it, and what the coordinator shows of itself.
 
 use super::state::Tally;
-use crate::message::{Receiver, Sender, queue};
+use crate::message::{Receiver, Sender, Standing, queue};
 use plimsoll_policy::units::{Bytes, Uid};
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -43,9 +43,7 @@ pub(crate) enum Shown {
 struct Shared {
     /// A message found no room.
     lost: AtomicBool,
-    /// The daemon stops.
-    stop: AtomicBool,
-    shown: Mutex<Shown>,
+    standing: Standing<Shown>,
 }
 
 /// The guard's end.
@@ -94,18 +92,18 @@ impl Link {
 
     /// Ends the coordinator. Never waits: no thread may be there to take a message.
     pub(super) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.shared.standing.stop();
         self.queue.wake();
     }
 
     /// What there is to show.
     pub(crate) fn shown(&self) -> Shown {
-        self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.standing.shown()
     }
 
     /// It could not be started.
     pub(crate) fn give_up(&self, why: String) {
-        *self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown::Off(why);
+        self.shared.standing.show(Shown::Off(why));
     }
 }
 
@@ -117,11 +115,11 @@ impl Inbox {
 
     /// Whether it is to end.
     pub(super) fn stopped(&self) -> bool {
-        self.shared.stop.load(Ordering::Acquire)
+        self.shared.standing.stopped()
     }
 
     /// Shows how it stands.
     pub(super) fn show(&self, shown: Shown) {
-        *self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        self.shared.standing.show(shown);
     }
 }

@@ -35,7 +35,7 @@ use crate::{
     api::listener::{Purpose, ServedSocket},
     guard::Caller,
     journal::{Journal, Notices},
-    offload::{Haste, Lane, Offload},
+    offload::{Offload, Served},
 };
 use plimsoll_policy::units::Bytes;
 use plimsoll_sys::{
@@ -44,11 +44,7 @@ use plimsoll_sys::{
 };
 use service::{Service, ServiceSetup};
 use state::Terms;
-use std::{
-    path::Path,
-    sync::mpsc::{Receiver, sync_channel},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 /// How long a stop waits for the service, which waits for nobody.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -78,8 +74,7 @@ pub(crate) struct Setup<'a> {
 #[derive(Debug)]
 pub(crate) struct Running {
     link: Link,
-    ended: Receiver<()>,
-    _lane: Lane<()>,
+    served: Served,
 }
 
 /// Opens the socket and serves it.
@@ -100,24 +95,16 @@ pub(crate) fn start(setup: Setup<'_>) -> Result<Running, String> {
     })
     .map_err(|error| failed(&error))?;
     let readable = service.readable().map_err(|error| failed(&error))?;
-    let (ending, ended) = sync_channel(0);
-    // Dropped in this order: whoever waits for the end finds the socket gone.
-    let mut running = (service, ending);
-    let serve = move || {
-        let (service, _ending) = &mut running;
-        service.serve()
-    };
     // Before anybody is served it takes over what is pinned.
     link.tell(Message::Lines);
-    let lane = offload.attend(Haste::Ordinary, readable, serve).map_err(|error| failed(&error))?;
-    Ok(Running { link, ended, _lane: lane })
+    let served = offload.serve(readable, service, Service::serve).map_err(|error| failed(&error))?;
+    Ok(Running { link, served })
 }
 
 impl Running {
     /// Closes every connection and removes the socket. What was granted stays so.
     pub(crate) fn stop(self) {
         self.link.stop();
-        // It ends with its end of the channel, and says nothing before.
-        self.ended.recv_timeout(STOP_MAX).ok();
+        self.served.wait(STOP_MAX);
     }
 }

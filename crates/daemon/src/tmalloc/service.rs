@@ -16,7 +16,10 @@ use super::{
     turns::{Debt, Turns},
 };
 use crate::{
-    api::{listener::ServedSocket, peer::Peer},
+    api::{
+        listener::{ServedSocket, lacks_room},
+        peer::Peer,
+    },
     guard::{Caller, Request as GuardRequest},
     journal::Notices,
     owners::Owners,
@@ -296,8 +299,7 @@ impl Service {
             match self.setup.socket.listener().accept() {
                 Ok((stream, _)) => self.take(stream),
                 Err(error) => {
-                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                    if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+                    if lacks_room(&error) {
                         self.setup
                             .notices
                             .once("tmalloc", &format_args!("connections have to wait: {error}"));
