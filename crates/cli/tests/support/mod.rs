@@ -18,7 +18,7 @@ use plimsoll_policy::{
     victim::Signal,
 };
 use plimsoll_sys::{
-    bpf::{AccountFacts, AddressSpace, Grants, Killed, Limits, OomKills, Pins, Selector},
+    bpf::{AccountFacts, AddressSpace, Grants, Killed, Limits, Looks, OomKills, Pins, Selector},
     process::{PidFd, ProcRoot},
 };
 use serde_json::Value;
@@ -471,6 +471,7 @@ pub fn remove_pins(pin: &Path) {
         drop(Selector::remove(pin));
         drop(OomKills::remove(pin));
         drop(Killed::remove(pin));
+        drop(Looks::remove(pin));
         drop(Pins::new(pin).remove());
         drop(fs::remove_dir(pin));
     }
