@@ -83,7 +83,7 @@ static __always_inline void see(struct task_struct *task, struct mm_struct *mm, 
 	/* One more whose remainders are not known, too: very many small ones must not pass the line unseen. */
 	if (!a)
 		return;
-	came_to(a->index, e->mm, a->usage_pages);
+	come_to(a, e->mm);
 	make_room(a->index);
 }
 
@@ -129,30 +129,85 @@ static __noinline __s64 settle_epoch(struct plimsoll_mm *e, struct plimsoll_acco
 	return usage;
 }
 
-/* What comes of `delta` pages that are charged by now: `usage` has them. */
-static __always_inline int judge_usage(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage, __s64 delta)
+static __always_inline void tell_copies(struct plimsoll_account *a, __u64 mm)
+{
+	if (a->copyable_pages > 0 && may_copy(a))
+		tell(a->index, mm, PLIMSOLL_RECORD_COPIES);
+}
+
+__noinline int tell_copies_above(__u64 above, __u64 mm)
+{
+	struct plimsoll_account *a;
+	int i;
+
+	for_each_above (a, above, i)
+		tell_copies(a, mm);
+	return 0;
+}
+
+/* Whether an account is to be looked at closely, near(), after a change. */
+static __always_inline bool concerns(struct plimsoll_account *a, struct plimsoll_mm *e, __s64 usage, __s64 delta)
 {
 	bool known;
 
-	if ((!a->exact || delta < 0) && need_exact(a))
-		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
-	if (a->copyable_pages > 0 && may_copy(a))
-		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
-	if (a->exact && e->epoch != a->exact)
-		usage = settle_epoch(e, a, usage);
 	if (delta > 0 && (usage >= a->soft_pages || a->near)) {
 		/* By its largest, or by one that is none of them: nothing to note. */
-		known = a->near && (e->flags & PLIMSOLL_MM_LARGEST || rank_of(a, e) <= a->floor_rank);
-		if (usage < a->soft_pages)
-			return known ? 0 : note_largest(a->index, e->mm);
+		known = a->near && (is_largest(a, e->mm) || rank_of(a, e) <= a->floor_rank);
+		if (usage < a->soft_pages) {
+			if (!known)
+				note_largest(a->index, e->mm);
+			return false;
+		}
 		note_peak(a, usage);
 		/* Under the line even with what is dying: nothing to do. */
-		if (known && usage <= a->effective_pages)
-			return 0;
-		return near(e->mm, usage, delta);
+		return !known || usage > a->effective_pages;
 	}
 	if (delta < 0 && becomes_far(a))
 		tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
+	return false;
+}
+
+/* As judge_usage(), of one account above: its usage, where it is to be looked at closely; else less than 0. Global. */
+__noinline __s64 concerns_above(__u32 account, __u64 key, __s64 delta)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
+	struct plimsoll_account *a = account_at(account);
+	__s64 usage;
+
+	if (!a || !e)
+		return -1;
+	usage = a->usage_pages;
+	if ((!a->exact || delta < 0) && need_exact(a))
+		tell(account, key, PLIMSOLL_RECORD_EXACT);
+	tell_copies(a, key);
+	return concerns(a, e, usage, delta) ? usage : -1;
+}
+
+static __always_inline void judge_above(__u64 above, __u64 key, __s64 delta)
+{
+	__s64 usage;
+	__u32 one;
+	int i;
+
+	for (i = 0; above && i < PLIMSOLL_ABOVE_MOST; i++) {
+		one = above_at(above, i);
+		usage = one ? concerns_above(one, key, delta) : -1;
+		if (delta > 0 && usage >= 0)
+			near(one, key, usage, delta);
+	}
+}
+
+/* What comes of `delta` pages that are charged by now: `usage` has them. */
+static __always_inline int judge_usage(struct plimsoll_mm *e, struct plimsoll_account *a, __s64 usage, __s64 delta)
+{
+	if ((!a->exact || delta < 0) && need_exact(a))
+		tell(a->index, e->mm, PLIMSOLL_RECORD_EXACT);
+	tell_copies(a, e->mm);
+	if (a->exact && e->epoch != a->exact)
+		usage = settle_epoch(e, a, usage);
+	if (concerns(a, e, usage, delta))
+		near(a->index, e->mm, usage, delta);
+	judge_above(a->above, e->mm, delta);
 	return 0;
 }
 
@@ -332,13 +387,31 @@ int BPF_PROG(on_fault)
 	return 0;
 }
 
+/* One that an account was charged for has ended. */
+__noinline int left_by(__u32 account, __u64 mm)
+{
+	struct plimsoll_account *a = account_at(account);
+
+	if (!a)
+		return 0;
+	if (becomes_far(a))
+		tell(account, mm, PLIMSOLL_RECORD_FAR);
+	/* While nobody waits for it, so that the next crossing need not search. */
+	else if (a->near && !largest_known(a).mm)
+		find_largest(account);
+	need_exact(a);
+	return 0;
+}
+
 /* The end of an address space. All its pages are unmapped by now, so what is left of its charge is settled here. */
 SEC("tp_btf/exit_mmap")
 int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 {
-	__u64 key = (__u64)mm;
+	__u64 key = (__u64)mm, above;
 	struct plimsoll_account *a;
 	struct plimsoll_mm *e;
+	__u32 account, claimant;
+	int i;
 
 	if (key == daemon_mm)
 		daemon_mm = 0;
@@ -347,18 +420,33 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return 0;
-	a = settle_gone(e);
+	account = settle_gone(e->mm);
+	a = account == PLIMSOLL_NOBODY ? 0 : account_at(account);
 	if (a) {
-		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED) && !(e->flags & PLIMSOLL_MM_FOLDED))
-			tell(a->index, e->mm, PLIMSOLL_RECORD_FREED);
-		if (becomes_far(a))
-			tell(a->index, e->mm, PLIMSOLL_RECORD_FAR);
-		/* While nobody waits for it, so that the next crossing need not search. */
-		else if (a->near && !largest_known(a).mm)
-			find_largest(a->index);
-		need_exact(a);
+		if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED) && !(e->flags & PLIMSOLL_MM_FOLDED)) {
+			claimant = is_charged(account, e->claimed) ? e->claimed : account;
+			tell(claimant, e->mm, PLIMSOLL_RECORD_FREED);
+		}
+		above = a->above;
+		left_by(account, e->mm);
+		for_each_above (a, above, i)
+			left_by(a->index, e->mm);
 	}
 	unpin(e);
+	return 0;
+}
+
+/* A child of who was asked to end is asked as well: else what that one holds would be the child's, and so on without end. */
+__noinline int ask_child(__u64 key, __u64 parent_key)
+{
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key), *parent = bpf_map_lookup_elem(&mms, &parent_key);
+	struct plimsoll_account *a = parent ? account_at(parent->claimed) : 0;
+
+	if (!e || !a || !was_asked(parent, a) || !is_charged(word_account(e->word), a->index))
+		return 0;
+	e->claimed = a->index;
+	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING);
+	mark_dying(e);
 	return 0;
 }
 
@@ -414,17 +502,15 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* A walk that came upon it before would have charged it what it shares. */
 	publish(e, mm);
 	a = account_at(word_account(e->word));
-	/* Else what it holds would be the child's, whom nobody asked, and so on without end. */
-	if (a && p && was_asked(p, a)) {
-		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING);
-		mark_dying(e);
-	}
+	if (p)
+		ask_child(e->mm, p->mm);
 	if (a) {
-		came_to(a->index, e->mm, a->usage_pages);
+		come_to(a, e->mm);
+		tell_copies(a, e->mm);
+		if (a->above)
+			tell_copies_above(a->above, e->mm);
 		make_room(a->index);
 	}
-	if (a && may_copy(a))
-		tell(a->index, e->mm, PLIMSOLL_RECORD_COPIES);
 	return 0;
 }
 
@@ -511,7 +597,8 @@ int scan(struct bpf_iter__task *ctx)
 	struct mm_struct *mm;
 	bool entered = false;
 	__s64 pages, usage;
-	__u64 key;
+	__u64 key, above;
+	int i;
 
 	if (!task)
 		return 0;
@@ -542,7 +629,7 @@ int scan(struct bpf_iter__task *ctx)
 	 */
 	if (BPF_CORE_READ(task, mm) != mm) {
 		if (entered)
-			settle_gone(e);
+			settle_gone(e->mm);
 		unpin(e);
 		return 0;
 	}
@@ -560,8 +647,10 @@ int scan(struct bpf_iter__task *ctx)
 	}
 	a = pages ? charge(e, pages, &usage) : 0;
 	if (a) {
-		note_peak(a, usage);
+		above = a->above;
 		need_exact(a);
+		for_each_above (a, above, i)
+			need_exact(a);
 	}
 	/*
 	 * Who it was entered for may have left it: a vfork child that faulted first, and is another program by now, of
@@ -581,8 +670,8 @@ int scan(struct bpf_iter__task *ctx)
 	if (!(e->flags & PLIMSOLL_MM_PROTECTED) && exe_is_protected(mm, e->uid))
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_PROTECTED);
 	a = account_at(word_account(e->word));
-	if (a && a->near)
-		note_largest(a->index, e->mm);
+	if (a)
+		note_in_all(a, e->mm);
 	e->scan = scan_id;
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED) && !in_protected_cgroup(task))
 		report_holder(ctx->meta->seq, task, e);

@@ -40,6 +40,89 @@ static __always_inline __u32 word_account(__u64 word)
 	return word >> PLIMSOLL_WORD_SHIFT;
 }
 
+/* Whose an account is, as `account_numbers` has it. */
+static __always_inline __u64 key_of(__u32 of, __u32 id)
+{
+	return (__u64)of << 32 | id;
+}
+
+#define ABOVE_MASK ((1ULL << PLIMSOLL_ABOVE_BITS) - 1)
+/* In each of the places of plimsoll_account.above a one. */
+#define ABOVE_ONES (~0ULL / ABOVE_MASK)
+
+static __always_inline __u32 above_at(__u64 above, int place)
+{
+	return above >> place * PLIMSOLL_ABOVE_BITS & ABOVE_MASK;
+}
+
+static __always_inline struct plimsoll_account *account_above(__u64 above, int place)
+{
+	__u32 index = above_at(above, place);
+
+	return index ? account_at(index) : 0;
+}
+
+/* Each account above: what follows is done for it, as `a`. */
+#define for_each_above(a, above, i)                          \
+	for (i = 0; (above) && i < PLIMSOLL_ABOVE_MOST; i++) \
+		if (!(a = account_above(above, i))) {        \
+		} else
+
+/* Not 0 if a number is in one of the places: is there a 0 where it is taken from each? */
+static __always_inline __u64 find_place(__u64 above, __u32 account)
+{
+	__u64 rest = above ^ account * ABOVE_ONES;
+
+	return (rest - ABOVE_ONES) & ~rest & ABOVE_ONES << (PLIMSOLL_ABOVE_BITS - 1);
+}
+
+/* Whether an account is among those above another. */
+static __always_inline bool is_above(__u64 above, __u32 account)
+{
+	return account && find_place(above, account);
+}
+
+/* Those of the one word that are not in the other. Without a branch: each would double the paths that the verifier walks. */
+static __always_inline __u64 without(__u64 above, __u64 others)
+{
+	__u64 found, less;
+	int i;
+
+	for (i = 0; i < PLIMSOLL_ABOVE_MOST; i++) {
+		found = find_place(others, above_at(above, i));
+		less = -found;
+		/* Or the compiler asks whether it is 0. */
+		barrier_var(less);
+		above &= ~(ABOVE_MASK << i * PLIMSOLL_ABOVE_BITS & -((found | less) >> 63));
+	}
+	return above;
+}
+
+/*
+ * What walks the accounts above one is global, here and below: it is verified once, not on each path that comes to it. Callers
+ * ask before whether there are any, so that nobody else pays for the call.
+ */
+__noinline int search_anew_from(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u64 above = a ? a->above : 0;
+	int i;
+
+	if (a)
+		search_anew(a);
+	for_each_above (a, above, i)
+		search_anew(a);
+	return 0;
+}
+
+/* Whether what is charged to one account is charged to the other: that one, or one above it. */
+__noinline int is_charged(__u32 leaf, __u32 account)
+{
+	struct plimsoll_account *a = account_at(leaf);
+
+	return leaf == account || (a && is_above(a->above, account));
+}
+
 static __always_inline __s64 word_pages(__u64 word)
 {
 	return (__s64)(word & PLIMSOLL_WORD_MASK) - (__s64)PLIMSOLL_WORD_BIAS;
@@ -102,23 +185,123 @@ static __always_inline __s64 remaining_own(struct plimsoll_account *a, __s64 usa
 /* Whether an address space's process was sent SIGTERM for this account's line, or is a fork of one that was, and no more. */
 static __always_inline bool was_asked(struct plimsoll_mm *e, struct plimsoll_account *a)
 {
-	return a->signal == SIGTERM && account_at(word_account(e->word)) == a &&
+	return a->signal == SIGTERM && e->claimed == a->index && is_charged(word_account(e->word), a->index) &&
 	       (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_CONDEMNED | PLIMSOLL_MM_LEFT | PLIMSOLL_MM_GONE)) ==
 		       PLIMSOLL_MM_DYING;
 }
 
-/* Adds to an account, and lets a lowered line follow usage down until it meets the line that was set. */
-static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 delta)
+/* A lowered line follows usage down until it meets the line that was set. */
+static __always_inline void let_line_fall(struct plimsoll_account *a, __s64 usage)
 {
-	__s64 usage = __sync_fetch_and_add(&a->usage_pages, delta) + delta;
+	__s64 effective = a->effective_pages, hard = a->hard_pages;
 
-	if (delta < 0) {
-		__s64 effective = a->effective_pages, hard = a->hard_pages;
+	if (effective != hard && usage < effective && effective != PLIMSOLL_NO_LINE)
+		__sync_val_compare_and_swap(&a->effective_pages, effective, usage > hard ? usage : hard);
+}
 
-		if (effective != hard && usage < effective && effective != PLIMSOLL_NO_LINE)
-			__sync_val_compare_and_swap(&a->effective_pages, effective, usage > hard ? usage : hard);
-	}
-	return usage;
+/* Which of an account's counts, by its place there: those that those above it have as well. */
+#define COUNT(name) offsetof(struct plimsoll_account, name)
+enum count {
+	USAGE = COUNT(usage_pages),
+	DYING = COUNT(dying_pages),
+	PROCESSES = COUNT(processes),
+	COPYABLE = COUNT(copyable_pages),
+	RESERVED = COUNT(reserved_pages),
+	ENDING = COUNT(ending_pages),
+	LASTING = COUNT(lasting_pages),
+};
+
+/* Where it is not known which, bounded and at a whole word, for the verifier. */
+static __always_inline volatile __s64 *count_of(struct plimsoll_account *a, __u32 count)
+{
+	if (__builtin_constant_p(count))
+		return (volatile __s64 *)((void *)a + count);
+	count &= ~7u;
+	if (count > sizeof(*a) - sizeof(__s64))
+		count = USAGE;
+	/* Keeps the compiler from forming the address before the check. */
+	barrier_var(count);
+	return (volatile __s64 *)((void *)a + count);
+}
+
+static __always_inline __s64 add_one(struct plimsoll_account *a, __u32 count, __s64 pages)
+{
+	__s64 now = __sync_fetch_and_add(count_of(a, count), pages) + pages;
+
+	if (count == USAGE && pages < 0)
+		let_line_fall(a, now);
+	return now;
+}
+
+__noinline int add_above(__u64 above, __u32 count, __s64 pages)
+{
+	struct plimsoll_account *a;
+	int i;
+
+	for_each_above (a, above, i)
+		add_one(a, count, pages);
+	return 0;
+}
+
+/* To an account and to those above it. Returns what the account itself has then. */
+static __always_inline __s64 add_to_all(struct plimsoll_account *a, enum count count, __s64 pages)
+{
+	__s64 now = add_one(a, count, pages);
+	__u64 above = a->above;
+
+	if (above)
+		add_above(above, count, pages);
+	return now;
+}
+
+static __always_inline __s64 account_add(struct plimsoll_account *a, __s64 pages)
+{
+	return add_to_all(a, USAGE, pages);
+}
+
+/* Of the accounts above one those that are not charged for the other, in places of a word as `above` has them. */
+__noinline __u64 above_alone(__u32 account, __u32 other)
+{
+	struct plimsoll_account *a = account_at(other);
+	__u64 others = a ? a->above : 0;
+
+	a = account_at(account);
+	return a ? without(without(a->above, others), other) : 0;
+}
+
+/* So many pages to those that are charged for one account and not for the other. */
+static __always_inline void add_beside(__u32 account, __u32 other, __u32 count, __s64 pages)
+{
+	struct plimsoll_account *a = is_charged(other, account) ? 0 : account_at(account);
+	__u64 above = above_alone(account, other);
+
+	if (a)
+		add_one(a, count, pages);
+	if (above)
+		add_above(above, count, pages);
+}
+
+/*
+ * Usage of `from` is so much less, and that of `to` so much more. Whoever is charged for both sees that in one step: in
+ * between usage would be less than it is, which a line that falls follows, or more, which somebody would go for.
+ */
+static __always_inline void shift(__u32 from, __s64 less, __u32 to, __s64 more)
+{
+	struct plimsoll_account *a = account_at(to);
+
+	if (a && is_charged(from, to))
+		add_one(a, USAGE, more - less);
+	if (a && a->above)
+		add_above(without(a->above, above_alone(to, from)), USAGE, more - less);
+	add_beside(to, from, USAGE, more);
+	add_beside(from, to, USAGE, -less);
+}
+
+/* So that who calls it needs less of the stack. */
+__noinline int shift_usage(__u32 from, __s64 less, __u32 to, __s64 more)
+{
+	shift(from, less, to, more);
+	return 0;
 }
 
 #endif

@@ -42,6 +42,19 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 	return false;
 }
 
+/* In the accounts above, without a rest. */
+__noinline int search_above_now(__u64 above)
+{
+	struct plimsoll_account *a;
+	int i;
+
+	for_each_above (a, above, i) {
+		search_anew(a);
+		a->nobody_until_ns = 0;
+	}
+	return 0;
+}
+
 /*
  * Nobody waits for it any more: what it would give back is not on its way, and it may be its account's largest again, which the
  * next choice finds out.
@@ -57,10 +70,12 @@ __noinline int live_again(__u64 key, __u32 no_more)
 	settle_dying_space(key);
 	settle_living(e);
 	a = account_at(word_account(e->word));
-	if (a) {
-		search_anew(a);
-		a->nobody_until_ns = 0;
-	}
+	if (!a)
+		return 0;
+	search_anew(a);
+	a->nobody_until_ns = 0;
+	if (a->above)
+		search_above_now(a->above);
 	return 0;
 }
 
@@ -87,7 +102,8 @@ static __always_inline bool claim_for(struct plimsoll_account *a, struct plimsol
 	if (!claim_victim(a))
 		return false;
 	if (!(__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_DYING) & PLIMSOLL_MM_DYING)) {
-		if (account_at(word_account(e->word)) == a)
+		e->claimed = a->index;
+		if (is_charged(word_account(e->word), a->index))
 			return true;
 		/* It became another user's meanwhile. */
 		live_again(e->mm, PLIMSOLL_MM_DYING);
@@ -189,7 +205,7 @@ static __always_inline bool spare(struct plimsoll_mm *e, __u64 key)
 /* Claimed as a victim of this account, and sent nothing that can be seen. */
 static __always_inline bool is_unsent(struct plimsoll_mm *e, struct plimsoll_account *a, __u64 key)
 {
-	return account_at(word_account(e->word)) == a && e->flags & PLIMSOLL_MM_DYING &&
+	return e->claimed == a->index && is_charged(word_account(e->word), a->index) && e->flags & PLIMSOLL_MM_DYING &&
 	       !(e->flags & PLIMSOLL_MM_LEFT) && !may_be_ending(e, key);
 }
 
@@ -236,6 +252,14 @@ static __always_inline void check_claims(struct event *ev)
 	bpf_for_each_map_elem(&mms, revive_one, &a, 0);
 }
 
+/* For whose line a dying one was taken; whose it is now, where nobody knows. */
+static __always_inline struct plimsoll_account *claimant_of(struct plimsoll_mm *e)
+{
+	__u32 account = word_account(e->word);
+
+	return account_at(is_charged(account, e->claimed) ? e->claimed : account);
+}
+
 /*
  * Whoever runs in a condemned address space ends by its own next event, until that is gone: another process than the
  * victim, or the victim itself where the daemon that claimed it died before its signal, or has not come to it yet. In the
@@ -246,7 +270,7 @@ __noinline int end_with_victim(__u64 key)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	struct plimsoll_account *a = e ? claimant_of(e) : 0;
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct event ev = {
 		.task = task, .mm = mm, .e = e, .account = a, .signal = SIGKILL, .flags = PLIMSOLL_RECORD_LARGEST
@@ -336,7 +360,7 @@ static __noinline bool take_other(struct event *ev, __u64 key)
 	e = bpf_map_lookup_elem(&mms, &key);
 	if (!e || !pin(e, key))
 		return false;
-	if (ev->account && account_at(word_account(e->word)) == ev->account) {
+	if (ev->account && is_charged(word_account(e->word), ev->account->index)) {
 		victim = find_task(e->tgid);
 		if (victim) {
 			taken = signal_other(ev, e, victim, key);
@@ -404,7 +428,7 @@ static __always_inline bool take_largest(struct event *ev)
 	if (remaining_own(a, a->usage_pages) <= a->effective_pages)
 		return true;
 	for (i = 0; i <= PLIMSOLL_LARGEST; i++) {
-		key = choose(a->index);
+		key = choose(a);
 		if (!key)
 			return false;
 		if (key == ev->e->mm || !note_left(a->index, key))
@@ -467,13 +491,13 @@ static __always_inline void crossed(struct event *ev)
 }
 
 /*
- * Usage is at or above the soft limit, by an event of who runs here. Global as those above: it is most of what an event may
- * come to, and would be walked on each path to it.
+ * Usage of an account is at or above its soft limit, by an event of who runs here. Global as those above: it is most of what an
+ * event may come to, and would be walked on each path to it.
  */
-__noinline int near(__u64 key, __s64 usage, __s64 delta)
+__noinline int near(__u32 account, __u64 key, __s64 usage, __s64 delta)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a = e ? account_at(word_account(e->word)) : 0;
+	struct plimsoll_account *a = account_at(account);
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct event ev = { .task = task, .mm = task->mm, .e = e, .account = a, .usage = usage, .delta = delta };
 

@@ -58,7 +58,7 @@ static long sweep_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_m
 		/* Charged until it is torn down, which is told, and nobody's end gives it back. */
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 	} else if (is_phantom(e, sweep)) {
-		settle_gone(e);
+		settle_gone(key);
 		count_one(&counters.phantoms);
 		sweep->removed++;
 	}
@@ -105,23 +105,62 @@ static __always_inline void draw_shared(struct plimsoll_account *a, struct plims
 	a->drawn_ns = bpf_ktime_get_ns();
 }
 
+/* Nobody runs as a group. */
+static __always_inline void count_line(struct plimsoll_account *a, __u32 more)
+{
+	if (a->of == PLIMSOLL_OF_USER)
+		__sync_fetch_and_add(&uid_gate[a->id % UID_GATE_SLOTS], more);
+}
+
+/* All that an account counts, so many times, goes to those above. What is charged in the middle of this may be missed. */
+static __always_inline void move_all(struct plimsoll_account *a, __u64 above, int times)
+{
+	add_above(above, PROCESSES, times * a->processes);
+	add_above(above, DYING, times * a->dying_pages);
+	add_above(above, COPYABLE, times * a->copyable_pages);
+	add_above(above, RESERVED, times * a->reserved_pages);
+	add_above(above, ENDING, times * a->ending_pages);
+	add_above(above, LASTING, times * a->lasting_pages);
+	add_above(above, USAGE, times * a->usage_pages);
+}
+
+/* From here on these are charged for what an account is charged, and no others. Global, so that it is verified once. */
+__noinline int put_below(__u32 account, __u64 above)
+{
+	struct plimsoll_account *a = account_at(account);
+	__u64 before;
+
+	if (!a)
+		return 0;
+	before = __sync_lock_test_and_set(&a->above, above);
+	if (before == above)
+		return 0;
+	move_all(a, without(above, before), 1);
+	move_all(a, without(before, above), -1);
+	search_anew_from(a->index);
+	need_exact(a);
+	return 0;
+}
+
 /* Draws a line in an account, which is its user's and held; `fresh`: it is to become the user's. */
 static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll_line_set *ctx, bool fresh)
 {
 	__s64 hard = ctx->hard_pages, reach, dying = a->dying_pages, living, most, before = a->effective_pages;
-	__u32 uid = ctx->uid, index = a->index;
+	__u64 key = key_of(ctx->of, ctx->id);
+	__u32 index = a->index;
 	long err;
 
 	/* As the line that has been in force leaves it: another would leave out more, or less. */
 	living = fresh ? 0 : remaining(a, a->usage_pages);
-	a->uid = uid;
+	a->id = ctx->id;
+	a->of = ctx->of;
 	a->signal = ctx->signal;
 	if (fresh) {
 		a->usage_pages = 0;
 		a->effective_pages = PLIMSOLL_NO_LINE;
 	} else if (a->from_default != ctx->from_default) {
 		/* The gate counts lines by number; whom the default line is for comes in by its range. */
-		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], ctx->from_default ? -1 : 1);
+		count_line(a, ctx->from_default ? -1 : 1);
 	}
 	a->from_default = ctx->from_default;
 	a->soft_pages = ctx->soft_pages;
@@ -129,7 +168,7 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	/* What is not settled yet may make it more: once all is, the line is drawn again, at the very usage. */
 	reach = a->usage_pages;
 	if (need_exact(a))
-		reach += (__s64)a->processes * loose_pages_per_mm;
+		reach += loose_pages(a);
 	/* What is dying and held makes no more room by a line that is drawn again, and what is left out now stays left out. */
 	if (dying > a->dying_most)
 		dying = a->dying_most;
@@ -147,10 +186,11 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 	a->hold_until_ns = 0;
 	__sync_fetch_and_and(&a->told, ~PLIMSOLL_TOLD_NOTIFIED);
 	draw_shared(a, ctx, before);
+	put_below(index, ctx->above);
 	ctx->account = index;
 	if (!fresh)
 		return 0;
-	err = bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST);
+	err = bpf_map_update_elem(&account_numbers, &key, &index, BPF_NOEXIST);
 	if (err) {
 		leave_exact(a);
 		free_account(a);
@@ -158,17 +198,18 @@ static __always_inline int draw_line(struct plimsoll_account *a, struct plimsoll
 		return err == -EEXIST ? -EAGAIN : -ENOSPC;
 	}
 	if (!ctx->from_default)
-		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], 1);
+		count_line(a, 1);
 	return 0;
 }
 
-/* Draws a user's line, or moves it. */
+/* Draws a line, or moves it. */
 SEC("syscall")
 int line_set(struct plimsoll_line_set *ctx)
 {
-	__u32 uid = ctx->uid, index;
-	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__u64 key = key_of(ctx->of, ctx->id);
+	volatile __u32 *known = bpf_map_lookup_elem(&account_numbers, &key);
 	struct plimsoll_account *a;
+	__u32 index;
 
 	ctx->result = -ENOSPC;
 	index = known ? *known : claim_account();
@@ -177,7 +218,7 @@ int line_set(struct plimsoll_line_set *ctx)
 		return 0;
 	/* Idle, and taken for somebody else meanwhile. */
 	ctx->result = -EAGAIN;
-	if (known && !hold_account_of(a, uid))
+	if (known && !hold_account_of(a, ctx->of, ctx->id))
 		return 0;
 	ctx->result = draw_line(a, ctx, !known);
 	if (known)
@@ -197,6 +238,10 @@ static __always_inline void charge_shared(struct plimsoll_account *a, struct pli
 	__s64 raise = usage - effective, less = a->lasting_pages - ctx->lasting_pages;
 
 	a->lasting_pages = ctx->lasting_pages;
+	if (a->above) {
+		add_above(a->above, ENDING, more);
+		add_above(a->above, LASTING, -less);
+	}
 	if (!a->drawn_ns && more > less)
 		more = less;
 	if (raise > more)
@@ -227,7 +272,7 @@ int shared_set(struct plimsoll_shared_set *ctx)
 	struct plimsoll_account *a = account_at(ctx->account);
 
 	ctx->result = -ESRCH;
-	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, ctx->uid))
+	if (!a || ctx->account == PLIMSOLL_NOBODY || !hold_account_of(a, PLIMSOLL_OF_USER, ctx->id))
 		return 0;
 	/* While what already runs is being entered there is no line to raise. */
 	if (a->effective_pages != PLIMSOLL_NO_LINE) {
@@ -245,7 +290,7 @@ static long release_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll
 	if ((word_account(e->word) != *account && word_account(e->reserved) != *account) || !pin(e, key))
 		return 0;
 	if (word_account(e->word) == *account)
-		settle_gone(e);
+		settle_gone(key);
 	else if (word_account(e->reserved) == *account)
 		/* Of a process on its way to another account. */
 		release_reserved(e->mm);
@@ -253,13 +298,23 @@ static long release_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll
 	return 0;
 }
 
-/* Takes a user's line away and stops tracking its processes. */
+static long leave_one_above(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, __u32 *gone)
+{
+	__u64 above = a->above;
+
+	if (is_above(above, *gone))
+		__sync_lock_test_and_set(&a->above, without(above, *gone));
+	return 0;
+}
+
+/* Takes a line away, and stops tracking the processes of a user; those of a group's members stay charged to these. */
 SEC("syscall")
 int line_clear(struct plimsoll_line_clear *ctx)
 {
-	__u32 uid = ctx->uid, index;
-	volatile __u32 *known = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__u64 key = key_of(ctx->of, ctx->id);
+	volatile __u32 *known = bpf_map_lookup_elem(&account_numbers, &key);
 	struct plimsoll_account *a;
+	__u32 index;
 
 	ctx->result = -ENOENT;
 	if (!known)
@@ -267,14 +322,17 @@ int line_clear(struct plimsoll_line_clear *ctx)
 	index = *known;
 	a = account_at(index);
 	/* Idle, and taken for somebody else meanwhile: it is gone. */
-	if (!a || !hold_account_of(a, uid))
+	if (!a || !hold_account_of(a, ctx->of, ctx->id))
 		return 0;
 	if (!a->from_default)
-		__sync_fetch_and_add(&uid_gate[uid % UID_GATE_SLOTS], -1);
-	ctx->result = bpf_map_delete_elem(&uid_accounts, &uid);
+		count_line(a, -1);
+	ctx->result = bpf_map_delete_elem(&account_numbers, &key);
 	bpf_for_each_map_elem(&mms, release_one, &index, 0);
 	/* A member that changed its user since keeps its family: it must not charge who gets this account next. */
 	bpf_for_each_map_elem(&families, orphan_one, &index, 0);
+	bpf_for_each_map_elem(&accounts, leave_one_above, &index, 0);
+	/* What is left is of such families: those above are not charged for it any more, either. */
+	move_all(a, a->above, -1);
 	leave_exact(a);
 	/* Nobody else's number. */
 	__sync_fetch_and_add(&counters.actions_dropped, a->folded);
@@ -328,20 +386,21 @@ static __always_inline int mark_claimed(struct plimsoll_mm *e, struct plimsoll_a
 	if (a->signal == SIGKILL)
 		__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_CONDEMNED);
 	/* It became another user's meanwhile: who moved it may have come before the flag. */
-	if (account_at(word_account(e->word)) != a)
+	if (!is_charged(word_account(e->word), a->index))
 		leave_line(e->mm);
 	mark_dying(e);
 	__sync_lock_test_and_set(&a->taking, 0);
 	return 0;
 }
 
-static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_account *a, struct plimsoll_victim *ctx)
+static __always_inline int mark(struct plimsoll_mm *e, struct plimsoll_victim *ctx)
 {
+	struct plimsoll_account *a = account_at(ctx->account);
 	__u32 mark = ctx->mark;
 
 	/* Another user's since it was selected: not this line's victim. */
 	if (mark == PLIMSOLL_VICTIM_DYING)
-		return a->index == ctx->account ? mark_claimed(e, a) : -ESRCH;
+		return a && is_charged(word_account(e->word), ctx->account) ? mark_claimed(e, a) : -ESRCH;
 	/* By its own event meanwhile, it was. */
 	if (mark == PLIMSOLL_VICTIM_SPARED)
 		return !may_be_ending(e, e->mm) && spare(e, e->mm) ? 0 : -EAGAIN;
@@ -360,14 +419,12 @@ int mark_victim(struct plimsoll_victim *ctx)
 {
 	__u64 key = ctx->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a;
 
 	ctx->result = -ESRCH;
 	if (!e || !pin(e, key))
 		return 0;
-	a = account_at(word_account(e->word));
-	if (a && e->tgid == ctx->tgid)
-		ctx->result = mark(e, a, ctx);
+	if (account_at(word_account(e->word)) && e->tgid == ctx->tgid)
+		ctx->result = mark(e, ctx);
 	unpin(e);
 	return 0;
 }
@@ -386,6 +443,13 @@ static __always_inline int set_weight(struct plimsoll_mm *e, __u32 said)
 	return -EAGAIN;
 }
 
+/* Without an event: whoever counts more, or holds less by grants, may now weigh more than all others. */
+static __always_inline void weighs_more(struct plimsoll_account *a, __u64 key)
+{
+	if (a)
+		note_in_all(a, key);
+}
+
 /* What user space found that a process counts: of this process, this user, this program, or of nobody. */
 SEC("syscall")
 int weigh(struct plimsoll_weight *ctx)
@@ -394,7 +458,6 @@ int weigh(struct plimsoll_weight *ctx)
 		     (ctx->never ? PLIMSOLL_MM_NEVER : 0) | (ctx->session ? PLIMSOLL_MM_SESSION : 0);
 	__u64 key = ctx->mm;
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a;
 
 	ctx->result = -EINVAL;
 	if (!ctx->weight || ctx->weight > PLIMSOLL_WEIGHT_MAX)
@@ -410,10 +473,8 @@ int weigh(struct plimsoll_weight *ctx)
 			forget_judgement(e);
 			ctx->result = -ESRCH;
 		}
-		a = account_at(word_account(e->word));
 		/* It may weigh more than before; who weighs less is found out when it would be taken. */
-		if (a && a->near)
-			note_largest(a->index, key);
+		weighs_more(account_at(word_account(e->word)), key);
 	}
 	unpin(e);
 	return 0;
@@ -476,9 +537,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		return 0;
 	}
 	/* As a member for that long: it cannot end meanwhile, nor become another family. */
-	if (!join_one(family, ONE_MEMBER))
-		return 0;
-	f = bpf_map_lookup_elem(&families, &family);
+	f = join_one(family, ONE_MEMBER);
 	if (!f)
 		return 0;
 	a = account_at(f->account);
@@ -486,7 +545,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		more = ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages);
 		family_moved(a, 0, more);
 		account_add(a, more);
-		search_anew(a);
+		search_anew_from(a->index);
 	}
 	ctx->result = 0;
 	leave_one(f, family);

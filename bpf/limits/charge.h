@@ -275,6 +275,33 @@ static __always_inline struct plimsoll_account *charge(struct plimsoll_mm *e, __
 
 int note_largest(__u32 account, __u64 mm);
 
+/* What an address space is charged changed without an event that judges it: in this account, and in those above. */
+static __always_inline void note_in_one(struct plimsoll_account *a, __u64 key)
+{
+	note_peak(a, a->usage_pages);
+	if (a->near)
+		note_largest(a->index, key);
+}
+
+__noinline int note_above(__u64 above, __u64 key)
+{
+	struct plimsoll_account *a;
+	int i;
+
+	for_each_above (a, above, i)
+		note_in_one(a, key);
+	return 0;
+}
+
+static __always_inline void note_in_all(struct plimsoll_account *a, __u64 key)
+{
+	__u64 above = a->above;
+
+	note_in_one(a, key);
+	if (above)
+		note_above(above, key);
+}
+
 /*
  * Everything that the kernel counts of it is charged, and it is compared with the account's largest. Before Linux 6.2 all but
  * what its threads keep to themselves: up to 64 pages each, and while its account is exact what they kept since their last
@@ -293,9 +320,7 @@ static __noinline int settle_space(struct plimsoll_mm *e)
 	a = charge(e, pages, &usage);
 	if (!a)
 		return 0;
-	note_peak(a, usage);
-	if (a->near)
-		note_largest(a->index, e->mm);
+	note_in_all(a, e->mm);
 	return 0;
 }
 

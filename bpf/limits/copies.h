@@ -173,6 +173,10 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 		look_at(t);
 		t->page = 0;
 	}
+	/* Read again, and not kept on the stack over all that. */
+	page = (struct page *)ctx[0];
+	order = ctx[1];
+	gfp = ctx[2];
 	task = bpf_get_current_task_btf();
 	mm = task->mm;
 	if (gfp & GFP_ZERO || !(gfp & GFP_DIRECT_RECLAIM) || !page || !mm || task->flags & PF_KTHREAD ||

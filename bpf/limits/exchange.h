@@ -112,9 +112,7 @@ __noinline int share_again(__u64 key, __s64 pages)
 	struct plimsoll_family *f;
 
 	/* As a member more: until it is let go the family does not end, nor has it an only one. */
-	if (!family || !join_one(family, ONE_MEMBER))
-		return 0;
-	f = bpf_map_lookup_elem(&families, &family);
+	f = family ? join_one(family, ONE_MEMBER) : 0;
 	if (!f)
 		return 0;
 	a = account_at(f->account);

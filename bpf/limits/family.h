@@ -54,12 +54,11 @@ __noinline int settle_dying_space(__u64 key)
 		before = __sync_lock_test_and_set(&e->dying, dying);
 		from = account_at(word_account(before));
 		to = account_at(word_account(dying));
-		/* In one step where both are the same: in between another victim would be taken. */
+		/* In one step where both are the same; else it is dying in both for a moment: nobody else is taken. */
 		if (to)
-			__sync_fetch_and_add(&to->dying_pages,
-					     word_pages(dying) - (from == to ? word_pages(before) : 0));
+			add_to_all(to, DYING, word_pages(dying) - (from == to ? word_pages(before) : 0));
 		if (from && from != to)
-			__sync_fetch_and_add(&from->dying_pages, -word_pages(before));
+			add_to_all(from, DYING, -word_pages(before));
 	}
 	return 0;
 }
@@ -77,14 +76,14 @@ static __always_inline void settle_dying_family(struct plimsoll_family *f, struc
 		dying = f->living ? 0 : f->pages;
 		if (dying == f->dying_pages)
 			return;
-		__sync_fetch_and_add(&a->dying_pages, dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
+		add_to_all(a, DYING, dying - (__s64)__sync_lock_test_and_set(&f->dying_pages, dying));
 	}
 }
 
 /* What copy-on-write could still add follows each change of a family's shares and of its charge, copies among it. */
 static __always_inline void family_moved(struct plimsoll_account *a, __s64 shares, __s64 charged)
 {
-	__sync_fetch_and_add(&a->copyable_pages, shares - charged);
+	add_to_all(a, COPYABLE, shares - charged);
 }
 
 /* Takes what a family is charged, and what it could have copied, from its account. Its last member does. */
@@ -95,7 +94,7 @@ static __always_inline void end_family(struct plimsoll_family *f, struct plimsol
 	charged += __sync_lock_test_and_set(&f->copied_pages, 0);
 	family_moved(a, -shares, -charged);
 	account_add(a, -charged);
-	__sync_fetch_and_add(&a->dying_pages, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
+	add_to_all(a, DYING, -(__s64)__sync_lock_test_and_set(&f->dying_pages, 0));
 }
 
 /* Takes away a family that nobody is a member of any more. */
@@ -120,8 +119,8 @@ static __always_inline void leave_one(struct plimsoll_family *f, __u64 id)
 #define ONE_MEMBER 1ULL
 #define ONE_CHILD (1ULL << 32 | ONE_MEMBER)
 
-/* One more member of a family that has not ended. */
-static __always_inline bool join_one(__u64 id, __u64 one)
+/* One more member of a family that has not ended: that family. */
+static __always_inline struct plimsoll_family *join_one(__u64 id, __u64 one)
 {
 	struct plimsoll_family *f = bpf_map_lookup_elem(&families, &id);
 	__u64 members;
@@ -130,16 +129,16 @@ static __always_inline bool join_one(__u64 id, __u64 one)
 	for (i = 0; f && i < SWAP_TRIES; i++) {
 		members = f->members;
 		if (!(__u32)members)
-			return false;
+			return 0;
 		if (__sync_val_compare_and_swap(&f->members, members, members + one) != members)
 			continue;
 		if (f->id == id)
-			return true;
+			return f;
 		/* It ended since it was found, and the memory is another family's. */
 		leave_one(f, f->id);
-		return false;
+		return 0;
 	}
-	return false;
+	return 0;
 }
 
 /* There are no more copies than shares beyond the charge: what was copied and then freed is charged no longer. */
@@ -177,26 +176,22 @@ static __always_inline __s64 take_shares(struct plimsoll_family *f, struct plims
  * Members of a family gave up pages of it. Which ones no event tells, and others may still have them, so the family
  * stays charged as long as all that its members have could be them: a parent that allocates, forks and frees again
  * and again would else be charged more each time. `kept` of them are a member's own from here on, and charged to
- * `account`: in one step where that is the family's, so that usage is never both, nor neither. Returns how much less the family
- * is charged.
+ * `account`. Returns how much less the family is charged.
  */
 __noinline __s64 give_up_shares(__u64 id, __s64 pages, __u32 account, __s64 kept)
 {
-	struct plimsoll_account *a = 0, *to = account_at(account);
-	struct plimsoll_family *f = 0;
+	__u32 from = PLIMSOLL_NOBODY;
+	struct plimsoll_family *f = join_one(id, ONE_MEMBER);
+	struct plimsoll_account *a;
 	__s64 taken = 0;
 
-	if (join_one(id, ONE_MEMBER))
-		f = bpf_map_lookup_elem(&families, &id);
 	if (f) {
-		a = account_at(f->account);
+		from = f->account;
+		a = account_at(from);
 		if (a)
 			taken = take_shares(f, a, pages);
 	}
-	if (to)
-		account_add(to, kept - (a == to ? taken : 0));
-	if (a && a != to)
-		account_add(a, -taken);
+	shift(from, taken, account, kept);
 	if (f)
 		leave_one(f, id);
 	return taken;
@@ -225,29 +220,27 @@ __noinline int give_up_copies(__u64 id, __s64 pages)
 }
 
 /*
- * One living member more, or fewer. Joined for that long: it cannot end meanwhile, and be another family. Global: the
- * verifier walks it once, and not on each path that comes to it, which took half of the time that loading took.
+ * One living member more, or fewer. Returns in which account, and those above it, somebody may weigh more by that. Joined for
+ * that long: it cannot end meanwhile, and be another family. Global: the verifier walks it once, and not on each path that
+ * comes to it, which took half of the time that loading took.
  */
-__noinline int count_living(__u64 id, __u32 change)
+__noinline __u32 count_living(__u64 id, __u32 change)
 {
 	struct plimsoll_family *f;
 	struct plimsoll_account *a;
+	__u32 account;
 
-	if (!id || !join_one(id, ONE_MEMBER))
-		return 0;
-	f = bpf_map_lookup_elem(&families, &id);
+	f = id ? join_one(id, ONE_MEMBER) : 0;
 	if (!f)
-		return 0;
+		return PLIMSOLL_NOBODY;
 	__sync_fetch_and_add(&f->living, change);
 	a = account_at(f->account);
-	if (a) {
+	if (a)
 		settle_dying_family(f, a);
-		/* What they share goes with the last that lives. */
-		if (f->living <= 1)
-			search_anew(a);
-	}
-	leave_one(f, id);
-	return 0;
+	/* What they share goes with the last that lives. */
+	account = f->living <= 1 ? f->account : PLIMSOLL_NOBODY;
+	leave_one(f, f->id);
+	return account;
 }
 
 /*
@@ -266,8 +259,8 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 		before = __sync_lock_test_and_set(&e->living_in, family);
 		if (before == family)
 			continue;
-		count_living(family, 1);
-		count_living(before, -1);
+		search_anew_from(count_living(family, 1));
+		search_anew_from(count_living(before, -1));
 	}
 }
 
@@ -352,7 +345,6 @@ static __always_inline void leave_family(struct plimsoll_mm *e)
  */
 static __always_inline void share_own(struct plimsoll_mm *e, struct plimsoll_family *f, __s64 pages)
 {
-	struct plimsoll_account *from, *to = account_at(f->account);
 	__s64 own = word_pages(e->word);
 	__u64 old;
 
@@ -369,11 +361,8 @@ static __always_inline void share_own(struct plimsoll_mm *e, struct plimsoll_fam
 	end_shift(e);
 	if (e->flags & PLIMSOLL_MM_DYING)
 		settle_dying_space(e->mm);
-	from = account_at(word_account(old));
-	if (from && to && word_account(old) != f->account) {
-		account_add(from, -own);
-		account_add(to, own);
-	}
+	if (word_account(old) != f->account)
+		shift_usage(word_account(old), own, f->account, own);
 }
 
 /*

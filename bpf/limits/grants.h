@@ -15,15 +15,16 @@
 static long settle_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_mm *e,
 		       struct plimsoll_account **account)
 {
-	struct plimsoll_account *a = *account;
+	struct plimsoll_account *a = *account, *its;
 	__u64 key = *at;
 
 	/* What nobody runs in may be freed: its exit was lost, or is under way. */
-	if (!a || account_at(word_account(e->word)) != a || is_left(key) || !pin(e, key))
+	if (!a || !is_charged(word_account(e->word), a->index) || is_left(key) || !pin(e, key))
 		return 0;
 	/* Before it was pinned it may have become the entry of somebody else. */
-	if (account_at(word_account(e->word)) == a) {
-		e->epoch = a->exact;
+	its = account_at(word_account(e->word));
+	if (its && is_charged(its->index, a->index)) {
+		e->epoch = its->exact;
 		settle_space(e);
 	}
 	unpin(e);
@@ -110,7 +111,7 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 	__s64 held;
 	int i;
 
-	__sync_fetch_and_add(&a->reserved_pages, pages);
+	add_to_all(a, RESERVED, pages);
 	for (i = 0; i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		held = word_pages(reserved);
@@ -124,7 +125,7 @@ static __always_inline int hand_over(struct plimsoll_mm *e, struct plimsoll_acco
 			break;
 	}
 	if (i == SWAP_TRIES) {
-		__sync_fetch_and_add(&a->reserved_pages, -pages);
+		add_to_all(a, RESERVED, -pages);
 		account_add(a, -pages);
 		return -EAGAIN;
 	}
@@ -154,38 +155,71 @@ static __always_inline __s64 kept_for_copies(struct plimsoll_account *a)
 	return copyable > 0 ? copyable : 0;
 }
 
-/* Of an account that stays this user's for as long as this takes. */
+/* What is not to be granted of an account's line. */
+static __always_inline __s64 kept_free(struct plimsoll_account *a)
+{
+	return kept_for_copies(a) + a->lasting_pages;
+}
+
+/* Takes `pages` of one account's line. Returns its usage then, or a negative errno. Global: it is done for those above, too. */
+__noinline __s64 claim_of(__u32 account, __s64 pages, __s64 headroom)
+{
+	struct plimsoll_account *a = account_at(account);
+	struct claim claim = { .account = a, .pages = pages };
+	__s64 result;
+
+	/* What already runs is still being entered: usage is not known. */
+	if (!a || a->effective_pages == PLIMSOLL_NO_LINE)
+		return -EAGAIN;
+	result = claim_pages(a, &claim, a->hard_pages - headroom - kept_free(a));
+	return result ? result : claim.usage;
+}
+
+/* Of an account that stays this user's for as long as this takes, and of those above it: all or none. */
 static __always_inline int grant_from(struct plimsoll_account *a, struct plimsoll_mm *e, __u64 key,
 				      struct plimsoll_reserve *ctx)
 {
-	struct claim claim = { .pages = ctx->pages };
-	__s64 hard = a->hard_pages, kept = kept_for_copies(a) + a->lasting_pages;
-	int result;
+	struct plimsoll_account *one, *tightest = a;
+	__s64 pages = ctx->pages, headroom = ctx->headroom_pages, usage, claimed;
+	__u64 above = a->above, paid = 0;
+	int i, result = 0;
 
 	/* Its line went, and the account became another's, before it was held. */
 	if (word_account(e->word) != a->index)
 		return -EAGAIN;
-	if (hard == PLIMSOLL_NO_LINE)
+	if (a->hard_pages == PLIMSOLL_NO_LINE)
 		return -ENOENT;
-	ctx->hard_pages = hard;
-	/* What already runs is still being entered: usage is not known. */
-	if (a->effective_pages == PLIMSOLL_NO_LINE)
-		return -EAGAIN;
-	/* Nor is it while no event is looked at: whoever is told this sees to it that each is. */
+	ctx->hard_pages = a->hard_pages;
+	/* Nor is usage known while no event is looked at: whoever is told this sees to it that each is. */
 	if (look_due_ns) {
 		tell(a->index, key, PLIMSOLL_RECORD_EXACT);
 		return -EAGAIN;
 	}
-	claim.account = a;
-	result = claim_pages(a, &claim, hard - ctx->headroom_pages - kept);
-	ctx->usage_pages = result == -ENOSPC ? claim.usage + kept : claim.usage;
+	usage = claim_of(a->index, pages, headroom);
+	if (usage < 0)
+		result = usage;
+	for_each_above (one, result ? 0 : above, i) {
+		claimed = result ? result : claim_of(one->index, pages, headroom);
+		if (claimed >= 0) {
+			paid |= above & ABOVE_MASK << i * PLIMSOLL_ABOVE_BITS;
+		} else if (!result) {
+			result = claimed;
+			tightest = one;
+		}
+	}
+	if (result && tightest != a) {
+		add_one(a, USAGE, -pages);
+		add_above(paid, USAGE, -pages);
+	}
+	ctx->hard_pages = tightest->hard_pages;
+	ctx->usage_pages = result ? tightest->usage_pages + kept_free(tightest) : usage;
 	ctx->reserved_pages = a->reserved_pages;
 	if (result)
 		return result;
-	result = hand_over(e, a, claim.pages);
+	result = hand_over(e, a, pages);
 	ctx->reserved_pages = a->reserved_pages;
 	if (!result)
-		came_to(a->index, key, claim.usage);
+		come_to(a, key);
 	return result;
 }
 
@@ -253,13 +287,6 @@ static __always_inline __s64 take_untold(struct plimsoll_mm *e, __s64 pages)
 			return taken;
 	}
 	return 0;
-}
-
-/* Without an event: whoever holds less by grants may now weigh more than all others. */
-static __always_inline void weighs_more(struct plimsoll_account *a, __u64 key)
-{
-	if (a && a->near)
-		note_largest(a->index, key);
 }
 
 /* The process has touched what it was granted, or does not want it: what is left of its reservations goes back. */

@@ -60,18 +60,23 @@ static __always_inline bool is_left(__u64 mm)
 __noinline int note_left(__u32 account, __u64 key)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_account *a;
 	__u32 left = 0;
 
-	if (!a || !e || !pin(e, key))
+	if (!e || !pin(e, key))
 		return true;
-	if (account_at(word_account(e->word)) == a) {
-		if (is_left(key))
+	if (is_charged(word_account(e->word), account)) {
+		if (is_left(e->mm)) {
 			left = PLIMSOLL_MM_LEFT | PLIMSOLL_MM_DYING;
-		else if (a->signal == SIGKILL && !daemon_lives() && is_leaving(key))
-			left = PLIMSOLL_MM_DYING;
-		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING))
+		} else if (!daemon_lives()) {
+			a = account_at(account);
+			if (a && a->signal == SIGKILL && is_leaving(e->mm))
+				left = PLIMSOLL_MM_DYING;
+		}
+		if (left && !(__sync_fetch_and_or(&e->flags, left) & PLIMSOLL_MM_DYING)) {
+			e->claimed = account;
 			mark_dying(e);
+		}
 	}
 	unpin(e);
 	return left != 0;
@@ -94,10 +99,8 @@ static long search_one(struct bpf_map *map, volatile __u64 *at, struct plimsoll_
 	__s64 rank, out;
 	int i, least = 0;
 
-	if (!a || account_at(word_account(e->word)) != a)
+	if (!a || !is_charged(word_account(e->word), a->index))
 		return 0;
-	if (e->flags & PLIMSOLL_MM_LARGEST)
-		__sync_fetch_and_and(&e->flags, ~PLIMSOLL_MM_LARGEST);
 	if (e->flags & (PLIMSOLL_MM_DYING | PLIMSOLL_MM_GONE))
 		return 0;
 	/* Also what was protected: nobody is to die for what it left behind. */
@@ -132,9 +135,8 @@ __noinline int find_largest(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct search search = { .account = a, .floor_rank = RANK_NONE };
-	__u64 now = bpf_ktime_get_ns(), key, ended, rest;
+	__u64 now = bpf_ktime_get_ns(), ended, rest;
 	__s64 none_enough = -1;
-	struct plimsoll_mm *e;
 	int i;
 
 	if (!a || (__s64)(a->nobody_until_ns - now) > 0)
@@ -146,13 +148,9 @@ __noinline int find_largest(__u32 account)
 	bpf_for_each_map_elem(&mms, search_one, &search, 0);
 	a->floor_rank = search.floor_rank;
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
-		key = search.mm[i];
-		a->largest[i] = key;
+		a->largest[i] = search.mm[i];
 		/* Negative if all are: without a branch. */
 		none_enough &= search.rank[i] + TIER_RANKS;
-		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		if (e)
-			__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
 	}
 	a->nobody_until_ns = 0;
 	if (none_enough < 0) {
@@ -161,6 +159,16 @@ __noinline int find_largest(__u32 account)
 		a->nobody_until_ns = ended + (rest < search_again_ns ? rest : search_again_ns);
 	}
 	return 0;
+}
+
+static __always_inline bool is_largest(struct plimsoll_account *a, __u64 key)
+{
+	bool known = false;
+	int i;
+
+	for (i = 0; i < PLIMSOLL_LARGEST; i++)
+		known |= a->largest[i] == key;
+	return known;
 }
 
 /* Never down: only a search for the largest may find that nobody left out weighs so much. */
@@ -187,10 +195,10 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &mm);
 	__s64 rank, least_rank = PLIMSOLL_NO_LINE, known_rank;
 	__u64 key, least_key = 0;
-	struct plimsoll_mm *known, *least_known = 0;
+	struct plimsoll_mm *known;
 	int i, least = 0;
 
-	if (!a || !e || e->flags & (PLIMSOLL_MM_NO_VICTIM | PLIMSOLL_MM_LARGEST))
+	if (!a || !e || e->flags & PLIMSOLL_MM_NO_VICTIM || is_largest(a, mm))
 		return 0;
 	rank = rank_of(a, e);
 	if (rank <= a->floor_rank)
@@ -198,12 +206,13 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
 		known = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		known_rank = known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) ? rank_of(a, known) : RANK_NONE;
+		known_rank = RANK_NONE;
+		if (known && !(known->flags & PLIMSOLL_MM_NO_VICTIM) && is_charged(word_account(known->word), account))
+			known_rank = rank_of(a, known);
 		if (known_rank < least_rank) {
 			least = i;
 			least_key = key;
 			least_rank = known_rank;
-			least_known = known;
 		}
 	}
 	/* Left out, for its size or because another came first; one that sleeps has no next event. */
@@ -211,11 +220,6 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	    __sync_val_compare_and_swap(&a->largest[least & (PLIMSOLL_LARGEST - 1)], least_key, mm) != least_key) {
 		raise_floor(a, rank);
 		return 0;
-	}
-	__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_LARGEST);
-	if (least_known && pin(least_known, least_key)) {
-		__sync_fetch_and_and(&least_known->flags, ~PLIMSOLL_MM_LARGEST);
-		unpin(least_known);
 	}
 	raise_floor(a, least_rank);
 	if (!(e->flags & PLIMSOLL_MM_JUDGED) && daemon_lives() && is_told(account, PLIMSOLL_RECORD_JUDGE) &&
@@ -225,13 +229,15 @@ __noinline int note_largest(__u32 account, __u64 mm)
 	return 0;
 }
 
-/* Usage came to this without an event that judges it: by a grant, a fork, an exec, another user. The daemon looks. */
-__noinline int came_to(__u32 account, __u64 mm, __s64 usage)
+/* As come_to(), of one account. The daemon looks. */
+__noinline int came_to(__u32 account, __u64 mm)
 {
 	struct plimsoll_account *a = account_at(account);
+	__s64 usage;
 
 	if (!a)
 		return 0;
+	usage = a->usage_pages;
 	if (usage > a->peak_pages)
 		raise_peak(account, usage);
 	if (need_exact(a))
@@ -279,7 +285,7 @@ static __always_inline struct choice largest_known(struct plimsoll_account *a)
 	for (i = 0; i < PLIMSOLL_LARGEST; i++) {
 		key = a->largest[i];
 		e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
-		if (!e || account_at(word_account(e->word)) != a || e->flags & PLIMSOLL_MM_NO_VICTIM)
+		if (!e || !is_charged(word_account(e->word), a->index) || e->flags & PLIMSOLL_MM_NO_VICTIM)
 			continue;
 		rank = standing_of(a->index, key);
 		if (rank > best.rank) {
@@ -290,11 +296,8 @@ static __always_inline struct choice largest_known(struct plimsoll_account *a)
 	return best;
 }
 
-/*
- * The account's largest process that may be a victim, as weighed and as far as it is tracked, of those whose end is enough if
- * there are any; 0: none.
- */
-__noinline __u64 choose(__u32 account)
+/* The account's largest, if nobody can be larger; 0: it has to be searched for. */
+__noinline __u64 choose_known(__u32 account)
 {
 	struct plimsoll_account *a = account_at(account);
 	struct choice best;
@@ -302,10 +305,29 @@ __noinline __u64 choose(__u32 account)
 	if (!a)
 		return 0;
 	best = largest_known(a);
-	if (best.mm && best.rank >= a->floor_rank && !a->must_search)
-		return best.mm;
-	find_largest(account);
-	return largest_known(a).mm;
+	return best.rank >= a->floor_rank && !a->must_search ? best.mm : 0;
+}
+
+/* The largest that the last search found, or came to be known since. */
+__noinline __u64 choose_found(__u32 account)
+{
+	struct plimsoll_account *a = account_at(account);
+
+	return a ? largest_known(a).mm : 0;
+}
+
+/*
+ * The account's largest process that may be a victim, as weighed and as far as it is tracked, of those whose end is enough if
+ * there are any; 0: none. No function of its own: the kernel takes no deeper calls than eight, and a search makes five.
+ */
+static __always_inline __u64 choose(struct plimsoll_account *a)
+{
+	__u64 known = choose_known(a->index);
+
+	if (known)
+		return known;
+	find_largest(a->index);
+	return choose_found(a->index);
 }
 
 #endif

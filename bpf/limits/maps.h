@@ -109,9 +109,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
-	__type(key, __u32);
+	__type(key, __u64); /* key_of() */
 	__type(value, __u32);
-} uid_accounts SEC(".maps");
+} account_numbers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -60,13 +60,13 @@ static __always_inline __s64 rank_of(struct plimsoll_account *a, struct plimsoll
  * settle_dying_family() and release_reserved() have it: of what it shares since a fork nothing, while another of its family
  * lives.
  */
-static __always_inline __s64 gives_back(struct plimsoll_mm *e)
+static __always_inline __s64 gives_back(struct plimsoll_account *a, struct plimsoll_mm *e)
 {
 	__s64 pages = word_pages(e->word) + copies_of(e), reserved = word_pages(e->reserved);
 	__u64 id = e->family;
 	struct plimsoll_family *f = id ? bpf_map_lookup_elem(&families, &id) : 0;
 
-	if (f && f->living <= 1 && f->account == word_account(e->word))
+	if (f && f->living <= 1 && is_charged(f->account, a->index))
 		pages += f->pages;
 	return reserved > 0 ? pages + reserved : pages;
 }
@@ -88,7 +88,7 @@ __noinline __s64 standing_of(__u32 account, __u64 key)
 	pages = pages_of(e);
 	if (pages <= 0)
 		return RANK_NONE;
-	back = gives_back(e);
+	back = gives_back(a, e);
 	if (back < 0)
 		back = 0;
 	if (pages > back * COUNTS_TIMES_BACK)

@@ -100,7 +100,7 @@ __noinline __s64 release_reserved(__u64 key)
 	a = account_at(word_account(reserved));
 	if (pages <= 0 || !a)
 		return 0;
-	__sync_fetch_and_add(&a->reserved_pages, -pages);
+	add_to_all(a, RESERVED, -pages);
 	account_add(a, -pages);
 	if (untouched > 0)
 		lower_granted(e, untouched < pages ? untouched : pages);
@@ -153,7 +153,7 @@ __noinline __s64 move_granted(__u64 key, __u32 account, __s64 delta)
 		if (delta > 0)
 			__sync_fetch_and_add(&e->untouched_pages, -delta);
 		bpf_loop(PASS_TRIES, pass_once, &passage, 0);
-		__sync_fetch_and_add(&a->reserved_pages, -passage.moved);
+		add_to_all(a, RESERVED, -passage.moved);
 	}
 	if (delta < 0)
 		cap_granted(e, a);
@@ -164,7 +164,6 @@ __noinline __s64 move_granted(__u64 key, __u32 account, __s64 delta)
 __noinline int move_reserved(__u64 key, __u32 index)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *from, *to;
 	__u64 reserved, moved;
 	__s64 pages;
 	int i;
@@ -172,19 +171,16 @@ __noinline int move_reserved(__u64 key, __u32 index)
 	for (i = 0; e && i < SWAP_TRIES; i++) {
 		reserved = e->reserved;
 		pages = word_pages(reserved);
-		to = account_at(index);
-		if (pages <= 0 || word_account(reserved) == index || !to)
+		if (pages <= 0 || word_account(reserved) == index || !account_at(index))
 			return 0;
 		moved = (reserved & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
 		if (__sync_val_compare_and_swap(&e->reserved, reserved, moved) != reserved)
 			continue;
-		from = account_at(word_account(reserved));
-		if (!from)
+		if (!account_at(word_account(reserved)))
 			return 0;
-		account_add(from, -pages);
-		account_add(to, pages);
-		__sync_fetch_and_add(&from->reserved_pages, -pages);
-		__sync_fetch_and_add(&to->reserved_pages, pages);
+		shift_usage(word_account(reserved), pages, index, pages);
+		add_beside(index, word_account(reserved), RESERVED, pages);
+		add_beside(word_account(reserved), index, RESERVED, -pages);
 		return 0;
 	}
 	return 0;

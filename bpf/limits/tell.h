@@ -21,7 +21,9 @@ struct event {
 static __always_inline void fill_account(struct plimsoll_record *r, struct plimsoll_account *a, __s64 usage)
 {
 	r->signal = a->signal;
-	r->uid = a->uid;
+	r->id = a->id;
+	r->of = a->of;
+	r->account = a->index;
 	r->usage_pages = usage;
 	r->hard_pages = a->hard_pages;
 	r->effective_pages = a->effective_pages;
@@ -80,9 +82,10 @@ static __always_inline bool is_ending(__u64 key)
 
 /*
  * Whether its process is in its own exit, and nobody else runs in it; one that writes a core dump first may take any time.
- * Read of who may be gone as in is_ending. Taken for leaving by mistake, it lives again: check_claims.
+ * Read of who may be gone as in is_ending. Taken for leaving by mistake, it lives again: check_claims. Global, so that who
+ * calls it needs less of the stack.
  */
-static __always_inline bool is_leaving(__u64 key)
+__noinline int is_leaving(__u64 key)
 {
 	struct mm_struct *mm = (struct mm_struct *)key;
 	struct signal_struct *signal;

@@ -62,11 +62,11 @@ __noinline int end_largest(__u32 account)
 
 	if (!a || remaining_own(a, a->usage_pages) <= a->effective_pages)
 		return 0;
-	key = choose(account);
+	key = choose(a);
 	e = key ? bpf_map_lookup_elem(&mms, &key) : 0;
 	if (!e || !pin(e, key))
 		return 0;
-	near(key, a->usage_pages, 0);
+	near(account, key, a->usage_pages, 0);
 	unpin(e);
 	return 0;
 }
@@ -140,9 +140,12 @@ SEC("tp_btf/hrtimer_expire_entry")
 int on_tick(void *ctx)
 {
 	__u64 due = look_due_ns, now;
+	struct plimsoll_account *a;
 	struct task_struct *task;
 	struct mm_struct *mm;
-	__u32 uid;
+	__u32 uid, account;
+	__u64 above;
+	int i;
 
 	if (!due)
 		return 0;
@@ -153,8 +156,14 @@ int on_tick(void *ctx)
 		return 0;
 	uid = task->real_cred->uid.val;
 	now = bpf_ktime_get_ns();
-	if ((uid_may_be_limited(uid) || mm_may_be_tracked(mm)) && is_looked_at(mm, now))
-		end_largest(settle_running(task, mm, uid));
+	if ((uid_may_be_limited(uid) || mm_may_be_tracked(mm)) && is_looked_at(mm, now)) {
+		account = settle_running(task, mm, uid);
+		end_largest(account);
+		a = account_at(account);
+		above = a ? a->above : 0;
+		for_each_above (a, above, i)
+			end_largest(a->index);
+	}
 	settle_if_overdue(due, now);
 	return 0;
 }

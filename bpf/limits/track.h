@@ -16,7 +16,7 @@
 /* How far an account may be from its usage while it is not exact. */
 static __always_inline __s64 loose_pages(struct plimsoll_account *a)
 {
-	return (__s64)a->processes * loose_pages_per_mm;
+	return a->processes * loose_pages_per_mm;
 }
 
 /* Since when something is so, in 2^20 ns: in 32 bits, and never 0. */
@@ -42,14 +42,39 @@ static __always_inline __u32 new_epoch(void)
 	return __sync_fetch_and_add(&next_epoch, 2) + 2;
 }
 
-/* From here on every event of the account is settled; false: it was so already. */
-static __always_inline bool become_exact(struct plimsoll_account *a)
+/* Nobody runs as a group. */
+static __always_inline void count_exact(struct plimsoll_account *a, __u32 more)
+{
+	if (a->of == PLIMSOLL_OF_USER)
+		__sync_fetch_and_add(&exact_gate[a->id % UID_GATE_SLOTS], more);
+}
+
+static __always_inline bool begin_exact(struct plimsoll_account *a)
 {
 	__u32 epoch = new_epoch();
 
 	if (__sync_val_compare_and_swap(&a->exact, 0, epoch))
 		return false;
-	__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], 1);
+	count_exact(a, 1);
+	return true;
+}
+
+static long begin_below(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, __u32 *above)
+{
+	if (is_above(a->above, *above))
+		begin_exact(a);
+	return 0;
+}
+
+/* From here on every event of the account is settled, and of those below it; false: it was so already. */
+static __always_inline bool become_exact(struct plimsoll_account *a)
+{
+	__u32 index = a->index;
+
+	if (!begin_exact(a))
+		return false;
+	if (a->of != PLIMSOLL_OF_USER)
+		bpf_for_each_map_elem(&accounts, begin_below, &index, 0);
 	return true;
 }
 
@@ -58,7 +83,19 @@ static __always_inline void leave_exact(struct plimsoll_account *a)
 	__u32 epoch = a->exact;
 
 	if (epoch && __sync_val_compare_and_swap(&a->exact, epoch, 0) == epoch)
-		__sync_fetch_and_add(&exact_gate[a->uid % UID_GATE_SLOTS], -1);
+		count_exact(a, -1);
+}
+
+/* Whether one above an account needs each event of it. */
+static __always_inline bool exact_above(struct plimsoll_account *a)
+{
+	__u64 above = a->above;
+	bool exact = false;
+	int i;
+
+	for_each_above (a, above, i)
+		exact |= a->exact != 0;
+	return exact;
 }
 
 /*
@@ -74,9 +111,9 @@ static __noinline bool need_exact(struct plimsoll_account *a)
 
 	if (a->soft_pages == PLIMSOLL_NO_LINE)
 		return false;
-	if (room <= 0 && !epoch)
+	if (!epoch && (room <= 0 || exact_above(a)))
 		return become_exact(a);
-	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch))
+	if (epoch && room > (a->soft_pages >> 6) + loose && has_lasted(epoch) && !exact_above(a))
 		leave_exact(a);
 	return false;
 }
@@ -142,8 +179,10 @@ static __always_inline void clear_account(struct plimsoll_account *a)
 	a->dying_pages = 0;
 	a->processes = 0;
 	a->exact = 0;
-	__builtin_memset((void *)&a->near, 0,
-			 offsetof(struct plimsoll_account, in_use) - offsetof(struct plimsoll_account, near));
+	a->near = 0;
+	/* What is charged late goes to those above as well: `above` stays until it is somebody else's. */
+	__builtin_memset((void *)&a->id, 0,
+			 offsetof(struct plimsoll_account, in_use) - offsetof(struct plimsoll_account, id));
 }
 
 /* It is nobody's; somebody else's once nobody uses it any more. */
@@ -169,12 +208,12 @@ static __always_inline void let_account_go(struct plimsoll_account *a)
 	__sync_fetch_and_add(&a->in_use, -1);
 }
 
-/* Holds an account while it is this user's. */
-static __always_inline bool hold_account_of(struct plimsoll_account *a, __u32 uid)
+/* Holds an account while it is theirs. */
+static __always_inline bool hold_account_of(struct plimsoll_account *a, __u32 of, __u32 id)
 {
 	if (!hold_account(a))
 		return false;
-	if (a->uid == uid)
+	if (a->of == of && a->id == id)
 		return true;
 	let_account_go(a);
 	return false;
@@ -187,7 +226,8 @@ static __always_inline bool hold_account_of(struct plimsoll_account *a, __u32 ui
 static __always_inline void own_account(struct plimsoll_account *a, __u32 index)
 {
 	clear_account(a);
-	a->uid = PLIMSOLL_NO_UID;
+	a->above = 0;
+	a->id = PLIMSOLL_NO_UID;
 	a->index = index;
 	__sync_fetch_and_add(&a->in_use, PLIMSOLL_ACCOUNT_OWNED - 1);
 }
@@ -240,15 +280,16 @@ static long orphan_one(struct bpf_map *map, __u64 *key, struct plimsoll_family *
 /* An account that the default line drew for who runs nothing now, taken: they get one again when they run something. */
 __noinline __u32 claim_idle_account(void)
 {
-	__u32 claimed = PLIMSOLL_NOBODY, uid;
+	__u32 claimed = PLIMSOLL_NOBODY;
 	struct plimsoll_account *a;
+	__u64 key;
 
 	bpf_loop(PLIMSOLL_ENDED - 1, claim_if_idle, &claimed, 0);
 	a = account_at(claimed);
 	if (!a || claimed == PLIMSOLL_NOBODY)
 		return PLIMSOLL_NOBODY;
-	uid = a->uid;
-	bpf_map_delete_elem(&uid_accounts, &uid);
+	key = key_of(a->of, a->id);
+	bpf_map_delete_elem(&account_numbers, &key);
 	/* A member that changed its user since keeps its family: it must not charge who gets this account. */
 	bpf_for_each_map_elem(&families, orphan_one, &claimed, 0);
 	leave_exact(a);
@@ -270,6 +311,7 @@ static __always_inline __u32 new_default_account(__u32 uid)
 	__u64 now = bpf_ktime_get_ns(), then = no_account_ns;
 	/* Not a matter of each event: it goes through all of them. */
 	__u32 index = now - then < search_again_ns ? PLIMSOLL_NOBODY : claim_account();
+	__u64 key = key_of(PLIMSOLL_OF_USER, uid);
 	volatile __u32 *winner;
 	struct plimsoll_account *a = account_at(index);
 
@@ -279,20 +321,20 @@ static __always_inline __u32 new_default_account(__u32 uid)
 		count_one(&counters.accounts_full);
 		return PLIMSOLL_NOBODY;
 	}
-	a->uid = uid;
+	a->id = uid;
 	a->hard_pages = default_line.hard_pages;
 	a->effective_pages = default_line.hard_pages;
 	a->dying_most = dying_most(default_line.hard_pages);
 	a->soft_pages = default_line.soft_pages;
 	a->signal = default_line.signal;
 	a->from_default = 1;
-	if (!bpf_map_update_elem(&uid_accounts, &uid, &index, BPF_NOEXIST)) {
+	if (!bpf_map_update_elem(&account_numbers, &key, &index, BPF_NOEXIST)) {
 		need_exact(a);
 		return index;
 	}
 	/* Another CPU was first, or the map is full: the number goes back unused. */
 	free_account(a);
-	winner = bpf_map_lookup_elem(&uid_accounts, &uid);
+	winner = bpf_map_lookup_elem(&account_numbers, &key);
 	if (!winner)
 		count_one(&counters.accounts_full);
 	return winner ? *winner : PLIMSOLL_NOBODY;
@@ -301,7 +343,8 @@ static __always_inline __u32 new_default_account(__u32 uid)
 /* The account of a user, made where the default line is for him; PLIMSOLL_NOBODY: none. */
 __noinline __u32 account_of(__u32 uid)
 {
-	volatile __u32 *index = bpf_map_lookup_elem(&uid_accounts, &uid);
+	__u64 key = key_of(PLIMSOLL_OF_USER, uid);
+	volatile __u32 *index = bpf_map_lookup_elem(&account_numbers, &key);
 
 	if (index)
 		return *index;
@@ -425,15 +468,17 @@ static __always_inline bool pin(struct plimsoll_mm *e, __u64 key)
 }
 
 struct most {
+	__s64 processes;
 	__u32 account;
-	__u32 processes;
 };
 
 static long compare_one(struct bpf_map *map, __u32 *index, struct plimsoll_account *a, struct most *most)
 {
-	__u32 i = *index, processes = a->processes;
+	__s64 processes = a->processes;
+	__u32 i = *index;
 
-	if (i != PLIMSOLL_NOBODY && processes > most->processes) {
+	/* Of a group's, the member that has most. */
+	if (i != PLIMSOLL_NOBODY && a->of == PLIMSOLL_OF_USER && processes > most->processes) {
 		most->account = i;
 		most->processes = processes;
 	}
@@ -491,7 +536,7 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 	void *blank_mm = bpf_map_lookup_elem(&blank, &from);
 	struct plimsoll_mm *e;
 
-	if (!blank_mm || !a || !hold_account_of(a, user))
+	if (!blank_mm || !a || !hold_account_of(a, PLIMSOLL_OF_USER, user))
 		return 0;
 	e = new_entry(account, mm, blank_mm);
 	if (e) {
@@ -506,7 +551,7 @@ static __always_inline struct plimsoll_mm *enter(struct task_struct *task, struc
 		e->dying = PLIMSOLL_WORD_BIAS;
 		__sync_fetch_and_add(&e->pins, (__sync_fetch_and_add(&next_entry, 1) | 1) << PINS_BITS);
 		e->flags = task->tgid == 1 || exe_is_protected(mm, e->uid) ? PLIMSOLL_MM_PROTECTED : 0;
-		__sync_fetch_and_add(&a->processes, 1);
+		add_to_all(a, PROCESSES, 1);
 		count_one(&counters.tracked);
 		/* From here on it can be charged by its own events: an atomic, so that it comes last. */
 		__sync_lock_test_and_set(&e->word, (__u64)account << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
@@ -553,30 +598,34 @@ static __always_inline void inherit_weight(struct plimsoll_mm *e, struct plimsol
 		__sync_fetch_and_or(&e->flags, said);
 }
 
-/* Ends the tracking of an address space: its charge, its reservation, what is dying of it, its share of a family go. */
-static __always_inline struct plimsoll_account *settle_gone(struct plimsoll_mm *e)
+/*
+ * Ends the tracking of an address space, which is pinned: its charge, its reservation, what is dying of it, its share of a
+ * family go. Returns the account that was charged; PLIMSOLL_NOBODY: none was. Global: it is long, and needs much of the stack.
+ */
+__noinline __u32 settle_gone(__u64 key)
 {
+	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
 	struct plimsoll_account *a;
 	__u64 word;
 
-	if (__sync_fetch_and_or(&e->flags, PLIMSOLL_MM_GONE) & PLIMSOLL_MM_GONE)
-		return 0;
+	if (!e || __sync_fetch_and_or(&e->flags, PLIMSOLL_MM_GONE) & PLIMSOLL_MM_GONE)
+		return PLIMSOLL_NOBODY;
 	word = __sync_lock_test_and_set(&e->word, PLIMSOLL_ENDED << PLIMSOLL_WORD_SHIFT | PLIMSOLL_WORD_BIAS);
 	a = account_at(word_account(word));
 	release_reserved(e->mm);
 	leave_family(e);
 	if (!a)
-		return 0;
+		return PLIMSOLL_NOBODY;
 	account_add(a, -word_pages(word));
 	settle_dying_space(e->mm);
-	__sync_fetch_and_add(&a->processes, -1);
-	return a;
+	add_to_all(a, PROCESSES, -1);
+	return a->index;
 }
 
 /* Claimed as a victim that SIGKILL ends, for what it runs now. */
 static __always_inline bool is_claimed(struct plimsoll_mm *e, struct task_struct *task)
 {
-	struct plimsoll_account *a = account_at(word_account(e->word));
+	struct plimsoll_account *a = account_at(e->claimed);
 
 	/* A line that asks sends SIGKILL as well, where it leaves no more of its processes alone. */
 	return a && (a->signal == SIGKILL || e->flags & PLIMSOLL_MM_CONDEMNED) &&
@@ -602,32 +651,45 @@ static __always_inline void drop_stale(struct mm_struct *mm, struct task_struct 
 	if (e->tgid != (__u32)task->tgid)
 		count_one(&counters.phantoms);
 	if (!is_claimed(e, task))
-		settle_gone(e);
+		settle_gone(e->mm);
 	unpin(e);
 }
 
-int came_to(__u32 account, __u64 mm, __s64 usage);
+int came_to(__u32 account, __u64 mm);
 int leave_line(__u64 key);
 
+/* Usage of an account and of those above it rose without an event that judges it: by a grant, a fork, an exec, another user. */
+static __always_inline void come_to(struct plimsoll_account *a, __u64 mm)
+{
+	__u64 above = a->above;
+	int i;
+
+	came_to(a->index, mm);
+	for_each_above (a, above, i)
+		came_to(a->index, mm);
+}
+
 /* Moves a charge to another account, unless another CPU changed it meanwhile. */
-static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32 index, struct plimsoll_account *to)
+static __always_inline bool move_charge(struct plimsoll_mm *e, __u64 word, __u32 index)
 {
 	__u64 moved = (word & PLIMSOLL_WORD_MASK) | (__u64)index << PLIMSOLL_WORD_SHIFT;
-	struct plimsoll_account *from;
+	__u32 from = word_account(word);
 	__s64 own = word_pages(word);
 
 	if (__sync_val_compare_and_swap(&e->word, word, moved) != word)
 		return false;
-	from = account_at(word_account(word));
-	if (!from)
+	if (!account_at(from))
 		return true;
-	account_add(from, -own);
+	/* From here on it is dying there, if it is, and for whom it was taken nothing is gained by its end. */
+	if (!is_charged(index, e->claimed))
+		e->claimed = index;
+	add_beside(from, index, USAGE, -own);
 	/* Dying there before it is charged there: in between another victim would be taken. */
 	settle_dying_space(e->mm);
-	account_add(to, own);
+	add_beside(index, from, USAGE, own);
 	move_reserved(e->mm, index);
-	__sync_fetch_and_add(&to->processes, 1);
-	__sync_fetch_and_add(&from->processes, -1);
+	add_beside(index, from, PROCESSES, 1);
+	add_beside(from, index, PROCESSES, -1);
 	count_one(&counters.moves);
 	/* Not all of its events were looked at in the other one. */
 	e->epoch = 0;
@@ -661,9 +723,9 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 		if (word_account(word) != index) {
 			to = account_at(index);
 			/* Nobody's always is. */
-			if (!to || (index != PLIMSOLL_NOBODY && !hold_account_of(to, user)))
+			if (!to || (index != PLIMSOLL_NOBODY && !hold_account_of(to, PLIMSOLL_OF_USER, user)))
 				continue;
-			moved = move_charge(e, word, index, to);
+			moved = move_charge(e, word, index);
 			if (index != PLIMSOLL_NOBODY)
 				let_account_go(to);
 			if (!moved)
@@ -675,8 +737,7 @@ __noinline __u32 follow_leader(__u64 key, __u64 leader)
 		followed = index;
 		e->user = user;
 		e->uid = uid;
-		/* Among the largest of the account that it left. */
-		__sync_fetch_and_and(&e->flags, ~(PLIMSOLL_MM_LARGEST | PLIMSOLL_MM_JUDGEMENT));
+		forget_judgement(e);
 	}
 	return followed;
 }
@@ -690,7 +751,7 @@ static __always_inline void follow_user(struct plimsoll_mm *e, struct task_struc
 		leave_line(e->mm);
 	/* Not in there, because Linux 6.1 adds up the stacks of all who are in a call. */
 	if (a && account != PLIMSOLL_NOBODY)
-		came_to(account, e->mm, a->usage_pages);
+		come_to(a, e->mm);
 }
 
 #endif

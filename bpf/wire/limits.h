@@ -12,7 +12,7 @@
 #include "counters.h"
 #include "types.h"
 
-#define PLIMSOLL_SCHEMA 13
+#define PLIMSOLL_SCHEMA 14
 
 /* A line that is not drawn. */
 #define PLIMSOLL_NO_LINE 0x7fffffffffffffffLL
@@ -23,6 +23,18 @@
 
 /* Account 0 is nobody's: an address space whose user lost its line stays tracked there, uncharged. */
 #define PLIMSOLL_NOBODY 0
+
+/*
+ * Whose an account is: in the low half of its key a number, in the high half what that is of. A user's account is what its
+ * processes are charged to; a group's is above those of its members, and has no process of its own.
+ */
+#define PLIMSOLL_OF_USER 0u
+#define PLIMSOLL_OF_GROUP 1u
+
+/* So many others may be charged for what one account is: those above it. */
+#define PLIMSOLL_ABOVE_MOST 4
+/* In plimsoll_account.above, so many bits each. */
+#define PLIMSOLL_ABOVE_BITS 16
 /* In the word of an entry that has ended: no account has this number, so that nobody is charged for what comes late. */
 #define PLIMSOLL_ENDED 0xffffULL
 
@@ -42,7 +54,6 @@
 #define PLIMSOLL_MM_CONDEMNED \
 	4u /* SIGKILL was sent to it, or is about to be: whoever runs in it is sent it too; never chosen again */
 #define PLIMSOLL_MM_GONE 8u       /* settled; only its deletion is outstanding */
-#define PLIMSOLL_MM_LARGEST 16u   /* among its account's `largest` */
 #define PLIMSOLL_MM_LEFT 32u      /* no process runs in it any more, so its pages are on their way: counted as dying */
 #define PLIMSOLL_MM_NEVER 64u     /* never a victim: user space says so */
 #define PLIMSOLL_MM_JUDGED 128u   /* user space weighed it, or was told that it is among the largest */
@@ -102,6 +113,8 @@ struct plimsoll_mm {
 	volatile __s64 kept_pages;    /* taken for shared ones: as many are charged as its own still */
 	volatile __s64 trusted_pages; /* taken for its own */
 	volatile __s64 freed_pages;   /* freed, and not taken off these yet */
+	volatile __u32 claimed;       /* while it is dying: for which account's line it was taken */
+	__u32 pad;
 };
 
 /* Pages that several address spaces share since a fork, charged once. */
@@ -145,13 +158,15 @@ struct plimsoll_account {
 	volatile __s64 hard_pages;
 	volatile __s64 soft_pages;
 	volatile __s64 dying_pages;
-	volatile __u32 processes;
+	volatile __s64 processes;
 	volatile __u32
 		exact; /* not 0: every event is settled, since this epoch; else only those that folded a remainder */
-	volatile __u32 near; /* since when, in 2^20 ns of CLOCK_MONOTONIC; 0: it is far */
-	volatile __u32 uid;
-	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
+	volatile __u32 near;  /* since when, in 2^20 ns of CLOCK_MONOTONIC; 0: it is far */
+	volatile __u64 above; /* the accounts that are charged besides, PLIMSOLL_ABOVE_BITS each; 0: none */
 
+	volatile __u32 id;         /* whose it is: a user's number, or a group's */
+	volatile __u32 of;         /* PLIMSOLL_OF_* */
+	volatile __s64 floor_rank; /* no process but those in `largest` weighs more than this: pages times weight */
 	volatile __u64 largest[PLIMSOLL_LARGEST]; /* address spaces, in no order; 0: none */
 	volatile __u64 asked_ns;                  /* when the daemon was asked last */
 	volatile __u64 unanswered_ns;             /* since when it owes an answer; 0: it owes none */
@@ -186,6 +201,7 @@ struct plimsoll_account {
 		there_pages; /* so much shared memory that was there when the line was drawn raises it as it is charged */
 	volatile __u64 shared_hold_until_ns; /* as hold_until_ns, while it is past the line with shared memory only */
 	volatile __u64 drawn_ns; /* when the line was drawn; 0: what was there then has been looked for since */
+	__u64 pad[6];            /* to whole cache lines */
 	volatile __u32 walked;   /* the epoch of `exact` in which the walk under way began, where a walk settles */
 	volatile __u32
 		in_use; /* PLIMSOLL_ACCOUNT_OWNED and how many grants of it are under way; 0: free. Last: see clear_account() */
@@ -228,7 +244,9 @@ struct plimsoll_record {
 	__u64 mm;
 	__u64 start_ns;
 	__u64 cgroup_id; /* in the cgroup v2 hierarchy; 0: not known */
-	__u32 uid;
+	__u32 id;        /* whose account it is, and of which kind */
+	__u32 of;
+	__u32 account; /* its number */
 	__u32 tgid;
 	__u32 signal;
 	__s32 signal_error; /* 0, or a negative errno */
@@ -290,16 +308,20 @@ struct plimsoll_default {
 struct plimsoll_line_set {
 	__s64 hard_pages;
 	__s64 soft_pages;
-	__u32 uid;
+	__u64 above; /* as in plimsoll_account: accounts in use */
+	__u32 id;
+	__u32 of;
 	__u32 signal;
 	__u32 enforce; /* PLIMSOLL_LINE_* */
 	__u32 from_default;
 	__u32 account; /* out */
 	__s32 result;
+	__u32 pad;
 };
 
 struct plimsoll_line_clear {
-	__u32 uid;
+	__u32 id;
+	__u32 of;
 	__s32 result;
 };
 
@@ -361,7 +383,7 @@ struct plimsoll_shared_set {
 	__s64 lasting_pages;
 	__u64 begun_ns; /* when it began to be looked for; 0: it is not charged any more */
 	__u32 account;
-	__u32 uid;
+	__u32 id; /* whose it was */
 	__s32 result;
 	__u32 pad;
 };
@@ -468,9 +490,9 @@ struct plimsoll_sweep {
 	__u32 removed;
 };
 
-_Static_assert(sizeof(struct plimsoll_mm) == 216, "plimsoll_mm");
-_Static_assert(sizeof(struct plimsoll_account) == 256, "plimsoll_account");
-_Static_assert(sizeof(struct plimsoll_record) == 264, "plimsoll_record");
+_Static_assert(sizeof(struct plimsoll_mm) == 224, "plimsoll_mm");
+_Static_assert(sizeof(struct plimsoll_account) == 320, "plimsoll_account");
+_Static_assert(sizeof(struct plimsoll_record) == 272, "plimsoll_record");
 _Static_assert(sizeof(struct plimsoll_family) == 64, "plimsoll_family");
 _Static_assert(sizeof(struct plimsoll_exe) == 16, "plimsoll_exe");
 

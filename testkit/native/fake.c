@@ -730,7 +730,8 @@ static bool lies_in(const void *at, const void *memory, __u64 bytes)
 /* Whether other CPUs' programs may write there. */
 static bool is_shared(const void *at)
 {
-	static const __u32 maps[] = { FAKE_MMS, FAKE_FAMILIES, FAKE_ACCOUNTS, FAKE_UID_ACCOUNTS, FAKE_PROTECTED_EXES };
+	static const __u32 maps[] = { FAKE_MMS, FAKE_FAMILIES, FAKE_ACCOUNTS, FAKE_ACCOUNT_NUMBERS,
+				      FAKE_PROTECTED_EXES };
 	struct fake_map *map;
 	__u32 i;
 

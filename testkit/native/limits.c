@@ -26,7 +26,7 @@ struct fake_map fake_maps[] = {
 	[FAKE_MMS] = { MAP(mms), SIZED(mms) },
 	[FAKE_FAMILIES] = { MAP(families), TYPED(families) },
 	[FAKE_ACCOUNTS] = { MAP(accounts), TYPED(accounts) },
-	[FAKE_UID_ACCOUNTS] = { MAP(uid_accounts), TYPED(uid_accounts) },
+	[FAKE_ACCOUNT_NUMBERS] = { MAP(account_numbers), TYPED(account_numbers) },
 	[FAKE_PROTECTED_EXES] = { MAP(protected_exes), TYPED(protected_exes) },
 	[FAKE_PROTECTED_CGROUPS] = { MAP(protected_cgroups), TYPED(protected_cgroups) },
 	[FAKE_BLANK] = { MAP(blank), SIZED(blank) },
@@ -77,7 +77,7 @@ void fake_reset_programs(const struct fake_settings *settings)
 	fake_maps[FAKE_MMS].entries = settings->mms;
 	fake_maps[FAKE_FAMILIES].entries = settings->families;
 	fake_maps[FAKE_ACCOUNTS].entries = settings->accounts;
-	fake_maps[FAKE_UID_ACCOUNTS].entries = settings->accounts;
+	fake_maps[FAKE_ACCOUNT_NUMBERS].entries = settings->accounts;
 	fake_maps[FAKE_CPU_OFFSETS].entries = nr_cpus;
 	fake_maps[FAKE_TAKEN].entries = nr_cpus;
 	fake_maps[FAKE_TICKED].entries = nr_cpus;

@@ -339,9 +339,9 @@ impl FakeKernel {
         self.entries("families").into_iter().map(|(id, family, ..)| (id, family)).collect()
     }
 
-    /// Users and the numbers of their accounts.
-    pub fn users(self: &Rc<Self>) -> Vec<(u32, u32)> {
-        self.entries("uid_accounts").into_iter().map(|(uid, index, ..)| (uid, index)).collect()
+    /// Whose accounts are, and their numbers.
+    pub fn numbers(self: &Rc<Self>) -> Vec<(u64, u32)> {
+        self.entries("account_numbers").into_iter().map(|(key, index, ..)| (key, index)).collect()
     }
 
     /// The account of this number.

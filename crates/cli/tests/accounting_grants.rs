@@ -237,12 +237,13 @@ fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_
     fixture.limit(ALICE, "64M", &[]);
     let maps = fixture.maps();
     let line = |uid: u32| LineSet {
-        uid: Uid(uid),
+        whose: Uid(uid).into(),
         hard: pages(64 << 10),
         soft: pages(60 << 10),
         signal: 0,
         enforce: Enforce::Now,
         from_default: false,
+        above: [0; 4],
     };
     let mut scripted = fixture.scripted(&[ALICE]);
     let pid = scripted.make(1, "start 60100");
@@ -272,7 +273,7 @@ fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_
                 std::thread::yield_now();
             }
             for turn in 0..20 {
-                maps.clear_line(Uid(if turn % 2 == 0 { ALICE } else { BOB })).unwrap();
+                maps.clear_line(Uid(if turn % 2 == 0 { ALICE } else { BOB }).into()).unwrap();
                 maps.set_line(&line(if turn % 2 == 0 { BOB } else { ALICE })).unwrap();
                 if turn % 2 == 0 {
                     let facts = fixture.facts(BOB);
@@ -283,11 +284,11 @@ fn a_grant_whose_line_is_cleared_meanwhile_takes_nothing_from_whose_the_account_
         over.store(true, Ordering::Relaxed);
     });
     assert!(asked.into_inner() > 0);
-    maps.clear_line(Uid(ALICE)).unwrap();
+    maps.clear_line(Uid(ALICE).into()).unwrap();
     maps.set_line(&line(BOB)).unwrap();
     let facts = fixture.facts(BOB);
     assert_eq!((facts.usage, facts.reserved, facts.near), (Pages(0), Pages(0), false), "{facts:?}");
-    maps.clear_line(Uid(BOB)).unwrap();
+    maps.clear_line(Uid(BOB).into()).unwrap();
 }
 
 #[test]

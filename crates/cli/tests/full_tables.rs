@@ -128,12 +128,13 @@ fn three_thousand_users_under_default_have_a_line_each() {
     let maps = fixture.maps();
     for uid in 1_000_000..1_003_000 {
         let line = LineSet {
-            uid: Uid(uid),
+            whose: Uid(uid).into(),
             hard: Pages(1 << 14),
             soft: Pages(1 << 13),
             signal: 9,
             enforce: Enforce::Now,
             from_default: true,
+            above: [0; 4],
         };
         maps.set_line(&line).unwrap();
     }

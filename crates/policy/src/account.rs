@@ -1,6 +1,10 @@
 //! What a line is drawn for, and what crossing it does.
 
-use crate::{human, units::Uid, victim::Signal};
+use crate::{
+    human,
+    units::{Gid, Uid},
+    victim::Signal,
+};
 use alloc::{
     string::{String, ToString},
     sync::Arc,
@@ -34,6 +38,21 @@ impl Account {
 }
 
 impl From<Uid> for Account {
+    fn from(uid: Uid) -> Self {
+        Self::User(uid)
+    }
+}
+
+/// Whose an account is that the programs count, event by event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counted {
+    /// What a user's processes have is charged to it.
+    User(Uid),
+    /// What its members' accounts are charged is charged to it as well.
+    Group(Gid),
+}
+
+impl From<Uid> for Counted {
     fn from(uid: Uid) -> Self {
         Self::User(uid)
     }

@@ -124,11 +124,14 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     // The ring buffer rounds a record's length up to 8 bytes; ours is a multiple of 8.
     let record: abi::plimsoll_record = read(WHAT, bytes)?;
     let has = |flag: u32| record.flags & flag != 0;
+    if record.of != abi::PLIMSOLL_OF_USER {
+        return Err(RecordError::Field { what: WHAT, field: "of" });
+    }
     Ok(Record {
         kind: kind(record.kind)?,
         time: Nanos(record.time_ns),
         signal_time: (record.signal_ns != 0).then_some(Nanos(record.signal_ns)),
-        uid: Uid(record.uid),
+        uid: Uid(record.id),
         usage: pages(record.usage_pages),
         hard: pages(record.hard_pages),
         effective: pages(record.effective_pages),

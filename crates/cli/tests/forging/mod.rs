@@ -72,7 +72,6 @@ pub fn lost_exit(pin: &Path, number: u64, account: u32, user: u32, pages: u64) {
     put(&mut value, offset_of!(abi::plimsoll_mm, uid), &user.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, mm), &key.to_ne_bytes());
     put(&mut value, offset_of!(abi::plimsoll_mm, tgid), &4_000_000_u32.to_ne_bytes());
-    put(&mut value, offset_of!(abi::plimsoll_mm, flags), &abi::PLIMSOLL_MM_LARGEST.to_ne_bytes());
     mms.update(&key.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
     charge(pin, account, pages, 0);
     // It was known as its account's largest, if that is near.
@@ -97,6 +96,7 @@ pub fn claimed(pin: &Path, account: u32, pid: u32, now_ns: u64) {
         pages = (word(value, offset_of!(abi::plimsoll_mm, word)) & abi::PLIMSOLL_WORD_MASK)
             - abi::PLIMSOLL_WORD_BIAS;
         put(value, offset_of!(abi::plimsoll_mm, flags), &abi::PLIMSOLL_MM_DYING.to_ne_bytes());
+        put(value, offset_of!(abi::plimsoll_mm, claimed), &account.to_ne_bytes());
         // All that it has as its own, in its account: as its word has it.
         let dying = word(value, offset_of!(abi::plimsoll_mm, word));
         put(value, offset_of!(abi::plimsoll_mm, dying), &dying.to_ne_bytes());

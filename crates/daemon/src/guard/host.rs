@@ -10,6 +10,7 @@ use crate::{
 };
 use nix::poll::{PollFd, PollFlags};
 use plimsoll_policy::{
+    account::Counted,
     frag::compaction::ORDERS,
     preference::{Mark, Scope},
     reading::Reading,
@@ -383,12 +384,12 @@ impl Programs for Limits {
         Self::take_place(self)
     }
 
-    fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
+    fn set_line(&self, line: &LineSet) -> Result<u32, BpfError> {
         Self::set_line(self, line)
     }
 
-    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
-        Self::clear_line(self, uid)
+    fn clear_line(&self, whose: Counted) -> Result<bool, BpfError> {
+        Self::clear_line(self, whose)
     }
 
     fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError> {

@@ -5,6 +5,7 @@
 
 use super::selection::population::Population;
 use plimsoll_policy::{
+    account::Counted,
     frag::compaction::ORDERS,
     reading::Reading,
     reap::Rates,
@@ -130,8 +131,8 @@ pub(crate) trait Programs: Debug {
     fn actions_told(&self, count: u64) -> Result<(), BpfError>;
     fn folded_told(&self, account: u32, count: u32) -> Result<(), BpfError>;
     fn take_place(&mut self) -> Result<(), BpfError>;
-    fn set_line(&self, line: &LineSet) -> Result<(), BpfError>;
-    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError>;
+    fn set_line(&self, line: &LineSet) -> Result<u32, BpfError>;
+    fn clear_line(&self, whose: Counted) -> Result<bool, BpfError>;
     fn set_default(&self, line: Option<&DefaultLine>) -> Result<(), BpfError>;
     fn protect_cgroups(&self, ids: &[u64]) -> Result<(), BpfError>;
     fn protect_exes(&self, exes: &[ProtectedExe]) -> Result<(), BpfError>;

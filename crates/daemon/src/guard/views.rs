@@ -323,7 +323,7 @@ impl<K: TheKernel> Guard<K> {
             .map(|map| MapView {
                 used: match map.name {
                     "mms" => Some(processes),
-                    "uid_accounts" => u64::try_from(accounts.len()).ok(),
+                    "account_numbers" => u64::try_from(accounts.len()).ok(),
                     _ => None,
                 },
                 full: match map.name {

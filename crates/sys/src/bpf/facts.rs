@@ -2,6 +2,7 @@
 
 use super::{error::BpfError, site::Table};
 use plimsoll_policy::{
+    account::Counted,
     selection::Weight,
     units::{Pages, Pid, Uid},
 };
@@ -123,14 +124,14 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Acco
     let most = i64::from(account.dying_most).saturating_add(grace);
     AccountFacts {
         index,
-        uid: Uid(account.uid),
+        uid: Uid(account.id),
         usage: pages(account.usage_pages),
         hard: pages(account.hard_pages),
         soft: pages(account.soft_pages),
         effective: (account.effective_pages != i64::MAX).then(|| pages(account.effective_pages)),
         dying: pages(account.dying_pages.min(most)),
         dying_most: pages(most),
-        processes: account.processes,
+        processes: u32::try_from(account.processes).unwrap_or(0),
         near: account.near != 0,
         exact: account.exact != 0,
         unanswered_ns: (account.unanswered_ns != 0).then_some(account.unanswered_ns),
@@ -147,13 +148,27 @@ pub(super) fn account_facts(index: u32, account: &abi::plimsoll_account) -> Acco
     }
 }
 
+/// As the programs have it.
+pub(super) const fn kind_and_id(whose: Counted) -> (u32, u32) {
+    match whose {
+        Counted::User(uid) => (abi::PLIMSOLL_OF_USER, uid.0),
+        Counted::Group(gid) => (abi::PLIMSOLL_OF_GROUP, gid.0),
+    }
+}
+
+/// As `key_of()` in bpf/limits/account.h.
+fn key_of(whose: Counted) -> u64 {
+    let (of, id) = kind_and_id(whose);
+    u64::from(of) << 32 | u64::from(id)
+}
+
 /// A user's account, by the two maps; `None` when it has none.
 pub(super) fn account_of(
     uid: Uid,
-    uid_accounts: &impl Table,
+    account_numbers: &impl Table,
     accounts: &impl Table,
 ) -> Result<Option<AccountFacts>, BpfError> {
-    let Some(index) = uid_accounts.get::<u32>(&uid.0.to_ne_bytes())? else {
+    let Some(index) = account_numbers.get::<u32>(&key_of(uid.into()).to_ne_bytes())? else {
         return Ok(None);
     };
     Ok(accounts.get(&index.to_ne_bytes())?.map(|account| account_facts(index, &account)))

@@ -85,7 +85,7 @@ impl From<AccountFacts> for GrantAccount {
 #[derive(Debug)]
 pub struct Grants<S: Site = Pins> {
     accounts: S::Map,
-    uid_accounts: S::Map,
+    account_numbers: S::Map,
     mms: S::Map,
     reserve: S::Program,
     settle: S::Program,
@@ -120,7 +120,7 @@ impl<S: Site> Grants<S> {
             keys: vec![0; BATCH_ENTRIES.saturating_mul(8)],
             values: vec![0; BATCH_ENTRIES.saturating_mul(mms.value_bytes())],
             accounts: map("accounts")?,
-            uid_accounts: map("uid_accounts")?,
+            account_numbers: map("account_numbers")?,
             mms,
             reserve: program("reserve")?,
             settle: program("settle")?,
@@ -210,7 +210,7 @@ impl<S: Site> Grants<S> {
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn account(&self, uid: Uid) -> Result<Option<GrantAccount>, BpfError> {
-        Ok(account_of(uid, &self.uid_accounts, &self.accounts)?.map(GrantAccount::from))
+        Ok(account_of(uid, &self.account_numbers, &self.accounts)?.map(GrantAccount::from))
     }
 
     /// Shows `visit` each address space that was granted pages and has not touched all of them, and how many are left.

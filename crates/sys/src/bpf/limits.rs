@@ -3,7 +3,7 @@
 use super::{
     error::BpfError,
     events::Events,
-    facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, wire_pages},
+    facts::{AccountFacts, AddressSpace, account_facts, account_of, address_space, kind_and_id, wire_pages},
     link::{attach_tracepoint, open_pinned, pin},
     load::AT_EVENTS,
     pins::{Meta, Pins, cause, remove_pin},
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::process;
 use plimsoll_policy::{
+    account::Counted,
     lines::SERVICES,
     selection::Weight,
     units::{Nanos, Pages, Pid, Uid},
@@ -49,7 +50,7 @@ pub enum Enforce {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineSet {
     /// Whose.
-    pub uid: Uid,
+    pub whose: Counted,
     /// The hard limit.
     pub hard: Pages,
     /// The soft limit.
@@ -60,6 +61,8 @@ pub struct LineSet {
     pub enforce: Enforce,
     /// It comes from the default line.
     pub from_default: bool,
+    /// The numbers of the accounts that are charged besides ([`AccountFacts::index`]); 0 is none.
+    pub above: [u32; abi::PLIMSOLL_ABOVE_MOST as usize],
 }
 
 // The programs leave out whom policy leaves out.
@@ -202,7 +205,7 @@ pub struct Limits<S: Site = Pins> {
     replaces: Option<S>,
     meta: Meta,
     accounts: S::Map,
-    uid_accounts: S::Map,
+    account_numbers: S::Map,
     mms: S::Map,
     families: S::Map,
     protected_cgroups: S::Map,
@@ -347,7 +350,7 @@ impl<S: Site> Limits<S> {
             walk_took: Duration::MAX,
             copies: None,
             accounts,
-            uid_accounts: map("uid_accounts")?,
+            account_numbers: map("account_numbers")?,
             protected_cgroups: map("protected_cgroups")?,
             mms,
             families: map("families")?,
@@ -380,15 +383,17 @@ impl<S: Site> Limits<S> {
         self.meta
     }
 
-    /// Draws or moves one user's line.
+    /// Draws or moves a line. Returns the number of its account.
     ///
     /// # Errors
     /// [`BpfError::Run`]: `ENOSPC` when no account is free.
-    pub fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
+    pub fn set_line(&self, line: &LineSet) -> Result<u32, BpfError> {
+        let (of, id) = kind_and_id(line.whose);
         let mut context = abi::plimsoll_line_set {
             hard_pages: wire_pages(line.hard),
             soft_pages: wire_pages(line.soft),
-            uid: line.uid.0,
+            id,
+            of,
             signal: line.signal,
             enforce: match line.enforce {
                 Enforce::Ratchet => abi::PLIMSOLL_LINE_RATCHET,
@@ -397,13 +402,18 @@ impl<S: Site> Limits<S> {
                 Enforce::Within => abi::PLIMSOLL_LINE_WITHIN,
             },
             from_default: u32::from(line.from_default),
+            above: line
+                .above
+                .iter()
+                .rev()
+                .fold(0, |all, one| all << abi::PLIMSOLL_ABOVE_BITS | u64::from(*one)),
             ..Default::default()
         };
         let mut tries = 0;
         loop {
             self.line_set.run(&mut context)?;
             match context.result.saturating_neg() {
-                0 => return Ok(()),
+                0 => return Ok(context.account),
                 // Meanwhile the default line got the user an account.
                 libc::EAGAIN if tries < LINE_TRIES => tries += 1,
                 _ => return Err(self.line_set.error(context.result)),
@@ -411,12 +421,13 @@ impl<S: Site> Limits<S> {
         }
     }
 
-    /// Takes one user's line away; false when there was none.
+    /// Takes a line away; false when there was none.
     ///
     /// # Errors
     /// [`BpfError::Run`] when the program fails.
-    pub fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
-        let mut context = abi::plimsoll_line_clear { uid: uid.0, result: 0 };
+    pub fn clear_line(&self, whose: Counted) -> Result<bool, BpfError> {
+        let (of, id) = kind_and_id(whose);
+        let mut context = abi::plimsoll_line_clear { id, of, result: 0 };
         self.line_clear.run(&mut context)?;
         match context.result.saturating_neg() {
             0 => Ok(true),
@@ -641,7 +652,7 @@ impl<S: Site> Limits<S> {
             lasting_pages: wire_pages(lasting),
             begun_ns: begun.0,
             account,
-            uid: uid.0,
+            id: uid.0,
             ..Default::default()
         };
         self.shared_set.run(&mut context)?;
@@ -704,7 +715,7 @@ impl<S: Site> Limits<S> {
     /// # Errors
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn account(&self, uid: Uid) -> Result<Option<AccountFacts>, BpfError> {
-        account_of(uid, &self.uid_accounts, &self.accounts)
+        account_of(uid, &self.account_numbers, &self.accounts)
     }
 
     /// Every account in use.
@@ -713,8 +724,9 @@ impl<S: Site> Limits<S> {
     /// [`BpfError::Map`] when a map cannot be read.
     pub fn accounts(&mut self) -> Result<Vec<AccountFacts>, BpfError> {
         let mut all = Vec::new();
-        self.uid_accounts.each((&mut self.keys, &mut self.values), |_uid: &[u8; 4], index| {
-            let account = self.accounts.get(index)?;
+        self.account_numbers.each((&mut self.keys, &mut self.values), |_key: &[u8; 8], index| {
+            let account: Option<abi::plimsoll_account> = self.accounts.get(index)?;
+            let account = account.filter(|account| account.of == abi::PLIMSOLL_OF_USER);
             let number = u32::read_from_bytes(index).unwrap_or(abi::PLIMSOLL_NOBODY);
             all.extend(account.map(|account| account_facts(number, &account)));
             Ok(())
@@ -764,7 +776,7 @@ impl<S: Site> Limits<S> {
     /// Every map: its size and the kernel memory it takes.
     #[must_use]
     pub fn maps(&self) -> Vec<MapFacts> {
-        [&self.mms, &self.accounts, &self.uid_accounts, &self.families]
+        [&self.mms, &self.accounts, &self.account_numbers, &self.families]
             .into_iter()
             .chain([&self.protected_cgroups, &self.protected_exes])
             .chain(&self.others)

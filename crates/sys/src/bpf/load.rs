@@ -194,7 +194,7 @@ pub(super) fn plan(options: &LoadOptions, kernel: Features) -> Plan {
             ("families", options.processes_max),
             ("cpu_offsets", cpus),
             ("accounts", options.accounts_max),
-            ("uid_accounts", options.accounts_max),
+            ("account_numbers", options.accounts_max),
         ],
         value_bytes: ["mms", "blank"].map(|map| (map, value_bytes(cpus, slots))).to_vec(),
         left_out,

@@ -18,7 +18,9 @@ fn acted() -> abi::plimsoll_record {
         mm_pages: 65_000,
         mm: 0xffff_8881_0000_1000,
         start_ns: 77,
-        uid: 60_001,
+        id: 60_001,
+        of: abi::PLIMSOLL_OF_USER,
+        account: 1,
         tgid: 4_242,
         signal: 9,
         args_bytes: 8,
@@ -79,6 +81,10 @@ fn other_lengths_and_kinds_are_refused() {
         decode(&bytes_of(abi::plimsoll_record { kind: 99, ..acted() })),
         Err(RecordError::Field { what: WHAT, field: "kind" })
     );
+    assert_eq!(
+        decode(&bytes_of(abi::plimsoll_record { of: abi::PLIMSOLL_OF_GROUP, ..acted() })),
+        Err(RecordError::Field { what: WHAT, field: "of" })
+    );
 }
 
 #[test]
@@ -90,6 +96,8 @@ fn no_bytes_of_the_right_length_are_too_odd_to_decode() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *byte = (state >> 24) as u8;
         }
+        let of = std::mem::offset_of!(abi::plimsoll_record, of);
+        bytes[of..of + 4].copy_from_slice(&abi::PLIMSOLL_OF_USER.to_ne_bytes());
         decode(&bytes).unwrap();
     }
 }

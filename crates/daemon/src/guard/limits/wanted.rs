@@ -29,7 +29,7 @@ const fn signal_of(action: Action, dry_run: bool) -> u32 {
 fn draw_again<K: Kernel>(attached: &Attached<K>, drawn: &LineSet) -> Result<(), BpfError> {
     match attached.limits.set_line(drawn) {
         Err(error) if error.is_full() && drawn.from_default => Ok(()),
-        done => done,
+        done => done.map(drop),
     }
 }
 
@@ -94,12 +94,13 @@ impl<'a> Wanted<'a> {
 
     fn line(&self, uid: Uid, line: &Resolved, enforce: Enforce) -> LineSet {
         LineSet {
-            uid,
+            whose: uid.into(),
             hard: line.hard,
             soft: line.soft,
             signal: signal_of(line.action, self.dry_run),
             enforce,
             from_default: self.is_default(uid),
+            above: [0; 4],
         }
     }
 
@@ -125,7 +126,7 @@ impl<'a> Wanted<'a> {
         standing: &BTreeMap<Uid, AccountFacts>,
     ) -> Result<(), BpfError> {
         for uid in standing.keys().filter(|uid| self.resolve(**uid).is_none()) {
-            attached.limits.clear_line(*uid)?;
+            attached.limits.clear_line((*uid).into())?;
             attached.watched.remove(uid);
         }
         Ok(())
@@ -163,30 +164,30 @@ impl<'a> Wanted<'a> {
                 continue;
             }
             let line_set = self.line(uid, &line, self.enforce(uid, &line));
-            match self.draw_first(attached, &line_set, (&standing, &present))? {
-                Some(true) => changed.push((line_set, line.action)),
+            match self.draw_first(attached, (uid, &line_set), (&standing, &present))? {
+                Some(true) => changed.push((uid, line_set, line.action)),
                 Some(false) => drop(attached.watch(uid, line.action)),
                 // One of `default` is counted by the programs when that user next allocates.
                 None if self.one() == Some(uid) => self.refused = Some(uid),
                 None => drop(self.has_none(uid)),
             }
         }
-        changed.retain(|(line_set, _)| !self.cleared.contains(&line_set.uid));
+        changed.retain(|(uid, ..)| !self.cleared.contains(uid));
         self.draw_default(attached)?;
         // Every account whose processes are being entered is open until all of them are: no race, and no kill for what
         // was there before the line. Twice, because only from the first time on is every event settled: the second
         // time, a line below present usage is drawn at the very usage.
         attached.scan(kernel)?;
-        for (line_set, action) in &changed {
+        for (uid, line_set, action) in &changed {
             draw_again(attached, line_set)?;
-            attached.watch(line_set.uid, *action);
+            attached.watch(*uid, *action);
         }
         // One that was never open was exact where that mattered before the first time.
-        changed.retain(|(line_set, _)| self.own != Some(line_set.uid));
+        changed.retain(|(uid, ..)| self.own != Some(*uid));
         if !changed.is_empty() {
             attached.scan(kernel)?;
         }
-        for (line_set, _) in &changed {
+        for (_, line_set, _) in &changed {
             draw_again(attached, line_set)?;
         }
         Ok(())
@@ -196,17 +197,16 @@ impl<'a> Wanted<'a> {
     fn draw_first<K: Kernel>(
         &mut self,
         attached: &mut Attached<K>,
-        drawn: &LineSet,
+        (uid, drawn): (Uid, &LineSet),
         (standing, present): (&BTreeMap<Uid, AccountFacts>, &BTreeSet<Uid>),
     ) -> Result<Option<bool>, BpfError> {
-        let uid = drawn.uid;
         let comes_first = self.numbered.contains(&uid) || self.own == Some(uid) || present.contains(&uid);
-        let mut done = self.draw_one(attached, drawn, standing.get(&uid));
+        let mut done = self.draw_one(attached, (uid, drawn), standing.get(&uid));
         if comes_first
             && done.as_ref().is_err_and(BpfError::is_full)
             && self.make_room(attached, standing, uid)?
         {
-            done = self.draw_one(attached, drawn, None);
+            done = self.draw_one(attached, (uid, drawn), None);
         }
         match done {
             Err(error) if error.is_full() => Ok(None),
@@ -241,7 +241,7 @@ impl<'a> Wanted<'a> {
             attached.limits.set_default(None)?;
             self.gave_way.insert(one.uid);
         }
-        attached.limits.clear_line(one.uid)?;
+        attached.limits.clear_line(one.uid.into())?;
         attached.watched.remove(&one.uid);
         self.cleared.insert(one.uid);
         self.has_none(one.uid);
@@ -253,11 +253,11 @@ impl<'a> Wanted<'a> {
     fn draw_one<K: Kernel>(
         &self,
         attached: &Attached<K>,
-        drawn: &LineSet,
+        (uid, drawn): (Uid, &LineSet),
         known: Option<&AccountFacts>,
     ) -> Result<bool, BpfError> {
         let Some(known) = known else {
-            attached.limits.set_line(&self.first(drawn))?;
+            attached.limits.set_line(&self.first(uid, drawn))?;
             return Ok(true);
         };
         let unchanged = known.hard == drawn.hard
@@ -274,10 +274,10 @@ impl<'a> Wanted<'a> {
 
     /// What is in force while what a user runs is still being entered: nothing, or where they draw it themselves what the
     /// programs would have drawn for them at their next event.
-    fn first(&self, drawn: &LineSet) -> LineSet {
-        let theirs = |_: &Uid| self.book.resolve_administrators(drawn.uid, self.mem_total, self.page_size);
-        match self.own.filter(|own| *own == drawn.uid).as_ref().and_then(theirs) {
-            Some(line) => self.line(drawn.uid, &line, Enforce::Now),
+    fn first(&self, uid: Uid, drawn: &LineSet) -> LineSet {
+        let theirs = |_: &Uid| self.book.resolve_administrators(uid, self.mem_total, self.page_size);
+        match self.own.filter(|own| *own == uid).as_ref().and_then(theirs) {
+            Some(line) => self.line(uid, &line, Enforce::Now),
             None => LineSet { enforce: Enforce::Open, ..*drawn },
         }
     }

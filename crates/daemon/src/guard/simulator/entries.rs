@@ -25,6 +25,18 @@ fn account(word: u64) -> u32 {
     u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap()
 }
 
+/// Accounts that are charged for what this one is.
+fn numbers_above(a: &abi::plimsoll_account) -> impl Iterator<Item = u32> + use<> {
+    a.above
+        .to_ne_bytes()
+        .as_chunks()
+        .0
+        .iter()
+        .map(|one| u16::from_ne_bytes(*one).into())
+        .collect::<Vec<u32>>()
+        .into_iter()
+}
+
 /// `struct plimsoll_mm`.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
@@ -159,11 +171,13 @@ pub(super) struct Maps {
 
 impl Maps {
     pub(super) fn read(kernel: &Rc<FakeKernel>) -> Self {
-        let by_uid: BTreeMap<u32, u32> = kernel.users().into_iter().collect();
+        let numbers = kernel.numbers();
+        let user = |key: u64| u32::try_from(key).ok();
+        let by_uid = numbers.iter().filter_map(|(key, index)| Some((user(*key)?, *index))).collect();
         Self {
             entries: Entry::all(kernel),
             families: kernel.families().into_iter().collect(),
-            accounts: by_uid.values().map(|index| (*index, kernel.account(*index))).collect(),
+            accounts: numbers.iter().map(|(_, index)| (*index, kernel.account(*index))).collect(),
             by_uid,
             counted: kernel.counters().entries,
         }
@@ -224,26 +238,33 @@ impl Maps {
             .then(|| format!("family {id} is charged more than is shared: {family:?}"))
     }
 
+    /// Whether what is charged to one account is charged to the other.
+    fn is_charged(&self, leaf: u32, index: u32) -> bool {
+        leaf == index || self.accounts.get(&leaf).is_some_and(|a| numbers_above(a).any(|one| one == index))
+    }
+
     fn of_an_account(&self, index: u32, a: &abi::plimsoll_account) -> Option<String> {
-        let its = || self.entries.values().filter(move |e| e.account == index);
-        let families = || self.families.values().filter(move |family| family.account == index);
-        let reserved: i64 =
-            self.entries.values().filter(|e| e.reserved_of == index).map(|e| e.reserved).sum();
+        let its = || self.entries.values().filter(move |e| self.is_charged(e.account, index));
+        let families = || self.families.values().filter(move |family| self.is_charged(family.account, index));
+        let reserved = self.entries.values().filter(|e| self.is_charged(e.reserved_of, index));
+        let reserved: i64 = reserved.map(|e| e.reserved).sum();
         let own: i64 = its().map(|e| e.own).sum();
         let shared: i64 = families().map(|family| family.pages + family.copied_pages).sum();
         let copyable: i64 = families().map(|family| family.shares - family.pages - family.copied_pages).sum();
-        let dying: i64 = self.entries.values().filter(|e| e.dying_of == index).map(|e| e.dying).sum();
+        let dying: i64 =
+            self.entries.values().filter(|e| self.is_charged(e.dying_of, index)).map(|e| e.dying).sum();
         let dying = dying + families().map(|family| family.dying_pages).sum::<i64>();
         let compare = |what: &str, known: i64, found: i64| {
-            (known != found).then(|| format!("uid {} counts {known} {what}, there are {found}", a.uid))
+            (known != found)
+                .then(|| format!("account {index}, of {}, counts {known} {what}, there are {found}", a.id))
         };
         compare("pages", a.usage_pages, own + shared + reserved)
             .or_else(|| compare("pages reserved", a.reserved_pages, reserved))
             .or_else(|| compare("pages that may be copied", a.copyable_pages, copyable))
             .or_else(|| compare("pages dying", a.dying_pages, dying))
-            .or_else(|| compare("processes", a.processes.into(), its().count().try_into().unwrap()))
+            .or_else(|| compare("processes", a.processes, its().count().try_into().unwrap()))
             .or_else(|| compare("claims under way", a.taking.into(), 0))
-            .or_else(|| (a.effective_pages < a.hard_pages).then(|| format!("uid {}: {a:?}", a.uid)))
+            .or_else(|| (a.effective_pages < a.hard_pages).then(|| format!("uid {}: {a:?}", a.id)))
     }
 }
 

@@ -355,7 +355,7 @@ impl World {
         if let Some(task) = task {
             (e.pid, e.start_ns) = (task, self.processes[&task].start_ns);
         }
-        let Some((effective, uid)) = maps.accounts.get(&account).map(|a| (a.effective_pages, a.uid)) else {
+        let Some((effective, uid)) = maps.accounts.get(&account).map(|a| (a.effective_pages, a.id)) else {
             return self.oracle.breaks(format!("{} is taken for nobody's line", e.pid));
         };
         // The programs cannot walk all tasks in an event: only the daemon can know of a lost exit.
@@ -614,7 +614,7 @@ impl World {
         else {
             return;
         };
-        let most = i64::from(account.processes) * super::ALLOWANCE_PAGES;
+        let most = account.processes * super::ALLOWANCE_PAGES;
         let kept = account.copyable_pages.clamp(0, most).cast_unsigned();
         if usage + kept + headroom > account.hard_pages.cast_unsigned() {
             self.oracle.breaks(format!("granted up to {usage} of {account:?}"));
@@ -645,7 +645,7 @@ impl World {
             if self.now - since > SOMEBODY_DIES_WITHIN_NS {
                 let text = format!(
                     "uid {} is over its line for {} ms and nobody dies",
-                    a.uid,
+                    a.id,
                     (self.now - since) / 1_000_000
                 );
                 self.oracle.breaks(text);
@@ -737,7 +737,7 @@ impl World {
     pub(super) fn turn_is_over(&mut self, finished: bool) {
         self.watch_those_asked_for();
         if finished && let Some((index, _)) = std::mem::take(&mut self.oracle.asked).first_key_value() {
-            let uid = self.kernel.account(*index).uid;
+            let uid = self.kernel.account(*index).id;
             self.oracle.breaks(format!("uid {uid} asked, and nobody was taken"));
         }
         let unsent = self.oracle.claims.iter().find(|(life, claim)| {
@@ -767,7 +767,8 @@ impl World {
             a.usage_pages != 0
                 || a.reserved_pages != 0
                 || a.dying_pages != 0
-                || (a.processes != 0 && a.uid != 0)
+                // Root's stay: the first process, and the daemon.
+                || (a.processes != 0 && a.id != 0 && a.of == abi::PLIMSOLL_OF_USER)
                 || a.near != 0
         });
         if let Some(a) = left {

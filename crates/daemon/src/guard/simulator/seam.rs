@@ -12,23 +12,24 @@ use crate::{
     },
 };
 use plimsoll_policy::{
+    account::Counted,
     preference::{Mark, Scope},
     reading::Reading,
     reap::Rates,
-    units::{Bytes, Nanos, Pages, Pid, Uid},
+    units::{Bytes, Gid, Nanos, Pages, Pid, Uid},
     victim::{Signal, VictimId},
 };
 use plimsoll_sys::{
     bpf::{
-        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Coverage, DefaultLine, FamilyFacts, Grants,
-        Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, SharedPages, Site, VictimMark,
-        Weighing,
+        AccountFacts, AddressSpace, BpfError, Call, CopiesPart, Coverage, DefaultLine, Enforce, FamilyFacts,
+        Grants, Holder, Limits, LineSet, MapFacts, Meta, Pins, ProtectedExe, Selector, SharedPages, Site,
+        VictimMark, Weighing,
     },
     process::{Memory, Portrait, Process, ProcessError, ScanCounts, Subject},
 };
 use plimsoll_testkit::{Cpus, Driver, FakeKernel, Map};
 use plimsoll_wire::{
-    abi,
+    RecordError, abi,
     record::{self, Record},
     text::{Comm, Meminfo, ProcessState},
 };
@@ -430,6 +431,29 @@ pub(super) struct SimPrograms {
     machine: Machine,
 }
 
+impl SimPrograms {
+    /// The number of the account of the group that everybody is a member of, which is drawn where it is not there.
+    fn group(&self) -> Result<u32, BpfError> {
+        const GROUP: Gid = Gid(50);
+        let key = u64::from(abi::PLIMSOLL_OF_GROUP) << 32 | u64::from(GROUP.0);
+        let drawn = self.machine.0.kernel.numbers().into_iter().find(|(one, _)| *one == key);
+        drawn.map_or_else(
+            || {
+                self.limits.set_line(&LineSet {
+                    whose: Counted::Group(GROUP),
+                    hard: Pages(3000),
+                    soft: Pages(2500),
+                    signal: 0,
+                    enforce: Enforce::Now,
+                    from_default: false,
+                    above: [0; 4],
+                })
+            },
+            |(_, number)| Ok(number),
+        )
+    }
+}
+
 impl Programs for SimPrograms {
     fn meta(&self) -> Meta {
         self.limits.meta()
@@ -531,22 +555,36 @@ impl Programs for SimPrograms {
         Ok(())
     }
 
-    fn set_line(&self, line: &LineSet) -> Result<(), BpfError> {
-        let set = self.limits.set_line(line);
+    fn set_line(&self, line: &LineSet) -> Result<u32, BpfError> {
+        let set = if self.machine.world().faults.grouped {
+            // Open: what is charged while an account comes to be below another may be missed there.
+            self.machine.finish_all();
+            self.machine.world().calm = true;
+            let set = self
+                .group()
+                .and_then(|group| self.limits.set_line(&LineSet { above: [0, group, 0, 0], ..*line }));
+            self.machine.world().calm = false;
+            set
+        } else {
+            self.limits.set_line(line)
+        };
         self.machine.world().watch_own_line();
         set
     }
 
-    fn clear_line(&self, uid: Uid) -> Result<bool, BpfError> {
+    fn clear_line(&self, whose: Counted) -> Result<bool, BpfError> {
         self.machine.interleave();
         // Open: an event that is under way while a line goes may charge whoever has its account, or its entry, next.
         self.machine.finish_all();
         let maps = Maps::read(&self.machine.0.kernel);
-        let index = maps.by_uid.get(&uid.0).copied().unwrap_or(0);
+        let index = match whose {
+            Counted::User(uid) => maps.by_uid.get(&uid.0).copied().unwrap_or(0),
+            Counted::Group(_) => 0,
+        };
         let its: BTreeSet<u64> =
             maps.entries.values().filter(|e| e.account == index).map(|e| e.life).collect();
         self.machine.world().calm = true;
-        let cleared = self.limits.clear_line(uid);
+        let cleared = self.limits.clear_line(whose);
         self.machine.world().calm = false;
         let cleared = cleared?;
         self.machine.world().watch_own_line();
@@ -642,7 +680,15 @@ impl SimRecords {
         let kernel = &self.machine.0.kernel;
         kernel.give_back(self.at);
         let mut bytes = [0; RECORD_BYTES];
-        kernel.next_record(&mut self.at, &mut bytes).then(|| record::decode(&bytes).unwrap())
+        while kernel.next_record(&mut self.at, &mut bytes) {
+            match record::decode(&bytes) {
+                // The guard draws no line of a group, and hears of none.
+                Err(RecordError::Field { field: "of", .. }) => {}
+                record => return Some(record.unwrap()),
+            }
+            kernel.give_back(self.at);
+        }
+        None
     }
 }
 

@@ -78,6 +78,8 @@ pub(super) struct Faults {
     pub(super) watches_copies: bool,
     /// CPUs take ticks, and nobody looks in time: what comes of that comes between events.
     pub(super) ticks: bool,
+    /// All users are members of a group with a line, whose action is to tell.
+    pub(super) grouped: bool,
 }
 
 #[derive(Debug, Clone)]
