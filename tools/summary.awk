@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Reads the log of tools/test.sh and prints what a run ends with: a line for the checks and for each suite, with its seconds and
-# totals; each test that passed at the second try only, by name; and last `N passed, N failed` or `N passed, N failed, N skipped`.
-# Exits 1 when anything failed, or when nothing ran at all.
+# Reads the log of tools/test.sh and prints what a run ends with: a line for the checks, for each of them that took its time and
+# for each suite, with its seconds and totals; the slowest test binaries; each test that passed at the second try only, by name;
+# and last `N passed, N failed` or `N passed, N failed, N skipped`. Exits 1 when anything failed, or when nothing ran at all.
 #
 #   plimsoll-check: NAME: passed|failed|skipped [after N s]    one check (format, lints, ...): counts as one
 #   plimsoll-suite: NAME: begin             a run of cargo test starts
 #   plimsoll-suite: NAME: exit N after N s  ... and ends; non-zero without a counted failure counts as one
-#   test result: ...                        libtest's totals of one test binary
+#   plimsoll-run: ended after N s           all of it: what runs beside each other is counted once
+#   test result: ...                        libtest's totals of one test binary, and its seconds
 #   SKIPPED: TEST: WHY                      printed by a test that could not run; libtest counts it as passed
 #   AGAIN: TEST: ...                        failed, which libtest counts, and passed when it was run once more
 
@@ -22,10 +23,22 @@ function totals(passed, failed, skipped) {
     return (passed + 0) " passed, " (failed + 0) " failed" (skipped > 0 ? ", " skipped " skipped" : "")
 }
 
-# Keeps a line for the end.
+# A line of the end.
 function row(name, seconds, counts) {
     if (seconds == "") seconds = "?"
-    rows[++row_count] = sprintf("%5s s  %-12s %s", seconds, name, counts)
+    return sprintf(counts == "" ? "%5s s  %s" : "%5s s  %-12s %s", seconds, name, counts)
+}
+
+# Prints the ten test binaries that took longest, of those that took a second.
+function print_slowest(place, key, slowest) {
+    for (place = 1; place <= 10; place++) {
+        slowest = ""
+        for (key in binary_seconds)
+            if (binary_seconds[key] >= 1 && (slowest == "" || binary_seconds[key] > binary_seconds[slowest])) slowest = key
+        if (slowest == "") return
+        printf "slow: %5.0f s  %s\n", binary_seconds[slowest], slowest
+        delete binary_seconds[slowest]
+    }
 }
 
 /^plimsoll-check: .*: (passed|failed|skipped)( after [0-9]+ s)?$/ {
@@ -34,6 +47,11 @@ function row(name, seconds, counts) {
     else checks_passed++
     if ($3 == "skipped") checks_skipped++
     if ($4 == "after") check_seconds += $5
+    if ($4 == "after" && $5 >= 5) {
+        name = $2
+        sub(/:$/, "", name)
+        slow_checks[++slow_check_count] = sprintf("%5d s    %s", $5, name)
+    }
 }
 
 /^plimsoll-suite: .*: begin$/ {
@@ -47,11 +65,12 @@ function row(name, seconds, counts) {
 /^ *Running .*\(.*\)$/ {
     close_binary()
     open = 1
-    binary = $2
+    # Of unit tests the executable's, which has a hash at its end.
+    binary = $2 == "unittests" ? $NF : $2
     sub(/^.*\//, "", binary)
-    sub(/\.[a-z]*$/, "", binary)
+    sub(/(\.[a-z]*|-[0-9a-f]*\))$/, "", binary)
 }
-/^ *Doc-tests / { close_binary(); open = 1 }
+/^ *Doc-tests / { close_binary(); open = 1; binary = $2 }
 
 # `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`
 /^test result: / {
@@ -60,6 +79,7 @@ function row(name, seconds, counts) {
         if ($field ~ /^failed/) failed += $(field - 1)
         if ($field ~ /^ignored/) skipped += $(field - 1)
     }
+    if ($(NF - 1) == "in") binary_seconds[suite ", " binary] += $NF
     # An edition's merged doc tests print several totals under one heading: only the first closes it.
     open = 0
 }
@@ -86,16 +106,21 @@ function row(name, seconds, counts) {
 /^plimsoll-suite: .*: exit [0-9]+( after [0-9]+ s)?$/ {
     close_binary()
     if ($4 != 0 && failed == failed_before) failed++
-    row(suite, $6, totals(passed - passed_before, failed - failed_before, skipped - skipped_before))
+    rows[++row_count] = row(suite, $6, totals(passed - passed_before, failed - failed_before, skipped - skipped_before))
 }
+
+/^plimsoll-run: ended after [0-9]+ s$/ { run_seconds = $4 }
 
 END {
     close_binary()
     passed += checks_passed
     failed += checks_failed
     if (checks_passed + checks_failed > 0)
-        printf "%5d s  %-12s %s\n", check_seconds, "checks", totals(checks_passed - checks_skipped, checks_failed, checks_skipped)
+        print row("checks", check_seconds + 0, totals(checks_passed - checks_skipped, checks_failed, checks_skipped))
+    for (i = 1; i <= slow_check_count; i++) print slow_checks[i]
     for (i = 1; i <= row_count; i++) print rows[i]
+    if (run_seconds != "") print row("all", run_seconds, "")
+    print_slowest()
     for (i = 1; i <= again_count; i++) print "at the second try: " again[i]
     print totals(passed, failed, skipped)
     exit failed > 0 || passed + skipped == 0

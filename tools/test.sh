@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Runs checks and tests. Its last lines are the seconds of each suite, each test that passed at the second try only, and last
-# `N passed, N failed[, N skipped]`; see summary.awk for what counts.
+# Runs checks and tests. Its last lines are the seconds of each step, the slowest test binaries, each test that passed at the
+# second try only, and last `N passed, N failed[, N skipped]`; see summary.awk for what counts.
 #
 #   tools/test.sh [check|test|all|lint|unit|host|lab|bare]
 #
@@ -308,4 +308,5 @@ unit | host | lab | bare) "$1" ;;
     exit 2
     ;;
 esac
+echo "plimsoll-run: ended after $SECONDS s" >>"$log"
 awk -f tools/summary.awk "$log"

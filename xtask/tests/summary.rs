@@ -103,9 +103,18 @@ fn a_skipped_check_is_counted_once_and_is_no_failure() {
 
 #[test]
 fn the_seconds_of_the_checks_and_of_each_suite_come_before_the_totals() {
-    let log = format!("{TWO_BINARIES}plimsoll-check: clippy: passed after 90 s\n");
-    let expected = "   94 s  checks       2 passed, 0 failed\n   41 s  unit         12 passed, 0 failed\n   12 s  doc          3 passed, 0 failed\n17 passed, 0 failed\n";
+    let log =
+        format!("{TWO_BINARIES}plimsoll-check: clippy: passed after 90 s\nplimsoll-run: ended after 131 s\n");
+    let expected = "   94 s  checks       2 passed, 0 failed\n   90 s    clippy\n   41 s  unit         12 passed, 0 failed\n   12 s  doc          3 passed, 0 failed\n  131 s  all\n17 passed, 0 failed\n";
     assert_eq!(summary(&log), (expected.to_owned(), true));
+}
+
+#[test]
+fn the_slowest_binaries_are_named_with_their_seconds() {
+    let log = TWO_BINARIES.replacen("in 0.01s", "in 3.70s", 1).replacen("in 0.01s", "in 12.20s", 1);
+    let log = log.replacen("unittests src/lib.rs (target/debug/deps/b-0)", "tests/kill_choice.rs (b-0)", 1);
+    let (text, _) = summary(&log);
+    assert!(text.contains("\nslow:    12 s  unit, kill_choice\nslow:     4 s  unit, a\n16 passed"), "{text}");
 }
 
 #[test]
