@@ -177,9 +177,11 @@ host() {
 }
 
 # A background job would outlive an interrupted run.
-following='' guests=''
+following='' guests='' documenting=''
 stop_background() {
     [ -z "$following" ] || kill "$following"
+    # What it started ends by itself within a minute.
+    [ -z "$documenting" ] || kill "$documenting"
     # Their session.
     [ -z "$guests" ] || kill -TERM -- "-$guests"
 } 2>/dev/null
@@ -206,6 +208,22 @@ judge_kernel() {
 }
 
 no_splats() { ! tools/splats.sh <"$1"; }
+
+# Documents behind the tests of this machine, which wait more than they work. Cargo does one thing at a time until tests run.
+document_behind() {
+    until sed -n '/^plimsoll-suite: host: begin/,$p' "$log" | grep -qE '^ *Running |^plimsoll-suite: host: exit'; do sleep 1; done
+    local log=target/documents.log
+    : >"$log"
+    renice -n 19 "$BASHPID" >/dev/null
+    documents
+}
+
+collect_documents() {
+    wait "$documenting"
+    documenting=''
+    cat target/documents.log >>"$log"
+    cat target/documents.shown
+}
 
 # The newest has most to run, and begins.
 mapfile -t kernels < <(awk '/^[0-9]/ { print $1 }' lab/kernels.conf | tac)
@@ -282,8 +300,10 @@ everything() {
     allow_guests 1
     start_guests "$@"
     unit
-    documents
+    document_behind >target/documents.shown 2>&1 </dev/null &
+    documenting=$!
     host
+    collect_documents
     allow_guests 0
     collect_guests
 }
