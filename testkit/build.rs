@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", tree.join(folder).display());
     }
     let out = PathBuf::from(env::var("OUT_DIR")?).join("limits.so");
-    compile::compile(&tree, &out, &[])?;
+    compile::compile(&tree, &out, &["-g"])?;
     println!("cargo::rustc-env=PLIMSOLL_NATIVE={}", out.display());
     Ok(())
 }

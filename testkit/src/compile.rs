@@ -12,7 +12,7 @@ use std::{
 pub fn compile(tree: &Path, into: &Path, options: &[&str]) -> io::Result<()> {
     let (bpf, native) = (tree.join("bpf"), tree.join("testkit/native"));
     let mut clang = Command::new("clang");
-    clang.args(["-O1", "-g", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]);
+    clang.args(["-O1", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wextra", "-Werror"]);
     // Attributes and sections that only the other target knows.
     clang.args(["-Wno-unused-parameter", "-Wno-unknown-attributes", "-Wno-unknown-pragmas"]);
     // Each read and write of the programs is a call of access() in fake.c; atomics come by native.h.
