@@ -117,13 +117,17 @@ c_sources=(bpf/**/*.[ch] lab/**/*.[ch] crates/**/*.[ch] testkit/**/*.[ch])
 fuzz_sources=(fuzz/src/**/*.rs fuzz/fuzz_targets/**/*.rs)
 scripts=(.ci/run tools/*.sh crates/**/*.sh lab/**/*.sh bench/**/*.sh packaging/**/*.sh)
 
-style() {
+formats() {
     check_rustfmt rustfmt cargo-fmt cargo fmt --all --check -- --color never
     # A workspace of its own, which needs a nightly compiler to build but not to be formatted.
     [ ${#fuzz_sources[@]} -eq 0 ] ||
         check_rustfmt rustfmt-fuzz rustfmt rustfmt --check --color never --edition 2024 "${fuzz_sources[@]}"
     [ ${#c_sources[@]} -eq 0 ] || check clang-format clang-format --dry-run -Werror "${c_sources[@]}"
     check shellcheck shellcheck "${scripts[@]}"
+}
+
+style() {
+    formats
     check_clippy
 }
 
@@ -177,11 +181,11 @@ host() {
 }
 
 # A background job would outlive an interrupted run.
-following='' guests='' documenting=''
+following='' guests='' linting=''
 stop_background() {
     [ -z "$following" ] || kill "$following"
     # What it started ends by itself within a minute.
-    [ -z "$documenting" ] || kill "$documenting"
+    [ -z "$linting" ] || kill "$linting"
     # Their session.
     [ -z "$guests" ] || kill -TERM -- "-$guests"
 } 2>/dev/null
@@ -209,20 +213,22 @@ judge_kernel() {
 
 no_splats() { ! tools/splats.sh <"$1"; }
 
-# Documents behind the tests of this machine, which wait more than they work. Cargo does one thing at a time until tests run.
-document_behind() {
+# Clippy and documents behind the tests of this machine, which wait more than they work. Cargo does one thing at a time until
+# tests run.
+lint_behind() {
     until sed -n '/^plimsoll-suite: host: begin/,$p' "$log" | grep -qE '^ *Running |^plimsoll-suite: host: exit'; do sleep 1; done
-    local log=target/documents.log
+    local log=target/lint.log
     : >"$log"
     renice -n 19 "$BASHPID" >/dev/null
+    check_clippy
     documents
 }
 
-collect_documents() {
-    wait "$documenting"
-    documenting=''
-    cat target/documents.log >>"$log"
-    cat target/documents.shown
+collect_lint() {
+    wait "$linting"
+    linting=''
+    cat target/lint.log >>"$log"
+    cat target/lint.shown
 }
 
 # The newest has most to run, and begins.
@@ -294,16 +300,16 @@ everything() {
     for series in "${kernels[@]}"; do
         lab/fetch-kernel.sh "$series"
     done >target/lab/fetch.log 2>&1 </dev/null &
-    style
+    formats
     # The guests look at these files, which must not change any more once they run.
     check build cargo test --locked --workspace --no-run
     allow_guests 1
     start_guests "$@"
     unit
-    document_behind >target/documents.shown 2>&1 </dev/null &
-    documenting=$!
+    lint_behind >target/lint.shown 2>&1 </dev/null &
+    linting=$!
     host
-    collect_documents
+    collect_lint
     allow_guests 0
     collect_guests
 }
