@@ -502,7 +502,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	/* A walk that came upon it before would have charged it what it shares. */
 	publish(e, mm);
 	a = account_at(word_account(e->word));
-	if (p)
+	if (p && p->flags & PLIMSOLL_MM_DYING)
 		ask_child(e->mm, p->mm);
 	if (a) {
 		come_to(a, e->mm);

@@ -68,6 +68,13 @@ static __always_inline struct plimsoll_account *account_above(__u64 above, int p
 		if (!(a = account_above(above, i))) {        \
 		} else
 
+static __always_inline void search_anew_in(struct plimsoll_account *a, bool at_once)
+{
+	search_anew(a);
+	if (at_once)
+		a->nobody_until_ns = 0;
+}
+
 /* Not 0 if a number is in one of the places: is there a 0 where it is taken from each? */
 static __always_inline __u64 find_place(__u64 above, __u32 account)
 {
@@ -99,19 +106,19 @@ static __always_inline __u64 without(__u64 above, __u64 others)
 }
 
 /*
- * What walks the accounts above one is global, here and below: it is verified once, not on each path that comes to it. Callers
- * ask before whether there are any, so that nobody else pays for the call.
+ * As search_anew(), in an account and those above it; `at_once`: without the rest after a search in vain. What walks the
+ * accounts above one is global, here and below: it is verified once, not on each path that comes to it.
  */
-__noinline int search_anew_from(__u32 account)
+__noinline int search_anew_from(__u32 account, __u32 at_once)
 {
-	struct plimsoll_account *a = account_at(account);
+	struct plimsoll_account *a = account == PLIMSOLL_NOBODY ? 0 : account_at(account);
 	__u64 above = a ? a->above : 0;
 	int i;
 
 	if (a)
-		search_anew(a);
+		search_anew_in(a, at_once);
 	for_each_above (a, above, i)
-		search_anew(a);
+		search_anew_in(a, at_once);
 	return 0;
 }
 

@@ -42,19 +42,6 @@ static __always_inline bool claim_victim(struct plimsoll_account *a)
 	return false;
 }
 
-/* In the accounts above, without a rest. */
-__noinline int search_above_now(__u64 above)
-{
-	struct plimsoll_account *a;
-	int i;
-
-	for_each_above (a, above, i) {
-		search_anew(a);
-		a->nobody_until_ns = 0;
-	}
-	return 0;
-}
-
 /*
  * Nobody waits for it any more: what it would give back is not on its way, and it may be its account's largest again, which the
  * next choice finds out.
@@ -62,20 +49,13 @@ __noinline int search_above_now(__u64 above)
 __noinline int live_again(__u64 key, __u32 no_more)
 {
 	struct plimsoll_mm *e = bpf_map_lookup_elem(&mms, &key);
-	struct plimsoll_account *a;
 
 	if (!e)
 		return 0;
 	__sync_fetch_and_and(&e->flags, ~(no_more | PLIMSOLL_MM_FOLDED));
 	settle_dying_space(key);
 	settle_living(e);
-	a = account_at(word_account(e->word));
-	if (!a)
-		return 0;
-	search_anew(a);
-	a->nobody_until_ns = 0;
-	if (a->above)
-		search_above_now(a->above);
+	search_anew_from(word_account(e->word), true);
 	return 0;
 }
 

@@ -137,7 +137,7 @@ __noinline int put_below(__u32 account, __u64 above)
 		return 0;
 	move_all(a, without(above, before), 1);
 	move_all(a, without(before, above), -1);
-	search_anew_from(a->index);
+	search_anew_from(a->index, false);
 	need_exact(a);
 	return 0;
 }
@@ -545,7 +545,7 @@ int copies_set(struct plimsoll_copies *ctx)
 		more = ctx->pages - (__s64)__sync_lock_test_and_set(&f->copied_pages, ctx->pages);
 		family_moved(a, 0, more);
 		account_add(a, more);
-		search_anew_from(a->index);
+		search_anew_from(a->index, false);
 	}
 	ctx->result = 0;
 	leave_one(f, family);

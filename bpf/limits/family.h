@@ -259,8 +259,8 @@ static __always_inline void settle_living(struct plimsoll_mm *e)
 		before = __sync_lock_test_and_set(&e->living_in, family);
 		if (before == family)
 			continue;
-		search_anew_from(count_living(family, 1));
-		search_anew_from(count_living(before, -1));
+		search_anew_from(count_living(family, 1), false);
+		search_anew_from(count_living(before, -1), false);
 	}
 }
 

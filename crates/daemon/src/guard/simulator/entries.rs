@@ -25,16 +25,11 @@ fn account(word: u64) -> u32 {
     u32::try_from(word >> abi::PLIMSOLL_WORD_SHIFT).unwrap()
 }
 
-/// Accounts that are charged for what this one is.
+/// Accounts that are charged for what this one is; 0 is none.
 fn numbers_above(a: &abi::plimsoll_account) -> impl Iterator<Item = u32> + use<> {
-    a.above
-        .to_ne_bytes()
-        .as_chunks()
-        .0
-        .iter()
-        .map(|one| u16::from_ne_bytes(*one).into())
-        .collect::<Vec<u32>>()
-        .into_iter()
+    let (above, mask) = (a.above, (1 << abi::PLIMSOLL_ABOVE_BITS) - 1);
+    let places = 0..abi::PLIMSOLL_ABOVE_MOST;
+    places.map(move |place| u32::try_from(above >> (place * abi::PLIMSOLL_ABOVE_BITS) & mask).unwrap())
 }
 
 /// `struct plimsoll_mm`.

@@ -101,7 +101,7 @@ const MISTAKES: &[Mistake] = mistakes! {
     "a signal that failed counts as sent" in "limits/act.h":
         "(ev->task, ev->signal);\n	if (ev->signal_error) {" => "(ev->task, ev->signal);\n	if (false) {";
     "who lives again is dying still" in "limits/act.h":
-        "	settle_dying_space(key);\n	settle_living(e);\n	a = " => "	settle_living(e);\n	a = ";
+        "	settle_dying_space(key);\n	settle_living(e);\n	search_anew_from(" => "	settle_living(e);\n	search_anew_from(";
     "who is protected may be taken" in "limits/largest.h":
         "	(PLIMSOLL_MM_PROTECTED | PLIMSOLL_MM_NEVER | PLIMSOLL_MM_DYING |" => "	(PLIMSOLL_MM_DYING |";
     "the smallest is looked for" in "limits/largest.h":
